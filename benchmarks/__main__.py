@@ -140,18 +140,16 @@ def choose(patterns: list[str], *, other_program: bool) -> Chosen:
 
 
 def _measure(arguments: argparse.Namespace, chosen: Chosen) -> int:
-    plan, repeat = (
-        Plan(
-            _cores(),
-            _target(arguments),
-            arguments.seconds,
-            Shape(arguments.shape),
-            arguments.path,
-            arguments.profile,
-            arguments.pictures,
-        ),
-        arguments.repeat,
+    plan = Plan(
+        _cores(),
+        _target(arguments),
+        arguments.seconds,
+        Shape(arguments.shape),
+        arguments.path,
+        arguments.profile,
+        arguments.pictures,
     )
+    repeat = arguments.repeat
     rows = _throughput(plan, chosen.cases, repeat) + (
         _kafka(plan, chosen.topics, repeat) if chosen.topics else []
     )
@@ -250,10 +248,8 @@ def _imports(plan: Plan, cases: list[ImportCase], repeat: int) -> list[dict[str,
 
 def _log_stages(plan: Plan, cases: list[LogStages], repeat: int) -> list[dict[str, Any]]:
     """The stages of log sources, of files that are made before."""
-    figures, floors = (
-        {case.name: Figure() for case in cases},
-        {case.name: Figure() for case in cases},
-    )
+    figures = {case.name: Figure() for case in cases}
+    floors = {case.name: Figure() for case in cases}
     with log_files([case.kind for case in cases]) as files:
         reading = LogReading(plan.machine.target_core, files)
         for number in range(repeat):
@@ -266,16 +262,15 @@ def _log_stages(plan: Plan, cases: list[LogStages], repeat: int) -> list[dict[st
 
 def _logs(plan: Plan, cases: list[LogCase], repeat: int) -> list[dict[str, Any]]:
     """The same of the whole daemon."""
-    figures, server = {case.name: Figure() for case in cases}, Figure()
+    figures = {case.name: Figure() for case in cases}
+    server = Figure()
     loops: dict[tuple[LogKind, LogFloor], Figure] = {
         (case.kind, case.loop): Figure() for case in cases
     }
     _say(f"writing {len(loops)} logs")
     with log_files([case.kind for case in cases], LINES) as files:
-        following, reading = (
-            Following(plan.machine, plan.target, files, plan.profile),
-            LogReading(plan.machine.target_core, files),
-        )
+        following = Following(plan.machine, plan.target, files, plan.profile)
+        reading = LogReading(plan.machine.target_core, files)
         for number in range(repeat):
             _say(f"round {number + 1} of {repeat}: floor {Floor.BARE}")
             plan.floor(Floor.BARE, Variant.STAMPED, 1, server)

@@ -62,7 +62,8 @@ class ArrivalUpstream(Upstream):
             ) as answer:
                 new = arrivals(answer.read())
             if new:
-                found, since = new | found, time.monotonic()
+                found = new | found
+                since = time.monotonic()
         return found
 
 
@@ -82,5 +83,6 @@ def arrival_upstream(port: int, core: int, nice: int = 0) -> Iterator[ArrivalUps
 
 
 if __name__ == "__main__":
-    shared, noted = Count(), list[tuple[int, float]]()
+    shared = Count()
+    noted = list[tuple[int, float]]()
     serve(lambda: ArrivalSink(shared, noted), int(sys.argv[1]))

@@ -140,8 +140,10 @@ def _amplitude(record: dict[str, Any]) -> Event | None:
 
 
 def _mixpanel(record: dict[str, Any]) -> Event:
-    name, properties = record["event"], record["properties"]
-    time, who = properties.pop("time"), properties.pop("distinct_id", None)
+    name = record["event"]
+    properties = record["properties"]
+    time = properties.pop("time")
+    who = properties.pop("distinct_id", None)
     uuid = derived_uuid(
         _text(
             "mixpanel",
@@ -169,7 +171,8 @@ def _mixpanel(record: dict[str, Any]) -> Event:
 
 
 def _segment(record: dict[str, Any]) -> Event:
-    context, kind = record["context"], record["type"]
+    context = record["context"]
+    kind = record["type"]
     library = context.get("library", {})
     around = {
         "$ip": context.get("ip"),
@@ -180,7 +183,8 @@ def _segment(record: dict[str, Any]) -> Event:
     properties = {name: value for name, value in around.items() if value is not None}
     properties |= _named(_SEGMENT_PAGE, context.get("page", {}))
     properties |= record.get("properties") or {}
-    time, user = record.get("timestamp") or record["originalTimestamp"], record.get("userId")
+    time = record.get("timestamp") or record["originalTimestamp"]
+    user = record.get("userId")
     name = record["event"] if kind == "track" else _SEGMENT_EVENTS[kind]
     if kind == "identify":
         properties["$set_once"] = record["traits"]

@@ -19,7 +19,8 @@ HEAD: Final = 44
 """Above the first panel: the picture's title."""
 PANEL: Final = 176
 """Height of a panel, with its title and the words of its axis."""
-_TOP, _BOTTOM = 26, 34
+_TOP = 26
+_BOTTOM = 34
 _LABEL: Final = 15
 """Least distance of two names of lines."""
 COLOURS: Final = {
@@ -124,7 +125,8 @@ def _round_up(value: float) -> float:
 
 
 def _panel(panel: Panel, top: float) -> str:
-    low, high = top + PANEL - _BOTTOM, top + _TOP
+    low = top + PANEL - _BOTTOM
+    high = top + _TOP
     right = WIDTH - RIGHT
 
     def x(value: float) -> float:

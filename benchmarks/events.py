@@ -92,7 +92,8 @@ class EventMaker:
         return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
 
     def _properties(self) -> dict[str, Any]:
-        pick, number = self._random.choice, self._random.randrange
+        pick = self._random.choice
+        number = self._random.randrange
         return {
             "$current_url": f"https://shop.example{pick(PAGES)}?ref={pick(WORDS)}-{number(10**6)}",
             "$browser": pick(BROWSERS),

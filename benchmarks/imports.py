@@ -123,7 +123,8 @@ class Importing:
         """The command, from the first event that arrives to the last: its start and its preflight
         aren't part of it.
         """
-        path, core = self.files[case.export], self.machine.target_core
+        path = self.files[case.export]
+        core = self.machine.target_core
         with (
             upstream(self.target.sink_port, self.machine.load_core) as sink,
             importing(
@@ -134,15 +135,15 @@ class Importing:
             ) as program,
         ):
             before = _wait_beyond(sink, program, 0)
-            cpu, on_core, began = program.cpu_seconds(), core_seconds(core), time.monotonic()
+            cpu = program.cpu_seconds()
+            on_core = core_seconds(core)
+            began = time.monotonic()
             figure.looks.append(records / cpu)
             with profiled(program, self.profile and self.profile / f"{case.name}.svg", PROFILED):
                 arrived = _wait_beyond(sink, program, records - 1)
-            used, on_core, seconds = (
-                program.cpu_seconds() - cpu,
-                core_seconds(core) - on_core,
-                time.monotonic() - began,
-            )
+            used = program.cpu_seconds() - cpu
+            on_core = core_seconds(core) - on_core
+            seconds = time.monotonic() - began
         figure.add(arrived - before, used, on_core, seconds, records - before)
 
 

@@ -147,7 +147,8 @@ class Reading:
 
     def case(self, case: KafkaCase, figure: Figure) -> None:
         """Measure a case once more, into `figure`."""
-        target, machine = self.target, self.machine
+        target = self.target
+        machine = self.machine
         more = case.settings(self.bootstrap, self._called(case.topic), _group())
         ordering = "per_distinct_id" if case.ordered else "none"
         with (
@@ -163,14 +164,13 @@ class Reading:
         return f"{self.run}-{topic.content}-{topic.codec}"
 
     def _measure(self, program: Program, counted: Upstream, figure: Figure) -> None:
-        cpu, core, began = (
-            program.cpu_seconds(),
-            core_seconds(self.machine.target_core),
-            time.monotonic(),
-        )
+        cpu = program.cpu_seconds()
+        core = core_seconds(self.machine.target_core)
+        began = time.monotonic()
         arrived = counted.wait_for(self.records)
         program.check()
-        busy, core = program.cpu_seconds() - cpu, core_seconds(self.machine.target_core) - core
+        busy = program.cpu_seconds() - cpu
+        core = core_seconds(self.machine.target_core) - core
         seconds = time.monotonic() - began
         figure.add(arrived, busy, core, seconds, self.records)
 

@@ -115,7 +115,8 @@ class LatencyMeasurement:
 
     def measure(self, series: LatencySeries) -> None:
         """Measure into `series`. Raises `BenchmarkError`."""
-        target, machine = self.target, self.machine
+        target = self.target
+        machine = self.machine
         with (
             arrival_upstream(target.sink_port, machine.load_core, nice=NICE) as sink,
             target.running(machine.target_core, "gzip", disk=series.disk) as program,
@@ -174,7 +175,8 @@ class LatencyMeasurement:
 
 def measure_latency(target: Target, machine: Machine, seconds: float) -> LatencyResult:
     """Measure all series, for so long each. Raises `BenchmarkError`."""
-    measurement, series = LatencyMeasurement(target, machine, seconds), all_series()
+    measurement = LatencyMeasurement(target, machine, seconds)
+    series = all_series()
     for each in series:
         measurement.measure(each)
     return LatencyResult(NAME, series)

@@ -111,7 +111,8 @@ def _write_days(folder: Path, days: int) -> None:
     """A file a day: the events of the first day again, at other times."""
     first = folder / "00.jsonl"
     write(Export.NATIVE, first, RECORDS)
-    lines, today = first.read_bytes(), b'"timestamp":"%b' % BEGINNING.date().isoformat().encode()
+    lines = first.read_bytes()
+    today = b'"timestamp":"%b' % BEGINNING.date().isoformat().encode()
     for day in range(1, days):
         date = (BEGINNING + timedelta(days=day)).date().isoformat()
         (folder / f"{day:02}.jsonl").write_bytes(
@@ -121,7 +122,8 @@ def _write_days(folder: Path, days: int) -> None:
 
 def via_line(result: ViaResult) -> str:
     """The measurement in a line."""
-    alone, beside = result.alone, result.beside
+    alone = result.alone
+    beside = result.beside
     return (
         f"{result.name}: {RATE:,} live events/s for {result.seconds:.0f} s: delivered after "
         f"{alone.median:.2f} s (median), "

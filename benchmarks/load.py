@@ -155,7 +155,8 @@ class Load:
         refreshed = 0.0
         while (now := time.monotonic()) < until and self._goes_on(sending=sending):
             if now - refreshed > FRESH:
-                self._sent_at, refreshed = sent_at_now(), now
+                self._sent_at = sent_at_now()
+                refreshed = now
                 if sending or self._left:
                     self._resume(poll, now)
             if self._left:
@@ -227,7 +228,8 @@ class Load:
     def _answered(
         self, poll: select.epoll, connection: Connection, answer: Answer, *, sending: bool
     ) -> None:
-        tally, request = self._tally, connection.request
+        tally = self._tally
+        request = connection.request
         tally.statuses[answer.status] += 1
         if self._rate is not None:
             self._note(connection, answer.status)

@@ -150,12 +150,15 @@ def events_of(kind: LogKind, path: Path) -> Iterator[Sequence[bytes]]:
         mapping=mapping,
         host="host",
     )
-    splitter, followed = policy.split(0), FollowedFile((0, 0), str(path), identity="0" * 32)
-    mark, now = Watermark(0), BEGIN.timestamp()
+    splitter = policy.split(0)
+    followed = FollowedFile((0, 0), str(path), identity="0" * 32)
+    mark = Watermark(0)
+    now = BEGIN.timestamp()
     with path.open("rb", buffering=0) as file:
         while data := file.read(BLOCK):
             records = splitter.feed(data, 0.0)
-            first, size = mark.read, records.end - mark.read
+            first = mark.read
+            size = records.end - mark.read
             span = mark.open(first, records.end, records.lines)
             for batch in cut(
                 policy,
@@ -198,7 +201,8 @@ def access_events(path: Path, parse_time: Callable[[str], str]) -> Iterator[dict
             record: dict[str, Any] = {
                 name: value for name, value in match.groupdict().items() if value is not None
             }
-            record["status"], record["bytes"] = int(record["status"]), int(record["bytes"])
+            record["status"] = int(record["status"])
+            record["bytes"] = int(record["bytes"])
             record["time"] = when = parse_time(record["time"])
             yield {
                 "event": "$pageview",

@@ -81,7 +81,8 @@ class Following:
 
     def case(self, case: LogCase, figure: Figure, lines: int = LINES) -> None:
         """Measure a case once more, into `figure`. `lines`: of its file."""
-        core, file = self.machine.target_core, self.files[case.kind]
+        core = self.machine.target_core
+        file = self.files[case.kind]
         followed = file.with_name(f"{file.stem}.followed")
         source = {"name": "app", "path": str(followed), "api_key": API_KEY, **_SETTINGS[case.kind]}
         with (
@@ -90,7 +91,9 @@ class Following:
                 core, more={"FORWARDER_SOURCES__LOGS": json.dumps([source])}
             ) as program,
         ):
-            cpu, on_core, began = program.cpu_seconds(), core_seconds(core), time.monotonic()
+            cpu = program.cpu_seconds()
+            on_core = core_seconds(core)
+            began = time.monotonic()
             os.link(file, followed)
             try:
                 with profiled(
@@ -98,11 +101,9 @@ class Following:
                 ):
                     arrived = sink.wait_for(lines)
                 program.check()
-                used, on_core, seconds = (
-                    program.cpu_seconds() - cpu,
-                    core_seconds(core) - on_core,
-                    time.monotonic() - began,
-                )
+                used = program.cpu_seconds() - cpu
+                on_core = core_seconds(core) - on_core
+                seconds = time.monotonic() - began
             finally:
                 followed.unlink()
         figure.add(arrived, used, on_core, seconds, lines)

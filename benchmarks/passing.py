@@ -113,7 +113,8 @@ def one_call(port: int, calls: int) -> float:
     """The median of the seconds that a call takes, one after the other on one connection. Raises
     `BenchmarkError`.
     """
-    call, took = bytes(flag_call().data), []
+    call = bytes(flag_call().data)
+    took = []
     with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for _ in range(calls):
@@ -128,17 +129,16 @@ def one_call(port: int, calls: int) -> float:
 
 def passing_line(result: PassingResult) -> str:
     """The measurement in a line."""
-    own, nginx = result.own, result.nginx
+    own = result.own
+    nginx = result.nginx
     said = (
         f"{result.name}: {median(own.calls):,.0f} calls/CPU-s, one takes "
         f"{1000 * median(own.seconds):.2f} ms"
     )
     if not nginx.calls:
         return f"{said}; nginx isn't installed, so there is nothing to compare with"
-    share, later = (
-        median(own.calls) / median(nginx.calls),
-        1000 * (median(own.seconds) - median(nginx.seconds)),
-    )
+    share = median(own.calls) / median(nginx.calls)
+    later = 1000 * (median(own.seconds) - median(nginx.seconds))
     return (
         f"{said}; nginx {median(nginx.calls):,.0f} calls/CPU-s, "
         f"{1000 * median(nginx.seconds):.2f} ms: ratio {share:.2f} "

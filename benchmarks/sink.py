@@ -40,7 +40,8 @@ class Sink(Exchange):
 
     def on_message_begin(self) -> None:
         """Called by httptools."""
-        self._parts, self._gzip = [], False
+        self._parts = []
+        self._gzip = False
 
     def on_url(self, url: bytes) -> None:
         """Called by httptools."""

@@ -56,7 +56,9 @@ class Splitter:
         if self._size + len(events) > BATCH_BYTES or self._count + count > BATCH_EVENTS:
             body = b'{"api_key":"%b","batch":[%b]}' % (API_KEY.encode(), b",".join(self._waiting))
             self.joined += len(body)
-            self._waiting, self._size, self._count = [], 0, 0
+            self._waiting = []
+            self._size = 0
+            self._count = 0
         self._waiting.append(events)
         self._size += len(events)
         self._count += count
@@ -65,8 +67,10 @@ class Splitter:
 def split_floor(requests: list[Request], seconds: float) -> float:
     """Events per CPU-second. Blocks for `seconds`, on whatever core this process is pinned to."""
     bodies = [request.body() for request in requests]
-    splitter, events = Splitter(), 0
-    began, until = time.process_time(), time.monotonic() + seconds
+    splitter = Splitter()
+    events = 0
+    began = time.process_time()
+    until = time.monotonic() + seconds
     while time.monotonic() < until:
         for body in bodies:
             events += splitter.take(body)

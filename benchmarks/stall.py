@@ -94,7 +94,8 @@ class Probe:
     def take(self) -> float:
         """The longest gap since this was asked last, the one that lasts still included."""
         asked = self._asked
-        longest, self._longest = self._longest, 0.0
+        longest = self._longest
+        self._longest = 0.0
         return max(longest, 0.0 if asked is None else time.monotonic() - asked)
 
     def stop(self) -> None:
@@ -235,7 +236,8 @@ def _post(port: int, request: bytes, answers: list[str]) -> None:
 def _read(bootstrap: str, topic: str, record: bytes, count: int, program: Program) -> None:
     """Have records read, until the daemon rests."""
     _produce(bootstrap, topic, record, count)
-    end, before = time.monotonic() + LIMIT, program.cpu_seconds()
+    end = time.monotonic() + LIMIT
+    before = program.cpu_seconds()
     time.sleep(1.0)
     while time.monotonic() < end and (now := program.cpu_seconds()) - before > 0.35:
         before = now

@@ -159,7 +159,8 @@ def lz64(text: str) -> bytes:
     codes: dict[str, int] = {}
     fresh: set[str] = set()
     bits: list[str] = []
-    width, room = 2, 2
+    width = 2
+    room = 2
 
     def write(value: int, size: int) -> None:
         bits.append(format(value, f"0{size}b")[::-1])

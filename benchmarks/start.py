@@ -91,7 +91,9 @@ def _start(target: Target, machine: Machine, *, disk: bool) -> float:
 
 def answered(program: Program, port: int) -> None:
     """Wait until the program answers 200 to an event; any other answer is an error."""
-    request, reader, received = ring(Variant.STAMPED, 1, limit=0)[0], AnswerReader(), b""
+    request = ring(Variant.STAMPED, 1, limit=0)[0]
+    reader = AnswerReader()
+    received = b""
     with _connected(program, port) as connection:
         connection.sendall(request.data)
         while (answer := reader.read(received)) is None:
@@ -117,7 +119,8 @@ def _connected(program: Program, port: int) -> socket.socket:
 
 def start_line(result: StartResult) -> str:
     """The measurement in a line."""
-    memory, disk = result.beyond(result.memory), result.beyond(result.disk)
+    memory = result.beyond(result.memory)
+    disk = result.beyond(result.disk)
     return (
         f"{result.name}: first answer {median(result.memory):.3f} s after the start, with a disk "
         f"buffer {median(result.disk):.3f} s; "

@@ -120,7 +120,8 @@ class Turn:
 
     def measure(self, seconds: float) -> TurnFigures:
         """One turn. Raises `BenchmarkError` if events are missing or the daemon has ended."""
-        before, cpu = self._sink.events(), self._program.cpu_seconds()
+        before = self._sink.events()
+        cpu = self._program.cpu_seconds()
         tally = Load(self._requests, CONNECTIONS, self._port, rate=RATE / BODY).run(seconds)
         if set(tally.statuses) != {200} or tally.broken:
             raise BenchmarkError(

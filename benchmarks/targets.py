@@ -69,7 +69,8 @@ class Target:
         """
         with tempfile.TemporaryDirectory(prefix="forwarder-benchmark-") as temporary:
             if self.command:
-                command, environment = shlex.split(self.command), dict(os.environ)
+                command = shlex.split(self.command)
+                environment = dict(os.environ)
             else:
                 command = [str(Path(sys.executable).parent / "forwarder"), "run"]
                 environment = self._settings(

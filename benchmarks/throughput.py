@@ -99,7 +99,8 @@ class Plan:
     @contextlib.contextmanager
     def _running(self, case: Case) -> Iterator[tuple[Program, int]]:
         """What a case measures, and where it listens."""
-        core, target = self.machine.target_core, self.target
+        core = self.machine.target_core
+        target = self.target
         if case.proxied:
             with nginx(target.sink_port, core) as proxy:
                 yield proxy
@@ -116,13 +117,12 @@ class Plan:
     def _measure(
         self, program: Program, load: Load, sink: Upstream, figure: Figure, copies: int
     ) -> None:
-        events, cpu, core = (
-            sink.events(),
-            program.cpu_seconds(),
-            core_seconds(self.machine.target_core),
-        )
+        events = sink.events()
+        cpu = program.cpu_seconds()
+        core = core_seconds(self.machine.target_core)
         tally = load.run(self.seconds)
-        busy, core = program.cpu_seconds() - cpu, core_seconds(self.machine.target_core) - core
+        busy = program.cpu_seconds() - cpu
+        core = core_seconds(self.machine.target_core) - core
         arrived = (sink.wait_for(events + _all_taken(tally) * copies) - events) // copies
         program.check()
         figure.rates.append(arrived / (program.cpu_seconds() - cpu))
@@ -155,13 +155,13 @@ class Plan:
 def measure_here(core: int, work: Callable[[], int], figure: Figure) -> None:
     """Do some work on the core, in this process, and measure it once more; it gives its events."""
     with pinned(core):
-        cpu, on_core, began = time.process_time(), core_seconds(core), time.monotonic()
+        cpu = time.process_time()
+        on_core = core_seconds(core)
+        began = time.monotonic()
         events = work()
-        seconds, used, on_core = (
-            time.monotonic() - began,
-            time.process_time() - cpu,
-            core_seconds(core) - on_core,
-        )
+        seconds = time.monotonic() - began
+        used = time.process_time() - cpu
+        on_core = core_seconds(core) - on_core
     figure.add(events, used, on_core, seconds, events)
 
 

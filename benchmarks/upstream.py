@@ -36,11 +36,13 @@ class Upstream:
         """Wait until `expected` events have arrived, or none has for `stalled` seconds; how many
         have.
         """
-        arrived, since = self.events(), time.monotonic()
+        arrived = self.events()
+        since = time.monotonic()
         while arrived < expected and time.monotonic() - since < stalled:
             time.sleep(POLL)
             if (now := self.events()) != arrived:
-                arrived, since = now, time.monotonic()
+                arrived = now
+                since = time.monotonic()
         return arrived
 
 

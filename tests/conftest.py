@@ -95,7 +95,9 @@ def leaves_nothing_open() -> Iterator[None]:
 
     Logging is as before the test, too.
     """
-    files, sessions, threads = open_files(), open_sessions(), threading.enumerate()
+    files = open_files()
+    sessions = open_sessions()
+    threads = threading.enumerate()
     with logging_restored():
         yield
     forget_applications()

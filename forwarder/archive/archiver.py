@@ -177,7 +177,8 @@ class Archiver:
 
         Cancellation lets the archiver continue.
         """
-        self._flush, self._held = True, False
+        self._flush = True
+        self._held = False
         self._retry.set()
         return await self._wait_until_idle(deadline_seconds, failed=False)
 
@@ -269,7 +270,8 @@ class Archiver:
         They are in no `Halts`: what halts one lane of a service leaves it less of the buffer, for
         the others' sake. Here all wait.
         """
-        refusal, reason = self._refusal, HaltReason.ARCHIVE_UNWRITABLE
+        refusal = self._refusal
+        reason = HaltReason.ARCHIVE_UNWRITABLE
         if refusal is None:
             return []
         lanes = {*[chunk.lane for chunk in self._taken[:1]], *self._buffer.waiting_lanes()}
@@ -324,7 +326,8 @@ class Archiver:
         """When a file of the lane is due, wall-clock seconds. For events from the future that is
         now: the clock was set back.
         """
-        holding, oldest = self._buffer.holdings[lane], self._buffer.oldest(lane)
+        holding = self._buffer.holdings[lane]
+        oldest = self._buffer.oldest(lane)
         if oldest is None:
             return now
         awaited = (
@@ -416,7 +419,8 @@ class Archiver:
         self._worked()
         if failpoints.ARMED:
             failpoints.hit("archive.published")
-        chunks, self._taken = self._taken, []
+        chunks = self._taken
+        self._taken = []
         self._delivered += count
         self._books.deliver(lane, count)
         self._buffer.settle(chunks, Fate.DELIVERED)
@@ -460,7 +464,8 @@ class Archiver:
         self._why = error.why
         self._failed_lately = True
         self._idle.set()
-        wait, now = self._backoff.equal_jitter(self._failures), self._clock.now()
+        wait = self._backoff.equal_jitter(self._failures)
+        now = self._clock.now()
         since = now if self._refusal is None else self._refusal.since
         self._refusal = _Refusal(since, now + wait) if error.refused else None
         self._retry.clear()
@@ -470,7 +475,8 @@ class Archiver:
         self._refusal = None
         if self._why:
             _log.info("the archive works again", failures=self._failures)
-        self._failures, self._why = 0, ""
+        self._failures = 0
+        self._why = ""
 
     def _is_drained(self) -> bool:
         """Whether a drain has nothing left to wait for."""

@@ -268,7 +268,8 @@ def print_contents(contents: Sequence[BufferContent]) -> None:
             )
         return rows
 
-    out, now = console(), time.time()
+    out = console()
+    now = time.time()
     for content in contents:
         head = Text(str(content.directory), style="bold")
         if content.process is not None:
@@ -284,10 +285,8 @@ def print_contents(contents: Sequence[BufferContent]) -> None:
         )
         for line in (*_flaws(content.flaws), *_aside(content.aside)):
             out.print(Text(line, style="yellow"), soft_wrap=True)
-    events, used = (
-        sum(content.events for content in contents),
-        sum(content.bytes for content in contents),
-    )
+    events = sum(content.events for content in contents)
+    used = sum(content.bytes for content in contents)
     out.print(Text(f"{_events(events)} in total, {size(used)}"))
 
 

@@ -78,7 +78,8 @@ def init(
     from forwarder.config.addresses import check_upstream
 
     url = _EXAMPLE_URL if upstream is None else checked("--upstream", check_upstream, upstream)
-    printed, state = str(output) == "-", _state()
+    printed = str(output) == "-"
+    state = _state()
     if printed and with_schema:
         raise ConfigurationError(
             "--schema writes a file beside the configuration, which isn't a file here",

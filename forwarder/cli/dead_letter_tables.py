@@ -156,7 +156,8 @@ def _end_of(coordinates: str) -> str:
 
 
 def _why(letter: DeadLetterSummary) -> str:
-    mark, note = letter.mark and f"[{letter.mark}]", letter.note and f"(replay: {letter.note})"
+    mark = letter.mark and f"[{letter.mark}]"
+    note = letter.note and f"(replay: {letter.note})"
     return mask_secrets(" ".join(filter(None, (mark, letter.why[:_MAX_WHY], note))))
 
 

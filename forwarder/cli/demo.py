@@ -274,7 +274,8 @@ def print_step() -> Callable[[Step], None]:
 
     from forwarder.cli.tables import console
 
-    screen, numbers = console(), count(1)
+    screen = console()
+    numbers = count(1)
 
     def write(step: Step) -> None:
         screen.print(step_page(step, next(numbers)))

@@ -122,7 +122,8 @@ def request_of(
     reading = ReadOptions(
         framing=framing, encoding=encoding, store=store, follow_links=typed.follow_links, **cells
     )
-    since, until = moment("--since", typed.since), moment("--until", typed.until)
+    since = moment("--since", typed.since)
+    until = moment("--until", typed.until)
     if since is not None and until is not None and since >= until:
         raise ConfigurationError(
             f"--since {typed.since} is not before --until {typed.until}: no event is left",
@@ -270,7 +271,8 @@ def _chosen(
     form.make(options, given)  # raises now if the options contradict each other
     if form.takes_mapping:
         values["mapping"] = _mapping_as_json(settings)
-    make, times = partial(form.make, options, given), tuple(form.times(options, given))
+    make = partial(form.make, options, given)
+    times = tuple(form.times(options, given))
     return ChosenFormat(form.name, values, make, times, zone_said=form.zone_said(options, given))
 
 
@@ -327,7 +329,8 @@ def moment(option: str, text: str | None) -> int | None:
 
 def _zone(section: ImportSettings, more: Mapping[str, Any]) -> tuple[tzinfo | None, dict[str, Any]]:
     """The zone of times without one; and what was given, by its option."""
-    named, offset = more.get("zone"), more.get("time_offset")
+    named = more.get("zone")
+    offset = more.get("time_offset")
     if named is not None and offset is not None:
         hint = (
             "Keep one of the two: a zone knows daylight saving time, an offset is the same "

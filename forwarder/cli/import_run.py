@@ -81,7 +81,8 @@ class ImportCommand:
         know the key.
         """
         with closing(self.opened):
-            saved, state = None if self.typed.dry_run else self.opened.saved, self.opened.state
+            saved = None if self.typed.dry_run else self.opened.saved
+            state = self.opened.state
             if saved is not None and self.opened.is_complete:
                 say("This import is complete: nothing is left to send.")
                 return self._end(complete_reports(saved, state))
@@ -151,7 +152,8 @@ class ImportCommand:
 
         `unchecked`: why it isn't known whether the service knows the key.
         """
-        state, output = self.opened.state, self.typed.output
+        state = self.opened.state
+        output = self.typed.output
         with closing(ImportDisplay()) as display:
             report, broken = self.opened.preflight(display.analyzed)
         report.unchecked = (
@@ -165,7 +167,8 @@ class ImportCommand:
         return preflight, broken
 
     def _send(self, total: int | None) -> ExitCode:
-        saved, request = self.opened.saved, self.request
+        saved = self.opened.saved
+        request = self.request
         before = 0 if saved is None else sum(day.delivered for day in saved.totals.days.values())
         via = " (a forwarder)" if request.via else ""
         rate = (
@@ -190,7 +193,8 @@ class ImportCommand:
 
     def _end(self, manifest: ImportManifest) -> ExitCode:
         """Print the result, and where its files are."""
-        state, broken = self.opened.state, self.opened.broken
+        state = self.opened.state
+        broken = self.opened.broken
         show(
             as_json(manifest).decode()
             if self.typed.output is TextOutput.JSON
@@ -258,7 +262,9 @@ class ImportDisplay:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         """`total`: events to send, if known; `before`: those that earlier runs delivered."""
-        self._total, self._before, self._now = total, before, now
+        self._total = total
+        self._before = before
+        self._now = now
         self._seen = deque([(now(), 0)])
         self._live = (
             Live(console=Console(stderr=True), auto_refresh=False) if sys.stderr.isatty() else None
@@ -284,7 +290,8 @@ class ImportDisplay:
         """Show the events of those that the preflight found, and below them the books, which count
         records.
         """
-        done, rate = self._before + progress.events, self.rate(progress.events)
+        done = self._before + progress.events
+        rate = self.rate(progress.events)
         total = None if self._total is None else max(self._total, done)
         left = (
             f", {duration((total - done) / rate)} left"

@@ -202,8 +202,10 @@ class CommonOptions:
 def parameters(form: ImportFormat[Any]) -> Iterator[inspect.Parameter]:
     """The parameters of a format's command."""
     for option in form.said:
-        default, words = option.default, option.help
-        is_set, is_switch = isinstance(default, frozenset), isinstance(default, bool)
+        default = option.default
+        words = option.help
+        is_set = isinstance(default, frozenset)
+        is_switch = isinstance(default, bool)
         if is_set:
             words = f"{words[:-1]}; repeatable."
         elif isinstance(default, str) and default:
@@ -419,7 +421,8 @@ def _status_of(folder: Path) -> ImportStatus:
     from forwarder.storage.directory import is_locked
 
     # the lock first: a process that ends meanwhile is shown as running, never as stopped early
-    running, analyzed = is_locked(folder), saved_report(folder)
+    running = is_locked(folder)
+    analyzed = saved_report(folder)
     return ImportStatus(
         folder, read_checkpoint(folder), running, None if analyzed is None else analyzed.records
     )
@@ -446,7 +449,8 @@ def _shards_in(folder: Path) -> list[ImportShards]:
         ) from error
     found = []
     for of, places in sorted(listed.items()):
-        shards, damaged = {}, set()
+        shards = {}
+        damaged = set()
         for number, place in sorted(places.items()):
             try:
                 shards[number] = _status_of(place)
@@ -461,7 +465,8 @@ def _print_status(found: Sequence[ImportStatus | ImportShards]) -> None:
     from forwarder.cli.tables import console
     from forwarder.sources.imports.report import ImportStatus
 
-    now, out = time.time(), console()
+    now = time.time()
+    out = console()
     for place, each in enumerate(found):
         if place:
             out.print()
@@ -541,7 +546,8 @@ def verify(
     from forwarder.sources.imports.report import read_manifest
     from forwarder.sources.imports.verification import verify as compare
 
-    read, shards = loaded_sections(SECTIONS, config), None
+    read = loaded_sections(SECTIONS, config)
+    shards = None
     if manifest:
         kept = read_manifest(manifest)
     else:
@@ -587,10 +593,8 @@ def _only_import(settings: Settings) -> Path:
             hint="Name its folder with --state DIR, or its --manifest FILE.",
         )
     if len(found) > 1:
-        names, hint = (
-            ", ".join(each.name for each in found),
-            f"Choose one with --state DIR, such as {found[0]}.",
-        )
+        names = ", ".join(each.name for each in found)
+        hint = f"Choose one with --state DIR, such as {found[0]}."
         raise ConfigurationError(f"there are several imports in {root}: {names}", hint=hint)
     return found[0]
 

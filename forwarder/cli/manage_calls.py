@@ -98,10 +98,8 @@ async def _once(
 
 
 def _not_verified(domain: Domain) -> ForwarderError:
-    record, challenge = (
-        visible(f"_posthog-challenge.{domain['domain']}"),
-        visible(domain["verification_challenge"]),
-    )
+    record = visible(f"_posthog-challenge.{domain['domain']}")
+    challenge = visible(domain["verification_challenge"])
     return ForwarderError(
         (
             f"{visible(domain['domain'])} is not verified: {record} has no TXT record with its "
@@ -186,7 +184,8 @@ async def _everything(
     endpoint: Endpoint[Any, Any], access: ManagementAccess, limit: int | None, *, as_table: bool
 ) -> None:
     """Prints items by the page, also those received before an error or a cancellation."""
-    rows, pending = PagedTable(columns_of(endpoint)), list[Any]()
+    rows = PagedTable(columns_of(endpoint))
+    pending = list[Any]()
 
     def print_pending() -> None:
         if as_table:
@@ -214,7 +213,8 @@ def confirmed(
     """Ask before the item is removed. Raises `ForwarderError` if it doesn't exist."""
     if yes:
         return True
-    words, thing = WORDS[endpoint.resource], ", ".join(map(str, ids.values()))
+    words = WORDS[endpoint.resource]
+    thing = ", ".join(map(str, ids.values()))
     item = asyncio.run(_look_up(endpoint, access, ids))
     name = inside(item, words.name)
     named = f"{visible(str(name))} ({thing})" if name else thing
@@ -227,7 +227,8 @@ async def _look_up(
     """The item; None if no endpoint returns it, or the key may not read it. Cancellation drops the
     connection.
     """
-    one, several = endpoint_of(endpoint.resource, "get"), endpoint_of(endpoint.resource, "list")
+    one = endpoint_of(endpoint.resource, "get")
+    several = endpoint_of(endpoint.resource, "list")
     async with access.client() as client:
         try:
             if one is not None:

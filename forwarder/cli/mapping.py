@@ -161,7 +161,8 @@ def print_tally(tally: TrialTally) -> None:
     """Print the counts."""
     from forwarder.cli.tables import console
 
-    total, unmatched = sum(tally.counts.values()), tally.counts[TrialOutcome.UNMATCHED]
+    total = sum(tally.counts.values())
+    unmatched = tally.counts[TrialOutcome.UNMATCHED]
     records = plural(total, "record")
     figures = {
         "sent": tally.counts[TrialOutcome.SENT],

@@ -225,7 +225,8 @@ async def _speaks_plain(host: str, port: int) -> bool:
 async def _speaks_tls(host: str, port: int) -> bool:
     """Whether a handshake succeeds, with whatever certificate: nothing is sent after it."""
     context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
     _, writer = await asyncio.open_connection(host, port, ssl=context)
     await _closed(writer)
     return True

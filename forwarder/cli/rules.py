@@ -244,7 +244,8 @@ def _print(number: int, ruled: RuledEvent, output: Output) -> None:
 
     from forwarder.cli.tables import console
 
-    out, by = console(), f" by {', '.join(ruled.rules)}" if ruled.rules else ""
+    out = console()
+    by = f" by {', '.join(ruled.rules)}" if ruled.rules else ""
     style = {"changed": "green", "dropped": "yellow", "dead letter": "red"}.get(ruled.fate, "dim")
     why = f"; {_visible(ruled.why)}" if ruled.why else ""
     out.print(Text(f"event {number}: {ruled.fate}{by}{why}", style=style), soft_wrap=True)

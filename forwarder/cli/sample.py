@@ -76,7 +76,8 @@ class Sample:
     def _last_lines(self, count: int) -> int:
         """Where the last lines begin; a last one that hasn't ended is one of them."""
         end = self._file.seek(0, os.SEEK_END)
-        begin, left = end, count
+        begin = end
+        left = count
         while begin and left:
             size = min(_PART, begin)
             self._file.seek(begin - size)

@@ -180,7 +180,8 @@ class Journey:
         from forwarder.cli.output import as_json
         from forwarder.core.secrets import mask_key
 
-        event, target = self._event, self._target
+        event = self._event
+        target = self._target
         where = f"{target.address}, key {mask_key(target.api_key)}"
         self._say(
             "sent",
@@ -224,7 +225,8 @@ class Journey:
             time.sleep(pause)
 
     def _follow(self, search: EventSearch) -> ExitCode:
-        shown, pause = None, FIRST_PAUSE
+        shown = None
+        pause = FIRST_PAUSE
         while True:
             found = search.look()
             if found != shown and found.place in {EventPlace.BUFFERED, EventPlace.DELIVERED}:
@@ -262,7 +264,8 @@ class Journey:
                 if found.place is EventPlace.UNKNOWN
                 else message
             )
-            message, hint = f"{message}: {found.why}", found.hint
+            message = f"{message}: {found.why}"
+            hint = found.hint
         self._error(message, hint)
         return self._end(found.place, ExitCode.NO, why=found.why)
 

@@ -245,7 +245,8 @@ def _upstream(snapshot: Snapshot | DestinationSnapshot) -> Text:
     if answers:
         text.append(f"; answers {answers}")
     if isinstance(snapshot, DestinationSnapshot):
-        used, limit = size(snapshot.buffer_bytes), size(snapshot.buffer_limit_bytes)
+        used = size(snapshot.buffer_bytes)
+        limit = size(snapshot.buffer_limit_bytes)
         text.append(f"; {plural(snapshot.buffered, 'event')} in its buffer, {used} of {limit}")
     if upstream.last_error:
         text.append(f"\n  last error: {upstream.last_error}", style="red")

@@ -232,10 +232,8 @@ def _as_text() -> Callable[[dict[str, Any]], int]:
     target = console()
 
     def show(record: dict[str, Any]) -> int:
-        data, reason = (
-            record.get("data"),
-            ": ".join(record[part] for part in ("reason", "why") if record.get(part)),
-        )
+        data = record.get("data")
+        reason = ": ".join(record[part] for part in ("reason", "why") if record.get(part))
         text = Text(f"{record['time'][11:23]} ", style="dim", end="")
         text.append(
             f"{record['outcome']:<13} ", style=f"not dim {_STYLES.get(record['outcome'], 'red')}"

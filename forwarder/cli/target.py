@@ -131,14 +131,13 @@ def _listening(admin: str) -> tuple[str, ...]:
 
 def _configured_keys(settings: Settings) -> Iterator[str]:
     """The configured project keys; a file is read when its keys are needed."""
-    http, own = settings.sources.http, settings.import_
+    http = settings.sources.http
+    own = settings.import_
     yield from http.api_keys
     if http.api_keys_file is not None:
         yield from checked("sources.http.api_keys_file", read_key_file, http.api_keys_file)
-    kafka, logs = (
-        [each.api_key for each in settings.sources.kafka],
-        [each.api_key for each in settings.sources.logs],
-    )
+    kafka = [each.api_key for each in settings.sources.kafka]
+    logs = [each.api_key for each in settings.sources.logs]
     others = (http.otlp.api_key, *kafka, *logs, own.api_key)
     yield from (key for key in others if key)
 
@@ -165,9 +164,11 @@ def _listener(listen: str, key: str, settings: Settings) -> EventTarget:
     that.
     """
     tls = settings.sources.http.tls
-    scheme, context = "http", None
+    scheme = "http"
+    context = None
     if tls.cert_file is not None:
-        scheme, context = "https", checked("sources.http.tls.cert_file", _trusting, tls.cert_file)
+        scheme = "https"
+        context = checked("sources.http.tls.cert_file", _trusting, tls.cert_file)
     if listen.startswith(_UNIX):
         return EventTarget(f"{scheme}://localhost", key, listen.removeprefix(_UNIX), context)
     host, port = split_host_port(listen)

@@ -86,7 +86,8 @@ def _rates_of(lane: LaneSnapshot, rates: FlowRates | None) -> tuple[float, float
 
 def cells(row: LaneRow) -> list[Text]:
     """A row as the table shows it."""
-    lane, right = row.lane, "right"
+    lane = row.lane
+    right = "right"
     counts: list[tuple[str, str]] = [
         (per_second(row.received), ""),
         (per_second(row.delivered), ""),
@@ -102,8 +103,8 @@ def cells(row: LaneRow) -> list[Text]:
     return [
         Text(visible(lane.label)),
         state,
-        *(Text(text, style=style, justify=right) for text, style in counts),
-    ]  # type: ignore[arg-type]
+        *(Text(text, style=style, justify=right) for text, style in counts),  # type: ignore[arg-type]
+    ]
 
 
 def per_second(rate: float) -> str:

@@ -211,7 +211,8 @@ ansi_default; }
     def _fill(self, rows: list[LaneRow]) -> None:
         """The table with these rows, the same lane selected and in view as before."""
         table = self._table
-        row, offset = self.selected, table.scroll_offset
+        row = self.selected
+        offset = table.scroll_offset
         self._rows = rows
         arrow = " ▲" if self._ascending else " ▼"
         shown = [cells(each) for each in rows]

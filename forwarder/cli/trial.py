@@ -176,7 +176,9 @@ class Trial:
         return record if self._source.is_log else b""
 
     def _result(self, line: int, value: bytes) -> TrialResult:
-        source, rejected, shown = self._source, TrialOutcome.REJECTED, self._shown(value)
+        source = self._source
+        rejected = TrialOutcome.REJECTED
+        shown = self._shown(value)
         parsed = source.parse(value)
         if parsed is None:
             return TrialResult(line, TrialOutcome.UNMATCHED, why="not of the format", record=shown)
@@ -302,7 +304,8 @@ def _log(settings: Settings, number: int, sample: str, written: float) -> TrialS
     from forwarder.daemon.logs import policy_of
     from forwarder.sources.logs.formats import replace_undecodable
 
-    policy, is_json = policy_of(settings, number), settings.sources.logs[number].format == "json"
+    policy = policy_of(settings, number)
+    is_json = settings.sources.logs[number].format == "json"
     parse_line = policy.line_format.for_file(sample).parse
     reference = written if policy.line_format.has_time else time.time()
 

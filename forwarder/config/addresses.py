@@ -116,7 +116,8 @@ def _split_http(text: str, example: str) -> SplitResult:
     """The parts of an http(s) URL. The messages never repeat `text`, which may hold credentials."""
     try:
         parts = urlsplit(text)
-        host, _ = parts.hostname, parts.port
+        host = parts.hostname
+        _ = parts.port
     except ValueError as error:
         raise ValueError(
             f"it is not an address: its host or port can't be read; write it as {example}"

@@ -66,7 +66,9 @@ def _unprotected(settings: Settings) -> list[Conflict]:
 def _sizes(settings: Settings) -> Iterator[Conflict]:
     batch = settings.batch
     for section, each in settings.of_each():
-        upstream, max_body, max_event = each.upstream, f"{section}.max_body", f"{section}.max_event"
+        upstream = each.upstream
+        max_body = f"{section}.max_body"
+        max_event = f"{section}.max_event"
         if batch.max_bytes >= upstream.max_body:
             yield too_large(
                 "batch.max_bytes",
@@ -164,7 +166,8 @@ def _retry(settings: Settings) -> Iterator[Conflict]:
 
 
 def _listeners(settings: Settings) -> Iterator[Conflict]:
-    http, admin = settings.sources.http.listen, settings.admin.listen
+    http = settings.sources.http.listen
+    admin = settings.admin.listen
     if parse_address(http).overlaps(parse_address(admin)):
         message = f"{admin} and sources.http.listen ({http}) can't both be listened on"
         yield Conflict("admin.listen", message, "give one of them another port")

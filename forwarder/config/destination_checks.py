@@ -73,7 +73,8 @@ def _unusable_archive(
             f"{destination.name} is an archive, which answers no calls",
             "name a service",
         )
-    buffer, max_age = settings.buffer, destination.archive.max_age
+    buffer = settings.buffer
+    max_age = destination.archive.max_age
     if (
         buffer.ack_level is AckLevel.DELIVERED
         and destination.required

@@ -70,7 +70,8 @@ def read_document(file: FilePath, environ: Mapping[str, str], path: Path = ()) -
 
 
 def _parse(text: str, file: str, environ: Mapping[str, str], path: Path) -> Layer:
-    layer, loader = Layer(), yaml.SafeLoader(text)
+    layer = Layer()
+    loader = yaml.SafeLoader(text)
     try:
         root = loader.get_single_node()
         if root is not None:
@@ -303,7 +304,8 @@ class NodeReader:
 
     def _names(self, node: yaml.MappingNode, path: Path, origin: Origin) -> Sourced:
         """A mapping of names that the user chose; names without a value are left out."""
-        values, items = dict[str, Any](), dict[int | str, Origin]()
+        values = dict[str, Any]()
+        items = dict[int | str, Origin]()
         for key_node, value_node in self._entries(node, path):
             name = _name(key_node)
             try:

@@ -43,7 +43,8 @@ def read_environment(environ: Mapping[str, str]) -> Layer:
 
 
 def _read(layer: Layer, name: str, value: str) -> None:
-    path, origin = _path(name), Origin(Place.ENVIRONMENT, name)
+    path = _path(name)
+    origin = Origin(Place.ENVIRONMENT, name)
     if path is None:
         if name not in _FAILPOINTS and not _is_service_link(name, value):
             layer.problems.append(_unknown(name))

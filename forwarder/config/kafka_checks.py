@@ -135,7 +135,8 @@ def _format(key: str, cluster: KafkaSettings) -> Iterator[Conflict]:
 
 
 def _fetching(key: str, cluster: KafkaSettings) -> Iterator[Conflict]:
-    most, name = cluster.fetch_max_bytes, f"{key}.fetch_max_bytes"
+    most = cluster.fetch_max_bytes
+    name = f"{key}.fetch_max_bytes"
     for other, size in (
         ("fetch_min_bytes", cluster.fetch_min_bytes),
         ("max_partition_fetch_bytes", cluster.max_partition_fetch_bytes),

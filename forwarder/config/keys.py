@@ -130,7 +130,8 @@ def _walk(
 ) -> Iterator[Key | tuple[Path, type[Section]]]:
     """The keys and sections in a section, each list of sections with its first item."""
     for name, field in keys_of(section).items():
-        inner, default = (*path, name), defaults[name]
+        inner = (*path, name)
+        default = defaults[name]
         if isinstance(field.kind, Nested):
             yield inner, field.kind.section
             yield from _walk(field.kind.section, default, inner)

@@ -407,7 +407,8 @@ def _problems(error: InvalidValues, said: Layer) -> list[Problem]:
 
 
 def _problem(location: Location, message: str, said: Layer) -> Problem:
-    names, path = tuple(map(str, location)), _known(location, said)
+    names = tuple(map(str, location))
+    path = _known(location, said)
     item = location[len(path)] if len(names) > len(path) else None
     name = dotted(path) + (
         "" if item is None else f"[{item}]" if isinstance(item, int) else f".{item}"

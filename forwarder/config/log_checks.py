@@ -53,7 +53,8 @@ def log_conflicts(settings: Settings) -> Iterator[Conflict]:
 
 def otlp_conflicts(settings: Settings) -> Iterator[Conflict]:
     """Everything that doesn't fit in `sources.http.otlp`. Reads the file of the salt."""
-    otlp, key = settings.sources.http.otlp, "sources.http.otlp"
+    otlp = settings.sources.http.otlp
+    key = "sources.http.otlp"
     if otlp != OtlpSettings():
         yield from event_conflicts(key, otlp.mapping, otlp.api_key, otlp.api_key_file)
         yield from mapping_conflicts(f"{key}.mapping", otlp.mapping, own_times=True)
@@ -88,7 +89,8 @@ def _what_is_read(key: str, source: LogSourceSettings) -> Iterator[Conflict]:
 
 
 def _pattern(key: str, source: LogSourceSettings) -> Iterator[Conflict]:
-    name, needed = f"{key}.pattern", "regex" in {source.format, source.message_format}
+    name = f"{key}.pattern"
+    needed = "regex" in {source.format, source.message_format}
     if needed and source.pattern is None:
         yield Conflict(
             name,

@@ -197,7 +197,8 @@ def _described(body: Sequence[ast.stmt]) -> Iterator[tuple[str, str]]:
 
 def kind_of(annotation: Any) -> Kind:
     """The kind of a field of this type."""
-    origin, arguments = get_origin(annotation), get_args(annotation)
+    origin = get_origin(annotation)
+    arguments = get_args(annotation)
     if origin is Annotated:
         kind: Kind = next(each for each in annotation.__metadata__ if isinstance(each, Kind))
         return kind.of(annotation.__origin__)
@@ -372,7 +373,8 @@ class Items(Kind):
         if not isinstance(value, list | tuple):
             # TRY004: collected with the others
             raise ValueError("is a list: write it as [a, b], or one item a line")  # noqa: TRY004
-        found, wrong = list[Any](), list[tuple[Location, str]]()
+        found = list[Any]()
+        wrong = list[tuple[Location, str]]()
         for number, each in enumerate(value):
             with collecting(wrong, number):
                 found.append(self.item.read(each))

@@ -70,7 +70,8 @@ def in_flight_conflicts(key: str, size: int | None, settings: Settings) -> Itera
     """`max_in_flight` of the source at `key` can't hold an event, or is more than the buffer has
     room for.
     """
-    name, event = f"{key}.max_in_flight", settings.max_event
+    name = f"{key}.max_in_flight"
+    event = settings.max_event
     if size is None:
         return
     if size < event:

@@ -94,7 +94,8 @@ def suggest_key(path: Path) -> str:
     """A hint for an unknown key of the file: a similar name beside it, or the same name elsewhere,
     or what there is.
     """
-    parent, name = path[:-1], path[-1]
+    parent = path[:-1]
+    name = path[-1]
     if meant := spelled_otherwise(path):
         inside = f"{parent[-1]}, as " if parent and not is_number(parent[-1]) else ""
         nested = len(meant) > len(path)

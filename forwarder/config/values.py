@@ -307,7 +307,8 @@ class Named(Kind):
 
     def names(self, value: Mapping[Any, Any], read: Callable[[Any], _T]) -> dict[str, _T]:
         """The mapping. What is wrong with a name's value is found at that name."""
-        found, wrong = dict[str, _T](), list[tuple[Location, str]]()
+        found = dict[str, _T]()
+        wrong = list[tuple[Location, str]]()
         for name, each in value.items():
             with collecting(wrong, name):
                 if each is not None:

@@ -79,6 +79,7 @@ class Ack:
 
     def end(self, error: Backpressure | None) -> None:
         """Call back, unless that was done before."""
-        callback, self._callback = self._callback, None
+        callback = self._callback
+        self._callback = None
         if callback is not None:
             callback(error)

@@ -48,7 +48,8 @@ class ConnectionLoads:
         self.descriptor = descriptor
         self._memory = mmap.mmap(descriptor, workers * 16)
         cells = memoryview(self._memory).cast("q")
-        self._connections, self._turns = cells[::2], cells[1::2]
+        self._connections = cells[::2]
+        self._turns = cells[1::2]
         cells.release()
 
     def close(self) -> None:
@@ -97,7 +98,8 @@ class WorkerLoad:
 
     def write(self, connections: int) -> None:
         """It has so many connections now."""
-        before, self._connections = self._connections, connections
+        before = self._connections
+        self._connections = connections
         self._loads.write(self._number, connections, self._turn)
         if self._waiting and connections < before and self.room > 0:
             for callback in list(self._waiting):

@@ -228,10 +228,8 @@ def cannot_listen(key: str, listen: str, error: OSError) -> ConfigurationError:
         from forwarder.core.port_owner import owner_of_port  # noqa: PLC0415
 
         owner = owner_of_port(int(port)) if port.isdecimal() else ""
-        what, hint = (
-            f"{owner or 'something else'} listens there",
-            f"Stop it, or set `{key}` to another address.",
-        )
+        what = f"{owner or 'something else'} listens there"
+        hint = f"Stop it, or set `{key}` to another address."
     elif error.errno == errno.EACCES and port.isdecimal():
         from forwarder.core.users import user_name  # noqa: PLC0415
 

@@ -73,9 +73,11 @@ class LaneQueue:
             self.size = self.events = 0
             return taken
         taken = []
-        room, left = max_bytes, max_events
+        room = max_bytes
+        left = max_events
         while chunks:
-            size, count = len(chunks[0].data), chunks[0].count
+            size = len(chunks[0].data)
+            count = chunks[0].count
             if size >= room or count > left:
                 break
             taken.append(chunks.popleft())

@@ -135,7 +135,8 @@ class ForwarderPath:
 
     def _forget(self, lane: Lane) -> bool:
         """Forget the paths of a lane that were not seen lately; whether there were any."""
-        seen, horizon = self._lanes[lane], self._clock.monotonic() - REMEMBERED_SECONDS
+        seen = self._lanes[lane]
+        horizon = self._clock.monotonic() - REMEMBERED_SECONDS
         old = [value for value, (_, at) in seen.items() if at < horizon]
         for value in old:
             del seen[value]

@@ -149,7 +149,8 @@ class DeadLetter:
 
 def letters_of(chunk: Chunk, reason: Reason, why: str, at: float) -> list[DeadLetter]:
     """A dead letter for each event of a chunk."""
-    lane, source = chunk.lane, chunk.source
+    lane = chunk.lane
+    source = chunk.source
     return [
         DeadLetter(reason, lane, event, at, why, source, *chunk.where(index))
         for index, event in enumerate(chunk.events())

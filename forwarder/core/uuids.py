@@ -48,10 +48,8 @@ def uuids5(
 
     Each digit is put into all of them at once, which takes half of the time.
     """
-    whole, size = (
-        bytes(_joined(namespace, names, before, after)),
-        len(before) + len(_FORM) + len(after),
-    )
+    whole = bytes(_joined(namespace, names, before, after))
+    size = len(before) + len(_FORM) + len(after)
     return [whole[at : at + size] for at in range(0, len(whole), size)]
 
 
@@ -67,7 +65,8 @@ def _joined(
     digits = hexlify(
         b"".join([sha1(namespace + name, usedforsecurity=False).digest() for name in names])
     )
-    begin, size = len(before), len(before) + len(_FORM) + len(after)
+    begin = len(before)
+    size = len(before) + len(_FORM) + len(after)
     texts = bytearray((before + _FORM + after) * len(names))
     for digit, at in enumerate(_DIGITS_AT):
         texts[begin + at :: size] = digits[digit::_SHA1_DIGITS]
@@ -84,7 +83,8 @@ _RANDOM_BYTES: Final = 10
 
 def new_uuid7(now: float) -> bytes:
     """A new UUID of version 7; `now` in seconds."""
-    time, random = _milliseconds(now), hexlify(os.urandom(_RANDOM_BYTES))
+    time = _milliseconds(now)
+    random = hexlify(os.urandom(_RANDOM_BYTES))
     variant = _VARIANTS[random[:1]]
     return b"".join(
         (
@@ -108,8 +108,10 @@ def new_uuids7(now: float, count: int, before: bytes = b"", after: bytes = b"") 
     """
     time = _milliseconds(now)
     text = b"%b%b-%b%b%b" % (before, time[:8], time[8:], _RANDOM_FORM, after)
-    size, begin = len(text), len(text) - len(after) - len(_RANDOM_FORM)
-    texts, random = bytearray(text) * count, hexlify(os.urandom(_RANDOM_BYTES * count))
+    size = len(text)
+    begin = len(text) - len(after) - len(_RANDOM_FORM)
+    texts = bytearray(text) * count
+    random = hexlify(os.urandom(_RANDOM_BYTES * count))
     for digit, at in enumerate(_RANDOM_AT, 1):
         texts[begin + at :: size] = random[digit :: 2 * _RANDOM_BYTES]
     texts[begin + _Y_AT :: size] = random[:: 2 * _RANDOM_BYTES].translate(_TO_VARIANT)

@@ -91,7 +91,8 @@ class Watermark:
         span of the others.
         """
         rest = Span(span.end, span.count - count)
-        span.end, span.count = end, count
+        span.end = end
+        span.count = count
         self._spans.insert(self._spans.index(span) + 1, rest)
         return rest
 

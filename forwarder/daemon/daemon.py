@@ -333,7 +333,8 @@ class Daemon:
 
     def _keep(self) -> InheritedDescriptors:
         """Have the sockets and locks stay open for the new program."""
-        kept, before = self._pipeline.keep_descriptors(), self._inherited
+        kept = self._pipeline.keep_descriptors()
+        before = self._inherited
         return InheritedDescriptors(
             kept.sockets,
             self._admin.keep(),
@@ -416,7 +417,8 @@ def _announce_unused(settings: Settings) -> None:
     """Warn about files of a disk buffer that nothing reads, because the buffer is in memory, or
     their destination isn't configured.
     """
-    path, on_disk = settings.buffer.path, settings.buffer.kind == "disk"
+    path = settings.buffer.path
+    on_disk = settings.buffer.kind == "disk"
     try:
         found = [
             (name, directory)

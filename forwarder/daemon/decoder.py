@@ -152,7 +152,8 @@ class DecoderProcess:
 
     async def _end(self) -> int | None:
         """End the process, if there is one; its exit code."""
-        line, process = self._line, self._process
+        line = self._line
+        process = self._process
         self._line = self._process = None
         if line is not None:
             line.close()
@@ -303,9 +304,13 @@ class _Line(asyncio.Protocol):
         return cut
 
     def _finish(self, head: bytes) -> None:
-        parts, self._parts, self._head = self._parts, [], None
-        refused, self._refused = self._refused, None
-        done, self._done = self._done, None
+        parts = self._parts
+        self._parts = []
+        self._head = None
+        refused = self._refused
+        self._refused = None
+        done = self._done
+        self._done = None
         if done is None or done.done():
             return
         if refused is not None:
@@ -314,6 +319,7 @@ class _Line(asyncio.Protocol):
             done.set_result((head, parts))
 
     def _fail(self, error: Exception) -> None:
-        done, self._done = self._done, None
+        done = self._done
+        self._done = None
         if done is not None and not done.done():
             done.set_exception(error)

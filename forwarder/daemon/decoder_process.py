@@ -57,12 +57,11 @@ def _serve(daemon: socket.socket) -> bool:
         outcome, parts = work(head, body)
         del body
     except MemoryError:
-        outcome, parts = (
-            failed(RequestTooLarge.code, "the body takes too much memory to be decoded"),
-            [],
-        )
+        outcome = failed(RequestTooLarge.code, "the body takes too much memory to be decoded")
+        parts = []
     except Exception:
-        outcome, parts = failed("unforeseen", traceback.format_exc()), []
+        outcome = failed("unforeseen", traceback.format_exc())
+        parts = []
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
     daemon.sendall(FRAME.pack(len(outcome), sum(map(len, parts))))

@@ -84,13 +84,15 @@ def build_destination(
 
     Raises `ConfigurationError` for files that can't be used; then nothing of it is open.
     """
-    upstream, http = settings.destination, settings.sources.http
+    upstream = settings.destination
+    http = settings.sources.http
     ordering_of = lane_ordering(settings)
     sink = None if upstream.archive.url else open_sink(upstream, clock, path)
     keys = KeyCheck(sink.decide, clock) if sink is not None and upstream.verify_keys else None
     ask: Callable[[str], object] = keys.ask if keys else lambda _key: None
     known = _known_keys(settings, keys)
-    halts, books = Halts(), Books()
+    halts = Halts()
+    books = Books()
     stores = open_stores(
         settings,
         role,
@@ -172,7 +174,8 @@ def _archiver(
         raise ConfigurationError(
             f"upstreams.{upstream.name}.archive needs a disk buffer", hint="Set buffer.kind: disk."
         )
-    archive, directory = upstream.archive, stores.locks[0].path
+    archive = upstream.archive
+    directory = stores.locks[0].path
     try:
         identity = archive_identity(directory)
         return Archiver(

@@ -111,7 +111,9 @@ class ImportDeadLetters(DeadLetterStore):
         """
         # an import counts by record
         letters = cls.open(folder, max_bytes, Committer(clock), clock, books=Books(), logged=False)
-        letters.folder, letters.refusals, letters.returning = folder, {}, {}
+        letters.folder = folder
+        letters.refusals = {}
+        letters.returning = {}
         letters.forget(replayed)
         letters.remove(replayed)  # again, to know when they are gone
         return letters
@@ -347,7 +349,8 @@ class LetterReplays:
             found = _read_as_sent(letter.block)
         except RecordRefused as refused:
             return f"{refused.why}: {refused.detail}"
-        (text,), most = found.texts, self.max_event
+        (text,) = found.texts
+        most = self.max_event
         if len(text) > most:
             return f"the event has {len(text):,} bytes, {most:,} are allowed"
         texts = found.distinct_ids[0], found.names[0], found.uuids[0], text

@@ -101,7 +101,8 @@ disk is the limit.
 """
 ACKNOWLEDGED: Final = (("Forwarder-Ack", "delivered"),)
 """With `--via`, the daemon answers once the service has the events."""
-_OK, _UNKNOWN = 200, 401
+_OK = 200
+_UNKNOWN = 401
 
 
 class UpstreamRefuses(ForwarderError):
@@ -163,7 +164,8 @@ class ImportRun:
 
     def _identify(self, begun: ImportJob | None) -> None:
         """Which job it is, given what an earlier run, or another shard, began with."""
-        request, begun = self._request, begun if self.saved is None else self.saved.job
+        request = self._request
+        begun = begun if self.saved is None else self.saved.job
         until = until_of(request.filters, begun, self._clock)
         self._filters = replace(request.filters, until=until, limit=request.own_limit)
         self.job = job_of(
@@ -199,7 +201,8 @@ class ImportRun:
 
         `progress` gets the records and bytes so far, now and then.
         """
-        request, settings = self._request, self._request.settings
+        request = self._request
+        settings = self._request.settings
         terms = PreflightTerms(
             now=int(self._clock.now()) * SECOND,
             max_event=settings.upstream.max_event,
@@ -229,7 +232,9 @@ class ImportRun:
         Raises `UpstreamRefuses`, also for an inconclusive answer: events sent in vain can't be
         detected later.
         """
-        sink, url, key = self._sink(), self._request.address, self._request.api_key
+        sink = self._sink()
+        url = self._request.address
+        key = self._request.api_key
         try:
             reply = await sink.decide(key)
         finally:
@@ -304,7 +309,9 @@ class ImportRun:
         self, sink: HttpSink, letters: ImportDeadLetters, repeats: Repeats
     ) -> ImportPipeline:
         """The pipeline, which continues from the checkpoint."""
-        request, settings, clock = self._request, self._request.settings, self._clock
+        request = self._request
+        settings = self._request.settings
+        clock = self._clock
         checkpoint = self.saved or ImportCheckpoint(self.job, clock.now(), clock.now(), [])
         checkpoint.contents = contents_of(self._source)
         checkpoint.exhausted = checkpoint.complete
@@ -391,7 +398,8 @@ class ImportRun:
         """The way to the service, or with `via` to a daemon, uncompressed: it is near. Raises
         `ConfigurationError`.
         """
-        upstream, via = self._request.settings.upstream, self._request.via
+        upstream = self._request.settings.upstream
+        via = self._request.via
         if not via:
             return open_sink(upstream, self._clock)
         return open_sink(
@@ -407,7 +415,8 @@ class ImportRun:
         """How many events a batch has at most: a second's, for it is sent at once, whatever the
         rate.
         """
-        rate, most = self._request.own_rate, self._request.settings.batch.max_events
+        rate = self._request.own_rate
+        most = self._request.settings.batch.max_events
         return most if rate is None else min(most, max(1, int(rate)))
 
 
@@ -554,7 +563,8 @@ class ImportPipeline:
         if waiting := self._letters.waiting or doing or self._halt():
             lasting = waiting
         elif (pause := self._pace.pause()) is not None:
-            waiting, lasting = pause.words(self._clock.now()), pause.lasting()
+            waiting = pause.words(self._clock.now())
+            lasting = pause.lasting()
         else:
             waiting = lasting = self._failure()
         self._source.note(lasting, save=pause is not None)
@@ -587,7 +597,8 @@ class ImportPipeline:
         asked = -1
         while True:
             await self._clock.sleep(REPORT_SECONDS)
-            halted, witness = self._delivery.halts.get(self._lane), self.ledger.checkpoint.witness
+            halted = self._delivery.halts.get(self._lane)
+            witness = self.ledger.checkpoint.witness
             if halted is None or halted.reason is not HaltReason.REFUSES_ALL or not witness:
                 asked = -1
             elif halted.probes > asked:

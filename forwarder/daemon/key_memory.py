@@ -82,7 +82,8 @@ class KeyMemory:
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._task = None
-        again, self._again = self._again, False
+        again = self._again
+        self._again = False
         if not task.cancelled():
             task.result()
         if again:
@@ -93,7 +94,8 @@ class KeyMemory:
             self._timer = self._clock.call_later(REFRESH, self._run)
 
     async def _exchange(self) -> None:
-        dirty, self._dirty = self._dirty, False
+        dirty = self._dirty
+        self._dirty = False
         keys = self._known.verified() if dirty else []
         loop = asyncio.get_running_loop()
         try:

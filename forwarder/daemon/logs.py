@@ -138,7 +138,8 @@ def policy_of(settings: Settings, number: int) -> LogPolicy:
     """How `sources.logs[number]` is read. Raises `ConfigurationError` for a format or a mapping
     that can't be used.
     """
-    source, key = settings.sources.logs[number], f"sources.logs[{number}]"
+    source = settings.sources.logs[number]
+    key = f"sources.logs[{number}]"
     rules = source.mapping
     records = line_format(
         source.format, source.pattern, source.message_format, rules.timestamp.zone, key

@@ -116,7 +116,8 @@ class Observer:
 
     def snapshot(self, state: State) -> Snapshot:
         """The state of all parts now."""
-        parts, now = self._parts, self._clock.now()
+        parts = self._parts
+        now = self._clock.now()
         listener = parts.listener.statistics()
         passed = (
             PassThroughStatistics({})
@@ -195,7 +196,8 @@ class _DestinationObserver:
     def observe(self, now: float) -> _Observed:
         """Its state now."""
         stores = self._stores
-        delivery, letters = self._of.delivery.statistics(), stores.dead_letters.statistics()
+        delivery = self._of.delivery.statistics()
+        letters = stores.dead_letters.statistics()
         disk = None if stores.disk_buffer is None else stores.disk_buffer.statistics()
         buffer = disk or stores.buffer.statistics()
         refusing = disk.write_error if disk else ""
@@ -303,8 +305,8 @@ def _figures(
     named = (
         (f"{part}_{field.name}", statistics, field.name)
         for part, statistics in parts.items()
-        for field in fields(statistics)
-    )  # type: ignore[arg-type]
+        for field in fields(statistics)  # type: ignore[arg-type]
+    )
     return {
         figure: getattr(statistics, name)
         for figure, statistics, name in named

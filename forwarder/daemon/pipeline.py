@@ -109,7 +109,8 @@ def build(
         api_keys = allowed_keys(settings.sources.http.api_keys, settings)
         front = LaneRegistry(settings.sources.http.max_lanes, {}, first.known, api_keys=api_keys)
         admission = FanOut(branches, EventRoutes(settings.routes, settings.destinations), front)
-    policy, ordering_of = intake_policy(settings), lane_ordering(settings)
+    policy = intake_policy(settings)
+    ordering_of = lane_ordering(settings)
     otlp = _otlp_mapping(settings)
     rules = ConfiguredRules(settings, clock)
     intake = Intake(
@@ -295,7 +296,8 @@ class Pipeline:
         """Accept and deliver. Raises `ConfigurationError` or `OSError` when it can't listen;
         cancelled or failed, `close` cleans up.
         """
-        parts, tls = self._parts, self._settings.sources.http.tls
+        parts = self._parts
+        tls = self._settings.sources.http.tls
         if tls.cert_file and tls.key_file:
             self._tls = load_tls(tls.cert_file, tls.key_file)
         for destination in parts.destinations:
@@ -364,7 +366,8 @@ class Pipeline:
         Requests are accepted until the last moment before the end, each answer the last of its
         connection. Cancelled, it leaves the pipeline to `close`.
         """
-        parts, durable = self._parts, self._settings.buffer.kind == "disk"
+        parts = self._parts
+        durable = self._settings.buffer.kind == "disk"
         end = self._clock.monotonic() + seconds
         self._stop_reading()
         limit = min(REQUEST_LIMIT, seconds)
@@ -481,7 +484,8 @@ class Pipeline:
         ]
 
     def _bury(self, destination: EventDestination, chunk: Chunk) -> list[DeadLetter]:
-        reason, why = Reason.UNDELIVERED_AT_EXIT, "forwarder ended before the upstream accepted it"
+        reason = Reason.UNDELIVERED_AT_EXIT
+        why = "forwarder ended before the upstream accepted it"
         letters = letters_of(chunk, reason, why, chunk.received_at)
         destination.stores.dead_letters.bury_at_exit(letters)
         destination.books.bury(chunk.lane, reason, len(letters))
@@ -516,7 +520,8 @@ class Pipeline:
         """Use other settings from now on, as far as that is possible live; returns the keys that
         need a restart, each time until there was one.
         """
-        parts, http = self._parts, settings.sources.http
+        parts = self._parts
+        http = settings.sources.http
         if self._tls and http.tls == self._settings.sources.http.tls:
             _reload_tls(self._tls, http.tls)
         allowed = allowed_keys(http.api_keys, self._settings)

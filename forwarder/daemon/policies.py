@@ -166,7 +166,8 @@ def allowed_keys(api_keys: Sequence[str], running: Settings) -> Sequence[str]:
 
 def pass_through_policy(settings: Settings, sink: HttpSink) -> PassThroughPolicy:
     """Where calls are passed through to, with the certificates of `sink`."""
-    upstream, passed = settings.upstream, settings.passthrough
+    upstream = settings.upstream
+    passed = settings.passthrough
     return PassThroughPolicy(
         url=upstream.url,
         assets_url=upstream.assets_url or upstream.url,

@@ -116,7 +116,8 @@ class PendingRestart:
 
     def withdraw(self) -> bool:
         """End after all; whether a restart was decided."""
-        decided, self.decided = self.decided, False
+        decided = self.decided
+        self.decided = False
         return decided
 
     async def close(self) -> None:

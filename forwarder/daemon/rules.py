@@ -93,7 +93,9 @@ class ConfiguredRules:
     ) -> None:
         if self._files is not None:
             self._files.stop()
-        self._settings, self._files, self.compiled = settings, files, compiled
+        self._settings = settings
+        self._files = files
+        self.compiled = compiled
         files.start()
         self.on_change()
         _log.info("other rules hold now", rules=len(settings))

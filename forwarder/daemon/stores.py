@@ -292,7 +292,8 @@ def _open_letters(
 ) -> DeadLetterStore:
     from forwarder.deadletter.store import DeadLetterStore  # noqa: PLC0415 - needs SQLite
 
-    logged, largest = settings.buffer.kind == "disk", settings.sources.http.max_body
+    logged = settings.buffer.kind == "disk"
+    largest = settings.sources.http.max_body
     return DeadLetterStore.open(
         directory,
         settings.dead_letter_share,

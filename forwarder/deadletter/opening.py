@@ -97,7 +97,8 @@ def _replace_unreadable(path: Path, why: str, now: float) -> OpenedDatabase:
             f"{path} can't be read ({why}), and can't be quarantined: {why_of(error)}",
             hint="Move it away, or make its directory writable.",
         ) from error
-    failing, saved = "", SalvageReport()
+    failing = ""
+    saved = SalvageReport()
     file = DeadLetterDatabase(path)
     try:
         saved = _salvage(damaged, file.writable())
@@ -236,7 +237,8 @@ def _salvage(damaged: Path, fresh: sqlite3.Connection) -> SalvageReport:
 
 
 def _rows(source: sqlite3.Connection, found: SalvageReport) -> Iterator[tuple[Any, ...]]:
-    first, last = -1, -1
+    first = -1
+    last = -1
     for row in _walk(source, "ASC"):
         first = row[0]
         if _is_sound(row):

@@ -98,7 +98,8 @@ class Replayer:
 
     def _poll_again(self) -> None:
         self._timer = None
-        unremoved, self._unremoved = self._unremoved, []
+        unremoved = self._unremoved
+        self._unremoved = []
         for number in unremoved:
             self._held(number)
         self._poll()
@@ -143,10 +144,8 @@ class Replayer:
         if why or marked.lane is None:
             self._refuse(marked.number, why)
             return None
-        key, historical = (
-            msgspec.json.encode(marked.lane.api_key),
-            b"true" if marked.lane.historical else b"false",
-        )
+        key = msgspec.json.encode(marked.lane.api_key)
+        historical = b"true" if marked.lane.historical else b"false"
         body = b'{"api_key":%b,"historical_migration":%b,"batch":[%b]}' % (
             key,
             historical,

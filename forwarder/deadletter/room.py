@@ -224,7 +224,8 @@ def reserve_some_at_receipt(room: Room, letters: Sequence[DeadLetter]) -> int:
     """
     kept = 0
     for letter in letters:
-        key, cost = key_of(letter.lane), cost_of(letter)
+        key = key_of(letter.lane)
+        cost = cost_of(letter)
         if not room.fits_at_receipt({key: cost}, room.limit // RECEIPT_SHARE):
             break
         room.take_at_receipt(key, cost, 1)

@@ -117,12 +117,14 @@ class DeadLetterDatabase:
         if self.connection is None or self.read_only:
             connection = open_writable(self.path)
             self.close()
-            self.connection, self.read_only = connection, False
+            self.connection = connection
+            self.read_only = False
         return self.connection
 
     def close(self) -> None:
         """Close the connection, if there is one."""
-        connection, self.connection = self.connection, None
+        connection = self.connection
+        self.connection = None
         if connection is not None:
             with contextlib.suppress(sqlite3.Error):
                 connection.close()

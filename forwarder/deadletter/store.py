@@ -353,7 +353,8 @@ class DeadLetterStore:
 
     def prepare(self) -> DeadLetterCommit | None:
         """See `storage.committer.CommitParticipant.prepare`."""
-        probe, self._probe_due = self._probe_due, False
+        probe = self._probe_due
+        self._probe_due = False
         if not (self._pending or self._removals or self._notes or self._poll or probe):
             return None
         self._job = DeadLetterCommit(
@@ -367,16 +368,22 @@ class DeadLetterStore:
             busy=frozenset(self.busy),
             on_durable=self._on_durable,
         )
-        self._pending, self._removals, self._notes, self._on_durable = [], [], {}, []
+        self._pending = []
+        self._removals = []
+        self._notes = {}
+        self._on_durable = []
         self._pending_cost = 0
-        self._polling, self._poll = self._poll, None
+        self._polling = self._poll
+        self._poll = None
         return self._job
 
     # it is `_job`
     def finish(self, job: CommitJob, error: Exception | None) -> None:  # noqa: ARG002
         """See `storage.committer.CommitParticipant.finish`."""
-        done, self._job = self._job, None
-        polling, self._polling = self._polling, None
+        done = self._job
+        self._job = None
+        polling = self._polling
+        self._polling = None
         if done is None:
             return
         if error is None:

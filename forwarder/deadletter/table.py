@@ -150,7 +150,9 @@ class DeadLetterCommit:
             self._read_marked(connection)
 
     def _commit(self, connection: sqlite3.Connection, *, drops: bool) -> None:
-        self.known, self.removed, self.dropped = [], [], []
+        self.known = []
+        self.removed = []
+        self.dropped = []
         connection.execute("BEGIN IMMEDIATE")
         try:
             for entry in self.letters:
@@ -207,7 +209,8 @@ class DeadLetterCommit:
         self.dropped = drop(connection, where, ())
 
     def _read_marked(self, connection: sqlite3.Connection) -> None:
-        self.marked, size = [], 0
+        self.marked = []
+        size = 0
         for row in connection.execute(_MARKED):
             if row[0] in self.busy:
                 continue
@@ -277,7 +280,8 @@ def _marked(row: Sequence[Any]) -> MarkedDeadLetter:
         attributes,
         together,
     ) = row
-    lane, intact = lane_of(api_key, historical), bool(edited) or crc32(data) == crc
+    lane = lane_of(api_key, historical)
+    intact = bool(edited) or crc32(data) == crc
     return MarkedDeadLetter(
         number,
         Reason(reason),

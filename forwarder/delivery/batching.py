@@ -260,7 +260,9 @@ class Batcher:
             taken = self._take(queue, room)
             self._day = taken[0].day
             return taken
-        taken, last, left = [], 0, 0
+        taken = []
+        last = 0
+        left = 0
         held: set[str] = set()
         ready = flush or queue.cost >= self.policy.gather_bytes
         for passed, chunk in enumerate(queue, 1):
@@ -274,14 +276,16 @@ class Batcher:
                     break
                 continue
             if not taken:
-                self._day, left = chunk.day, queue.days[chunk.day].events
+                self._day = chunk.day
+                left = queue.days[chunk.day].events
                 if not room.fits(chunk):
                     return self._cut_first(queue, passed, room)
             elif not room.fits(chunk):
                 break
             taken.append(chunk)
             room.take(chunk)
-            last, left = passed, left - chunk.count
+            last = passed
+            left = left - chunk.count
             if not left:
                 break
         # what fills its day waits behind what isn't due, and nothing in flight would wake delivery

@@ -153,7 +153,8 @@ class Delivery:
 
     async def drain_while_it_works(self, deadline_seconds: float) -> bool:
         """As `drain`, but only while no attempt fails; halted lanes aren't probed."""
-        self._last_probes, self._only_while_it_works = {}, True
+        self._last_probes = {}
+        self._only_while_it_works = True
         return await self._wait_until_idle(deadline_seconds)
 
     async def finish_in_flight(self, deadline_seconds: float) -> None:
@@ -222,7 +223,8 @@ class Delivery:
 
     def statistics(self) -> DeliveryStatistics:
         """Figures since the start, and the state of now."""
-        now, wall = self._clock.monotonic(), self._clock.now()
+        now = self._clock.monotonic()
+        wall = self._clock.now()
         upstream = self._scheduler.upstream
         return DeliveryStatistics(
             requests=dict(self._requests),
@@ -255,7 +257,8 @@ class Delivery:
 
     def _pass(self) -> None:
         """Begin every request that may be made now, and set the timer for the next one."""
-        now, wall = self._clock.monotonic(), self._clock.now()
+        now = self._clock.monotonic()
+        wall = self._clock.now()
         flush = self._last_probes is not None
         while not self._held and self._scheduler.in_flight < self._limiter.limit:
             attempt = self._scheduler.next_attempt(now, wall, flush=flush)
@@ -301,7 +304,8 @@ class Delivery:
         del self._tasks[attempt]
         self._requests[str(reply.status or "error")] += 1
         self._durations.observe(seconds)
-        scheduler, in_flight = self._scheduler, self._scheduler.in_flight
+        scheduler = self._scheduler
+        in_flight = self._scheduler.in_flight
         outcome = scheduler.finished(
             attempt, reply, self._clock.monotonic(), self._clock.now(), suspects
         )

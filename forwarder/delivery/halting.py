@@ -152,7 +152,8 @@ class Halts:
                 hint=HINTS[reason],
             )
         if reason is not None:
-            halted.reason, halted.why = reason, why
+            halted.reason = reason
+            halted.why = why
 
     def resume(self, lane: Lane) -> None:
         """End the lane's halt."""

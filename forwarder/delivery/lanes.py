@@ -145,7 +145,8 @@ class LaneState:
         self.groups.remove(group)
         self.blocked -= group.ids
         if group.refusing and not any(other.refusing for other in self.groups):
-            self.refused_at, self.proven = None, False
+            self.refused_at = None
+            self.proven = False
 
     def refused(self, group: PartGroup, latest: int) -> None:
         """Something of the group was answered 400 or 413, when `latest` was the highest attempt
@@ -254,4 +255,6 @@ class Pause:
     def succeeded(self, attempt: int) -> None:
         """Attempt number `attempt` succeeded: end the pause, if it began after the last failure."""
         if attempt > self._failed:
-            self.streak, self.until, self.why = 0, 0.0, ""
+            self.streak = 0
+            self.until = 0.0
+            self.why = ""

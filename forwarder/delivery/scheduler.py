@@ -181,7 +181,8 @@ class Scheduler:
         """The upstream accepts events of this lane: an event that was refused alone is at fault
         itself.
         """
-        state, halted = self._lanes.get(lane), self._halts.get(lane)
+        state = self._lanes.get(lane)
+        halted = self._halts.get(lane)
         if state is None or state.refused_at is None:
             return
         state.proven = True
@@ -395,7 +396,8 @@ class Scheduler:
             yield from self._times_of(lane, at)
 
     def _times_of(self, lane: Lane, at: Moment) -> Iterator[float]:
-        halted, state = self._halts.get(lane), self._lanes.get(lane)
+        halted = self._halts.get(lane)
+        state = self._lanes.get(lane)
         if halted is not None:
             probe = max(halted.next_probe, state.pause.until if state is not None else 0.0)
             # the pace may hold back a probe

@@ -136,7 +136,8 @@ class HttpSink:
             return Reply(None, error=error_text(error))
 
     async def _reply(self, answer: ArrivingAnswer) -> Reply:
-        status, lines = answer.status, answer.lines
+        status = answer.status
+        lines = answer.lines
         said = {name.lower(): value.decode("utf-8", "replace") for name, value in lines}
         wait = _retry_after(said.get(b"retry-after"), self._clock.now())
         try:

@@ -261,7 +261,8 @@ class SampleRecord:
 
 def records(visitors: int | None) -> Iterator[SampleRecord]:
     """The story of `visitors` visitors as records; without end for None."""
-    recorder, number = _EventRecorder(), 0
+    recorder = _EventRecorder()
+    number = 0
     for place, shop_event in enumerate(story(visitors)):
         shop_event.send(recorder, str(uuid4()))
         yield _event(recorder.event, number)

@@ -248,10 +248,8 @@ class LoadGenerator:
 
     async def _until(self, when: float) -> bool:
         """Wait until then; whether the load goes on."""
-        now, end = (
-            self._clock.monotonic(),
-            self._began + (inf if self._plan.seconds is None else self._plan.seconds),
-        )
+        now = self._clock.monotonic()
+        end = self._began + (inf if self._plan.seconds is None else self._plan.seconds)
         if when > now:
             await wait_for_event(self._stopping, min(when, end) - now, self._clock)
         return not self._stopping.is_set() and self._clock.monotonic() < end

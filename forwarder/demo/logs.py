@@ -99,7 +99,8 @@ class LogDemo:
         """More about what was written, for the progress line."""
         logs = self.snapshot().logs
         read = sum((Counter(log.lines) for log in logs), Counter[str]())
-        unmatched, filtered = read["unmatched"], read["filtered"]
+        unmatched = read["unmatched"]
+        filtered = read["filtered"]
         rest = f"filtered out {filtered:,}, unmatched {unmatched:,}"
         files = sum(log.followed for log in logs)
         return (

@@ -220,7 +220,8 @@ class _Visitor:
 
     def visit(self) -> Iterator[ShopEvent]:
         """Pages, a basket, and often an order."""
-        random, person = self._random, self._person or self._anonymous
+        random = self._random
+        person = self._person or self._anonymous
         if self._person:
             yield ShopEvent("$identify", person, {"$set": self._known})
         for _ in range(random.randint(2, 5)):
@@ -232,7 +233,9 @@ class _Visitor:
             yield from self._buy(basket)
 
     def _buy(self, basket: list[tuple[str, int]]) -> Iterator[ShopEvent]:
-        random, number, person = self._random, self._number, f"customer-{self._number}"
+        random = self._random
+        number = self._number
+        person = f"customer-{self._number}"
         if not self._person:
             yield ShopEvent(
                 "$identify", person, {"$anon_distinct_id": self._anonymous, "$set": self._known}

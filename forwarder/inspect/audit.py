@@ -45,7 +45,8 @@ def _named(files: WorkerFiles) -> list[LaneSnapshot]:
     the status of a daemon.
     """
     directory = files.log or (files.dead_letters and files.dead_letters.parent)
-    name, lanes = destination_of(directory) if directory else "", _of_worker(files)
+    name = destination_of(directory) if directory else ""
+    lanes = _of_worker(files)
     return [replace(lane, label=f"{lane.label}@{name}") for lane in lanes] if name else lanes
 
 
@@ -72,7 +73,8 @@ def _log(files: WorkerFiles, places: Sequence[tuple[int, int]]) -> RecoveredLog:
 def _lanes(
     found: RecoveredLog, letters: Mapping[Lane | None, DeadLetterTotals]
 ) -> list[LaneSnapshot]:
-    logged, others = found.books.lanes, found.books.others
+    logged = found.books.lanes
+    others = found.books.others
     lanes = [
         _lane(
             lane,

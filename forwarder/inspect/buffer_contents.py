@@ -219,7 +219,8 @@ def unsettled(directory: Path) -> Iterator[UnsettledRecord]:
         for _ in range(PASSES):
             if not missed:
                 return
-            wanted, missed = missed, []
+            wanted = missed
+            missed = []
             yield from _pass(_among(read_log(directory), wanted), missed, wanted)
     except OSError as error:
         raise unreadable(directory, error) from error

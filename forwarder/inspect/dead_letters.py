@@ -245,7 +245,8 @@ def drop(
             directory = LockedDirectory.acquire(each.file.path.parent, "dead_letters.path")
         except Locked:
             marked, remaining = _mark_and_wait(each, pause)
-            dropped, left = dropped + marked - remaining, left + remaining
+            dropped = dropped + marked - remaining
+            left = left + remaining
             continue
         try:
             with each.file.writing() as connection:
@@ -259,7 +260,8 @@ def _mark_and_wait(selected: SelectedLetters, pause: Callable[[float], None]) ->
     """Mark the letters, and wait until the daemon has dropped them, at most `DROP_TIMEOUT`."""
     with selected.file.writing() as connection:
         marked = set(mark_for_drop(connection, selected.numbers))
-        remaining, waited = marked, 0.0
+        remaining = marked
+        waited = 0.0
         while remaining and waited < DROP_TIMEOUT:
             pause(_POLL_SECONDS)
             waited += _POLL_SECONDS

@@ -132,7 +132,8 @@ def _alone(settings: Settings, directory: Path) -> tuple[Settings, Role]:
 async def _drain(pipeline: Drainable, clock: Clock) -> str:
     """Deliver until nothing more can be delivered; the reason if that is a failing upstream."""
     while True:
-        done, began = _delivered(pipeline.snapshot().lanes), clock.monotonic()
+        done = _delivered(pipeline.snapshot().lanes)
+        began = clock.monotonic()
         if await pipeline.drain(UPSTREAM_PATIENCE) or clock.monotonic() - began < UPSTREAM_PATIENCE:
             if await _replayed(pipeline, clock):
                 continue

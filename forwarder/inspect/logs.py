@@ -132,7 +132,8 @@ def _inodes(directory: str) -> Iterator[tuple[int, str]]:
 def _file(row: StoredPosition, places: _Places) -> LogFile:
     found = None if row.state & REPLACED else places.find(row)
     path, size = (row.path, row.size) if found is None else (found[0], found[1].st_size)
-    packed, position = bool(row.state & PACKED), 0 if row.position == SKIPPED else row.position
+    packed = bool(row.state & PACKED)
+    position = 0 if row.position == SKIPPED else row.position
     lag = 0 if row.state & DONE else size if packed else max(0, size - position)
     if found is None and lag:
         places.missing += 1

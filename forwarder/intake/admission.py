@@ -225,7 +225,8 @@ class Submission:
         """Ask the sender to repeat the request, and drop what it will send again: all that was not
         sent yet.
         """
-        ack, results = self.ack, self.results
+        ack = self.ack
+        results = self.results
         if ack is None or self.source_waits:
             self.answer(error)
             return
@@ -254,7 +255,8 @@ class Submission:
 
     def _leave(self, error: Backpressure | None) -> AckCallback | None:
         """Wait no longer; the callback, if it was not called."""
-        callback, self.callback = self.callback, None
+        callback = self.callback
+        self.callback = None
         if callback is not None and self.timer is not None:
             self.timer.cancel()
             self.admission.answered(self, error)
@@ -410,7 +412,8 @@ class Admission:
                 if isinstance(error, LaneFull) and self._give_up(submission):
                     continue
                 # they refer to each other, and would wait for the garbage collector
-                submission.chunks, submission.ack = (), None
+                submission.chunks = ()
+                submission.ack = None
                 raise
 
     def _give_up(self, submission: Submission) -> bool:
@@ -484,7 +487,8 @@ class Admission:
         return durable or self.dead_letters.when_durable(submission.written)
 
     def _admit_until_delivered(self, submission: Submission) -> bool:
-        chunks, waits = submission.chunks, submission.source_waits
+        chunks = submission.chunks
+        waits = submission.source_waits
         ack = submission.ack = Ack(
             sum([chunk.count for chunk in chunks]),
             submission.settled,
@@ -595,7 +599,8 @@ class Admission:
         """Count the events in the books, and write the dead letters. Nothing can fail
         from here on.
         """
-        chunks, submission.chunks = submission.chunks, ()
+        chunks = submission.chunks
+        submission.chunks = ()
         for chunk in chunks:
             if submission.revived is None:
                 self.books.receive(chunk.lane, chunk.source, chunk.count)
@@ -629,7 +634,8 @@ class Admission:
         """Room for the dead letters that have to be kept. Raises `DeadLettersFull`, or
         `RequestTooLarge` if there is never enough.
         """
-        letters, store = submission.letters, self.dead_letters
+        letters = submission.letters
+        store = self.dead_letters
         if submission.source_waits:
             size = sum(
                 [len(letter.data) + len(letter.why) + len(letter.attributes) for letter in letters]
@@ -655,7 +661,8 @@ class Admission:
 
     def release(self, submission: Submission) -> None:
         """The submission is not accepted: its room among the dead letters is free again."""
-        reserved, submission.reserved = submission.reserved, None
+        reserved = submission.reserved
+        submission.reserved = None
         if reserved is None:
             return
         if submission.source_waits:
@@ -664,7 +671,8 @@ class Admission:
             self.dead_letters.release_at_receipt(submission.letters)
 
     def _bury(self, submission: Submission) -> None:
-        letters, reserved = submission.letters, submission.reserved or 0
+        letters = submission.letters
+        reserved = submission.reserved or 0
         submission.reserved = None
         if submission.source_waits:
             self.dead_letters.bury_reserved(letters, reserved)
@@ -717,7 +725,8 @@ def log_buried(letters: Sequence[DeadLetter]) -> None:
     counted = Counter((letter.lane, letter.reason) for letter in letters)
     first = {(letter.lane, letter.reason): letter for letter in reversed(letters)}
     for (lane, reason), count in counted.items():
-        label, letter = lane_label(lane) if lane else UNDECODABLE, first[lane, reason]
+        label = lane_label(lane) if lane else UNDECODABLE
+        letter = first[lane, reason]
         _log.warning(
             "events became dead letters",
             lane=label,

@@ -135,11 +135,9 @@ class DecoderReply(NamedTuple):
         kinds = [(self._lane(lane), Reason(reason), why) for lane, reason, why in self.head.kinds]
         first = 2 * len(self.head.pieces)
         for at in range(first, first + 3 * len(self.head.groups), 3):
-            data, lengths, indexes = (
-                self.parts[at],
-                array("I", self.parts[at + 1]),
-                array("I", self.parts[at + 2]),
-            )
+            data = self.parts[at]
+            lengths = array("I", self.parts[at + 1])
+            indexes = array("I", self.parts[at + 2])
             group: list[tuple[Lane | None, RejectedEvent]] = []
             start = 0
             for length, kind in zip(lengths, indexes, strict=True):
@@ -325,7 +323,8 @@ class _Parts:
             kinds.append(kind)
             if len(data) >= PIECE_EVENTS:
                 self._group(data, kinds)
-                data, kinds = [], array("I")
+                data = []
+                kinds = array("I")
         if data:
             self._group(data, kinds)
         self._head.overflow = list(overflow.items())
@@ -349,6 +348,8 @@ class _Parts:
         """The head, and the parts that follow it."""
         head = self._head
         head.lanes = [(lane.api_key, lane.historical) for lane in self._lanes]
-        head.kinds, head.pieces, head.groups = list(self._kinds), self._pieces, self._groups
+        head.kinds = list(self._kinds)
+        head.pieces = self._pieces
+        head.groups = self._groups
         head.sizes = [len(part) for part in self._parts]
         return _encode(head), self._parts

@@ -143,7 +143,8 @@ class FanOut:
 
     def admit_one(self, chunk: Chunk, level: AckLevel, callback: AckCallback) -> bool:
         """See `Admission.admit_one`."""
-        lane, source = chunk.lane, chunk.source
+        lane = chunk.lane
+        source = chunk.source
         whole = self._routes.whole(lane, source)
         numbers = self._routes.of_events(lane, source, chunk.data, 1)[0] if whole is None else whole
         if len(numbers) == 1 and (branch := self._branches[numbers[0]]).required:
@@ -216,10 +217,8 @@ class FanOut:
             part.submission.overflow = overflow.get(number, ())
             part.submission.given_up = submission.given_up
             parts.append(part)
-        parts[0].submission.nulled, parts[0].submission.filtered = (
-            submission.nulled,
-            submission.filtered,
-        )
+        parts[0].submission.nulled = submission.nulled
+        parts[0].submission.filtered = submission.filtered
         # what rules drop goes nowhere: it is counted once, by the first destination
         if submission.ruling is not None:
             parts[0].submission.ruling = self._ruling(submission.ruling)
@@ -335,14 +334,16 @@ class SubmissionPart:
         """It is not accepted."""
         self.branch.admission.release(self.submission)
         # they refer to each other, and would wait for the garbage collector
-        self.submission.chunks, self.submission.ack = (), None
+        self.submission.chunks = ()
+        self.submission.ack = None
 
 
 def _prepare(part: SubmissionPart) -> bool:
     """Whether the part can be admitted. An optional destination without room drops its part; a
     required one raises why.
     """
-    admission, submission = part.branch.admission, part.submission
+    admission = part.branch.admission
+    submission = part.submission
     try:
         admission.prepare(submission)
     except ForwarderError:
@@ -368,7 +369,8 @@ class _JoinedCallbacks:
         self.left -= 1
         if self.callback is None or (error is None and self.left):
             return
-        callback, self.callback = self.callback, None
+        callback = self.callback
+        self.callback = None
         self.owner.not_acknowledged += error is not None
         callback(error)
 

@@ -133,7 +133,8 @@ class Intake:
         """
         self.admission = admission
         self.clock = clock = admission.clock
-        lanes, quotas = admission.lanes, admission.quotas
+        lanes = admission.lanes
+        quotas = admission.quotas
         self._lanes = lanes
         self._quotas = quotas
         self._now = clock.now
@@ -267,7 +268,8 @@ class Intake:
         """The text of a body that is not small. Raises `TooMuchWork` if decoding it could take
         long.
         """
-        body, limit = incoming.body, self.effort
+        body = incoming.body
+        limit = self.effort
         plain = (
             body.startswith((b"{", b"["))
             and not incoming.content_encoding
@@ -322,7 +324,8 @@ class Intake:
         protocol = self._protocol_of(head)
         if isinstance(head, OtlpHead):
             # who exports log records isn't the one whom they are about
-            incoming.source, incoming.client = OTLP, None
+            incoming.source = OTLP
+            incoming.client = None
         self._lanes.check_key(protocol.key())
         body = incoming.body
         try:
@@ -371,7 +374,8 @@ class Intake:
         self, content: RequestContent, incoming: Incoming, now: float, callback: AckCallback
     ) -> Submission:
         """What is to be admitted of a request."""
-        source, revived = incoming.source, incoming.revived
+        source = incoming.source
+        revived = incoming.revived
         self.note_path([lane for lane, _ in content.stamped], incoming.path)
         chunks = [
             Chunk(lane, stamped.data, stamped.count, stamped.ids, now, source)
@@ -393,12 +397,11 @@ class Intake:
                 raise InvalidRequest(AT_RECEIPT[content.rejected[0][1].reason].why)
             submission.letters, submission.droppable = _letters(content.rejected, source, now)
         if ruling is not None:
-            submission.ruling, submission.letters = ruling, [*submission.letters, *ruling.failed]
-        submission.nulled, submission.filtered, submission.results = (
-            content.nulled,
-            content.filtered,
-            content.results,
-        )
+            submission.ruling = ruling
+            submission.letters = [*submission.letters, *ruling.failed]
+        submission.nulled = content.nulled
+        submission.filtered = content.filtered
+        submission.results = content.results
         if revived is not None:
             submission.revived = revived
             for chunk in chunks:
@@ -414,7 +417,8 @@ class Intake:
         if not ruling.ruled:
             return self.admission.admit_one(chunk, level, callback)
         submission = self.admission.submission(ruling.chunks, chunk.source, callback)
-        submission.ruling, submission.letters = ruling, ruling.failed
+        submission.ruling = ruling
+        submission.letters = ruling.failed
         return self.admission.admit(submission, level)
 
     def _decode_elsewhere(
@@ -423,7 +427,9 @@ class Intake:
         """Have the decoder process read the request; never acknowledged at once. Raises
         `InvalidToken` if its first bytes show the key.
         """
-        large, head, otlp = self._large, incoming.head, self._otlp
+        large = self._large
+        head = incoming.head
+        otlp = self._otlp
         if large is None:
             raise TypeError("there is no decoder process")
         if head is None:
@@ -576,7 +582,8 @@ class _LargeRequest:
         """Have it read, and admit it. Raises what is wrong with it."""
         if self._abandoned:
             return
-        body, self._body = self._body, b""
+        body = self._body
+        self._body = b""
         decoded = await large.decode(encode_job(self._job), body)
         del body
         submission = await self._submission(decoded, large)
@@ -597,7 +604,8 @@ class _LargeRequest:
     async def _submission(self, decoded: DecoderReply, large: LargeBodies) -> Submission:
         """What is to be admitted of it."""
         now = self._intake.clock.now()  # the buffer's queues are in this order
-        rules, ruling = self._intake.event_rules, None
+        rules = self._intake.event_rules
+        ruling = None
         if rules is None:
             chunks = await large.sliced(decoded.chunks(now, self._source))
         else:
@@ -609,9 +617,11 @@ class _LargeRequest:
         rejected = [(lane, each) for group in groups for lane, each in group if lane is not None]
         submission.letters, submission.droppable = _letters(rejected, self._source, now)
         if ruling is not None:
-            submission.ruling, submission.letters = ruling, [*submission.letters, *ruling.failed]
+            submission.ruling = ruling
+            submission.letters = [*submission.letters, *ruling.failed]
         submission.overflow = _overflow(decoded)
-        submission.nulled, submission.filtered = decoded.head.nulled, decoded.head.filtered
+        submission.nulled = decoded.head.nulled
+        submission.filtered = decoded.head.filtered
         results = decoded.results()
         if self._results is not None and results is not None:
             self._results.answer, restore = results

@@ -174,7 +174,8 @@ class LargeBodies:
     async def close(self) -> None:
         """Ask the senders of all pending bodies to repeat them."""
         self._closed = True
-        task, self._task = self._task, None
+        task = self._task
+        self._task = None
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)

@@ -136,7 +136,9 @@ class OtlpProtocol:
         if len(text) > effort.encoded:
             raise TooMuchWork
         request = MappedRequest(b"", self._api_key)
-        digest, events, size = blake2b(text, digest_size=16).hexdigest(), list[bytes](), 0
+        digest = blake2b(text, digest_size=16).hexdigest()
+        events = list[bytes]()
+        size = 0
         for index, record in enumerate(
             read_logs(text, protobuf=self._head.protobuf, effort=effort)
         ):

@@ -246,7 +246,8 @@ def completed_all(
     timeless = [index for index, head in enumerate(heads) if head.timestamp is UNSET]
     if not nameless and not timeless:
         return joined
-    values, times = records.values, records.times(timeless)
+    values = records.values
+    times = records.times(timeless)
     moments = {*times}
     if not all(map(_is_time, moments)) or max(map(len, values)) + STAMP_BYTES > max_event:
         return None
@@ -254,7 +255,8 @@ def completed_all(
     texts: dict[float | None, bytes] = {
         time: b'"timestamp":%b,' % time_text(time) for time in moments if time is not None
     }
-    begins, stamps = [b",{"] * len(values), [b""] * len(values)
+    begins = [b",{"] * len(values)
+    stamps = [b""] * len(values)
     uuids = derived_uuids([f"{name}/0" for name in records.names(nameless)], b',{"uuid":"', b'",')
     for index, begin in zip(nameless, uuids, strict=True):
         begins[index] = begin
@@ -262,7 +264,9 @@ def completed_all(
         stamps[index] = texts[time]
     begins[0] = begins[0][1:]
     parts = [b""] * (3 * len(values))
-    parts[::3], parts[1::3], parts[2::3] = begins, stamps, [value[1:] for value in values]
+    parts[::3] = begins
+    parts[1::3] = stamps
+    parts[2::3] = [value[1:] for value in values]
     return b"".join(parts)
 
 

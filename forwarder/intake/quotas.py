@@ -150,7 +150,8 @@ class Quotas:
         """What to raise for chunks that have no room, for want of it in `lane`. Unknown keys among
         them are asked about.
         """
-        empty, size = self._buffer.max_bytes - sum(costs.values()), self._buffer.max_bytes
+        empty = self._buffer.max_bytes - sum(costs.values())
+        size = self._buffer.max_bytes
         unknown = {each: cost for each, cost in costs.items() if self._is_unknown(each)}
         for each, cost in costs.items():
             # a halted lane may resume, and an unknown key may be verified: their shares are no

@@ -122,7 +122,8 @@ class RecordBatchReader:
     def _read_values(
         self, records: RecordBatch, values: Sequence[bytes], now: float, content: BatchContent
     ) -> None:
-        joined, max_event = b",".join(values), self._rules.max_event
+        joined = b",".join(values)
+        max_event = self._rules.max_event
         if not self._rules.ordered[False]:
             found = of_one_key(values, joined, records.api_key, max_event)
             if found is not None and self._read_together(records, *found, content, joined=joined):
@@ -211,7 +212,8 @@ class RecordBatchReader:
     ) -> bool:
         """A plain record; False if it has to be read as any other."""
         data: bytes = records.values[index]
-        key, distinct_id = head.api_key, head.distinct_id
+        key = head.api_key
+        distinct_id = head.distinct_id
         if not (isinstance(distinct_id, str) and isinstance(head.uuid, str) and head.timestamp):
             facts = records.facts(index)
             whole = completed(data, head, facts, self._rules.max_event)
@@ -239,7 +241,8 @@ class RecordBatchReader:
 
     def _read_any(self, records: RecordBatch, index: int, effort: Effort) -> _RecordContent:
         """A record of any form. Raises `TooMuchWork` beyond `effort`."""
-        value, facts = records.values[index], records.facts(index)
+        value = records.values[index]
+        facts = records.facts(index)
         try:
             return _unwrap(
                 value,
@@ -252,12 +255,14 @@ class RecordBatchReader:
         except TooMuchWork:
             raise
         except ForwarderError as error:
-            reason, why = _REASONS.get(type(error), Reason.UNDECODABLE), error.message
+            reason = _REASONS.get(type(error), Reason.UNDECODABLE)
+            why = error.message
         except Exception as error:
             # a record that makes it fail would make it fail each time, and hold up its partition
             # for ever
             self._report(facts.name)
-            reason, why = Reason.UNDECODABLE, error_text(error)
+            reason = Reason.UNDECODABLE
+            why = error_text(error)
         return _RecordContent(rejected=[(None, RejectedEvent(reason, value, why=why))])
 
     def _letters(
@@ -270,7 +275,8 @@ class RecordBatchReader:
         """The dead letters of a record's rejected events."""
         if not rejected:
             return []
-        facts, attributes = records.facts(index), records.attributes(index)
+        facts = records.facts(index)
+        attributes = records.attributes(index)
         return [self.letter(known, each, facts, attributes, now) for known, each in rejected]
 
     def letter(

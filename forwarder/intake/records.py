@@ -121,7 +121,8 @@ class SourceIntake:
         given_up: Collection[Lane] = (),
     ) -> AcceptedBatch | None:
         """See `core.records.RecordIntake.accept`."""
-        reading, now = self._reading, self._now()
+        reading = self._reading
+        now = self._now()
         if reading is None:
             raise TypeError("this intake reads no records")
         content = reading.read(records, now)
@@ -176,11 +177,9 @@ class SourceIntake:
         given_up: Collection[Lane] = (),
     ) -> AcceptedBatch | None:
         submission = self._admission.submission(chunks, self._source, callback, source_waits=True)
-        submission.letters, submission.nulled, submission.ruling = (
-            content.letters,
-            content.nulled,
-            content.ruling,
-        )
+        submission.letters = content.letters
+        submission.nulled = content.nulled
+        submission.ruling = content.ruling
         submission.given_up = self.halted().keys() & given_up if given_up else ()
         if isinstance(self._admission, FanOut):
             parts = self._admission.divide(submission)
@@ -316,7 +315,9 @@ class _RecordReading:
         self._requests = requests
         self._source = source
         self._max_bytes = requests.admission.quotas.max_lane_bytes
-        lanes, rules, effort = requests.admission.lanes, requests.rules, requests.effort
+        lanes = requests.admission.lanes
+        rules = requests.rules
+        effort = requests.effort
         self._reader = RecordBatchReader(
             lanes, rules, source, self._max_bytes, report=_report, effort=effort
         )
@@ -378,7 +379,8 @@ class _RecordReading:
         """Have the only record of a batch read by the decoder process. Raises a `Backpressure` if
         that can't be done now.
         """
-        bodies, requests = self._requests.large, self._requests
+        bodies = self._requests.large
+        requests = self._requests
         if bodies is None:
             raise TypeError("there is no decoder process")
         self._decoded = {
@@ -445,7 +447,8 @@ class _LargeRecord:
 
     async def run(self, bodies: LargeBodies, job: RecordJob, requests: Intake) -> None:
         """Have it read."""
-        value, content = self._records.values[0], BatchContent()
+        value = self._records.values[0]
+        content = BatchContent()
         try:
             decoded = await bodies.decode(encode_job(job), value)
         except Exception as error:
@@ -487,7 +490,8 @@ class _LargeRecord:
         self._finish()
 
     def _finish(self) -> None:
-        done, self.done = self.done, []
+        done = self.done
+        self.done = []
         for each in done:
             each()
 

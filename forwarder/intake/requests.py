@@ -203,7 +203,8 @@ def _note_stamps(request: V1Request, stamped: StampedEvents) -> None:
     """Add to the results which events were rejected when they were stamped, and what was replaced
     in others.
     """
-    results, kept = request.results, request.kept
+    results = request.results
+    kept = request.kept
     for rejected in stamped.rejected:
         results.drop(kept[rejected.at], AT_RECEIPT[rejected.reason].detail)
     for at, new_uuid, new_timestamp in stamped.replaced:

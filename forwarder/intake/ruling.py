@@ -45,7 +45,9 @@ class Ruling:
             self.chunks.append(chunk)
             return
         self.ruled.append(ruled)
-        lane, source, at = chunk.lane, chunk.source, chunk.received_at
+        lane = chunk.lane
+        source = chunk.source
+        at = chunk.received_at
         for dropped in ruled.dropped:
             self.dropped.append(
                 (

@@ -271,7 +271,8 @@ def stamp_together(events: bytes | Raw, context: StampContext) -> StampedEvents 
             heads = _decode_heads(events)
     except msgspec.ValidationError:
         return None
-    ids, names = [head.distinct_id for head in heads], [head.event for head in heads]
+    ids = [head.distinct_id for head in heads]
+    names = [head.event for head in heads]
     if "" in names or not all(map(str.strip, ids)):
         return None
     uuids = [head.uuid for head in heads if head.uuid is not UNSET]
@@ -357,7 +358,8 @@ def _missing_stamps(
         for at in timeless:
             by_event[at] = by_event.get(at, b"") + time
         lacking = sorted(by_event)
-        begins, stamps = [begins[at] for at in lacking], [by_event[at] for at in lacking]
+        begins = [begins[at] for at in lacking]
+        stamps = [by_event[at] for at in lacking]
     return Splices(begins, begins, stamps)
 
 

@@ -95,7 +95,8 @@ def connection_error(
     context: CallContext, failure: ConnectionFailure, attempts: int = 1
 ) -> ApiError:
     """No response."""
-    status, sent = failure.status, failure.sent
+    status = failure.status
+    sent = failure.sent
     return _error(
         context,
         failure.words,
@@ -149,18 +150,14 @@ def unreadable_error(context: CallContext, reply: HttpReply, wanted: str) -> Api
             "of the network or of a proxy."
         )
     elif not reply.body.strip():
-        words, hint = (
-            f"the answer is empty, where {wanted} is due",
-            "Check that `url` is the service's.",
-        )
+        words = f"the answer is empty, where {wanted} is due"
+        hint = "Check that `url` is the service's."
     else:
         start = presentable(reply.body[:LARGEST_HEAD].decode(errors="replace"), context.secret)[
             :120
         ]
-        words, hint = (
-            f"the answer isn't {wanted}: it begins {start!r}",
-            "Check that `url` is the service's, and its version.",
-        )
+        words = f"the answer isn't {wanted}: it begins {start!r}"
+        hint = "Check that `url` is the service's, and its version."
     return _error(
         context,
         f"HTTP {reply.status}, but {words}",
@@ -192,17 +189,17 @@ def _error(
 
 
 def _redirected(context: CallContext, reply: HttpReply) -> ApiError:
-    place, own = _origin(reply.location), _origin(context.base)
+    place = _origin(reply.location)
+    own = _origin(context.base)
     if not place:
-        words, hint = "the service redirects, and doesn't say where to", "Check `url`."
+        words = "the service redirects, and doesn't say where to"
+        hint = "Check `url`."
     elif place == own:
         words = f"{place} redirects to another page of its own"
         hint = "Check `url`: the management API isn't there, or something wants a login before it."
     else:
-        words, hint = (
-            f"the service redirects to {place}",
-            f"Set `url` to {place} if you trust it: no key is sent after a redirect.",
-        )
+        words = f"the service redirects to {place}"
+        hint = f"Set `url` to {place} if you trust it: no key is sent after a redirect."
     return _error(
         context,
         f"HTTP {reply.status}, {words}",
@@ -218,7 +215,8 @@ def _origin(url: str) -> str:
     """Scheme, host and port of an address: the rest may be secret."""
     try:
         parts = urlsplit(url)
-        host, port = parts.hostname or "", parts.port
+        host = parts.hostname or ""
+        port = parts.port
     except ValueError:
         return ""
     if parts.scheme not in {"http", "https"} or not host or not host.isprintable():
@@ -254,10 +252,8 @@ def _retry_hint(reply: HttpReply) -> str:
 
 
 def _forbidden_hint(context: CallContext, details: ErrorDetails) -> str:
-    scope, level = (
-        context.endpoint.scope,
-        LEVELS.get(context.endpoint.level, str(context.endpoint.level)),
-    )
+    scope = context.endpoint.scope
+    level = LEVELS.get(context.endpoint.level, str(context.endpoint.level))
     if "scope" in details.detail.lower():
         return f"Give the key the scope {scope}."
     above = (

@@ -83,7 +83,8 @@ class PagePosition:
         """Whether the list got shorter since the previous page, so that items can be missed. The
         position is then moved back to them.
         """
-        before, self._count = self._count, envelope["count"]
+        before = self._count
+        self._count = envelope["count"]
         if before is None or not self.offset or envelope["count"] >= before:
             return False
         self.offset = max(0, self.offset - (before - envelope["count"]))
@@ -95,12 +96,14 @@ class PagePosition:
         """
         if envelope["next"] is None:
             return False
-        offset, limit = _number(envelope["next"], "offset"), _number(envelope["next"], "limit")
+        offset = _number(envelope["next"], "offset")
+        limit = _number(envelope["next"], "limit")
         if offset is None or offset <= (self.offset or 0):
             raise _invalid_next(name, self.offset or 0, offset)
         if not envelope["results"] and offset >= envelope["count"]:
             return False
-        self.offset, self.limit = offset, limit or self.limit
+        self.offset = offset
+        self.limit = limit or self.limit
         return True
 
 

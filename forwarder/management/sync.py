@@ -303,7 +303,10 @@ class LoopThread:
         """Cancel what runs, do what is last, and end the thread. A second time it does nothing."""
         atexit.unregister(self.end)
         with self._lock:
-            loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
+            loop = self._loop
+            thread = self._thread
+            self._loop = None
+            self._thread = None
             self._ended = True
         if loop is None or thread is None or self._process != os.getpid():
             return

@@ -85,7 +85,8 @@ class Transport:
 
     async def close(self) -> None:
         """Close all connections. The next request opens new ones."""
-        sessions, self._sessions = self._sessions, {}
+        sessions = self._sessions
+        self._sessions = {}
         for session in sessions.values():
             await session.close()
 

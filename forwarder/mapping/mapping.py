@@ -159,7 +159,8 @@ class Mapping:
         return None if parts is None else join_parts(parts)
 
     def _parts(self, data: bytes, time: float | None) -> EventParts | None:
-        when, problem = b"", None
+        when = b""
+        problem = None
         if self._privacy is not None:
             data, when, problem = self._privacy.apply(data, time)
         values = self._expressions.evaluate(data)

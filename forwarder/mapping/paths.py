@@ -49,7 +49,8 @@ def parse_path(text: str) -> Path | None:
 
 
 def _step(match: re.Match[str]) -> Step:
-    name, quoted = match["name"], match["quoted"] or match["bracketed"]
+    name = match["name"]
+    quoted = match["quoted"] or match["bracketed"]
     if quoted is not None:
         return msgspec.json.decode(quoted, type=str)
     if name is not None:

@@ -71,7 +71,9 @@ class Privacy:
         Of such a record `where` may still say that it is none. Raises msgspec's errors if it isn't
         a JSON object.
         """
-        key, found, problem = self._salt, b"", None
+        key = self._salt
+        found = b""
+        problem = None
         try:
             if self._days is not None:
                 day, found = self._days.of(record, time)

@@ -100,12 +100,16 @@ class _Frame:
 def check_restrictions(expression: str) -> None:
     """Raises `Restricted`. What jq can't compile anyway may pass."""
     frames: list[_Frame] = []
-    before, at, defined = "", 0, ""
+    before = ""
+    at = 0
+    defined = ""
     while at < len(expression):
         token = _TOKEN.match(expression, at)
         if token is None:
             return
-        at, kind, text = token.end(), token.lastgroup, token[0]
+        at = token.end()
+        kind = token.lastgroup
+        text = token[0]
         if kind == "space":
             continue
         if kind == "comment":

@@ -97,7 +97,8 @@ def _is_address(kind: type[IPv4Address | IPv6Address], text: str) -> bool:
 
 def reject_other_sites(request: web.Request) -> None:
     """Raise 403 if a page of another or an unknown site sent the request."""
-    site, origin = request.headers.get("Sec-Fetch-Site"), request.headers.get("Origin")
+    site = request.headers.get("Sec-Fetch-Site")
+    origin = request.headers.get("Origin")
     if (site is not None and site not in _OWN) or (
         origin is not None and not _is_of(origin, request.host)
     ):

@@ -128,13 +128,12 @@ def event_cost(load: Load, settings: Settings) -> float:
     """
     kinds = list(_kinds(load, settings))
     if load.source is LoadSource.KAFKA:
-        plain, measured_bytes = 1 / KAFKA[WorkKind.PLAIN], OTHER[MeasuredQuantity.RECORD_BYTES]
+        plain = 1 / KAFKA[WorkKind.PLAIN]
+        measured_bytes = OTHER[MeasuredQuantity.RECORD_BYTES]
         extra = sum([1 / KAFKA[kind] - plain for kind in kinds])
     else:
-        plain, measured_bytes = (
-            _body_cost(WorkKind.PLAIN, load.request_events),
-            OTHER[MeasuredQuantity.EVENT_BYTES],
-        )
+        plain = _body_cost(WorkKind.PLAIN, load.request_events)
+        measured_bytes = OTHER[MeasuredQuantity.EVENT_BYTES]
         extra = sum([_body_cost(kind, load.request_events) - plain for kind in kinds])
     return (plain + extra) * max(1.0, load.event_bytes / measured_bytes)
 
@@ -189,10 +188,8 @@ def batch_events(load: Load, settings: Settings, processes: int) -> float:
     that wait for a request to end.
     """
     rate = load.rate / processes
-    by_age, by_turn = (
-        rate / load.keys * settings.batch.max_age,
-        rate * load.latency / most_requests(settings),
-    )
+    by_age = rate / load.keys * settings.batch.max_age
+    by_turn = rate * load.latency / most_requests(settings)
     return max(1.0, min(full_batch(load, settings), max(by_age, by_turn)))
 
 
@@ -286,9 +283,11 @@ def bytes_for(events: float, kind: str, event_bytes: int, request_events: int) -
     """The least `max_bytes` of one process whose buffer holds so many events, to a part in a
     thousand.
     """
-    low, high = MIB, MIB
+    low = MIB
+    high = MIB
     while room(high, kind, event_bytes, request_events) < events:
-        low, high = high, high * 2
+        low = high
+        high = high * 2
     while high - low > max(1, high // 1000):
         middle = (low + high) // 2
         low, high = (
@@ -390,14 +389,17 @@ def capacity_of(
     )
     backlog_events = ceil(load.rate * load.outage)
     carrying = max(1, load.machines - SPARE) if load.machines is not None else ceil(needed / most)
-    workers, share, by_what = most, 0, "cpu" if load.machines is None else "given"
+    workers = most
+    share = 0
+    by_what = "cpu" if load.machines is None else "given"
     # where a machine's buffer would be larger than a buffer can be, more machines share it
     for _ in range(3):
         workers = most if fixed_workers else min(most, ceil(needed / carrying))
         share = _buffer_share(load, settings, carrying * workers, backlog_events)
         if load.machines is not None or max_bytes is not None or share * workers <= LARGEST_BUFFER:
             break
-        carrying, by_what = ceil(carrying * share * workers / LARGEST_BUFFER), "buffer"
+        carrying = ceil(carrying * share * workers / LARGEST_BUFFER)
+        by_what = "buffer"
     machines = carrying + SPARE if load.machines is None else load.machines
     processes = carrying * workers
     max_bytes = workers * share if max_bytes is None else max_bytes

@@ -271,10 +271,8 @@ def _storage(load: Load, settings: Settings, found: Capacity) -> Iterator[Planne
         f"{about(found.backlog)} events, {each}: JSON, overhead, a lane's share of 7/8, "
         f"{UNEVEN - 1:.0%} more since senders spread unevenly"
     )
-    size, on_disk = (
-        f"{format_size(rounded_size(found.max_bytes))} a machine",
-        settings.buffer.kind == "disk",
-    )
+    size = f"{format_size(rounded_size(found.max_bytes))} a machine"
+    on_disk = settings.buffer.kind == "disk"
     letters = (
         f"; dead letters ({format_size(settings.dead_letter_limit)}) are beside it"
         if on_disk
@@ -301,7 +299,8 @@ def _upstream(load: Load, settings: Settings, found: Capacity) -> Iterator[Plann
     yield PlannedFigure(
         "batch", found.batch, plural(ceil(found.batch), "event"), f"closed by {closed}", moved
     )
-    most, processes = most_requests(settings), found.machines * found.workers
+    most = most_requests(settings)
+    processes = found.machines * found.workers
     flight = f"{about(found.in_flight)} in flight at answers of {format_duration(load.latency)}"
     kind = "adaptive" if settings.delivery.concurrency == "adaptive" else "fixed"
     requests = f"{about(found.requests)} a second"

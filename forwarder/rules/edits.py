@@ -111,8 +111,10 @@ def with_value(text: bytes, path: Names, value: bytes, done: Names = ()) -> byte
 
     `done`: the path of the object itself.
     """
-    name, rest = path[0], path[1:]
-    edits, is_there = Edits(text), False
+    name = path[0]
+    rest = path[1:]
+    edits = Edits(text)
+    is_there = False
     for each, _, start, end in members_of(text):
         if each != name:
             continue

@@ -92,11 +92,13 @@ class IdFile:
 
     def _use(self, data: bytes) -> None:
         half = len(data) // 2
-        first, second = array("Q"), array("Q")
+        first = array("Q")
+        second = array("Q")
         view = memoryview(data)
         first.frombytes(view[:half])
         second.frombytes(view[half:])
-        self._first, self._second = first, second
+        self._first = first
+        self._second = second
 
     def __len__(self) -> int:
         return len(self._first)
@@ -105,7 +107,8 @@ class IdFile:
         if not isinstance(distinct_id, str):
             return False
         digest = digest_of(distinct_id, self._key)
-        high, low = int.from_bytes(digest[:8]), int.from_bytes(digest[8:_KEPT])
+        high = int.from_bytes(digest[:8])
+        low = int.from_bytes(digest[8:_KEPT])
         first = self._first
         at = bisect_left(first, high)
         while at < len(first) and first[at] == high:
@@ -128,7 +131,8 @@ class IdFile:
             self._fail(error_text(error))
             return False
         self._use(data)
-        self._version, self.failing = version, ""
+        self._version = version
+        self.failing = ""
         _log.info("the ids of a rule were read again", path=str(self.path), ids=len(self))
         return True
 
@@ -188,7 +192,8 @@ class IdFiles:
 
     async def close(self) -> None:
         """The same; returns when no process reads any more."""
-        task, self._task = self._task, None
+        task = self._task
+        self._task = None
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -230,7 +235,8 @@ def sorted_arrays(lines: Iterable[bytes], *, hashed: bool) -> tuple[array[int], 
                 f"line {number} is {'no hash of 64 hex digits' if hashed else 'no UTF-8'}"
             )
         buckets[digest[0]] += digest[:_KEPT]
-    first, second = array("Q"), array("Q")
+    first = array("Q")
+    second = array("Q")
     for bucket in buckets:
         both = array("Q")
         both.frombytes(

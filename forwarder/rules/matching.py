@@ -243,7 +243,8 @@ class Matcher:
         if self._by_name:
             selected = self._by_names(events, selected)
         if self._ids is not None and selected:
-            ids, known = events.ids, self._ids
+            ids = events.ids
+            known = self._ids
             selected = [index for index in selected if ids[index] in known] or NONE
         if self._condition is not None and selected:
             selected = self._by_condition(events, selected, failed)
@@ -302,7 +303,8 @@ def _glob(text: str) -> re.Pattern[str]:
     """The names that a glob matches. What stands between two stars is found once, never tried
     again: the time is linear in the name.
     """
-    fixed, at = [""], 0
+    fixed = [""]
+    at = 0
     for match in _WILD.finditer(text):
         fixed[-1] += re.escape(text[at : match.start()])
         if match[2] == "*":

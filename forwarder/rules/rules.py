@@ -213,7 +213,8 @@ class _RuleRun:
         if rule.drops:
             gone.update(selected)
         elif rule.sample is not None:
-            ids, sample = self._events.ids, rule.sample
+            ids = self._events.ids
+            sample = rule.sample
             gone.update([index for index in selected if ids[index] not in sample])
         else:
             self._edit(rule, selected, failures)
@@ -255,7 +256,9 @@ class _RuleRun:
         events.keep(left)
 
     def _edit(self, rule: CompiledRule, selected: Sequence[int], failures: dict[int, str]) -> None:
-        events, texts, changed = self._events, self._events.events, 0
+        events = self._events
+        texts = self._events.events
+        changed = 0
         for index in selected:
             old = texts[index]
             try:
@@ -296,10 +299,13 @@ class _RuleRun:
 
     def finished(self) -> RuledEvents | None:
         """What became of the events; None if nothing did."""
-        ruled, events = self._ruled, self._events
+        ruled = self._ruled
+        events = self._events
         if not ruled.outcomes:
             return None
-        ruled.data, ruled.kept, ruled.places = events.joined(), events.count, self._places
+        ruled.data = events.joined()
+        ruled.kept = events.count
+        ruled.places = self._places
         return ruled
 
 
@@ -321,7 +327,8 @@ def compile_rules(
     rules: list[CompiledRule] = []
     digest = sha256()
     for number, each in enumerate(settings):
-        key, name = f"rules[{number}]", each.name or f"rule-{number + 1}"
+        key = f"rules[{number}]"
+        name = each.name or f"rule-{number + 1}"
         if name in names:
             raise misconfigured(
                 f"{key}.name",

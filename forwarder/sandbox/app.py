@@ -270,7 +270,9 @@ class Sandbox:
         """Every endpoint: the service's, the management API's, then those that show what the
         sandbox holds.
         """
-        thread, now, strict = self._thread, self.clock, self.options.strict
+        thread = self._thread
+        now = self.clock
+        strict = self.options.strict
         policy = IngestPolicy(
             ProjectKeys(api_keys, of_a_project), strict, self.options.max_body, locate=self._locate
         )
@@ -279,7 +281,8 @@ class Sandbox:
             **domains.async_handlers(resolver),
             **batch_exports.async_handlers(self._scheduler),
         }
-        live, waiting = LiveEndpoints(thread, now), WaitingEndpoint(thread)
+        live = LiveEndpoints(thread, now)
+        waiting = WaitingEndpoint(thread)
         known = KnownHosts(
             [split_address(self.options.listen)[0], *self.options.hosts],
             f"`{proposed('sandbox --host')}`",
@@ -343,11 +346,9 @@ class _WithoutQuotes(logging.Filter):
         """Keep every record."""
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, HttpProcessingError):
-            record.msg, record.args, record.exc_info = (
-                "a request could not be read as HTTP",
-                (),
-                None,
-            )
+            record.msg = "a request could not be read as HTTP"
+            record.args = ()
+            record.exc_info = None
         return True
 
 

@@ -86,10 +86,8 @@ def _validate(path: Path, content: Any) -> Seed:
         return Seed.model_validate({} if content is None else content)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
-        where, problem = (
-            _path_text(first["loc"]),
-            _OUR_NAME.sub("", first["msg"].removeprefix("Value error, ")),
-        )
+        where = _path_text(first["loc"])
+        problem = _OUR_NAME.sub("", first["msg"].removeprefix("Value error, "))
         if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
             sections = ", ".join(Seed.model_fields)
             raise ConfigurationError(

@@ -186,7 +186,8 @@ class SeedWriter:
 
     def _key(self, user: int, seed: SeedKey) -> bool:
         """Insert or update a key; whether it is the user's."""
-        kept, scopes = key_digest(seed.key), json.dumps(seed.scopes)
+        kept = key_digest(seed.key)
+        scopes = json.dumps(seed.scopes)
         self._insert("personal_keys", None, kept, user, seed.label, scopes, format_time(self.now))
         changed = "UPDATE personal_keys SET label = ?, scopes = ? WHERE digest = ? AND user = ?"
         return self.database.execute(changed, (seed.label, scopes, kept, user)).rowcount == 1
@@ -222,7 +223,8 @@ class SeedWriter:
 
     def _invite(self, organization: str, seed: SeedInvite, whole: SeedOrganization) -> None:
         fields = seed.settings
-        email, send = normalized_email(fields["target_email"]), fields.get("send_email", True)
+        email = normalized_email(fields["target_email"])
+        send = fields.get("send_email", True)
         invited = "SELECT 1 FROM invites WHERE organization = ? AND target_email = ?"
         member = (
             "SELECT 1 FROM members JOIN users ON users.id = members.user WHERE organization = "
@@ -254,7 +256,8 @@ class SeedWriter:
             raise _conflict(f"the id of the invite of {email}", "invite")
 
     def _project(self, organization: str, seed: SeedProject, whole: SeedOrganization) -> None:
-        token, now = seed.api_key, format_time(self.now)
+        token = seed.api_key
+        now = format_time(self.now)
         found = self.database.execute(
             "SELECT id, organization FROM projects WHERE api_token = ?", (token,)
         ).fetchone()
@@ -279,10 +282,8 @@ class SeedWriter:
         self, project: int, seeds: Sequence[SeedDashboard] | None, owner: str
     ) -> int | None:
         """Insert the dashboards of a project; returns the first one that it has."""
-        wanted, counting = (
-            Counter[str](),
-            "SELECT count(*) FROM dashboards WHERE project = ? AND name = ?",
-        )
+        wanted = Counter[str]()
+        counting = "SELECT count(*) FROM dashboards WHERE project = ? AND name = ?"
         for seed in (
             [SeedDashboard(name=DEFAULT_DASHBOARD, pinned=True)] if seeds is None else seeds
         ):

@@ -122,7 +122,9 @@ class Committer:
             return
         await self.settle()
         self._groups.put(None)
-        thread, self._thread, self._loop = self._thread, None, None
+        thread = self._thread
+        self._thread = None
+        self._loop = None
         await self._ended.wait()
         thread.join()
 
@@ -183,6 +185,7 @@ def _run(group: Sequence[tuple[CommitParticipant, CommitJob, Exception | None]])
         try:
             job.run(alone=failed)
         except Exception as caught:  # handed to the participant on the loop
-            error, failed = caught, True
+            error = caught
+            failed = True
         done.append((participant, job, error))
     return done

@@ -157,7 +157,8 @@ def name_directory(
     """Make the worker's directory without a name that of a destination, unless that has one. For
     `LockedDirectory.acquire`'s parameters and errors see there.
     """
-    old, new = worker_directory(path, number), worker_directory(path, number, destination)
+    old = worker_directory(path, number)
+    new = worker_directory(path, number, destination)
     if new.exists() or not old.is_dir():
         if inherited is not None:
             os.close(inherited)

@@ -46,7 +46,8 @@ def name_key_file(directory: Path, destination: str) -> None:
     """Make the file without a name that of a destination, unless that has one. What can't be
     renamed is left: keys are verified again.
     """
-    old, new = key_file(directory), key_file(directory, destination)
+    old = key_file(directory)
+    new = key_file(directory, destination)
     with suppress(OSError):
         if not new.exists():
             old.rename(new)

@@ -99,7 +99,8 @@ def lane_severity(lane: LaneSnapshot) -> Severity:
 
 def buffer_severity(snapshot: Snapshot) -> Severity:
     """Whether the buffer has room."""
-    used, limit = snapshot.buffer_bytes, snapshot.buffer_limit_bytes
+    used = snapshot.buffer_bytes
+    limit = snapshot.buffer_limit_bytes
     if limit and used >= limit:
         return Severity.CRITICAL
     return Severity.WARNING if used > limit * BUFFER_FILLING else Severity.GOOD

@@ -59,8 +59,11 @@ class _Window:
         """The interval is over: the line that stands for those suppressed. While they keep coming
         there is one each interval.
         """
-        record, others = self.last, self.suppressed - 1
-        self.last, self.suppressed, self.ends = None, 0, now + INTERVAL
+        record = self.last
+        others = self.suppressed - 1
+        self.last = None
+        self.suppressed = 0
+        self.ends = now + INTERVAL
         return None if record is None else _summary(record, others)
 
 

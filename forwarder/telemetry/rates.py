@@ -64,10 +64,8 @@ def rates_between(before: Snapshot | None, after: Snapshot) -> FlowRates | None:
 
 
 def _lane(before: LaneSnapshot, after: LaneSnapshot, seconds: float) -> LaneRates:
-    received, delivered = (
-        after.total_received - before.total_received,
-        after.delivered - before.delivered,
-    )
+    received = after.total_received - before.total_received
+    delivered = after.delivered - before.delivered
     return LaneRates(max(0, received) / seconds, max(0, delivered) / seconds)
 
 
@@ -87,7 +85,8 @@ def quantile(histogram: Histogram, share: float) -> float | None:
     """
     if not histogram.count or not histogram.bounds:
         return None
-    rank, below = share * histogram.count, 0
+    rank = share * histogram.count
+    below = 0
     edges = (0.0, *histogram.bounds)
     for low, high, count in zip(edges, histogram.bounds, histogram.counts, strict=False):
         if count and below + count >= rank:

@@ -211,7 +211,11 @@ class EventTap:
     def fetch(self, now: float) -> TapBatch:
         """What has been collected since the last time."""
         batch = TapBatch(self._queue, self._skipped, self._lost)
-        self._queue, self._bytes, self._skipped, self._lost, self.polled = [], 0, 0, 0, now
+        self._queue = []
+        self._bytes = 0
+        self._skipped = 0
+        self._lost = 0
+        self.polled = now
         return batch
 
     def chunks(self, outcome: TapOutcome, chunks: Sequence[Chunk], reason: str, now: float) -> None:
@@ -258,7 +262,8 @@ class EventTap:
         self._seconds = min(self._seconds + (now - self._refilled) * SHARE, BURST)
         self._refilled = now
         tokens = self._tokens[outcome] + (now - self._granted[outcome]) * self._rate
-        self._tokens[outcome], self._granted[outcome] = min(tokens, max(1.0, self._rate)), now
+        self._tokens[outcome] = min(tokens, max(1.0, self._rate))
+        self._granted[outcome] = now
         if tokens >= 1 and self._seconds > 0:
             return True
         self._blind_until[outcome] = now + max((1 - tokens) / self._rate, -self._seconds / SHARE)
@@ -266,10 +271,14 @@ class EventTap:
 
     def _selected(self, chunks: Sequence[Chunk]) -> list[Chunk]:
         """The chunks from wanted sources and lanes; most neighbours are of the same."""
-        found, source, lane, wanted = [], "", None, False
+        found = []
+        source = ""
+        lane = None
+        wanted = False
         for chunk in chunks:
             if chunk.lane is not lane or chunk.source is not source:
-                source, lane = chunk.source, chunk.lane
+                source = chunk.source
+                lane = chunk.lane
                 wanted = self._wants(source, lane)
             if wanted:
                 found.append(chunk)
@@ -406,7 +415,8 @@ class NameFilter:
 
 def first_events(data: bytes) -> list[bytes]:
     """The events that lie whole in the beginning of a text of events joined by commas."""
-    text, at = data[:BEGINNING].decode(errors="ignore"), 0
+    text = data[:BEGINNING].decode(errors="ignore")
+    at = 0
     events: list[bytes] = []
     while True:
         try:

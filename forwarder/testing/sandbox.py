@@ -153,7 +153,8 @@ class AnalyticsSandbox:
         """
         __tracebackhide__ = True
         if isinstance(key, Mapping):
-            form, key = {**key, **members}, str(key["key"])
+            form = {**key, **members}
+            key = str(key["key"])
         elif isinstance(value, Mapping) and "filters" in value:
             form = {**value, **members}
         else:

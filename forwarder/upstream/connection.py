@@ -221,7 +221,8 @@ class UpstreamConnection(asyncio.Protocol):
         if answer is not self._answer:
             return
         self._answer = None
-        writer, self._writer = self._writer, None
+        writer = self._writer
+        self._writer = None
         if writer is not None and not writer.done():
             writer.cancel()
         elif answer.complete and self._reusable and self.is_usable:
@@ -313,7 +314,8 @@ class UpstreamConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         """It reads."""
-        writable, self._writable = self._writable, None
+        writable = self._writable
+        self._writable = None
         if writable is not None and not writable.done():
             writable.set_result(None)
 
@@ -350,7 +352,9 @@ class UpstreamConnection(asyncio.Protocol):
         self._interim = 100 <= status < 200 and status != _SWITCHING
         if self._interim:
             answer.lines.clear()
-            answer.reason, answer.length, answer.chunked = b"", None, False
+            answer.reason = b""
+            answer.length = None
+            answer.chunked = False
             return
         answer.status = status
         bodiless = self._bodiless or status in _BODILESS

@@ -39,7 +39,8 @@ class UpstreamProxy:
         """A transport to `target` (host:port) over a socket that is connected to the proxy. Raises
         `ProxyRefusal`, and `OSError`.
         """
-        loop, name = asyncio.get_running_loop(), self.host if self.tls else None
+        loop = asyncio.get_running_loop()
+        name = self.host if self.tls else None
         transport, tunnel = await loop.create_connection(
             _Tunnel, sock=connected, ssl=self.tls, server_hostname=name
         )

@@ -9,6 +9,7 @@ body that needs them.
 from __future__ import annotations
 
 import io
+from functools import partial
 from typing import Any, Final, cast
 
 from isal import isal_zlib
@@ -37,7 +38,8 @@ def unzstd(data: bytes, limit: int) -> bytes:
     `RequestTooLarge` at `limit` bytes.
     """
     parts: list[bytes] = []
-    at, room = 0, limit
+    at = 0
+    room = limit
     for _ in range(_MAX_FRAMES):
         at, room = _unzstd_frame(data, at, room, limit, parts)
         if at == len(data):
@@ -126,20 +128,20 @@ def peek(data: bytes, coding: str, size: int) -> bytes:
         import brotli  # noqa: PLC0415 - loaded by the first body that needs it
 
         brotli_decoder: Any = brotli.Decompressor()
-        error, begin = brotli.error, lambda: brotli_decoder.process(data, output_buffer_limit=size)
+        error = brotli.error
+        begin = partial(brotli_decoder.process, data, output_buffer_limit=size)
     elif coding == "zstd":
         import zstandard  # noqa: PLC0415 - loaded by the first body that needs it
 
         decoder = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW)
-        error, begin = (
-            zstandard.ZstdError,
-            lambda: decoder.stream_reader(io.BytesIO(data)).read(size),
-        )
+        error = zstandard.ZstdError
+        begin = partial(decoder.stream_reader(io.BytesIO(data)).read, size)
     else:
         inflater = isal_zlib.decompressobj(wbits=_GZIP if coding == "gzip" else _deflate_bits(data))
-        error, begin = _ZLIB_ERROR, lambda: inflater.decompress(data, size)
+        error = _ZLIB_ERROR
+        begin = partial(inflater.decompress, data, size)
     try:
-        return bytes(begin())  # type: ignore[no-untyped-call]
+        return bytes(begin())
     except error as broken:
         raise InvalidRequest(f"the body isn't {coding}: {error_text(broken)}") from None
 

@@ -69,7 +69,8 @@ def _entries(data: bytes, limit: int) -> list[str]:
     previous = ""
     entries: list[str] = []
     dictionary = ["", "", ""]
-    width, room = 2, 1
+    width = 2
+    room = 1
     while True:
         if held < _MOST_BITS:
             bits |= int.from_bytes(data[at : at + _READ_BYTES], "little") << held

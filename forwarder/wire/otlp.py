@@ -260,11 +260,13 @@ class _Reading:
 
     def records(self, request: Any) -> Iterator[LogRecord]:
         """See `read_logs`."""
-        parts, repeated = list[tuple[Any, bytes, bytes]](), 0
+        parts = list[tuple[Any, bytes, bytes]]()
+        repeated = 0
         for of_resource in self._counted(request.resource_logs):
             resource = _encode(self._attributes(of_resource.resource))
             for of_scope in self._counted(of_resource.scope_logs):
-                records, scope = self._counted(of_scope.log_records), self._scope(of_scope.scope)
+                records = self._counted(of_scope.log_records)
+                scope = self._scope(of_scope.scope)
                 parts.append((records, resource, scope))
                 repeated += len(records) * (len(resource) + len(scope))
         if repeated > MAX_REPEATED:
@@ -286,10 +288,8 @@ class _Reading:
         return items
 
     def _record(self, record: Any, resource: Raw, scope: Raw) -> LogRecord:
-        own, observed = (
-            _nanoseconds(record.time_unix_nano),
-            _nanoseconds(record.observed_time_unix_nano),
-        )
+        own = _nanoseconds(record.time_unix_nano)
+        observed = _nanoseconds(record.observed_time_unix_nano)
         members = {
             "time": _time(own) if own else None,
             "observed_time": _time(observed) if observed else None,
@@ -305,7 +305,8 @@ class _Reading:
             "event_name": _text(record.event_name) or None,
             "flags": _integer(record.flags or 0, 0, _MAX_UINT32),
         }
-        at, data = own or observed, _encode(members)
+        at = own or observed
+        data = _encode(members)
         return (
             LogRecord(data, b'"%b"' % _time(at // 1000 * 1000).encode(), at / _NANOSECONDS)
             if at

@@ -31,8 +31,10 @@ _BEGINNINGS: Final = tuple(
     )
 )
 """What a piece must not end with, longest first."""
-_BACKSLASH, _QUOTE = b"\\\\", b'\\"'
-_FOR_BACKSLASH, _FOR_QUOTE = b"\1", b"\2"
+_BACKSLASH = b"\\\\"
+_QUOTE = b'\\"'
+_FOR_BACKSLASH = b"\1"
+_FOR_QUOTE = b"\2"
 """Stand for escapes of one piece; JSON contains no control characters, not even in strings."""
 
 _BACKSLASH_BIT, _U_BIT, _D_BIT, _HIGH_BIT, _LOW_BIT, _HEX_BIT = range(6)
@@ -179,7 +181,8 @@ def _mask(text: bytes) -> bytes:
     )
     if not surrogates:
         return text
-    high, low = surrogates & flags(3, _HIGH_BIT), surrogates & flags(3, _LOW_BIT)
+    high = surrogates & flags(3, _HIGH_BIT)
+    low = surrogates & flags(3, _LOW_BIT)
     pairs = high & low >> 8 * _ESCAPE_BYTES
     lone = (high | low) ^ pairs ^ pairs << 8 * _ESCAPE_BYTES
     if not lone:

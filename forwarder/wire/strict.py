@@ -124,7 +124,9 @@ _ESCAPES: Final = (Oddity.LONE_SURROGATE, Oddity.NUL, Oddity.CONTROL_CHARACTER)
 _TOKEN: Final = re.compile(
     rb'"((?:[^"\\]++|\\.)*+)"|(-?[0-9][0-9.eE+-]*+)|([{\[])|([}\]])', re.DOTALL
 )
-_STRING, _NUMBER, _OPENING = 1, 2, 3
+_STRING = 1
+_NUMBER = 2
+_OPENING = 3
 """Groups of `_TOKEN`."""
 _COLON: Final = re.compile(rb"[ \t\r\n]*:")
 

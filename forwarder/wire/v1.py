@@ -101,7 +101,8 @@ def read_v1(text: bytes, head: V1Head, max_events: int, effort: Effort = UNBOUND
     if not (text.isascii() or is_utf8(text)):
         raise InvalidRequest("the body isn't UTF-8")
     try:
-        envelope, both = with_spare_frames(_decode_envelope, text), _Text(text, text)
+        envelope = with_spare_frames(_decode_envelope, text)
+        both = _Text(text, text)
     except msgspec.ValidationError:
         raise InvalidRequest("the body isn't an object") from None
     except MALFORMED as error:

@@ -236,7 +236,8 @@ def _properties(
             replaced.append((old, value))
     if not replaced and text[1:2] == _QUOTE:
         return b"{%b,%b" % (b",".join(missing), text[1:])
-    edits, locator = Edits(text), Locator(raw)
+    edits = Edits(text)
+    locator = Locator(raw)
     for old, value in replaced:
         edits.replace(locator.span(old), value)
     if missing:
@@ -279,7 +280,8 @@ def library(sdk_info: bytes) -> tuple[bytes, bytes] | None:
 @lru_cache(maxsize=256)
 def _library(sdk_info: bytes) -> tuple[bytes, bytes] | None:
     name, slash, version = sdk_info.rpartition(b"/")
-    name, version = name.strip(), version.strip()
+    name = name.strip()
+    version = version.strip()
     if not (slash and name and version) or not sdk_info.isascii():
         return None
     return msgspec.json.encode(name.decode()), msgspec.json.encode(version.decode())

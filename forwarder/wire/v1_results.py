@@ -82,11 +82,9 @@ class Results:
     def restored(cls, state: ResultsState) -> Results:
         """From what `state` has returned, in this process or another."""
         results = cls(state.keys)
-        results._verdicts, results._uuids, results._settled = (
-            state.verdicts,
-            state.uuids,
-            set(state.settled),
-        )
+        results._verdicts = state.verdicts
+        results._uuids = state.uuids
+        results._settled = set(state.settled)
         return results
 
     def warn(self, at: int, details: str) -> None:

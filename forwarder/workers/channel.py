@@ -133,10 +133,8 @@ class WorkersEnd:
         try:
             while True:
                 head = await reader.readexactly(3)
-                command, text = (
-                    Command(head[:1]),
-                    (await reader.readexactly(int.from_bytes(head[1:], "big"))).decode(),
-                )
+                command = Command(head[:1])
+                text = (await reader.readexactly(int.from_bytes(head[1:], "big"))).decode()
                 if command in answers:
                     self.send(Message.ANSWER, _answer(answers[command], text))
                 else:

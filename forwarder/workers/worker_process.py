@@ -191,7 +191,8 @@ class WorkerProcess:
         """Its part of the merged snapshot; None before its first one."""
         if self.snapshot is None:
             return None
-        there, responds = self.state in ALIVE, self._silent_since is None
+        there = self.state in ALIVE
+        responds = self._silent_since is None
         return WorkerShare(
             self.name, self.snapshot, listens=self._listens, there=there, responds=responds
         )
@@ -249,7 +250,8 @@ class WorkerProcess:
 
     def _on_started(self) -> None:
         self.state = WorkerState.DRAINING if self._stop.is_set() else WorkerState.RUNNING
-        self._why, self._shows = "", True
+        self._why = ""
+        self._shows = True
         if not self._listens and self.snapshot is not None:
             _log.info("delivering what was left", worker=self.name, events=self.snapshot.buffered)
         elif self._restarts:
@@ -265,7 +267,8 @@ class WorkerProcess:
     async def _run_process(self) -> int:
         """One process, from start to exit code. Cancelled, it kills the process."""
         own, its = socket.socketpair()
-        self._failure, self._cause = None, ""
+        self._failure = None
+        self._cause = ""
         line = SupervisorsEnd(
             own,
             on_started=self._on_started,

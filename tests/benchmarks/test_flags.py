@@ -23,10 +23,8 @@ def test_no_flag_is_decided_early() -> None:
     out.
     """
     project = flag_project()
-    flags, cohorts = (
-        (parse_flag(each) for each in project["flags"]),
-        (parse_cohort(each) for each in project["cohorts"]),
-    )
+    flags = (parse_flag(each) for each in project["flags"])
+    cohorts = (parse_cohort(each) for each in project["cohorts"])
     definitions = Definitions(
         {flag.key: flag for flag in flags}, {cohort.id: cohort for cohort in cohorts}, ()
     )

@@ -143,7 +143,8 @@ def test_the_whole_command_is_measured_without_a_loss(tmp_path: Path) -> None:
     measured = Importing(
         Machine(cores[0], cores[1]), Target(free_port(), free_port()), {Export.NATIVE: path}, 0.2
     )
-    figure, floor = ImportFigure(), Figure()
+    figure = ImportFigure()
+    floor = Figure()
     measured.floor(Export.NATIVE, floor)
     measured.case(case, figure, 20_000)
     row = import_row(case, figure, floor)

@@ -89,7 +89,8 @@ def test_floor_and_case_read_every_record(kafka: Kafka) -> None:
     reading = Reading(
         Machine(cores[0], cores[1]), target, kafka.bootstrap, unique("benchmark"), records=COUNT
     )
-    figure, floor = Figure(), Figure()
+    figure = Figure()
+    floor = Figure()
     with reading.topics([case]):
         reading.floor(Topic(Content.STAMPED, "none"), floor)
         reading.case(case, figure)

@@ -33,7 +33,9 @@ def test_cases_are_chosen_by_name() -> None:
 def test_every_line_arrives_at_the_sink(case: LogCase) -> None:
     """A file that appears is followed to its end; its line says what it is beside."""
     cores = sorted(os.sched_getaffinity(0))
-    figure, server, loop = Figure(), Figure(rates=[100_000.0]), Figure()
+    figure = Figure()
+    server = Figure(rates=[100_000.0])
+    loop = Figure()
     with log_files([case.kind], COUNT) as files:
         LogReading(cores[0], files).floor(case.kind, case.loop, loop)
         Following(Machine(cores[0], cores[1]), Target(free_port(), free_port()), files).case(

@@ -45,7 +45,8 @@ def test_a_load_with_a_rate_sends_all_that_is_due() -> None:
     """On one connection a hundred requests are due within a millisecond: each is sent, in order,
     and its latency counts from then.
     """
-    port, rate = free_port(), 100_000.0
+    port = free_port()
+    rate = 100_000.0
     with arrival_upstream(port, CORE) as sink:
         tally = Load(ring(Variant.STAMPED, 2, limit=5000, numbered=True), 1, port, rate=rate).run(
             0.001

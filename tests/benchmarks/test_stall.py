@@ -30,10 +30,8 @@ def test_lz64_is_what_browsers_send() -> None:
 
 def test_a_gap_that_is_too_long_is_not_good() -> None:
     """Alone or together."""
-    good, bad = (
-        Stall("short", alone=0.01, together=0.02, cpu=1.0, size=10),
-        Stall("long", alone=0.01, together=ALLOWED * 2),
-    )
+    good = Stall("short", alone=0.01, together=0.02, cpu=1.0, size=10)
+    bad = Stall("long", alone=0.01, together=ALLOWED * 2)
     assert StallResult("stall", 0.001, [good]).good
     result = StallResult("stall", 0.001, [good, bad])
     assert not result.good

@@ -11,7 +11,11 @@ from tests.support.documents import text_of
 
 BODIES: Final = "50 events"
 PROGRAMS: Final = ("forwarder", "Fluent Bit 5.1", "Vector 0.58")
-WIDTH, LABEL, BAR, STEP, TOP = 760, 120, 22, 36, 48
+WIDTH = 760
+LABEL = 120
+BAR = 22
+STEP = 36
+TOP = 48
 STYLE: Final = """text { font: 14px system-ui, sans-serif; fill: #1f2328; }
 .title { font-weight: 600; }
 .value { font-variant-numeric: tabular-nums; }
@@ -47,7 +51,8 @@ def bars() -> str:
     height = TOP + STEP * len(values) + 8
     rows = []
     for number, (name, value) in enumerate(values.items()):
-        top, length = TOP + number * STEP, value * scale
+        top = TOP + number * STEP
+        length = value * scale
         rows.append(
             f'<text x="16" y="{top + 16}">{name}</text>'
             f'<rect class="{"theirs" if number else "ours"}" x="{LABEL}" y="{top}" '

@@ -41,7 +41,8 @@ def check(name: str, png: bytes) -> None:
     """Compare a picture with the accepted one. A failure leaves three pictures side by side, and
     says where: accepted, found, differing.
     """
-    found, path = _small(png), ACCEPTED / f"{name}.png"
+    found = _small(png)
+    path = ACCEPTED / f"{name}.png"
     if os.environ.get(RENEW) == "1":
         ACCEPTED.mkdir(exist_ok=True)
         if not path.exists() or _differing(_opened(path), found) is not None:

@@ -95,7 +95,8 @@ def different_lines(png: bytes) -> int:
 
 
 def _chunks(png: bytes) -> list[bytes]:
-    found, place = [], 8
+    found = []
+    place = 8
     while place < len(png):
         (length,) = struct.unpack(">I", png[place : place + 4])
         if png[place + 4 : place + 8] == b"IDAT":

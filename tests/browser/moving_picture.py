@@ -29,7 +29,9 @@ TYPING: Final = 0.08
 COMMAND: Final = "forwarder demo"
 ONE_UPDATE: Final = 0.05
 """Seconds between parts of one update of the screen, at most."""
-CELL, LINE, MARGIN = 8.43, 21, 20
+CELL = 8.43
+LINE = 21
+MARGIN = 20
 ADDRESSES: Final = (("send events to", 8320), ("status", 8321), ("sandbox", 8322))
 STYLE: Final = """text { fill: FOREGROUND; white-space: pre; font: 14px ui-monospace, \
 SFMono-Regular, Menlo, Consolas, monospace; }
@@ -72,7 +74,8 @@ def recorded_demo() -> list[tuple[float, list[str]]]:
     )
     typed = [f"$ {COMMAND[:length]}" for length in range(len(COMMAND) + 1)]
     frames = [(number * TYPING, [line]) for number, line in enumerate(typed)]
-    began, shown = len(typed) * TYPING + 0.4, ""
+    began = len(typed) * TYPING + 0.4
+    shown = ""
     for (seconds, part), (following, _) in pairwise([*written, (float("inf"), "")]):
         shown += part
         if following - seconds < ONE_UPDATE:
@@ -91,13 +94,15 @@ def _named(line: str) -> str:
 def lines_over_time(frames: Sequence[tuple[float, list[str]]]) -> Iterator[ShownLine]:
     """Each line of the frames once for each span in which it didn't change."""
     for row in range(max(len(lines) for _, lines in frames)):
-        shown, since = "", 0.0
+        shown = ""
+        since = 0.0
         for seconds, lines in frames:
             line = lines[row].rstrip() if row < len(lines) else ""
             if line != shown:
                 if shown:
                     yield ShownLine(row, shown, since, seconds)
-                shown, since = line, seconds
+                shown = line
+                since = seconds
         if shown:
             yield ShownLine(row, shown, since, None)
 
@@ -106,10 +111,8 @@ def moving_picture(frames: Sequence[tuple[float, list[str]]]) -> str:
     """The frames as SVG."""
     total = frames[-1][0] + STILL
     lines = list(lines_over_time(frames))
-    width, height = (
-        round(COLUMNS * CELL + 2 * MARGIN),
-        (max(each.row for each in lines) + 1) * LINE + 2 * MARGIN,
-    )
+    width = round(COLUMNS * CELL + 2 * MARGIN)
+    height = (max(each.row for each in lines) + 1) * LINE + 2 * MARGIN
     spans = sorted(
         {(each.start, each.end) for each in lines}, key=lambda span: (span[0], span[1] or total)
     )
@@ -129,7 +132,8 @@ def moving_picture(frames: Sequence[tuple[float, list[str]]]) -> str:
 
 
 def _keyframes(name: str, start: float, end: float | None) -> str:
-    hidden, visible = "{visibility:hidden}", "{visibility:visible}"
+    hidden = "{visibility:hidden}"
+    visible = "{visibility:visible}"
     first = f"0%{hidden}{start:.3%}{visible}" if start > 0 else f"0%{visible}"
     last = f"{end:.3%},100%{hidden}" if end is not None else f"100%{visible}"
     return f"@keyframes {name}{{{first}{last}}}\n"

@@ -49,7 +49,8 @@ PICTURES: Final = (
     "*.svg",
     "import-report*.png",
 )
-WIDTH, HEIGHT = 1280, 800
+WIDTH = 1280
+HEIGHT = 800
 APPS: Final = {
     "web": "phc_shopweb_project_key_Qm4T",
     "ios": "phc_shopios_project_key_9xKe",
@@ -101,7 +102,8 @@ class Shop:
                 **properties,
             }
         if name == "order placed":
-            total, items = self._random.randrange(20, 400) + 0.5, self._random.randrange(1, 6)
+            total = self._random.randrange(20, 400) + 0.5
+            items = self._random.randrange(1, 6)
             properties = {"total": total, "currency": "EUR", "items": items, **properties}
         person = pick(("anna", "ben", "chloe", "daniel", "eve", "farid", "grace")) + "@example.com"
         uuid = str(UUID(int=self._random.getrandbits(128), version=4))
@@ -382,7 +384,8 @@ def draw_readme(folder: Path) -> None:
 
 async def main(folder: Path, *, dark: bool) -> None:
     """Make the pictures."""
-    stands, behind = [time.time() - MINUTES * 60], [0.0]
+    stands = [time.time() - MINUTES * 60]
+    behind = [0.0]
 
     def now() -> float:
         return time.time() - behind[0] if behind[0] else stands[0]

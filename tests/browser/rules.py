@@ -42,7 +42,8 @@ def install() -> None:
 
 
 def _is_installed() -> bool:
-    kept, script = INSTALLED / LOCK, _script()
+    kept = INSTALLED / LOCK
+    script = _script()
     return (
         script.is_file() and kept.is_file() and kept.read_bytes() == (PACKAGE / LOCK).read_bytes()
     )

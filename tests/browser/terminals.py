@@ -88,7 +88,8 @@ def screen(shown: str) -> list[str]:
     """The lines that a terminal shows in the end, with their colours: what was erased or written
     over is gone.
     """
-    lines, at = [""], 0
+    lines = [""]
+    at = 0
     for part in _CONTROL.split(shown):
         if part.endswith("\n"):
             at += 1

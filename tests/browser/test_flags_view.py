@@ -126,10 +126,8 @@ async def test_who_gets_what_and_why(browser: Browser, tmp_path: Path) -> None:
         await identify(shown, "ann", plan="team")
         page = await opened(shown, "layout")
         await ask_for(page, "ann")
-        result, conditions = (
-            page.locator("#detail .result"),
-            page.locator("#detail .conditions > li"),
-        )
+        result = page.locator("#detail .result")
+        conditions = page.locator("#detail .conditions > li")
         await expect(result.locator(".pill")).to_have_text("test")
         await expect(result).to_contain_text('{"colour": "green"}')
         await expect(conditions.first).to_contain_text("matches")

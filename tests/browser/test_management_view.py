@@ -290,7 +290,8 @@ async def test_a_choice_counts_at_once(browser: Browser, tmp_path: Path) -> None
     async with showing(browser, seeded(tmp_path)) as shown:
         page = await shown.open("#tab=dashboards")
         await expect(page.locator('[name="organization"] option')).to_have_count(3)
-        asked, chosen = asyncio.Event(), asyncio.Event()
+        asked = asyncio.Event()
+        chosen = asyncio.Event()
 
         async def hold(route: Route) -> None:
             asked.set()

@@ -144,7 +144,8 @@ async def test_a_backfill(browser: Browser, tmp_path: Path) -> None:
     async with showing(browser, exporting(tmp_path)) as shown:
         page = await shown.open(OPENED)
         await page.get_by_role("button", name="Backfill…").click()
-        first, last = page.get_by_label("From", exact=True), page.get_by_label("Until", exact=True)
+        first = page.get_by_label("From", exact=True)
+        last = page.get_by_label("Until", exact=True)
         await expect(first).to_be_focused()
         await expect(first).to_have_value("2026-05-04T09:00")
         await expect(last).to_have_value("2026-05-04T10:00")

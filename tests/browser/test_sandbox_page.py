@@ -99,7 +99,9 @@ async def test_it_says_that_there_is_nothing_only_once_it_knows(browser: Browser
     nothing matches, but that it waits.
     """
     async with showing(browser) as shown:
-        page, asked, answer = shown.visit.page, asyncio.Event(), asyncio.Event()
+        page = shown.visit.page
+        asked = asyncio.Event()
+        answer = asyncio.Event()
 
         async def held(route: Route) -> None:
             asked.set()
@@ -269,7 +271,8 @@ async def test_a_conflict_shows_where_it_is(
     has nothing there.
     """
     async with showing(browser, width=width) as shown:
-        page, items = shown.visit.page, {f"item {number}": "Trail runner" for number in range(200)}
+        page = shown.visit.page
+        items = {f"item {number}": "Trail runner" for number in range(200)}
         for properties in ({**items, "total": 25}, {**items, **last}):
             await shown.client.post("/batch/", batch(event(uuid=UUID, properties=properties)))
         await shown.open("#problems=1")
@@ -599,7 +602,8 @@ async def test_it_is_readable_at_every_width(browser: Browser, width: int, *, da
         await page.click("tr.row")
         await expect(page.locator("#detail mark").first).to_be_visible()
         assert (await unreadable(page), await overflowing(page)) == ([], 0)
-        panel, listing = await box(page, "#detail"), await box(page, ".listing")
+        panel = await box(page, "#detail")
+        listing = await box(page, ".listing")
         assert (
             panel["width"] == width
             if width < 1100

@@ -247,7 +247,8 @@ async def test_it_is_readable_at_every_width(browser: Browser, width: int, *, da
 
 async def test_a_slow_daemon_is_asked_once_at_a_time(browser: Browser) -> None:
     """The page waits for an answer before it asks again."""
-    asked, answer = [0], asyncio.Event()
+    asked = [0]
+    answer = asyncio.Event()
 
     async def take() -> Snapshot:
         asked[0] += 1

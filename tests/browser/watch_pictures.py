@@ -80,10 +80,8 @@ def event(chance: random.Random) -> dict[str, Any]:
 
 def send(port: int, ended: threading.Event) -> None:
     """Send until it is ended."""
-    chance, connection = (
-        random.Random(20),
-        http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT),
-    )
+    chance = random.Random(20)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT)
     number = 0
     while not ended.wait(PAUSE):
         number += 1
@@ -101,7 +99,8 @@ def send(port: int, ended: threading.Event) -> None:
 @asynccontextmanager
 async def busy_daemon(url: str, folder: Path) -> AsyncIterator[str]:
     """The admin address of a daemon under load."""
-    port, admin = free_port(), f"127.0.0.1:{free_port()}"
+    port = free_port()
+    admin = f"127.0.0.1:{free_port()}"
     settings = {
         "FORWARDER_UPSTREAM__URL": url,
         "FORWARDER_SOURCES__HTTP__LISTEN": f"127.0.0.1:{port}",

@@ -67,17 +67,13 @@ class OnDisk:
     def __init__(self, folder: Path, max_bytes: int) -> None:
         self._rig = DiskRig(folder, max_bytes=max_bytes)
         buffer = self._buffer = self._rig.buffer
-        self.cost, self.queue, self.count, self.oldest = (
-            buffer.cost,
-            buffer.queue,
-            buffer.count,
-            buffer.oldest,
-        )
-        self.waiting_lanes, self.withdraw, self.drop_oldest = (
-            buffer.waiting_lanes,
-            buffer.withdraw,
-            buffer.drop_oldest,
-        )
+        self.cost = buffer.cost
+        self.queue = buffer.queue
+        self.count = buffer.count
+        self.oldest = buffer.oldest
+        self.waiting_lanes = buffer.waiting_lanes
+        self.withdraw = buffer.withdraw
+        self.drop_oldest = buffer.drop_oldest
         self.statistics = buffer.statistics
 
     @property

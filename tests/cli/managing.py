@@ -120,7 +120,8 @@ def line(
     name: str, *, other: bool = False, ids: Mapping[str, object] | None = None, body: Any = ...
 ) -> list[str]:
     """The words of an endpoint's command, all ids named; `...`: with the least body."""
-    endpoint, row = BY_NAME[name], ROWS[name]
+    endpoint = BY_NAME[name]
+    row = ROWS[name]
     every = {**ids_of(row, other=other), **(ids or {})}
     words = [
         *name.split(),

@@ -16,8 +16,10 @@ from tests.support.disk_logs import LogWriter, in_use
 
 pytestmark = pytest.mark.slow
 
-KEY, OTHER = "phc_commandscommands1234", "phc_anotheranother5678"
-LIVE, PAST = Lane(KEY), Lane(OTHER, historical=True)
+KEY = "phc_commandscommands1234"
+OTHER = "phc_anotheranother5678"
+LIVE = Lane(KEY)
+PAST = Lane(OTHER, historical=True)
 EVENTS = [b'{"event":"a"}', b'{ "event" : "b" }', b'{"event":"\xc3\xa9"}']
 
 

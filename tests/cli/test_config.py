@@ -22,7 +22,8 @@ from forwarder.core.users import user_name
 from tests.support.cases import cases
 from tests.support.certificates import make_certificate
 
-GOOD, OTHER = "phc_0123456789hunter2good", "phc_0123456789hunter2gone"
+GOOD = "phc_0123456789hunter2good"
+OTHER = "phc_0123456789hunter2gone"
 
 
 @pytest.fixture(autouse=True)
@@ -341,7 +342,9 @@ def test_online_recognizes_what_is_not_the_service(
     """A redirect, a website, a login, another API or a wrong path: exit code 3, what answers, and
     what to set; nothing is followed.
     """
-    service.answers[GOOD], service.headers, service.body = status, headers, body
+    service.answers[GOOD] = status
+    service.headers = headers
+    service.body = body
     result = online(service, GOOD)
     assert result.exit_code == 3
     assert f"{service.url} " in result.stderr

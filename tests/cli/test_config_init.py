@@ -48,7 +48,8 @@ def test_a_file_passes_the_check(tmp_path: Path, use: ConfigurationUse) -> None:
 
 def test_a_file_that_exists_is_kept(tmp_path: Path) -> None:
     """Without `--force`, the schema too, unless it is the same; with it they are replaced."""
-    file, schema = tmp_path / "forwarder.yaml", tmp_path / "forwarder.schema.json"
+    file = tmp_path / "forwarder.yaml"
+    schema = tmp_path / "forwarder.schema.json"
     file.write_text("mine")
     with pytest.raises(ConfigurationError, match="exists already"):
         forwarder("config", "init", "--output", file)

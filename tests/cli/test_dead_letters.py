@@ -64,7 +64,8 @@ def _made(directory: Path) -> None:
 async def _fill(directory: Path, events: int = 1) -> None:
     _made(directory)
     async with started(directory) as rig:
-        now, why = rig.clock.now(), "the event has no distinct_id"
+        now = rig.clock.now()
+        why = "the event has no distinct_id"
         rig.store.bury(
             [
                 DeadLetter(Reason.REFUSED, LANE, EVENT, now - 7200, f"400: no {KEY}", place=(1, n))
@@ -355,7 +356,8 @@ async def test_replay_beside_a_daemon(
 ) -> None:
     """The daemon sends what was marked, and the command waits for it."""
     monkeypatch.setattr(dead_letters, "_POLL_SECONDS", 0.01)
-    directory, door = tmp_path / "worker-0", Door()
+    directory = tmp_path / "worker-0"
+    door = Door()
     await _fill(directory, events=30)
     async with daemon(directory, door):
         result = await command(
@@ -484,8 +486,8 @@ def test_a_records_place_is_an_object_for_programs(record: Path) -> None:
     document = json.loads(invoke("show", "1", "--path", str(record), "--output", "json").output)
     assert document["attributes"] == {
         **ATTRIBUTES,
-        "headers": [["api-key", f"phc_…{KEY[-4:]}"], *ATTRIBUTES["headers"][1:]],
-    }  # type: ignore[index]
+        "headers": [["api-key", f"phc_…{KEY[-4:]}"], *ATTRIBUTES["headers"][1:]],  # type: ignore[index]
+    }
     assert (document["reason"], document["coordinates"], document["data_base64"]) == (
         "undecodable",
         "kafka/events/3/1700",

@@ -236,10 +236,8 @@ def test_rules_of_the_configuration_and_of_a_file_are_the_same_job(tmp_path: Pat
     config = configured(tmp_path, f"import: {{mapping: {mapping}}}\nupstream: {{url: {URL}}}")
     file = tmp_path / "rules.yaml"
     file.write_text(RULES)
-    by_config, by_file = (
-        typed("mapping", "x", *config, "--api-key", KEY),
-        typed("mapping", "x", *TARGET, "--mapping", str(file)),
-    )
+    by_config = typed("mapping", "x", *config, "--api-key", KEY)
+    by_file = typed("mapping", "x", *TARGET, "--mapping", str(file))
     assert by_config.chosen.options == by_file.chosen.options
     assert by_file.chosen.options["mapping"] == {
         "event": ".name",
@@ -256,7 +254,8 @@ def test_another_key_of_hashes_is_another_job(tmp_path: Path) -> None:
     for number, secret in enumerate(
         ("hunter2-hunter2-hunter2", "hunter3-hunter3-hunter3", "hunter2-hunter2-hunter2\n")
     ):
-        salt, file = tmp_path / f"salt{number}", tmp_path / "rules.yaml"
+        salt = tmp_path / f"salt{number}"
+        file = tmp_path / "rules.yaml"
         salt.write_text(secret)
         file.write_text(f"{RULES}hash: {{field: .who, salt_file: {salt}}}\n")
         found.append(typed("mapping", "x", *TARGET, "--mapping", str(file)).chosen.options)

@@ -206,7 +206,8 @@ def test_a_complete_one_sends_nothing(
     opened: FakeImport, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It says so, and shows what came of it once more; nobody needs to be asked about a key."""
-    opened.saved, opened.is_complete = checkpoint(complete=True), True
+    opened.saved = checkpoint(complete=True)
+    opened.is_complete = True
     assert flow(opened) == ExitCode.DONE
     assert opened.asked == ["close"]
     shown = capsys.readouterr()
@@ -226,7 +227,8 @@ def test_dead_letters_that_are_marked_are_sent_by_the_same_command(
 
 def test_a_look_at_a_complete_one_is_a_look(opened: FakeImport) -> None:
     """`--dry-run` asks about the source, whatever became of it."""
-    opened.saved, opened.is_complete = checkpoint(complete=True), True
+    opened.saved = checkpoint(complete=True)
+    opened.is_complete = True
     assert flow(opened, dry_run=True) == ExitCode.DONE
     assert opened.asked == ["check_key", "preflight", "close"]
 
@@ -283,7 +285,8 @@ def test_without_a_terminal_it_sends_only_with_yes(
 def test_without_a_terminal_a_look_needs_no_yes(opened: FakeImport) -> None:
     """Nor does a command that finds nothing left to send."""
     assert flow(opened, yes=False, dry_run=True) == ExitCode.DONE
-    opened.saved, opened.is_complete = checkpoint(complete=True), True
+    opened.saved = checkpoint(complete=True)
+    opened.is_complete = True
     assert flow(opened, yes=False) == ExitCode.DONE
 
 
@@ -337,7 +340,8 @@ def test_a_signal_lets_it_end(
 
 def test_exit_codes() -> None:
     """Broken files and refused records are a no; records that were mended since aren't."""
-    done, part = manifest(2), manifest(2, ended=False)
+    done = manifest(2)
+    part = manifest(2, ended=False)
     assert (code_of(part, ()), code_of(part, (BROKEN,)), code_of(done, (BROKEN,))) == (
         ExitCode.INTERRUPTED,
         ExitCode.NO,

@@ -24,7 +24,9 @@ from tests.end_to_end.importing import Service, imported, sandbox
 from tests.sources.imports.samples.native import as_json, complete_events
 from tests.support.commands import Finished
 
-EVENTS, FILES, OF = 140, 7, 3
+EVENTS = 140
+FILES = 7
+OF = 3
 pytestmark = pytest.mark.slow
 
 
@@ -114,7 +116,8 @@ def test_a_missing_shard_is_no_whole_import(case: Case) -> None:
     named. So it is to machines.
     """
     case.shards(0, 2)
-    seen, found = case.status(), case.verified()
+    seen = case.status()
+    found = case.verified()
     for each in (seen, found):
         assert each.code == 1
         assert f"not started: 1/{OF}" in each.out
@@ -252,10 +255,8 @@ def test_what_cannot_be_verified(
 def test_shards_that_have_settled_nothing(tmp_path: Path) -> None:
     """One of them looks at its files: it runs, and there is nothing to verify yet."""
     lock = LockedDirectory.acquire(tmp_path / "state" / "shard-1-of-2", "--state")
-    seen, found = (
-        run(status, "--state", tmp_path / "state"),
-        run(verify, "--state", tmp_path / "state", "--sandbox", "http://127.0.0.1:1"),
-    )
+    seen = run(status, "--state", tmp_path / "state")
+    found = run(verify, "--state", tmp_path / "state", "--sandbox", "http://127.0.0.1:1")
     lock.release()
     assert seen.code == 1
     assert "1/2    running" in seen.out

@@ -82,7 +82,8 @@ async def held(service: Client) -> list[int]:
 @pytest.mark.slow
 async def test_an_import_and_the_same_again(service: Client, tmp_path: Path) -> None:
     """All events are there, once; the second time nothing is sent, and the same is said."""
-    file, state = written(tmp_path, *events(50)), tmp_path / "state"
+    file = written(tmp_path, *events(50))
+    state = tmp_path / "state"
     first = await imported(service, "native", file, "--state", state)
     assert (first.code, await held(service)) == (0, list(range(50)))
     again = await imported(service, "native", file, "--state", state)

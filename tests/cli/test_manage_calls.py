@@ -53,7 +53,8 @@ def without_yes(name: str) -> list[str]:
 @pytest.mark.parametrize("resource", REMOVALS)
 async def test_a_removal_names_what_goes_and_asks(manager: Manager, resource: str) -> None:
     """By its name and its id; without a yes it stays, and the exit code is 1."""
-    words, (thing, _) = without_yes(f"{resource} delete"), REMOVALS[resource]
+    words = without_yes(f"{resource} delete")
+    (thing, _) = REMOVALS[resource]
     refused = await manager.type(*words)
     assert (refused.code, refused.out) == (1, "")
     assert (
@@ -304,7 +305,8 @@ def test_json_is_what_was_answered(capsys: pytest.CaptureFixture[str]) -> None:
     print_lines([value])
     print_json(None)
     out = capsys.readouterr().out
-    whole, line = out[: out.index("\n}\n") + 3], out[out.index("\n}\n") + 3 :]
+    whole = out[: out.index("\n}\n") + 3]
+    line = out[out.index("\n}\n") + 3 :]
     assert json.loads(whole) == json.loads(line) == value
     assert line.count("\n") == 1
     assert "ä" in line

@@ -16,7 +16,8 @@ from forwarder.core.errors import ConfigurationError
 from tests.cli.managing import BY_NAME
 from tests.support.cases import cases
 
-KEY, OTHER = "phx_0123456789hunter2good", "phx_0123456789hunter2else"
+KEY = "phx_0123456789hunter2good"
+OTHER = "phx_0123456789hunter2else"
 URL = "https://service.example.com"
 
 

@@ -100,7 +100,8 @@ def test_what_there_is_to_try(tmp_path: Path, config: str) -> None:
 
 def test_hashes(tmp_path: Path) -> None:
     """HMAC-SHA256 of each id, keyed with the file's content."""
-    salt, ids = tmp_path / "salt", tmp_path / "ids"
+    salt = tmp_path / "salt"
+    ids = tmp_path / "ids"
     salt.write_text("key\n")
     ids.write_text("ann\n\nü\n")
     done = invoke("rules", "hash", "--salt-file", str(salt), str(ids))

@@ -150,7 +150,8 @@ async def test_address_from_configuration_over_a_unix_socket(tmp_path: Path) -> 
     """Without `--admin` the configuration says where the daemon is; a Unix socket is as good as a
     port.
     """
-    socket, file = tmp_path / "admin.sock", tmp_path / "forwarder.yaml"
+    socket = tmp_path / "admin.sock"
+    file = tmp_path / "forwarder.yaml"
     file.write_text(f"admin:\n  listen: unix:{socket}\n")
     server = AdminServer(lambda: FULL)
     await server.start(f"unix:{socket}")
@@ -242,10 +243,8 @@ async def test_the_books_of_dead_letters_alone(tmp_path: Path) -> None:
     """Beside a memory buffer there is nothing but them: received starts at what they hold."""
     directory = worker_directory(tmp_path, 0)
     directory.mkdir()
-    left, invalid = (
-        DeadLetter(Reason.UNDELIVERED_AT_EXIT, AUDITED, b"{}", 1000.0),
-        DeadLetter(Reason.INVALID_EVENT, None, b"[", 1000.0),
-    )
+    left = DeadLetter(Reason.UNDELIVERED_AT_EXIT, AUDITED, b"{}", 1000.0)
+    invalid = DeadLetter(Reason.INVALID_EVENT, None, b"[", 1000.0)
     write_letters(directory, [left, invalid])
     done = await invoked(
         "audit",
@@ -269,7 +268,10 @@ async def test_a_path_without_state(tmp_path: Path) -> None:
 EXPLAINED_KEY = "phc_explainexplain1234"
 EXPLAINED = Lane(EXPLAINED_KEY)
 EXPLAINED_LABEL = lane_label(EXPLAINED)
-BUFFERED, DEAD, GONE, ODD = event("buffered"), event("dead"), event("gone"), event("odd")
+BUFFERED = event("buffered")
+DEAD = event("dead")
+GONE = event("gone")
+ODD = event("odd")
 NO_DAEMON = {"FORWARDER_ADMIN__LISTEN": "127.0.0.1:1"}
 
 

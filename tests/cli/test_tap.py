@@ -45,7 +45,8 @@ async def test_a_line_for_each_event(daemon: TappedDaemon) -> None:
     """Received, delivered, dead-lettered: with label, name, id and properties, and without what
     controls a terminal; Ctrl-C ends it.
     """
-    whole, address = daemon.whole, daemon.address
+    whole = daemon.whole
+    address = daemon.address
     async with running("tap", "--admin", address) as tap:
         await daemon.tapped()
         await whole.take(
@@ -74,7 +75,8 @@ async def test_an_expression_is_evaluated_for_each_event(daemon: TappedDaemon) -
     """What it makes of an event is a line of JSON; what raises is reported and the next event
     shown; `--limit` counts what is shown.
     """
-    whole, address = daemon.whole, daemon.address
+    whole = daemon.whole
+    address = daemon.address
     options = ("--outcome", "received", "--key", KEY, "--event", "o*", "--limit", "2")
     expression = "select(.data.properties.total != 7) | [.event, .data.properties.total + 1]"
     async with running("tap", "--admin", address, *options, "--jq", expression) as tap:

@@ -47,7 +47,8 @@ def write_pair(folder: Path, name: str, passphrase: bytes | None = None) -> tupl
         if passphrase
         else serialization.NoEncryption()
     )
-    cert_file, key_file = folder / f"{name}.pem", folder / f"{name}.key"
+    cert_file = folder / f"{name}.pem"
+    key_file = folder / f"{name}.key"
     cert_file.write_bytes(
         builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
     )
@@ -178,10 +179,8 @@ def test_a_certificate_and_its_key_fit(tmp_path: Path) -> None:
     """A pair that belongs together is taken; its authority too, and whatever key is beside a
     certificate, for nobody reads that.
     """
-    (cert, key), (_, locked) = (
-        write_pair(tmp_path, "one"),
-        write_pair(tmp_path, "locked", b"passphrase"),
-    )
+    (cert, key) = write_pair(tmp_path, "one")
+    (_, locked) = write_pair(tmp_path, "locked", b"passphrase")
     assert found(sources=tls(cert, key), upstream={"ca_file": cert}) == {}
     both = tmp_path / "both.pem"
     both.write_bytes(cert.read_bytes() + locked.read_bytes())
@@ -199,11 +198,13 @@ def test_files_that_cannot_be_used_are_told(tmp_path: Path) -> None:
     """Missing files, another's key, a locked key and text that is no certificate are found before
     the start.
     """
-    (cert, _), (_, other) = write_pair(tmp_path, "one"), write_pair(tmp_path, "two")
+    (cert, _) = write_pair(tmp_path, "one")
+    (_, other) = write_pair(tmp_path, "two")
     locked_cert, locked_key = write_pair(tmp_path, "locked", b"passphrase")
     text = tmp_path / "text"
     text.write_text("not a certificate")
-    name, key_name = "sources.http.tls.cert_file", "sources.http.tls.key_file"
+    name = "sources.http.tls.cert_file"
+    key_name = "sources.http.tls.key_file"
     assert (
         "can't be used: it doesn't belong to the key in the other file"
         in found(sources=tls(cert, other))[name]

@@ -161,7 +161,8 @@ def test_offsets_of_what_is_on_disk_need_no_order() -> None:
     """What waits in one forwarder's buffer would be overtaken when its partition goes
     to another.
     """
-    cluster, disk = {**CLUSTER, "commit": "disk"}, {"kind": "disk"}
+    cluster = {**CLUSTER, "commit": "disk"}
+    disk = {"kind": "disk"}
     assert found(cluster, buffer=disk) == {}
     assert found(cluster, buffer=disk, delivery={"ordering": "none"}) == {}
     for ordering in ("per_distinct_id", "strict"):

@@ -229,10 +229,8 @@ def test_a_variable_sets_one_key_of_an_item(tmp_path: Path) -> None:
     }
     loaded = load(tmp_path, TWO, environ)
     assert names(loaded) == [("one", ("p", "q")), ("second", ("y", "z"))]
-    mapping, security = (
-        loaded.settings.sources.kafka[0].mapping,
-        loaded.settings.sources.kafka[0].security,
-    )
+    mapping = loaded.settings.sources.kafka[0].mapping
+    security = loaded.settings.sources.kafka[0].security
     assert (mapping.event, mapping.timestamp.source, mapping.properties) == (
         ".type",
         ".at",

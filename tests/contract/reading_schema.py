@@ -36,7 +36,8 @@ class Field(NamedTuple):
 def fields(typed: Any) -> dict[str, Field]:
     """The fields of one of the contract's types."""
     schema = TypeAdapter(typed).json_schema()
-    defs, needed = schema.get("$defs", {}), schema.get("required", [])
+    defs = schema.get("$defs", {})
+    needed = schema.get("required", [])
     return {
         name: Field(kind(each, defs), rule(each, defs), name in needed)
         for name, each in schema["properties"].items()

@@ -165,7 +165,8 @@ async def test_another_organization(row: EndpointRow, tmp_path: Path) -> None:
     """What is another organization's isn't there: neither for its ids as a whole nor for any of
     them, and not for its members either.
     """
-    own, other = ids_of(row), ids_of(row, other=True)
+    own = ids_of(row)
+    other = ids_of(row, other=True)
     async with serving(tmp_path) as service:
         for ids in (other, *({**own, name: other[name]} for name in own)):
             assert error_of(await service.call(row.call, ids=ids)) == NOT_FOUND

@@ -140,7 +140,8 @@ async def test_errors(row: dict[str, str], tmp_path: Path) -> None:
     """Each documented error happens as documented: status, type and code, in the documented body;
     and it changes nothing.
     """
-    status, code = int(row["status"]), plain(row["code"])
+    status = int(row["status"])
+    code = plain(row["code"])
     async with serving(tmp_path) as service:
         before = [
             await service.items(f"{name} list")
@@ -165,10 +166,8 @@ async def test_the_first_of_several_errors(tmp_path: Path) -> None:
     """Key, scope, organization, level, body, id: a call in which everything is wrong is refused
     for these in turn.
     """
-    scoped, unknown = (
-        seed.scoped_key(KeyScope.PROJECT_READ),
-        {"organization_id": seed.UNKNOWN, "id": seed.UNKNOWN},
-    )
+    scoped = seed.scoped_key(KeyScope.PROJECT_READ)
+    unknown = {"organization_id": seed.UNKNOWN, "id": seed.UNKNOWN}
     async with serving(tmp_path) as service:
         wrong = {"domain": 7}
         steps = [

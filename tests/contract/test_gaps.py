@@ -403,10 +403,8 @@ async def test_what_dashboards_say_of_the_caller(tmp_path: Path) -> None:
 @closes("export-operations", "project-operations", "dashboard-operations")
 async def test_what_there_is_not(tmp_path: Path) -> None:
     """What the interface doesn't have is 404, or 405 where the path is there for something else."""
-    environment, organization = (
-        f"/api/environments/{seed.PROJECT}",
-        f"/api/organizations/{seed.ORGANIZATION}",
-    )
+    environment = f"/api/environments/{seed.PROJECT}"
+    organization = f"/api/organizations/{seed.ORGANIZATION}"
     exports = f"{environment}/batch_exports/{seed.EXPORT}"
     async with serving(tmp_path) as service:
         for method, path, status in (

@@ -230,10 +230,10 @@ async def test_limits_of_a_request(tmp_path: Path) -> None:
         .split()[1]
         .replace(",", "")
     )
-    start, end = (
-        f'{{"api_key":"{seed.TOKEN}","event":"big","distinct_id":"a","properties":{{"x":"'.encode(),
-        b'"}}',
+    start = (
+        f'{{"api_key":"{seed.TOKEN}","event":"big","distinct_id":"a","properties":{{"x":"'.encode()
     )
+    end = b'"}}'
     async with serving(tmp_path) as service:
         for size, status in ((limit - 1, 200), (limit, 413)):
             body = start + b"x" * (size - len(start) - len(end)) + end

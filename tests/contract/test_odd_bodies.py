@@ -163,10 +163,8 @@ async def test_the_largest_body(limit: int) -> None:
     """A body has to be smaller than the limit: one of exactly that size is 413 on both sides, one
     byte less is accepted.
     """
-    start, end = (
-        b'{"api_key":"%b","padding":"' % KEY.encode(),
-        b'","batch":[{"event":"big","distinct_id":"a"}]}',
-    )
+    start = b'{"api_key":"%b","padding":"' % KEY.encode()
+    end = b'","batch":[{"event":"big","distinct_id":"a"}]}'
     async with sides(max_body=limit) as tried:
         for size, status in ((limit - 1, 200), (limit, 413), (limit + 1, 413)):
             odd = Odd("batch", start + b"x" * (size - len(start) - len(end)) + end, "big")

@@ -23,7 +23,8 @@ def test_the_real_clock_is_the_systems() -> None:
 
 async def test_the_real_clock_calls_unless_cancelled() -> None:
     """A timer fires on the running loop, a cancelled one doesn't."""
-    clock, fired = SystemClock(), list[str]()
+    clock = SystemClock()
+    fired = list[str]()
     done = asyncio.Event()
     clock.call_later(0.0, lambda: fired.append("cancelled")).cancel()
     clock.call_later(0.001, done.set)

@@ -245,7 +245,8 @@ async def test_certificates_that_are_not_trusted(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     (tmp_path / "other").mkdir()
     other = Authority(tmp_path / "other", "other")
-    good, old = authority.issue("good"), authority.issue("old", life=timedelta(days=-1))
+    good = authority.issue("good")
+    old = authority.issue("old", life=timedelta(days=-1))
     elsewhere = authority.issue("elsewhere.example", local=False)
     said = {}
     for name, made, ca in (
@@ -274,8 +275,10 @@ async def test_certificates_that_are_not_trusted(tmp_path: Path) -> None:
 def test_files_of_certificates(tmp_path: Path) -> None:
     """No file, no PEM in it, and a key that belongs to another certificate."""
     authority = Authority(tmp_path)
-    one, two = authority.issue("one"), authority.issue("two")
-    context, garbage = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), tmp_path / "garbage"
+    one = authority.issue("one")
+    two = authority.issue("two")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    garbage = tmp_path / "garbage"
     garbage.write_text("garbage")
     assert (
         error_text(raised(lambda: context.load_cert_chain(tmp_path / "none")))

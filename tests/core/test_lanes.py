@@ -57,7 +57,8 @@ def test_it_is_a_line_whose_sums_are_right(kind: type[LaneQueue], data: st.DataO
     """Whatever is appended, taken from the front or from the midst, and put back: the order is a
     plain list's, and the sums are its chunks', those of each day too.
     """
-    queue, model = kind(), list[Chunk]()
+    queue = kind()
+    model = list[Chunk]()
     for number in range(data.draw(st.integers(0, 20), label="steps")):
         what = data.draw(
             st.sampled_from(["append", "append", "pop", "take", "put back", "withdraw", "remove"]),

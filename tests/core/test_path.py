@@ -20,7 +20,9 @@ from tests.support.cases import cases
 from tests.support.clock import FakeClock
 
 LANE = Lane("phc_path")
-OWN, BEFORE, EARLIER = "a" * 12, "b" * 12, "c" * 12
+OWN = "a" * 12
+BEFORE = "b" * 12
+EARLIER = "c" * 12
 
 
 def parsed(text: str) -> RequestPath:

@@ -56,7 +56,8 @@ def test_new_ones_are_unique_and_in_order_of_time(
     make: Callable[[float, int], list[bytes]],
 ) -> None:
     """Many of one instant differ; those of a later millisecond sort behind."""
-    first, later = make(NOW, 5000), make(NOW + 0.001, 5000)
+    first = make(NOW, 5000)
+    later = make(NOW + 0.001, 5000)
     assert len({*first, *later}) == 10_000
     assert max(first) < min(later)
 

@@ -46,7 +46,8 @@ def test_it_is_the_naive_model(start: int, data: st.DataObject) -> None:
     record is ever passed, each span is reported once, in order, and when all are settled nothing
     is left behind.
     """
-    watermark, naive = Watermark(start), Naive(start, start)
+    watermark = Watermark(start)
+    naive = Naive(start, start)
     opened: list[tuple[Span, list[int]]] = []
     passed: list[Span] = []
     for _ in range(data.draw(st.integers(0, 40), label="steps")):
@@ -172,7 +173,8 @@ def test_units_come_in_order() -> None:
 def test_settling_twice_is_settling_once() -> None:
     """A second word about the same unit moves nothing and counts nothing."""
     watermark = Watermark(0)
-    first, second = watermark.open(0, 1, 1), watermark.open(1, 2, 1)
+    first = watermark.open(0, 1, 1)
+    second = watermark.open(1, 2, 1)
     watermark.settle(second)
     assert watermark.settle(second) == []
     assert (watermark.position, watermark.window) == (0, 2)

@@ -42,7 +42,8 @@ class Arrivals:
             more = number + _GROW - len(self.digests)
             self.digests.frombytes(bytes(8 * more))
             self.answered.extend(bytes(more))
-        found, known = digest(event), self.digests[number]
+        found = digest(event)
+        known = self.digests[number]
         if known and known != found:
             self.conflicts.append(f"event {number} came with other bytes: {event[:300]!r}")
         if known:

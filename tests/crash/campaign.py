@@ -234,7 +234,8 @@ class Campaign:
         """What `wanted` gives, or None if the daemon ends before. Raises `CrashFailure` after so
         many seconds.
         """
-        task, ended = asyncio.ensure_future(wanted), asyncio.create_task(victim.ends(limit))
+        task = asyncio.ensure_future(wanted)
+        ended = asyncio.create_task(victim.ends(limit))
         try:
             await asyncio.wait([task, ended], return_when=asyncio.FIRST_COMPLETED)
             if task.done():
@@ -267,7 +268,8 @@ class Campaign:
         self._oracle.hear(self._journal.more())
         saved = self._places.root / "arrivals"
         told = await self._upstream.ask("save", path=str(saved))
-        self.report.repeats, self.report.refused = told["repeats"], told["refused"]
+        self.report.repeats = told["repeats"]
+        self.report.refused = told["refused"]
         try:
             holdings = await read_files(self._places)
         except Unreadable as error:
@@ -326,12 +328,10 @@ class Campaign:
     def _finish(self, books: dict[Lane, Account]) -> None:
         report = self.report
         report.promised, report.sent = self._oracle.promised.total(), self._oracle.possible.total()
-        report.hit, report.random, report.looks, report.books = (
-            dict(self._schedule.hit),
-            self._schedule.random,
-            self._scraper.looks,
-            books,
-        )
+        report.hit = dict(self._schedule.hit)
+        report.random = self._schedule.random
+        report.looks = self._scraper.looks
+        report.books = books
         if report.rate < self._options.least_rate:
             raise self._evidence.failure([f"only {report.rate:.0f} events/s were taken"])
 

@@ -107,11 +107,9 @@ class FaultyService:
     async def handle(self, message: Message) -> Message:
         """Obey a command: `become` (healed, stuck, away), or `save` what came to a file."""
         if message["do"] == "become":
-            self.healed, self.stuck, self.away = (
-                message["healed"],
-                message["stuck"],
-                message["away"],
-            )
+            self.healed = message["healed"]
+            self.stuck = message["stuck"]
+            self.away = message["away"]
         else:
             self.arrivals.save(Path(message["path"]))
         return {

@@ -108,7 +108,8 @@ class LoadPlan:
         """The bytes of an event."""
         kind = self.kind(number)
         dice = _mix(self.seed << 32 ^ number ^ 1 << 62)
-        begin, share = dice % 1024, (dice >> 16) % 256
+        begin = dice % 1024
+        share = (dice >> 16) % 256
         size = 80 + (share * share * 2700 >> 16)
         name = "" if kind is Kind.NAMELESS else f'"event":"{kind.value}-{number % 7}",'
         return (

@@ -162,7 +162,8 @@ class Oracle:
         ]
 
     def _lost(self, number: int) -> str:
-        kind, request = self._plan.kind(number), self._plan.request(number // MAX_EVENTS)
+        kind = self._plan.kind(number)
+        request = self._plan.request(number // MAX_EVENTS)
         return f"event {number} ({kind.value}) of request {request} was promised, and is lost"
 
     def _lane(self, number: int) -> Lane:
@@ -198,7 +199,8 @@ class Oracle:
         )
         found = []
         for lane, account in books.items():
-            withdrawn, unknown = account.dropped.get("withdrawn", 0), set(account.dropped) - REASONS
+            withdrawn = account.dropped.get("withdrawn", 0)
+            unknown = set(account.dropped) - REASONS
             if account.buffered or unknown:
                 found.append(
                     f"{lane}: it isn't over, or events were dropped for no good reason: {account}"

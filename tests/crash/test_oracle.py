@@ -203,7 +203,8 @@ def test_poison_that_came_is_found(run: Run) -> None:
 
 def test_an_unanswered_request_binds_nobody(run: Run) -> None:
     """Its events may have arrived or not; if they did, then unchanged."""
-    taken, gone = PLAN.request(REQUESTS), PLAN.request(REQUESTS + 1)
+    taken = PLAN.request(REQUESTS)
+    gone = PLAN.request(REQUESTS + 1)
     run.oracle.hear([Entry(taken.number, UNKNOWN), Entry(gone.number, 503)])
     assert run.judged() == []
     number = taken.events[0]
@@ -254,7 +255,8 @@ def test_an_end_that_is_none_is_found(run: Run) -> None:
     """
     run.delivered()
     assert run.judged() == []
-    books, letters = run.books(), list(run.letters.values())
+    books = run.books()
+    letters = list(run.letters.values())
     lane, kept = next((lane, account) for lane, account in books.items() if account.dead)
     for wrong in (
         replace(kept, delivered=kept.delivered - 1, dropped={"damaged": 1}),

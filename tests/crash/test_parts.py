@@ -147,20 +147,16 @@ async def test_the_sender_keeps_a_journal_and_can_be_paused(tmp_path: Path) -> N
     """Each request is sent once; what is answered 200 is journaled as promised, and after a pause
     nothing is under way.
     """
-    journal, reader = (
-        JournalWriter(tmp_path / "journal", ENTRIES),
-        JournalReader(tmp_path / "journal", ENTRIES),
-    )
+    journal = JournalWriter(tmp_path / "journal", ENTRIES)
+    reader = JournalReader(tmp_path / "journal", ENTRIES)
     async with Upstream() as upstream:
         sender = Sender(PLAN, journal, upstream.port, 20_000)
         load = asyncio.create_task(sender.run())
         await sender.handle({"do": "go"})
         await upstream.until(lambda: len(upstream.requests) >= 40)
         await sender.handle({"do": "pause"})
-        entries, sent = (
-            reader.more(),
-            [PLAN.number(request.events[0]["uuid"]) for request in upstream.requests],
-        )
+        entries = reader.more()
+        sent = [PLAN.number(request.events[0]["uuid"]) for request in upstream.requests]
         assert sorted(PLAN.request(entry.number).events[0] for entry in entries) == sorted(
             number for number in sent if number is not None
         )
@@ -179,10 +175,8 @@ async def test_the_sender_keeps_a_journal_and_can_be_paused(tmp_path: Path) -> N
 
 async def test_the_sender_outlives_who_it_sends_to(tmp_path: Path) -> None:
     """While nobody listens nothing counts as sent; afterwards it goes on."""
-    journal, reader = (
-        JournalWriter(tmp_path / "journal", ENTRIES),
-        JournalReader(tmp_path / "journal", ENTRIES),
-    )
+    journal = JournalWriter(tmp_path / "journal", ENTRIES)
+    reader = JournalReader(tmp_path / "journal", ENTRIES)
     port = Places.choose(tmp_path).ingestion
     sender = Sender(PLAN, journal, port, 20_000)
     load = asyncio.create_task(sender.run())

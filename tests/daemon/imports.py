@@ -155,7 +155,8 @@ class HeldCommits(SimpleQueue[Any]):
 
     def release(self) -> None:
         """What was held, and what comes, begins."""
-        held, self._held = self._held or [], None
+        held = self._held or []
+        self._held = None
         for each in held:
             super().put(each)
 

@@ -17,7 +17,9 @@ class Limits:
     """The system's limits, as far as they matter here."""
 
     def __init__(self, soft: int, hard: int, *, most: int | None = None) -> None:
-        self.soft, self.hard, self._most = soft, hard, most
+        self.soft = soft
+        self.hard = hard
+        self._most = most
 
     def get(self, _kind: int) -> tuple[int, int]:
         """See `resource.getrlimit`."""

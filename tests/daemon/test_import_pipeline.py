@@ -216,7 +216,8 @@ async def test_a_key_that_is_refused_in_mid_run_halts_until_it_is_taken(tmp_path
 async def test_bad_lines_are_dead_letters_before_they_count(tmp_path: Path) -> None:
     """With file and line, and the rest arrives."""
     lines = [line(n) for n in range(10)]
-    lines[3], lines[7] = b'{"event":"cut', b"[]"
+    lines[3] = b'{"event":"cut'
+    lines[7] = b"[]"
     setting = Setting([write(tmp_path / "a.jsonl", lines)], tmp_path / "state")
     await setting.run()
     saved = setting.saved
@@ -342,7 +343,8 @@ async def test_a_429_slows_it_down(tmp_path: Path) -> None:
 async def test_a_rate_is_kept(tmp_path: Path) -> None:
     """Also over a run that is killed, because the line is a file."""
     clock = FakeClock(turns=8)
-    files, line_of_all = three_files(tmp_path), RateLine(tmp_path / "rate")
+    files = three_files(tmp_path)
+    line_of_all = RateLine(tmp_path / "rate")
     setting = Setting(
         files,
         tmp_path / "state",

@@ -326,7 +326,8 @@ async def test_another_list_of_files_is_rejected(
     """
     await run(request(upstream, tmp_path / "state", source, "0/2"), lambda it, _progress: it.stop())
     wanted = request(upstream, tmp_path / "state", source, "0/2" if begun else "1/2")
-    before, kept = len(upstream.requests), contents(source)
+    before = len(upstream.requests)
+    kept = contents(source)
     change(source)
     with pytest.raises(SourceChanged, match=told):
         opened(wanted)

@@ -378,13 +378,16 @@ def test_whatever_is_answered_and_whenever_it_is_killed_each_event_settles(
 
 
 async def _survives(folder: Path, fortune: Fortune) -> None:
-    bad, garbage, days = fortune.bad, fortune.garbage, fortune.days
+    bad = fortune.bad
+    garbage = fortune.garbage
+    days = fortune.days
     lines = [
         b'{"cut' if n in garbage else line(n, day=days[n], person=f"p{n % fortune.persons}")
         for n in range(36)
     ]
     paths = [write(folder / "a.jsonl", lines[:20]), write(folder / "b.jsonl", lines[20:])]
-    refuse, left = refusing(*bad), list(fortune.script)
+    refuse = refusing(*bad)
+    left = list(fortune.script)
 
     def answer(batch: Batch) -> Reply | None:
         status = left.pop(0) if left else 200
@@ -458,10 +461,8 @@ def _settled(setting: Setting, fortune: Fortune, before: Set[int]) -> set[int]:
     assert numbers >= before, "a checkpoint never goes back"
     if saved is None:
         return numbers
-    letters, taken = (
-        Counter(where.rpartition("/")[2] for where, _ in setting.letters),
-        set(setting.service.uuids),
-    )
+    letters = Counter(where.rpartition("/")[2] for where, _ in setting.letters)
+    taken = set(setting.service.uuids)
     assert not [where for where, count in letters.items() if count > 1]
     refused = {
         n for n in numbers if (f"a.jsonl:{n + 1}" if n < 20 else f"b.jsonl:{n - 19}") in letters

@@ -187,7 +187,8 @@ async def test_a_folder_that_changed_is_refused(
     paths = files(source)
     wanted = request(upstream, tmp_path / "state", source)
     await partly(wanted)
-    kept, before = {path: path.read_bytes() for path in paths}, len(upstream.requests)
+    kept = {path: path.read_bytes() for path in paths}
+    before = len(upstream.requests)
     change(paths)
     with pytest.raises(SourceChanged, match=told):
         opened(wanted)
@@ -387,7 +388,8 @@ async def test_standard_input_is_known_by_its_content(
         await first.run(lambda _: None)
     finally:
         first.close()
-    again, other = come(line(1) + b"\n"), come(line(2) + b"\n")
+    again = come(line(1) + b"\n")
+    other = come(line(2) + b"\n")
     again.close()
     other.close()
     assert again.is_complete

@@ -38,7 +38,8 @@ async def test_an_interrupted_import_of_an_older_version_is_resumed_and_verified
     """The counts go on from the old checkpoint, what was delivered is not sent again, and the
     service has every event once.
     """
-    state, source = tmp_path / "state", tmp_path / "events.jsonl.gz"
+    state = tmp_path / "state"
+    source = tmp_path / "events.jsonl.gz"
     source.write_bytes((INTERRUPTED / source.name).read_bytes())
     with sandbox() as service:
         settled = unpack(order, state, source, service)

@@ -39,7 +39,8 @@ async def test_a_verified_key_is_known_after_a_restart(tmp_path: Path) -> None:
 
 async def test_what_another_worker_verifies_is_learned(tmp_path: Path) -> None:
     """With the next look at the file."""
-    clock, known = FakeClock(), KnownKeys()
+    clock = FakeClock()
+    known = KnownKeys()
     memory = KeyMemory(known, tmp_path, clock)
     memory.start()
     await eventually(lambda: memory._timer is not None)
@@ -53,7 +54,9 @@ async def test_a_directory_that_can_not_be_written_costs_nothing_else(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It is reported once, and tried again."""
-    place, clock, known = tmp_path / "gone", FakeClock(), KnownKeys()
+    place = tmp_path / "gone"
+    clock = FakeClock()
+    known = KnownKeys()
     memory = KeyMemory(known, place, clock)
     memory.start()
     known.verify("phc_a")

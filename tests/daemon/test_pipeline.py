@@ -24,7 +24,8 @@ from tests.support.upstream import Upstream, plain
 from tests.support.whole import KEY, Whole, batch, events, settings
 
 NOWHERE = "http://127.0.0.1:9"
-LIVE, HISTORICAL = Lane(KEY), Lane(KEY, historical=True)
+LIVE = Lane(KEY)
+HISTORICAL = Lane(KEY, historical=True)
 
 
 def test_what_is_not_configured_is_not_loaded() -> None:

@@ -21,7 +21,8 @@ from tests.support.documents import text_of
 from tests.support.whole import KEY, settings
 
 NOWHERE = "http://127.0.0.1:9"
-LIVE, HISTORICAL = Lane(KEY), Lane(KEY, historical=True)
+LIVE = Lane(KEY)
+HISTORICAL = Lane(KEY, historical=True)
 
 
 def configured(**sections: Any) -> Settings:

@@ -60,7 +60,8 @@ class SortedSetting(Setting):
         limits: ChunkLimits,
     ) -> Generator[ImportBlock]:
         """See `Setting.blocks`."""
-        spool, sorter = EventSpool(self.state, JOB), EventSorter(self.state, memory=20_000, runs=2)
+        spool = EventSpool(self.state, JOB)
+        sorter = EventSorter(self.state, memory=20_000, runs=2)
         return sorted_blocks(
             source,
             conversion,

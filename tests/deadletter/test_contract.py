@@ -46,7 +46,8 @@ async def make(
 
 async def test_it_keeps_original_bytes(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
     """A letter is kept as it was handed in."""
-    store, buried = await make(stack, tmp_path, 10 * COST), [letter(), letter()]
+    store = await make(stack, tmp_path, 10 * COST)
+    buried = [letter(), letter()]
     assert store.bury(buried)
     now = store.statistics()
     assert (now.letters, now.bytes, now.limit_bytes, now.failing) == (2, 2 * COST, 10 * COST, "")

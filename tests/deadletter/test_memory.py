@@ -10,7 +10,8 @@ from tests.deadletter.rig import COST, Holding, letter
 
 def test_nothing_is_waited_for() -> None:
     """There is nothing to wait for, and nobody is told."""
-    store, held = MemoryDeadLetters(10 * COST), Holding()
+    store = MemoryDeadLetters(10 * COST)
+    held = Holding()
     buried = [letter(), letter()]
     assert store.bury(buried)
     assert store.when_durable(held)

@@ -48,7 +48,8 @@ async def test_a_letter_is_durable_with_the_next_group(tmp_path: Path) -> None:
     wait for.
     """
     async with started(tmp_path) as rig:
-        early, late = Holding(), Holding()
+        early = Holding()
+        late = Holding()
         assert rig.store.when_durable(early)
         rig.store.bury([event_letter(b'{"event":"a"}', place=(7, 0))])
         assert not rig.store.when_durable(late)
@@ -149,7 +150,8 @@ async def test_the_books_begin_with_what_is_here(tmp_path: Path) -> None:
         rig.store.bury_at_receipt(
             [letter(reason=Reason.MISSING_EVENT), letter(reason=Reason.INVALID_EVENT, lane=None)]
         )
-    logged, alone = accounts(tmp_path), accounts(tmp_path, logged=False)
+    logged = accounts(tmp_path)
+    alone = accounts(tmp_path, logged=False)
     dead = {Reason.REFUSED: 2, Reason.MISSING_EVENT: 1}
     assert logged[LANE] == DeadLetterTotals(dead, {"http": 1}, {})
     assert logged[HISTORICAL] == DeadLetterTotals({Reason.REFUSED: 1}, {}, {})

@@ -171,7 +171,8 @@ def test_a_request_larger_than_a_batch_is_cut() -> None:
 
 def test_a_request_is_not_cut_to_fill_a_batch() -> None:
     """What doesn't fit behind others begins the next batch whole: a cut costs a parse."""
-    small, large = chunk(event("small")), chunk(event("l1", padding=300), event("l2", padding=300))
+    small = chunk(event("small"))
+    large = chunk(event("l1", padding=300), event("l2", padding=300))
     batcher, _ = batcher_of(
         small, large, policy=BatchPolicy(envelope_size(LANE, [large]) + 10, 5000, 1.0)
     )

@@ -326,7 +326,9 @@ def test_whatever_comes_leaves_by_day_and_in_order(
     """
     policy = BatchPolicy(700, 6, 1.0, by_day=True, one_day=one_day, gather_bytes=gather)
     batcher, buffer = batcher_of(policy=policy)
-    numbers, days, owners = count(), dict[str, int](), dict[str, str]()
+    numbers = count()
+    days = dict[str, int]()
+    owners = dict[str, str]()
     flying: list[Batch] = []
     settled: list[str] = []
 
@@ -353,7 +355,8 @@ def test_whatever_comes_leaves_by_day_and_in_order(
             made = []
             for person, size in wanted:
                 name = f"e{next(numbers)}"
-                days[name], owners[name] = day, person
+                days[name] = day
+                owners[name] = person
                 made.append(event(name, person, size))
             buffer.offer([chunk(day, *made)])
         elif step == "settle" and flying:

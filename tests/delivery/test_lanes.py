@@ -48,7 +48,9 @@ def test_an_old_success_ends_nothing() -> None:
 @given(st.lists(st.tuples(st.floats(0, 100), st.floats(0, 1000)), min_size=1))
 def test_retry_after_holds_through_a_streak(failures: list[tuple[float, float]]) -> None:
     """`until` is never earlier than any Retry-After that was given in the streak."""
-    one, now, floor = pause(), 0.0, 0.0
+    one = pause()
+    now = 0.0
+    floor = 0.0
     for number, (step, retry_after) in enumerate(failures):
         now += step
         floor = max(floor, now + retry_after)

@@ -130,7 +130,8 @@ def test_it_never_leaves_its_bounds(answers: list[tuple[LoadSignal, bool, int, f
     """Whatever is answered, at least one request may be made, and never more than the maximum; a
     fixed limit never moves.
     """
-    feed, fixed = Feed(), Feed(7)
+    feed = Feed()
+    fixed = Feed(7)
     for signal, used, size, seconds in answers:
         assert 1 <= feed(signal, used=used, size=size, seconds=seconds) <= MAXIMUM
         assert fixed(signal, used=used, size=size, seconds=seconds) == 7

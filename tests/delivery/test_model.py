@@ -105,7 +105,8 @@ class DeliveryMachine(RuleBasedStateMachine):
             self.offered[name] += 1
             raw.append(event(name, person, **({"$anon_distinct_id": other} if other else {})))
         self.books.receive(lane, "http", len(raw))
-        chunk, told = chunk_of(raw, self.now, lane, self.ordering), Told()
+        chunk = chunk_of(raw, self.now, lane, self.ordering)
+        told = Told()
         chunk.ack = Ack(len(raw), told)
         self.units.append((chunk.ack, told))
         self.buffer.offer([chunk])

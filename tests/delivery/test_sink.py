@@ -207,7 +207,8 @@ def certificate(folder: Path, *, days: int) -> tuple[ssl.SSLContext, str]:
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )
-    pem, secret = folder / "certificate.pem", folder / "key.pem"
+    pem = folder / "certificate.pem"
+    secret = folder / "key.pem"
     pem.write_bytes(made.public_bytes(serialization.Encoding.PEM))
     secret.write_bytes(
         key.private_bytes(

@@ -10,8 +10,11 @@ from hypothesis import strategies as st
 from forwarder.core.event import Lane
 from forwarder.delivery.turns import HISTORICAL_EVERY, Turns
 
-A, B, C = Lane("phc_a"), Lane("phc_b"), Lane("phc_c")
-OLD, OLDER = Lane("phc_a", historical=True), Lane("phc_b", historical=True)
+A = Lane("phc_a")
+B = Lane("phc_b")
+C = Lane("phc_c")
+OLD = Lane("phc_a", historical=True)
+OLDER = Lane("phc_b", historical=True)
 
 
 def serve(turns: Turns, waiting: list[Lane], size: int = 100, times: int = 1) -> list[Lane]:

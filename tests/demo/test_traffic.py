@@ -63,7 +63,8 @@ def test_story_without_end() -> None:
 
 def test_every_event_has_a_uuid_that_is_remembered() -> None:
     """What was sent can be found again at the other end."""
-    sdk, sent = RecordingSdk(), set[str]()
+    sdk = RecordingSdk()
+    sent = set[str]()
     play(sdk, story(5), sent, threading.Event())
     assert sent == {event["uuid"] for event in sdk.events}
     assert len(sent) == len(sdk.events)

@@ -178,7 +178,8 @@ def with_files(pod: Document, place: Path) -> Document:
         if each["name"] in {volume["name"] for volume in pod["volumes"]}
     }
     made = make_certificate(place)
-    own, key = made.cert_file.read_text(), made.key_file.read_text()
+    own = made.cert_file.read_text()
+    key = made.key_file.read_text()
     contents = {
         "project-keys": KEYS,
         "tls.crt": own,
@@ -306,7 +307,8 @@ def test_the_readers_of_logs(tmp_path: Path) -> None:
     assert_stops_in_time(pod, found)
     assert found.upstream.url == URL
     assert_selected([each for each in own if each["kind"] != "ServiceMonitor"])
-    [monitor], [service] = of_kind(own, "ServiceMonitor"), of_kind(own, "Service")
+    [monitor] = of_kind(own, "ServiceMonitor")
+    [service] = of_kind(own, "Service")
     assert (
         monitor["spec"]["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
     )
@@ -358,7 +360,8 @@ def test_a_migration_in_shards(tmp_path: Path) -> None:
     own, job = imports(tmp_path, MIGRATION)
     [pod] = pods(own)
     assert_confined(pod)
-    [configured], [claim] = of_kind(own, "ConfigMap"), of_kind(own, "PersistentVolumeClaim")
+    [configured] = of_kind(own, "ConfigMap")
+    [claim] = of_kind(own, "PersistentVolumeClaim")
     file = tmp_path / "forwarder.yaml"
     file.write_text(configured["data"]["forwarder.yaml"])
     found = assert_imports_in_shards(
@@ -416,7 +419,8 @@ def test_everything_is_rendered_when_it_is_asked_for(tmp_path: Path) -> None:
     dashboard are the chart's files.
     """
     objects = documents(template(tmp_path, SETS["everything"]).stdout)
-    [monitor], [rules] = of_kind(objects, "ServiceMonitor"), of_kind(objects, "PrometheusRule")
+    [monitor] = of_kind(objects, "ServiceMonitor")
+    [rules] = of_kind(objects, "PrometheusRule")
     assert monitor["metadata"]["labels"]["release"] == "prometheus"
     wanted = monitor["spec"]["selector"]["matchLabels"].items()
     [service] = [
@@ -627,10 +631,8 @@ def test_the_documents_command_can_be_typed(command: tuple[str, str, str]) -> No
 
 def test_each_value_has_a_schema() -> None:
     """The defaults fit the schema, and the schema knows every value."""
-    values, schema = (
-        yaml.safe_load((CHART / "values.yaml").read_text()),
-        json.loads((CHART / "values.schema.json").read_text()),
-    )
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    schema = json.loads((CHART / "values.schema.json").read_text())
     jsonschema.Draft7Validator.check_schema(schema)
     jsonschema.validate(values, schema)
     assert set(values) == set(schema["properties"]) - {"global"}

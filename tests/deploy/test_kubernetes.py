@@ -112,7 +112,8 @@ def test_the_sidecar() -> None:
     """
     [pod] = pods(SIDECAR)
     found = assert_runs_forwarder(pod, None)
-    [sidecar], [application] = pod["initContainers"], pod["containers"]
+    [sidecar] = pod["initContainers"]
+    [application] = pod["containers"]
     assert sidecar["restartPolicy"] == "Always"
     assert "readinessProbe" not in sidecar
     assert sidecar["startupProbe"]["httpGet"]["path"] == "/readyz"
@@ -176,7 +177,8 @@ def test_the_readers_of_logs(tmp_path: Path) -> None:
     """One on each node, never two at once; root without a capability; the configuration can be
     used, and its key is where it is mounted.
     """
-    [daemons], [pod] = of_kind(LOGS, "DaemonSet"), pods(LOGS)
+    [daemons] = of_kind(LOGS, "DaemonSet")
+    [pod] = pods(LOGS)
     assert_confined(pod, root=True)
     file = configured(LOGS, tmp_path)
     assert "api_key_file: /etc/forwarder-logs/api-key" in file.read_text()
@@ -197,7 +199,8 @@ def test_the_members_of_a_kafka_group(tmp_path: Path) -> None:
     """Pods are static members by their names; what isn't delivered stays in the topic; stopping
     leaves time to leave the group; a pod that is replaced is back within its session.
     """
-    [stateful], [pod] = of_kind(KAFKA, "StatefulSet"), pods(KAFKA)
+    [stateful] = of_kind(KAFKA, "StatefulSet")
+    [pod] = pods(KAFKA)
     found = assert_runs_forwarder(pod, configured(KAFKA, tmp_path))
     [cluster] = found.sources.kafka
     assert (cluster.group_instance_id, cluster.commit, found.buffer.kind) == (
@@ -226,7 +229,8 @@ def test_the_members_of_a_kafka_group(tmp_path: Path) -> None:
 
 def test_the_group_is_scaled_by_its_lag(tmp_path: Path) -> None:
     """The other folder's workload, by its own brokers, group and topic."""
-    [scaled], [stateful] = AUTOSCALING, of_kind(KAFKA, "StatefulSet")
+    [scaled] = AUTOSCALING
+    [stateful] = of_kind(KAFKA, "StatefulSet")
     assert_scaled(
         scaled, stateful, assert_runs_forwarder(pods(KAFKA)[0], configured(KAFKA, tmp_path))
     )
@@ -237,7 +241,8 @@ def test_the_drain() -> None:
     """The job runs a command of forwarder on the claim of one of the StatefulSet's pods, as the
     user that wrote there.
     """
-    [pod], [stateful] = pods(DRAIN), of_kind(STANDALONE, "StatefulSet")
+    [pod] = pods(DRAIN)
+    [stateful] = of_kind(STANDALONE, "StatefulSet")
     [container] = pod["containers"]
     assert container["args"][:3] == ["buffer", "drain", STATE]
     assert {each for each in container["args"] if each.startswith("--")} <= options(
@@ -254,7 +259,8 @@ def test_the_drain() -> None:
 
 def test_the_import(tmp_path: Path) -> None:
     """A shard for each index, with what it needs; the key is where the Secret is mounted."""
-    [job], [claim] = of_kind(IMPORT, "Job"), of_kind(IMPORT, "PersistentVolumeClaim")
+    [job] = of_kind(IMPORT, "Job")
+    [claim] = of_kind(IMPORT, "PersistentVolumeClaim")
     found = assert_imports_in_shards(job, with_key(configured(IMPORT, tmp_path), tmp_path))
     assert found.import_.rate == 2000
     [pod] = pods(IMPORT)
@@ -269,7 +275,8 @@ def test_the_import(tmp_path: Path) -> None:
 
 def test_the_comparison_of_all_shards(tmp_path: Path) -> None:
     """It reads the state of the import's shards, with the import's configuration."""
-    [pod], [imports] = pods(VERIFY), pods(IMPORT)
+    [pod] = pods(VERIFY)
+    [imports] = pods(IMPORT)
     [container] = pod["containers"]
     words = container["args"]
     typed = command(words).make_context("verify", words[2:]).params
@@ -302,17 +309,16 @@ def test_prometheus_finds_both() -> None:
     """The monitors select what the manifests label, at the admin port, and call the job forwarder,
     as alerts and dashboard do.
     """
-    [of_services], [of_pods, of_logs] = (
-        of_kind(MONITORING, "ServiceMonitor"),
-        of_kind(MONITORING, "PodMonitor"),
-    )
+    [of_services] = of_kind(MONITORING, "ServiceMonitor")
+    [of_pods, of_logs] = of_kind(MONITORING, "PodMonitor")
     wanted = of_services["spec"]["selector"]["matchLabels"].items()
     [service] = [
         each
         for each in of_kind(STANDALONE, "Service")
         if wanted <= each["metadata"]["labels"].items()
     ]
-    [endpoint], [pod] = of_services["spec"]["endpoints"], of_pods["spec"]["podMetricsEndpoints"]
+    [endpoint] = of_services["spec"]["endpoints"]
+    [pod] = of_pods["spec"]["podMetricsEndpoints"]
     assert endpoint["port"] in {each["name"] for each in service["spec"]["ports"]}
     assert service["metadata"]["labels"][of_services["spec"]["jobLabel"]] == "forwarder"
     [sidecars] = of_kind(SIDECAR, "Deployment")

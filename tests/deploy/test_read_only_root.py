@@ -24,7 +24,8 @@ from tests.support.upstream import OK, Upstream, plain
 from tests.support.waiting import eventually
 
 KEY = "phc_readOnlyRootProjectKey01"
-GOOD, NAMELESS = {"event": "seen", "distinct_id": "ann"}, {"event": "", "distinct_id": "ann"}
+GOOD = {"event": "seen", "distinct_id": "ann"}
+NAMELESS = {"event": "", "distinct_id": "ann"}
 
 
 @pytest.fixture

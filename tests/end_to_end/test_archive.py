@@ -110,7 +110,8 @@ async def test_an_archive_beside_a_service_is_replayed_into_a_new_project(tmp_pa
         kept = ("--person-properties", "set", "--accept", "overwrites-persons", "--geoip")
         done = await forwarder("import", "native", str(archive), *where, *kept)
         assert done.code == 0, done.err
-        delivered, replayed = await arrived(url), await arrived(other)
+        delivered = await arrived(url)
+        replayed = await arrived(other)
         assert (
             [each["uuid"] for each in replayed]
             == [each["uuid"] for each in delivered]

@@ -24,7 +24,8 @@ from tests.support.upstream import OK, Answer, Request, Upstream, plain
 from tests.support.waiting import eventually
 from tests.support.whole import KEY, Whole, accepted, always_balanced, batch, event, events
 
-SHOP, SHOP_EU = "phc_us_shop123", "phc_eu_shop123"
+SHOP = "phc_us_shop123"
+SHOP_EU = "phc_eu_shop123"
 DISK: dict[str, Any] = {"kind": "disk", "max_bytes": "4MiB"}
 SMALL: dict[str, Any] = {
     "batch": {"max_age": "100ms", "max_bytes": "100kB"},
@@ -171,7 +172,8 @@ async def test_an_optional_one_drops_what_it_has_no_room_for() -> None:
 
 async def test_delivered_waits_for_all_required_ones() -> None:
     """200 comes when the last of them has the events; 503 if one has them too late."""
-    held, clock = asyncio.Event(), FakeClock()
+    held = asyncio.Event()
+    clock = FakeClock()
     answers: list[Answer] = [Answer(when=held)]
     async with (
         Upstream() as us,

@@ -124,7 +124,8 @@ async def test_200_waits_for_the_disk() -> None:
     come meanwhile share the next one.
     """
     syncs: list[int] = []
-    fdatasync, go_on = os.fdatasync, threading.Event()
+    fdatasync = os.fdatasync
+    go_on = threading.Event()
 
     def counted(fd: int) -> None:
         """A disk that takes its time."""

@@ -54,7 +54,9 @@ async def test_delivered_waits_for_the_upstream() -> None:
 @pytest.mark.parametrize("buffer", KINDS, ids=["disk", "memory"])
 async def test_a_dead_letter_is_acknowledged_once_it_is_durable(buffer: dict[str, Any]) -> None:
     """A sender whose event is refused for good gets 200 only after the letter is in its file."""
-    write, go_on, at_it = DeadLetterCommit._commit, threading.Event(), threading.Event()
+    write = DeadLetterCommit._commit
+    go_on = threading.Event()
+    at_it = threading.Event()
 
     def waiting(job: DeadLetterCommit, connection: sqlite3.Connection, *, drops: bool) -> None:
         """Write letters only when the test says so."""
@@ -90,7 +92,8 @@ async def test_a_letter_that_cant_be_written_is_no_200(buffer: dict[str, Any]) -
     """Its sender is asked to come back; the lane waits until letters can be written, and then it
     is one, once.
     """
-    write, broken = DeadLetterCommit._commit, True
+    write = DeadLetterCommit._commit
+    broken = True
 
     def failing(job: DeadLetterCommit, connection: sqlite3.Connection, *, drops: bool) -> None:
         """A file that takes nothing, or does."""

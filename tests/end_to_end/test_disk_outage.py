@@ -95,7 +95,8 @@ class Outage:
         """`and_so`, with a look: the books balance, senders are welcome, and memory is within its
         window.
         """
-        snapshot, statistics = self.whole.snapshot, self.whole.disk.statistics()
+        snapshot = self.whole.snapshot
+        statistics = self.whole.disk.statistics()
         assert balanced(snapshot)
         assert snapshot.ready
         assert statistics.memory_bytes <= WINDOW

@@ -75,14 +75,10 @@ def sent(number: int, *, skewed: bool) -> Sent:
     uuid = f"0189{number:04x}-0000-4000-8000-{number:012x}"
     shift = AHEAD if skewed else timedelta(0)
     moment = NOW - timedelta(minutes=number % 1000)
-    stamp, identity = (
-        moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-        b'"uuid":"%b",' % uuid.encode(),
-    )
-    naive, far = (
-        stamp.removesuffix("Z"),
-        (moment + timedelta(hours=3)).replace(tzinfo=None).isoformat() + "+03:00",
-    )
+    stamp = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    identity = b'"uuid":"%b",' % uuid.encode()
+    naive = stamp.removesuffix("Z")
+    far = (moment + timedelta(hours=3)).replace(tzinfo=None).isoformat() + "+03:00"
 
     def made(members: bytes, kept: str | None, own: str | None, moment: datetime) -> Sent:
         return Sent(

@@ -157,7 +157,8 @@ async def test_a_refusal_halts_the_lane_alone_and_passes_by_itself(status: int) 
     """The refused lane's events are kept while another's are delivered; when the upstream changes
     its mind, they are too.
     """
-    bad, good = "phc_badbadbadbad12345", "phc_goodgoodgood12345"
+    bad = "phc_badbadbadbad12345"
+    good = "phc_goodgoodgood12345"
     refusing = True
     async with Upstream() as upstream, Whole(upstream.url) as whole:
         upstream.answer = lambda request: (

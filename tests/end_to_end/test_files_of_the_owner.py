@@ -43,7 +43,8 @@ async def test_nobody_else_may_read_what_waits(tmp_path: Path, a_generous_umask:
 
 async def test_a_prepared_link_stops_the_start(tmp_path: Path) -> None:
     """A `worker-0` that leads elsewhere is rejected before anything is written there."""
-    path, elsewhere = tmp_path / "state", tmp_path / "elsewhere"
+    path = tmp_path / "state"
+    elsewhere = tmp_path / "elsewhere"
     path.mkdir()
     elsewhere.mkdir()
     (path / "worker-0").symlink_to(elsewhere)

@@ -187,10 +187,8 @@ async def test_what_cannot_be_computed_spoils_nothing_else(path: str) -> None:
 
 async def test_what_the_service_knows_counts_where_the_request_says_nothing() -> None:
     """A person's and a group's stored properties, each under what the request says of it."""
-    drinks, big = (
-        flag("tea", condition("exact", "tea")),
-        flag("big", {**condition("gt", 100, "seats", "group"), "group_type_index": 0}),
-    )
+    drinks = flag("tea", condition("exact", "tea"))
+    big = flag("big", {**condition("gt", 100, "seats", "group"), "group_type_index": 0})
     big["filters"]["aggregation_group_type_index"] = 0
     async with flag_table() as table:
         await define(table.session, table.url, KEY, FlagProject([drinks, big], []))

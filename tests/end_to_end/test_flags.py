@@ -124,7 +124,8 @@ async def test_the_sdk_asks() -> None:
             with python_sdk(service.forwarder, KEY, None) as client:
                 return decide(client, people, locally=False)
 
-        decided, told = await in_thread(lambda: service.local(people)), await in_thread(asked)
+        decided = await in_thread(lambda: service.local(people))
+        told = await in_thread(asked)
         assert differences(decided, told, people) == []
         assert {frozenset(each.values) for each in told} == {frozenset(service.project.by_key)}
 

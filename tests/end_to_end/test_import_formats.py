@@ -26,7 +26,8 @@ def test_an_export_is_imported_once_however_often(
     """What the sandbox has is what the manifest says; the same command does nothing more; another
     job sends the same bytes.
     """
-    export, key = written(tmp_path), f"phc_{written.__name__}_000001"
+    export = written(tmp_path)
+    key = f"phc_{written.__name__}_000001"
     command: tuple[str | Path, ...] = (export.form, *export.paths, *export.options, *ACCEPTED)
     done = imported(service, tmp_path / "state", *command, key=key)
     assert done.code == (1 if export.refused else 0), done.err

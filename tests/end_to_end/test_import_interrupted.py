@@ -67,7 +67,8 @@ async def test_sigterm_settles_what_is_in_flight_and_the_same_command_goes_on(
     """It ends with 130 once the requests that were on their way are answered; the next run sends
     all the others, and none of these.
     """
-    path, state = source(tmp_path), tmp_path / "state"
+    path = source(tmp_path)
+    state = tmp_path / "state"
     held = asyncio.Event()
 
     def hold_after_some(_: Request) -> Answer:
@@ -101,7 +102,8 @@ async def test_a_state_folder_has_one_import_at_a_time(tmp_path: Path) -> None:
     """A second import with the folder of one that runs is refused in words, and
     disturbs nothing.
     """
-    path, state = source(tmp_path), tmp_path / "state"
+    path = source(tmp_path)
+    state = tmp_path / "state"
     held = asyncio.Event()
     async with Upstream(lambda _: Answer(when=held)) as upstream:
         async with importing(upstream, path, state) as command:
@@ -119,7 +121,8 @@ async def test_trouble_of_the_service_only_delays_an_import(tmp_path: Path) -> N
     """Answers of 429 and 503, connections that break, and a service that is gone for a while: all
     arrives in the end, the same bytes.
     """
-    path, state = source(tmp_path), tmp_path / "state"
+    path = source(tmp_path)
+    state = tmp_path / "state"
     trouble = [
         plain(503, "not now"),
         failing(Fault.RESET),
@@ -146,7 +149,8 @@ async def test_trouble_of_the_service_only_delays_an_import(tmp_path: Path) -> N
 
 async def test_a_key_that_nobody_knows_and_a_service_that_is_not_there(tmp_path: Path) -> None:
     """Both are said before anything is sent, with exit code 3; the key itself is not repeated."""
-    path, state = source(tmp_path), tmp_path / "state"
+    path = source(tmp_path)
+    state = tmp_path / "state"
     async with Upstream(decide=lambda _: UNAUTHORIZED) as upstream:
         refused = await forwarder(*arguments(upstream, path, state))
         assert (refused.code, upstream.requests) == (UNREACHABLE, [])

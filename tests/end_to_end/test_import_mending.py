@@ -120,7 +120,8 @@ async def test_refused_records_are_mended_and_arrive(tmp_path: Path) -> None:
         record(30, distinct_id=None),
         record(31, event="bad"),
     )
-    source, state = tmp_path / "a.jsonl", tmp_path / "state"
+    source = tmp_path / "a.jsonl"
+    state = tmp_path / "state"
     source.write_bytes(b"\n".join(records))
     async with Upstream(refusing) as upstream:
         first = await run(source, state, upstream)

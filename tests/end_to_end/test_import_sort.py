@@ -33,7 +33,8 @@ async def test_killed_while_it_sorts_and_while_it_sends_all_arrives_once_and_in_
     order of time; what came twice was in flight. Killed while it sorts nothing was sent, and it
     begins again; then it goes on where it stood.
     """
-    paths, state = shuffled(tmp_path), tmp_path / "state"
+    paths = shuffled(tmp_path)
+    state = tmp_path / "state"
     with sandbox("--database", str(tmp_path / "sandbox.db")) as service:
         await killed_when(service, paths, state, (state / "checkpoint.json").exists)
         assert not (state / FILE).exists()

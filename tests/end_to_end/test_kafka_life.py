@@ -44,7 +44,8 @@ async def test_the_broker_is_down_at_the_start(
     """The daemon is ready and says what is wrong; once the broker is there its records flow,
     without anybody's help.
     """
-    stream, raw = Stream(kafka.bootstrap, await topic(2)), events(100)
+    stream = Stream(kafka.bootstrap, await topic(2))
+    raw = events(100)
     await stream.write(raw)
     await in_thread(kafka.broker.stop)
     try:
@@ -72,8 +73,10 @@ async def test_a_broker_that_restarts_is_waited_for(
     """The broker is killed while answers are waited for, and comes back: all arrives, and the
     daemon ends with 0.
     """
-    stream, raw = Stream(kafka.bootstrap, await topic(2)), events(2000)
-    broker, go_on = kafka.broker, asyncio.Event()
+    stream = Stream(kafka.bootstrap, await topic(2))
+    raw = events(2000)
+    broker = kafka.broker
+    go_on = asyncio.Event()
     async with group(tmp_path, stream) as (members, upstream):
         upstream.answer = lambda _: Answer(when=go_on)
         await stream.write(raw[:1000])
@@ -109,7 +112,8 @@ async def test_a_missing_topic_is_an_error_where_that_is_asked_for(
     """With `missing_topics: fail` nothing of the cluster is read, also not of topics that are
     there, and the log and `/status` say why; what else the daemon does goes on.
     """
-    stream, missing = Stream(kafka.bootstrap, await topic(1)), unique("missing")
+    stream = Stream(kafka.bootstrap, await topic(1))
+    missing = unique("missing")
     await stream.write([event("there")])
     async with group(tmp_path, stream, topics=[stream.topic, missing], missing_topics="fail") as (
         members,
@@ -133,7 +137,8 @@ async def test_new_topics_and_partitions_are_found(
     a partition that is added.
     """
     name = await topic(1)
-    stream, later = Stream(kafka.bootstrap, name), Stream(kafka.bootstrap, f"{name}-later")
+    stream = Stream(kafka.bootstrap, name)
+    later = Stream(kafka.bootstrap, f"{name}-later")
     async with group(tmp_path, stream, topics=[], topics_pattern=f"{name}(-later)?") as (
         members,
         upstream,
@@ -220,7 +225,8 @@ async def test_two_workers_share_the_partitions(
     """Each worker is a member of the group; all arrives once, one address shows their sum, SIGTERM
     drains both.
     """
-    stream, raw = Stream(kafka.bootstrap, await topic(4)), events(400)
+    stream = Stream(kafka.bootstrap, await topic(4))
+    raw = events(400)
     async with group(tmp_path, stream) as (members, upstream):
         member = await members.start("one", workers=2)
         await stream.joined(2)

@@ -106,7 +106,8 @@ async def test_poison_is_kept_and_holds_nothing_up(
             Record(None, b"gone", partition=0),
             Record(good[number], partition=0),
         ]
-    settings, limits = {**stream.settings, "name": "main", "api_key": KEY}, {"max_event": "2kB"}
+    settings = {**stream.settings, "name": "main", "api_key": KEY}
+    limits = {"max_event": "2kB"}
     async with (
         Upstream() as upstream,
         Members(tmp_path, settings, upstream={"url": upstream.url, **limits}) as members,

@@ -112,9 +112,11 @@ async def rig(
     kafka: Kafka, topic: MakeTopic, path: Path, program: Sequence[str] = ()
 ) -> AsyncIterator[Rig]:
     """A rig, started, with nothing in it."""
-    stream, holding = Stream(kafka.bootstrap, await topic(2)), Holding()
+    stream = Stream(kafka.bootstrap, await topic(2))
+    holding = Holding()
     async with Upstream(holding.answer) as upstream:
-        batch, delivery = {"max_events": EARLY}, {"concurrency": 16}
+        batch = {"max_events": EARLY}
+        delivery = {"concurrency": 16}
         kafka_settings = {**stream.settings, "api_key": KEY}
         async with Members(
             path, kafka_settings, upstream={"url": upstream.url}, batch=batch, delivery=delivery

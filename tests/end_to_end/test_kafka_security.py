@@ -105,7 +105,8 @@ async def test_records_arrive(access: Access, tmp_path: Path, mode: str) -> None
     """Whatever way one is let in, every record arrives; the log complains of secrets in the clear
     alone, and holds none.
     """
-    name, raw = unique("events"), events(100)
+    name = unique("events")
+    raw = events(100)
     await create_topic(access.kafka.bootstrap, name, 2)
     await Stream(access.kafka.bootstrap, name).write(raw)
     async with started(access, mode, tmp_path, name, group_id=name) as (member, upstream):
@@ -134,7 +135,8 @@ async def test_a_wrong_password(access: Access, tmp_path: Path) -> None:
 
 async def test_a_password_that_is_put_right(access: Access, tmp_path: Path) -> None:
     """Whoever puts the right one into the file need not restart anything."""
-    name, raw = unique("events"), events(10)
+    name = unique("events")
+    raw = events(10)
     await create_topic(access.kafka.bootstrap, name)
     stream = Stream(access.kafka.bootstrap, name)
     await stream.write(raw)

@@ -33,7 +33,8 @@ async def test_sigterm_in_mid_stream_repeats_nothing(
         return Answer(when=go_on) if len(upstream.requests) > 5 else OK
 
     settings = {**stream.settings, "api_key": KEY, "max_in_flight": "100kB"}
-    limits, batch = {"max_event": "10kB"}, {"max_events": 50}
+    limits = {"max_event": "10kB"}
+    batch = {"max_events": 50}
     async with (
         Upstream(answer) as upstream,
         Members(tmp_path, settings, upstream=limits, batch=batch) as members,
@@ -60,7 +61,8 @@ async def test_what_a_drain_leaves_is_read_again(
     ends with 0: the broker has it all.
     """
     stream = Stream(kafka.bootstrap, await topic(2))
-    settings, shutdown = {**stream.settings, "api_key": KEY}, {"drain_timeout": "200ms"}
+    settings = {**stream.settings, "api_key": KEY}
+    shutdown = {"drain_timeout": "200ms"}
     async with (
         Upstream() as upstream,
         Members(tmp_path, settings, upstream={"url": upstream.url}, shutdown=shutdown) as members,

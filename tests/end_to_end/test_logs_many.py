@@ -58,7 +58,8 @@ class Pods:
     def answer(self, request: Request) -> Answer:
         """Accept a batch."""
         for event in request.events:
-            number, line = event["properties"]["file"], event["properties"]["line"]
+            number = event["properties"]["file"]
+            line = event["properties"]["line"]
             self.arrived[number, line] += 1
             self._due[number] -= 1
             if not self._due[number]:
@@ -143,14 +144,17 @@ async def test_5000_files_that_appear_and_go(tmp_path: Path) -> None:
     pods = Pods(tmp_path / "logs")
     pods.folder.mkdir()
     config = tmp_path / "forwarder.yaml"
-    most, before, looked = 0, 0, 0.0
+    most = 0
+    before = 0
+    looked = 0.0
     async with Upstream(pods.answer, keeps=False) as upstream:
         config.write_text(yaml.safe_dump(settings(upstream.url, tmp_path)))
         async with Killable.living(("run", "--config", str(config)), tmp_path / "log") as daemon:
             while pods.gone < FILES:
                 pods.step()
                 if time.monotonic() - looked > LOOKS:
-                    most, looked = max(most, open_logs(daemon.pid, pods.folder)), time.monotonic()
+                    most = max(most, open_logs(daemon.pid, pods.folder))
+                    looked = time.monotonic()
                 if not before and pods.gone >= WARM:
                     before = resident(daemon.pid)
                 assert not daemon.ended, (tmp_path / "log").read_text()

@@ -147,7 +147,8 @@ async def test_the_disk_of_buffer_and_positions_fills(disk: Mounted, log: Log) -
         await eventually(
             lambda: len(arrived(upstream)) == 500 and position(whole) == log.path.stat().st_size
         )
-        before, ballast = position(whole), disk.fill()
+        before = position(whole)
+        ballast = disk.fill()
         log.write(10_000)
         await eventually(
             lambda: state(whole).why and len(arrived(upstream)) < log.count,
@@ -245,7 +246,8 @@ async def test_the_upstream_is_away_for_an_hour(log: Log, tmp_path: Path) -> Non
         ) as whole:
             log.write(EACH)
             await whole.until(lambda: state(whole).lines.get("taken"))
-            memory, held = 0, list[int]()
+            memory = 0
+            held = list[int]()
             for step in range(int(HOUR / STEP)):
                 log.write(EACH)
                 await clock.advance(STEP)

@@ -52,7 +52,9 @@ class Life:
     """Clients of one life of the sandbox: each writes until nobody answers."""
 
     def __init__(self, url: str, answered: Answered, number: int) -> None:
-        self.url, self.answered, self.number = url, answered, number
+        self.url = url
+        self.answered = answered
+        self.number = number
 
     async def write(self) -> None:
         """Have all of them write, until the sandbox is gone."""

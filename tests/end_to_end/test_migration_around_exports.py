@@ -160,7 +160,8 @@ async def test_the_commands_of_the_page(tmp_path: Path) -> None:
         assert after[PAUSED_EXPORT] == before[PAUSED_EXPORT]
         runs = sorted(after[EXPORT]["latest_runs"], key=lambda run: str(run["data_interval_start"]))
         assert {run["status"] for run in runs} == {"Completed"}
-        past, rest = runs[: len(DAYS) - 1], runs[len(DAYS) - 1 :]
+        past = runs[: len(DAYS) - 1]
+        rest = runs[len(DAYS) - 1 :]
         assert [
             (run["data_interval_start"][:19], run["data_interval_end"][:19]) for run in past
         ] == list(pairwise(DAYS))

@@ -35,7 +35,9 @@ def story(random: Random, visitors: int) -> list[bytes]:
 
 def visit(number: int) -> list[bytes]:
     """One visitor's events, in order."""
-    anonymous, person, other = f"anon-{number}", f"person-{number}", f"loyal-{number}"
+    anonymous = f"anon-{number}"
+    person = f"person-{number}"
+    other = f"loyal-{number}"
     claim = msgspec.json.encode({"$anon_distinct_id": anonymous, "$set": {"n": number}})
     alias = msgspec.json.encode({"alias": other})
     return [

@@ -70,7 +70,8 @@ async def test_records_arrive(protobuf: bool, count: int) -> None:
             dull = request(body_of(5, protobuf=protobuf, severity_text="debug"), protobuf=protobuf)
             assert accepted(await whole.send(dull), protobuf=protobuf)
             await whole.emptied()
-        events, summary = await sandbox.events(), await sandbox.summary()
+        events = await sandbox.events()
+        summary = await sandbox.summary()
         assert whole.snapshot.intake_filtered_records == 5
         assert whole.snapshot.http_requests[("/v1/logs", 200)] == 3
         assert [lane.received for lane in whole.snapshot.lanes] == [{"otlp": 2 * count}]
@@ -94,7 +95,8 @@ async def test_a_request_whose_answer_was_lost(protobuf: bool, count: int) -> No
             protobuf=protobuf,
         )
         await whole.emptied()
-        events, summary = await sandbox.events(), await sandbox.summary()
+        events = await sandbox.events()
+        summary = await sandbox.summary()
     assert len({event.uuid for event in events}) == count
     assert (summary.arrivals, summary.duplicates, summary.conflicts) == (2 * count, count, 0)
 
@@ -111,10 +113,8 @@ async def test_a_full_buffer(protobuf: bool) -> None:
             "http": HTTP,
         }
         async with Whole("http://127.0.0.1:9", **held) as whole:
-            taken, reply = (
-                0,
-                await whole.send(request(body_of(100, protobuf=protobuf), protobuf=protobuf)),
-            )
+            taken = 0
+            reply = await whole.send(request(body_of(100, protobuf=protobuf), protobuf=protobuf))
             while reply.status == 200:
                 taken += 100
                 reply = await whole.send(

@@ -158,7 +158,8 @@ async def test_assets_url() -> None:
 
 async def test_memory_stays_bounded() -> None:
     """60 MB up and 60 MB down, with whoever reads being slow, take no more than a few buffers."""
-    size, piece = 60_000_000, b"z" * 50_000
+    size = 60_000_000
+    piece = b"z" * 50_000
     read = 0
 
     async def both(request: Asked) -> None:

@@ -24,7 +24,8 @@ def poisoned(count: int, people: int) -> tuple[list[bytes], list[bytes]]:
     kinds in turn.
     """
     kinds = cycle(POISON.values())
-    raw, poison = [], []
+    raw = []
+    poison = []
     for number in range(count):
         bad = number % POISONED_EVERY == 7
         properties = b'{"n":%d,"v":%b}' % (number, next(kinds) if bad else b"1.5")

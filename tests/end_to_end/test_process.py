@@ -20,7 +20,8 @@ from tests.support.commands import Running, running
 from tests.support.upstream import OK, Answer, Upstream, plain
 from tests.support.waiting import eventually, in_thread
 
-KEY, PERSONAL = "phc_aSecretProjectKey4711", "phx_aSecretPersonalKey0815"
+KEY = "phc_aSecretProjectKey4711"
+PERSONAL = "phx_aSecretPersonalKey0815"
 ENV = {
     "FORWARDER_SOURCES__HTTP__LISTEN": "127.0.0.1:0",
     "FORWARDER_ADMIN__LISTEN": "127.0.0.1:0",
@@ -230,7 +231,8 @@ async def test_memory_stays_bounded_while_the_upstream_is_down() -> None:
         }
         async with daemon(upstream.url, **small) as forwarder:
             before = resident(forwarder.command.process.pid)
-            taken, refused = 0, 0
+            taken = 0
+            refused = 0
             for number in range(400):
                 status, _ = await forwarder.send(500, f"r{number}-", key=f"{KEY}{number % 2}")
                 taken += 500 if status == 200 else 0

@@ -135,7 +135,8 @@ async def test_made_up_keys_do_not_stop_a_good_one() -> None:
         async with Whole(upstream.url, FastClock(2), upstream={"verify_keys": True}) as whole:
             await whole.take(events(1, "first"), GOOD)
             await eventually(lambda: upstream.delivered == ["first0"])
-            taken, refused = 0, 0
+            taken = 0
+            refused = 0
             for number in range(10_000):
                 try:
                     whole.pipeline._parts.intake.accept(

@@ -147,7 +147,8 @@ def test_no_bytes_break_it(incoming: list[Incoming], ordering: str) -> None:
 
 def feed(pipeline: Pipeline, incoming: list[Incoming]) -> None:
     """Give a pipeline that isn't started all of it, and look at what it would send."""
-    intake, buffer = pipeline._parts.intake, pipeline._parts.destinations[0].stores.buffer
+    intake = pipeline._parts.intake
+    buffer = pipeline._parts.destinations[0].stores.buffer
     for each in incoming:
         before = pipeline.snapshot().lanes
         error = offered(intake, each)

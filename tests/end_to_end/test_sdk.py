@@ -73,7 +73,8 @@ async def test_every_event_of_the_sdk_arrives_once_and_unchanged(sync: bool, gzi
             )
             uuids = await in_thread(lambda: talk(client))
             await whole.emptied()
-        summary, arrived = await sandbox.summary(), await sandbox.events()
+        summary = await sandbox.summary()
+        arrived = await sandbox.events()
         requests = await sandbox.requests()
     assert len(uuids) == TOLD + 3
     assert sorted(event.uuid for event in arrived) == sorted(uuids)

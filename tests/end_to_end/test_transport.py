@@ -80,7 +80,8 @@ async def test_many_connections_at_once() -> None:
 
 async def test_over_a_unix_socket(tmp_path: Path) -> None:
     """The same through a file, which is gone at the end."""
-    path, sent = tmp_path / "forwarder.sock", events(10)
+    path = tmp_path / "forwarder.sock"
+    sent = events(10)
     async with (
         Upstream() as upstream,
         Whole(upstream.url, http={"listen": f"unix:{path}"}) as whole,
@@ -129,7 +130,8 @@ async def test_a_renewed_certificate_is_used_after_a_reload(tmp_path: Path) -> N
 async def presented(whole: Whole) -> bytes:
     """The certificate that a new connection sees."""
     careless = ssl.create_default_context()
-    careless.check_hostname, careless.verify_mode = False, ssl.CERT_NONE
+    careless.check_hostname = False
+    careless.verify_mode = ssl.CERT_NONE
     client = await whole.connect(ssl=careless)
     try:
         shown: bytes = client.writer.get_extra_info("ssl_object").getpeercert(binary_form=True)

@@ -96,17 +96,16 @@ async def test_every_event_arrives_once_and_with_the_properties_it_was_given(
                 lambda: talk(client_of(whole.address, tap, capture_compression=compression))
             )
             await whole.emptied()
-        summary, arrived, requests = (
-            await sandbox.summary(),
-            await sandbox.events(),
-            await sandbox.requests(),
-        )
+        summary = await sandbox.summary()
+        arrived = await sandbox.events()
+        requests = await sandbox.requests()
     assert tap.errors == []
     assert sorted(event.uuid for event in arrived) == sorted(uuids)
     assert (summary.duplicates, summary.conflicts, summary.not_ingested) == (0, 0, 0)
     assert {request.path.partition("?")[0] for request in requests} == {"/batch/", "/decide"}
     for event in arrived:
-        told, written = tap.events[event.uuid], msgspec.json.decode(event.raw)
+        told = tap.events[event.uuid]
+        written = msgspec.json.decode(event.raw)
         moved = {key: told[key] for key in ("$set", "$set_once") if key in told}
         expected = msgspec.json.decode(
             msgspec.json.encode({**moved, **told["properties"]}, enc_hook=str)
@@ -131,7 +130,8 @@ async def test_only_what_was_not_delivered_in_time_comes_again() -> None:
     """At the level `delivered`: of a request of which a part is delivered when the time is over,
     the SDK repeats the rest alone.
     """
-    tap, count = Tap(), 30
+    tap = Tap()
+    count = 30
 
     def answer(_: Request) -> Answer:
         return (

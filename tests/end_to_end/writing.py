@@ -149,8 +149,11 @@ class Writers:
             for number in range(ROUNDS):
                 value = f"{name}-{number}"
                 answer = await client.domains.update(
-                    seed.ORGANIZATION, seed.DOMAIN, **{name: value}
-                )  # type: ignore[arg-type]  # one of its fields
+                    # one of its fields
+                    seed.ORGANIZATION,
+                    seed.DOMAIN,
+                    **{name: value},  # type: ignore[arg-type]
+                )
                 assert answer[name] == value  # type: ignore[literal-required]  # the same
                 self.written.last[name] = value
 
@@ -163,8 +166,11 @@ class Writers:
             for number in range(ROUNDS):
                 value = f"{name}-{number}"
                 answer = await client.batch_exports.update(
-                    seed.PROJECT, seed.EXPORT, **{name: value}
-                )  # type: ignore[arg-type]  # one of its fields
+                    # one of its fields
+                    seed.PROJECT,
+                    seed.EXPORT,
+                    **{name: value},  # type: ignore[arg-type]
+                )
                 assert answer[name] == value  # type: ignore[literal-required]  # the same
                 self.written.last[name] = value
 
@@ -274,7 +280,8 @@ class Writers:
 
     async def _send(self, token: str, number: int) -> None:
         events = [{"event": f"seen {number}", "distinct_id": f"person-{each}"} for each in range(5)]
-        body, url = {"api_key": token, "batch": events}, f"{self.sandbox.url}/batch/"
+        body = {"api_key": token, "batch": events}
+        url = f"{self.sandbox.url}/batch/"
         async with aiohttp.ClientSession() as session, session.post(url, json=body) as response:
             assert response.status == 200
         self.written.events[token] += len(events)

@@ -192,7 +192,8 @@ class RecordingService:
 def recording(judge: Callable[[SentEvent], bool] = refuses) -> Iterator[RecordingService]:
     """A service on a loop and thread of its own: the command has this one, for its signals."""
     service = RecordingService(judge)
-    loop, up = asyncio.new_event_loop(), threading.Event()
+    loop = asyncio.new_event_loop()
+    up = threading.Event()
     over = asyncio.Event()
 
     async def serve() -> None:

@@ -38,7 +38,8 @@ def test_an_import_is_as_it_was(case: GoldenCase, tmp_path: Path) -> None:
     """The first part that differs is shown; if it is the source, this test makes other records
     than those of the golden file.
     """
-    golden, now = load(case), run_case(case, tmp_path)
+    golden = load(case)
+    now = run_case(case, tmp_path)
     assert now["sources"] == golden["sources"], (
         "the source is not that of the golden file: write it anew with the code that wrote it"
     )

@@ -97,7 +97,8 @@ def resume(old: OldState, folder: Path, before: dict[str, list[list[str]]]) -> d
     """Put the folder in its place, and run the command again; what came of it. The service accepts
     what was marked.
     """
-    export, state = EXPORTS[old.export](620), folder / "state"
+    export = EXPORTS[old.export](620)
+    state = folder / "state"
     export.write(folder)
     with tarfile.open(old.archive) as archive:
         archive.extractall(state, filter="data")

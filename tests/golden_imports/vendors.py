@@ -214,7 +214,8 @@ def mixpanel(count: int) -> Export:
 
 
 def _mixpanel_record(dice: Dice, number: int, time: datetime) -> Record:
-    user, micros = dice.below(60), int(time.timestamp() * 1000)
+    user = dice.below(60)
+    micros = int(time.timestamp() * 1000)
     device = f"18c{user:05x}-0f{user * 7:06x}"
     ids = dice.pick(
         (

@@ -38,7 +38,8 @@ def test_its_settings_serve_its_paths(tmp_path: Path) -> None:
     """
     prefix, address = loaded(tmp_path)
     assert address == ADDRESS
-    routes, allowed = Routes([prefix]), PassedRoutes()
+    routes = Routes([prefix])
+    allowed = PassedRoutes()
     assert f"api_host: '{prefix}'" in INIT
     named = {
         span.removesuffix("…") for span in re.findall(rf"`({prefix}/[a-z][^`]*)`", text_of(FILE))

@@ -79,7 +79,8 @@ def test_each_command_can_be_typed(line: str) -> None:
     command = groups()[name]
     while children := getattr(command, "commands", None):
         word = words.pop(0)
-        command, name = children[word], f"{name} {word}"
+        command = children[word]
+        name = f"{name} {word}"
     with command.make_context(name, words) as context:
         assert context.params
 
@@ -172,7 +173,9 @@ async def test_the_state_folder_has_these_files(tmp_path: Path) -> None:
     """After a run, and while one sorts and sends; nobody else may read them, and the key is among
     the dead letters alone.
     """
-    state, source, seen = tmp_path / "state", tmp_path / "events.jsonl", set[str]()
+    state = tmp_path / "state"
+    source = tmp_path / "events.jsonl"
+    seen = set[str]()
     source.write_text(
         '{"event":"seen","distinct_id":"u1","timestamp":"2024-01-01T00:00:00Z"}\n{"event":"no '
         'id"}\n'
@@ -199,10 +202,8 @@ async def test_the_state_folder_has_these_files(tmp_path: Path) -> None:
 
 async def whole_import(source: Path, state: Path, root: Path, url: str) -> None:
     """A look and a run, as the command does them."""
-    form, settings = (
-        BY_NAME["native"],
-        load_settings(None, {"FORWARDER_UPSTREAM__URL": url}).settings,
-    )
+    form = BY_NAME["native"]
+    settings = load_settings(None, {"FORWARDER_UPSTREAM__URL": url}).settings
     chosen = ChosenFormat("native", {}, lambda: form.make(NoOptions(), FormatContext()))
     request = ImportRequest(
         chosen, (str(source),), settings, KEY, state=state, state_root=root, rate=1e6, sort=True

@@ -25,7 +25,8 @@ def uuid_of(raw: bytes) -> WantedUuid:
 
 async def test_an_event_is_followed_from_waiting_to_gone() -> None:
     """It waits for its batch, is being sent, and is at hand no more once it was delivered."""
-    first, second = event("first"), event("second")
+    first = event("first")
+    second = event("second")
     async with Upstream() as upstream, Whole(upstream.url, batch={"max_age": "1h"}) as whole:
         await whole.take([first, second])
         (found,) = whole.pipeline.explain(uuid_of(first))
@@ -70,7 +71,8 @@ async def test_the_admin_server_answers_without_project_keys() -> None:
         asked.append(wanted)
         return [told]
 
-    server, deaf = AdminServer(lambda: FULL, explain), AdminServer(lambda: FULL)
+    server = AdminServer(lambda: FULL, explain)
+    deaf = AdminServer(lambda: FULL)
     await server.start("127.0.0.1:0")
     await deaf.start("127.0.0.1:0")
     async with aiohttp.ClientSession() as client:

@@ -55,10 +55,8 @@ def test_positions_beside_the_files_as_they_are(followed: FollowedLogs) -> None:
     """Lag is what was written since; the last line is the one before the position; the file with
     the largest lag comes first.
     """
-    quiet, busy = (
-        followed.write("a.log", "first\nsecond\n"),
-        followed.write("b.log", "one\ntwo phc_0123456789abcd\n"),
-    )
+    quiet = followed.write("a.log", "first\nsecond\n")
+    busy = followed.write("b.log", "one\ntwo phc_0123456789abcd\n")
     followed.read()
     state = state_of(followed)
     followed.write("b.log", "more\n")
@@ -93,7 +91,8 @@ def test_a_renamed_file_is_found(followed: FollowedLogs) -> None:
 
 def test_a_file_that_is_gone(followed: FollowedLogs) -> None:
     """What wasn't read of it is said; so is nothing else."""
-    path, read = followed.write("a.log", "first\n"), followed.write("b.log", "whole\n")
+    path = followed.write("a.log", "first\n")
+    read = followed.write("b.log", "whole\n")
     followed.read()
     followed.write("a.log", "unread\n")
     followed.follower.look(None)

@@ -38,7 +38,8 @@ def configured(**sections: Any) -> Settings:
 
 def test_a_path_names_all_workers_or_one(tmp_path: Path) -> None:
     """In the order of their numbers; what isn't a worker's is passed over."""
-    second, tenth = made(tmp_path, 2), made(tmp_path, 10)
+    second = made(tmp_path, 2)
+    tenth = made(tmp_path, 10)
     (tmp_path / "worker-x").mkdir()
     (tmp_path / "lost+found").mkdir()
     assert buffers_at(tmp_path) == [second, tenth]
@@ -76,7 +77,8 @@ def test_a_directory_that_may_not_be_read_is_told(
 
 def test_files_of_a_disk_buffer_with_dead_letters_beside_it(tmp_path: Path) -> None:
     """One directory holds both."""
-    directory, empty = made(tmp_path, 0, letters=True), made(tmp_path, 1)
+    directory = made(tmp_path, 0, letters=True)
+    empty = made(tmp_path, 1)
     settings = configured(buffer={"kind": "disk", "path": str(tmp_path)})
     assert files_of(settings, {}) == [
         WorkerFiles(directory, directory / DEAD_LETTERS),
@@ -87,10 +89,8 @@ def test_files_of_a_disk_buffer_with_dead_letters_beside_it(tmp_path: Path) -> N
 def test_files_of_a_disk_buffer_with_dead_letters_elsewhere(tmp_path: Path) -> None:
     """The two are put together by the workers' numbers."""
     log = made(tmp_path / "buffer", 0)
-    letters, only = (
-        made(tmp_path / "letters", 0, log=False, letters=True),
-        made(tmp_path / "letters", 3, log=False, letters=True),
-    )
+    letters = made(tmp_path / "letters", 0, log=False, letters=True)
+    only = made(tmp_path / "letters", 3, log=False, letters=True)
     settings = configured(
         buffer={"kind": "disk", "path": str(tmp_path / "buffer")},
         dead_letters={"path": str(tmp_path / "letters")},

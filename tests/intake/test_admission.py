@@ -25,7 +25,9 @@ from tests.support.intakes import KEY, IntakeRig, batch, stamped_event
 from tests.support.waiters import Told
 
 LANE = Lane(KEY)
-MEMORY, DISK, DELIVERED = AckLevel.MEMORY, AckLevel.DISK, AckLevel.DELIVERED
+MEMORY = AckLevel.MEMORY
+DISK = AckLevel.DISK
+DELIVERED = AckLevel.DELIVERED
 BAD = {"event": "no id"}
 SINGLE = json.dumps({"api_key": KEY, **stamped_event()}).encode()
 CONFIGURED = [(MEMORY, False), (DELIVERED, False), (MEMORY, True), (DISK, True), (DELIVERED, True)]
@@ -296,7 +298,8 @@ def test_where_events_came_from_goes_with_them() -> None:
 
 
 OTHER = Lane("phc_other")
-DISK, DELIVERED = AckLevel.DISK, AckLevel.DELIVERED
+DISK = AckLevel.DISK
+DELIVERED = AckLevel.DELIVERED
 
 
 def padded(name: str, size: int = 1000) -> dict[str, Any]:

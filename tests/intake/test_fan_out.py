@@ -106,7 +106,8 @@ def chunk() -> Chunk:
 
 def test_each_has_chunks_and_lanes_of_its_own() -> None:
     """The bytes are the same; the sender's chunk stays as it was."""
-    two, mine = Two((10_000, 10_000)), chunk()
+    two = Two((10_000, 10_000))
+    mine = chunk()
     assert two.fan.admit(two.fan.submission([mine], "http", Told()), AckLevel.MEMORY)
     assert two.held() == [[(LANE, EVENTS)], [(Lane("phc_other_key"), EVENTS)]]
     assert mine.lane == LANE
@@ -153,7 +154,8 @@ def test_a_source_waits_for_all_required_ones() -> None:
     """
     two = Two((10_000, 10_000))
     records = SourceIntake(two.fan, two.branches, source="kafka")
-    told, other = Told(), Told()
+    told = Told()
+    other = Told()
     accepted = records.accept_made([chunk()], [], told)
     assert accepted is not None
     assert set(accepted.lanes) == {LANE, Lane("phc_other_key")}
@@ -170,7 +172,8 @@ def test_a_source_waits_for_all_required_ones() -> None:
 
 def test_what_one_halted_destination_holds_too_long_is_buried_there_alone() -> None:
     """The other still delivers it, and the batch is settled by both."""
-    two, told = Two((10_000, 10_000)), Told()
+    two = Two((10_000, 10_000))
+    told = Told()
     records = SourceIntake(two.fan, two.branches, source="kafka")
     accepted = records.accept_made([chunk()], [], told)
     assert accepted is not None

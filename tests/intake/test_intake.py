@@ -414,7 +414,8 @@ def test_all_or_none(why: str, error: type[ForwarderError], first: bool) -> None
         {lane: rig.figures(lane) for lane in rig.books.accounts},
         rig.woken,
     )
-    full, other = keyed("phc_full", x=BIG["x"]), keyed("phc_other")
+    full = keyed("phc_full", x=BIG["x"])
+    other = keyed("phc_other")
     events = [full, other] if first else [other, full]
     with pytest.raises(error):
         rig.take([*events, keyed("phc_other", event="")])

@@ -165,7 +165,8 @@ def test_who_is_told_of_changes() -> None:
     """Once for each key that becomes known; a remembered key that is verified again is no change,
     but is written down.
     """
-    known, heard = KnownKeys(), []
+    known = KnownKeys()
+    heard = []
     known.on_change, known.on_verified = (
         (lambda: heard.append("change")),
         (lambda: heard.append("verified")),

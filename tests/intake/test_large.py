@@ -252,7 +252,8 @@ async def test_what_waits_is_bounded_in_bytes() -> None:
 
 async def test_waiting_for_a_turn_ends(shut: Rig) -> None:
     """Who has waited for too long is asked to come back; the one that is worked on goes on."""
-    first, second = Patient("a"), Patient("b")
+    first = Patient("a")
+    second = Patient("b")
     shut.offer(large_body(), first)
     shut.offer(large_body(), second)
     await tick()
@@ -273,7 +274,8 @@ async def test_small_requests_of_others_do_not_wait(shut: Rig) -> None:
 async def test_requests_of_one_connection_keep_their_order(shut: Rig) -> None:
     """What comes behind a large body on the same connection is accepted behind it."""
     connection = object()
-    first, second = Patient(origin=connection), Patient(origin=connection)
+    first = Patient(origin=connection)
+    second = Patient(origin=connection)
     shut.offer(large_body(), first)
     assert shut.offer(batch({**EVENT, "event": "last"}), second) is False
     shut.here.open()
@@ -287,7 +289,8 @@ async def test_who_hung_up_costs_nothing_more(shut: Rig) -> None:
     """A body whose connection is gone before its turn isn't decoded; one that is being decoded
     isn't accepted.
     """
-    first, second = Patient("a"), Patient("b")
+    first = Patient("a")
+    second = Patient("b")
     shut.offer(large_body(), first)
     shut.offer(large_body(), second)
     await tick()
@@ -410,7 +413,8 @@ def _wrapped(body: Any, how: str) -> tuple[bytes, dict[str, Any]]:
 
 async def _taken(rig: IntakeRig, body: bytes, hints: dict[str, Any]) -> tuple[Any, ...]:
     """Everything that can be seen of an intake after a body, but for new uuids."""
-    waiter, head = Patient(), hints.get("v1")
+    waiter = Patient()
+    head = hints.get("v1")
     answer = ""
     try:
         if not rig.intake.accept(Incoming(body, **hints), waiter):
@@ -470,10 +474,8 @@ async def test_the_decoder_makes_of_a_body_what_is_made_of_it_at_once(
     """Byte for byte, letters, ids and errors too."""
     data, hints = _wrapped(body, how)
     ordering = Ordering.PER_DISTINCT_ID if ordered else Ordering.NONE
-    here, there = (
-        IntakeRig(ordering=ordering),
-        IntakeRig(ordering=ordering, decoder=HereDecoder(), effort=NOTHING),
-    )
+    here = IntakeRig(ordering=ordering)
+    there = IntakeRig(ordering=ordering, decoder=HereDecoder(), effort=NOTHING)
     assert await _taken(here, data, {**hints, "client": client}) == await _taken(
         there, data, {**hints, "client": client}
     )

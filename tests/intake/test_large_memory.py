@@ -44,7 +44,8 @@ def test_a_large_request_is_copied_once(event: str, client: str | None, times: f
     """Beside its text there is what is buffered of it (a stamped event is larger) and little else,
     whatever characters are in it.
     """
-    rig, data = IntakeRig(), body(event, 12_000)
+    rig = IntakeRig()
+    data = body(event, 12_000)
     used = peak(lambda: rig.take(data, client=client))
     assert rig.figures(Lane(KEY))[0] == 12_000
     assert used < times * len(data)
@@ -70,7 +71,8 @@ def test_very_many_small_v1_events(count: int) -> None:
     """Each becomes much larger than it was, and has a result: so many stay within bounds, and of
     more nothing is made.
     """
-    rig, bound = IntakeRig(max_bytes=38_000_000), 100_000_000 if count == MAX_EVENTS else 15_000_000
+    rig = IntakeRig(max_bytes=38_000_000)
+    bound = 100_000_000 if count == MAX_EVENTS else 15_000_000
     data = b'{"batch":[%b]}' % b",".join([b'{"event":"e","distinct_id":"d"}'] * count)
     head = V1Head(b"Bearer " + KEY.encode(), b'"' * 95 + b"/" + b'"' * 95)
 
@@ -86,7 +88,8 @@ def test_a_large_request_beside_a_full_buffer() -> None:
     """It is refused before anything is made of it; small ones still get the buffer's own answer,
     and later there is room again.
     """
-    rig, data = IntakeRig(), body(BARE, 12_000)
+    rig = IntakeRig()
+    data = body(BARE, 12_000)
     rig.buffer.used = 66_000_000
     compressed = gzip.compress(data, 1)
 

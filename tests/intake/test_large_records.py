@@ -72,7 +72,8 @@ async def rig() -> AsyncIterator[Rig]:
 
 async def test_a_large_record_comes_again_when_it_is_decoded(rig: Rig) -> None:
     """Its source is told when; then all of it is taken at once."""
-    records, called = large(), []
+    records = large()
+    called = []
     error = rig.try_to_take(records)
     assert error is not None
     error.when_done(lambda: called.append(rig.try_to_take(records)))

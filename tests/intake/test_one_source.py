@@ -223,7 +223,8 @@ async def test_a_full_buffer_accepts_nothing(tmp_path: Path) -> None:
     chunks are accepted later.
     """
     async with one_source(tmp_path, 10_000) as source:
-        told, second = Told(), Told()
+        told = Told()
+        second = Told()
         source.intake.accept_made([source.chunk("a", padding=6000)], (), told)
         unit = [source.chunk("b"), source.chunk("c", padding=3000)]
         with pytest.raises(BufferFull):
@@ -254,7 +255,8 @@ async def test_the_only_lane_has_the_whole_buffer(tmp_path: Path) -> None:
 async def test_letters_alone_and_nothing_at_all(tmp_path: Path) -> None:
     """Letters are waited for until they are durable; what holds nothing is settled at once."""
     async with one_source(tmp_path) as source:
-        told, none = Told(), Told()
+        told = Told()
+        none = Told()
         assert source.intake.accept_made((), [source.letter(1), source.letter(2)], told) is not None
         none.reached = source.intake.accept_made((), (), none) is None
         assert none.code == "taken"

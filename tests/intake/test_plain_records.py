@@ -38,7 +38,8 @@ def test_what_may_be_nested_too_deep_isnt_plain(opening: bytes, closing: bytes) 
     """It is told by what opens, without a look at how: each decoder after this one has less of the
     stack.
     """
-    shallow, deep = nested(400, opening, closing), nested(600, opening, closing)
+    shallow = nested(400, opening, closing)
+    deep = nested(600, opening, closing)
     assert plain_or_none([shallow, deep], 1_000_000)[1] is None
     assert all_plain([shallow], shallow, 1_000_000) is not None
     assert all_plain([shallow, deep], b",".join([shallow, deep]), 1_000_000) is None

@@ -23,11 +23,9 @@ from forwarder.intake.quotas import Quotas
 LIMIT = 80_000
 OVERHEAD = CHUNK_OVERHEAD + EVENT_OVERHEAD
 A, B, C, X, Y = (Lane(f"phc_{letter}") for letter in "abcxy")
-OLD_A, OLD_B, OLD_X = (
-    Lane("phc_a", historical=True),
-    Lane("phc_b", historical=True),
-    Lane("phc_x", historical=True),
-)
+OLD_A = Lane("phc_a", historical=True)
+OLD_B = Lane("phc_b", historical=True)
+OLD_X = Lane("phc_x", historical=True)
 KNOWN = ("phc_a", "phc_b", "phc_c")
 
 
@@ -66,7 +64,8 @@ class Rig:
 
     def most(self, lane: Lane) -> int:
         """How many bytes more the lane may hold now, by asking."""
-        low, high = OVERHEAD - 1, LIMIT
+        low = OVERHEAD - 1
+        high = LIMIT
         while low < high:
             middle = (low + high + 1) // 2
             try:
@@ -255,11 +254,13 @@ class QuotaMachine(RuleBasedStateMachine):
             for lane, chunks in self.held.items()
         }
         free = Fraction(LIMIT - sum(held.values()) - sum(costs.values()))
-        unknown, asked = Fraction(0), False
+        unknown = Fraction(0)
+        asked = False
         for lane, bytes_held in held.items():
             total = bytes_held + costs.get(lane, 0)
             if not self.is_known(lane):
-                unknown, asked = unknown + total, asked or lane in costs
+                unknown = unknown + total
+                asked = asked or lane in costs
             if lane in costs:
                 alpha = Fraction(1) if lane.historical else Fraction(7)
                 alpha = min(alpha, Fraction(1, 3)) if lane in self.halted and not hopeful else alpha

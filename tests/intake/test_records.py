@@ -411,7 +411,8 @@ def test_what_is_no_object_among_events(record: bytes, lane: Lane | None) -> Non
 def test_one_event_without_a_good_key_doesnt_spoil_its_record() -> None:
     """The others of an array go on; so they do beside what is no object at all."""
     rig = RecordsRig()
-    good, bad = stamped_event(api_key=KEY), stamped_event(api_key="phx_x")
+    good = stamped_event(api_key=KEY)
+    bad = stamped_event(api_key="phx_x")
     take(rig, record_list([good, bad, 17], api_key=None))
     assert [unique(event) for event in rig.events()] == [good]
     assert letters(rig) == [
@@ -793,7 +794,8 @@ def test_a_lane_that_was_given_up_doesnt_hold_up_the_others() -> None:
     halted any more nothing does.
     """
     rig = RecordsRig(max_bytes=40_000, halted={LANE})
-    large, other = stamped_event(properties={"p": "x" * 6_000}), stamped_event(api_key="phc_other")
+    large = stamped_event(properties={"p": "x" * 6_000})
+    other = stamped_event(api_key="phc_other")
     take(rig, record_list(large))
     told = Told()
     with pytest.raises(LaneFull):

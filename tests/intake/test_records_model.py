@@ -69,7 +69,8 @@ class Disk(Memory):
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
         self._rig = DiskRig(directory / "worker-0", max_bytes=MAX_BYTES)
-        self.clock, self.buffer = self._rig.clock, self._rig.buffer
+        self.clock = self._rig.clock
+        self.buffer = self._rig.buffer
         self._lock = LockedDirectory.acquire(directory, "dead_letters.path")
         self.letters = DeadLetterStore.open(
             directory, LETTER_BYTES, self._rig.committer, self.clock, books=self.books, logged=True
@@ -78,7 +79,8 @@ class Disk(Memory):
 
     def commit(self) -> None:
         """Write what is to be written, once."""
-        timers, self.clock.timers = self.clock.timers, []
+        timers = self.clock.timers
+        self.clock.timers = []
         for _, callback in timers:
             callback()
         self._rig.committer.pump()
@@ -155,7 +157,8 @@ class UnitsMachine(RuleBasedStateMachine):
     )
     def take(self, level: AckLevel, lanes: list[Lane], bad: int, padding: int) -> None:
         """A batch is handed over."""
-        name, told = f"unit-{len(self.units)}", Told()
+        name = f"unit-{len(self.units)}"
+        told = Told()
         good = [
             json.dumps(stamped_event(event=name, api_key=lane.api_key, p="x" * padding)).encode()
             for lane in lanes

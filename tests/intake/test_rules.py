@@ -97,7 +97,8 @@ def test_an_event_alone() -> None:
 
 def test_nothing_differs_where_no_rule_matches() -> None:
     """The same bytes as without rules."""
-    with_rules, without = IntakeRig(rules=RULES), IntakeRig()
+    with_rules = IntakeRig(rules=RULES)
+    without = IntakeRig()
     for rig in (with_rules, without):
         rig.take(batch(*[stamped_event()] * 3))
     assert with_rules.events() == without.events()
@@ -106,10 +107,8 @@ def test_nothing_differs_where_no_rule_matches() -> None:
 def test_an_event_that_can_not_be_protected_is_a_dead_letter() -> None:
     """It is never sent, and comes back through the rules."""
     rig = IntakeRig(rules=[FAILING])
-    bad, good = (
-        {**stamped_event(), "properties": {"n": 1}},
-        {**stamped_event(), "properties": {"n": "a"}},
-    )
+    bad = {**stamped_event(), "properties": {"n": 1}}
+    good = {**stamped_event(), "properties": {"n": "a"}}
     assert rig.ask(bad, good).code == "taken"
     assert [json.loads(event)["properties"] for event in rig.events()] == [{"n": "a"}]
     assert rig.figures(LANE) == (2, 1, {Reason.RULE_FAILED: 1}, {})
@@ -159,7 +158,8 @@ def test_v1(ack: AckLevel) -> None:
     """A dropped event is accepted for its sender, and isn't waited for."""
     rig = IntakeRig(rules=RULES, ack=ack)
     other = UUID.replace("0190", "0191")
-    head, told = V1Head(b"Bearer " + KEY.encode(), b"sdk/1"), Told()
+    head = V1Head(b"Bearer " + KEY.encode(), b"sdk/1")
+    told = Told()
     body = {
         "created_at": "2026-01-01T00:00:00Z",
         "batch": [v1_event("$autocapture", UUID), v1_event("Signed Up", other)],
@@ -211,7 +211,8 @@ def test_log_records_of_opentelemetry() -> None:
 
 def test_records() -> None:
     """Uuids are derived before rules; a record of which nothing is left is settled at once."""
-    plain, rig = RecordsRig(), RecordsRig(rules=RULES)
+    plain = RecordsRig()
+    rig = RecordsRig(rules=RULES)
     for each in (plain, rig):
         each.records.accept(record_list(*BODY), Told(), AckLevel.DELIVERED)
     assert names(rig) == ["user signed up", "other"]

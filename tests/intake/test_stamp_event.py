@@ -109,7 +109,8 @@ def moved(time: datetime, seconds: float) -> datetime | None:
 def expected_time(timestamp: str, offset: str, skew: str, ignore: str) -> str:
     """The rules (wire facts: Time), once more: what `timestamp` should say afterwards."""
     has_sent_at, seconds = SKEWS[skew]
-    own, ago = TIMES[timestamp], OFFSETS[offset]
+    own = TIMES[timestamp]
+    ago = OFFSETS[offset]
     if own and has_sent_at and ignore != "true":
         return written(moved(own, -seconds)) if seconds else json.loads(timestamp)
     if ago is not None:

@@ -152,8 +152,10 @@ def test_all_ways_leave_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of arrays: what is stamped together and what is stamped one by one; and the fast way is
     taken often.
     """
-    dice, corpus = random.Random(20), texts()
-    together, taken = stamping.stamp_together, 0
+    dice = random.Random(20)
+    corpus = texts()
+    together = stamping.stamp_together
+    taken = 0
     for _ in range(MUTANTS):
         events = mutant(dice.choice(corpus), dice)
         if not (events.startswith(b"[") and events.endswith(b"]") and is_utf8(events)):
@@ -179,14 +181,16 @@ def test_a_single_event_is_stamped_like_one_of_a_batch(monkeypatch: pytest.Monke
     one.
     """
     monkeypatch.setattr(stamping, "new_uuid7", lambda _: b"01900000-0000-7000-8000-000000000000")
-    dice, taken = random.Random(21), 0
+    dice = random.Random(21)
+    taken = 0
     corpus = [
         b'{"api_key":"%b",%b' % (KEY.encode(), text.strip(b"[] \n")[1:])
         for text in texts()
         if text.count(b'"event"') == 1
     ]
     for _ in range(MUTANTS // 2):
-        text, ordered = mutant(dice.choice(corpus), dice), dice.random() < 0.5
+        text = mutant(dice.choice(corpus), dice)
+        ordered = dice.random() < 0.5
         single = read_single(text, MIDNIGHT, 100_000, ordered=ordered)
         if single is None:
             continue

@@ -401,7 +401,8 @@ async def test_bad_fields(faces: list[Face], name: str) -> None:
 @pytest.mark.parametrize("name", WITH_BODY)
 async def test_read_only_fields(face: Face, name: str) -> None:
     """What isn't accepted is ignored, and what is unknown, too."""
-    endpoint, row = BY_NAME[name], ROWS[name]
+    endpoint = BY_NAME[name]
+    row = ROWS[name]
     assert row.body is not None
     strange = {
         field: value
@@ -421,10 +422,8 @@ async def test_pages(face: Face, name: str) -> None:
     """First, middle and last page, by limit and offset; all of them in pages of any size; and how
     many there are.
     """
-    create, field = (
-        f"{BY_NAME[name].resource} create",
-        {"domains": "domain", "invites": "target_email", "projects": "name"},
-    )
+    create = f"{BY_NAME[name].resource} create"
+    field = {"domains": "domain", "invites": "target_email", "projects": "name"}
     for number in range(3) if BY_NAME[name].resource in field else ():
         value = {
             "domains": f"{number}.example.net",

@@ -31,7 +31,8 @@ class Listed:
         """Answer a page."""
         self.before(len(self.asked))
         self.asked.append(dict(query))
-        limit, offset = query.get("limit", self.size), query.get("offset", 0)
+        limit = query.get("limit", self.size)
+        offset = query.get("offset", 0)
         more = offset + limit < len(self.ids)
         return {
             "count": len(self.ids),

@@ -55,7 +55,8 @@ def shape(method: Any) -> list[tuple[str, Any, Any, Any]]:
 
 def test_it_has_the_same_methods_with_the_same_signatures() -> None:
     """Whatever the asynchronous client has, the blocking one has, called the same way."""
-    one, other = Client("http://service.invalid", KEY), SyncClient("http://service.invalid", KEY)
+    one = Client("http://service.invalid", KEY)
+    other = SyncClient("http://service.invalid", KEY)
     assert shape(Client) == shape(SyncClient)
     assert public(one).keys() == public(other).keys()
     for name, ours in public(other).items():

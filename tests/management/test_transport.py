@@ -83,7 +83,8 @@ async def test_a_connection_that_breaks_is_no_reason_for_reading_to_fail(
     fault: Fault, kept: bool
 ) -> None:
     """A GET whose connection ends is made again, on a new one."""
-    before, clock = [SOMETHING] if kept else [], FakeClock()
+    before = [SOMETHING] if kept else []
+    clock = FakeClock()
     async with talking(clock, *before, failing(fault), SOMETHING) as (client, service):
         for _ in before:
             await client.domains.get(ORGANIZATION, DOMAIN)

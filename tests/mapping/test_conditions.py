@@ -46,9 +46,10 @@ def test_several_records_are_as_one_by_one(condition: str) -> None:
         alone += [
             index
             for _ in expressions.select(
-                [record], lambda _, error, errors=errors: errors.append(error)
+                [record],
+                lambda _, error, errors=errors: errors.append(error),  # type: ignore[misc]
             )
-        ]  # type: ignore[misc]
+        ]
         if errors:
             alone_failed[index] = str(errors[0])
     assert (found, failed) == (alone, alone_failed)

@@ -50,7 +50,8 @@ def compact(text: str | bytes) -> bytes:
 )
 def test_examples(tmp_path: Path, mapping: str, record: str, event: str) -> None:
     """What a reader copies does what it is said to do, to the digit."""
-    salt, file = tmp_path / "salt", tmp_path / "forwarder.yaml"
+    salt = tmp_path / "salt"
+    file = tmp_path / "forwarder.yaml"
     salt.write_text("example\n")
     lines = mapping.replace(SALT, str(salt)).splitlines()
     file.write_text(CLUSTER + "\n".join(f"        {line}" for line in lines))

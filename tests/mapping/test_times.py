@@ -236,7 +236,8 @@ def test_a_year_is_found_again(time: datetime, before: timedelta) -> None:
     the next year is then later than that.
     """
     form = "%m-%d %H:%M:%S.%f"
-    text, reference = time.strftime(form), (time + before).replace(tzinfo=UTC).timestamp()
+    text = time.strftime(form)
+    reference = (time + before).replace(tzinfo=UTC).timestamp()
     times = Times("timestamp", TimestampRule(".t", form), has_time=True)
     assert datetime.fromisoformat(
         times.read(f'"{text}"'.encode(), reference).decode().strip('"')

@@ -142,7 +142,9 @@ def test_batches_are_those_that_the_batcher_makes(
     batcher = Batcher(buffer, batch_policy(settings))
     data = b",".join([b"x" * 600] * together)
     lanes = [Lane(f"phc_{number:043}") for number in range(keys)]
-    seconds, sent, now = 30, 0, 0.0
+    seconds = 30
+    sent = 0
+    now = 0.0
     for number in range(rate * seconds // together):
         now = number * together / rate
         buffer.offer([Chunk(lanes[number % keys], data, together, NO_IDS, now)])

@@ -60,10 +60,8 @@ def test_what_was_proved_is_attested() -> None:
     """The files of the check are those of the release, and each has an attestation of where it was
     built.
     """
-    [kept], [fetched] = (
-        steps("check", "actions/upload-artifact"),
-        steps("packages", "actions/download-artifact"),
-    )
+    [kept] = steps("check", "actions/upload-artifact")
+    [fetched] = steps("packages", "actions/download-artifact")
     assert kept["with"]["name"] == fetched["with"]["name"]
     [attested] = steps("packages", "actions/attest-build-provenance")
     assert attested["with"]["subject-path"] == "dist/*"

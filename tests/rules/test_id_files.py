@@ -36,7 +36,8 @@ def test_ids_are_those_of_the_lines(tmp_path: Path) -> None:
 
 def test_hashes_are_hmac_sha256(tmp_path: Path) -> None:
     """Keyed with what the salt's file holds, without white space around it."""
-    salt, path = tmp_path / "salt", tmp_path / "ids"
+    salt = tmp_path / "salt"
+    path = tmp_path / "ids"
     salt.write_text(" key \n")
     path.write_text(hmac.new(b"key", "ü".encode(), hashlib.sha256).hexdigest() + "\n")
     file = IdFile(path, salt, "rules[0].match")

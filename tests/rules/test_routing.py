@@ -73,7 +73,8 @@ def test_events_go_where_the_model_says(
         )
         for match, to, sample in written
     ]
-    table, lane = EventRoutes(settings, NAMES), Lane(key)
+    table = EventRoutes(settings, NAMES)
+    lane = Lane(key)
     raw = [
         json.dumps(
             {"event": name, "distinct_id": f"p{person}", "properties": {"paid": paid}}

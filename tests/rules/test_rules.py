@@ -48,7 +48,10 @@ def ruled(rules: EventRules, *events: bytes) -> list[bytes] | None:
 
 def split(data: bytes) -> list[bytes]:
     """The events of a chunk."""
-    decoder, text, at, found = json.JSONDecoder(), data.decode(), 0, []
+    decoder = json.JSONDecoder()
+    text = data.decode()
+    at = 0
+    found = []
     while at < len(text):
         _, end = decoder.raw_decode(text, at)
         found.append(text[at:end].encode())
@@ -249,10 +252,8 @@ def test_the_digest_is_that_of_the_settings_and_salts(salt: str) -> None:
     def digest(*rules: Mapping[str, Any]) -> str:
         return rules_of(*rules).digest
 
-    drop, keep = (
-        {"match": {"event": "a"}, "drop": True},
-        {"hash": {"field": ".properties.x", "salt_file": salt}},
-    )
+    drop = {"match": {"event": "a"}, "drop": True}
+    keep = {"hash": {"field": ".properties.x", "salt_file": salt}}
     assert digest(drop, keep) == digest(drop, keep)
     assert (
         len({digest(drop, keep), digest(keep, drop), digest(drop), digest({**drop, "name": "x"})})

@@ -62,7 +62,8 @@ class Client:
         headers: Mapping[str, str] | None = None,
     ) -> Reply:
         """Make one request, without following redirects."""
-        url, body = self.sandbox.url + path, None if data is None else io.BytesIO(data)
+        url = self.sandbox.url + path
+        body = None if data is None else io.BytesIO(data)
         async with self._session.request(
             method, url, data=body, headers=headers, allow_redirects=False
         ) as response:

@@ -74,7 +74,8 @@ class Half:
 
     def member(self, email: str, level: int = OWNER, organization: str | None = None) -> Somebody:
         """A new user in an organization, `home` unless told otherwise."""
-        place, uuid = organization or self.home, str(uuid4())
+        place = organization or self.home
+        uuid = str(uuid4())
         user = self.database.execute(_USER, (uuid, uuid, email)).lastrowid
         assert user is not None
         now = format_time(self.now)
@@ -94,7 +95,8 @@ class Half:
 
     def export(self, project: int, destination: str = '{"type": "NoOp", "config": null}') -> str:
         """A new batch export."""
-        identity, now = str(uuid4()), format_time(self.now)
+        identity = str(uuid4())
+        now = format_time(self.now)
         self.database.execute(_EXPORT, (identity, project, destination, now, now))
         return identity
 

@@ -301,7 +301,8 @@ async def test_a_changed_key(tmp_path: Path) -> None:
     """A personal key gets the scopes that the seed says now, since nothing else could
     change them.
     """
-    path, member = tmp_path / "x.db", deepcopy(seed.SEED["organizations"][0]["members"][0])
+    path = tmp_path / "x.db"
+    member = deepcopy(seed.SEED["organizations"][0]["members"][0])
     async with serving(tmp_path, database=path) as service:
         assert (await service.call("domains list")).status == 200
     member["personal_api_keys"][0]["scopes"] = ["project:read"]
@@ -413,7 +414,8 @@ async def test_what_is_anothers(tmp_path: Path, content: dict[str, Any], words: 
     """A seed that claims what is another's in the database is refused, and nothing of it is
     planted.
     """
-    path, other = tmp_path / "x.db", deepcopy(seed.SEED["organizations"][1])
+    path = tmp_path / "x.db"
+    other = deepcopy(seed.SEED["organizations"][1])
     other["domains"].append({"domain": "taken.example", "verified_at": "2026-01-01T00:00:00Z"})
     other["projects"][0]["uuid"] = seed.UNKNOWN
     async with Sandbox(options(tmp_path, {"organizations": [other]}, database=path)):

@@ -68,7 +68,8 @@ class Flagged(Service):
 
     async def stop(self) -> None:
         """Listen no more; connections are refused."""
-        runner, self._runner = self._runner, None
+        runner = self._runner
+        self._runner = None
         if runner is not None:
             await runner.cleanup()
 

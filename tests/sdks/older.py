@@ -223,7 +223,8 @@ class Recorder:
         """Whether forwarder seems full to the client of these marks; requests without any are of
         one client.
         """
-        client, now = min(marks, default="").partition(":")[0], asyncio.get_running_loop().time()
+        client = min(marks, default="").partition(":")[0]
+        now = asyncio.get_running_loop().time()
         return now - self._full_since.setdefault(client, now) < FULL
 
     def _accepted(self, marks: set[str]) -> None:

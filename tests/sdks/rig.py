@@ -67,7 +67,8 @@ class Service:
 
     async def stop(self) -> None:
         """Listen no more; connections are refused."""
-        sandbox, self._sandbox = self._sandbox, None
+        sandbox = self._sandbox
+        self._sandbox = None
         if sandbox is not None:
             await sandbox.__aexit__(None, None, None)
 

@@ -40,7 +40,8 @@ async def test_identify_says_who_a_person_is(outcome: Outcome) -> None:
     that person.
     """
     async with outcome.asking() as ask:
-        ann, identified = await ask.person("ann"), await ask.events("$identify")
+        ann = await ask.person("ann")
+        identified = await ask.events("$identify")
     assert ann is not None
     assert {event["person"] for event in identified} == {ann["id"]}
 
@@ -49,11 +50,9 @@ async def test_identify_says_who_a_person_is(outcome: Outcome) -> None:
 async def test_alias_makes_one_person_of_two_ids(outcome: Outcome) -> None:
     """`$create_alias` merges the event's id into the alias, which becomes the main one."""
     async with outcome.asking() as ask:
-        before, after, cart = (
-            await ask.person("anon-7"),
-            await ask.person("bea"),
-            await ask.event("cart opened"),
-        )
+        before = await ask.person("anon-7")
+        after = await ask.person("bea")
+        cart = await ask.event("cart opened")
     assert before == after
     assert after is not None
     assert (after["distinct_id"], set(after["distinct_ids"])) == ("bea", {"bea", "anon-7"})
@@ -79,7 +78,8 @@ async def test_a_group_is_described(outcome: Outcome) -> None:
 async def test_a_group_that_is_only_mentioned_is_not_made(outcome: Outcome) -> None:
     """An event with `$groups` belongs to them, and creates none."""
     async with outcome.asking() as ask:
-        groups, lost = await ask.groups(), await ask.event("invoice lost")
+        groups = await ask.groups()
+        lost = await ask.event("invoice lost")
     assert set(groups) == {("company", "acme")}
     assert lost["groups"] == {"company": "ghost"}
 
@@ -121,7 +121,8 @@ async def test_events_are_attributed_to_flags(outcome: Outcome) -> None:
 async def test_views(outcome: Outcome) -> None:
     """`$pageview` has its address, `$screen` its name."""
     async with outcome.asking() as ask:
-        pages, screen = await ask.events("$pageview"), await ask.event("$screen")
+        pages = await ask.events("$pageview")
+        screen = await ask.event("$screen")
     assert "https://shop.example.com/tea?q=1#top" in [
         page["properties"]["$current_url"] for page in pages
     ]
@@ -132,7 +133,8 @@ async def test_views(outcome: Outcome) -> None:
 async def test_an_anonymous_event_makes_no_person(variant: Variant, outcome: Outcome) -> None:
     """With `$process_person_profile: false` the event is there and nobody comes of it."""
     async with outcome.asking() as ask:
-        glimpsed, ann = await ask.event("page glimpsed"), await ask.person("ann")
+        glimpsed = await ask.event("page glimpsed")
+        ann = await ask.person("ann")
         passer_by = await ask.person("passer-by")
     assert glimpsed["properties"]["$process_person_profile"] is False
     assert passer_by is None

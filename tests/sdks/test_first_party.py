@@ -176,7 +176,8 @@ async def test_the_largest_recording(name: str, tmp_path: Path) -> None:
     past 20 MB as without a proxy.
     """
     async with shop(name, tmp_path) as site, aiohttp.ClientSession() as client:
-        head, end = b'{"api_key":"%b","data":"' % KEY.encode(), b'"}'
+        head = b'{"api_key":"%b","data":"' % KEY.encode()
+        end = b'"}'
         body = head + b"x" * (RECORDING - len(head) - len(end)) + end
         before = peak(site)
         async with client.post(f"{site.url}{PREFIX}/s/", data=io.BytesIO(body)) as answer:

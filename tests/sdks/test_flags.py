@@ -155,9 +155,11 @@ async def test_the_sdk_decides_as_the_service_does(deciding: DecidingSdk, tmp_pa
     from an answer what that says.
     """
     ready(deciding.sdk)
-    project, people = FlagMaker(SEED, simple=deciding.simple).project(), visitors(VISITORS, SEED)
+    project = FlagMaker(SEED, simple=deciding.simple).project()
+    people = visitors(VISITORS, SEED)
     async with chain(tmp_path / "sandbox.sqlite", None, **SLOW) as tried:
-        session, direct = tried.client, tried.service.url
+        session = tried.client
+        direct = tried.service.url
         await define(session, direct, KEY, project)
         said = await _said(deciding, tried.host, people)
         answered = await ask_all(session, direct, KEY, FLAGS, people)

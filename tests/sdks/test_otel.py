@@ -48,10 +48,8 @@ async def _arrive(variant: Variant, place: Path) -> None:
         ) as sender:
             journal = await sender.ended()
         snapshot = await tried.emptied()
-        events, summary = (
-            await tried.service.sandbox.events(),
-            await tried.service.sandbox.summary(),
-        )
+        events = await tried.service.sandbox.events()
+        summary = await tried.service.sandbox.summary()
     assert sender.errors == ""
     assert len(journal) == COUNT
     assert held_as(journal, events) == Counter(map(identity, journal))

@@ -80,7 +80,8 @@ async def _outage(variant: Variant, place: Path) -> None:
             await sender.said()
             journal = await tried.finish(sender, COUNT)
         snapshot = await tried.emptied()
-        events, summary = await service.sandbox.events(), await service.sandbox.summary()
+        events = await service.sandbox.events()
+        summary = await service.sandbox.summary()
     assert during["enabled"] is True
     assert "given up" not in sender.errors
     assert held_as(journal, events) == Counter(map(identity, journal))

@@ -176,5 +176,6 @@ class Growth:
 def growth(values: Sequence[float], allowed: tuple[float, float]) -> Growth:
     """Of figures that were taken at equal distances; the first quarter is the warm-up."""
     quarter = max(1, len(values) // 4)
-    early, late = median(values[quarter : 2 * quarter] or values), median(values[-quarter:])
+    early = median(values[quarter : 2 * quarter] or values)
+    late = median(values[-quarter:])
     return Growth(early, late, early * allowed[0] + allowed[1])

@@ -48,7 +48,8 @@ class SdkPlan:
 
     def __init__(self, seed: int, began: float) -> None:
         self._seed = seed & 0xFFFFFFFF
-        chance, beginning = random.Random(seed), datetime.fromtimestamp(began, UTC)
+        chance = random.Random(seed)
+        beginning = datetime.fromtimestamp(began, UTC)
         made = [
             request
             for events, count in SIZES

@@ -22,7 +22,8 @@ _DECADES: Final = [0.1, 1, 10, 100, 1000, 10_000, 100_000]
 
 def soak_text(report: SoakReport) -> str:
     """The report, in lines for a person."""
-    options, http = report.options, report.http
+    options = report.options
+    http = report.http
     ended = ", ended early" if report.interrupted else ""
     rows: list[tuple[str | int, ...]] = [
         ("", "sent", "accepted", "at the sandbox", "dead letters", "came again"),
@@ -143,18 +144,14 @@ def draw_soak(report: SoakReport, path: Path) -> None:
             / max(0.001, looks[number].at - looks[max(0, number - 5)].at)
         )
 
-    received, delivered = (
-        looked("received", rate(lambda n: looks[n].received)),
-        looked("delivered", rate(lambda n: looks[n].delivered)),
-    )
+    received = looked("received", rate(lambda n: looks[n].received))
+    delivered = looked("delivered", rate(lambda n: looks[n].delivered))
     memory = [
         looked("daemon", lambda n: looks[n].memory / 1e6),
         looked("import, highest", lambda n: looks[n].import_memory / 1e6),
     ]
-    descriptors, buffered = (
-        looked("open", lambda n: looks[n].descriptors),
-        looked("buffered", lambda n: looks[n].buffered),
-    )
+    descriptors = looked("open", lambda n: looks[n].descriptors)
+    buffered = looked("buffered", lambda n: looks[n].buffered)
     answers = [
         (entry.due - report.began, 1000 * entry.seconds) for entry in report.answers if entry.status
     ]

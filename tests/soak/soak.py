@@ -146,7 +146,8 @@ class SoakReport:
     def failed(self) -> list[str]:
         """Everything that makes the soak fail."""
         found = [*self.problems, *self.http.problems, *self.kafka.problems, *self.imported.problems]
-        memory, descriptors = self.memory, self.descriptors
+        memory = self.memory
+        descriptors = self.descriptors
         if memory.has_grown:
             found.append(
                 f"memory has grown from {memory.early / 1e6:.0f} MB to {memory.late / 1e6:.0f} MB"
@@ -182,7 +183,8 @@ class Soak:
         self._imported = EventPlan(
             options.seed, max(100, round(self._rate("import") * options.seconds * IMPORT_UNTIL))
         )
-        self._source, self._state = root / "events.jsonl.gz", root / "import"
+        self._source = root / "events.jsonl.gz"
+        self._state = root / "import"
         self._stopping = asyncio.Event()
         self._importing: Killable | None = None
         self._clock = 0.0
@@ -267,10 +269,8 @@ class Soak:
         """
         await in_thread(lambda: write_import(self._imported, self._source))
         self.report.import_events = self._imported.count
-        calls, requests = (
-            self._options.rate * FLAG_CALLS,
-            self._rate("http") / self._sdk.request_events,
-        )
+        calls = self._options.rate * FLAG_CALLS
+        requests = self._rate("http") / self._sdk.request_events
         async with (
             self._child("events", port, requests) as events,
             self._child("flags", port, calls) as flags,
@@ -365,10 +365,8 @@ class Soak:
         """Look at the daemon; report progress now and then. Its end, or books that don't balance,
         end the load.
         """
-        every, reader = (
-            max(1.0, self._options.seconds / LOOKS),
-            JournalReader(self._root / "events", ANSWERS),
-        )
+        every = max(1.0, self._options.seconds / LOOKS)
+        reader = JournalReader(self._root / "events", ANSWERS)
         said = 0.0
         while await self._goes_on(every):
             try:
@@ -404,7 +402,8 @@ class Soak:
         )
 
     def _progress(self, new: list[AnswerEntry]) -> str:
-        look, now = self.report.looks[-1], self._now()
+        look = self.report.looks[-1]
+        now = self._now()
         fault = next(
             (fault.name for fault in self.report.faults if fault.begins <= now < fault.ends),
             "no fault",

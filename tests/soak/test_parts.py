@@ -63,7 +63,8 @@ def test_bodies_are_valid_and_differ_in_each_event() -> None:
     seen: set[str] = set()
     again = SdkPlan(7, BEGAN)
     for number in (3, 3 + len(PLAN.requests)):
-        request, other = PLAN.request(number), again.request(number)
+        request = PLAN.request(number)
+        other = again.request(number)
         PLAN.prepare(request, number)
         again.prepare(other, number)
         head, _, body = bytes(request.data).partition(b"\r\n\r\n")
@@ -106,7 +107,9 @@ def test_what_arrived_as_it_was_sent_is_right() -> None:
     """Events without a name are dead letters, a repeat is no loss, and what had no answer may be
     there or not.
     """
-    named, nameless, maybe = events_of(NAMED), events_of(NAMELESS_ONE), NAMED + len(PLAN.requests)
+    named = events_of(NAMED)
+    nameless = events_of(NAMELESS_ONE)
+    maybe = NAMED + len(PLAN.requests)
     entries = [
         entry(NAMED),
         entry(NAMELESS_ONE),

@@ -107,7 +107,8 @@ def _table(
         if isinstance(given, type(pytest.param())):
             if given.marks:
                 raise ValueError("a case with marks belongs to parametrize")
-            row, name = given.values if len(names) > 1 else given.values[0], given.id
+            row = given.values if len(names) > 1 else given.values[0]
+            name = given.id
         arguments = [row] if len(names) == 1 else list(row)
         if name is None and callable(ids):
             name = "-".join(str(ids(each)) for each in arguments)

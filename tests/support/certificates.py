@@ -90,7 +90,8 @@ def _builder(
 def _written(
     certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey, folder: Path, prefix: str
 ) -> Certificate:
-    cert_file, key_file = folder / f"{prefix}cert.pem", folder / f"{prefix}key.pem"
+    cert_file = folder / f"{prefix}cert.pem"
+    key_file = folder / f"{prefix}key.pem"
     cert_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
     unencrypted = serialization.NoEncryption()
     key_file.write_bytes(

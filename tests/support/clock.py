@@ -105,7 +105,8 @@ class FakeClock:
         await settle(self._turns)
         while (timer := self._next(end)) is not None:
             self._pass(max(0, timer.due - self._monotonic))
-            callback, timer.callback = timer.callback, None
+            callback = timer.callback
+            timer.callback = None
             if callback is not None:
                 callback()
                 await settle(self._turns)

@@ -75,7 +75,8 @@ class InlineCommitter(Committer):
                 try:
                     job.run(alone=failed)
                 except OSError as caught:
-                    error, failed = caught, True
+                    error = caught
+                    failed = True
                 done.append((part, job, error))
             for part, job, error in done:
                 part.finish(job, error)
@@ -180,7 +181,8 @@ class DiskRig:
     def pump(self) -> None:
         """Write what is to be written, timers that are set included."""
         while self.clock.timers or self.committer.due:
-            timers, self.clock.timers = self.clock.timers, []
+            timers = self.clock.timers
+            self.clock.timers = []
             for _, callback in timers:
                 callback()
             self.committer.pump()
@@ -200,11 +202,13 @@ class DiskRig:
 
     def events(self, lane: Lane) -> list[bytes]:
         """Every event of the lane that waits, those on disk alone too; all waits on."""
-        buffer, taken = self.buffer, []
+        buffer = self.buffer
+        taken = []
         while (holding := buffer.holdings.get(lane)) is not None and (
             holding.queue or holding.runs
         ):
-            used, in_memory = buffer.memory.used, holding.in_memory
+            used = buffer.memory.used
+            in_memory = holding.in_memory
             # as if what was taken had gone: all of a long backlog is to be seen
             buffer.memory.used = holding.in_memory = 0
             queue = buffer.queue(lane)

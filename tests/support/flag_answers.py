@@ -92,7 +92,8 @@ def read_decide(body: Mapping[str, Any]) -> FlagAnswers:
 
 def read_flags(body: Mapping[str, Any]) -> FlagAnswers:
     """An answer of `/flags` of version 2."""
-    values, payloads = {}, {}
+    values = {}
+    payloads = {}
     for key, flag in body["flags"].items():
         assert flag["key"] == key
         assert flag["enabled"] or flag["variant"] is None
@@ -175,10 +176,8 @@ def differences(
     found = []
     for visitor, decided, got in zip(visitors, expected, answered, strict=True):
         for key, value in decided.values.items():
-            one, other = (
-                (value, decided.payloads.get(key)),
-                (got.values.get(key), got.payloads.get(key)),
-            )
+            one = (value, decided.payloads.get(key))
+            other = (got.values.get(key), got.payloads.get(key))
             if one != other or type(value) is not type(got.values.get(key)):
                 found.append(
                     f"{key} of {visitor.distinct_id}: expected {one}, answered {other}; "

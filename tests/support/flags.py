@@ -361,7 +361,8 @@ def _visitor(random: Random, number: int) -> Visitor:
         properties["nickname"] = random.choice(NICKNAMES)
     if random.random() < 1 / 2:
         properties["$feature_enrollment/enrolled-1"] = random.choice([True, False, "true", "no"])
-    groups, group_properties = {}, {}
+    groups = {}
+    group_properties = {}
     for kind, share in (("company", 2 / 3), ("project", 1 / 3)):
         if random.random() < share:
             groups[kind] = f"{kind}-{random.randrange(200)}"

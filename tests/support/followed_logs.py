@@ -100,7 +100,8 @@ class FollowedLogs:
         self.blocks.append(block)
         lines = []
         for offset, value in zip(block.records.offsets, block.records.values, strict=True):
-            key, line = (block.file.identity, block.file.generation, offset), value.decode()
+            key = (block.file.identity, block.file.generation, offset)
+            line = value.decode()
             assert self.lines.setdefault(key, line) == line
             lines.append(line)
         return lines

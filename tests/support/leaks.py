@@ -53,8 +53,10 @@ def logging_restored() -> Iterator[None]:
     """Undo `configure_logging` at the end: a command that runs in this process would else decide
     what later tests find in the log.
     """
-    root, access = logging.getLogger(), logging.getLogger("aiohttp.access")
-    handlers, levels = list(root.handlers), (root.level, access.level)
+    root = logging.getLogger()
+    access = logging.getLogger("aiohttp.access")
+    handlers = list(root.handlers)
+    levels = (root.level, access.level)
     try:
         yield
     finally:

@@ -28,7 +28,9 @@ OWNER_KEY, ADMIN_KEY, MEMBER_KEY, STRANGER_KEY = (
     f"phx_test_{name}_0000000001" for name in ("owner", "admin", "member", "stranger")
 )
 
-PROJECT, SECOND_PROJECT, OTHER_PROJECT = 1, 2, 3
+PROJECT = 1
+SECOND_PROJECT = 2
+OTHER_PROJECT = 3
 TOKEN, SECOND_TOKEN, OTHER_TOKEN = (f"phc_test_project_000000000{number}" for number in range(1, 4))
 DOMAIN, VERIFIED_DOMAIN, OTHER_DOMAIN = (
     f"01900000-0000-7000-8000-00000000020{number}" for number in range(1, 4)
@@ -38,7 +40,8 @@ EXPORT, PAUSED_EXPORT, OTHER_EXPORT = (
     f"01900000-0000-7000-8000-00000000040{number}" for number in range(1, 4)
 )
 """`EXPORT` and `PAUSED_EXPORT` are `PROJECT`'s."""
-FLAG, COHORT = "beta", 2
+FLAG = "beta"
+COHORT = 2
 """`PROJECT`'s; the number of the flag's row is the cohort's id, so that one id names both."""
 RUN, OTHER_RUN = (f"01900000-0000-7000-8000-00000000050{number}" for number in range(1, 3))
 

@@ -129,7 +129,8 @@ def assert_imports_in_shards(job: Document, file: Path) -> Settings:
     The key and the configuration are mounted where they are looked for, the source's files can't
     be changed.
     """
-    spec, pod = job["spec"], job["spec"]["template"]["spec"]
+    spec = job["spec"]
+    pod = job["spec"]["template"]["spec"]
     [container] = pod["containers"]
     assert container["image"] in {IMAGE, f"{IMAGE}-full"}
     assert (spec["completionMode"], pod["restartPolicy"]) == ("Indexed", "Never")
@@ -248,7 +249,8 @@ def assert_scaled(scaled: Document, workload: Document, found: Settings) -> None
     """KEDA scales this workload by the lag of each of its groups, as the formulas say, and by CPU;
     pods go slowly, and one stays.
     """
-    spec, target = scaled["spec"], scaled["spec"]["scaleTargetRef"]
+    spec = scaled["spec"]
+    target = scaled["spec"]["scaleTargetRef"]
     assert (target["kind"], target["name"]) == (workload["kind"], workload["metadata"]["name"])
     assert 1 <= spec["minReplicaCount"] < spec["maxReplicaCount"]
     down = spec["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]["scaleDown"]

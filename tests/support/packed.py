@@ -73,7 +73,9 @@ class Watched:
     def __init__(
         self, content: bytes, most: int = 1 << 30, failure: Exception | None = None
     ) -> None:
-        self._content, self._most, self._failure = content, most, failure
+        self._content = content
+        self._most = most
+        self._failure = failure
         self._position = 0
         self.asked: list[int] = []
 

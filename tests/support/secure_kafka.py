@@ -207,7 +207,12 @@ async def _prepare(bootstrap: str) -> None:
     await create_topic(bootstrap, FORBIDDEN_TOPIC)
     await create_topic(bootstrap, VISIBLE_TOPIC)
     await create_topic(bootstrap, TOPIC)
-    group, topic, literal, read, describe, allow = 3, 2, 3, 3, 8, 3
+    group = 3
+    topic = 2
+    literal = 3
+    read = 3
+    describe = 8
+    allow = 3
     rules = (
         (group, FORBIDDEN_GROUP, "somebody", read),
         (topic, FORBIDDEN_TOPIC, "somebody", read),

@@ -64,14 +64,16 @@ class SlowBuffer(MemoryBuffer):
 
     def hold(self) -> None:
         """What was offered is on disk."""
-        offered, self.offered = self.offered, []
+        offered = self.offered
+        self.offered = []
         for chunks, held in offered:
             self._append(chunks)
             held(None)
 
     def fail(self) -> None:
         """What was offered couldn't be written."""
-        offered, self.offered = self.offered, []
+        offered = self.offered
+        self.offered = []
         for _, held in offered:
             held(Backpressure("the disk is full"))
 
@@ -96,6 +98,7 @@ class SlowDeadLetters(MemoryDeadLetters):
 
     def write(self, error: Backpressure | None = None) -> None:
         """The letters are on disk, or couldn't be written."""
-        asked, self.asked = self.asked, []
+        asked = self.asked
+        self.asked = []
         for held in asked:
             held(error)

@@ -92,7 +92,8 @@ class Walkthrough:
                 ) from error
 
     async def _do(self, step: Step) -> None:
-        text, shows = self._here(step.text), tuple(map(self._here, step.shows))
+        text = self._here(step.text)
+        shows = tuple(map(self._here, step.shows))
         if step.action == "save":
             (self.shell.folder / step.name).write_text(text)
         elif step.action == "start":
@@ -103,7 +104,8 @@ class Walkthrough:
             await terminal.showing(shows, self.shell.limit)
         elif step.action == "interrupt":
             terminal = self._terminals[step.name]
-            before, terminal.output = terminal.output, ""
+            before = terminal.output
+            terminal.output = ""
             terminal.signal(signal.SIGINT)
             async with asyncio.timeout(self.shell.limit):
                 await terminal.process.wait()

@@ -118,7 +118,8 @@ class Whole:
         self._clean_up()
 
     async def _hang_up(self) -> None:
-        client, self._client = self._client, None
+        client = self._client
+        self._client = None
         if client is not None:
             await client.close()
 
@@ -248,10 +249,8 @@ class Whole:
 
     async def written(self) -> None:
         """Wait until the disk buffer's log says everything that was settled."""
-        commits, committer = (
-            self.disk.commits,
-            self.pipeline._parts.destinations[0].stores.committer,
-        )
+        commits = self.disk.commits
+        committer = self.pipeline._parts.destinations[0].stores.committer
         await self.until(lambda: not (commits.marks or commits._tally.lanes or committer._busy))
 
     async def letters(self) -> list[tuple[bytes, str]]:

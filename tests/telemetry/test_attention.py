@@ -67,10 +67,10 @@ def test_thresholds_are_those_of_the_alerts() -> None:
     """A page is amber where an alert would fire: old events, a buffer that fills, drops that lose
     events.
     """
-    age, filling, harmless = (
-        re.search(r'forwarder_oldest_event_age_seconds\{job="forwarder"\}\) > (\d+)', ALERTS),
-        re.search(r'forwarder_buffer_limit_bytes\{job="forwarder"\} > ([\d.]+)', ALERTS),
-        re.search(r'forwarder_events_dropped_total\{job="forwarder", reason!~"([a-z_|]+)"', ALERTS),
+    age = re.search(r'forwarder_oldest_event_age_seconds\{job="forwarder"\}\) > (\d+)', ALERTS)
+    filling = re.search(r'forwarder_buffer_limit_bytes\{job="forwarder"\} > ([\d.]+)', ALERTS)
+    harmless = re.search(
+        r'forwarder_events_dropped_total\{job="forwarder", reason!~"([a-z_|]+)"', ALERTS
     )
     assert age is not None
     assert filling is not None

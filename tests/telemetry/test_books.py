@@ -9,7 +9,8 @@ from forwarder.core.event import Lane
 from forwarder.core.ports import DropReason, Reason
 from forwarder.telemetry.books import MAX_ACCOUNTS, Account, Accounts, Books
 
-LANE, OTHER = Lane("phc_booksbooks123456"), Lane("phc_booksbooks123456", historical=True)
+LANE = Lane("phc_booksbooks123456")
+OTHER = Lane("phc_booksbooks123456", historical=True)
 
 
 def test_every_verb_has_its_figure() -> None:
@@ -57,7 +58,8 @@ steps = st.lists(
 @given(steps)
 def test_buffered_is_what_the_other_figures_leave(verbs: list[tuple[str, Lane, int]]) -> None:
     """Whatever happens in whatever order, per lane."""
-    books, expected = Books(), {LANE: 0, OTHER: 0}
+    books = Books()
+    expected = {LANE: 0, OTHER: 0}
     for verb, lane, count in verbs:
         if verb == "receive":
             books.receive(lane, "http", count)

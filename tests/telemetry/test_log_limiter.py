@@ -115,7 +115,10 @@ def test_ever_new_messages_are_bounded_too() -> None:
 )
 def test_every_line_is_written_or_counted(steps: list[tuple[str, str, float]]) -> None:
     """Written lines and `suppressed` add up to what was logged."""
-    limiter, now, written, suppressed = LogLimiter(), 0.0, 0, 0
+    limiter = LogLimiter()
+    now = 0.0
+    written = 0
+    suppressed = 0
     reports: list[logging.LogRecord] = []
     for event, lane, seconds in steps:
         now += seconds
@@ -137,7 +140,8 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
 
 def limited() -> FakeClock:
     """Let the configured handler's time be a fake clock's."""
-    root, clock = logging.getLogger(), FakeClock()
+    root = logging.getLogger()
+    clock = FakeClock()
     (configured,) = [
         handler for handler in root.handlers if isinstance(handler, StandardErrorHandler)
     ]

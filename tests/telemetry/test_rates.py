@@ -30,10 +30,8 @@ def test_lanes_have_rates_of_their_own() -> None:
     """A new lane counts from zero, and one whose figures went back, because its worker was
     restarted, has none.
     """
-    new, fallen = (
-        LaneSnapshot("new", received={"http": 50}, delivered=20),
-        replace(GOOD, received={"http": 7}, delivered=1250),
-    )
+    new = LaneSnapshot("new", received={"http": 50}, delivered=20)
+    fallen = replace(GOOD, received={"http": 7}, delivered=1250)
     rates = rates_between(FULL, replace(LATER, lanes=(new, fallen)))
     assert rates is not None
     assert (rates.lane("new"), rates.lane(GOOD.label), rates.lane("gone")) == (

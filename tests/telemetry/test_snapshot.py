@@ -77,7 +77,8 @@ def test_lanes_of_one_label_are_put_together(several: list[LaneSnapshot]) -> Non
 
 def test_a_halt_is_kept_when_lanes_are_put_together() -> None:
     """Of lanes that share a label the first halted one tells why."""
-    first, second = replace(GOOD, label="other"), replace(HALTED, label="other")
+    first = replace(GOOD, label="other")
+    second = replace(HALTED, label="other")
     (merged,) = by_label([first, second])
     assert (merged.halted, merged.why, merged.hint) == (HALTED.halted, HALTED.why, HALTED.hint)
 

@@ -91,10 +91,14 @@ def one_by_one(text: bytes) -> str | None:
     except binascii.Error:
         return None
     bits = "".join(f"{byte:08b}" for byte in data)
-    at, width, room = 0, 2, 2
-    dictionary, written = ["", "", ""], [""]
+    at = 0
+    width = 2
+    room = 2
+    dictionary = ["", "", ""]
+    written = [""]
     while at + width <= len(bits):
-        code, at = int(bits[at : at + width][::-1], 2), at + width
+        code = int(bits[at : at + width][::-1], 2)
+        at = at + width
         if code == 2:
             return "".join(written)
         if code < 2:
@@ -103,7 +107,8 @@ def one_by_one(text: bytes) -> str | None:
                 return None
             at += len(unit)
             dictionary.append(chr(int(unit[::-1], 2)))
-            code, room = len(dictionary) - 1, room - 1
+            code = len(dictionary) - 1
+            room = room - 1
             width, room = (width + 1, 1 << width) if room == 0 else (width, room)
         if code > len(dictionary) - (written == [""]):
             return None

@@ -420,7 +420,8 @@ def test_protobuf_of_any_depth() -> None:
 
 def length(content: bytes) -> bytes:
     """A length as protobuf has it."""
-    number, written = len(content), b""
+    number = len(content)
+    written = b""
     while number > 0x7F:
         written += bytes([number & 0x7F | 0x80])
         number >>= 7

@@ -112,7 +112,10 @@ VALID = st.lists(STRINGS | st.sampled_from(repair._NON_FINITE)).map(
 
 def nulled_one_by_one(text: bytes) -> tuple[bytes, int]:
     """What `null_non_finite_numbers` promises, byte by byte."""
-    done, at, count, within_string = b"", 0, 0, False
+    done = b""
+    at = 0
+    count = 0
+    within_string = False
     while at < len(text):
         word = (
             b""
@@ -120,11 +123,14 @@ def nulled_one_by_one(text: bytes) -> tuple[bytes, int]:
             else next((word for word in repair._NON_FINITE if text.startswith(word, at)), b"")
         )
         if word:
-            done, at, count = done + b"null", at + len(word), count + 1
+            done = done + b"null"
+            at = at + len(word)
+            count = count + 1
             continue
         length = 2 if within_string and text[at : at + 1] == b"\\" else 1
         within_string ^= text[at : at + 1] == b'"'
-        done, at = done + text[at : at + length], at + length
+        done = done + text[at : at + length]
+        at = at + length
     return done, count
 
 

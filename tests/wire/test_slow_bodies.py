@@ -32,7 +32,8 @@ from tests.support.steps import count_steps
 
 LIMIT: Final = 20_000_000
 FORM: Final = b"application/x-www-form-urlencoded"
-SMALL, LARGE = 20_000, 100_000
+SMALL = 20_000
+LARGE = 100_000
 STEPS_A_BYTE: Final = 0.5
 """Decompressing zstd in little pieces takes 0.2; one loop over all escapes takes 5 for each byte
 of them.
@@ -201,8 +202,10 @@ def check_time(run: Callable[[], object], size: int) -> None:
 @example(Shape(EVENT + b'"', b"\\ud83d\\ude00", b'\\ud800"}}'), "zstd")
 def test_no_text_takes_a_step_for_each_of_its_parts(shape: Shape, wrap: str) -> None:
     """Decoding, decompressing and repairing are left to C, whatever the text is made of."""
-    small, large = shape.text(SMALL), shape.text(LARGE)
-    one, other = WRAPS[wrap](small), WRAPS[wrap](large)
+    small = shape.text(SMALL)
+    large = shape.text(LARGE)
+    one = WRAPS[wrap](small)
+    other = WRAPS[wrap](large)
     steps = (count_steps(lambda: read(copied(other))) - count_steps(lambda: read(copied(one)))) / (
         len(large) - len(small)
     )
@@ -223,7 +226,8 @@ def test_no_v1_text_takes_more_than_its_events(shape: Shape) -> None:
         except ForwarderError:
             return
 
-    small, large = shape.text(2000), shape.text(6000)
+    small = shape.text(2000)
+    large = shape.text(6000)
     steps = count_steps(lambda: run(large)) - count_steps(lambda: run(small))
     target(steps)
     assert steps < STEPS_AN_EVENT * (large.count(b",") - small.count(b",")) + SPARE_STEPS

@@ -86,7 +86,8 @@ def test_edits_together(case: tuple[bytes, str], remove: bool) -> None:
     """Inserting at the beginning, replacing every other value and removing one work together."""
     text, key = case
     assume('"' not in key)
-    locator, edits = Locator(text), Edits(text)
+    locator = Locator(text)
+    edits = Edits(text)
     for each, raw in members_of(text).items():
         if each == key and remove:
             edits.remove_member(locator.span(raw))

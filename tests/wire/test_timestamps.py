@@ -124,7 +124,8 @@ def test_no_time_beyond_the_calendar_by_its_zone() -> None:
 
 
 NOW = 1_767_225_600.0
-AHEAD, BEHIND = b"_=1767229200000", b"_=1767222000000"
+AHEAD = b"_=1767229200000"
+BEHIND = b"_=1767222000000"
 
 
 @cases(

@@ -36,8 +36,10 @@ def member(number: int, snapshot: Snapshot = FULL, **how: bool) -> WorkerShare:
 @st.composite
 def balanced_lanes(draw: st.DrawFn) -> LaneSnapshot:
     """A lane whose books balance."""
-    delivered, buffered = draw(COUNTS), draw(COUNTS)
-    dead, dropped = draw(st.dictionaries(REASONS, COUNTS)), draw(st.dictionaries(REASONS, COUNTS))
+    delivered = draw(COUNTS)
+    buffered = draw(COUNTS)
+    dead = draw(st.dictionaries(REASONS, COUNTS))
+    dropped = draw(st.dictionaries(REASONS, COUNTS))
     total = delivered + buffered + sum(dead.values()) + sum(dropped.values())
     received = (
         {"http": total}
@@ -232,10 +234,8 @@ def test_files_of_a_log_source_are_bounded() -> None:
         LogFile(f"/{number}", lag=number % 3, last_read=float(number))
         for number in range(LOG_FILES)
     ]
-    one, two = (
-        replace(LOGS, files=tuple(files)),
-        replace(LOGS, files=(*files[:2], LogFile("/far", lag=9))),
-    )
+    one = replace(LOGS, files=tuple(files))
+    two = replace(LOGS, files=(*files[:2], LogFile("/far", lag=9)))
     (merged, *_) = merge(
         [member(0, replace(FULL, logs=(one,))), member(1, replace(FULL, logs=(two,)))]
     ).logs

@@ -87,7 +87,8 @@ async def produce(bootstrap: str, topic: str, *, pause: float, events: int) -> i
 async def main(environment: Mapping[str, str] = os.environ) -> None:
     """Run until SIGTERM or SIGINT, or so many events."""
     pause = 1 / float(environment.get("EVENTS_PER_SECOND", "50"))
-    bootstrap, topic = environment["BOOTSTRAP_SERVERS"], environment["TOPIC"]
+    bootstrap = environment["BOOTSTRAP_SERVERS"]
+    topic = environment["TOPIC"]
     task = asyncio.create_task(
         produce(bootstrap, topic, pause=pause, events=int(environment.get("EVENTS", "0")))
     )

@@ -191,7 +191,8 @@ def flow(snapshot: Snapshot, lanes: Sequence[LaneSnapshot]) -> Markup:
     """The diagram; in a narrow window it goes from top to bottom, and what isn't delivered follows
     at the end.
     """
-    dead, dropped = _sum(lane.dead_lettered for lane in lanes), _sum(lane.dropped for lane in lanes)
+    dead = _sum(lane.dead_lettered for lane in lanes)
+    dropped = _sum(lane.dropped for lane in lanes)
     boxes = (
         f"{_senders(snapshot, lanes)}{_ARROW}{_buffer(snapshot, lanes)}{_ARROW}"
         f"{_upstream(snapshot, lanes)}"
@@ -208,7 +209,8 @@ def _senders(snapshot: Snapshot, lanes: Iterable[LaneSnapshot]) -> str:
         plural(snapshot.connections, "open connection"),
         *([f"at {code(where)}"] if where else []),
     ]
-    sources, total = breakdown(received) if len(received) > 1 else "", sum(received.values())
+    sources = breakdown(received) if len(received) > 1 else ""
+    total = sum(received.values())
     return _stage(
         "senders",
         "Senders",
@@ -232,7 +234,8 @@ def _buffer(snapshot: Snapshot, lanes: Iterable[LaneSnapshot]) -> str:
         facts.append(
             f"the oldest for {moment(snapshot.now - oldest, snapshot.now, duration(oldest))}"
         )
-    limit, severity = max(1, snapshot.buffer_limit_bytes), buffer_severity(snapshot)
+    limit = max(1, snapshot.buffer_limit_bytes)
+    severity = buffer_severity(snapshot)
     bounds = (
         f'min="0" max="{limit}" low="{int(limit * BUFFER_FILLING)}" high="{limit - 1}" optimum="0"'
     )
@@ -297,10 +300,8 @@ def _end(title: str, kind: str, counts: Mapping[str, int], severity: Severity) -
 def _through(snapshot: Snapshot) -> str:
     """What bypasses the buffer: calls that need the upstream's answer."""
     requests = snapshot.passthrough_requests
-    total, failed = (
-        sum(requests.values()),
-        sum(count for (_, status), count in requests.items() if status >= 500),
-    )
+    total = sum(requests.values())
+    failed = sum(count for (_, status), count in requests.items() if status >= 500)
     failures = f", {failed:,} of them failed" if failed else ""
     calls = "request" if total == 1 else "requests"
     return (

@@ -206,7 +206,8 @@ def read_stretch(
     """
     loaded: list[LoadedRecord] = []
     damages: list[Damage] = []
-    at, last = run.start, run.first - 1
+    at = run.start
+    last = run.first - 1
     for item in read_records(segment.fd, segment.generation, run.start, run.end):
         if isinstance(item, Damage):
             damages.append(item)
@@ -238,7 +239,9 @@ def _loaded(
     header = item.header
     wanted = wanted_of(header.sequence, header.first, header.events, holes)
     full = not header.moved_from and header.sequence not in holes
-    source, at, length = decode_meta(item.meta)[0], header.received_at, header.length
+    source = decode_meta(item.meta)[0]
+    at = header.received_at
+    length = header.length
     loaded: list[LoadedRecord] = []
     for (first, count), data in zip(
         wanted, slices(bytes(item.body), header.first, header.events, wanted), strict=True

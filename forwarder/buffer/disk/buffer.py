@@ -243,7 +243,8 @@ class DiskBuffer:
         for chunk in chunks:
             if not isinstance(chunk, StoredChunk):
                 raise TypeError("only what came from this buffer can be settled in it")
-            record, count = chunk.record, chunk.count
+            record = chunk.record
+            count = chunk.count
             marks.add(
                 record.sequence, chunk.first, count, whole=record.full and count == record.count
             )
@@ -271,7 +272,9 @@ class DiskBuffer:
             if chunk.ack is not None and chunk.ack.watch is not None:
                 continue
             self._take_memory(self.holdings[chunk.lane], -chunk.cost)
-            chunk.data, chunk.ids, chunk.cost = b"", NO_IDS, 0
+            chunk.data = b""
+            chunk.ids = NO_IDS
+            chunk.cost = 0
 
     def withdraw(self, acks: Collection[Ack], lane: Lane | None = None) -> list[Chunk]:
         """Take the chunks that have one of these acks and still wait off their queues: all of them
@@ -310,7 +313,8 @@ class DiskBuffer:
         """Figures for metrics, health and tests."""
         files = len(self.log.in_use) + len(self.log.free)
         events = sum([holding.events for holding in self.holdings.values()])
-        on_disk, refusing = files * self.log.size, self.commits.refusing
+        on_disk = files * self.log.size
+        refusing = self.commits.refusing
         return DiskStatistics(
             self.used,
             self.max_bytes,
@@ -388,11 +392,9 @@ class DiskBuffer:
         self, record: NewRecord, holding: DiskHolding, counts_for: int, placement: Placement
     ) -> None:
         run = holding.runs[-1] if holding.runs else None
-        generation, begin, end = (
-            placement.segment.generation,
-            placement.offset,
-            placement.offset + placement.length,
-        )
+        generation = placement.segment.generation
+        begin = placement.offset
+        end = placement.offset + placement.length
         if run is None or not holding.spilling or run.generation != generation:
             holding.runs.append(
                 BacklogRun(
@@ -407,7 +409,8 @@ class DiskBuffer:
                 )
             )
         else:
-            run.end, run.last = end, record.sequence
+            run.end = end
+            run.last = record.sequence
             run.events += record.count
             run.bytes += counts_for
         holding.spilling = True
@@ -484,7 +487,8 @@ class DiskBuffer:
             # until compaction the damaged bytes count as live
             self._quarantine.copy(segment.path, segment.generation, damage)
         # other pieces of the last record may follow
-        run.start, run.first = stretch.end, max(run.first, stretch.last)
+        run.start = stretch.end
+        run.first = max(run.first, stretch.last)
         if stretch.records:
             run.received_at = stretch.records[-1].received_at
         if run.start >= run.end:

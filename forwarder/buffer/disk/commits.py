@@ -224,7 +224,9 @@ class Commits:
             self._add_settled(pending)
             self._add_moved(pending)
             if refuses:
-                pending.refused, self._offers, self.offered = self._offers, [], 0
+                pending.refused = self._offers
+                self._offers = []
+                self.offered = 0
             else:
                 self._add_offered(pending)
             self._add_last(pending)
@@ -234,7 +236,8 @@ class Commits:
         except BufferFull:  # not even the reserve is left: only what is in the group already can go
             pending.incomplete = True
             if self.moving is not None and not pending.moving:
-                segment, self.moving = self.moving[0], None
+                segment = self.moving[0]
+                self.moving = None
                 self._owner.not_moved(segment)
             if not self._stuck:
                 _log.error(
@@ -302,12 +305,15 @@ class Commits:
         # while the disk refuses, an empty one tests it
         if self._tally.lanes or self._first or self.refusing:
             group.add(RecordKind.TALLY, (msgspec.json.encode(self._tally.plain()),))
-            pending.tally, self._tally = self._tally, LogBooks()
+            pending.tally = self._tally
+            self._tally = LogBooks()
             group.delta.merge(pending.tally)
 
     def _add_offered(self, pending: PendingGroup) -> None:
-        offers, self._offers = self._offers, []
-        offered, self.offered = self.offered, 0
+        offers = self._offers
+        self._offers = []
+        offered = self.offered
+        self.offered = 0
         group = pending.group
         if offered + RECORD_OVERHEAD * len(offers) <= self.log.room(group):
             pending.offers = offers
@@ -367,7 +373,8 @@ class Commits:
     # there is one group at a time
     def finish(self, job: CommitJob, error: Exception | None) -> None:  # noqa: ARG002
         """See `storage.committer.CommitParticipant`."""
-        pending, self._running = self._running, None
+        pending = self._running
+        self._running = None
         if pending is None:
             raise AssertionError("a group ended that wasn't begun")
         if error is None:
@@ -394,7 +401,8 @@ class Commits:
         for record in pending.records:
             self._owner.record_written(record)
         if pending.moving and self.moving is not None:
-            segment, self.moving = self.moving[0], None
+            segment = self.moving[0]
+            self.moving = None
             self._owner.moved(segment, pending.moved)
         self._refuse(
             pending.refused,

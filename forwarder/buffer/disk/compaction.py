@@ -162,7 +162,8 @@ class Compaction:
         for lane, holding in list(self._buffer.holdings.items()):
             if not any(run.generation == segment.generation for run in holding.runs):
                 continue
-            before, holding.runs = holding.runs, deque()
+            before = holding.runs
+            holding.runs = deque()
             holding.spilling = False
             for run in before:
                 if run.generation == segment.generation:
@@ -256,7 +257,8 @@ class CompactionCycle:
             return True
         if self._until and self.settled - self._settled_then < capacity // 2:
             return False
-        self._until, self._settled_then = tail.generation, self.settled
+        self._until = tail.generation
+        self._settled_then = self.settled
         return True
 
 
@@ -366,7 +368,8 @@ def moved_runs(run: BacklogRun, moved: Sequence[tuple[MovedPiece, Placement]]) -
                 )
             )
         new = runs[-1]
-        new.end, new.last = offset + length, piece.sequence
+        new.end = offset + length
+        new.last = piece.sequence
         new.events += piece.count
         new.bytes += cost(len(piece.data), piece.count)
     return runs

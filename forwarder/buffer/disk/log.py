@@ -172,8 +172,13 @@ class LogGroup:
         for piece in body:
             checksum = crc32(piece, checksum)
         header = encode_record_header(
-            segment.generation, kind, size=size, body_crc=checksum, meta=meta, **fields
-        )  # type: ignore[arg-type]
+            segment.generation,
+            kind,
+            size=size,
+            body_crc=checksum,
+            meta=meta,
+            **fields,  # type: ignore[arg-type]
+        )
         if not writes or writes[-1].segment is not segment:
             writes.append(_Write(segment, self.end, []))
         writes[-1].vectors.append(header)
@@ -190,7 +195,8 @@ class LogGroup:
             self._put(self.writes, RecordKind.END, (), 0, b"", {})
         self.taken.append(following)
         following.begin(log.next_generation + len(self.taken) - 1)
-        self.tail, self.end = following, SEGMENT_HEADER_SIZE
+        self.tail = following
+        self.end = SEGMENT_HEADER_SIZE
         self.writes.append(_Write(following, 0, [following.header(log.now())]))
         checkpoint = log.checkpoint(self.delta)
         self._put(self.writes, RecordKind.CHECKPOINT, (checkpoint,), len(checkpoint), b"", {})
@@ -405,7 +411,8 @@ class Log:
         """Take free segments off the list that need not be kept: the caller deletes them, which
         may take a while.
         """
-        retired, self._retired = self._retired, []
+        retired = self._retired
+        self._retired = []
         return retired + [self.free.popleft() for _ in range(len(self.free) - KEEP_FREE)]
 
     def close(self) -> None:

@@ -153,7 +153,9 @@ def _continue_log(buffer: DiskBuffer, found: RecoveredLog) -> None:
     log = buffer.log
     for scan in found.segments:
         segment = _segment(scan)
-        segment.end, segment.live, segment.holes = scan.end, scan.live, scan.holes
+        segment.end = scan.end
+        segment.live = scan.live
+        segment.holes = scan.holes
         log.in_use.append(segment)
         buffer.segments[segment.generation] = segment
     log.given_up = list(found.given_up)

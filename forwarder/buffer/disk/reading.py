@@ -175,7 +175,8 @@ def newest_generation(data: bytes) -> int:
     """The highest generation of a whole record in a segment whose own header can't be read; 0 if
     there is none.
     """
-    newest, at = 0, data.find(MAGIC)
+    newest = 0
+    at = data.find(MAGIC)
     while 0 <= at <= len(data) - RECORD_HEADER_SIZE:
         generation: int = RECORD_HEADER.unpack_from(data, at)[2]
         if generation > newest and decode_record_header(data, at, generation) is not None:

@@ -117,7 +117,8 @@ def recover(directory: Path, dead_letters: Collection[tuple[int, int]] = ()) -> 
     """
     found = RecoveredLog(directory)
     files = find_segments(directory)
-    found.unfinished, found.problems = files.unfinished, files.problems
+    found.unfinished = files.unfinished
+    found.problems = files.problems
     if files.used:
         found.next_generation = files.used[-1].header.generation + 1
         _read_all(found, files.used)
@@ -130,11 +131,13 @@ def recover(directory: Path, dead_letters: Collection[tuple[int, int]] = ()) -> 
 
 def _read_all(found: RecoveredLog, scans: list[SegmentScan]) -> None:
     """Find the last checkpoint, and read from its oldest generation on."""
-    oldest, base = 0, 0
+    oldest = 0
+    base = 0
     for scan in reversed(scans):
         checkpoint = _checkpoint(scan)
         if checkpoint is not None:
-            oldest, base = checkpoint["oldest"], scan.header.generation
+            oldest = checkpoint["oldest"]
+            base = scan.header.generation
             found.given_up = [(first, last) for first, last in checkpoint.get("given_up", ())]
             found.void = dict(checkpoint.get("void", ()))
             break
@@ -161,7 +164,8 @@ def _check_ends(found: RecoveredLog, base: int) -> None:
     given up.
     """
     for scan, following in zip(found.segments, found.segments[1:], strict=False):
-        generation, next_one = scan.header.generation, following.header.generation
+        generation = scan.header.generation
+        next_one = following.header.generation
         known = [
             each
             for each in range(generation, next_one)
@@ -228,7 +232,8 @@ def _read_segment(found: RecoveredLog, scan: SegmentScan, *, counts: bool) -> No
 def _damaged(found: RecoveredLog, scan: SegmentScan, damage: Damage, *, counts: bool) -> None:
     """Report damage. The events of a whole header count as received, and are missing."""
     found.problems.append(FileProblem(scan.path, damage.what, damage))
-    scan.end, scan.ended = max(scan.end, damage.offset + damage.size), True
+    scan.end = max(scan.end, damage.offset + damage.size)
+    scan.ended = True
     scan.broken.append(damage.offset)
     header = damage.header
     if header is None or header.kind != RecordKind.DATA:
@@ -385,12 +390,15 @@ def _records_of(scan: SegmentScan, lane: Lane, run: BacklogRun) -> Iterator[Unse
 
 def unsettled(scan: SegmentScan, at: int) -> tuple[int, int]:
     """The number of unsettled events of record number `at`, and about what they count for."""
-    sequence, count, size = scan.sequences[at], scan.counts[at], scan.bodies[at]
+    sequence = scan.sequences[at]
+    count = scan.counts[at]
+    size = scan.bodies[at]
     if sequence in scan.holes:
         left = sum(
             [events for _, events in wanted_of(sequence, scan.firsts[at], count, scan.holes)]
         )
-        size, count = size * left // count, left
+        size = size * left // count
+        count = left
     return count, cost(size, count) if count else 0
 
 
@@ -403,7 +411,8 @@ class _LaneRuns:
 
     def add(self, scan: SegmentScan, at: int, events: int, size: int) -> None:
         """Record number `at` of the scan has unsettled events."""
-        sequence, moved = scan.sequences[at], bool(scan.moved[at])
+        sequence = scan.sequences[at]
+        moved = bool(scan.moved[at])
         offset = scan.offsets[at]
         end = offset + scan.lengths[at]
         run = self.runs[-1] if self.runs else None
@@ -430,7 +439,8 @@ class _LaneRuns:
             )
             self._moved = moved
             return
-        run.end, run.last = end, sequence
+        run.end = end
+        run.last = sequence
         run.events += events
         run.bytes += size
 

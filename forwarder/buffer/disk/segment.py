@@ -62,7 +62,8 @@ class StoredRecord:
         del self.segment.stored[self.sequence, self.first]
         self.segment.live -= self.length
         segment.live += length
-        self.segment, self.length = segment, length
+        self.segment = segment
+        self.length = length
         segment.stored[self.sequence, self.first] = self
 
 

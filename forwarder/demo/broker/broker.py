@@ -146,7 +146,8 @@ class Broker:
 
     def close(self) -> None:
         """Kill it, and remove its data."""
-        guard, self._guard = self._guard, None
+        guard = self._guard
+        self._guard = None
         if guard is not None:
             guard.communicate()
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -226,7 +226,8 @@ class Drill:
 
     async def _end(self) -> DrillVerdict:
         snapshot = await self._delivered()
-        stored, conflicts = await self._probe.stored(), await self._probe.conflicts()
+        stored = await self._probe.stored()
+        conflicts = await self._probe.conflicts()
         code = await self._processes.forwarder.stop()
         sent = self._traffic.everything
         checks = [

@@ -117,7 +117,8 @@ def prepare_condition(condition: Mapping[str, object]) -> PropertyCondition:
     """Prepare a condition for many evaluations. Raise `CannotDecide` if it has no key, or an
     operator that properties don't have.
     """
-    key, operator = condition.get("key"), condition.get("operator") or "exact"
+    key = condition.get("key")
+    operator = condition.get("operator") or "exact"
     if not isinstance(key, str):
         raise CannotDecide("a condition has no key")
     if not isinstance(operator, str) or operator not in _OPERATORS:
@@ -211,7 +212,8 @@ def _choices(skeleton: str) -> int:
     """The ways to choose in a regex, at most: the product of the alternatives of its groups, and 2
     for each `?`.
     """
-    ways, open_groups = 1 << len(_OPTIONAL.findall(skeleton)), [1]
+    ways = 1 << len(_OPTIONAL.findall(skeleton))
+    open_groups = [1]
     for char in skeleton:
         if char == "|":
             open_groups[-1] += 1

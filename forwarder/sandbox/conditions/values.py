@@ -187,7 +187,8 @@ def _long_ago(number: int, unit: str, now: datetime) -> datetime | None:
         return now - number * timedelta(**{{"h": "hours", "d": "days", "w": "weeks"}[unit]: 1})
     here = now.year * 12 + now.month - 1
     there = here - number * (12 if unit == "y" else 1)
-    year, day = there // 12, now.day
+    year = there // 12
+    day = now.day
     if year < 1:
         return None
     passed = range(here - (12 if unit == "y" else 1), there - 1, -12 if unit == "y" else -1)

@@ -217,7 +217,8 @@ def _beginning(database: sqlite3.Connection, export: sqlite3.Row, until: datetim
 
 
 def _check_bounds(body: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-    start, end = parse_time(new["start_at"]), parse_time(new["end_at"])
+    start = parse_time(new["start_at"])
+    end = parse_time(new["end_at"])
     if (
         ("start_at" in body or "end_at" in body)
         and start is not None

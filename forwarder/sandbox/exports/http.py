@@ -54,7 +54,8 @@ class HttpDestination:
             )
         token = config.get("token")
         self._api_key = token if isinstance(token, str) and token else job.api_key
-        self._policy, self._executor = policy, executor
+        self._policy = policy
+        self._executor = executor
         self._url = DestinationUrl.parse(config.get("url"), "url")
         parts = self._url.parts
         self._target = (parts if parts.path.strip("/") else parts._replace(path="/batch/")).geturl()

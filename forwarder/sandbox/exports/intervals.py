@@ -74,7 +74,8 @@ def count(span: TimeRange, interval: str) -> int:
 
 def split(span: TimeRange, interval: str) -> list[TimeRange]:
     """A range cut where intervals begin, the oldest first. Its own ends stay."""
-    parts, first = list[TimeRange](), span.first
+    parts = list[TimeRange]()
+    first = span.first
     end = floor_before(span.last, interval)
     while first < end:
         parts.append(TimeRange(first, ceiling(first, interval)))

@@ -54,7 +54,8 @@ class DestinationUrl:
         """
         try:
             parts = urlsplit(value.strip() if isinstance(value, str) else "")
-            host, port = parts.hostname, parts.port
+            host = parts.hostname
+            port = parts.port
         except ValueError:
             host = port = None
             parts = SplitResult("", "", "", "", "")

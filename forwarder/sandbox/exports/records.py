@@ -165,7 +165,9 @@ class RecordReader:
             raise ExportMisconfigured(
                 f"The model {job.model!r} can't be exported. Models are: {', '.join(_MODELS)}."
             )
-        self._job, self._thread, self._executor = job, thread, executor
+        self._job = job
+        self._thread = thread
+        self._executor = executor
         self._model = _MODELS[job.model]
         self._filters = _RecordFilters(job)
         self._selected, self._parameters = _condition(self._model, job.selection)
@@ -185,12 +187,15 @@ class RecordReader:
         """The number of records in all. The same cancellation and errors as `pages`."""
         if self._filters:
             return sum([len(page) async for page in self.pages(0)])
-        after, count, more = 0, 0, True
+        after = 0
+        count = 0
+        more = True
         end = await self._last_number()
         while more:
             count += await self._thread.run(
-                lambda store, after=after: self._count(store, after, end)
-            )  # type: ignore[misc] # a default
+                # a default
+                lambda store, after=after: self._count(store, after, end)  # type: ignore[misc]
+            )
             after += WINDOW
             more = after < end
         return count
@@ -202,8 +207,8 @@ class RecordReader:
         end = await self._last_number()
         while after < end:
             page, after = await self._thread.run(
-                lambda store, after=after: self._page(store, after, end)
-            )  # type: ignore[misc]
+                lambda store, after=after: self._page(store, after, end)  # type: ignore[misc]
+            )
             if self._filters:
                 page = await asyncio.get_running_loop().run_in_executor(
                     self._executor, self._filters.choose, page
@@ -233,14 +238,16 @@ class RecordReader:
 
     def _page(self, store: Store, after: int, end: int) -> tuple[list[ExportRecord], int]:
         """A page of what the next window has, and the number behind which the next page begins."""
-        model, bounds = self._model, self._bounds(after, end)
+        model = self._model
+        bounds = self._bounds(after, end)
         statement = (
             # this module's constants
             f"SELECT {model.number}, {'persons.properties' if self._filters else 'NULL'}, {model.fields}"  # noqa: S608
             f" FROM {model.source} {model.joined} WHERE {self._selected} ORDER BY {model.number}"
         )
         read = self._event if model is _MODELS["events"] else self._person
-        page, size = list[ExportRecord](), 0
+        page = list[ExportRecord]()
+        size = 0
         with closing(store.connection.execute(statement, bounds)) as rows:
             for row in rows:
                 number, person_properties, *found = row
@@ -325,10 +332,8 @@ class _RecordFilters:
         return [record for record in records if self._match(record)]
 
     def _match(self, record: ExportRecord) -> bool:
-        own, person = (
-            read_mapping(record.values[self._properties]),
-            read_mapping(record.person_properties or "{}"),
-        )
+        own = read_mapping(record.values[self._properties])
+        person = read_mapping(record.person_properties or "{}")
         try:
             return all(
                 condition.matches(person if of_person else own, self._now)

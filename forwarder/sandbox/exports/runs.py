@@ -421,12 +421,10 @@ def _schedule(database: sqlite3.Connection, export: sqlite3.Row, now: datetime) 
     span = _next_interval(database, export, now)
     if span is None:
         raise ValueError("the schedule has ended")
-    identity, made, first, last = (
-        str(uuid4()),
-        format_time(now),
-        format_time(span.first),
-        format_time(span.last),
-    )
+    identity = str(uuid4())
+    made = format_time(now)
+    first = format_time(span.first)
+    last = format_time(span.last)
     done = (
         json.loads(before["selection"])
         if before is not None
@@ -542,7 +540,8 @@ def _insert(
     selection: str,
 ) -> str:
     """Make a run of the same work as another one, which resumes from a cursor if there is one."""
-    identity, made = str(uuid4()), format_time(now)
+    identity = str(uuid4())
+    made = format_time(now)
     counted = (run["records_completed"], run["records_total_count"]) if cursor else (0, None)
     values = (
         identity,

@@ -49,7 +49,8 @@ class S3Destination:
         policy: DestinationPolicy,
         executor: Executor,
     ) -> None:
-        self._policy, self._executor = policy, executor
+        self._policy = policy
+        self._executor = executor
         self._bucket, region = (
             _text(config, "bucket_name"),
             _text(config, "region", _DEFAULT_REGION),

@@ -115,7 +115,8 @@ async def export_records(
 async def _parts(
     reader: RecordReader, after: int, limits: _PartLimits
 ) -> AsyncGenerator[list[ExportRecord], None]:
-    part, size = list[ExportRecord](), 0
+    part = list[ExportRecord]()
+    size = 0
     async with aclosing(reader.pages(after)) as pages:
         async for page in pages:
             for record in page:
@@ -123,7 +124,8 @@ async def _parts(
                 size += record.size
                 if len(part) >= limits.records or size >= limits.size:
                     yield part
-                    part, size = [], 0
+                    part = []
+                    size = 0
     if part:
         yield part
 
@@ -131,7 +133,8 @@ async def _parts(
 def _open_destination(
     job: ExportJob, places: DestinationPolicy, executor: Executor
 ) -> tuple[WritePart, _PartLimits]:
-    kind, config = job.destination.get("type"), job.destination.get("config") or {}
+    kind = job.destination.get("type")
+    config = job.destination.get("config") or {}
     if not isinstance(config, dict):
         raise ExportMisconfigured("config of the destination is not an object. Set its fields.")
     match kind.strip().lower() if isinstance(kind, str) else None:

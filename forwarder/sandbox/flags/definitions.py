@@ -369,7 +369,8 @@ def _holdout(filters: Mapping[str, Any]) -> FlagHoldout | None:
     roll-out is the share that is kept out.
     """
     holdout = _optional(filters, "filters.holdout")
-    number, share = holdout.get("id"), holdout.get("exclusion_percentage")
+    number = holdout.get("id")
+    share = holdout.get("exclusion_percentage")
     if number is not None and share is not None:
         if isinstance(number, bool) or not isinstance(number, int | str):
             raise InvalidDefinition("filters.holdout.id", "must be a number")

@@ -89,11 +89,13 @@ NESTED_SINCE: Final = {DECIDE: 4, FLAGS: 2}
 def evaluate_flags(exchange: Exchange) -> tuple[ServiceResponse, str | None]:
     """Answer a request for a user's flags."""
     body = read_object(exchange.decoded_text(exchange.policy.max_body))
-    received, policy = exchange.received, exchange.policy
+    received = exchange.received
+    policy = exchange.policy
     api_key = check_key(
         next((body[name] for name in TOKEN_NAMES if body.get(name) is not None), None), policy.keys
     )
-    version, question = _version(received, api_key), _question(body, api_key, received, policy)
+    version = _version(received, api_key)
+    question = _question(body, api_key, received, policy)
     disabled = body.get("disable_flags") is True
     evaluation = (
         Evaluation({}, {}) if disabled else decide(exchange.store, api_key, question, exchange.now)
@@ -324,7 +326,8 @@ def _failed(flag: Flag, why: str, *, has_experiment: bool) -> dict[str, Any]:
 
 def _metadata(flag: Flag, payload: str | None, *, has_experiment: bool) -> dict[str, Any]:
     content = flag.content
-    number, version = content["id"], content["version"]
+    number = content["id"]
+    version = content["version"]
     return {
         "id": number,
         "version": version,

@@ -254,7 +254,8 @@ class _Evaluator:
         telling reason of the others.
         """
         failure: CannotDecide | None = None
-        outcome, at = _NO_CONDITIONS, None
+        outcome = _NO_CONDITIONS
+        at = None
         for index, each in enumerate(flag.sets):
             try:
                 latest = self._outcome(flag, each)
@@ -265,7 +266,8 @@ class _Evaluator:
                 reason = FlagReason("condition_match", index, f"Matched condition set {index + 1}")
                 return self._on(flag, self._variant(flag, each), reason)
             if latest.rank >= outcome.rank:
-                outcome, at = latest, index
+                outcome = latest
+                at = index
             if flag.early_exit and latest is _OUT_OF_ROLLOUT:
                 break
         if isinstance(failure, _MissingDependency):
@@ -287,7 +289,8 @@ class _Evaluator:
         if identity is None:
             return _NO_GROUP if condition_set.aggregation is not None else _OUT_OF_ROLLOUT
         failure: CannotDecide | None = None
-        properties, now = identity.properties, self._now
+        properties = identity.properties
+        now = self._now
         for condition in condition_set.conditions:
             try:
                 # as most are: a call less
@@ -453,7 +456,8 @@ class _Evaluator:
         identity = self._identity(flag, matched.aggregation) if flag.variants else None
         if identity is None:
             return None
-        place, upper = bucket(flag.key, identity.identifier, "variant"), 0.0
+        place = bucket(flag.key, identity.identifier, "variant")
+        upper = 0.0
         for variant in flag.variants:
             upper += variant.rollout / 100
             if place < upper:

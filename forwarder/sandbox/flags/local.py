@@ -112,7 +112,8 @@ def _cohorts(contents: Sequence[Mapping[str, Any]], project: ProjectDefinitions)
         for group in content["filters"]["groups"]
         for number in _cohorts_in(group.get("properties"))
     }
-    seen, found = set[int](), dict[str, Any]()
+    seen = set[int]()
+    found = dict[str, Any]()
     while todo:
         number = todo.pop()
         seen.add(number)

@@ -125,7 +125,8 @@ def serve_config_script(exchange: Exchange) -> tuple[ServiceResponse, str | None
 
 def serve_list(exchange: Exchange) -> tuple[ServiceResponse, str | None]:
     """Answer with one of the lists."""
-    received, store = exchange.received, exchange.store
+    received = exchange.received
+    store = exchange.store
     return _for_project(
         exchange,
         lambda api_key: ServiceResponse(

@@ -108,7 +108,8 @@ def put_definition(
     number = before.id if before is not None else _next_id(store)
     kept = _complete(kind, name, content, number, before)
     _check(kind, kept)
-    text, time = json.dumps(kept), format_time(now)
+    text = json.dumps(kept)
+    time = format_time(now)
     if before is None:
         store.connection.execute(
             "INSERT INTO definitions VALUES (?, ?, ?, ?, ?, ?, ?)",

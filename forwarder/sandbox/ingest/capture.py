@@ -41,17 +41,17 @@ PROPERTIES: Final = "event.properties"
 
 def accept_events(exchange: Exchange) -> tuple[ServiceResponse, str | None]:
     """Answer a request of events."""
-    received, policy, record = exchange.received, exchange.policy, exchange.record
+    received = exchange.received
+    policy = exchange.policy
+    record = exchange.record
     envelope = read_envelope(exchange.decoded_text(policy.max_body))
     envelope.sent_at = envelope.sent_at or from_milliseconds(received.parameter("_"))
     validated = validate_request(
         envelope, policy.keys, received.path, exchange.now, strict=policy.strict
     )
-    record.events, record.not_ingested, record.historical = (
-        validated.events,
-        validated.not_ingested,
-        validated.historical,
-    )
+    record.events = validated.events
+    record.not_ingested = validated.not_ingested
+    record.historical = validated.historical
     return _accepted(received), validated.api_key
 
 
@@ -68,13 +68,16 @@ def accept_replay(exchange: Exchange) -> tuple[ServiceResponse, str | None]:
 
 def accept_ai_event(exchange: Exchange) -> tuple[ServiceResponse, str | None]:
     """Answer a request with one event of a language model."""
-    received, policy, record = exchange.received, exchange.policy, exchange.record
+    received = exchange.received
+    policy = exchange.policy
+    record = exchange.record
     parts = _parts(received, policy.max_body)
     record.encoding = received.headers.get("content-encoding", "plain").lower()
     validated = validate_request(
         _envelope(received, parts), policy.keys, received.path, exchange.now, strict=policy.strict
     )
-    record.events, record.not_ingested = validated.events, validated.not_ingested
+    record.events = validated.events
+    record.not_ingested = validated.not_ingested
     return ServiceResponse(
         200, json.dumps({"accepted_parts": [_describe(part) for part in parts]})
     ), validated.api_key
@@ -126,10 +129,8 @@ def _parts(received: ReceivedRequest, limit: int) -> list[_FormPart]:
 
 
 def _part(part: Message) -> _FormPart:
-    name, payload = (
-        part.get_param("name", header="content-disposition"),
-        part.get_payload(decode=True),
-    )
+    name = part.get_param("name", header="content-disposition")
+    payload = part.get_payload(decode=True)
     return _FormPart(
         name=name if isinstance(name, str) else "unknown",
         content=payload if isinstance(payload, bytes) else b"",

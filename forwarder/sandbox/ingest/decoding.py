@@ -210,14 +210,16 @@ def _inflate(body: bytes, limit: int) -> bytes:
 def _from_brotli(body: bytes, limit: int) -> bytes:
     decoder = brotli.Decompressor()
     parts: list[bytes] = []
-    size, pending = 0, body
+    size = 0
+    pending = body
     try:
         while size < limit and not decoder.is_finished():
             part = decoder.process(pending, output_buffer_limit=min(limit, 1 << 16))
             if not part and decoder.can_accept_more_data() and not decoder.is_finished():
                 break
             parts.append(part)
-            size, pending = size + len(part), b""
+            size = size + len(part)
+            pending = b""
     except brotli.error:
         raise RequestRejected(400, "the body is not sound br") from None
     return _whole(b"".join(parts), limit, ended=decoder.is_finished())

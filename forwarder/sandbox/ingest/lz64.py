@@ -71,12 +71,15 @@ def decompress_lz64(data: bytes, limit: int) -> bytes:
 
 def _units(bits: _Bits, limit: int) -> list[str]:
     words: list[str] = ["", "", ""]
-    width, code = 2, bits.take(2)
+    width = 2
+    code = bits.take(2)
     if code == _END:
         return []
     last = chr(bits.take(8 if code == 0 else 16))
     words.append(last)
-    parts, size, width = [last], 1, 3
+    parts = [last]
+    size = 1
+    width = 3
     while (code := bits.take(width)) != _END:
         if code < _END:
             words.append(chr(bits.take(8 if code == 0 else 16)))

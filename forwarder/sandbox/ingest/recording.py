@@ -78,13 +78,12 @@ def answer_request(
     try:
         response, api_key = handler(Exchange(received, at, policy, store, record))
     except RequestRejected as rejection:
-        response, api_key = rejection_response(rejection), rejection.api_key
-    record.status, record.answer, record.error, record.api_key = (
-        response.status,
-        response.body,
-        response.error,
-        api_key,
-    )
+        response = rejection_response(rejection)
+        api_key = rejection.api_key
+    record.status = response.status
+    record.answer = response.body
+    record.error = response.error
+    record.api_key = api_key
     store.add(record)
     return response
 

@@ -74,7 +74,9 @@ _BOOLS: Final = {"true": True, "1": True, "false": False, "0": False}
 
 def accept_v1(exchange: Exchange) -> tuple[ServiceResponse, str | None]:
     """Answer a v1 request; a rejection has the protocol's own form."""
-    received, policy, record = exchange.received, exchange.policy, exchange.record
+    received = exchange.received
+    policy = exchange.policy
+    record = exchange.record
     api_key: str | None = None
     try:
         api_key = _bearer(received)
@@ -364,7 +366,8 @@ def read_v1_event(
 
 def _fault(element: EventElement, stated: datetime | None) -> NotIngested | None:
     """The first thing that is wrong with an event, in the service's order."""
-    name, distinct_id = element.get("event"), element.get("distinct_id").strip()
+    name = element.get("event")
+    distinct_id = element.get("distinct_id").strip()
     checks = (
         (name == "$performance_event", NotIngested.PERFORMANCE_EVENT),
         (not name, NotIngested.NO_NAME),

@@ -102,7 +102,8 @@ def list_page(
 ) -> Listing:
     """A page of what a statement finds, which says the order."""
     # a constant of the caller
-    counting, paging = f"SELECT count(*) FROM ({statement})", f"{statement} LIMIT ? OFFSET ?"  # noqa: S608
+    counting = f"SELECT count(*) FROM ({statement})"  # noqa: S608
+    paging = f"{statement} LIMIT ? OFFSET ?"
     (count,) = database.execute(counting, parameters).fetchone()
     found = rows(database, paging, *parameters, page.limit, page.offset)
     return Listing(count, [show(each) for each in found])

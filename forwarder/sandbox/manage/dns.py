@@ -43,7 +43,9 @@ class DnsResolver:
     def __init__(
         self, nameservers: Sequence[str] = (), *, port: int = 53, lifetime: float = LIFETIME
     ) -> None:
-        self._nameservers, self._port, self._lifetime = nameservers, port, lifetime
+        self._nameservers = nameservers
+        self._port = port
+        self._lifetime = lifetime
 
     async def texts(self, name: str) -> Sequence[str]:
         """The TXT records of a name, each with its strings joined. Cancellation ends the lookup."""

@@ -113,7 +113,8 @@ def _create(call: ManagementCall) -> dict[str, Any]:
     ):
         raise invalid("domain", "The organization has this domain already.", "unique")
     reject_verified_elsewhere(call, domain)
-    identity, challenge = str(uuid4()), secrets.token_urlsafe(32)
+    identity = str(uuid4())
+    challenge = secrets.token_urlsafe(32)
     call.database.execute(
         "INSERT INTO domains (id, organization, domain, verification_challenge, saml_entity_id, "
         "saml_acs_url, saml_x509_cert)"

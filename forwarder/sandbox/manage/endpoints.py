@@ -165,10 +165,8 @@ def _fixed_first(table: Mapping[str, T]) -> list[tuple[str, T]]:
 
 async def _read_sent(request: web.Request) -> SentBody:
     """The body, as far as it could be read. Cancellation ends the reading."""
-    content_type, encoding = (
-        request.headers.get("Content-Type", ""),
-        request.headers.get("Content-Encoding", ""),
-    )
+    content_type = request.headers.get("Content-Type", "")
+    encoding = request.headers.get("Content-Encoding", "")
     try:
         content = await read_body(request, LARGEST_BODY + 1)
     except RequestRejected as rejection:
@@ -196,7 +194,8 @@ def page_bounds(query: Mapping[str, str]) -> PageBounds:
     """Limit and offset of a query; what isn't a number that makes sense counts as if it weren't
     there.
     """
-    limit, offset = _number(query.get("limit")), _number(query.get("offset"))
+    limit = _number(query.get("limit"))
+    offset = _number(query.get("offset"))
     return PageBounds(min(limit or PAGE_SIZE, LARGEST_PAGE), offset or 0)
 
 
@@ -214,7 +213,8 @@ def page_envelope(
             f"{urlencode([*others, ('limit', page.limit), ('offset', offset)], errors='replace')}"
         )
 
-    after, before = page.offset + page.limit, max(0, page.offset - page.limit)
+    after = page.offset + page.limit
+    before = max(0, page.offset - page.limit)
     return PageEnvelope(
         count=listing.count,
         next=link(after) if after < listing.count else None,

@@ -223,7 +223,9 @@ def _delete_invite(call: ManagementCall) -> None:
 def _insert_invite(
     call: ManagementCall, email: str, level: int, access: ProjectAccessList
 ) -> dict[str, Any]:
-    body, identity, now = call.body, str(uuid4()), format_time(call.now)
+    body = call.body
+    identity = str(uuid4())
+    now = format_time(call.now)
     send = body.get("send_email", True)
     call.database.execute(
         "INSERT INTO invites VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",

@@ -38,7 +38,8 @@ from forwarder.sandbox.manage.members import embedded_user
 from forwarder.sandbox.protocol.http import invalid, not_found
 from forwarder.sandbox.protocol.times import format_time
 
-CAN_VIEW, CAN_EDIT = 21, 37
+CAN_VIEW = 21
+CAN_EDIT = 37
 """Privilege levels. As a restriction, the first lets everybody of the project edit, the second
 only some: whoever made the dashboard, and admins (gap `dashboard-access`).
 """

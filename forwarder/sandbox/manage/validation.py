@@ -173,7 +173,8 @@ def _field_error(error: ErrorDetails, prefix: str) -> ManagementError:
 
 
 def _message(error: ErrorDetails) -> tuple[str, str]:
-    kind, value = error["type"], error.get("input")
+    kind = error["type"]
+    value = error.get("input")
     if value is None and kind != "missing":
         return "null", "This field may not be null."
     if isinstance(value, str) and not value.strip() and kind == "string_pattern_mismatch":
@@ -190,7 +191,8 @@ def fault_of(value: Any) -> str | None:
     """
     level: list[Any] = [value]
     for _ in range(DEEPEST + 1):
-        inner, containers = list[Any](), False
+        inner = list[Any]()
+        containers = False
         for each in level:
             if isinstance(each, str):
                 if (fault := _fault_of_text(each)) is not None:

@@ -108,7 +108,8 @@ def sandbox_paths(schemas: Schemas) -> Paths:
         path: {"get": _listing(path, record, names, schemas)}
         for path, (record, names) in LISTINGS.items()
     }
-    summary, rates = schemas.answer(SandboxSummary), schemas.answer(Rates)
+    summary = schemas.answer(SandboxSummary)
+    rates = schemas.answer(Rates)
     paths["/sandbox/summary"] = {
         "get": _show("/sandbox/summary", "The figures of everything that is kept.", summary)
     }

@@ -219,10 +219,8 @@ def _flags(path: str, schemas: Schemas) -> Schema:
 
 def _get_operation(path: str, schemas: Schemas) -> Operation:
     error = schemas.answer(ErrorBody)
-    missing, not_allowed = (
-        {"404": answer("No project has this key", error)},
-        {"401": answer("No secret key", error)},
-    )
+    missing = {"404": answer("No project has this key", error)}
+    not_allowed = {"401": answer("No secret key", error)}
     token = in_query({"token": TEXT})
     stages = in_query({"stage": {"enum": ["concept", "alpha", "beta"]}})
     if path in (DECIDE.path, FLAGS):

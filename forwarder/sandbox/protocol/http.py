@@ -93,7 +93,11 @@ class ManagementError(Exception):
         self, status: int, kind: ErrorType, code: str, detail: str, attr: str | None = None
     ) -> None:
         super().__init__(detail)
-        self.status, self.kind, self.code, self.detail, self.attr = status, kind, code, detail, attr
+        self.status = status
+        self.kind = kind
+        self.code = code
+        self.detail = detail
+        self.attr = attr
 
 
 def not_authenticated() -> ManagementError:

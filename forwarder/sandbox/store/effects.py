@@ -76,7 +76,8 @@ class Effects:
         rows, more = self._next()
         if not rows:
             return False
-        persons, marks = PersonTable(self._connection), list[tuple[str, str, str, int]]()
+        persons = PersonTable(self._connection)
+        marks = list[tuple[str, str, str, int]]()
         persons.expect((row[2], row[4], row[7]) for row in rows)
         for arrival, kind, api_key, event, distinct_id, timestamp, raw, _ in rows:
             if kind != "new":
@@ -106,7 +107,8 @@ class Effects:
     def _next(self) -> tuple[list[Sequence[Any]], bool]:
         """The arrivals of the next step, and whether there may be more after them."""
         done = int(self._connection.execute("SELECT arrival FROM progress").fetchone()[0])
-        rows, size = list[Sequence[Any]](), 0
+        rows = list[Sequence[Any]]()
+        size = 0
         with closing(self._connection.execute(_NEXT, (done, STEP))) as found:
             for row in found:
                 rows.append(row)
@@ -212,10 +214,8 @@ class PersonTable:
     def _merge(self, api_key: str, merge: Merge, timestamp: str) -> int | None:
         """The person of both ids afterwards; None if they must not be merged."""
         self._write_made()
-        surviving, merged = (
-            self._owner(api_key, merge.surviving),
-            self._owner(api_key, merge.merged),
-        )
+        surviving = self._owner(api_key, merge.surviving)
+        merged = self._owner(api_key, merge.merged)
         if merged is None or surviving is None:
             person = surviving or merged or self._make(api_key, merge.surviving, timestamp)
             self._write_made()

@@ -195,10 +195,8 @@ def _distinct_id(value: Any) -> str | None:
 
 
 def _group(properties: Mapping[str, Any]) -> GroupChange | None:
-    group_type, group_key = (
-        as_id(properties.get("$group_type")),
-        as_id(properties.get("$group_key")),
-    )
+    group_type = as_id(properties.get("$group_type"))
+    group_key = as_id(properties.get("$group_key"))
     if group_type is None or group_key is None:
         return None
     return GroupChange(group_type, group_key, _object(properties.get("$group_set")))

@@ -258,7 +258,8 @@ class EventFilter:
             }
         )
         grouped, names = self._group_condition()
-        text, parameters = text + grouped, [*parameters, *names]
+        text = text + grouped
+        parameters = [*parameters, *names]
         return text + self._kind_condition(), parameters
 
     def _kind_condition(self) -> str:

@@ -96,7 +96,8 @@ class StoreThread:
     def _run(self) -> None:
         last = False
         while not last:
-            group, changes = self._group(), self._store.changes
+            group = self._group()
+            changes = self._store.changes
             last = group[-1] is self._last
             if last:
                 closing = group.pop()

@@ -115,11 +115,13 @@ class FaultSpec(BaseModel):
         if self.status is None:
             return None
         headers = {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
-        kind, body = "text/plain", self.body
+        kind = "text/plain"
+        body = self.body
         if body is None:
             body = f"{self.status}: a fault of /sandbox/faults\n"
         elif not isinstance(body, str):
-            kind, body = "application/json", json.dumps(body)
+            kind = "application/json"
+            body = json.dumps(body)
         return ServiceResponse(
             self.status, body, kind, error=f"a fault: {self.status}", headers=headers
         )

@@ -153,13 +153,15 @@ class FlagEndpoints:
 
     async def list_flags(self, request: web.Request) -> web.Response:
         """GET /sandbox/flags: the flags with their definitions, and how often each was checked."""
-        wanted, page = request.query, listing_page(request)
+        wanted = request.query
+        page = listing_page(request)
         found = await self._thread.ask(lambda store: _flag_rows(store, wanted))
         return listing(len(found), [json.dumps(row) for row in page.slice_of(found)])
 
     async def list_cohorts(self, request: web.Request) -> web.Response:
         """GET /sandbox/cohorts: the cohorts with their definitions."""
-        api_key, page = request.query.get("api_key"), listing_page(request)
+        api_key = request.query.get("api_key")
+        page = listing_page(request)
         found = await self._thread.run(
             lambda store: list_definitions(store, DefinitionKind.COHORT, api_key)
         )
@@ -187,7 +189,9 @@ class FlagEndpoints:
         show it.
         """
         reject_other_sites(request)
-        (kind, name), content, now = _named(request), await _body(request), self._time()
+        (kind, name) = _named(request)
+        content = await _body(request)
+        now = self._time()
         stored = await self._of_project(
             request,
             lambda store, api_key: put_definition(
@@ -210,7 +214,8 @@ class FlagEndpoints:
     async def put_group_types(self, request: web.Request) -> web.Response:
         """PUT /sandbox/group-types: name the types of a project's groups, from index 0 on."""
         reject_other_sites(request)
-        names, now = await _body(request), self._time()
+        names = await _body(request)
+        now = self._time()
         if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
             raise InvalidDefinition("", "this is not a list of names")
         await self._of_project(
@@ -223,11 +228,9 @@ class FlagEndpoints:
         row.
         """
         reject_other_sites(request)
-        number, changes, now = (
-            _number(request.query.get("id", "")),
-            await _body(request),
-            self._time(),
-        )
+        number = _number(request.query.get("id", ""))
+        changes = await _body(request)
+        now = self._time()
         row = await self._thread.ask(lambda store: _change(store, number, changes, now))
         return web.json_response(row)
 
@@ -237,7 +240,8 @@ class FlagEndpoints:
 
         Without `limit` and `offset` it is all of them.
         """
-        query, now = request.query, self._time()
+        query = request.query
+        now = self._time()
         question = FlagQuestion(
             distinct_id=query.get("distinct_id", ""),
             groups={

@@ -115,7 +115,8 @@ class LiveEndpoints:
         """
         text = request.query.get("seconds", "")
         wanted = int(text) if text.isascii() and text.isdecimal() and len(text) <= 9 else WINDOW
-        now, seconds = self._now(), min(max(1, wanted), MAX_SECONDS)
+        now = self._now()
+        seconds = min(max(1, wanted), MAX_SECONDS)
         found = await self._thread.run(lambda store: count_rates(store, now, seconds))
         return web.json_response(asdict(found))
 
@@ -148,7 +149,8 @@ class LiveEndpoints:
             await reader.response.write(
                 "".join(news.messages()).encode("utf-8", "backslashreplace")
             )
-            reader.place, reader.first = news.update.place, False
+            reader.place = news.update.place
+            reader.first = False
             await self._rest(reader, news.took)
             await self._fold(reader, news.update.place.arrival)
             await self._wait(reader, commit)
@@ -456,17 +458,16 @@ def count_rates(store: Store, now: float, seconds: int) -> Rates:
     ):
         place = int(datetime.fromisoformat(f"{second}+00:00").timestamp()) - start
         if place < seconds:
-            found.events[place], found.conflicts[place], found.refused[place] = (
-                events,
-                conflicts,
-                refused,
-            )
+            found.events[place] = events
+            found.conflicts[place] = conflicts
+            found.refused[place] = refused
     return found
 
 
 def _first_since(store: Store, since: str) -> int:
     """The number of the first request at `since` or later; one past the last if there is none."""
-    low, high = 1, 1 + int(store.select("SELECT coalesce(max(id), 0) FROM requests", [])[0][0])
+    low = 1
+    high = 1 + int(store.select("SELECT coalesce(max(id), 0) FROM requests", [])[0][0])
     while low < high:
         middle = (low + high) // 2
         if (

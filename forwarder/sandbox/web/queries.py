@@ -86,7 +86,8 @@ class QueryEndpoints:
 
     async def events(self, request: web.Request) -> web.Response:
         """GET /sandbox/events: distinct events, or with `arrivals=true` each arrival."""
-        wanted, page = event_filter(request), listing_page(request)
+        wanted = event_filter(request)
+        page = listing_page(request)
         count, found = await self._thread.ask(lambda store: store.events(wanted, page))
         return listing(count, [show_event(event) for event in found])
 
@@ -95,10 +96,8 @@ class QueryEndpoints:
         what of it was not ingested.
         """
         query = request.query
-        wanted, page = (
-            RequestFilter(query.get("path"), _integer(request, "status"), query.get("api_key")),
-            listing_page(request),
-        )
+        wanted = RequestFilter(query.get("path"), _integer(request, "status"), query.get("api_key"))
+        page = listing_page(request)
         count, found = await self._thread.run(lambda store: store.requests(wanted, page))
         return listing(count, [show_request(stored) for stored in found])
 
@@ -110,19 +109,15 @@ class QueryEndpoints:
 
     async def persons(self, request: web.Request) -> web.Response:
         """GET /sandbox/persons: who the events made, with what they set."""
-        wanted, page = (
-            PersonFilter(*_texts(request, "api_key", "distinct_id", "person")),
-            listing_page(request),
-        )
+        wanted = PersonFilter(*_texts(request, "api_key", "distinct_id", "person"))
+        page = listing_page(request)
         count, found = await self._thread.ask(lambda store: store.persons(wanted, page))
         return listing(count, [_show(person) for person in found])
 
     async def groups(self, request: web.Request) -> web.Response:
         """GET /sandbox/groups: the groups that `$groupidentify` made, with what it set."""
-        wanted, page = (
-            GroupFilter(*_texts(request, "api_key", "group_type", "group_key")),
-            listing_page(request),
-        )
+        wanted = GroupFilter(*_texts(request, "api_key", "group_type", "group_key"))
+        page = listing_page(request)
         count, found = await self._thread.ask(lambda store: store.groups(wanted, page))
         return listing(count, [_show(group) for group in found])
 
@@ -140,7 +135,8 @@ class QueryEndpoints:
 
     async def imports(self, request: web.Request) -> web.Response:
         """GET /sandbox/imports: what came of each import, by UTC day."""
-        wanted, page = _import_filter(request), listing_page(request)
+        wanted = _import_filter(request)
+        page = listing_page(request)
         count, found = await self._thread.run(lambda store: imports(store, wanted, page))
         return listing(count, [_show(one) for one in found])
 
@@ -148,7 +144,8 @@ class QueryEndpoints:
         """GET /sandbox/import-events: times and uuids of an import's events; `next` is what the
         next page is `after`.
         """
-        wanted, limit = _import_filter(request), listing_page(request).limit or 0
+        wanted = _import_filter(request)
+        limit = listing_page(request).limit or 0
         time, _, uuid = request.query.get("after", "").partition("_")
         found = await self._thread.run(
             lambda store: imported(store, wanted, ImportedEventKey(time, uuid), limit)
@@ -160,7 +157,8 @@ class QueryEndpoints:
 
     async def managed(self, name: str, request: web.Request) -> web.Response:
         """GET /sandbox/organizations and the other listings of the management half."""
-        page, now = listing_page(request), datetime.fromtimestamp(self._now(), UTC)
+        page = listing_page(request)
+        now = datetime.fromtimestamp(self._now(), UTC)
         count, found = await self._thread.run(
             lambda store: list_management(store.connection, name, request.query, page, now)
         )
@@ -219,7 +217,8 @@ def _fields(record: Any) -> dict[str, Any]:
 
 
 def _show_conflict(conflict: StoredConflict) -> str:
-    first, second = show_event(conflict.first), show_event(conflict.second)
+    first = show_event(conflict.first)
+    second = show_event(conflict.second)
     return f'{{"uuid": {json.dumps(conflict.second.uuid)}, "first": {first}, "second": {second}}}'
 
 
@@ -258,7 +257,8 @@ def _import_filter(request: web.Request) -> ImportFilter:
 
 
 def listing_page(request: web.Request) -> ListingPage:
-    limit, offset = _integer(request, "limit"), _integer(request, "offset")
+    limit = _integer(request, "limit")
+    offset = _integer(request, "offset")
     newest_first = request.query.get("order") == "newest"
     return ListingPage(
         LIMIT if limit is None else min(limit, MAXIMUM_LIMIT), offset or 0, newest_first

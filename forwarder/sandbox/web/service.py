@@ -181,7 +181,8 @@ def _answering(handler: RequestHandler, instead: ServiceResponse) -> RequestHand
         try:
             answer, api_key = handler(exchange)
         except RequestRejected as rejection:
-            answer, api_key = rejection_response(rejection), rejection.api_key
+            answer = rejection_response(rejection)
+            api_key = rejection.api_key
         return replace(instead, error=f"{instead.error}, instead of {answer.status}"), api_key
 
     return handle

@@ -191,7 +191,8 @@ class WaitingEndpoint:
         deadline = now() + awaited.timeout
         while True:
             last = now() >= deadline or self._ended(request)
-            commit, began = self._thread.next_commit, now()
+            commit = self._thread.next_commit
+            began = now()
             count, found = await self._thread.ask(
                 lambda store: store.events(awaited.wanted, awaited.page)
             )

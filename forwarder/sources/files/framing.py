@@ -65,7 +65,8 @@ def frame(
     """
     if stream.head.startswith(_BOM):
         stream.read(len(_BOM))
-    name, begin = name.lower(), stream.head.removeprefix(_BOM).lstrip(b" \t\r\n")
+    name = name.lower()
+    begin = stream.head.removeprefix(_BOM).lstrip(b" \t\r\n")
     while name.endswith(_COMPRESSED):
         name = name.rpartition(".")[0]
     framing = options.framing
@@ -92,7 +93,8 @@ def _read_lines(stream: PeekedStream, options: ReadOptions) -> Iterator[Numbered
     """A record a line, ended by LF or CRLF. Empty lines count, but are no records. A line over the
     limit is cut to it.
     """
-    limit, number = options.max_record, 1
+    limit = options.max_record
+    number = 1
     for text in _whole_lines(stream, options):
         whole = text.replace(b"\r\n", b"\n") if b"\r" in text else text
         ended = [*BytesIO(whole)]  # searches for line feeds several times as fast as `split` does
@@ -113,7 +115,8 @@ def _whole_lines(stream: PeekedStream, options: ReadOptions) -> Iterator[bytes]:
     The last line needs no end, but where the stream is cut off it is left out: it might seem
     complete.
     """
-    limit, rest = options.max_record, bytearray()
+    limit = options.max_record
+    rest = bytearray()
     while data := stream.read(options.block_bytes):
         end = data.rfind(b"\n") + 1
         if not end:
@@ -155,7 +158,8 @@ class _Scanner:
         self._limit = limit
         self.buffer = b""
         self._begin = self._position = self._counted = 0
-        self.depth, self.in_array = 0, False
+        self.depth = 0
+        self.in_array = False
         self._line = self._first_line = 1
         self._cut = b""
         """The start of a value that is too long."""
@@ -165,7 +169,8 @@ class _Scanner:
     def drain(self) -> Iterator[NumberedRecords]:
         if self._records:
             yield self._records, self._lines
-            self._records, self._lines = [], []
+            self._records = []
+            self._lines = []
 
     def scan(self, data: bytes) -> None:
         self.buffer += data
@@ -181,13 +186,15 @@ class _Scanner:
                         (self._cut or self.buffer[self._begin : start + 1])[: self._limit],
                         self._first_line,
                     )
-                    self._begin, self._cut = start + 1, b""
+                    self._begin = start + 1
+                    self._cut = b""
             elif byte in _OPENING or (byte == b"]" and self.in_array):
                 self.flush_gap(start)
                 if byte == b"{" or (byte == b"[" and self.in_array):
                     self.depth, self._begin, self._first_line = 1, start, self._line_at(start)
                 else:
-                    self.in_array, self._begin = byte == b"[", start + 1
+                    self.in_array = byte == b"["
+                    self._begin = start + 1
         keep = self._begin
         # of a value that is too long, its start is enough
         if len(self.buffer) - keep > self._limit:
@@ -214,7 +221,8 @@ class _Scanner:
                     gap[: self._limit],
                     self._line_at(end if self._cut else self._begin + whole.index(gap)),
                 )
-            self._begin, self._cut = end, b""
+            self._begin = end
+            self._cut = b""
 
     def _give(self, record: bytes, line: int) -> None:
         self._records.append(record)
@@ -237,12 +245,17 @@ def _read_csv(
     lines = _CsvLines(stream, options)
     reader = csv.reader(chain.from_iterable(lines), delimiter=delimiter, quotechar=options.quote)
     make: Callable[..., Any] | None = None
-    most, failure, is_done = 1, None, False
+    most = 1
+    failure = None
+    is_done = False
     names: Sequence[str] = ()
-    made, numbers, size = list[bytes | list[bytes]](), list[int](), 0
+    made = list[bytes | list[bytes]]()
+    numbers = list[int]()
+    size = 0
     table: list[list[str]] = []
     while not is_done:
-        rows, ends = list[list[str]](), list[int]()
+        rows = list[list[str]]()
+        ends = list[int]()
         try:
             for row in reader:
                 rows.append(row)
@@ -255,9 +268,11 @@ def _read_csv(
             rows.append([])
             ends.append(reader.line_num)
         except DamagedContent as error:
-            failure, is_done = error, True
+            failure = error
+            is_done = True
         if make is None and rows and (rows[0] or lines.between(lines.done, ends[0])):
-            names, make = rows[0], _row_type(rows[0])
+            names = rows[0]
+            make = _row_type(rows[0])
             # each record has the names
             most = min(_ROWS, options.block_bytes // (sum(map(len, names)) + 1) + 1)
         elif make is not None:
@@ -272,7 +287,10 @@ def _read_csv(
             lines.pass_to(ends[-1])
         if numbers and (is_done or size >= options.block_bytes):
             yield _joined(made, names, table), numbers
-            made, numbers, size, table = [], [], 0, []
+            made = []
+            numbers = []
+            size = 0
+            table = []
     if failure is not None:
         raise failure
 

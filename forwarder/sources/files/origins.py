@@ -135,7 +135,8 @@ class LocalFile:
     """
 
     def __init__(self, path: Path | str, pipe: BinaryIO | None = None) -> None:
-        self._path, self._pipe = path, pipe
+        self._path = path
+        self._pipe = pipe
         self.name = plain_name(str(path))
         self._spool: BinaryIO | None = None
 
@@ -230,7 +231,8 @@ def _nearby(path: str) -> str:
     missing = Path(path)
     while not missing.parent.is_dir():
         missing = missing.parent
-    folder, name = missing.parent, missing.name
+    folder = missing.parent
+    name = missing.name
     try:
         names = sorted(
             (each.name for each in folder.iterdir() if is_wanted(each.name)), key=natural
@@ -436,15 +438,14 @@ class StoredObject:
 
     def __init__(self, name: str, store: ObjectStore, meta: ObjectMeta) -> None:
         self.name = name
-        self._store, self._meta = store, meta
+        self._store = store
+        self._meta = meta
 
     @cached_property
     def fingerprint(self) -> Fingerprint:
         """Of size and ETag; where a store has none, the time of its last change stands for it."""
-        size, tag = (
-            self._meta["size"],
-            self._meta.get("e_tag") or self._meta["last_modified"].isoformat(),
-        )
+        size = self._meta["size"]
+        tag = self._meta.get("e_tag") or self._meta["last_modified"].isoformat()
         return Fingerprint(size, blake2b(f"{size} {tag}".encode(), digest_size=20).hexdigest())
 
     def open(self) -> BinaryIO:
@@ -456,7 +457,9 @@ class _Ranges(io.RawIOBase):
     """The bytes of an object, one request a range."""
 
     def __init__(self, store: ObjectStore, meta: ObjectMeta) -> None:
-        self._store, self._meta, self._position = store, meta, 0
+        self._store = store
+        self._meta = meta
+        self._position = 0
 
     def readable(self) -> bool:
         return True

@@ -167,7 +167,9 @@ class BrokenSource(ForwarderError):
             else "can't be read"
         )
         super().__init__(f"{file}: {where}: {reason}", hint=hint or REFETCH)
-        self.file, self.offset, self.reason = file, offset, reason
+        self.file = file
+        self.offset = offset
+        self.reason = reason
 
 
 class DamagedContent(Exception):

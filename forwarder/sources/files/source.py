@@ -84,7 +84,8 @@ class FileSource(AbstractContextManager["FileSource"]):
                     try:
                         yield file
                     finally:
-                        self._unread, leaf.is_open = None, False
+                        self._unread = None
+                        leaf.is_open = False
 
     def _content(self, origin: LocalFile | StoredObject) -> str:
         """What tells the content of a file from others, in hex: of a text that isn't packed, the
@@ -94,7 +95,9 @@ class FileSource(AbstractContextManager["FileSource"]):
         """
         if not self.options.encoding or not isinstance(origin, LocalFile):
             return origin.fingerprint.digest
-        size, first, last = 0, b"", b""
+        size = 0
+        first = b""
+        last = b""
         with origin.open() as opened:
             packed = is_packed(opened.read(512))
             opened.seek(0)
@@ -127,7 +130,8 @@ class FileSource(AbstractContextManager["FileSource"]):
         """
         if self._unread is None or self._unread[0] is not file:
             raise RuntimeError(f"{file.name}: it was read before, or the next file was asked for")
-        leaf, self._unread = self._unread[1], None
+        leaf = self._unread[1]
+        self._unread = None
         return BlockReader(file, leaf, self.options)
 
     def close(self) -> None:
@@ -175,7 +179,8 @@ class BlockReader(Iterator[RecordBlock], AbstractContextManager["BlockReader"]):
 
     def __init__(self, file: SourceFile, leaf: OpenedFile, options: ReadOptions) -> None:
         self.name = file.name
-        self._file, self._leaf = file, leaf
+        self._file = file
+        self._leaf = leaf
         self._before = self._after = hashlib.sha256()
         self._first = 0
         self._block: Sequence[bytes] = ()
@@ -192,11 +197,9 @@ class BlockReader(Iterator[RecordBlock], AbstractContextManager["BlockReader"]):
             raise BrokenSource(
                 self.name, self._leaf.stream.offset, str(error), error.hint
             ) from None
-        self._before, self._first, self._block = (
-            self._after,
-            self._first + len(self._block),
-            part[0],
-        )
+        self._before = self._after
+        self._first = self._first + len(self._block)
+        self._block = part[0]
         self._after = _digested(self._before, self._block)
         return RecordBlock(self._file, self._first, *part)
 

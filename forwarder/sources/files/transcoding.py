@@ -94,7 +94,8 @@ def guess_encoding(data: bytes) -> str | None:
         if data.startswith(mark):
             return name
     if data.count(0) * 4 > len(data):  # of mostly Latin text in UTF-16, every second byte is zero
-        even, odd = data[::2].count(0), data[1::2].count(0)
+        even = data[::2].count(0)
+        odd = data[1::2].count(0)
         if min(even, odd) * 4 < max(even, odd):
             return "utf-16-be" if even > odd else "utf-16-le"
     if len(data) - len(data.translate(None, _CONTROLS)) > len(data) // 50:
@@ -148,13 +149,16 @@ def _decoded(source: Callable[[int], bytes], encoding: str) -> Iterator[bytes]:
     while len(first) < _HEAD and (data := source(_PART)):
         first += data
     decoder = codecs.getincrementaldecoder(_with_order(encoding, first))()
-    before, line, data = 0, 1, first
+    before = 0
+    line = 1
+    data = first
     while True:
         failure = None
         try:
             text = decoder.decode(data, not data)
         except UnicodeDecodeError as error:
-            failure, good = error, len(data) - len(error.object) + error.start
+            failure = error
+            good = len(data) - len(error.object) + error.start
             text = ""
             if good > 0:
                 try:
@@ -166,7 +170,8 @@ def _decoded(source: Callable[[int], bytes], encoding: str) -> Iterator[bytes]:
         if written:
             yield written
         if failure is not None:
-            at, bad = failure.start, failure.object[failure.start : failure.end][:4].hex()
+            at = failure.start
+            bad = failure.object[failure.start : failure.end][:4].hex()
             hint = wrong_encoding(
                 first[:_PART], encoding, failure.object[max(0, at - _AROUND) : at + _AROUND]
             )

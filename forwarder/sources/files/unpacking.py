@@ -52,7 +52,10 @@ _SLICE: Final = 16 << 10
 """
 _OUTPUT: Final = 256 << 10
 _COPY: Final = 1 << 20
-_GZIP_EXTRA, _GZIP_NAME, _GZIP_COMMENT, _GZIP_HEADER_CRC = 4, 8, 16, 2
+_GZIP_EXTRA = 4
+_GZIP_NAME = 8
+_GZIP_COMMENT = 16
+_GZIP_HEADER_CRC = 2
 _SOMETHING_ELSE: Final = "what follows the compressed data is something else"
 _ENCRYPTED: Final = 1
 """Of a zip member's flags."""
@@ -120,7 +123,8 @@ class PeekedStream:
 
     def _next(self, size: int, least: int) -> bytes:
         # one part alone isn't copied
-        parts, count = [self._unread] if self._unread else [], len(self._unread)
+        parts = [self._unread] if self._unread else []
+        count = len(self._unread)
         try:
             while count < least and self._failure is None and (data := self._source(size - count)):
                 parts.append(data)
@@ -155,12 +159,15 @@ def gunzip(packed: PeekedStream) -> Iterator[bytes]:
             packed.exactly(2)
         # without header and checksum: where it verifies them, it forgets what it got
         inflate = isal_zlib.decompressobj(wbits=-15)
-        pending, crc, size = b"", 0, 0
+        pending = b""
+        crc = 0
+        size = 0
         while not inflate.eof:
             data = inflate.decompress(pending or packed.some(), _OUTPUT)
             pending = inflate.unconsumed_tail
             if data:
-                crc, size = isal_zlib.crc32(data, crc), size + len(data)
+                crc = isal_zlib.crc32(data, crc)
+                size = size + len(data)
                 yield data
         packed.give_back(inflate.unused_data)
         if packed.exactly(8) != struct.pack("<II", crc, size & 0xFFFFFFFF):
@@ -188,7 +195,9 @@ def decompress_zstd(packed: PeekedStream) -> Iterator[bytes]:
         while not last:
             head = packed.exactly(3)
             bits = int.from_bytes(head, "little")
-            last, kind, size = bits & 1, bits >> 1 & 3, bits >> 3
+            last = bits & 1
+            kind = bits >> 1 & 3
+            size = bits >> 3
             if kind == 3 or size > 128 << 10:
                 raise DamagedContent("it is damaged: no such block")
             if data := frame.decompress(head + packed.exactly(1 if kind == 1 else size)):
@@ -271,7 +280,8 @@ def unpack(
     peeked = PeekedStream(source)
     head = peeked.head
     decompress = find_decompressor(head)
-    is_zip, is_tar = head.startswith(_ZIPS), head[257:262] == b"ustar"
+    is_zip = head.startswith(_ZIPS)
+    is_tar = head[257:262] == b"ustar"
     if (is_zip or is_tar or decompress is not None) and depth >= options.max_depth:
         yield _failed(member, f"archives and compressions are more than {options.max_depth} deep")
     elif decompress is not None:
@@ -381,7 +391,8 @@ def _tar_member(archive: tarfile.TarFile, info: tarfile.TarInfo) -> Callable[[in
     """Reads a tar's member to where it is cut off: tarfile's own reader forgets what it got when
     it fails after that.
     """
-    file, left = cast("BinaryIO", archive.fileobj), info.size
+    file = cast("BinaryIO", archive.fileobj)
+    left = info.size
     file.seek(info.offset_data)
 
     def read(size: int) -> bytes:
@@ -409,7 +420,8 @@ class _TarStream:
         try:
             data = self._source.read(size)
         except FAILURES as error:
-            self._failure, data = reason(error), b""
+            self._failure = reason(error)
+            data = b""
         self._last = (self._last + data)[-512:]
         return data
 

@@ -71,7 +71,8 @@ class Acceptor:
         self._clock = clock
         self._load = load
         self._timer: Timer | None = None
-        self._unasked, self._unasked_until = 0, 0.0
+        self._unasked = 0
+        self._unasked_until = 0.0
         """Connections that it accepts although others have fewer, and until when."""
         self._patience = 1
         listening.setblocking(False)
@@ -113,7 +114,8 @@ class Acceptor:
         """How many connections it accepts now at most; 0: others get time to do so."""
         room = MOST_AT_ONCE if self._load is None else self._load.room
         if room > 0:
-            self._unasked, self._patience = 0, 1
+            self._unasked = 0
+            self._patience = 1
             return min(room, MOST_AT_ONCE)
         now = self._clock.monotonic()
         if self._unasked and now < self._unasked_until:
@@ -121,7 +123,8 @@ class Acceptor:
             return 1
         if self._load is not None:
             self._load.leave_turn()
-        self._unasked, self._unasked_until = self._patience, now + PAUSE + UNASKED
+        self._unasked = self._patience
+        self._unasked_until = now + PAUSE + UNASKED
         self._patience = min(2 * self._patience, MAX_PATIENCE)
         return 0
 

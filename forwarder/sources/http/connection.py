@@ -255,7 +255,8 @@ class HttpConnection(asyncio.Protocol):
         """Called by each sweep: answer what the intake hasn't acknowledged in time, and end the
         connection if its time is over.
         """
-        policy, life = self._state.policy, self._life
+        policy = self._state.policy
+        life = self._life
         self._answers.expire(now, policy.answer_timeout)
         if not life.is_late(now, policy, self._received(), pending=bool(self._answers.pending)):
             return
@@ -312,7 +313,8 @@ class HttpConnection(asyncio.Protocol):
             incoming.client = self._state.addresses.client(
                 self._peer, known.forwarded_for, known.forwarded
             )
-        queue, self._life.since = self._answers, NEW
+        queue = self._answers
+        self._life.since = NEW
         try:
             done = self._accept(incoming, queue.spare)
         except Exception as error:
@@ -344,7 +346,8 @@ class HttpConnection(asyncio.Protocol):
             return
         self._rememberable = None
         self._parse(data)
-        known, self._rememberable = self._rememberable, None
+        known = self._rememberable
+        self._rememberable = None
         if (
             known is not None
             and key is not None
@@ -411,7 +414,9 @@ class HttpConnection(asyncio.Protocol):
         """
         life = self._life
         if life.phase == IDLE:
-            life.phase, life.since, self._head_fed = HEAD, NEW, 0
+            life.phase = HEAD
+            life.since = NEW
+            self._head_fed = 0
         elif life.phase == HEAD:
             self._head_fed += size
             if self._head_fed > self._max_header_bytes + self._state.policy.max_url:
@@ -426,10 +431,12 @@ class HttpConnection(asyncio.Protocol):
             if self._stalled > self._max_header_bytes:
                 self._reject(answers.HEADER_TOO_LARGE)
             return
-        self._progress, self._stalled = received, 0
+        self._progress = received
+        self._stalled = 0
         if self._early is not None or self._passing is not None:
             return
-        headroom, queue = self._state.headroom, self._answers
+        headroom = self._state.headroom
+        queue = self._answers
         if not self._counted:
             queue.sender = self._sender_of_request()
         headroom.add(queue.sender, received - self._counted)
@@ -470,13 +477,17 @@ class HttpConnection(asyncio.Protocol):
             or life.last
         ):
             self._examine()
-        life.phase, life.since = BODY, NEW
+        life.phase = BODY
+        life.since = NEW
         # what came with the head counts for nothing: it may be of requests before it
-        self._progress, self._stalled = -1, 0
+        self._progress = -1
+        self._stalled = 0
 
     def _examine(self) -> None:
         """Decide on a head that is not usual."""
-        head, parser, life = self._head, self._parser, self._life
+        head = self._head
+        parser = self._parser
+        life = self._life
         version = parser.get_http_version()
         method = self._method = parser.get_method()
         rejected = rejection(head, version, self._state.policy)
@@ -502,7 +513,8 @@ class HttpConnection(asyncio.Protocol):
         if passed is not None and self._early is None:
             if version == "1.0":
                 # the end of the answer may have to be the connection's
-                life.last, self._extra = True, b""
+                life.last = True
+                self._extra = b""
             self._early = self._pass_through(passed, chunks_understood=version == "1.1")
         if self._passing is not None:
             self._gathered = self._passing.body
@@ -524,7 +536,8 @@ class HttpConnection(asyncio.Protocol):
         return answers.LOOP_DETECTED if early is None and self._is_loop(head) else early
 
     def _is_loop(self, head: RequestHead) -> bool:
-        path, own = head.path, self._state.path
+        path = head.path
+        own = self._state.path
         return path is not None and own is not None and own.is_loop(path)
 
     def _find_passed(self, url: bytes) -> PassedRoute | None:
@@ -541,7 +554,9 @@ class HttpConnection(asyncio.Protocol):
         """Pass the request through whose head has come in; or its answer, if that is
         clear already.
         """
-        head, state, peer = self._head, self._state, self._peer
+        head = self._head
+        state = self._state
+        peer = self._peer
         request = PassedRequest(
             route=passed,
             method=self._method,
@@ -611,13 +626,16 @@ class HttpConnection(asyncio.Protocol):
         if self._passing is not None:
             self._complete_passing(self._passing)
             return
-        answer, done = self._early, True
+        answer = self._early
+        done = True
         if answer is None:
             answer, done = self._offer(head)
         headers = (
             self._extra + self._cors_headers() if head.rare or head.origin or self._extra else b""
         )
-        life.phase, life.since, head.begun = IDLE, NEW, False
+        life.phase = IDLE
+        life.since = NEW
+        head.begun = False
         if done:
             self._answers.send(self._route, answer, headers, bodiless=self._method == b"HEAD")
         else:
@@ -629,8 +647,11 @@ class HttpConnection(asyncio.Protocol):
         self._forget_request()
 
     def _complete_passing(self, exchange: PassedExchange) -> None:
-        route, headers = self._route, self._cors_headers()
-        self._life.phase, self._life.since, self._head.begun = IDLE, NEW, False
+        route = self._route
+        headers = self._cors_headers()
+        self._life.phase = IDLE
+        self._life.since = NEW
+        self._head.begun = False
         self._head.lines.clear()
         self._forget_request()
         exchange.complete(route, headers)
@@ -655,7 +676,8 @@ class HttpConnection(asyncio.Protocol):
         if head.forwarded_for or head.forwarded:
             client = self._state.addresses.client(self._peer, head.forwarded_for, head.forwarded)
         ack = None if head.ack is None else parse_ack_level(head.ack)
-        encoding, event = head.content_encoding, self._route.event
+        encoding = head.content_encoding
+        event = self._route.event
         return Incoming(
             body,
             self._query,
@@ -677,7 +699,8 @@ class HttpConnection(asyncio.Protocol):
     def _known_head(self, head: RequestHead, headers: bytes) -> KnownHead:
         """What was decided on the head of an accepted request."""
         ack = None if head.ack is None else parse_ack_level(head.ack)
-        route, encoding = self._route, head.content_encoding
+        route = self._route
+        encoding = head.content_encoding
         incoming = Incoming(
             b"",
             self._query,
@@ -725,7 +748,8 @@ class HttpConnection(asyncio.Protocol):
         self._body = b""
         self._gathered = None
         if self._passing is not None:
-            exchange, self._passing = self._passing, None
+            exchange = self._passing
+            self._passing = None
             exchange.cancel()
 
     def _reject(self, answer: HttpAnswer) -> None:
@@ -742,7 +766,8 @@ class HttpConnection(asyncio.Protocol):
         )
 
     def _cors_headers(self) -> bytes:
-        head, cors = self._head, self._state.cors
+        head = self._head
+        cors = self._state.cors
         if not head.origin:
             return b""
         if self._method == b"OPTIONS" and b"access-control-request-method" in head.rare:

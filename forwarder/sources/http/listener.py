@@ -246,10 +246,8 @@ class HttpListener:
     def statistics(self) -> HttpStatistics:
         """What has been counted, and what there is now."""
         state = self._state
-        requests, rejected = (
-            state.routes.requests(),
-            {(name, reason.value): found.count for name, reason, found in self._rejected()},
-        )
+        requests = state.routes.requests()
+        rejected = {(name, reason.value): found.count for name, reason, found in self._rejected()}
         return HttpStatistics(
             requests,
             len(state.connections),
@@ -280,10 +278,8 @@ class HttpListener:
 
     def _report_rejected(self) -> None:
         state = self._state
-        rejected, self._reported = (
-            state.rejected_connections - self._reported,
-            state.rejected_connections,
-        )
+        rejected = state.rejected_connections - self._reported
+        self._reported = state.rejected_connections
         if rejected:
             most, held = state.places.largest() if state.places.held else ("", 0)
             log.warning(
@@ -310,11 +306,9 @@ class HttpListener:
                 or reason is Rejection.TOO_MANY_CONNECTIONS
             ):
                 continue  # connections have a line of their own
-            rejected, found.reported, found.report_after = (
-                found.count - found.reported,
-                found.count,
-                now + REPORT_EVERY,
-            )
+            rejected = found.count - found.reported
+            found.reported = found.count
+            found.report_after = now + REPORT_EVERY
             say = log.info if reason in _EXPECTED_REASONS else log.warning
             why = "" if found.last is None else found.last.text
             say(

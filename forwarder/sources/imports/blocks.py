@@ -199,7 +199,8 @@ class ImportBlock:
 
     def take(self, made: ConvertedRecords, limits: ChunkLimits) -> None:
         """What became of its records is counted, and sent."""
-        self.records, self.letters = len(made.counts), made.refused
+        self.records = len(made.counts)
+        self.letters = made.refused
         self.books[self.file] = RecordBooks(
             self.records, self.records - len(made.fates) - len(made.partly)
         )
@@ -214,7 +215,8 @@ class ImportBlock:
             return
         names, first, last = events.bounds
         self.names.update(names)
-        self.first, self.last = min(self.first, first), max(self.last, last)
+        self.first = min(self.first, first)
+        self.last = max(self.last, last)
         for part in cut_by_day(events, limits):
             self.parts.append(part)
             self.days.setdefault(part.times[0] // DAY, DayTally()).add(
@@ -223,10 +225,8 @@ class ImportBlock:
 
     def chunks(self, lane: Lane, now: float) -> list[Chunk]:
         """The chunks of its events, once: it forgets their data."""
-        parts, self.parts = (
-            self.parts,
-            [replace(part, data=(b"",) * len(part)) for part in self.parts],
-        )
+        parts = self.parts
+        self.parts = [replace(part, data=(b"",) * len(part)) for part in self.parts]
         pairs = zip(parts, self.parts, strict=True)
         return [
             ImportChunk(lane, b",".join(part.data), part.ids(), now, slim, self.files)
@@ -254,7 +254,8 @@ class ImportBlock:
                 self.refused.add(key[:2])  # it counts as refused once, whichever of its events was
                 self.books[key[0]].delivered -= 1
                 self._count(key[0], fate)
-        self.first, self.last = min(arrived, default=AFTER_LAST), max(arrived, default=-1)
+        self.first = min(arrived, default=AFTER_LAST)
+        self.last = max(arrived, default=-1)
 
     def _count(self, file: int, fate: RecordFate) -> None:
         """A record of a file isn't delivered."""
@@ -305,7 +306,8 @@ def _cut(events: EventColumns, limits: ChunkLimits) -> Iterator[EventColumns]:
             at - start >= limits.max_events or size + len(data) + 1 > limits.max_bytes
         ):
             yield events[start:at]
-            start, size = at, 0
+            start = at
+            size = 0
         size += len(data) + 1
     yield events[start:]
 
@@ -347,12 +349,14 @@ def _of_last(
     saved: SettledFile,
     limits: ChunkLimits | None,
 ) -> Iterator[ImportBlock]:
-    read, number = 0, len(files) - 1
+    read = 0
+    number = len(files) - 1
     end = ImportBlock(files, file=number, ended=True)
     with reading:
         try:
             for records in (part for whole in reading for part in _parts(whole, limits)):
-                before, read = read, records.first + len(records.records)
+                before = read
+                read = records.first + len(records.records)
                 if (
                     before <= saved.digested <= read
                     and saved.digest
@@ -422,7 +426,8 @@ class MarkedLetter(NamedTuple):
         """What it holds, by itself, as its format reads it: in its old place, from which its uuid
         may follow.
         """
-        origin, members = self.origin, None
+        origin = self.origin
+        members = None
         if isinstance(origin, EventOrigin):
             members = [origin.event]
         elif origin.part:

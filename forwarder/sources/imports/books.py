@@ -70,7 +70,8 @@ def _packed_hashes(packed: bytes) -> int:
     then the others.
     """
     slots = 1 << ((len(packed) + 16) // 32 - 1).bit_length()
-    numbers, masks = int.from_bytes(packed), _masks(slots)
+    numbers = int.from_bytes(packed)
+    masks = _masks(slots)
     return _folded(_mixed(numbers & masks, masks), slots) + _folded(
         _mixed(numbers >> _SLOT // 2 & masks, masks), slots
     )

@@ -476,7 +476,8 @@ def _counted(records: Sequence[int], count: int) -> tuple[list[int], list[int]]:
     """How many events each of so many records has, and which of its record's events each event is;
     `records`: those of the events.
     """
-    counts, parts = [0] * count, []
+    counts = [0] * count
+    parts = []
     for record in records:
         parts.append(counts[record])
         counts[record] += 1
@@ -515,12 +516,15 @@ class ImportRules(NamedTuple):
             left.update((at[place], fate) for place in dropped.places)
         for failed in ruled.failed:
             made.unfinished[at[failed.place]] = RecordRefused(RefusalReason.RULE_FAILED, failed.why)
-        names, distinct_ids, data = [*events.names], [*events.distinct_ids], [*events.data]
+        names = [*events.names]
+        distinct_ids = [*events.distinct_ids]
+        data = [*events.data]
         kept = ruled.left
         ids = kept.ids if ruled.new_ids and ruled.kept else None
         for number, place in enumerate(ruled.places):
             index = at[place]
-            names[index], data[index] = kept.names[number], kept.events[number]
+            names[index] = kept.names[number]
+            data[index] = kept.events[number]
             if ids is not None:
                 distinct_ids[index] = ids[number]
         return replace(events, names=names, distinct_ids=distinct_ids, data=data)
@@ -563,12 +567,10 @@ class Conversion:
         """
         made = FinishedBlock(self._finisher)
         self._converter.convert_block(block, made)
-        records, count, of_file, parts = (
-            made.records,
-            len(block.records),
-            (file,) * len(made.data),
-            (0,) * len(made.data),
-        )
+        records = made.records
+        count = len(block.records)
+        of_file = (file,) * len(made.data)
+        parts = (0,) * len(made.data)
         is_usual = records == [*range(count)]
         lines = block.lines if is_usual else [block.lines[record] for record in records]
         numbers = (
@@ -608,7 +610,8 @@ class Conversion:
             if records[at] >= skip and not found.counts[records[at] - skip]
         }
         for record, why, text, part in refused:
-            at, place = record - skip, block.place(record)
+            at = record - skip
+            place = block.place(record)
             fate = RecordFate(FateKind.REFUSED, why.why, RefusalExample(*place, why.detail))
             if found.counts[at]:
                 found.partly[at] = fate

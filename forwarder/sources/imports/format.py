@@ -70,7 +70,8 @@ class RecordRefused(Exception):
 
     def __init__(self, why: RefusalReason, detail: str) -> None:
         super().__init__(detail)
-        self.why, self.detail = why, detail
+        self.why = why
+        self.detail = detail
 
 
 class ImportedEvent(Struct, gc=False):
@@ -160,7 +161,8 @@ class RecordConverter(ABC, Generic[Record]):
         records that are UTF-8, also with a line feed behind them; it may raise any error of
         msgspec in place of a refusal.
         """
-        self._decode, self._read = decode, read
+        self._decode = decode
+        self._read = read
 
     def convert(self, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
         """The events of one record; none if the vendor's record stands for no event (a session's

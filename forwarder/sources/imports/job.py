@@ -235,7 +235,9 @@ def job_of(
         "person-properties": request.person_properties,
         "geoip": request.geoip or None,
     }
-    filters, address, key = request.filters, request.address, request.api_key
+    filters = request.filters
+    address = request.address
+    key = request.api_key
     unsaid = {*(() if address else ("via", "upstream")), *(() if key else ("api-key",))}
     options = {
         **{
@@ -410,7 +412,8 @@ def check_shared(folder: Path, begun: ImportJob, job: ImportJob) -> None:
 
 def _list_changes(begun: ImportJob, job: ImportJob) -> Iterator[str]:
     """How the list of files that shards divide has changed, in words."""
-    before, now = begun.shard, job.shard
+    before = begun.shard
+    now = job.shard
     if before is not None and now is not None and before.listing != now.listing:
         if before.files != now.files:
             yield f"it has {plural(now.files, 'file')} now, and had {before.files:,}"

@@ -93,8 +93,11 @@ class Slowdown:
         self, *, floor: float = 1 / 64, recovery: float = 60.0, together: float = 1.0
     ) -> None:
         """`recovery`: seconds from none to all; `together`: seconds in which 429s count as one."""
-        self._floor, self._recovery, self._together = floor, recovery, together
-        self._share, self._since = 1.0, 0.0
+        self._floor = floor
+        self._recovery = recovery
+        self._together = together
+        self._share = 1.0
+        self._since = 0.0
         self.paused_until = -math.inf
         """The moment before which nothing should be sent."""
         self._halved = -math.inf
@@ -108,7 +111,8 @@ class Slowdown:
         until = now + retry_after
         self.paused_until = max(self.paused_until, until)
         if now - self._halved >= self._together:
-            self._share, self._halved = max(self._floor, self.share(now) / 2), now
+            self._share = max(self._floor, self.share(now) / 2)
+            self._halved = now
         self._since = max(self._since, until, now)
 
 
@@ -274,15 +278,14 @@ class QuietHours:
     @classmethod
     def parse(cls, text: str, name: str = "--quiet-hours") -> QuietHours:
         """As people write them. Raises `ConfigurationError`."""
-        why, found = "it isn't of that form", _FORM.fullmatch(text)
+        why = "it isn't of that form"
+        found = _FORM.fullmatch(text)
         with suppress(ZoneInfoNotFoundError, ValueError, OSError):
             if found is not None:
                 why = "there is no such time"
                 hour, minute, end_hour, end_minute = map(int, found.groups()[:4])
-                start, end = (
-                    time(hour, minute),
-                    time(0 if (end_hour, end_minute) == (24, 0) else end_hour, end_minute),
-                )
+                start = time(hour, minute)
+                end = time(0 if (end_hour, end_minute) == (24, 0) else end_hour, end_minute)
                 why = f"there is no zone {found[5]!r}"
                 zone = None if found[5] is None else ZoneInfo(found[5])
                 if start != end:

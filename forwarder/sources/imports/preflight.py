@@ -136,11 +136,9 @@ def run_preflight(
     recognized that don't fit the chosen one; of such a file only the beginning is read, unless it
     was accepted. Synchronous: one pass, in bounded memory.
     """
-    preflight, converter, finisher = (
-        Preflight(terms, chosen.time_fields),
-        chosen.make(),
-        EventFinisher(finish),
-    )
+    preflight = Preflight(terms, chosen.time_fields)
+    converter = chosen.make()
+    finisher = EventFinisher(finish)
     # the preflight itself reports what `--until` leaves out
     but_until = replace(filters, until=None)
     broken: list[BrokenSource] = []
@@ -182,12 +180,10 @@ def run_preflight(
             break
     upper_case: int = getattr(converter, "upper_case_ids", 0)  # of Mixpanel alone
     report = preflight.report(upper_case_ids=upper_case, broken=[*map(_words, broken)])
-    report.format, report.files, report.unfit_files, report.unfit_records = (
-        chosen.name,
-        fit.files,
-        fit.unfit_files,
-        fit.unfit_records,
-    )
+    report.format = chosen.name
+    report.files = fit.files
+    report.unfit_files = fit.unfit_files
+    report.unfit_records = fit.unfit_records
     looks = looks_of(source, [name for name, _, _ in fit.unfit], formats)
     report.unfit = tuple(
         UnfitFile(name, count, looks[name], why) for name, count, why in fit.unfit if name in looks
@@ -228,7 +224,10 @@ class FormatFit:
 
     def begin(self, name: str) -> None:
         """The records of the next file come."""
-        self._name, self._why, self._records, self._fitting = name, "", 0, 0
+        self._name = name
+        self._why = ""
+        self._records = 0
+        self._fitting = 0
 
     def add(self, records: int, made: FinishedBlock) -> None:
         """So many records were converted."""
@@ -270,19 +269,19 @@ class Preflight:
             zone_said=terms.zone_said,
             sort=terms.sort,
         )
-        self._first, self._last = AFTER_LAST, 0
+        self._first = AFTER_LAST
+        self._last = 0
         self._file = ""
         self._latest = self._latest_in_file = 0
         self._refused: dict[RefusalReason, RefusedForReason] = {}
         self._examples: dict[str, PreflightExample] = {}
         self._more_examples: list[PreflightExample] = []
         # What grows, each to its bound:
-        self.names, self.illegal_ids = TopCounts(8 * TOP_NAMES), TopCounts(1000)
-        self.repeats, self.uuids, self.distinct_ids = (
-            SampledKeys(keys),
-            SampledKeys(keys),
-            SampledKeys(keys),
-        )
+        self.names = TopCounts(8 * TOP_NAMES)
+        self.illegal_ids = TopCounts(1000)
+        self.repeats = SampledKeys(keys)
+        self.uuids = SampledKeys(keys)
+        self.distinct_ids = SampledKeys(keys)
         self.days: dict[int, PreflightDay] = {}
         self._other_days = PreflightDay("other")
         """Those that came when there were too many."""
@@ -328,7 +327,10 @@ class Preflight:
             self._add_example(place, record, outcome[0].event, finished)
 
     def _add_event(self, file: str, event: ImportedEvent, size: int) -> None:
-        found, times, terms, time = self._found, self._found.times, self._terms, event.time
+        found = self._found
+        times = self._found.times
+        terms = self._terms
+        time = event.time
         found.events += 1
         self._first = min(self._first, time)
         self._last = max(self._last, time)
@@ -338,7 +340,8 @@ class Preflight:
             times.after_until += 1
             return
         times.recent += time >= terms.recent
-        persons, properties = found.persons, event.properties
+        persons = found.persons
+        properties = event.properties
         self.names.add(event.event)
         day = self.days.get(number := time // DAY)
         if day is None:
@@ -372,7 +375,8 @@ class Preflight:
         """Three records of different events show more than three of the same; those stand in where
         there are no others.
         """
-        known, more = self._examples, self._more_examples
+        known = self._examples
+        more = self._more_examples
         if (
             len(known) == EXAMPLES
             or len(record) > _LONGEST_EXAMPLE
@@ -390,7 +394,8 @@ class Preflight:
         """
         order = self._found.order
         if file != self._file:
-            self._file, self._latest_in_file = file, 0
+            self._file = file
+            self._latest_in_file = 0
         order.late_in_file += time < self._latest_in_file
         self._latest_in_file = max(time, self._latest_in_file)
         if time >= self._latest:
@@ -403,19 +408,15 @@ class Preflight:
         """What is known so far. `upper_case_ids` is what the Mixpanel format counted, `broken` the
         messages of broken files.
         """
-        found, terms, sent, kinds = (
-            self._found,
-            self._terms,
-            self._found.volume,
-            self._found.times.kinds,
-        )
+        found = self._found
+        terms = self._terms
+        sent = self._found.volume
+        kinds = self._found.times.kinds
         if found.events:
             found.times.first, found.times.last = when(self._first), when(self._last)
         found.times.kinds = {kind: kinds[kind] for kind in TimeKind if kind in kinds}
-        found.days, found.other_days = (
-            tuple(self.days[day] for day in sorted(self.days)),
-            self._other_days.events,
-        )
+        found.days = tuple(self.days[day] for day in sorted(self.days))
+        found.other_days = self._other_days.events
         amounts = [
             (-(-each.events // terms.batch_events), -(-each.bytes // terms.batch_bytes))
             for each in (*found.days, self._other_days)
@@ -431,10 +432,8 @@ class Preflight:
             self.illegal_ids.other(TOP_ILLEGAL),
         )
         found.repeats, found.uuids = self.repeats.estimate(), self.uuids.estimate()
-        found.persons.distinct_ids, found.persons.upper_case_ids = (
-            self.distinct_ids.estimate(),
-            upper_case_ids,
-        )
+        found.persons.distinct_ids = self.distinct_ids.estimate()
+        found.persons.upper_case_ids = upper_case_ids
         found.examples = (*self._examples.values(), *self._more_examples)[:EXAMPLES]
         found.broken = tuple(broken)
         return found
@@ -612,7 +611,8 @@ class SampledKeys:
 
     def estimate(self) -> KeyEstimate:
         """What is known so far."""
-        scale, keys = self._mask + 1, len(self._times)
+        scale = self._mask + 1
+        keys = len(self._times)
         return KeyEstimate(
             keys * scale,
             (sum(self._times.values()) - keys) * scale,

@@ -447,11 +447,10 @@ def _unfit(report: PreflightReport) -> PreflightFinding:
 
 
 def _of_times(report: PreflightReport) -> Iterator[PreflightFinding]:
-    times, kinds = report.times, report.times.kinds
-    until, young = (
-        {"until": times.until},
-        f"younger than {RECENT // SECOND // 3600} h, and would be sent",
-    )
+    times = report.times
+    kinds = report.times.kinds
+    until = {"until": times.until}
+    young = f"younger than {RECENT // SECOND // 3600} h, and would be sent"
     for code, count, what, more in (
         (
             "future-dates",
@@ -490,9 +489,12 @@ def _of_times(report: PreflightReport) -> Iterator[PreflightFinding]:
 
 
 def _of_order(report: PreflightReport) -> Iterator[PreflightFinding]:
-    order, uuids, repeats = report.order, report.uuids, report.repeats
+    order = report.order
+    uuids = report.uuids
+    repeats = report.repeats
     if order.late and not report.sort:
-        part, furthest = share(order.late, report.volume.events), order.furthest_seconds
+        part = share(order.late, report.volume.events)
+        furthest = order.furthest_seconds
         figures = {
             "late": order.late,
             "late_in_file": order.late_in_file,
@@ -707,12 +709,10 @@ def _bars(title: str, rows: Sequence[tuple[str, int, int]], other: int) -> Itera
 
 
 def _figures(report: PreflightReport) -> RenderableType:
-    times, volume, order, ids = (
-        report.times,
-        report.volume,
-        report.order,
-        report.persons.distinct_ids,
-    )
+    times = report.times
+    volume = report.volume
+    order = report.order
+    ids = report.persons.distinct_ids
     sent = (
         f"{plural(volume.events, 'event')}, {size(volume.bytes)}, in "
         f"{plural(volume.requests, 'request')} or more"

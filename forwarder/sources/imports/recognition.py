@@ -123,7 +123,8 @@ def looks_of(
     """What some files of a source look like, by their names, as far as that can be read: the
     source is opened again.
     """
-    wanted, found = set(names), dict[str, FileLooks]()
+    wanted = set(names)
+    found = dict[str, FileLooks]()
     for file in source.files():
         if file.name in wanted:
             given = (_delimiter(source.options.delimiter), f"--framing {source.options.framing}")
@@ -253,7 +254,8 @@ def _rows(text: str, delimiter: str, *, is_whole: bool) -> list[list[str]]:
 
 def _records(head: bytes, framing: Framing, *, is_whole: bool) -> list[bytes]:
     """The first records of a text; the last one is left out if it may be cut off."""
-    stream, found = PeekedStream(BytesIO(head).read), list[bytes]()
+    stream = PeekedStream(BytesIO(head).read)
+    found = list[bytes]()
     try:
         for records, _ in frame("", stream, None, ReadOptions(framing=framing)):
             found += records

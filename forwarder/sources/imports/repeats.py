@@ -97,8 +97,10 @@ class Repeats:
         """Which of some events are repeats, by index; all have come from then on."""
         if not times:
             return []
-        first, last = min(times), max(times)
-        any_keyed, is_one_day = True in keyed, first // DAY == last // DAY
+        first = min(times)
+        last = max(times)
+        any_keyed = True in keyed
+        is_one_day = first // DAY == last // DAY
         if any_keyed and is_one_day and False not in keyed:
             of_name = {name: hash((name, first // DAY)) for name in {*names}}
             hashes = [*map(of_name.__getitem__, names)]
@@ -180,7 +182,9 @@ def _digests(uuids: bytes, hashes: array[int]) -> bytes:
     """Of each event its packed uuid and its hash."""
     words = array("q", uuids)
     whole = array("q", bytes(_DIGEST * len(hashes)))
-    whole[::3], whole[1::3], whole[2::3] = words[::2], words[1::2], hashes
+    whole[::3] = words[::2]
+    whole[1::3] = words[1::2]
+    whole[2::3] = hashes
     return whole.tobytes()
 
 
@@ -318,7 +322,8 @@ class DigestIndex:
     def _set_heads(
         self, hashes: Sequence[int], slots: Sequence[int], before: Sequence[int], page: int
     ) -> None:
-        heads, page_and_mark = self._heads, page | _MARK
+        heads = self._heads
+        page_and_mark = page | _MARK
         own = [each >> _SHIFT & _FINGERPRINT | page_and_mark for each in hashes]
         for slot, head in zip(slots, own, strict=True):
             heads[slot] = head
@@ -342,10 +347,12 @@ class DigestIndex:
         """Put the page that is open into the spool, if it has any."""
         if not self._open:
             return
-        digests, links = b"".join(self._open), array("I", [*self._links, *self._links.values()])
+        digests = b"".join(self._open)
+        links = array("I", [*self._links, *self._links.values()])
         begin = self._spool.append(digests + links.tobytes())
         self._sealed.append(_SealedPage(begin, len(digests), len(self._links), self._slots))
-        self._open, self._links = {}, {}
+        self._open = {}
+        self._links = {}
 
     def _has(self, digest: bytes, slot: int, page: int) -> bool:
         """Whether a digest is on a page, or on one to which the page's links for the slot lead."""

@@ -181,7 +181,8 @@ def periods(days: Mapping[str, DayTally]) -> tuple[str, list[ReportPeriod]]:
     if not days:
         return "day", []
     known = {date.fromisoformat(day): figures for day, figures in days.items()}
-    first, span = min(known), (max(known) - min(known)).days + 1
+    first = min(known)
+    span = (max(known) - min(known)).days + 1
     unit = next((unit for unit, most in PERIODS.items() if span <= most), "year")
     every = (
         sorted(known)
@@ -203,7 +204,8 @@ def _label(day: date, unit: str) -> str:
 
 def sentence(books: RecordBooks) -> str:
     """How the books balance, in figures."""
-    refused, left_out = sum(books.refused.values()), sum(books.left_out.values())
+    refused = sum(books.refused.values())
+    left_out = sum(books.left_out.values())
     sides = (
         f"{books.delivered:,} delivered + {refused:,} refused + {left_out:,} left out + "
         f"{plural(books.repeats, 'repeat')}"
@@ -363,7 +365,9 @@ def as_text(manifest: ImportManifest) -> RenderableType:
 
 def html_page(manifest: ImportManifest) -> bytes:
     """The page, in UTF-8."""
-    job, books, left_out = manifest.job, manifest.books, by_count(manifest.books.left_out)
+    job = manifest.job
+    books = manifest.books
+    left_out = by_count(manifest.books.left_out)
     span = (
         f"Events from {_day(manifest.first)} to {_day(manifest.last)}."
         if manifest.first and manifest.last
@@ -484,7 +488,8 @@ def _chart(manifest: ImportManifest) -> str:
         return _card("Events", '<p class="soft">None were delivered.</p>')
     most = max(max(each.source, each.delivered) for each in shown) or 1
     bars = "".join(_bar(place, each, most) for place, each in enumerate(shown))
-    source, delivered = sum(each.source for each in shown), sum(each.delivered for each in shown)
+    source = sum(each.source for each in shown)
+    delivered = sum(each.delivered for each in shown)
     missing = sum(max(0, each.source - each.delivered) for each in shown)
     said = (
         f"Events per {unit}, from {shown[0].label} to {shown[-1].label}: {delivered:,} "
@@ -525,11 +530,10 @@ style="width:{100 * len(shown) / width:.1f}%"><span>{shown[0].label}</span>{last
 
 def _bar(place: int, each: ReportPeriod, most: int) -> str:
     """What was delivered, and on top of it what is missing of the source."""
-    delivered, missing = (
-        each.delivered * _HEIGHT / most,
-        max(0, each.source - each.delivered) * _HEIGHT / most,
-    )
-    x, width = place + (1 - _BAR) / 2, _BAR
+    delivered = each.delivered * _HEIGHT / most
+    missing = max(0, each.source - each.delivered) * _HEIGHT / most
+    x = place + (1 - _BAR) / 2
+    width = _BAR
     rest = (
         (
             f'<rect class="missing" x="{x:.2f}" width="{width}" '
@@ -575,7 +579,8 @@ def _names(names: Mapping[str, int]) -> str:
     """Each name with its count, and below it a bar as long as its share of the most frequent; the
     rest together has none.
     """
-    most, rest = max(names.values()), len(names) > NAMES
+    most = max(names.values())
+    rest = len(names) > NAMES
     rows = []
     for place, (name, count) in enumerate(top(names, NAMES)):
         share = 0.0 if rest and place == NAMES else 100 * count / most
@@ -613,10 +618,8 @@ def _files(files: Sequence[FileManifest]) -> str:
 
 
 def _options(manifest: ImportManifest) -> str:
-    job, options = (
-        manifest.job,
-        {f"--{name}": _text(value) for name, value in sorted(manifest.job.options.items())},
-    )
+    job = manifest.job
+    options = {f"--{name}": _text(value) for name, value in sorted(manifest.job.options.items())}
     known = {
         "job": _text(job.id),
         "started": _moment(manifest.started),

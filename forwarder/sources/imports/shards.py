@@ -123,7 +123,8 @@ class ImportShards:
 
     def page(self, now: float) -> RenderableType:
         """What each is about, and all of them; `now` in seconds since 1970."""
-        job, whole = self.job, self.whole
+        job = self.job
+        whole = self.whole
         name = self.folder.name if job is None else f"{job.format} {job.source}"
         head = Text(f"{plain(name)} in {plural(self.of, 'shard')}: ")
         head.append(
@@ -148,7 +149,8 @@ class ImportShards:
     def plain(self) -> dict[str, Any]:
         """For machines: as of an import in one process (`ImportStatus.plain`), and each shard."""
         saved = [each.checkpoint for each in self.shards.values() if each.checkpoint is not None]
-        whole, gaps = self.whole, self.gaps
+        whole = self.whole
+        gaps = self.gaps
         listed = [
             {"shard": number, **self.shards[number].plain()} for number in sorted(self.shards)
         ]
@@ -190,7 +192,8 @@ class ImportShards:
             table.add_column(name, justify="right", no_wrap=True)
         table.add_column("last checkpoint", no_wrap=True)
         for number in range(self.of):
-            made, shard = self.manifests.get(number), self.shards.get(number)
+            made = self.manifests.get(number)
+            shard = self.shards.get(number)
             figures: list[str] = []
             if made is not None and shard is not None and shard.checkpoint is not None:
                 done, known, _ = file_progress(shard.checkpoint)
@@ -308,8 +311,11 @@ def shard_folders(folder: Path) -> dict[int, dict[int, Path]]:
 
 def added_up(manifests: Sequence[ImportManifest], *, complete: bool) -> ImportManifest:
     """One manifest of the shards of an import."""
-    first, books, days = manifests[0], RecordBooks(), dict[str, DayTally]()
-    names, examples = Counter[str](), dict[str, list[RefusalExample]]()
+    first = manifests[0]
+    books = RecordBooks()
+    days = dict[str, DayTally]()
+    names = Counter[str]()
+    examples = dict[str, list[RefusalExample]]()
     for each in manifests:
         books.add(each.books)
         names.update(each.names)

@@ -151,7 +151,8 @@ def _read(
     """Read everything, and count what is settled without being sent; how many records so far, and
     the dead letters of the last ones.
     """
-    examples, records = ImportTotals(examples=found.examples), 0
+    examples = ImportTotals(examples=found.examples)
+    records = 0
     for block in read:
         if block.file == len(found.files):
             opened = block.files[block.file]
@@ -183,7 +184,8 @@ def _read(
 
 def _shared(made: ConvertedRecords) -> Iterator[SharedRecord | None]:
     """Of each event of some records what is to be known if it isn't all of its record."""
-    times, numbers = made.events.times, made.events.numbers
+    times = made.events.times
+    numbers = made.events.numbers
     if not made.partly and made.counts.count(1) == len(numbers):
         yield from repeat(None, len(numbers))
         return
@@ -250,7 +252,9 @@ def write_blocks(file: BinaryIO, entries: Iterable[SortedEvent], digest: blake2b
     `digest` gets what is written, before its compression: the same entries give the same one.
     """
     compress = zstandard.ZstdCompressor(level=1).compress
-    written, block, room = 0, list[SortedEvent](), _BLOCK
+    written = 0
+    block = list[SortedEvent]()
+    room = _BLOCK
     for entry in chain(entries, (None,)):
         if entry is not None:
             block.append(entry)
@@ -264,7 +268,8 @@ def write_blocks(file: BinaryIO, entries: Iterable[SortedEvent], digest: blake2b
                 + frame
             )
             yield (written := written + len(block))
-            block, room = [], _BLOCK
+            block = []
+            room = _BLOCK
 
 
 def read_blocks(
@@ -352,13 +357,15 @@ class EventSorter:
 
     def _merged(self, count: int) -> Iterator[SortedEvent]:
         """The entries of the oldest runs in order."""
-        paths, self._paths = self._paths[:count], self._paths[count:]
+        paths = self._paths[:count]
+        self._paths = self._paths[count:]
         return heapq.merge(*map(_read_run, paths))
 
     def _spill(self) -> None:
         for _ in self._write_run(sorted(self._held)):
             """All of it at once."""
-        self._held, self._size = [], 0
+        self._held = []
+        self._size = 0
 
     def _write_run(self, entries: Iterable[SortedEvent]) -> Iterator[int]:
         """Write a run of entries that are in order; how many so far."""
@@ -374,7 +381,8 @@ class EventSorter:
 
     def _remove_all(self) -> None:
         """Remove the files, also those of a process that died."""
-        self._held, self._paths = [], []
+        self._held = []
+        self._paths = []
         for path in self._folder.glob(FILES):
             path.unlink(missing_ok=True)
 

@@ -111,7 +111,8 @@ class ImportLedger:
         elif block.file >= 0:
             state = self._state(block.files[block.file])
             if block.digest:
-                state.digested, state.digest = state.books.read, block.digest
+                state.digested = state.books.read
+                state.digest = block.digest
             state.complete = block.ended
             if block.broken is not None:
                 self.broken.append(block.broken)
@@ -165,7 +166,8 @@ class ImportLedger:
         if (spool := self.checkpoint.spool) is None:
             raise RuntimeError("sorted events come before what sorting found")
         for key, shared in block.shared.items():
-            record, file = key[:2], block.files[key[0]]
+            record = key[:2]
+            file = block.files[key[0]]
             fate = block.shared_refused.get(key)
             if fate is not None and not shared.reason and record not in self._refused:
                 self._refused[record] = fate.reason
@@ -189,12 +191,14 @@ class ImportLedger:
 
     def _settle_sorted(self, name: str) -> None:
         """A file's running digest is known when all that was read of it is settled."""
-        state, file = self._files[name], self._sorted[name]
+        state = self._files[name]
+        file = self._sorted[name]
         state.read = max(file.records, state.books.read)
         is_settled = state.books.read == file.records
         state.complete = is_settled and file.broken is None
         if is_settled:
-            state.digested, state.digest = file.records, file.digest
+            state.digested = file.records
+            state.digest = file.digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +322,8 @@ class ImportSource:
     def progress(self, waiting: str, slowed: str = "") -> ImportProgress:
         """How far it is."""
         books = self.ledger.books
-        refused, left_out = sum(books.refused.values()), sum(books.left_out.values())
+        refused = sum(books.refused.values())
+        left_out = sum(books.left_out.values())
         return ImportProgress(
             books.read,
             books.delivered,

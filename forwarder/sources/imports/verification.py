@@ -128,7 +128,8 @@ class StoredDays:
         """Count an event. Raises ValueError if either isn't what it should be, and
         ConfigurationError if the file can't be written.
         """
-        time, number = datetime.fromisoformat(timestamp), uuid_hash(uuid)
+        time = datetime.fromisoformat(timestamp)
+        number = uuid_hash(uuid)
         try:
             at = (time if time.tzinfo in (None, UTC) else time.astimezone(UTC)).date()
         except OverflowError as error:
@@ -223,7 +224,8 @@ class _SandboxClient:
         self.url = url.rstrip("/")
         parts = urlsplit(self.url)
         try:
-            host, port = parts.hostname, parts.port
+            host = parts.hostname
+            port = parts.port
         except ValueError:
             host = port = None
         if parts.scheme not in ("http", "https") or not host:
@@ -234,7 +236,8 @@ class _SandboxClient:
         kind = (
             http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         )
-        self._connection, self._base = kind(host, port, timeout=TIMEOUT), parts.path
+        self._connection = kind(host, port, timeout=TIMEOUT)
+        self._base = parts.path
 
     def get(self, kind: type[Body], name: str, query: Mapping[str, str]) -> Body:
         try:
@@ -244,7 +247,8 @@ class _SandboxClient:
                 headers={"Accept": "application/json"},
             )
             with closing(self._connection.getresponse()) as response:
-                status, body = response.status, response.read()
+                status = response.status
+                body = response.read()
         except (OSError, http.client.HTTPException, ValueError) as error:
             why = error_text(error)
             raise Unreachable(
@@ -305,14 +309,10 @@ class Verification(Struct, frozen=True):
 
     def words(self) -> Iterator[str]:
         """The verdict, and a line for each day that isn't the same."""
-        expected, found = (
-            sum(each.expected for each in self.days),
-            sum(each.found for each in self.days),
-        )
-        days, different = (
-            plural(len(self.days), "day"),
-            [each for each in self.days if not each.same],
-        )
+        expected = sum(each.expected for each in self.days)
+        found = sum(each.found for each in self.days)
+        days = plural(len(self.days), "day")
+        different = [each for each in self.days if not each.same]
         if different:
             differ = "differs" if len(different) == 1 else "differ"
             yield (
@@ -366,15 +366,15 @@ def verify(
     """Compare what was delivered with what is there, by day; `manifest` is that of all `shards`
     together.
     """
-    there, empty = stored.days(), DayTally()
+    there = stored.days()
+    empty = DayTally()
     days = []
     for day in sorted(manifest.days.keys() | there.keys()):
-        sent, found = manifest.days.get(day, empty), there.get(day, empty)
+        sent = manifest.days.get(day, empty)
+        found = there.get(day, empty)
         if sent.delivered or found.delivered:
-            same, more = (
-                (sent.delivered, sent.uuids) == (found.delivered, found.uuids),
-                found.delivered - sent.delivered,
-            )
+            same = (sent.delivered, sent.uuids) == (found.delivered, found.uuids)
+            more = found.delivered - sent.delivered
             days.append(
                 DayComparison(
                     day, sent.delivered, found.delivered, same, max(0, -more), max(0, more)

@@ -109,7 +109,8 @@ class KafkaBatch:
 
     def names(self, indexes: Sequence[int]) -> list[str]:
         """See `core.records.RecordBatch.names`."""
-        records, begin = self._records, self._name_of_partition()
+        records = self._records
+        begin = self._name_of_partition()
         return [f"{begin}{records[index].offset}" for index in indexes]
 
     def times(self, indexes: Sequence[int]) -> list[float | None]:
@@ -165,7 +166,9 @@ class KafkaBatch:
             else:
                 kept.append(record)
                 values.append(value)
-        self._records, self.values, self.rejected = kept, values, rejected
+        self._records = kept
+        self.values = values
+        self.rejected = rejected
 
     def _facts(self, record: KafkaRecord) -> RecordFacts:
         policy = self._policy

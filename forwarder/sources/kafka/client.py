@@ -219,7 +219,8 @@ class _Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # the library has no t
         session was replaced by a namesake.
         """
         response = await self._send(request)
-        code, now = getattr(response, "error_code", None), asyncio.get_running_loop().time()
+        code = getattr(response, "error_code", None)
+        now = asyncio.get_running_loop().time()
         if code == 0 and isinstance(request, _BY_MEMBERS):
             self._alive = now
         known = now - self._alive < self._policy.session_timeout

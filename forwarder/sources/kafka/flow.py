@@ -141,7 +141,8 @@ class PartitionFlow:
 
     def retry(self) -> None:
         """Hand over again what waits, for at most `SLICE_SECONDS`."""
-        failures, now = 0, self._now()
+        failures = 0
+        now = self._now()
         end = now + SLICE_SECONDS
         for partition in [
             each for each in self.partitions.values() if each.waiting and each.held_until <= now
@@ -324,7 +325,8 @@ class PartitionFlow:
 
     def _hand_over(self, pending: PendingBatch) -> None:
         """Hand the batch to the intake. Raises a `Backpressure`."""
-        batch, partition = pending.batch, pending.partition
+        batch = pending.batch
+        partition = pending.partition
         accepted = None
         if batch.values or batch.rejected:
             accepted = self._intake.accept(
@@ -332,7 +334,8 @@ class PartitionFlow:
             )
         self._count(batch)
         self.bytes -= pending.weight - batch.size
-        pending.weight, pending.accepted = batch.size, accepted
+        pending.weight = batch.size
+        pending.accepted = accepted
         if accepted is None:
             self._settle(pending)
         else:
@@ -342,7 +345,8 @@ class PartitionFlow:
 
     def _halves(self, pending: PendingBatch) -> tuple[PendingBatch, PendingBatch]:
         """The halves of a batch."""
-        partition, mark = pending.partition, pending.mark
+        partition = pending.partition
+        mark = pending.mark
         first, second = pending.batch.halves()
         rest = mark.split(pending.span, first.end, first.count)
         self.bytes -= pending.weight
@@ -378,11 +382,15 @@ class PartitionFlow:
 
     def _ease(self, partition: AssignedPartition) -> None:
         """Less is outstanding than before: which partitions may be read again?"""
-        policy, mark, eased = self._policy, partition.mark, not self._outstanding
+        policy = self._policy
+        mark = partition.mark
+        eased = not self._outstanding
         if partition.narrow and mark is not None and mark.window <= policy.max_uncommitted // 2:
-            partition.narrow, eased = False, True
+            partition.narrow = False
+            eased = True
         if self._full and self.bytes <= policy.max_in_flight // 2:
-            self._full, eased = False, True
+            self._full = False
+            eased = True
         if eased:
             self._on_eased()
 

@@ -227,7 +227,8 @@ class Membership:
 
     async def _begin(self) -> None:
         """Begin in partitions of which nothing is committed."""
-        client, revocations = self.client, self._revocations
+        client = self.client
+        revocations = self._revocations
         keys = [key for key in client.assignment() if client.reached(key) is None]
         async with answered(ANSWER_SECONDS):
             committed = await client.committed_offsets(keys)
@@ -329,7 +330,8 @@ class Membership:
                 self._interrupted = True
                 return AGAIN_SECONDS
             return await self._away(error)
-        self._away_since, self._interrupted = None, False
+        self._away_since = None
+        self._interrupted = False
         self._report.back(Condition.READING if self.client.assignment() else Condition.JOINING)
         complete = seen is None or await self._choose(seen)
         return CHECK_SECONDS if complete else AGAIN_SECONDS
@@ -377,7 +379,8 @@ class Membership:
         self._report.now(Condition.JOINING)
 
     async def _update_ends(self) -> None:
-        client, partitions = self.client, self.flow.partitions
+        client = self.client
+        partitions = self.flow.partitions
         keys = list(partitions)
         if not keys:
             return
@@ -394,7 +397,8 @@ class Membership:
         assigned = self.client.assignment()
         if not assigned:
             return
-        paused, wanted = self.client.paused(), self.flow.paused()
+        paused = self.client.paused()
+        wanted = self.flow.paused()
         if more := [key for key in assigned if key in wanted and key not in paused]:
             self.client.pause(*more)
         if less := [key for key in paused if key not in wanted]:

@@ -112,7 +112,10 @@ class ClusterReport:
 
     def now(self, condition: Condition, why: str = "", hint: str = "") -> None:
         """It is in this condition."""
-        self.condition, self.why, self.hint, self.next_try = condition, why, hint, None
+        self.condition = condition
+        self.why = why
+        self.hint = hint
+        self.next_try = None
 
     def missing(self, why: str, hint: str, *, waits: bool) -> None:
         """Topics are missing (`why`; empty if none is); `waits`: none is read meanwhile."""
@@ -141,7 +144,8 @@ class ClusterReport:
         repeated = str(trouble) == self._logged
         if trouble.key == "group_instance_id":
             repeated = bool(self.conflict)
-            self.conflict, self._conflict_at = f"{trouble.message}. {trouble.hint}", next_try or 0.0
+            self.conflict = f"{trouble.message}. {trouble.hint}"
+            self._conflict_at = next_try or 0.0
         if not repeated:
             _log.error(
                 "kafka: can't read",
@@ -176,7 +180,9 @@ class ClusterReport:
         self._down(why, "That is a bug: the log has more.", next_try)
 
     def _down(self, why: str, hint: str, next_try: float | None) -> None:
-        self._logged, self._logged_hint, self._interrupted = why, hint, False
+        self._logged = why
+        self._logged_hint = hint
+        self._interrupted = False
         if next_try is not None:
             self._comes_back = self.condition is Condition.READING
         self.now(Condition.DOWN, why, hint)

@@ -88,7 +88,8 @@ class KafkaSource:
 
     def statistics(self) -> KafkaStatistics:
         """How it is, and what was counted since the start."""
-        report, membership = self._report, self._membership
+        report = self._report
+        membership = self._membership
         stopping = self._stopping and report.condition is not Condition.FAILED
         return KafkaStatistics(
             name=self._policy.name,

@@ -115,13 +115,11 @@ class LogBatch:
 
     def halves(self) -> tuple[LogBatch, LogBatch]:
         """It in two, for one that is too large as it is; it must hold several records."""
-        policy, block, lines, offsets, overlong = (
-            self._policy,
-            self._block,
-            self._lines,
-            self._offsets,
-            self._overlong,
-        )
+        policy = self._policy
+        block = self._block
+        lines = self._lines
+        offsets = self._offsets
+        overlong = self._overlong
         if len(lines) > 1:
             middle = len(lines) // 2
             first = LogBatch(policy, block, lines[:middle], offsets[:middle])
@@ -132,9 +130,13 @@ class LogBatch:
 
     def _events(self, rejected: list[RejectedRecord]) -> list[bytes]:
         """The events of the lines. This is the hot loop: it runs for every line that is read."""
-        policy, block, kept = self._policy, self._block, self._kept
-        line_format, map_record = policy.line_format.for_file(block.file.path), policy.mapping.parts
-        parse, reference = line_format.parse, block.reference if line_format.has_time else block.at
+        policy = self._policy
+        block = self._block
+        kept = self._kept
+        line_format = policy.line_format.for_file(block.file.path)
+        map_record = policy.mapping.parts
+        parse = line_format.parse
+        reference = block.reference if line_format.has_time else block.at
         prefix = b"%b%b/%d/" % (
             NAMESPACE,
             f"{policy.host}/{policy.name}/{block.identity}".encode(),
@@ -165,10 +167,8 @@ class LogBatch:
                 uuid = b'"%b"' % as_uuid5(
                     sha1(b"%b%d/%b" % (prefix, offset, line), usedforsecurity=False).digest()
                 )
-            who, when = (
-                b',"distinct_id":' + distinct_id if distinct_id else b"",
-                timestamp or own_time or first_read,
-            )
+            who = b',"distinct_id":' + distinct_id if distinct_id else b""
+            when = timestamp or own_time or first_read
             members = (
                 b'{"event":',
                 event,
@@ -207,7 +207,9 @@ class LogBatch:
 
 def cut(policy: LogPolicy, block: Block) -> Iterator[LogBatch]:
     """A block as batches, each made when it is asked for."""
-    lines, offsets, overlong = block.records.values, block.records.offsets, block.records.overlong
+    lines = block.records.values
+    offsets = block.records.offsets
+    overlong = block.records.overlong
     begin = 0
     # blocks of one read are small enough
     for end in (
@@ -225,7 +227,8 @@ def _ends(lines: Sequence[bytes]) -> Iterator[int]:
     for index, line in enumerate(lines):
         if index > begin and (index - begin == MAX_RECORDS or total + len(line) > MAX_BYTES):
             yield index
-            begin, total = index, 0
+            begin = index
+            total = 0
         total += len(line)
 
 

@@ -97,14 +97,12 @@ class FileContent:
 
     def begin_again(self) -> None:
         """Forget what was decompressed."""
-        self._stream, self._raw, self._at, self._buffer, self.ended, self.failure = (
-            None,
-            0,
-            0,
-            b"",
-            False,
-            "",
-        )
+        self._stream = None
+        self._raw = 0
+        self._at = 0
+        self._buffer = b""
+        self.ended = False
+        self.failure = ""
 
     def close(self) -> None:
         """Close the file."""

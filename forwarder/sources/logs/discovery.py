@@ -61,8 +61,10 @@ class Discovery:
         """All files that match now. `path_of`: the path of a known file, which is kept while it is
         one of its names.
         """
-        self.directories, self.unreadable = set(), set()
-        links, self._links = self._links, {}
+        self.directories = set()
+        self.unreadable = set()
+        links = self._links
+        self._links = {}
         found: dict[FileKey, FoundFile] = {}
         for parts in self._patterns:
             for path, entry in self._walk("", parts):
@@ -116,11 +118,9 @@ class Discovery:
         self, directory: str, parts: Sequence[str]
     ) -> Iterator[tuple[str, os.DirEntry[str] | None]]:
         plain = next((at for at, part in enumerate(parts) if _MAGIC.search(part)), len(parts) - 1)
-        directory, part, rest = (
-            "/".join([directory, *parts[:plain]]),
-            parts[plain],
-            parts[plain + 1 :],
-        )
+        directory = "/".join([directory, *parts[:plain]])
+        part = parts[plain]
+        rest = parts[plain + 1 :]
         if part == "**":
             yield from self._walk(directory, rest or ("*",))
             for entry in self._list(directory):
@@ -203,7 +203,8 @@ def _expression(part: str) -> str:
         elif each == "?":
             texts.append("[^/]")
         elif each[0] == "[" and len(each) > 2:
-            negated, members = each[1] == "!", each[1:-1].removeprefix("!")
+            negated = each[1] == "!"
+            members = each[1:-1].removeprefix("!")
             texts.append(
                 ("[^/" if negated else "[") + re.sub(r"([\\\[\]^&~|])", r"\\\1", members) + "]"
             )

@@ -134,14 +134,16 @@ class LogFlow:
 
     def take_settled(self) -> list[Block]:
         """The blocks that were settled since the last call."""
-        settled, self._settled = self._settled, []
+        settled = self._settled
+        self._settled = []
         return settled
 
     def take_rewound(self) -> list[Block]:
         """The blocks since the last call that have to be read again, with all that was read of
         their files after them.
         """
-        rewound, self._rewound = self._rewound, []
+        rewound = self._rewound
+        self._rewound = []
         return rewound
 
     def release(self) -> list[AcceptedBatch]:
@@ -155,7 +157,8 @@ class LogFlow:
             pending.gone = True
         self._accepted.clear()
         self._waiting.clear()
-        self.bytes, self._full = 0, False
+        self.bytes = 0
+        self._full = False
         return batches
 
     def unaccepted(self) -> int:
@@ -233,7 +236,8 @@ class LogFlow:
         self._settled.append(pending.block)
         eased = len(self._settled) == 1 or not self.outstanding
         if self._full and self.bytes <= self._policy.max_in_flight // 2:
-            self._full, eased = False, True
+            self._full = False
+            eased = True
         if eased:
             self._on_eased()
 

@@ -123,13 +123,14 @@ class FollowedFile:
 
     def adopt(self, row: StoredPosition) -> None:
         """This is the stored content, at the path and with the size that were found."""
-        self.identity, self.generation, self.fingerprint = (
-            row.identity,
-            row.generation,
-            row.fingerprint,
-        )
-        self.position, self.position_check, self.check = row.position, row.tail, row.tail
-        self.anchor, self.anchor_check = row.anchor, row.anchor_tail
+        self.identity = row.identity
+        self.generation = row.generation
+        self.fingerprint = row.fingerprint
+        self.position = row.position
+        self.position_check = row.tail
+        self.check = row.tail
+        self.anchor = row.anchor
+        self.anchor_check = row.anchor_tail
         self.done, self.renamed, self.packed = (
             bool(row.state & DONE),
             bool(row.state & RENAMED),
@@ -151,7 +152,8 @@ class FollowedFile:
         if self.left is not None:
             state |= LEFT
         if self.boundary >= self.anchor and self.check:
-            self.anchor, self.anchor_check = self.boundary, self.check
+            self.anchor = self.boundary
+            self.anchor_check = self.check
         known = self.position, self.position_check, self.anchor, self.anchor_check
         name = self.identity, self.generation, self.fingerprint, *self.key, self.path
         return StoredPosition(*name, *known, self.size, self.modified, state, now)
@@ -198,7 +200,8 @@ class FollowedFile:
                     cut_records(records, time.end) if time.end < records.end else (records, records)
                 )
                 parts.append((time.at, part))
-                first, records = part.end, rest
+                first = part.end
+                records = rest
         if first < records.end:
             new.append(ReadTime(first, records.end, now))
             self.times = [*self.times, *new]
@@ -208,7 +211,8 @@ class FollowedFile:
     def add_block(self, records: LogRecords, at: float, check: bytes) -> Block:
         """These records begin at `boundary`; `check`: the digest of what is before their end."""
         if self._watermark is None or self._checks is None:
-            self._watermark, self._checks = Watermark(self.position), deque()
+            self._watermark = Watermark(self.position)
+            self._checks = deque()
         first = self._watermark.read
         span = self._watermark.open(first, records.end, len(records.values) + len(records.overlong))
         self._checks.append((records.end, check))
@@ -245,7 +249,9 @@ class FollowedFile:
         while self._checks and self._checks[-1][0] > first:
             self._checks.pop()
         self.check = self._checks[-1][1] if self._checks else self.position_check
-        self.examined, self.done, self.finished = None, False, False
+        self.examined = None
+        self.done = False
+        self.finished = False
         return set(gone)
 
     def release(self) -> None:

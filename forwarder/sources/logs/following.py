@@ -99,7 +99,8 @@ class Follower:
         have grown.
         """
         for path in paths:
-            file, (key, there) = self._paths.get(path), find_file(path)
+            file = self._paths.get(path)
+            (key, there) = find_file(path)
             if file is None and not self._discovery.concerns(path):
                 continue
             if file is None or not file.identity or key != file.key:
@@ -108,7 +109,8 @@ class Follower:
         return True
 
     def _look_at_all(self) -> None:
-        known, now = self._known.files, self._monotonic()
+        known = self._known.files
+        now = self._monotonic()
         found = self._discovery.scan(lambda key: known[key].path if key in known else None)
         self._troubles.keep(self._paths.keys() | self._discovery.unreadable)
         missing = [file for key, file in known.items() if key not in found]
@@ -159,7 +161,8 @@ class Follower:
         """The first look: files that were renamed while nothing was followed are looked for.
         Raises what the store raises.
         """
-        known, now = self._known.files, self._monotonic()
+        known = self._known.files
+        now = self._monotonic()
         if self._policy.from_end and self._store.is_new(self._policy.name):
             for file in known.values():
                 file.initial = file.size
@@ -248,7 +251,8 @@ class Follower:
         """Read what is overdue; of a file to which no more is written, the rest; close what was
         read to its end and no longer matches.
         """
-        reader, now = file.reader, self._monotonic()
+        reader = file.reader
+        now = self._monotonic()
         if reader is not None and file.identity and reader.splitter.held:
             self._add(file, reader, reader.splitter.overdue(now))
         if (
@@ -280,7 +284,8 @@ class Follower:
 
     def _report_lost(self) -> None:
         """Log what can't be read any more, unless a copy was found."""
-        lost, self._known.lost = self._known.lost, []
+        lost = self._known.lost
+        self._known.lost = []
         for file in lost:
             if self._known.is_in_file(file):
                 continue
@@ -308,7 +313,8 @@ class Follower:
         if self._failing and self._waits_for_store() and not self._store_rows() and self._new_times:
             return []
         turns = len(self._queue)
-        until, limit = self._bytes + budget, self._bytes + max(budget, _LONGEST)
+        until = self._bytes + budget
+        limit = self._bytes + max(budget, _LONGEST)
         packed = next(
             (file for file in self._queue if file.packed and file.reader is not None), None
         )
@@ -330,7 +336,8 @@ class Follower:
             self._look_at_all()
         if self._new_times and not self._store_rows():
             return []
-        blocks, self._ready = self._ready, []
+        blocks = self._ready
+        self._ready = []
         return blocks
 
     def _waits_for_store(self) -> bool:
@@ -366,7 +373,8 @@ class Follower:
 
     def _is_at_end(self, file: FollowedFile, reader: FileReader) -> bool:
         """Whether there is nothing more to be read now, as far as is known."""
-        content, status = reader.content, reader.content.status()
+        content = reader.content
+        status = reader.content.status()
         if content.packed and not content.ended and not content.failure:
             return False
         if not content.packed and status.st_size != reader.read:
@@ -442,7 +450,8 @@ class Follower:
         return False
 
     def _close(self, file: FollowedFile) -> None:
-        reader, file.reader = file.reader, None
+        reader = file.reader
+        file.reader = None
         self._open.pop(file, None)
         if reader is not None:
             if reader.splitter.held and self._monotonic() - file.changed_at < _HELD_SECONDS:
@@ -532,7 +541,8 @@ class Follower:
 
     def _store_rows(self) -> bool:
         """Store what changed, all of it or nothing; whether that was possible."""
-        now, dirty = self._now(), list(self._known.dirty)
+        now = self._now()
+        dirty = list(self._known.dirty)
         try:
             self._store.save(
                 self._policy.name, [file.row(now) for file in dirty], self._new_times, now

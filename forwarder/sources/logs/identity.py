@@ -106,7 +106,9 @@ class Recognition:
         """The file was truncated, or has another content of this size."""
         self._close(file)
         other = FollowedFile(file.key, file.path, size, modified, self._monotonic())
-        other.left, other.before, other.recalled = file.left, file.identity, True
+        other.left = file.left
+        other.before = file.identity
+        other.recalled = True
         self.files[file.key] = other
         file.replaced = True
         self.rotations["truncate"] += 1
@@ -233,12 +235,14 @@ class Recognition:
                 and line.fingerprint == row.fingerprint
                 and not self.was_replaced(known, content)
             ):
-                file.packed, file.head = content.packed, line.head
+                file.packed = content.packed
+                file.head = line.head
                 self._adopt(file, row)
                 return True
         file.recalled = True
         if not known.gone:  # else the system has given its inode to another file
-            known.replaced, file.before = True, row.identity
+            known.replaced = True
+            file.before = row.identity
             self.rotations["truncate"] += 1
             self.lose(known)
         return False
@@ -286,7 +290,9 @@ class Recognition:
         line = first_line(content, finished=finished)
         if line is None:
             return None
-        file.fingerprint, file.head, file.packed = line.fingerprint, line.head, content.packed
+        file.fingerprint = line.fingerprint
+        file.head = line.head
+        file.packed = content.packed
         file.original = None if file.initial else self._original(file, content) or original
         if file.original is not None and self.is_in_file(file.original):
             stays = file.original.left is not None or (
@@ -387,19 +393,18 @@ class Recognition:
         """The former content is in this file now."""
         lacking = former.boundary < SKIPPED and tail_digest(content, former.boundary) is None
         self._close(file)
-        former.key, former.path, former.size, former.modified = (
-            file.key,
-            file.path,
-            file.size,
-            file.modified,
-        )
-        former.packed, former.head, former.changed_at, former.left = (
-            content.packed,
-            file.head,
-            file.changed_at,
-            file.left,
-        )
-        former.renamed, former.replaced, former.gone, former.finished = True, False, False, False
+        former.key = file.key
+        former.path = file.path
+        former.size = file.size
+        former.modified = file.modified
+        former.packed = content.packed
+        former.head = file.head
+        former.changed_at = file.changed_at
+        former.left = file.left
+        former.renamed = True
+        former.replaced = False
+        former.gone = False
+        former.finished = False
         former.done = lacking
         former.examined = (file.size, file.modified) if lacking else None
         if not former.times and self._policy.stores_times:
@@ -430,11 +435,15 @@ class Recognition:
             file.identity = f"{file.fingerprint}-{file.key[0]}-{file.key[1]}"
         file.generation = kin.generations.get(file.identity, -1) + 1
         kin.add(file)
-        file.original, file.examined = None, None
+        file.original = None
+        file.examined = None
         if not content.packed and (tail := tail_digest(content, file.size)) is not None:
-            file.anchor, file.anchor_check = file.size, tail
+            file.anchor = file.size
+            file.anchor_check = tail
         if file.initial and content.packed:
-            file.position, file.done, file.examined = SKIPPED, True, (file.size, file.modified)
+            file.position = SKIPPED
+            file.done = True
+            file.examined = (file.size, file.modified)
         elif file.initial:
             file.position = _last_line(content, file.initial)
             file.check = file.position_check = tail_digest(content, file.position) or NOTHING

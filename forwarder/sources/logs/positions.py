@@ -45,7 +45,12 @@ KEPT_SECONDS: Final = 30 * 86400.0
 FAILURES: Final = (sqlite3.Error, OSError)
 """What storing and looking up raise when the disk is full, or fails."""
 
-DONE, RENAMED, REPLACED, GONE, PACKED, LEFT = 1, 2, 4, 8, 16, 32
+DONE = 1
+RENAMED = 2
+REPLACED = 4
+GONE = 8
+PACKED = 16
+LEFT = 32
 """Bits of `StoredPosition.state`."""
 
 _BUSY_SECONDS: Final = 5.0

@@ -71,7 +71,8 @@ class FileReader:
             head = self.content.read(0, TAIL)
             if not recent.startswith(self._tail) or not head.startswith(self._head):
                 return None
-            self._head, self._recent = head, recent
+            self._head = head
+            self._recent = recent
             data = recent[len(self._tail) :]
         self.read += len(data)
         self._tail = self._recent[-TAIL:]

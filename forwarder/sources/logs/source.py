@@ -140,7 +140,8 @@ class LogSource:
 
     def statistics(self) -> LogSourceState:
         """How it is, and what was counted since the start."""
-        found, lines = self._found, self._lines
+        found = self._found
+        lines = self._lines
         state, why = self._state()
         return LogSourceState(
             name=self._policy.name,
@@ -194,7 +195,8 @@ class LogSource:
                 )
                 await wait_for_event(self._closing, PAUSES.equal_jitter(failures), self._clock)
             else:
-                failures, self._error = 0, ""
+                failures = 0
+                self._error = ""
                 await self._wait(pause)
 
     async def _turn(self) -> float | None:
@@ -202,8 +204,10 @@ class LogSource:
         wait before the next; None: no limit.
         """
         self._wake.clear()
-        flow, now = self._flow, self._clock.monotonic()
-        settled, rewound = flow.take_settled(), flow.take_rewound()
+        flow = self._flow
+        now = self._clock.monotonic()
+        settled = flow.take_settled()
+        rewound = flow.take_rewound()
         self._dirty = self._dirty or bool(settled)
         save = self._dirty and now - self._saved >= self._policy.commit_interval
         if now - self._looked_at >= self._policy.poll_interval:
@@ -215,7 +219,8 @@ class LogSource:
             self._drained = False
         budget = 0 if self._stopping or self._drained or not flow.may_read else READ_BYTES
         if settled or rewound or save or looks or budget:
-            changed, self._changed = self._changed, set()
+            changed = self._changed
+            self._changed = set()
             blocks = await self._in_thread(_Round(settled, rewound, changed, budget, save))
             self._looked = True
             self._drained = budget > 0 and not blocks
@@ -226,7 +231,8 @@ class LogSource:
 
     def _pause(self) -> float | None:
         """Seconds until something is to be done, unless something changes or is settled before."""
-        flow, pauses = self._flow, list[float]()
+        flow = self._flow
+        pauses = list[float]()
         if flow.may_read and not self._drained and not self._stopping:
             return 0.0
         if flow.waits is not None:
@@ -265,7 +271,8 @@ class LogSource:
         )
         blocks = await asyncio.shield(self._round)
         if work.save:
-            self._dirty, self._saved = bool(self._found.failing), now
+            self._dirty = bool(self._found.failing)
+            self._saved = now
         if counts:
             self._counted = now
         return blocks

@@ -123,7 +123,9 @@ class Splitter:
         if not stop:
             self._keep(data)
             return self._result([], [], [], 0)
-        begin, text, overlong = self._offset, data[:stop], []
+        begin = self._offset
+        text = data[:stop]
+        overlong = []
         if self._skipped:  # of the line that is too long only the end is looked for
             overlong = [(begin, bytes(self._tail[: self._max]))]
             rest = text.find(b"\n") + 1
@@ -146,7 +148,8 @@ class Splitter:
 
     def finish(self) -> LogRecords:
         """The rest, at the file's end: an unfinished line, and what waits for more, is whole."""
-        begin, tail = self._offset, bytes(self._tail)
+        begin = self._offset
+        tail = bytes(self._tail)
         self._offset += len(tail) + self._skipped
         overlong = [(begin, tail[: self._max])] if self._skipped else []
         text = tail + b"\n" if tail and not overlong else b""
@@ -162,7 +165,8 @@ class Splitter:
     def _keep(self, data: bytes) -> None:
         """Keep the beginning of a line, or more of it."""
         if not self._tail and not self._skipped:
-            whole, data = len(data), data.lstrip(_HOLE)
+            whole = len(data)
+            data = data.lstrip(_HOLE)
             self._offset += whole - len(data)
         room = self._max + 2 - len(self._tail)
         self._tail += data[:room]
@@ -201,10 +205,8 @@ class Splitter:
                 (value.lstrip(_HOLE), at + len(value))
                 for value, at in zip(values, offsets, strict=True)
             ]
-            values, offsets = (
-                [value for value, _ in found],
-                [end - len(value) for value, end in found],
-            )
+            values = [value for value, _ in found]
+            offsets = [end - len(value) for value, end in found]
         if self._start is not None or (
             self._cri and (self._records or overlong or not _are_whole(values))
         ):
@@ -239,7 +241,10 @@ class Splitter:
 
     def _take(self, line: bytes, offset: int, now: float, *, cut: bool) -> None:
         """Add a line to the record that it belongs to."""
-        header, stream, partial, content = b"", b"", False, line
+        header = b""
+        stream = b""
+        partial = False
+        content = line
         if self._cri:
             match = _CRI.match(line)
             if match is None:
@@ -248,7 +253,9 @@ class Splitter:
                     self._add(foreign, line, cut=cut)
                     foreign.whole = True
                 return
-            header, stream, partial = match[1] + b"F ", match[2], match[3] == b"P"
+            header = match[1] + b"F "
+            stream = match[2]
+            partial = match[3] == b"P"
             content = line[match.end() :]
         record = self._open.get(stream)
         if record is not None and not record.partial and content:
@@ -267,7 +274,8 @@ class Splitter:
             record.blank += 1
             return
         self._add(record, content, cut=cut)
-        record.partial, record.fed = partial, now
+        record.partial = partial
+        record.fed = now
         if not partial and self._start is None:
             self._close(record)
 

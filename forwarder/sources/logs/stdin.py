@@ -116,7 +116,8 @@ class StdinSource:
 
     def statistics(self) -> LogSourceState:
         """How it is, and what was counted since the start."""
-        flow, lines = self._flow, self._lines
+        flow = self._flow
+        lines = self._lines
         state, why = self._state()
         lag = self._read - self._mark.position
         file = LogFile(
@@ -210,7 +211,8 @@ class StdinSource:
         """Wait until there is something to be read, or until records that wait have to be looked
         at; whether there is.
         """
-        loop, ready = asyncio.get_running_loop(), list[bool]()
+        loop = asyncio.get_running_loop()
+        ready = list[bool]()
 
         def on_ready() -> None:
             ready.append(True)
@@ -243,7 +245,8 @@ class StdinSource:
         if records.values or records.overlong:
             now = self._clock.now()
             self._last_line = records.values[-1] if records.values else records.overlong[-1][1]
-            first, count = self._mark.read, len(records.values) + len(records.overlong)
+            first = self._mark.read
+            count = len(records.values) + len(records.overlong)
             span = self._mark.open(first, records.end, count)
             block = Block(
                 self._file,

@@ -67,7 +67,8 @@ class Watch:
             self._event.clear()
             return None
         self._event.clear()
-        changed, self._changed = self._changed, set()
+        changed = self._changed
+        self._changed = set()
         return changed
 
     def wake(self) -> None:

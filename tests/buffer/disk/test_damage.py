@@ -417,7 +417,8 @@ def test_the_same_damage_is_told_again_and_copied_once(damaged: Damaged) -> None
     file.flip(item.offset + item.header.length - 10)
     first = damaged.reopen()
     damaged.check({item.header.sequence - 1})
-    copies, lines = aside(damaged.rig.directory), notes(damaged.rig.directory)
+    copies = aside(damaged.rig.directory)
+    lines = notes(damaged.rig.directory)
     damaged.rig.abandon()
     damaged.rig.clock.time += 1000
     again = damaged.reopen()

@@ -165,7 +165,8 @@ def test_slices_are_the_events_of_ranges(
 )
 def test_books_survive_their_writing(steps: list[tuple[Lane | None, str, int]]) -> None:
     """They are the sums of what happened, also once they were written and read; merging adds."""
-    books, sums = LogBooks(), Counter[tuple[Lane | None, str]]()
+    books = LogBooks()
+    sums = Counter[tuple[Lane | None, str]]()
     for lane, step, count in steps:
         if step == "receive":
             books.receive(lane, "http", count)

@@ -42,7 +42,8 @@ def acknowledged_and_found(directory: Path, *, syncs: bool) -> tuple[set[bytes],
     rig = DiskRig(directory, disk=LossyDisk(syncs=syncs))
     acknowledged: set[bytes] = set()
     for number in range(30):
-        event, told = b'{"event":"%d","p":"%b"}' % (number, b"x" * 9000), Told()
+        event = b'{"event":"%d","p":"%b"}' % (number, b"x" * 9000)
+        told = Told()
         rig.buffer.offer([Chunk(LANE, event, 1, NO_IDS, 0.0)], told)
         if number % 3:  # others wait for their group when the power goes
             rig.committer.pump()

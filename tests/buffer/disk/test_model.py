@@ -189,7 +189,8 @@ class DiskMachine(RuleBasedStateMachine):
             taken: list[Chunk] = []
             holding = buffer.holdings[lane]
             while buffer.queue(lane) or holding.runs:
-                window, in_memory = buffer.memory.used, holding.in_memory
+                window = buffer.memory.used
+                in_memory = holding.in_memory
                 # as if what was taken had gone: all of a long backlog is to be seen
                 buffer.memory.used = holding.in_memory = 0
                 queue = buffer.queue(lane)

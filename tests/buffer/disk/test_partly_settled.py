@@ -33,7 +33,8 @@ class Opened:
     """A worker's stores in `path`, which commit when they are told to."""
 
     def __init__(self, path: Path) -> None:
-        self.clock, self.books = StillClock(), Books()
+        self.clock = StillClock()
+        self.books = Books()
         configured = settings(
             "http://127.0.0.1:9", buffer={"kind": "disk", "path": path, "max_bytes": 8 << 20}
         )
@@ -47,7 +48,8 @@ class Opened:
         )
         assert isinstance(self.stores.buffer, DiskBuffer)
         assert isinstance(self.stores.dead_letters, DeadLetterStore)
-        self.buffer, self.letters = self.stores.buffer, self.stores.dead_letters
+        self.buffer = self.stores.buffer
+        self.letters = self.stores.dead_letters
         self.buffer.loader = InlineLoader()
         self.commit()
 
@@ -68,7 +70,8 @@ class Opened:
 
     def taken(self) -> list[Chunk]:
         """All that waits."""
-        queue, found = self.buffer.queue(LANE), []
+        queue = self.buffer.queue(LANE)
+        found = []
         while queue or self.buffer.waiting_lanes():
             queue = self.buffer.queue(LANE)
             found.append(queue.popleft())

@@ -27,10 +27,8 @@ def chunks(draw: st.DrawFn) -> Chunk:
     """Small and large ones, with and without ids, somebody who waits, and a dead letter that they
     were.
     """
-    name, size = (
-        draw(st.integers(0, 10**6)),
-        draw(st.sampled_from([0, 100, MERGE_BELOW - 100, MERGE_BELOW, MERGED_BYTES])),
-    )
+    name = draw(st.integers(0, 10**6))
+    size = draw(st.sampled_from([0, 100, MERGE_BELOW - 100, MERGE_BELOW, MERGED_BYTES]))
     data = b",".join(
         b'{"event":"%d","p":"%b"}' % (name, b"x" * size) for _ in range(draw(st.integers(1, 3)))
     )

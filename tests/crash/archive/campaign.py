@@ -160,7 +160,8 @@ class Campaign:
         """Each file is whole, each line is an event as it was accepted, and each event is in one
         file at least.
         """
-        came, problems = array("L", bytes(8 * self._plan.count)), []
+        came = array("L", bytes(8 * self._plan.count))
+        problems = []
         files = sorted(path for path in self._archive.rglob("*") if path.is_file())
         for path in files:
             self.report.packed += path.stat().st_size
@@ -210,7 +211,8 @@ class Campaign:
                     [f"the import ended with {done.code}: {done.out}{done.err}"]
                 )
             [found] = (await service.ask("imports"))["results"]
-            self.report.imported, self.report.conflicts = found["events"], found["conflicts"]
+            self.report.imported = found["events"]
+            self.report.conflicts = found["conflicts"]
             problems = await in_thread(lambda: self._wrong_in(service.database))
         if (self.report.imported, self.report.conflicts) != (self._plan.count, 0):
             problems.append(
@@ -220,7 +222,8 @@ class Campaign:
         self._evidence.check(problems)
 
     def _wrong_in(self, database: Path) -> list[str]:
-        came, problems = bytearray(self._plan.count), []
+        came = bytearray(self._plan.count)
+        problems = []
         for arrival in arrivals(database):
             number = _read(arrival.raw).properties.n
             came[number] += arrival.kind == "new"

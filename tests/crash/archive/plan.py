@@ -21,7 +21,8 @@ class ArchivePlan:
     """Events of some 600 bytes, in requests of `together`; a request is of one lane."""
 
     def __init__(self, seed: int, count: int, together: int) -> None:
-        self.count, self.together = count, together
+        self.count = count
+        self.together = together
         self._events = EventPlan(seed, count)
         self._seed = seed
 

@@ -96,7 +96,8 @@ class Victim:
 
     def _offer(self, number: int) -> bool:
         """Offer a request; False if the buffer can't take it now."""
-        events, now = self._plan.request(number), self._clock.now()
+        events = self._plan.request(number)
+        now = self._clock.now()
         chunk = Chunk(
             self._plan.lane(number * self._plan.together),
             b",".join(events),

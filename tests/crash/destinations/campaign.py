@@ -225,7 +225,8 @@ class Campaign:
     async def _send(self, ending: asyncio.Event) -> None:
         client: Client | None = None
         while not ending.is_set():
-            began, now = time.monotonic(), time.time()
+            began = time.monotonic()
+            now = time.time()
             events = dict(self._event() for _ in range(EVENTS))
             request = post("/batch/", batch(events.values(), KEY))
             while True:
@@ -252,7 +253,8 @@ class Campaign:
 
     def _event(self) -> tuple[str, bytes]:
         uuid = str(UUID(int=self._random.getrandbits(128), version=4))
-        person, value = self._random.randrange(500), self._random.random()
+        person = self._random.randrange(500)
+        value = self._random.random()
         return uuid, (
             (
                 b'{"event":"move","distinct_id":"person-%d","uuid":"%b","timestamp":"2026-01-31T12'

@@ -218,7 +218,8 @@ class Campaign:
         await self._verify()
 
     def _wrong_in_books(self, manifest: ImportManifest) -> list[str]:
-        books, count = manifest.books, self._options.events
+        books = manifest.books
+        count = self._options.events
         self.report.books = {
             "read": books.read,
             "delivered": books.delivered,
@@ -273,7 +274,8 @@ class Campaign:
     def _check_repeats(self, repeats: int) -> None:
         """A life sends nothing again but what was in flight when the one before was killed."""
         last = self.report.lives[-1] if self.report.lives else None
-        again, allowed = repeats - (last.repeats if last else 0), last.in_flight if last else 0
+        again = repeats - (last.repeats if last else 0)
+        allowed = last.in_flight if last else 0
         if again > allowed:
             self._check([f"a life sent {again:,} events again, and {allowed:,} had been in flight"])
 
@@ -292,7 +294,8 @@ class Campaign:
 
 def as_text(report: Report, seconds: float) -> str:
     """What was done, in lines for a person."""
-    verdict, lives = report.verdict, report.lives
+    verdict = report.verdict
+    lives = report.lives
     widest = max((life.in_flight for life in lives), default=0)
     return "\n".join(
         [

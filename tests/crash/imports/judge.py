@@ -26,7 +26,8 @@ from tests.crash.imports.plan import Division, EventPlan
 
 SHOWN: Final = 8
 """How many problems of one kind are told."""
-_NEW, _REPEAT = "new", "duplicate"
+_NEW = "new"
+_REPEAT = "duplicate"
 _DAY: Final = len("2024-05-01")
 _ARRIVALS: Final = (
     "SELECT request, kind, historical, uuid, event, distinct_id, timestamp, raw FROM events"
@@ -115,7 +116,8 @@ class _Judging:
         self._came = array("b", bytes(plan.count))
         self._last: dict[tuple[int, str], int] = {}
         """Of each person, the last record whose event arrived for the first time, by shard."""
-        self._request, self._of_request = 0, ""
+        self._request = 0
+        self._of_request = ""
         self._days: set[str] = set()
         self._found = Verdict()
         self._counts: Counter[str] = Counter()
@@ -144,7 +146,8 @@ class _Judging:
         day = arrival.timestamp[:_DAY]
         if arrival.request != self._request:
             self._found.requests += 1
-            self._request, self._of_request = arrival.request, day
+            self._request = arrival.request
+            self._of_request = day
             self._days.add(day)
         elif day != self._of_request:
             self._tell(

@@ -56,7 +56,8 @@ class EventPlan:
     """The records of an import, of some 600 bytes each."""
 
     def __init__(self, seed: int, count: int) -> None:
-        self.seed, self.count = seed, count
+        self.seed = seed
+        self.count = count
         self._chance = random.Random(seed)
         self._persons = max(10, count // 50)
         self._text = self._chance.randbytes(_TEXT // 2).hex()
@@ -64,7 +65,8 @@ class EventPlan:
         self._uploads = {
             start: self._chance.randrange(step // 4) for start in range(step // 2, count, step)
         }
-        self._step, self._length = step, max(2, count * UPLOAD // 1000)
+        self._step = step
+        self._length = max(2, count * UPLOAD // 1000)
         self._jitter = [
             self._chance.randrange(_SPAN * _OUT_OF_ORDER // count) if place % 16 == 0 else 0
             for place in range(1009)

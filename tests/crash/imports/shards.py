@@ -227,7 +227,8 @@ class ShardCampaign:
         return await forwarder("import", "status", "--state", str(self._state), *more)
 
     async def _judge(self) -> None:
-        report, options = self.report, self._options
+        report = self.report
+        options = self._options
         settled = [Settled(life.requests, life.settled, life.shard.number) for life in report.lives]
         report.verdict = await in_thread(
             lambda: judge(self._plan, arrivals(self._service.database), settled, self._division)

@@ -336,5 +336,6 @@ class Campaign:
                 [f"the sandbox has {summary}, where {self._expected} distinct events were expected"]
             )
         self.report.events = self._expected
-        self.report.distinct, self.report.repeats = verdict.distinct, verdict.repeats
+        self.report.distinct = verdict.distinct
+        self.report.repeats = verdict.repeats
         self.report.repeated_bare = verdict.repeated_bare

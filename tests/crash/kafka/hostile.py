@@ -69,7 +69,8 @@ class HostileHour(Campaign):
         """Stop a process while the sandbox has taken events of it that it doesn't know of, and let
         it go on when others have its share.
         """
-        member, relay = self._members[name], self._relays[name]
+        member = self._members[name]
+        relay = self._relays[name]
         await self._joined(name, is_member=True)
         relay.goes_back.clear()
         await eventually(lambda: relay.kept_back, self._options.patience)

@@ -111,7 +111,8 @@ class _Judging:
             self._judge_repeat(known, before, arrival)
 
     def _judge_first(self, known: EventId, event: _Event, arrival: Arrival) -> None:
-        number, person = known[0], self._plan.person(known[0])
+        number = known[0]
+        person = self._plan.person(known[0])
         if (
             b'"properties":' + self._plan.properties(known) not in arrival.raw
             or event.distinct_id != person

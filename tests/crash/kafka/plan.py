@@ -18,11 +18,9 @@ from uuid import UUID
 
 HEADER: Final = "project"
 """The header that names the project key of the records of one lane: `api_key_header`."""
-IN_RECORD, IN_HEADER, CONFIGURED = (
-    "phc_inTheRecord00000001",
-    "phc_inAHeader0000000001",
-    "phc_inTheSettings000001",
-)
+IN_RECORD = "phc_inTheRecord00000001"
+IN_HEADER = "phc_inAHeader0000000001"
+CONFIGURED = "phc_inTheSettings000001"
 LANES: Final = (IN_RECORD, IN_HEADER, CONFIGURED)
 """Where a person's project key comes from, by the person's number."""
 

@@ -102,7 +102,8 @@ def test_records_are_what_their_shape_says() -> None:
     they should be.
     """
     assert {PLAN.shape(number) for number in range(PLAN.count)} == set(Shape)
-    array, batch = first(Shape.ARRAY, IN_RECORD), first(Shape.BATCH, IN_RECORD)
+    array = first(Shape.ARRAY, IN_RECORD)
+    batch = first(Shape.BATCH, IN_RECORD)
     assert [event["api_key"] for event in json.loads(PLAN.record(array).value or b"")] == [
         IN_RECORD
     ] * PLAN.size(array)

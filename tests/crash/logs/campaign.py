@@ -212,7 +212,8 @@ class Campaign:
         """Wait for the condition. Raises `CrashFailure` if the daemon ends, or if nothing arrives
         any more.
         """
-        came, since = self._sum("events + duplicates"), time.monotonic()
+        came = self._sum("events + duplicates")
+        since = time.monotonic()
 
         def met() -> bool:
             nonlocal came, since
@@ -220,7 +221,8 @@ class Campaign:
             if daemon.ended or condition():
                 return True
             if (now := self._sum("events + duplicates")) != came:
-                came, since = now, time.monotonic()
+                came = now
+                since = time.monotonic()
             return time.monotonic() - since > _STALLED
 
         await eventually(met, _REACHES, told=lambda: f"{self._came():,} lines came")

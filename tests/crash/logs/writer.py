@@ -114,7 +114,9 @@ async def main() -> None:
         parser.add_argument(name, type=int)
     given = parser.parse_args()
     writer = Writer(given.folder, given.seed)
-    every, began, rotated = given.lines / (given.rotations + 1), time.monotonic(), 0
+    every = given.lines / (given.rotations + 1)
+    began = time.monotonic()
+    rotated = 0
     for first in range(0, given.lines, AT_ONCE):
         writer.write(range(first, min(first + AT_ONCE, given.lines)))
         while rotated < given.rotations and first >= every * (rotated + 1):

@@ -111,7 +111,8 @@ class Campaign:
 
     async def run(self) -> Report:
         """Do it all. Raises `CrashFailure`. Cancellation kills all processes."""
-        places, options = self._places, self._options
+        places = self._places
+        options = self._options
         self._upstream = await Child.start("tests.crash.faulty", places.log, str(options.seed))
         try:
             write_config(
@@ -162,7 +163,8 @@ class Campaign:
         await pause(BETWEEN)
         await self._sender.ask("pause")
         told = await self._sender.ask("tell")
-        figures.sent, figures.slowest = told["sent"], told["slowest"]
+        figures.sent = told["sent"]
+        figures.slowest = told["slowest"]
         figures.failures.update(told["failures"])
         figures.closed = list(self._door.closed)
         self._say(f"{figures.row(self._options.way)} {dict(figures.failures)}")

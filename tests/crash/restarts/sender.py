@@ -93,7 +93,8 @@ class Sender:
                 "failures": dict(self._failures),
                 "slowest": self._slowest,
             }
-            self._sent, self._slowest = 0, 0.0
+            self._sent = 0
+            self._slowest = 0.0
             self._failures.clear()
             return figures
         return {}
@@ -118,7 +119,8 @@ class Sender:
             await pause(max(0.0, due - time.monotonic()))
 
     async def _send(self, request: Request, connection: Connection, *, kept: bool) -> None:
-        began, status = time.monotonic(), UNKNOWN
+        began = time.monotonic()
+        status = UNKNOWN
         try:
             async with asyncio.timeout(ANSWER_LIMIT):
                 status = await connection.post(self._plan.body(request))

@@ -95,10 +95,8 @@ def test_a_step_is_good_if_all_of_it_is() -> None:
 
 def test_answers_since_a_moment() -> None:
     """Requests of senders are compared by code; those for flags are no events."""
-    before, after = (
-        AnswerCounts.of(snapshot(code_200=3)),
-        AnswerCounts.of(snapshot(code_200=5, code_503=1)),
-    )
+    before = AnswerCounts.of(snapshot(code_200=3))
+    after = AnswerCounts.of(snapshot(code_200=5, code_503=1))
     assert after.since(before) == {200: 2, 503: 1}
     assert after.since(AnswerCounts()) == {200: 5, 503: 1}
     assert before.since(before) == {}

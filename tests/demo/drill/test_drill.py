@@ -123,7 +123,8 @@ async def test_cancelled_it_ends_at_the_next_event() -> None:
     """What was sent by then is remembered; the rest of the portion isn't sent, and no thread is
     left.
     """
-    begun, go_on = threading.Event(), threading.Event()
+    begun = threading.Event()
+    go_on = threading.Event()
 
     def hold(_: int) -> None:
         begun.set()

@@ -275,7 +275,8 @@ def test_what_the_python_sdk_decides_is_decided_alike(operator: str) -> None:
     """Each awkward value against each: the answer is that of posthog's local evaluation, wherever
     it has one.
     """
-    decided, different = 0, []
+    decided = 0
+    different = []
     for value in AWKWARD:
         if "regex" in operator and not isinstance(value, str):
             continue  # the SDK takes Python's text of it for a pattern, the service its JSON

@@ -169,7 +169,8 @@ class Scheduling:
         self, number: int = 1, start: str | None = None, end: str | None = None, query: str = ""
     ) -> str:
         """A batch export per hour, made now; its id."""
-        identity, now = f"00000000-0000-4000-8000-{number:012}", format_time(self.clock.now())
+        identity = f"00000000-0000-4000-8000-{number:012}"
+        now = format_time(self.clock.now())
         await self.do(
             lambda database: database.execute(
                 _EXPORT, (identity, f"Export {number}", now, now, start, end, query)

@@ -272,7 +272,9 @@ def test_the_log_has_a_body_in_strict_mode(exports: Exports) -> None:
     assert exports.call(LOGS_OF_BATCH_EXPORT) is None
     assert exports.call(LOGS_OF_BATCH_EXPORT, strict=True) == {"results": []}
     backfill(exports, start_at=EARLIER)
-    run, database, now = latest(exports)[0]["id"], exports.half.database, exports.half.now
+    run = latest(exports)[0]["id"]
+    database = exports.half.database
+    now = exports.half.now
     for level, message in (("info", "one"), ("error", "https://ann:secret@example.com failed")):
         write_log(database, run, level, message, now)  # type: ignore[arg-type]  # both are levels
     assert exports.call(LOGS_OF_BATCH_EXPORT, strict=True) == {
@@ -473,7 +475,8 @@ def test_a_run_is_found_where_it_belongs_only(exports: Exports) -> None:
     """Not by another export's id, nor in another project or organization."""
     backfill(exports)
     [run] = latest(exports)
-    half, sibling = exports.half, exports.half.export(exports.project)
+    half = exports.half
+    sibling = exports.half.export(exports.project)
     theirs = half.project(half.organization())
     for project, export in (
         (exports.project, sibling),

@@ -48,7 +48,8 @@ def test_every_form_can_be_read(file_format: str, compression: str) -> None:
     JSON lines. Twice gives the same bytes.
     """
     made = form(file_format=file_format.upper(), compression=compression)
-    events, persons = made.encode(EVENT_COLUMNS, EVENTS), made.encode(PERSON_COLUMNS, PERSONS)
+    events = made.encode(EVENT_COLUMNS, EVENTS)
+    persons = made.encode(PERSON_COLUMNS, PERSONS)
     assert made.encode(EVENT_COLUMNS, EVENTS) == events
     first, second = read_part(f"x{made.suffix}", events)
     [person] = read_part(f"x{made.suffix}", persons)

@@ -80,7 +80,8 @@ def test_folders_must_be_allowed() -> None:
 @cases("inside", [False, True])
 def test_symbolic_links_are_not_followed(tmp_path: Path, place: str, *, inside: bool) -> None:
     """On no part of the way, wherever they lead."""
-    root, target = tmp_path / "root", tmp_path / ("root/target" if inside else "target")
+    root = tmp_path / "root"
+    target = tmp_path / ("root/target" if inside else "target")
     (root / place).parent.mkdir(parents=True)
     target.mkdir()
     (root / place).symlink_to(target)

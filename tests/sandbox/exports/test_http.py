@@ -232,7 +232,8 @@ async def test_no_proxy_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> N
 
 async def test_only_checked_addresses_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """A name has the addresses that it had when it was checked, whatever it says later."""
-    accepting, asked = Accepting(), list[str]()
+    accepting = Accepting()
+    asked = list[str]()
     async with service(accepting.accept) as url:
 
         async def resolve(*_: object) -> list[str]:

@@ -49,7 +49,8 @@ def seed(path: Path, *destinations: dict[str, Any]) -> Path:
 @pytest.fixture
 def expected(tmp_path: Path) -> list[str]:
     """A database with events of five hours in any order; the uuids of those that are exported."""
-    chance, store = random.Random(7), Store(tmp_path / "x.db")
+    chance = random.Random(7)
+    store = Store(tmp_path / "x.db")
     events = [
         stored(number, chance.randrange(9 * 60, 14 * 60), distinct_id=f"d{number % 50}")
         for number in range(EVENTS)
@@ -88,10 +89,8 @@ async def test_each_event_is_exported_once(
     """Killed whenever some more parts are written: a folder and a bucket have each event of the
     hours once, and no other.
     """
-    place, key = (
-        tmp_path / "root" / "exported",
-        bucket.config(file_format="Parquet", prefix="hourly"),
-    )
+    place = tmp_path / "root" / "exported"
+    key = bucket.config(file_format="Parquet", prefix="hourly")
     seeded = seed(tmp_path / "seed.yaml", folder(compression="gzip"), {"type": "S3", "config": key})
     options = (
         "--database",
@@ -106,8 +105,10 @@ async def test_each_event_is_exported_once(
             for export in EXPORTS if count == 1 else ():
                 unpause(service, export)
             await eventually(
-                lambda count=count: len(list(place.glob("[!.]*"))) >= count, limit=LIMIT
-            )  # type: ignore[misc] # a default
+                # a default
+                lambda count=count: len(list(place.glob("[!.]*"))) >= count,  # type: ignore[misc]
+                limit=LIMIT,
+            )
     with sandbox(*options, "--allow-private-destinations") as service:
         await eventually(
             lambda: completed(service) == len(HOURS) * len(EXPORTS),

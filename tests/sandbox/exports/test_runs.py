@@ -19,8 +19,10 @@ def made(exports: Exports) -> str:
 
 def test_a_log_keeps_its_newest_lines(exports: Exports) -> None:
     """Without keys or passwords, and none is too long; another run's stay."""
-    database, now = exports.half.database, exports.half.now
-    run, other = made(exports), made(exports)
+    database = exports.half.database
+    now = exports.half.now
+    run = made(exports)
+    other = made(exports)
     runs.write_log(database, other, "info", "first", now)
     for number in range(runs.LOG_LINES + 3):
         runs.write_log(database, run, "info", f"line {number}", now)
@@ -49,7 +51,8 @@ def test_a_log_keeps_its_newest_lines(exports: Exports) -> None:
 
 def test_a_finished_run_never_changes(exports: Exports) -> None:
     """Whoever finishes it first; neither progress nor a failure counts afterwards."""
-    database, now = exports.half.database, exports.half.now
+    database = exports.half.database
+    now = exports.half.now
     run = made(exports)
     assert runs.finish_run(database, run, "Terminated", "stopped", now)
     before = rows(database, "SELECT * FROM batch_export_runs WHERE id = ?", run)
@@ -66,7 +69,8 @@ def test_a_finished_run_never_changes(exports: Exports) -> None:
 
 def test_runs_of_a_seed_are_only_shown(exports: Exports) -> None:
     """Whatever their status says: they are neither begun, continued nor cancelled."""
-    database, now = exports.half.database, exports.half.now
+    database = exports.half.database
+    now = exports.half.now
     run = made(exports)
     database.execute(
         "UPDATE batch_export_runs SET cause = 'seed', status = 'Running' WHERE id = ?", (run,)

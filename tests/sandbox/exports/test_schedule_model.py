@@ -194,7 +194,8 @@ class ScheduleMachine(RuleBasedStateMachine):
         assert [first for first, _ in spans[1:]] == [last for _, last in spans[:-1]]
         if not runs:
             return
-        (begin, _), (_, end) = spans[0], spans[-1]
+        (begin, _) = spans[0]
+        (_, end) = spans[-1]
         assert begin is not None
         assert end is not None
         assert begin == floor(self.start or self.rig_created, "hour") or begin == floor(
@@ -217,7 +218,8 @@ class ScheduleMachine(RuleBasedStateMachine):
         were there when it was asked for.
         """
         for first, last, there in self.backfills:
-            parts, at = list[Any](), first
+            parts = list[Any]()
+            at = first
             while at < last:
                 part = next(
                     run

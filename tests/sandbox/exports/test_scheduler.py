@@ -40,7 +40,9 @@ async def scheduling(path: Path | None = None) -> AsyncIterator[Scheduling]:
         await rig.close()
 
 
-S, R, F = "Starting", "Running", "FailedRetryable"
+S = "Starting"
+R = "Running"
+F = "FailedRetryable"
 ATTEMPT: Final = [F, S, R]
 
 

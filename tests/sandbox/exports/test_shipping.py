@@ -138,7 +138,8 @@ async def test_a_run_that_is_cut_off_is_resumed(
 
 async def test_a_cancelled_run_ends_behind_its_file(tmp_path: Path) -> None:
     """What is in writing is completed first: another attempt writes the same name."""
-    begun, released = threading.Event(), threading.Event()
+    begun = threading.Event()
+    released = threading.Event()
     real = os.fsync
 
     def fsync(descriptor: int) -> None:

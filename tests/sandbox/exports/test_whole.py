@@ -134,7 +134,8 @@ async def test_to_another_sandbox(tmp_path: Path) -> None:
             await client.post(f"/sandbox/batch-export-runs/{run['id']}/retry", {})
             await advance(client, "1s")
             sent = await client.sandbox.events()
-        arrived, summary = await other.sandbox.events(), await other.sandbox.summary()
+        arrived = await other.sandbox.events()
+        summary = await other.sandbox.summary()
     assert run["status"] == "Completed"
     assert [(one.uuid, one.timestamp, one.properties) for one in arrived] == [
         (one.uuid, one.timestamp, one.properties) for one in sent

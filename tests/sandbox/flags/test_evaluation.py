@@ -527,7 +527,8 @@ def test_the_python_sdk_decides_alike() -> None:
     """Generated flags of every kind and 40 visitors a seed: the value is the SDK's, wherever it
     decides by itself.
     """
-    decided, different = 0, []
+    decided = 0
+    different = []
     for seed in range(3):
         project = FlagMaker(seed).project()
         known = definitions(*project.flags, cohorts=tuple(project.cohorts))
@@ -637,7 +638,8 @@ AWKWARD: Final[list[Any]] = [
 def _spoiled(random: Random, content: dict[str, Any]) -> dict[str, Any]:
     """A copy of a definition in which something, somewhere, is something else."""
     copy = json.loads(json.dumps(content))
-    parent, key = copy, random.choice([*copy])
+    parent = copy
+    key = random.choice([*copy])
     while isinstance(parent[key], dict | list) and parent[key] and random.random() < 0.97:
         parent = parent[key]
         key = random.choice([*parent] if isinstance(parent, dict) else range(len(parent)))
@@ -649,8 +651,12 @@ def test_no_definition_ends_an_evaluation() -> None:
     """Whatever stands in a definition or a property: it is rejected, or its flag is decided or
     fails, and the next one is right.
     """
-    random, project = Random(7), FlagMaker(1).project()
-    fine, rejected, failed, decided = flag("fine", EVERYONE), 0, 0, 0
+    random = Random(7)
+    project = FlagMaker(1).project()
+    fine = flag("fine", EVERYONE)
+    rejected = 0
+    failed = 0
+    decided = 0
     for visitor in visitors(1_500, 1):
         content = random.choice(project.flags)["filters"]
         try:

@@ -10,7 +10,8 @@ from tests.sandbox.client import KEY, Client, talking
 from tests.sandbox.defining import SECRET, define, flag, person_is, put
 from tests.support.cases import cases
 
-PRO, BIG = person_is("plan", "pro"), person_is("seats", 9, "gt")
+PRO = person_is("plan", "pro")
+BIG = person_is("seats", 9, "gt")
 
 
 def needs(key: str, *, value: bool = True) -> dict[str, Any]:
@@ -146,7 +147,8 @@ async def test_a_cohort_as_conditions(cohort: dict[str, Any], expected: list[Any
     """Without cohorts a flag's only one is written out, beside the flag's own conditions, if it is
     simple.
     """
-    own, member = person_is("country", "DE"), person_is("id", 1, "in", "cohort")
+    own = person_is("country", "DE")
+    member = person_is("id", 1, "in", "cohort")
     async with talking() as client:
         await put(client, "cohorts/1", {"filters": {"properties": cohort}})
         await define(client, a=flag(own, member))

@@ -16,7 +16,8 @@ from tests.sandbox.defining import define, flag, person_is, values
 from tests.support.cases import cases
 from tests.support.places import write_places
 
-GERMAN, JAPANESE = "203.0.113.9", "2001:db8::7"
+GERMAN = "203.0.113.9"
+JAPANESE = "2001:db8::7"
 
 
 def test_the_seven_properties(tmp_path: Path) -> None:

@@ -161,11 +161,9 @@ async def test_continuity() -> None:
     """
     async with talking() as client:
         await define(client, lasting=HALF, fleeting={**HALF, "ensure_experience_continuity": False})
-        anonymous, known, third = (
-            await somebody(client, on=True),
-            await somebody(client, on=False),
-            "third-person",
-        )
+        anonymous = await somebody(client, on=True)
+        known = await somebody(client, on=False)
+        third = "third-person"
         assert (await values(client, known, anonymous=anonymous))["lasting"] is True
         assert (await values(client, known))["lasting"] is True
         await identify(client, known, anonymous)
@@ -186,7 +184,8 @@ async def test_continuity_is_kept(tmp_path: Path) -> None:
     options = SandboxOptions(database=tmp_path / "x.db")
     async with talking(options) as client:
         await define(client, lasting=HALF)
-        anonymous, known = await somebody(client, on=True), await somebody(client, on=False)
+        anonymous = await somebody(client, on=True)
+        known = await somebody(client, on=False)
         await values(client, known, anonymous=anonymous)
     async with talking(options) as client:
         assert (await values(client, known))["lasting"] is True

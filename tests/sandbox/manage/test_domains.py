@@ -234,10 +234,8 @@ def test_domains_are_listed_in_order_and_by_pages(half: Half) -> None:
 
 def test_another_organization_has_no_such_domain(half: Half) -> None:
     """Whatever it wants with it."""
-    domain, other = (
-        half.answer(CREATE_DOMAIN, {"domain": "example.com"}),
-        half.member("o@example.org", organization=half.organization()),
-    )
+    domain = half.answer(CREATE_DOMAIN, {"domain": "example.com"})
+    other = half.member("o@example.org", organization=half.organization())
     for endpoint in (GET_DOMAIN, UPDATE_DOMAIN, DELETE_DOMAIN):
         assert half.error(endpoint, {}, by=other, id=domain["id"]) == (404, "not_found", None)
     assert half.answer(GET_DOMAIN, id=domain["id"]) == domain
@@ -250,7 +248,8 @@ class Meanwhile:
     """A resolver that answers with `texts`, after something else has happened."""
 
     def __init__(self, texts: Sequence[str], happens: Callable[[], object]) -> None:
-        self._texts, self._happens = texts, happens
+        self._texts = texts
+        self._happens = happens
 
     async def texts(self, name: str) -> Sequence[str]:
         """The texts. Nothing to cancel."""
@@ -262,7 +261,8 @@ class Silent:
     """A resolver that never answers."""
 
     def __init__(self) -> None:
-        self.asked, self.cancelled = asyncio.Event(), False
+        self.asked = asyncio.Event()
+        self.cancelled = False
 
     async def texts(self, name: str) -> Sequence[str]:
         """Nothing, ever. Cancellation is noted."""

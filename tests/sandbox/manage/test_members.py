@@ -66,7 +66,8 @@ def test_a_level_can_be_changed(half: Half) -> None:
 
 def test_nobody_gives_a_level_above_their_own(half: Half) -> None:
     """An admin can't make an owner."""
-    admin, member = half.member("adam@example.com", ADMIN), half.member("mia@example.com", MEMBER)
+    admin = half.member("adam@example.com", ADMIN)
+    member = half.member("mia@example.com", MEMBER)
     assert (
         half.error(UPDATE_MEMBER, {"level": OWNER}, by=admin, user__uuid=member.uuid) == FORBIDDEN
     )
@@ -89,7 +90,8 @@ def test_an_admin_can_remove_a_plain_member_and_another_admin(half: Half) -> Non
 
 def test_nobody_touches_a_member_above_their_own_level(half: Half) -> None:
     """An admin can neither change nor remove an owner."""
-    admin, second = half.member("adam@example.com", ADMIN), half.member("second@example.com", OWNER)
+    admin = half.member("adam@example.com", ADMIN)
+    second = half.member("second@example.com", OWNER)
     for level in (MEMBER, ADMIN, OWNER):
         assert (
             half.error(UPDATE_MEMBER, {"level": level}, by=admin, user__uuid=second.uuid)
@@ -110,7 +112,8 @@ def test_nobody_changes_their_own_level(half: Half) -> None:
 
 def test_a_plain_member_can_leave_and_remove_nobody(half: Half) -> None:
     """Not even another plain member."""
-    mia, max_ = half.member("mia@example.com", MEMBER), half.member("max@example.com", MEMBER)
+    mia = half.member("mia@example.com", MEMBER)
+    max_ = half.member("max@example.com", MEMBER)
     assert half.error(DELETE_MEMBER, by=mia, user__uuid=max_.uuid) == FORBIDDEN
     assert half.call(DELETE_MEMBER, by=mia, user__uuid=mia.uuid) is None
     assert half.error(DELETE_MEMBER, user__uuid=mia.uuid) == (404, "not_found", None)
@@ -318,7 +321,8 @@ def test_addresses_beyond_ascii_are_compared_without_case_too(half: Half) -> Non
 def test_invites_of_another_organization_stay(half: Half) -> None:
     """Even for the same address; and nobody else can take them back."""
     other = half.member("other@example.org", organization=half.organization())
-    theirs, ours = half.answer(CREATE_INVITE, NINA, by=other), half.answer(CREATE_INVITE, NINA)
+    theirs = half.answer(CREATE_INVITE, NINA, by=other)
+    ours = half.answer(CREATE_INVITE, NINA)
     assert half.items(LIST_INVITES, by=other) == [theirs]
     assert half.error(DELETE_INVITE, by=other, id=ours["id"]) == (404, "not_found", None)
     assert half.answer(CREATE_INVITE, {"target_email": "owner@example.com"}, by=other)
@@ -336,7 +340,8 @@ def test_a_member_can_not_be_invited(half: Half) -> None:
 
 def test_nobody_invites_above_their_own_level(half: Half) -> None:
     """An admin can't invite an owner, a plain member only plain members."""
-    admin, member = half.member("adam@example.com", ADMIN), half.member("mia@example.com", MEMBER)
+    admin = half.member("adam@example.com", ADMIN)
+    member = half.member("mia@example.com", MEMBER)
     assert half.error(CREATE_INVITE, {**NINA, "level": OWNER}, by=admin) == FORBIDDEN
     assert half.error(CREATE_INVITE, {**NINA, "level": ADMIN}, by=member) == FORBIDDEN
     assert half.answer(CREATE_INVITE, {**NINA, "level": ADMIN}, by=admin)["level"] == ADMIN
@@ -350,7 +355,8 @@ def test_nobody_invites_above_their_own_level(half: Half) -> None:
 
 def test_plain_members_take_back_their_own_invites_and_admins_all(half: Half) -> None:
     """An invite that was taken back is gone."""
-    admin, member = half.member("adam@example.com", ADMIN), half.member("mia@example.com", MEMBER)
+    admin = half.member("adam@example.com", ADMIN)
+    member = half.member("mia@example.com", MEMBER)
     theirs = half.answer(CREATE_INVITE, NINA)["id"]
     own = half.answer(CREATE_INVITE, {"target_email": "otto@example.com"}, by=member)["id"]
     assert half.error(DELETE_INVITE, by=member, id=theirs) == FORBIDDEN
@@ -412,7 +418,8 @@ def test_a_pending_invite_above_ones_level_stays(half: Half, *, combine: bool) -
 
 def test_access_is_to_projects_of_the_organization(half: Half) -> None:
     """Others, and numbers that no project has, are refused."""
-    theirs, ours = half.project(half.organization()), half.project()
+    theirs = half.project(half.organization())
+    ours = half.project()
     for project in (theirs, 987_654, 0, -1, 2**80):
         sent = {**NINA, "private_project_access": access((ours, "member"), (project, "member"))}
         assert half.error(CREATE_INVITE, sent) == (400, "does_not_exist", "private_project_access")

@@ -309,7 +309,8 @@ def test_what_somebody_may(
     """A restricted dashboard is edited by admins and whoever made it, any other by every member;
     whoever may not can still see it.
     """
-    project, somebody = half.project(), half.member("x@example.com", level)
+    project = half.project()
+    somebody = half.member("x@example.com", level)
     maker = somebody.user if made else half.owner.user
     add_dashboard(
         half.database, project, DashboardDraft("One", NOW, maker, restriction_level=restriction)
@@ -326,7 +327,8 @@ def test_what_somebody_may(
 
 def test_pages_of_one_project(half: Half) -> None:
     """Only the project's own are listed, the oldest first, page by page."""
-    project, other = half.project(), half.project()
+    project = half.project()
+    other = half.project()
     for number in range(5):
         add_dashboard(half.database, project, DashboardDraft(f"{number}", NOW, None))
         add_dashboard(half.database, other, DashboardDraft("other", NOW, None))

@@ -121,7 +121,8 @@ async def fuzz(
     """Run schemathesis against a sandbox: its exit code, what it said, and how often each
     operation gave each status.
     """
-    configuration, answered = folder / "schemathesis.toml", folder / "answered.txt"
+    configuration = folder / "schemathesis.toml"
+    answered = folder / "answered.txt"
     configuration.write_text(settings(existing=existing, mode=mode))
     answered.touch()
     process = await asyncio.create_subprocess_exec(

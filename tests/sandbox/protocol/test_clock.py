@@ -38,7 +38,8 @@ def test_it_moves_forward_only() -> None:
 
 async def test_a_wait_ends_when_the_clock_is_moved() -> None:
     """Or when it is woken; a time that has come isn't waited for."""
-    clock, woken = standing(), asyncio.Event()
+    clock = standing()
+    woken = asyncio.Event()
     await clock.wait(START, woken)
     ends: list[Callable[[], None]] = [lambda: clock.advance(timedelta(seconds=1)), woken.set]
     for end in ends:

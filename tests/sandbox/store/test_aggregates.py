@@ -167,7 +167,8 @@ def imported_event(number: int, day: int = 1, job: Any = JOB, **more: Any) -> di
 
 async def pages(client: Client, query: str) -> list[list[str]]:
     """The uuids of each page, one after the other."""
-    found, after = [], ""
+    found = []
+    after = ""
     while True:
         page = await client.get(f"/sandbox/import-events?{query}&after={after}")
         found.append([one["uuid"] for one in page["results"]])

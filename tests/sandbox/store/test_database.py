@@ -99,7 +99,8 @@ async def test_equal_bytes_are_a_duplicate() -> None:
         await client.post("/capture/", f'[{FIRST[:-1]},"token":"{KEY}"}}]'.encode())
         await client.post("/batch/", body(changed, FIRST, changed))
         kinds = [(one.kind, one.first) for one in await client.sandbox.events(ALL)]
-    new, again = (ArrivalKind.NEW, None), (ArrivalKind.DUPLICATE, 1)
+    new = (ArrivalKind.NEW, None)
+    again = (ArrivalKind.DUPLICATE, 1)
     assert kinds == [
         new,
         again,

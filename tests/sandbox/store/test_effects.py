@@ -164,7 +164,9 @@ def test_persons_follow_the_model(steps: Sequence[Step]) -> None:
     """Whatever comes in whatever order: each distinct id has one owner, and the persons are those
     of a few dictionaries.
     """
-    model, at_once, one_by_one = Model(), Store(None), Store(None)
+    model = Model()
+    at_once = Store(None)
+    one_by_one = Store(None)
     for position, step in enumerate(steps):
         model.apply(step, position + 1)
         one_by_one.add(arrival(event_of(step, position)))
@@ -201,7 +203,8 @@ def test_a_step_of_large_events_is_short() -> None:
     """A step ends at so many bytes, too, so that large events neither fill the memory nor hold
     others up; the next goes on after it.
     """
-    store, text = Store(None), "x" * (STEP_BYTES // 2)
+    store = Store(None)
+    text = "x" * (STEP_BYTES // 2)
     large = [event_of(Step("seen", f"u{n}", text, n), n) for n in range(5)]
     store.add(arrival(*large))
     persons = []

@@ -75,7 +75,8 @@ async def test_a_file_of_an_older_version(tmp_path: Path, version: int) -> None:
         await client.post(
             "/batch/", batch(event(uuid=UUID, properties={"$set": {"a": 1}}), event(event=""))
         )
-        events, requests = await client.sandbox.events(), await client.sandbox.requests()
+        events = await client.sandbox.events()
+        requests = await client.sandbox.requests()
     new = shape(path)
     older(path, version)
     assert shape(path) != new

@@ -97,7 +97,8 @@ async def test_a_file_that_is_no_sandbox_database(tmp_path: Path) -> None:
     """A file with something else in it is left alone, and so is another program's database; the
     error says what to do.
     """
-    text, foreign = tmp_path / "notes.txt", tmp_path / "foreign.db"
+    text = tmp_path / "notes.txt"
+    foreign = tmp_path / "foreign.db"
     text.write_text("not a database, but long enough to look at" * 50)
     connection = sqlite3.connect(foreign)
     connection.execute("CREATE TABLE theirs (x)")

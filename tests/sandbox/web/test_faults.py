@@ -122,7 +122,8 @@ async def test_an_answer_can_be_lost() -> None:
     async with talking() as client:
         await fail(client, {"status": 504, "when": "after"})
         assert [(await send(client)).status for _ in range(2)] == [504, 200]
-        summary, requests = await client.sandbox.summary(), await client.sandbox.requests()
+        summary = await client.sandbox.summary()
+        requests = await client.sandbox.requests()
     assert (summary.events, summary.duplicates) == (1, 1)
     assert [(each.status, each.arrivals, each.error, each.api_key) for each in requests] == [
         (504, 1, "a fault: 504, instead of 200", KEY),

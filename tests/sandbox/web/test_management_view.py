@@ -136,7 +136,8 @@ async def test_a_project(shown: Client) -> None:
     come for it.
     """
     await shown.post("/batch/", {**batch(event()), "api_key": seed.TOKEN})
-    first, second = await one(shown, "projects", 1), await one(shown, "projects", 2)
+    first = await one(shown, "projects", 1)
+    second = await one(shown, "projects", 2)
     assert (first["api_key"], first["dashboards"], first["batch_exports"]) == ("phc_…0001", 5, 2)
     assert (first["ingested_event"], second["ingested_event"]) == (True, False)
     assert first["organization"] == {"id": seed.ORGANIZATION, "name": "Example Inc."}

@@ -375,10 +375,8 @@ def test_parquet_rows_that_no_object_can_be_made_of_are_refused_alone() -> None:
     )
     (records, numbers), *rest = parquet_rows(file)
     assert (list(numbers), rest) == ([1, 2, 3, 4], [])
-    good, other = (
-        b'{"text":"a","at":"1970-01-01T00:00:00Z"}',
-        b'{"text":"c","at":"1970-01-01T00:00:00Z"}',
-    )
+    good = b'{"text":"a","at":"1970-01-01T00:00:00Z"}'
+    other = b'{"text":"c","at":"1970-01-01T00:00:00Z"}'
     assert (records[0], records[3]) == (good, other)
     assert [record.startswith(b"a row that can't be read: ") for record in records] == [
         False,

@@ -25,7 +25,8 @@ from tests.support.packed import numbered, zipped
 # left
 obstore.list(MemoryStore()).collect()
 
-USER, SECRET = "AKIAEXAMPLEUSER", "wJalr/XUtn+FEMI"
+USER = "AKIAEXAMPLEUSER"
+SECRET = "wJalr/XUtn+FEMI"
 MISTYPED = [
     f"s3:/{USER}:{SECRET}@bucket/export.json",
     f"s3://{USER}:{SECRET}@bucket/export.json",

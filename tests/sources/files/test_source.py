@@ -27,8 +27,10 @@ from forwarder.sources.files.source import open_source
 from tests.support.cases import cases
 from tests.support.packed import numbered, read_all, tarred, zipped
 
-A, B = b'{"n":1}\n{"n":2}\n', b'{"n":3}\r\n\r\n{"n":4}'
-IN_A, IN_B = [b'{"n":1}', b'{"n":2}'], [b'{"n":3}', b'{"n":4}']
+A = b'{"n":1}\n{"n":2}\n'
+B = b'{"n":3}\r\n\r\n{"n":4}'
+IN_A = [b'{"n":1}', b'{"n":2}']
+IN_B = [b'{"n":3}', b'{"n":4}']
 MANY: Final = b"".join(b'{"n":%d}\n' % n for n in range(5000))
 
 
@@ -244,7 +246,8 @@ def test_folders_of_the_volume_itself_are_not_even_looked_into(
 ) -> None:
     """A file system's own belong to root, and snapshots have every file again."""
     written(tmp_path, {"a.json": A, f"{name}/a.json": A, f"d/{name}/b.json": A, "d/b.json": A})
-    scan, looked = os.scandir, list[str]()
+    scan = os.scandir
+    looked = list[str]()
 
     def noted(path: str) -> object:
         looked.append(Path(path).name)

@@ -114,7 +114,9 @@ def test_a_file_reads_as_the_same_text_in_utf8(
     tmp_path: Path, name: str, text: str, framing: Framing
 ) -> None:
     """Records, lines, and what uuids and checkpoints follow from; packed, the same records."""
-    plain, encoded, packed = tmp_path / "plain", tmp_path / "encoded", tmp_path / "packed.zip"
+    plain = tmp_path / "plain"
+    encoded = tmp_path / "encoded"
+    packed = tmp_path / "packed.zip"
     plain.write_bytes(text.encode())
     encoded.write_bytes(text.encode(name))
     with zipfile.ZipFile(packed, "w") as archive:

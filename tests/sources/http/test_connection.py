@@ -52,7 +52,8 @@ async def test_idle_connections_close_silently() -> None:
     is not.
     """
     async with listening(HttpPolicy(idle_timeout=20)) as to:
-        idle, used = await to.connect(), await to.connect()
+        idle = await to.connect()
+        used = await to.connect()
         await idle.ask(post())
         for _ in range(3):
             await to.pass_time(15)
@@ -102,7 +103,8 @@ async def test_slow_but_steady_body() -> None:
     than it does.
     """
     async with listening(HttpPolicy(body_timeout=20)) as to:
-        steady, slow = await to.connect(), await to.connect()
+        steady = await to.connect()
+        slow = await to.connect()
         await steady.send(HEAD % (20_000 * 100))
         await slow.send(HEAD % (10_000 * 100))
         for second in range(1, 100):
@@ -315,7 +317,8 @@ async def test_less_is_received_beside_a_full_buffer() -> None:
     """
     buffer = MemoryBuffer(64_000_000)
     async with listening(headroom=Headroom(24_000_000, buffer)) as to:
-        first, second = await to.connect(), await to.connect()
+        first = await to.connect()
+        second = await to.connect()
         await first.send(HEAD % 19_000_000, *[b"x" * 500_000] * 10)
         await to.until(lambda: _holds(to, 5_000_000))
         buffer.used = 63_000_000

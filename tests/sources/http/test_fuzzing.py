@@ -208,7 +208,8 @@ def _conversation(
     intake = FakeIntake(refuse=by_body)
     shared = shared or ListenerState(POLICY, intake)
     shared.accept = intake.accept
-    recorder, protocol = Recorder(), HttpConnection(shared)
+    recorder = Recorder()
+    protocol = HttpConnection(shared)
     protocol.connection_made(recorder)
     for piece in pieces:
         protocol.data_received(piece)
@@ -231,7 +232,8 @@ def test_late_answers_are_the_same_answers(pipeline: list[bytes], data: st.DataO
     expected = _conversation(pipeline)
     intake = FakeIntake(refuse=by_body, later=late)
     shared = ListenerState(POLICY, intake)
-    recorder, protocol = Recorder(), HttpConnection(shared)
+    recorder = Recorder()
+    protocol = HttpConnection(shared)
     protocol.connection_made(recorder)
     for piece in pipeline:
         protocol.data_received(piece)

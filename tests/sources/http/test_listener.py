@@ -82,7 +82,8 @@ async def test_draining() -> None:
     answer is the last.
     """
     async with listening() as to:
-        begun, idle = await to.connect(), await to.connect()
+        begun = await to.connect()
+        idle = await to.connect()
         await begun.send(HEAD % 6 + b"abc")
         await idle.ask(post())
         await to.until(lambda: to.listener.statistics().receiving_bytes == 3)
@@ -116,7 +117,8 @@ async def test_draining_pipelines() -> None:
 async def test_closing_waits_for_requests_in_progress() -> None:
     """`close` ends idle connections at once and waits for the others as long as it may."""
     async with listening() as to:
-        begun, idle = await to.connect(), await to.connect()
+        begun = await to.connect()
+        idle = await to.connect()
         await begun.send(HEAD % 6 + b"abc")
         await idle.ask(post())
         await to.until(lambda: to.listener.statistics().receiving_bytes == 3)
@@ -206,7 +208,8 @@ async def test_what_was_accepted_last_is_answered() -> None:
     its first request.
     """
     async with listening() as to:
-        quick, silent = await to.connect(), await to.connect()
+        quick = await to.connect()
+        silent = await to.connect()
         await to.until(lambda: to.listener.statistics().connections == 2)
         await to.listener.stop_listening()
         finishing = asyncio.ensure_future(to.listener.finish_requests(5.0))

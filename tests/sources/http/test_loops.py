@@ -11,7 +11,8 @@ from tests.support.clock import FakeClock
 from tests.support.listening import listening, post
 from tests.support.origin import origin, through
 
-OWN, OTHER = "a" * 12, "b" * 12
+OWN = "a" * 12
+OTHER = "b" * 12
 
 
 def path() -> ForwarderPath:

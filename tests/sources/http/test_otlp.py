@@ -126,7 +126,8 @@ async def test_a_late_answer(content_type: str) -> None:
         await to.until(lambda: len(to.intake.waiters) == 2)
         to.intake.acknowledge()
         to.intake.acknowledge(error=NotAcknowledged("not in time"))
-        first, second = await client.reply(), await client.reply()
+        first = await client.reply()
+        second = await client.reply()
         assert (first.status, first.body, first.headers["content-type"]) == (
             200,
             b"result",

@@ -46,7 +46,8 @@ async def test_tls(tmp_path: Path) -> None:
     """Requests come through TLS 1.2 and newer; a certificate that is renewed is served to new
     connections; plain text is refused.
     """
-    old, new = certificate(tmp_path, "old.example"), certificate(tmp_path, "new.example")
+    old = certificate(tmp_path, "old.example")
+    new = certificate(tmp_path, "new.example")
     context = load_tls(*old)
     async with listening(HttpPolicy(max_body=1000), tls=context) as to:
         client = await to.connect(ssl=trusting(old[0]), server_hostname="old.example")
@@ -69,11 +70,9 @@ def test_unusable_certificates(tmp_path: Path) -> None:
     """Files that can't be used are configuration errors, and a bad renewal leaves the old pair
     serving.
     """
-    good, other, secret = (
-        certificate(tmp_path, "a"),
-        certificate(tmp_path, "b"),
-        encrypted(certificate(tmp_path, "c")),
-    )
+    good = certificate(tmp_path, "a")
+    other = certificate(tmp_path, "b")
+    secret = encrypted(certificate(tmp_path, "c"))
     context = load_tls(*good)
     for pair in ((good[0], other[1]), (tmp_path / "none", good[1]), secret, (good[1], good[0])):
         with pytest.raises(ConfigurationError, match="can't be used"):

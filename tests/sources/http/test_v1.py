@@ -161,12 +161,15 @@ async def test_events_that_have_to_come_again(late: bool) -> None:
         to.intake.later = lambda _: late
         client = await to.connect()
         for _ in range(2):
-            results.text, results.retries, asked = b"early", False, results.asked
+            results.text = b"early"
+            results.retries = False
+            asked = results.asked
             await client.send(v1(ORIGIN))
             if late:
                 await to.until(lambda: len(to.intake.waiters) == 1)
                 assert results.asked == asked
-                results.text, results.retries = b"final", True
+                results.text = b"final"
+                results.retries = True
                 to.intake.acknowledge()
             reply = await client.reply()
             assert reply.body == (b"final" if late else b"early")

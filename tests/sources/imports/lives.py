@@ -173,7 +173,8 @@ def life(
     """
     state.mkdir(exist_ok=True)
     ledger = ImportLedger(read_checkpoint(state) or ImportCheckpoint(JOB, 1.0, 1.0, []))
-    checkpoint, saved = ledger.checkpoint, ledger.checkpoint.settled
+    checkpoint = ledger.checkpoint
+    saved = ledger.checkpoint.settled
     limits = ChunkLimits(100_000, 4)
     progress: list[str] = []
     with open_source([str(path) for path in paths], _READING) as source, Repeats(state) as repeats:

@@ -34,7 +34,8 @@ from tests.support.cases import cases
 @given(st.lists(st.uuids().map(str), max_size=30), st.integers(0, 30))
 def test_a_digest_does_not_depend_on_the_order(some: list[str], cut: int) -> None:
     """Nor on how the uuids were shared out over blocks; what is taken off again leaves nothing."""
-    one, other = DayTally(), DayTally()
+    one = DayTally()
+    other = DayTally()
     one.add(len(some), len(some), uuid_hashes(some))
     turned = some[::-1]
     for part in (turned[:cut], turned[cut:]):
@@ -152,7 +153,8 @@ def test_the_counts_are_those_of_an_import_without_a_refusal() -> None:
     """Refused by the service, and accepted when it is sent again: days and digests say what they
     would have said.
     """
-    whole, repaired = ImportTotals(), ImportTotals()
+    whole = ImportTotals()
+    repaired = ImportTotals()
     whole.day(0).add(2, 2, uuid_hash(event(1).uuid) + uuid_hash(event(2).uuid))
     repaired.day(0).add(2, 1, uuid_hash(event(1).uuid))
     assert repaired.days != whole.days

@@ -41,7 +41,8 @@ def folder(tmp_path: Path) -> Iterator[StateFolder]:
 
 def checkpoint() -> ImportCheckpoint:
     """Of a file with two records, one of them in flight."""
-    time, totals = 1_700_000_000_000_000, ImportTotals(names={"seen": 1})
+    time = 1_700_000_000_000_000
+    totals = ImportTotals(names={"seen": 1})
     totals.day(time // DAY).add(1, 1, uuid_hash("0193a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b"))
     totals.spans(time, time)
     file = FileCheckpoint(
@@ -120,7 +121,8 @@ def test_a_damaged_checkpoint_is_an_error(folder: StateFolder, how: str) -> None
 
 def test_any_byte_that_flips_is_found(tmp_path: Path) -> None:
     """The digest is of all that counts."""
-    whole, unnoticed = seal(VERSION, "checkpoint", checkpoint()), []
+    whole = seal(VERSION, "checkpoint", checkpoint())
+    unnoticed = []
     for index in range(0, len(whole) - 1, 7):
         (tmp_path / FILE).write_bytes(
             whole[:index] + bytes([whole[index] ^ 1]) + whole[index + 1 :]

@@ -439,12 +439,15 @@ def test_other_policies() -> None:
 
 def test_events_that_are_too_large() -> None:
     """Only the one that has too many bytes when it is finished is refused, in its place."""
-    small, large = {**HEAD, "properties": {"a": 1}}, {**HEAD, "properties": {"a": "x" * 200}}
+    small = {**HEAD, "properties": {"a": 1}}
+    large = {**HEAD, "properties": {"a": "x" * 200}}
     found = [
         NativeConverter("set_once").convert_event(block(each)) for each in (small, large, small)
     ]
-    texts, gaps = [each.texts[0] for each in found], [each.gaps[0] for each in found]
-    size, policy = len(finish_raw(large)), FinishPolicy("set_once", geoip=False, job_id=JOB)
+    texts = [each.texts[0] for each in found]
+    gaps = [each.gaps[0] for each in found]
+    size = len(finish_raw(large))
+    policy = FinishPolicy("set_once", geoip=False, job_id=JOB)
     _, refusals = EventFinisher(policy, size - 1).finish_texts(texts, gaps)
     assert [(index, refused.why) for index, refused in refusals.items()] == [
         (1, RefusalReason.TOO_LARGE)

@@ -17,7 +17,8 @@ from tests.support.cases import cases
 JOB = ImportJob(
     "11111111-2222-5333-8444-555555555555", "mixpanel", "export/*.json", {"since": "2020-01-01"}
 )
-THEN, LATER = 1_700_000_000_000_000_000, 1_700_000_060_000_000_000
+THEN = 1_700_000_000_000_000_000
+LATER = 1_700_000_060_000_000_000
 LOCAL = SourceContent("a.json", 1000, "aa", THEN)
 STORED = SourceContent("s3://b/a.json", 1000, "aa")
 TIMES = "it was written at 2023-11-14T22:14:20.000Z, before at 2023-11-14T22:13:20.000Z"

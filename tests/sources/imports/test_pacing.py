@@ -82,7 +82,8 @@ def test_one_process_keeps_the_rate(wants: list[tuple[int, float]], rate: float)
     was left of another slice.
     """
     clock = SetClock()
-    pace, sent = ImportPace(rate, clock), []
+    pace = ImportPace(rate, clock)
+    sent = []
     for events, pause in wants:
         sent.append((send(pace, events), events))
         clock.moment += pause
@@ -97,10 +98,12 @@ def test_processes_of_a_job_share_the_rate(
     tmp_path: Path, wants: list[tuple[int, float]], count: int
 ) -> None:
     """Together they send what one would; each may have a slice in hand."""
-    path, rate = tmp_path / "rate", 2000.0
+    path = tmp_path / "rate"
+    rate = 2000.0
     path.unlink(missing_ok=True)
     clocks = [SetClock() for _ in range(count)]
-    processes, sent = [ImportPace(rate, clock, line=RateLine(path)) for clock in clocks], []
+    processes = [ImportPace(rate, clock, line=RateLine(path)) for clock in clocks]
+    sent = []
     for events, pause in wants:
         who = min(range(count), key=lambda at: clocks[at].moment)
         sent.append((send(processes[who], events), events))
@@ -110,7 +113,8 @@ def test_processes_of_a_job_share_the_rate(
 
 def test_a_rate_is_used_up() -> None:
     """Who always has something to send sends just as much as the rate says."""
-    pace, now = ImportPace(2000, SetClock(0.0)), 0.0
+    pace = ImportPace(2000, SetClock(0.0))
+    now = 0.0
     for _ in range(400):
         now = send(pace, 50)
     assert now == pytest.approx(400 * 50 / 2000, abs=2 * SLICE)
@@ -211,7 +215,8 @@ def test_the_share_stays_within_its_bounds(refusals: list[tuple[float, float]]) 
     """Whatever the service says, some of the rate is used, and never more than all; without
     refusals it only grows.
     """
-    slow, now = Slowdown(), 0.0
+    slow = Slowdown()
+    now = 0.0
     for pause, retry_after in refusals:
         assert slow.share(now) <= slow.share(now + pause)
         now += pause
@@ -329,7 +334,8 @@ def test_the_next_moment_is_the_first_that_is_not_quiet(
     now: float, start: time, end: time, zone: str
 ) -> None:
     """It is now or later, it isn't quiet, and every minute before it is."""
-    start, end = start.replace(second=0, microsecond=0), end.replace(second=0, microsecond=0)
+    start = start.replace(second=0, microsecond=0)
+    end = end.replace(second=0, microsecond=0)
     if start == end:
         return
     hours = QuietHours(start, end, ZoneInfo(zone))
@@ -428,7 +434,8 @@ class Answers:
 
 async def test_nothing_is_sent_in_quiet_hours() -> None:
     """Also what delivery wants sent again; cancelling ends the wait."""
-    clock, inner = FakeClock(), Answers(Reply(200))
+    clock = FakeClock()
+    inner = Answers(Reply(200))
     sink = PacedSink(inner, ImportPace(1.0, clock, quiet=QuietHours.parse("00:00-01:00")))
     sending = asyncio.create_task(sink.send(batch()))
     given_up = asyncio.create_task(sink.send(batch()))
@@ -443,7 +450,8 @@ async def test_nothing_is_sent_in_quiet_hours() -> None:
 
 async def test_after_a_429_nothing_is_sent_for_as_long_as_it_asks() -> None:
     """And then slower."""
-    clock, inner = FakeClock(), Answers(Reply(429, retry_after=30.0), Reply(200))
+    clock = FakeClock()
+    inner = Answers(Reply(429, retry_after=30.0), Reply(200))
     pace = ImportPace(100.0, clock)
     sink = PacedSink(inner, pace)
     assert (await sink.send(batch())).status == 429

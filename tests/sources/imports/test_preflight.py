@@ -91,7 +91,8 @@ def test_parts_of_a_stream_add_up_to_the_whole(stream: list[Seen], cuts: list[in
     """Wherever the stream is cut, and a report made of what came so far, the report at the end is
     the same.
     """
-    whole, parted = preflight(stream), Preflight(TERMS, ("timestamp",))
+    whole = preflight(stream)
+    parted = Preflight(TERMS, ("timestamp",))
     edges = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
     for start, end in pairwise(edges):
         for each in stream[start:end]:
@@ -122,7 +123,8 @@ def test_only_the_order_depends_on_the_order(stream: list[Seen]) -> None:
     """The same records in another order give the same counts, times, repeats, persons
     and volume.
     """
-    one, other = report(stream), report(stream[::-1])
+    one = report(stream)
+    other = report(stream[::-1])
     for name in (
         "volume",
         "names",
@@ -333,10 +335,11 @@ def test_repeats_are_those_that_are_left_out(rows: list[tuple[int, int, str, boo
             (each.event, each.distinct_id, each.time, each.uuid, each.keyed) for each in events
         ]
         expected = (
-            len(repeats.among(*([row[column] for row in rows_of] for column in range(5))))
+            # of many types
+            len(repeats.among(*([row[column] for row in rows_of] for column in range(5))))  # type: ignore[arg-type]
             if rows_of
             else 0
-        )  # type: ignore[arg-type]  # of many types
+        )
     estimate = report([seen(*events)]).repeats
     assert (estimate.repeats, estimate.scale) == (expected, 1)
 
@@ -436,10 +439,8 @@ def native_report(*texts: bytes, cut: int = 0, max_bytes: int | None = None) -> 
     )
     looking = Preflight(TERMS, ["timestamp"])
     sink = PreflightBlock(EventFinisher(FINISH, max_bytes))
-    names, uuids = (
-        [f"name-{number}" for number in range(count)],
-        [f"uuid-{number}" for number in range(count)],
-    )
+    names = [f"name-{number}" for number in range(count)]
+    uuids = [f"uuid-{number}" for number in range(count)]
     sink.extend(
         range(count),
         NativeEvents(names, ["a"] * count, [OLD] * count, uuids, texts, [0] * count, texts),
@@ -468,10 +469,8 @@ def test_events_with_and_without_properties() -> None:
 
 def test_set_is_seen_inside_and_beside_the_properties() -> None:
     """The places where an event may set a person's properties are all looked at."""
-    inside, beside = (
-        b',"properties":{"$set":{"x":1},"$unset":["y"]}}',
-        b',"$set":{"x":1},"$set_once":{"y":1}}',
-    )
+    inside = b',"properties":{"$set":{"x":1},"$unset":["y"]}}'
+    beside = b',"$set":{"x":1},"$set_once":{"y":1}}'
     persons = native_report(
         TIME + inside, TIME + beside, TIME + b',"$unset":["x"],"properties":{}}'
     ).persons

@@ -25,7 +25,8 @@ def test_counts_are_within_what_they_say(keys: list[str], capacity: int) -> None
     """Nothing is lost from the total, memory keeps its bound, and the true count lies between a
     count and what it may have missed.
     """
-    counts, true = TopCounts(capacity), Counter(keys)
+    counts = TopCounts(capacity)
+    true = Counter(keys)
     for key in keys:
         counts.add(key)
         assert len(counts) <= capacity
@@ -83,7 +84,8 @@ def test_a_sample_does_not_depend_on_the_order(
     """However keys come, the same ones are looked at, and all their repeats count."""
     shuffled = list(marked)
     shuffle.shuffle(shuffled)
-    one, other = SampledKeys(4), SampledKeys(4)
+    one = SampledKeys(4)
+    other = SampledKeys(4)
     for first, second in zip(marked, shuffled, strict=True):
         one.add(*first)
         other.add(*second)

@@ -41,7 +41,8 @@ PAGE: Final = (
 
 def chosen(name: str, **options: Any) -> ChosenFormat:
     """A format as the command chooses it."""
-    form, given = BY_NAME[name], FormatContext(mapping=ChosenMapping(mapped.RULES, mapped.mapping))
+    form = BY_NAME[name]
+    given = FormatContext(mapping=ChosenMapping(mapped.RULES, mapped.mapping))
     made = form.options(**options)
     return ChosenFormat(name, {}, lambda: form.make(made, given), form.times(made, given))
 

@@ -261,7 +261,8 @@ def test_it_is_well_formed_and_stands_alone(days: int) -> None:
 def test_what_comes_from_outside_is_text_on_the_page() -> None:
     """Wherever it stands, it makes no element and ends none."""
     body = html_page(hostile())
-    parsed, harmless = Parsed(body), Parsed(html_page(manifest(1)))
+    parsed = Parsed(body)
+    harmless = Parsed(html_page(manifest(1)))
     assert parsed.open == []
     assert set(parsed.tags) <= set(harmless.tags) | {"br"}
     assert b"<img" not in body
@@ -408,11 +409,9 @@ def standing(saved: ImportCheckpoint | None, *, running: bool = False) -> Import
 def test_a_complete_import_in_words() -> None:
     """What it is, since when, its books, its events and its files."""
     saved = sample(4)
-    read, delivered, events = (
-        saved.books.read,
-        saved.books.delivered,
-        sum(day.delivered for day in saved.totals.days.values()),
-    )
+    read = saved.books.read
+    delivered = saved.books.delivered
+    events = sum(day.delivered for day in saved.totals.days.values())
     assert list(standing(saved).words(NOW)) == [
         "mixpanel export/*.json.gz: complete",
         f"  import {JOB.id}, in /state/mixpanel-1a2b3c4d",

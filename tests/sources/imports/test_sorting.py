@@ -431,7 +431,9 @@ def test_it_says_what_it_does_and_can_be_stopped_meanwhile(tmp_path: Path) -> No
     """Blocks without events come as it reads and as it writes; closed between any two, it leaves
     nothing, and no spool.
     """
-    paths, is_sorted, stops = shuffled(tmp_path, 200), False, 0
+    paths = shuffled(tmp_path, 200)
+    is_sorted = False
+    stops = 0
     while not is_sorted:
         stops += 9
         with life(*paths, state=tmp_path / "state", sort=True) as run:
@@ -482,7 +484,8 @@ def test_a_run_that_resumes_reads_nothing_of_the_source(tmp_path: Path) -> None:
 @pytest.mark.parametrize("is_lost", [True, False])
 def test_sorted_events_that_are_lost_are_sorted_again(tmp_path: Path, is_lost: bool) -> None:
     """And it resumes where it stood; also after the disk has changed them."""
-    paths, state = shuffled(tmp_path, 900), tmp_path / "state"
+    paths = shuffled(tmp_path, 900)
+    state = tmp_path / "state"
     with life(*paths, state=state, sort=True) as run:
         run.read_all()
         while run.ledger.checkpoint.spool is None or not run.ledger.checkpoint.spool.settled:

@@ -409,10 +409,8 @@ def test_other_events_are_never_taken_for_those_that_were_sorted(tmp_path: Path)
     """If sorting again gives others, the numbers of a checkpoint mean nothing: it is refused, and
     the checkpoint stays.
     """
-    path, state = (
-        write(tmp_path / "a.jsonl", [line(number, number * 7 % 4) for number in range(900)]),
-        tmp_path / "state",
-    )
+    path = write(tmp_path / "a.jsonl", [line(number, number * 7 % 4) for number in range(900)])
+    state = tmp_path / "state"
     half_done(path, state=state)
     (state / SPOOL).unlink()
     write(path, [line(number, number * 5 % 4) for number in range(900)])
@@ -434,7 +432,8 @@ def test_a_file_that_is_broken_is_settled_as_far_as_it_goes_and_the_rest_later(
     content = gzip.compress(
         b"".join(line(number, number * 7 % 4, pad=pad) + b"\n" for number, pad in enumerate(pads))
     )
-    path, other = tmp_path / "a.jsonl.gz", write(tmp_path / "b.jsonl", [line(100), line(101)])
+    path = tmp_path / "a.jsonl.gz"
+    other = write(tmp_path / "b.jsonl", [line(100), line(101)])
     path.write_bytes(content[: len(content) // 2])
     arrived: list[FinishedEvent] = []
     for turn in range(3):

@@ -186,7 +186,8 @@ def test_a_time_written_with_any_offset_is_the_same_time(micros: int, offset: in
     )
     minutes = offset if micros > 10**12 else 0
     bare = local.isoformat(sep=" ").removesuffix("+00:00")
-    sign, rest = "-" if minutes < 0 else "+", divmod(abs(minutes), 60)
+    sign = "-" if minutes < 0 else "+"
+    rest = divmod(abs(minutes), 60)
     assert parse_time(f"{bare}{sign}{rest[0]:02}:{rest[1]:02}") == micros
     assert parse_time(bare, ahead(minutes)) == micros
 

@@ -250,7 +250,9 @@ def test_they_are_as_the_librarys_own(
     batches: list[TopicBatch], begin: int, counts: list[int]
 ) -> None:
     """Whatever was fetched, from wherever, read in pieces of any size."""
-    data, base, aborted = b"", 0, []
+    data = b""
+    base = 0
+    aborted = []
     for batch in batches:
         if batch.marker is None and batch.producer == 5:
             aborted.append((5, base))

@@ -21,7 +21,8 @@ from forwarder.sources.kafka.flow import (
 from forwarder.sources.kafka.policy import KafkaPolicy
 from tests.support.record_intakes import LANE, FakeIntake, FakeRecord, records
 
-ZERO, ONE = ("events", 0), ("events", 1)
+ZERO = ("events", 0)
+ONE = ("events", 1)
 POLICY = KafkaPolicy(name="main", bootstrap_servers=("a:9092",), topics=("events",))
 FULL = BufferFull("the buffer is full")
 

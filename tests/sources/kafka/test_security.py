@@ -417,13 +417,14 @@ Spoil = Callable[[Path, Certificate], Security]
 def tls(certificate: Certificate, **files: Path) -> Security:
     """Settings with a client's certificate."""
     return Security(
-        **{
+        # by name
+        **{  # type: ignore[arg-type]
             "protocol": "SSL",
             "cert_file": certificate.cert_file,
             "key_file": certificate.key_file,
             **files,
         }
-    )  # type: ignore[arg-type]  # by name
+    )
 
 
 def encrypted(folder: Path, certificate: Certificate) -> Security:
@@ -560,7 +561,9 @@ class Server:
 @asynccontextmanager
 async def serving(certificate: Certificate | None = None) -> AsyncIterator[Server]:
     """A server on a free port, over TLS if it has a certificate."""
-    server, app, tls = Server(), web.Application(), None
+    server = Server()
+    app = web.Application()
+    tls = None
     app.router.add_post("/token", server.handle)
     if certificate is not None:
         tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
@@ -795,7 +798,8 @@ async def test_a_token_for_amazon_is_a_signed_address() -> None:
 @pytest.mark.usefixtures("amazon")
 async def test_a_token_for_amazon_is_kept_for_fourteen_minutes() -> None:
     """It is good for fifteen."""
-    now, calls = 1000.0, 0
+    now = 1000.0
+    calls = 0
 
     def sign(_region: str) -> tuple[str, int]:
         nonlocal calls

@@ -29,7 +29,8 @@ from tests.support.clock import FakeClock, settle
 from tests.support.record_intakes import LANE, FakeIntake
 from tests.support.scripted_kafka import ScriptedClient, ScriptedCluster
 
-ZERO, ONE = TopicPartition("events", 0), TopicPartition("events", 1)
+ZERO = TopicPartition("events", 0)
+ONE = TopicPartition("events", 1)
 POLICY = KafkaPolicy(name="main", bootstrap_servers=("a:9092",), topics=("events",))
 GONE = KafkaConnectionError("a:9092 is gone")
 
@@ -420,7 +421,8 @@ async def test_a_group_that_has_committed_nothing(
     """It begins where the policy says, and commits that, so that the next one begins there too."""
     async with reading(clock, replace(POLICY, from_earliest=earliest)) as bench:
         bench.cluster.committed.clear()
-        bench.cluster.begins, bench.cluster.ends = {ZERO: 3}, {ZERO: 8}
+        bench.cluster.begins = {ZERO: 3}
+        bench.cluster.ends = {ZERO: 8}
         await bench.rebalance(ZERO)
         bench.client.errors.append(NoOffsetForPartitionError(ZERO))
         bench.client.wake()
@@ -434,11 +436,9 @@ async def test_records_that_expired_are_told(clock: FakeClock) -> None:
     `auto_offset_reset` says.
     """
     async with reading(clock, replace(POLICY, from_earliest=False)) as bench:
-        bench.cluster.committed, bench.cluster.begins, bench.cluster.ends = (
-            {ZERO: 100},
-            {ZERO: 140},
-            {ZERO: 150},
-        )
+        bench.cluster.committed = {ZERO: 100}
+        bench.cluster.begins = {ZERO: 140}
+        bench.cluster.ends = {ZERO: 150}
         bench.client.errors.append(OffsetOutOfRangeError({ZERO: 100}))
         await bench.rebalance(ZERO)
         await clock.advance(1.0)
@@ -453,7 +453,8 @@ async def test_a_partition_that_ends_before_its_offset(clock: FakeClock) -> None
     """
     with capture_logs() as logged:
         async with reading(clock) as bench:
-            bench.cluster.committed, bench.cluster.ends = {ZERO: 100}, {ZERO: 0}
+            bench.cluster.committed = {ZERO: 100}
+            bench.cluster.ends = {ZERO: 0}
             bench.client.errors.append(OffsetOutOfRangeError({ZERO: 100}))
             await bench.rebalance(ZERO)
             await clock.advance(1.0)
@@ -613,7 +614,8 @@ async def test_files_that_cant_be_used_are_tried_again(clock: FakeClock) -> None
 async def test_a_search_for_the_cause_that_fails(clock: FakeClock) -> None:
     """It ends nothing: the cluster is tried again, and closing works."""
     bench = Bench(clock, POLICY)
-    bench.cluster.failure, bench.cluster.search_fails = GONE, IndexError("an answer that is none")
+    bench.cluster.failure = GONE
+    bench.cluster.search_fails = IndexError("an answer that is none")
     bench.source.start()
     try:
         await settle()

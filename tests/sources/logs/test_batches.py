@@ -102,7 +102,8 @@ def test_what_the_mapping_gives_stays() -> None:
         timestamp=TimestampRule(".at"),
         properties="{}",
     )
-    uuid, at = "01890a5d-ac96-774b-bcce-b302099a8057", "2025-05-05T05:05:05Z"
+    uuid = "01890a5d-ac96-774b-bcce-b302099a8057"
+    at = "2025-05-05T05:05:05Z"
     lines = (log_line(1, id=uuid, at=at), log_line(2, id=uuid), log_line(3, at=at), log_line(4))
     found = events(batch(*lines, policy=log_policy(rules)))
     assert [event["uuid"] == uuid for event in found] == [True, True, False, False]
@@ -170,7 +171,8 @@ def counts(found: Sequence[LogBatch]) -> list[int]:
 
 def test_batches_hold_so_much() -> None:
     """So many records, and so many bytes; a larger record is by itself."""
-    policy, file = log_policy(), LogFile()
+    policy = log_policy()
+    file = LogFile()
     assert counts(
         [*cut(policy, file.block([log_line(n) for n in range(2 * MAX_RECORDS + 1)]))]
     ) == [MAX_RECORDS, MAX_RECORDS, 1]
@@ -195,7 +197,8 @@ def test_batches_hold_so_much() -> None:
 
 def test_halves_are_the_whole() -> None:
     """However often it is halved, each record is in one part, in order."""
-    policy, file = log_policy(max_line=1000), LogFile()
+    policy = log_policy(max_line=1000)
+    file = LogFile()
     [whole] = cut(
         policy, file.block([log_line(n) for n in range(5)], [(n, b"x" * 1000) for n in range(3)])
     )

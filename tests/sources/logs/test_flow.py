@@ -163,7 +163,8 @@ async def test_what_the_buffer_couldnt_keep_is_read_again() -> None:
     """With all that was read of its file after it, which is given back; other files aren't
     touched, and settled ones stay so.
     """
-    bench, other = Bench(), LogFile("/var/log/other.log", "f2")
+    bench = Bench()
+    other = LogFile("/var/log/other.log", "f2")
     [settled, failed, after] = await bench.read(1, 600, 3)
     [elsewhere] = await bench.read(4, file=other)
     bench.intake.taken[0].settle()
@@ -190,7 +191,8 @@ async def test_what_was_read_meanwhile_of_a_file_that_is_read_again_is_discarded
     """A round of the thread may be under way when the buffer fails; it brings what comes after the
     gap.
     """
-    bench, other = Bench(), LogFile("/var/log/other.log", "f2")
+    bench = Bench()
+    other = LogFile("/var/log/other.log", "f2")
     [failed] = await bench.read(1)
     bench.intake.taken[0].settle(FULL)
     meanwhile = [bench.file.block([log_line(9)]), other.block([log_line(8)])]
@@ -229,7 +231,8 @@ async def test_release_forgets_what_isnt_settled() -> None:
 
 async def test_others_have_their_turns() -> None:
     """Much is handed over in slices, between which the loop does something else."""
-    bench, turns = Bench(), list[int]()
+    bench = Bench()
+    turns = list[int]()
     bench.intake.on_take = lambda: setattr(bench, "now", bench.now + SLICE_SECONDS)
 
     async def other() -> None:

@@ -171,7 +171,8 @@ class FollowedFiles(RuleBasedStateMachine):
         """A block couldn't be kept."""
         if self.logs.blocks:
             block = self.logs.blocks[pick % len(self.logs.blocks)]
-            file, first = block.file, block.first
+            file = block.file
+            first = block.first
             self.logs.follower.rewind(block)
             self.logs.blocks = [
                 each for each in self.logs.blocks if each.file is not file or each.first < first

@@ -55,7 +55,8 @@ class FakeFollower:
         self.reads += 1
         if self.fails is not None:
             raise self.fails
-        taken, self.unread = self.unread[:1], self.unread[1:]
+        taken = self.unread[:1]
+        self.unread = self.unread[1:]
         return taken
 
     def rewind(self, block: Block) -> None:
@@ -91,10 +92,8 @@ class Bench:
         self.intake = FakeIntake()
         self.follower = FakeFollower()
         policy = log_policy(**{"poll_interval": 1.0, "commit_interval": 1.0, **changes})
-        follower, watch = (
-            cast(Follower, self.follower),
-            Watch(policy.name, self.clock, policy.poll_interval),
-        )
+        follower = cast(Follower, self.follower)
+        watch = Watch(policy.name, self.clock, policy.poll_interval)
         self.source = LogSource(
             policy,
             self.intake,

@@ -98,7 +98,9 @@ def cut(data: bytes, places: Iterable[int]) -> list[bytes]:
 
 def naive(data: bytes) -> tuple[list[tuple[int, bytes]], list[tuple[int, bytes]]]:
     """What plain lines are, a line at a time."""
-    records, overlong, offset = [], [], 0
+    records = []
+    overlong = []
+    offset = 0
     for line in data.split(b"\n"):
         value = line.removesuffix(b"\r")
         if offset == 0:
@@ -151,7 +153,9 @@ def test_reading_resumes_anywhere(
     """A new splitter that begins at an `end` gives the records that had not come, and no other."""
     data += tail
     records, overlong, _ = all_of(kind(0), [data])
-    splitter, found, long = kind(0), list[tuple[int, bytes]](), list[tuple[int, bytes]]()
+    splitter = kind(0)
+    found = list[tuple[int, bytes]]()
+    long = list[tuple[int, bytes]]()
     for piece in cut(data, places):
         given = splitter.feed(piece, 0.0)
         found += zip(given.offsets, given.values, strict=True)

@@ -155,7 +155,8 @@ async def test_a_writer_waits_while_nothing_is_accepted(pipe: tuple[int, list[in
         await eventually(lambda: not write() and piped.intake.tries > 2)
         assert sent < 1_000_000
         assert piped.source.statistics().why == "the buffer is full"
-        piped.intake.refuses, piped.intake.settles = None, True
+        piped.intake.refuses = None
+        piped.intake.settles = True
         await eventually(write)
         os.close(writers.pop())
         await eventually(lambda: piped.ends == 1)

@@ -86,7 +86,8 @@ async def test_directories_that_cannot_be_watched(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """It is logged once; polling goes on, and it is tried again after a minute."""
-    clock, attempts = FakeClock(), 0
+    clock = FakeClock()
+    attempts = 0
 
     def fail(_name: str) -> None:
         nonlocal attempts

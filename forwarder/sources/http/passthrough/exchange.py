@@ -177,7 +177,8 @@ def _framing(head: ResponseHead, *, bodiless: bool, chunks_understood: bool) -> 
 
 def _status_line(head: ResponseHead) -> bytes:
     """The first line of an answer, with the upstream's words if they can be repeated."""
-    status, reason = head.status, head.reason
+    status = head.status
+    reason = head.reason
     if reason is None or _PRINTABLE.fullmatch(reason) is None:
         reason = (
             HTTPStatus(status).phrase.encode() if status in HTTPStatus._value2member_map_ else b""

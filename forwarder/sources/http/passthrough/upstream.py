@@ -208,13 +208,16 @@ class CircuitBreaker:
             return BreakerPermit()
         if now < (self._next_probe if self._probe is None else self._probe_until):
             return None
-        self._probe, self._probe_until = BreakerPermit(), now + PROBE_SECONDS
+        self._probe = BreakerPermit()
+        self._probe_until = now + PROBE_SECONDS
         return self._probe
 
     def answered(self) -> None:
         """An answer has begun that isn't a gateway's error: the upstream is there."""
         if self.open is not None:
-            self.open, self._probe, self._failures = None, None, 0
+            self.open = None
+            self._probe = None
+            self._failures = 0
 
     def succeeded(self) -> None:
         """The answer is complete."""
@@ -247,7 +250,8 @@ class CircuitBreaker:
         return max(0.0, (self._next_probe if self._probe is None else self._probe_until) - now)
 
     def _open(self, now: float, state: OpenBreaker) -> None:
-        self.open, self._probe = state, None
+        self.open = state
+        self._probe = None
         self._next_probe = now + self._probes.equal_jitter(self._failed_probes + 1)
 
 
@@ -321,5 +325,6 @@ class PausableTimeout:
             self._left = max(0.0, self._left - (self._clock.monotonic() - self._since))
 
     def _over(self) -> None:
-        self._timer, self._inside = None, False
+        self._timer = None
+        self._inside = False
         self._timeout.reschedule(asyncio.get_running_loop().time())

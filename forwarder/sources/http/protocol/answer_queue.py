@@ -128,9 +128,12 @@ class AnswerQueue:
 
         With `results` the answer is made of them, then.
         """
-        pending, self.spare = self.spare, self._idle or PendingAnswer(self)
+        pending = self.spare
+        self.spare = self._idle or PendingAnswer(self)
         self._idle = None
-        pending.answer, pending.accepted, pending.results = answer, accepted, results
+        pending.answer = answer
+        pending.accepted = accepted
+        pending.results = results
         self.enqueue(pending, route, headers)
         if self._life.last:
             self._life.phase = ENDING
@@ -144,13 +147,16 @@ class AnswerQueue:
         bodiless: bool = False,
     ) -> PendingAnswer:
         pending = PendingAnswer(self)
-        pending.due, pending.answer, pending.bodiless = True, answer, bodiless
+        pending.due = True
+        pending.answer = answer
+        pending.bodiless = bodiless
         self.enqueue(pending, route, headers)
         return pending
 
     def enqueue(self, pending: PendingAnswer, route: Route | None, headers: bytes) -> None:
         """Put an answer behind those that are pending."""
-        pending.route, pending.headers = route, headers
+        pending.route = route
+        pending.headers = headers
         self.pending.append(pending)
         if len(self.pending) >= MAX_PENDING:
             self._life.limit_answers(full=True)
@@ -159,7 +165,8 @@ class AnswerQueue:
 
     def acknowledge(self, pending: PendingAnswer, error: Exception | None) -> None:
         """The request of `pending` is acknowledged, or fails: write the answers that are due."""
-        queue, life = self.pending, self._life
+        queue = self.pending
+        life = self._life
         if (
             error is None
             and len(queue) == 1
@@ -168,7 +175,9 @@ class AnswerQueue:
             and not life.last
         ):
             queue.clear()  # the usual case: a sender that waits for each answer
-            life.since, pending.since, pending.more = NEW, 0.0, 0.0
+            life.since = NEW
+            pending.since = 0.0
+            pending.more = 0.0
             if pending.route is not None:
                 pending.route.accepted += 1
             self._idle = pending
@@ -177,12 +186,11 @@ class AnswerQueue:
         if error is not None:
             answer = answer_to(error)
             protocol = None if pending.route is None else pending.route.protocol
-            pending.answer, pending.accepted = (
-                answer if protocol is None else protocol.error(answer),
-                b"",
-            )
+            pending.answer = answer if protocol is None else protocol.error(answer)
+            pending.accepted = b""
         elif pending.results is not None and pending.route is not None:
-            pending.answer, pending.results = pending.route.answer_with(pending.results), None
+            pending.answer = pending.route.answer_with(pending.results)
+            pending.results = None
         pending.due = True
         self.write_due()
 
@@ -198,7 +206,8 @@ class AnswerQueue:
 
     def _write_first(self, pending: PendingAnswer) -> None:
         pending.queue = None
-        life, answer = self._life, pending.answer
+        life = self._life
+        answer = pending.answer
         ends = not self.pending and (life.phase == ENDING or (life.phase == IDLE and life.last))
         if life.phase == IDLE:
             life.since = NEW
@@ -368,7 +377,8 @@ class StreamedAnswer:
     def enqueue(self, route: Route, headers: bytes, *, bodiless: bool) -> None:
         """Its request is complete: it waits for its turn, which may be now."""
         self._pending = pending = PendingAnswer(self._queue)
-        pending.stream, pending.bodiless = self, bodiless
+        pending.stream = self
+        pending.bodiless = bodiless
         self._queue.enqueue(pending, route, headers)
         if self._life.last:
             self._life.phase = ENDING
@@ -411,7 +421,8 @@ class StreamedAnswer:
 
     def end(self) -> None:
         """The answer is complete: others have their turn."""
-        life, queue = self._life, self._queue
+        life = self._life
+        queue = self._queue
         last = self._is_last()
         pending = queue.pending.popleft()
         pending.queue = pending.stream = self._pending = None
@@ -431,7 +442,8 @@ class StreamedAnswer:
             return
         self.failure = answer
         if self._pending is not None and self._pending.queue is not None:
-            self._pending.answer, self._pending.due = answer, True
+            self._pending.answer = answer
+            self._pending.due = True
             self._queue.write_due()
 
     def drop(self) -> None:

@@ -79,12 +79,14 @@ class Lifecycle:
 
     def stop_writing(self) -> None:
         """The sender doesn't read its answers."""
-        self.unread, self.since = True, NEW
+        self.unread = True
+        self.since = NEW
         self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         """The sender reads again."""
-        self.unread, self.since = False, NEW
+        self.unread = False
+        self.since = NEW
         self._resume_reading()
 
     def limit_answers(self, *, full: bool) -> None:
@@ -126,7 +128,8 @@ class Lifecycle:
             self.since = NEW
             return False
         if self.since == NEW:
-            self.since, self._pace = now, None
+            self.since = now
+            self._pace = None
             return False
         if pending and self.phase in (IDLE, ENDING):
             return False  # the sender isn't late
@@ -151,7 +154,8 @@ class Lifecycle:
         if self.eof or (read and not self._transport.can_write_eof()):
             self.close()
             return
-        self.phase, self.since = LINGERING, NEW
+        self.phase = LINGERING
+        self.since = NEW
         self._transport.resume_reading()
         if self._transport.can_write_eof():
             self._transport.write_eof()
@@ -162,12 +166,14 @@ class Lifecycle:
         """
         if self.phase > ENDING or not self._transport.can_write_eof():
             return False
-        self.eof, self.phase = True, ENDING
+        self.eof = True
+        self.phase = ENDING
         return True
 
     def close(self) -> None:
         """Close the transport once everything is written."""
-        self.phase, self.since = CLOSING, NEW
+        self.phase = CLOSING
+        self.since = NEW
         self._transport.close()
 
     def abort(self) -> None:

@@ -113,5 +113,7 @@ class BodyPace:
                 return True
             if came >= BODY_RATE * elapsed:
                 self._deadline = max(self._deadline, now + BODY_WINDOW + 1.0)
-            self._window, self._window_start, self._window_bytes = BODY_WINDOW, now, received
+            self._window = BODY_WINDOW
+            self._window_start = now
+            self._window_bytes = received
         return now >= self._deadline

@@ -313,8 +313,10 @@ class KnownHead:
 
     def set_key(self, prefix: bytes, suffix: bytes) -> None:
         """The head's bytes before and after the digits of its length."""
-        self.prefix, self.suffix = prefix, suffix
-        self.prefix_size, self.suffix_size = len(prefix), len(suffix)
+        self.prefix = prefix
+        self.suffix = suffix
+        self.prefix_size = len(prefix)
+        self.suffix_size = len(suffix)
 
     def body_start(self, data: bytes) -> int:
         """Where the body begins in `data`, if it is this head with a body of just the length that

@@ -69,7 +69,8 @@ class Route:
         variant = self.variants[content_type] = Route(
             self.name, protocol=protocol, event=self.event
         )
-        variant.codes, variant.rejected = self.codes, self.rejected
+        variant.codes = self.codes
+        variant.rejected = self.rejected
 
     def begin(
         self, content_type: bytes, lines: Sequence[HeaderLine]

@@ -172,7 +172,8 @@ class AmplitudeConverter(RecordConverter[_AmplitudeRecord]):
         self, clock: tzinfo | None = None, since: int | None = None, remembered: int = 200_000
     ) -> None:
         super().__init__(_decode, partial(decode_record, decode=_decode))
-        self._clock, self._since = clock, since
+        self._clock = clock
+        self._since = since
         self._first_times = FirstSeenKeys(remembered)
 
     def events_of(
@@ -317,7 +318,9 @@ class FirstSeenKeys:
         self._remembered = remembered
         self._recent, self._older = set[bytes](), set[bytes]()
         self._last = b""
-        self._user, self._device, self._pair_key = "", "", b"-"
+        self._user = ""
+        self._device = ""
+        self._pair_key = b"-"
         """The last pair."""
 
     def is_new_pair(self, user: str, device: str) -> bool:
@@ -342,7 +345,8 @@ class FirstSeenKeys:
             return False
         known = digest in self._older
         if len(self._recent) == self._remembered:
-            self._older, self._recent = self._recent, set()
+            self._older = self._recent
+            self._recent = set()
         self._recent.add(digest)
         return not known
 

@@ -143,11 +143,9 @@ class CsvConverter(RecordConverter[_Row]):
     def events_of(self, row: _Row, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
         """The event of one row. Raises `RecordRefused`."""
         options = self._options
-        event, own, written = (
-            row.get(options.event),
-            row.get(options.distinct_id),
-            row.get(options.timestamp),
-        )
+        event = row.get(options.event)
+        own = row.get(options.distinct_id)
+        written = row.get(options.timestamp)
         if not event or event.isspace():
             raise _empty(row, options, "event", RefusalReason.NO_EVENT)
         if not own or own.isspace():

@@ -144,7 +144,8 @@ class MixpanelConverter(RecordConverter[_MixpanelRecord]):
         self, clock: tzinfo | None = None, *, replace_upper_case_ids: bool = False
     ) -> None:
         super().__init__(_decode, partial(decode_record, decode=_decode))
-        self._clock, self._replace_upper_case_ids = clock, replace_upper_case_ids
+        self._clock = clock
+        self._replace_upper_case_ids = replace_upper_case_ids
         self.upper_case_ids = 0
         """How many events so far `replace_upper_case_ids` gives another id, or would give."""
 
@@ -152,7 +153,8 @@ class MixpanelConverter(RecordConverter[_MixpanelRecord]):
         self, record: _MixpanelRecord, block: RecordBlock, index: int
     ) -> Sequence[ImportedEvent]:
         """The event of one record. Raises `RecordRefused`."""
-        event, fields = record.event, {} if record.properties is None else record.properties
+        event = record.event
+        fields = {} if record.properties is None else record.properties
         if event is None:
             hint = (
                 ""

@@ -192,11 +192,9 @@ class NativeConverter:
             self._clock is not None and any(moment.tzinfo is None for moment in moments)
         ):
             return None  # few services read a small z
-        names, ids, uuids = (
-            [head.event for head in heads],
-            [head.distinct_id for head in heads],
-            [head.uuid for head in heads],
-        )
+        names = [head.event for head in heads]
+        ids = [head.distinct_id for head in heads]
+        uuids = [head.uuid for head in heads]
         times = [*map(micros_of, moments)]
         if not (
             min(times) >= 0

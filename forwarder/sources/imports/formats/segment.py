@@ -230,7 +230,8 @@ def _surroundings(context: _CallContext | _Custom) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if type(context) is not _CallContext:
         return found
-    library, page = context.library, context.page
+    library = context.library
+    page = context.page
     if len(raw := context.ip) > _NULL_LENGTH or _is_there(raw):
         found["$ip"] = raw
     if len(raw := context.user_agent) > _NULL_LENGTH or _is_there(raw):

@@ -80,7 +80,8 @@ class _AccessLine(Struct, omit_defaults=True, gc=False):
 
 def access_parser(name: str) -> LineParser:
     """The parser of `combined` or `common`."""
-    usual, unusual = _USUAL[name].fullmatch, _ANY[name].fullmatch
+    usual = _USUAL[name].fullmatch
+    unusual = _ANY[name].fullmatch
     read = AccessTimes().read
     encode = msgspec.json.Encoder().encode
 

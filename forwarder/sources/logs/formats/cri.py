@@ -65,7 +65,8 @@ def _cri_parser(
         if match is None:
             return None
         second, fraction, zone, stream, text = match.groups()
-        time, value = read(second, fraction, zone), message(text or "")
+        time = read(second, fraction, zone)
+        value = message(text or "")
         if time is None or value is None:
             return None
         return encode(_ContainerLine(time.text, stream, kubernetes, value)), time.json, time.seconds

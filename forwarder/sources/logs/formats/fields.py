@@ -35,7 +35,8 @@ def parse_json(line: bytes, reference: float) -> ParsedLine | None:
 
 def logfmt_parser() -> LineParser:
     """The parser of logfmt."""
-    encode, pairs = msgspec.json.Encoder().encode, _PAIR.findall
+    encode = msgspec.json.Encoder().encode
+    pairs = _PAIR.findall
 
     def parse(line: bytes, reference: float) -> ParsedLine | None:
         members: dict[str, str | bool] = {}
@@ -55,7 +56,8 @@ def logfmt_parser() -> LineParser:
 
 def regex_parser(pattern: re.Pattern[str]) -> LineParser:
     """The parser of a regular expression with named groups."""
-    encode, search = msgspec.json.Encoder().encode, pattern.search
+    encode = msgspec.json.Encoder().encode
+    search = pattern.search
 
     def parse(line: bytes, reference: float) -> ParsedLine | None:
         match = search(line.decode("utf-8", "replace"))

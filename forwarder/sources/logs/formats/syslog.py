@@ -75,7 +75,8 @@ class _SyslogLine(Struct, omit_defaults=True, gc=False):
 
 def syslog_parser(zone: tzinfo, message: MessageParser) -> LineParser:
     """The parser of both; `zone`: of times that have none."""
-    iso, old = Rfc3339Times().read, OldSyslogTimes(zone).read
+    iso = Rfc3339Times().read
+    old = OldSyslogTimes(zone).read
     encode = msgspec.json.Encoder().encode
 
     def parse(line: bytes, reference: float) -> ParsedLine | None:

@@ -50,10 +50,14 @@ def main() -> None:
     logger = provider.get_logger("shop.orders", "4.5")
     with options.journal.open("w") as journal:
         for n in range(options.count):
-            person, attributes = (
-                f"person-{n % 7}",
-                {"n": n, "big": 2**60 + n, "share": 0.5, "paid": n % 2 == 0, "tags": ["a", "ü"]},
-            )
+            person = f"person-{n % 7}"
+            attributes = {
+                "n": n,
+                "big": 2**60 + n,
+                "share": 0.5,
+                "paid": n % 2 == 0,
+                "tags": ["a", "ü"],
+            }
             logger.emit(
                 LogRecord(
                     timestamp=time.time_ns(),

@@ -111,7 +111,8 @@ def tell_more(client: Posthog | AsyncPosthog) -> None:
     """An event with its own time and uuid, an exception, one of a language model, and one with
     what surrounds it.
     """
-    timestamp, uuid = "2026-03-01T12:00:00+02:00", "018f0000-0000-7000-8000-000000000001"
+    timestamp = "2026-03-01T12:00:00+02:00"
+    uuid = "018f0000-0000-7000-8000-000000000001"
     client.capture(
         "order imported", distinct_id="ann", timestamp=timestamp, uuid=uuid, disable_geoip=False
     )

@@ -62,7 +62,8 @@ def test_no_way_out(url: bytes) -> None:
     """What goes through is the same path however often it is decoded and normalised, and is on the
     list; no other name is counted.
     """
-    passed, target = PassedRoutes().find(url), origin_form(url)
+    passed = PassedRoutes().find(url)
+    target = origin_form(url)
     if passed is None:
         return
     path = target.partition(b"?")[0].decode()

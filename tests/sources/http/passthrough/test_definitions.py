@@ -57,7 +57,8 @@ async def test_asked_once_while_fresh(path: str) -> None:
     once; then it is asked for changes.
     """
     async with origin(definitions) as upstream, listening(passthrough=through(upstream)) as to:
-        client, other = await to.connect(), await to.connect()
+        client = await to.connect()
+        other = await to.connect()
         for age in range(10):
             got = await ask([client, other][age % 2], "a", path)
             assert (got.status, got.body, got.one("age"), got.one("etag")) == (

@@ -364,7 +364,8 @@ async def test_every_request_gets_its_answer(
     stream = b"".join([request for request, _ in spelled_out])
     async with origin(echo) as upstream, listening(passthrough=through(upstream)) as to:
         to.intake.later = lambda incoming: incoming.body.startswith(b"late")
-        client, stop = await to.connect(), asyncio.Event()
+        client = await to.connect()
+        stop = asyncio.Event()
         acknowledging = asyncio.create_task(acknowledge(to, chance, stop))
         try:
             start = 0

@@ -409,7 +409,8 @@ async def test_draining() -> None:
         await request.write(OK)
 
     async with origin(handler) as upstream, listening(passthrough=through(upstream)) as to:
-        client, late = await to.connect(), await to.connect()
+        client = await to.connect()
+        late = await to.connect()
         assert (await asked(late, post())).status == 200
         await client.send(post("/flags", b"x"))
         await to.until(lambda: len(upstream.asked) == 1)

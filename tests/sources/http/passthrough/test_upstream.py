@@ -143,12 +143,10 @@ def test_at_most_one_probe_and_never_for_ever(steps: list[tuple[str, float]]) ->
     """Whatever comes in whichever order: one probe goes each `PROBE_SECONDS` at most while it is
     open, and the next one may go soon.
     """
-    circuit, now, out, last = (
-        CircuitBreaker(),
-        0.0,
-        list[tuple[BreakerPermit, bool]](),
-        -PROBE_SECONDS,
-    )
+    circuit = CircuitBreaker()
+    now = 0.0
+    out = list[tuple[BreakerPermit, bool]]()
+    last = -PROBE_SECONDS
     probe: BreakerPermit | None = None
     for step, seconds in steps:
         now += seconds

@@ -320,7 +320,8 @@ async def test_a_refusal_behind_a_waiting_request(rest: bytes, status: int) -> N
         await waiting(to, 1)
         await nothing_yet(client)
         to.intake.acknowledge()
-        first, second = await client.reply(), await client.reply()
+        first = await client.reply()
+        second = await client.reply()
         assert (first.status, first.headers.get("connection")) == (200, None)
         assert (second.status, second.headers["connection"]) == (status, "close")
         assert await client.ended() == b""

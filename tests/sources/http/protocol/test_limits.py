@@ -17,7 +17,8 @@ from tests.support.cases import cases
 
 
 def _cut_at(rates: list[int], timeout: float) -> int | None:
-    pace, received = BodyPace(0.0, timeout, 0), 0
+    pace = BodyPace(0.0, timeout, 0)
+    received = 0
     for second, rate in enumerate(rates, start=1):
         received += rate
         if pace.late(float(second), received):

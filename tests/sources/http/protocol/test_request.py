@@ -437,7 +437,8 @@ async def test_one_head_is_not_remembered_for_another() -> None:
     """After a request that came in pieces, what was decided on it isn't kept for the next, which
     is refused.
     """
-    first, second = post("/e", b"abcdef"), post("/nowhere", b"abc")
+    first = post("/e", b"abcdef")
+    second = post("/nowhere", b"abc")
     async with listening() as to:
         client = await to.connect()
         await client.send(first[:-3])
@@ -516,7 +517,8 @@ def test_joined(pieces: list[bytes]) -> None:
     """The pieces, small and large, make the body in their order; a body that isn't kept is only
     measured.
     """
-    kept, measured = BodyBuffer(keep=True), BodyBuffer(keep=False)
+    kept = BodyBuffer(keep=True)
+    measured = BodyBuffer(keep=False)
     for piece in pieces:
         kept.add(piece)
         measured.add(piece)

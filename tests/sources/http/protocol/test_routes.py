@@ -146,7 +146,8 @@ async def test_beacon(query: str, status: int) -> None:
         for _ in range(3):
             client = await to.connect()
             await client.send(post(f"/e/?{query}", b"x"), post("/batch"))
-            first, second = await client.reply(), await client.reply()
+            first = await client.reply()
+            second = await client.reply()
             assert (first.status, second.status) == (status, 200)
             assert ("content-length" in first.headers) == (status == 200)
         assert is_beacon(query.encode()) == (status == 204)
@@ -179,12 +180,10 @@ def test_a_prefix_changes_no_answer(prefix: str, rest: str) -> None:
     """Whatever a path means without a prefix, it means below one, in absolute form too; and paths
     without one mean what they did.
     """
-    plain, prefixed, allowed, target = (
-        Routes(),
-        Routes(PREFIXES),
-        PassedRoutes(),
-        ("/" + rest).encode(),
-    )
+    plain = Routes()
+    prefixed = Routes(PREFIXES)
+    allowed = PassedRoutes()
+    target = ("/" + rest).encode()
     for scheme in (b"", b"http://h", b"HTTPS://h:8"):
         route, query = plain.find(scheme + target)
         found, found_query = prefixed.find(scheme + prefix.encode() + target)

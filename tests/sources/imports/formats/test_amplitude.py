@@ -486,7 +486,8 @@ def test_reading_a_source_again_gives_the_same_bytes() -> None:
     """
     records = [record for record, why in sample(600) if why is None]
     lines = range(1, len(records) + 1)
-    whole, parts = AmplitudeConverter(remembered=20), AmplitudeConverter(remembered=20)
+    whole = AmplitudeConverter(remembered=20)
+    parts = AmplitudeConverter(remembered=20)
     first = [
         msgspec.json.encode(whole.convert(RecordBlock(FILE, 0, records, lines), index))
         for index in range(len(records))

@@ -170,10 +170,8 @@ def test_a_named_zone_knows_summer_time(name: str, shown: str, utc: str) -> None
         "mixpanel": {"event": "e", "properties": {"distinct_id": "u1", "time": shown}},
         "mixpanel-profiles": {"$distinct_id": "u1", "$properties": {"$last_seen": shown}},
     }
-    form, sink = (
-        BY_NAME[name],
-        FinishedBlock(EventFinisher(FinishPolicy("set_once", geoip=False, job_id="j"))),
-    )
+    form = BY_NAME[name]
+    sink = FinishedBlock(EventFinisher(FinishPolicy("set_once", geoip=False, job_id="j")))
     converter = form.make(form.options(), given(zone=ZoneInfo("Europe/Berlin")))
     converter.convert_block(
         RecordBlock(

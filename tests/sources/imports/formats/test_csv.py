@@ -209,7 +209,8 @@ def test_repeats_have_all_that_makes_one() -> None:
         "uuid": UUID.upper(),
         "note": "again",
     }
-    first, second = one(ROW), one(again)
+    first = one(ROW)
+    second = one(again)
     assert (first.uuid, first.event, first.time, first.distinct_id) == (
         second.uuid,
         second.event,

@@ -201,7 +201,8 @@ def test_the_sample() -> None:
     same.
     """
     records, count, expected = sample()
-    converter, whole = MappedConverter(mapping()), block(*records)
+    converter = MappedConverter(mapping())
+    whole = block(*records)
     events: list[ImportedEvent] = []
     refusals: list[RefusalReason] = []
     for index in range(len(records)):

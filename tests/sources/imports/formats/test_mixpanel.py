@@ -141,7 +141,8 @@ def test_ids_of_capitals_digits_and_hyphens(
     that it touches.
     """
     one = block(record(distinct_id=own, **{BEFORE: before}))
-    off, on = MixpanelConverter(), MixpanelConverter(replace_upper_case_ids=True)
+    off = MixpanelConverter()
+    on = MixpanelConverter(replace_upper_case_ids=True)
     assert off.convert(one, 0)[0].distinct_id == (becomes if not counted else str(own))
     assert on.convert(one, 0)[0].distinct_id == becomes
     assert off.upper_case_ids == on.upper_case_ids == counted
@@ -206,10 +207,8 @@ def test_each_part_of_the_natural_key_counts(other: dict[str, Any]) -> None:
 
 def test_a_repeat_has_the_same_key_whatever_else_differs() -> None:
     """A raw export's repeat is known by its key, though Mixpanel's own notes differ."""
-    first, again = (
-        converted(record(mp_processing_time_ms=1)),
-        converted(record(mp_processing_time_ms=2)),
-    )
+    first = converted(record(mp_processing_time_ms=1))
+    again = converted(record(mp_processing_time_ms=2))
     assert (first.keyed, first.uuid) == (True, again.uuid)
 
 
@@ -271,11 +270,9 @@ def test_the_sample() -> None:
     assert export == event_export()
 
     def run() -> tuple[list[ImportedEvent], Counter[RefusalReason]]:
-        converter, events, refused = (
-            MixpanelConverter(),
-            list[ImportedEvent](),
-            Counter[RefusalReason](),
-        )
+        converter = MixpanelConverter()
+        events = list[ImportedEvent]()
+        refused = Counter[RefusalReason]()
         for index in range(len(export)):
             try:
                 events.extend(converter.convert(one, index))
@@ -511,7 +508,8 @@ def test_the_sample_of_profiles() -> None:
     """
     export = profile_export()
     assert len(export) >= 2_000
-    one, refused = block(*export), Counter[RefusalReason]()
+    one = block(*export)
+    refused = Counter[RefusalReason]()
     events = list[ImportedEvent]()
     for index in range(len(export)):
         try:

@@ -362,7 +362,9 @@ def test_the_sample() -> None:
     once = convert(*lines)
     assert min(len(lines), len(once)) >= 2_000
     assert Counter(part.why.why for part in once.refused) == Counter(refusals)
-    native, texts, uuids = NativeConverter("none"), [], []
+    native = NativeConverter("none")
+    texts = []
+    uuids = []
     for first in range(0, len(lines), 37):
         events = converted(native, block(*lines[first : first + 37], first=first))
         texts += events.texts
@@ -490,7 +492,8 @@ def together(*lines: bytes) -> Converted:
 
 def alone(*lines: bytes) -> Converted:
     """What becomes of the same lines, each in a block of its own."""
-    native, whole = NativeConverter("set_once"), Converted()
+    native = NativeConverter("set_once")
+    whole = Converted()
     for number, line in enumerate(lines):
         one = converted(native, RecordBlock(SourceFile("a", "5eed"), number, [line], [number]))
         whole.extend([number for _ in one.records], NativeEvents(*one.columns))

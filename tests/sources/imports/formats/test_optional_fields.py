@@ -231,10 +231,8 @@ def changed(record: dict[str, Any], path: str, value: Any) -> bytes:
 
 def made(name: str, record: bytes) -> FinishedBlock:
     """What a format makes of one record."""
-    form, sink = (
-        BY_NAME[name],
-        FinishedBlock(EventFinisher(FinishPolicy("set_once", geoip=False, job_id="j"))),
-    )
+    form = BY_NAME[name]
+    sink = FinishedBlock(EventFinisher(FinishPolicy("set_once", geoip=False, job_id="j")))
     block = RecordBlock(SourceFile("f", "5eed" * 16), 0, [record], range(1, 2))
     form.make(form.options(), FormatContext()).convert_block(block, sink)
     return sink

@@ -184,7 +184,8 @@ def expected(table: Table, rule: Rule) -> dict[str, Any]:
 
 def _check(table: Table, rule: Rule) -> None:
     bodies, keyed = outcome(table, rule)
-    found, own = [json.loads(body) for body in bodies], expected(table, rule)
+    found = [json.loads(body) for body in bodies]
+    own = expected(table, rule)
     if "uuid" not in own:  # of profiles: it follows from the whole record
         own["uuid"] = found[-1]["uuid"]
     brought = rule.get("before", [])

@@ -350,10 +350,8 @@ def test_the_sample_becomes_what_it_says() -> None:
     was made; all kinds are there.
     """
     records = sample()
-    converter, block = (
-        SegmentConverter(),
-        RecordBlock(FILE, 0, [record for record, _ in records], range(1, len(records) + 1)),
-    )
+    converter = SegmentConverter()
+    block = RecordBlock(FILE, 0, [record for record, _ in records], range(1, len(records) + 1))
     kinds: Counter[str] = Counter()
     for index, (record, expected) in enumerate(records):
         event = outcome(converter, block, index)

@@ -77,11 +77,13 @@ def _line(record: Record) -> bytes:
 
 
 def _visits(draw: random.Random) -> Iterator[Record]:
-    time, event = FIRST, 0
+    time = FIRST
+    event = 0
     while True:
         person = draw.randrange(150)
         visit = _site_visit if person % 3 else _app_visit
-        begin, session = time, list(visit(draw, person))
+        begin = time
+        session = list(visit(draw, person))
         late = timedelta(hours=draw.choice((0, 0, 0, 7, 31)) if visit is _app_visit else 0)
         for record in session:
             event += 1

@@ -46,7 +46,8 @@ def events(days: int) -> list[FinishedEvent]:
     made = []
     for day in range(days):
         for place in range(3 + (day * 7919 % 5 if day % 7 < 5 else 0)):
-            number, time = day * 100 + place, BEGINNING + day * 86_400_000_000 + place * 1_000_000
+            number = day * 100 + place
+            time = BEGINNING + day * 86_400_000_000 + place * 1_000_000
             made.append(
                 FinishedEvent(
                     time,
@@ -69,13 +70,12 @@ def manifest(days: int, *, ended: bool = True) -> ImportManifest:
 
 def checkpoint(days: int, *, ended: bool = True) -> ImportCheckpoint:
     """The last one of that import."""
-    totals, files = ImportTotals(), []
+    totals = ImportTotals()
+    files = []
     some = events(days)
     for index in range(2):
-        name, mine = (
-            f"export/{index}.json.gz",
-            [each for place, each in enumerate(some) if place % 2 == index],
-        )
+        name = f"export/{index}.json.gz"
+        mine = [each for place, each in enumerate(some) if place % 2 == index]
         books = RecordBooks(read=len(mine) + 4, delivered=len(mine))
         fates = [
             RecordFate(FateKind.REFUSED, "no_time", RefusalExample(name, 17, "there is no `time`")),

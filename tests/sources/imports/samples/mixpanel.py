@@ -143,7 +143,8 @@ def ordinary_events(count: int, seed: int) -> Iterator[dict[str, Any]]:
             yield chance.choice(made[-20:])
             continue
         time = START + number * 30 * _DAY // count + chance.randrange(1000)
-        name, properties = chance.choice(_NAMES), _properties(chance, number, time)
+        name = chance.choice(_NAMES)
+        properties = _properties(chance, number, time)
         record = (
             _merge(chance, number, properties)
             if number % 50 == 49

@@ -60,7 +60,8 @@ def _line(record: Record) -> bytes:
 def _calls(draw: random.Random) -> Iterator[Record]:
     time = FIRST
     while True:
-        person, anonymous = draw.randrange(1, 400), str(UUID(int=draw.getrandbits(128), version=4))
+        person = draw.randrange(1, 400)
+        anonymous = str(UUID(int=draw.getrandbits(128), version=4))
         visit = _app_visit if draw.random() < 0.3 else _site_visit
         for call in visit(draw, person):
             time += timedelta(milliseconds=draw.randrange(20, 60_000))
