@@ -14,6 +14,14 @@ export PYTHONDONTWRITEBYTECODE :=
 
 VENV := .venv
 BIN := $(VENV)/bin
+
+# A Python that the user names replaces the one that .venv was made with; without one .venv stays as it is.
+ifneq ($(origin PYTHON),file)
+VERSION := import sys; print(sys.version)
+ifneq ($(shell $(PYTHON) -c '$(VERSION)'),$(shell $(BIN)/python -c '$(VERSION)' 2>/dev/null))
+OTHER_PYTHON := other-python
+endif
+endif
 # No wheel is built from a source archive: that would fetch build dependencies that nobody has pinned.
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip --quiet
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
@@ -22,14 +30,14 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 # One process more than cores, because many tests wait for processes of their own; a test that needs quiet has no place among them.
 PARALLEL = --numprocesses $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)') --dist worksteal
 
-.PHONY: help setup sbom demo demo-kafka demo-logs drill check test lint types layers unit test-crash test-crash-restarts test-crash-kafka test-crash-import test-crash-logs test-crash-destinations test-crash-archive test-browser test-sdks looks pictures man bench soak docs requirements clean
+.PHONY: help setup sbom demo demo-kafka demo-logs drill check test lint types layers unit format other-python test-crash test-crash-restarts test-crash-kafka test-crash-import test-crash-logs test-crash-destinations test-crash-archive test-browser test-sdks looks pictures man bench soak docs requirements clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  make %-14s %s\n", $$1, $$2 }'
 
 setup: $(VENV)/.installed  ## make .venv with the command in it, from pinned requirements
 
-$(VENV)/.dependencies: requirements/dev.txt
+$(VENV)/.dependencies: requirements/dev.txt $(OTHER_PYTHON)
 	@test -n "$(PYTHON)" || { echo "forwarder needs Python 3.11 or later; say where it is: make setup PYTHON=/path/to/python" >&2; exit 1; }
 	@echo "making $(VENV) with $$($(PYTHON) --version)"
 	@$(PYTHON) -m venv --clear $(VENV)
@@ -58,11 +66,16 @@ check: lint types layers unit  ## the quick half of the tests: lint, types, laye
 $(VENV)/.broker: $(VENV)/.installed forwarder/demo/broker/jars.txt
 	@test -n "$$KAFKA_BOOTSTRAP_SERVERS" || { $(BIN)/python -m forwarder.demo.broker && touch $@; }
 
-test: lint types layers $(VENV)/.broker  ## every test
-	$(BIN)/pytest $(PARALLEL)
+test: lint types layers $(VENV)/.broker  ## every test; PYTHON=python3.13 chooses the Python
+	$(BIN)/pytest $(PARALLEL) $(PYTEST)
 
 lint: setup
 	$(BIN)/ruff check
+	$(BIN)/ruff format --check --quiet
+
+format: setup  ## lay out all Python files as `make lint` wants them
+	$(BIN)/ruff check --select I --fix --quiet
+	$(BIN)/ruff format
 
 types: setup
 	$(BIN)/mypy
@@ -112,11 +125,11 @@ test-crash-logs: setup  ## follow a log of 1,000,000 lines, rotated 50 times and
 
 test-browser: $(VENV)/.browser docs  ## the pages and the documents' site in the system's Chromium: what they do, how they look, axe-core's rules
 	$(BIN)/python -m tests.browser.rules
-	$(BIN)/pytest tests/browser
+	$(BIN)/pytest tests/browser $(PYTEST)
 
 test-sdks: $(VENV)/.browser  ## the official SDKs, from their registries, through forwarder; those whose tools aren't here are skipped by name
 	$(BIN)/python -m tests.sdks.installing
-	$(BIN)/pytest tests/sdks
+	$(BIN)/pytest tests/sdks $(PYTEST)
 
 looks: $(VENV)/.browser  ## accept how the pages look now, for test-browser to compare with; look at what changed before it is committed
 	RENEW_LOOKS=1 $(BIN)/pytest tests/browser/test_looks.py -k looks_as

@@ -11,6 +11,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.support.cases import cases
 from tests.support.repository import ROOT, files, name, trees
@@ -32,6 +33,7 @@ TOGETHER = [
     for each in ("run.txt", "build.txt", "full.txt", "dev.txt", "browser.txt", "docs.txt")
 ]
 REQUIREMENTS = [*TOGETHER, ROOT / "requirements" / "release.txt"]
+WORKFLOWS = ROOT / ".github" / "workflows"
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
@@ -212,7 +214,7 @@ def test_ci_runs_the_tests_unattended() -> None:
     script = ROOT / ".ci" / "run"
     assert os.access(script, os.X_OK)
     assert re.search(
-        r"export CI=true\n(?:.*\n)*.*make test </dev/null$", script.read_text(), re.MULTILINE
+        r"export CI=true\n(?:.*\n)*.*make test .*</dev/null$", script.read_text(), re.MULTILINE
     )
 
 
@@ -220,6 +222,35 @@ def test_ci_runs_the_tests_unattended() -> None:
 def test_make_helps_with_its_targets(target: str) -> None:
     """`make help` lists every target that is meant for people."""
     assert re.search(rf"^{target}:.*  ## \S", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+def test_supported_pythons_are_the_same_everywhere() -> None:
+    """Classifiers, the README and the workflow name the same versions of Python."""
+    project = PYPROJECT["project"]
+    prefix = "Programming Language :: Python :: "
+    versions = [
+        each.removeprefix(prefix) for each in project["classifiers"] if each.startswith(prefix)
+    ]
+    assert project["requires-python"] == f">={versions[0]}"
+    assert (
+        f"Python {', '.join(versions[:-1])} or {versions[-1]}" in (ROOT / "README.md").read_text()
+    )
+    jobs = yaml.safe_load((WORKFLOWS / "ci.yml").read_text())["jobs"]
+    assert jobs["tests"]["strategy"]["matrix"]["python"] == versions[1:]
+    setup = [step for step in jobs["everything"]["steps"] if "with" in step][-1]
+    assert setup["with"]["python-version"] == versions[0]
+
+
+def test_actions_are_pinned_by_commit() -> None:
+    """Each action of a workflow has the version that its commit is of."""
+    used = [
+        each
+        for path in WORKFLOWS.glob("*.yml")
+        for each in re.findall(r"uses: (.*)", path.read_text())
+    ]
+    assert used
+    pinned = re.compile(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
+    assert [each for each in used if not pinned.fullmatch(each)] == []
 
 
 def test_names_of_tests_are_the_same_in_every_process(request: pytest.FixtureRequest) -> None:

@@ -67,17 +67,6 @@ def test_what_was_proved_is_attested() -> None:
     assert attested["with"]["subject-path"] == "dist/*"
 
 
-def test_actions_are_pinned_by_commit() -> None:
-    """Each with the version that the commit is of."""
-    used = re.findall(r"uses: (.*)", TEXT)
-    assert used
-    assert [
-        each
-        for each in used
-        if not re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", each)
-    ] == []
-
-
 @pytest.mark.parametrize(
     ("job", "allowed"),
     [
