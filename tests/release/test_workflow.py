@@ -4,7 +4,6 @@ the tests.
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
