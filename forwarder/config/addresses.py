@@ -50,16 +50,35 @@ def parse_address(text: str) -> Address:
         return Address(path=_socket_path(text.removeprefix("unix:")))
     match = _TCP.fullmatch(text)
     if match is None or match["host"] == "*":
-        # only a mistake needs it
-        from forwarder.config.suggestions import suggest_listen  # noqa: PLC0415
-
-        raise ValueError(f"{text!r} is not an address to listen on{suggest_listen(text)}")
+        raise ValueError(f"{text!r} is not an address to listen on{_suggest_listen(text)}")
     port = int(match["port"])
     if port > 65535:
         raise ValueError(f"port {port} doesn't exist: the highest is 65535")
     if match["v6"]:
         ipaddress.IPv6Address(match["v6"])
     return Address(match["v6"] or match["host"], port)
+
+
+def _suggest_listen(text: str) -> str:
+    """What is wrong with an address to listen on, and after a colon how to write it."""
+    scheme, separator, rest = text.partition("://")
+    if separator and scheme != "unix":
+        return f", but a URL: write {rest.partition('/')[0] or 'host:port'} alone"
+    if re.fullmatch(r"(\*?:)?\d{1,5}", text):
+        port = text.lstrip("*:")
+        return (
+            f", as it names no host: write 127.0.0.1:{port} for this machine alone, or "
+            f"0.0.0.0:{port} for all interfaces"
+        )
+    if text.startswith("/"):
+        return f", but a path: write unix:{text}"
+    if text.endswith("/"):
+        return f": write {text.rstrip('/')} without the slash"
+    if text.count(":") > 1 and "[" not in text:
+        return ": write an IPv6 address in brackets and quotes, '[::1]:8320'"
+    if re.fullmatch(r"[\w.-]+", text):
+        return f", as it names no port: write it as {text}:8320"
+    return ": write host:port, '[::1]:port' (quoted) or unix:/path"
 
 
 def _socket_path(path: str) -> str:

@@ -336,11 +336,21 @@ class Members(Kind):
 
 
 def _must_be(words: Sequence[str], value: object) -> str:
-    from forwarder.config.suggestions import suggest_word  # noqa: PLC0415 - only a mistake needs it
-
     *others, last = map(repr, words)
-    hint = suggest_word(words, value)
+    hint = _suggest_word(words, value)
     return f"must be {', '.join(others)} or {last}" + (f": {hint}" if hint else "")
+
+
+def _suggest_word(words: Sequence[str], value: object) -> str:
+    """The word that `value` may mean; empty if it is far from each."""
+    import difflib  # noqa: PLC0415 - only a mistake needs it
+
+    if isinstance(value, bool):
+        return "YAML reads yes, no, on and off as booleans, so put a word in quotes"
+    said = str(value).lower().replace("-", "_")
+    spelled = {word.lower().replace("-", "_"): word for word in words}
+    close = difflib.get_close_matches(said, spelled, n=1, cutoff=0.6)
+    return f"write {spelled[close[0]]}" if close else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
-"""What a mistake in the configuration may have meant, and how to write it. Loaded for a mistake
-alone, or with YAML.
+"""What an unknown key, or a mistake in YAML, may have meant, and how to write it. Loaded for a
+mistake alone, or with YAML.
 
 Invariant: no value of a key is repeated unless it is an address, a number or a word: any other may
 be a secret.
@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence
-from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 from forwarder.config.keys import (
@@ -32,13 +30,6 @@ from forwarder.core.proposals import proposed
 if TYPE_CHECKING:
     import yaml
 
-_TIME_WORDS: Final = {
-    **dict.fromkeys(("msec", "msecs", "millis", "millisecond", "milliseconds"), "ms"),
-    **dict.fromkeys(("sec", "secs", "second", "seconds"), "s"),
-    **dict.fromkeys(("min", "mins", "minute", "minutes"), "m"),
-    **dict.fromkeys(("hr", "hrs", "hour", "hours"), "h"),
-    **dict.fromkeys(("day", "days"), "d"),
-}
 _SYNTAX: Final = (
     (
         r"'\\t'",
@@ -160,58 +151,6 @@ def _numbered(known: str, numbers: list[str]) -> str:
     return SEPARATOR.join(
         next(left, part) if is_number(part) else part for part in known.split(SEPARATOR)
     )
-
-
-def suggest_word(words: Sequence[str], value: object) -> str:
-    """The word that `value` may mean; empty if it is far from each."""
-    if isinstance(value, bool):
-        return "YAML reads yes, no, on and off as booleans, so put a word in quotes"
-    said = str(value).lower().replace("-", "_")
-    spelled = {word.lower().replace("-", "_"): word for word in words}
-    close = difflib.get_close_matches(said, spelled, n=1, cutoff=0.6)
-    return f"write {spelled[close[0]]}" if close else ""
-
-
-def suggest_size(number: Decimal, unit: str) -> str:
-    """How to write a size whose unit isn't known."""
-    letter = unit[0]
-    if letter == "b":
-        return f"write {number} for bytes"
-    if letter not in "kmgt":
-        return "use one of B, kB, KiB, MB, MiB, GB, GiB, TB, TiB"
-    return (
-        f"write {number}{'k' if letter == 'k' else letter.upper()}B (powers of 1000) or "
-        f"{number}{letter.upper()}iB (of 1024)"
-    )
-
-
-def suggest_time(number: Decimal, unit: str) -> str:
-    """How to write a time whose unit isn't known."""
-    if unit in _TIME_WORDS:
-        return f"write {number}{_TIME_WORDS[unit]}"
-    return f"write {number * 7}d" if unit in {"w", "week", "weeks"} else "use one of ms, s, m, h, d"
-
-
-def suggest_listen(text: str) -> str:
-    """What is wrong with an address to listen on, and after a colon how to write it."""
-    scheme, separator, rest = text.partition("://")
-    if separator and scheme != "unix":
-        return f", but a URL: write {rest.partition('/')[0] or 'host:port'} alone"
-    if re.fullmatch(r"(\*?:)?\d{1,5}", text):
-        port = text.lstrip("*:")
-        return (
-            f", as it names no host: write 127.0.0.1:{port} for this machine alone, or "
-            f"0.0.0.0:{port} for all interfaces"
-        )
-    if text.startswith("/"):
-        return f", but a path: write unix:{text}"
-    if text.endswith("/"):
-        return f": write {text.rstrip('/')} without the slash"
-    if text.count(":") > 1 and "[" not in text:
-        return ": write an IPv6 address in brackets and quotes, '[::1]:8320'"
-    if re.fullmatch(r"[\w.-]+", text):
-        return f", as it names no port: write it as {text}:8320"
-    return ": write host:port, '[::1]:port' (quoted) or unix:/path"
 
 
 def no_section(path: Path, node: yaml.Node) -> tuple[str, str]:

@@ -30,6 +30,15 @@ TIMES: Final = {
 }
 """Seconds in a unit."""
 
+_TIME_WORDS: Final = {
+    **dict.fromkeys(("msec", "msecs", "millis", "millisecond", "milliseconds"), "ms"),
+    **dict.fromkeys(("sec", "secs", "second", "seconds"), "s"),
+    **dict.fromkeys(("min", "mins", "minute", "minutes"), "m"),
+    **dict.fromkeys(("hr", "hrs", "hour", "hours"), "h"),
+    **dict.fromkeys(("day", "days"), "d"),
+}
+"""Units of time that aren't known, and the known ones that they mean."""
+
 NEVER: Final = "never"
 
 _COMMA: Final = ", as it holds a comma"
@@ -58,16 +67,26 @@ def parse_size(text: str | int) -> int:
     number, unit = parts
     factor = _FOLDED_SIZES.get(unit or "b")
     if factor is None:
-        # only a mistake needs it
-        from forwarder.config.suggestions import suggest_size  # noqa: PLC0415
-
         raise ValueError(
-            f"{text!r} has no unit of size that is known: {suggest_size(number, unit)}"
+            f"{text!r} has no unit of size that is known: {_suggest_size(number, unit)}"
         )
     size = number * factor
     if size != int(size):
         raise ValueError(f"{text!r} is not a whole number of bytes")
     return int(size)
+
+
+def _suggest_size(number: Decimal, unit: str) -> str:
+    """How to write a size whose unit isn't known."""
+    letter = unit[0]
+    if letter == "b":
+        return f"write {number} for bytes"
+    if letter not in "kmgt":
+        return "use one of B, kB, KiB, MB, MiB, GB, GiB, TB, TiB"
+    return (
+        f"write {number}{'k' if letter == 'k' else letter.upper()}B (powers of 1000) or "
+        f"{number}{letter.upper()}iB (of 1024)"
+    )
 
 
 def format_size(size: int) -> str:
@@ -96,13 +115,17 @@ def parse_duration(text: str | float) -> float:
         )
     factor = TIMES.get(unit or "s")
     if factor is None:
-        # only a mistake needs it
-        from forwarder.config.suggestions import suggest_time  # noqa: PLC0415
-
         raise ValueError(
-            f"{text!r} has no unit of time that is known: {suggest_time(number, unit)}"
+            f"{text!r} has no unit of time that is known: {_suggest_time(number, unit)}"
         )
     return float(number * factor)
+
+
+def _suggest_time(number: Decimal, unit: str) -> str:
+    """How to write a time whose unit isn't known."""
+    if unit in _TIME_WORDS:
+        return f"write {number}{_TIME_WORDS[unit]}"
+    return f"write {number * 7}d" if unit in {"w", "week", "weeks"} else "use one of ms, s, m, h, d"
 
 
 def format_duration(seconds: float | None) -> str:
