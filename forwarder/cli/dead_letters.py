@@ -8,7 +8,6 @@ letters. Letters of an import are sent at the end of its next run; the command d
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -302,8 +301,7 @@ def _files(config: Path | None, path: Path | None) -> list[WorkerLetters]:
     """The files in the state directory `path`, or else those of the configuration. Raises
     `ConfigurationError`.
     """
-    from forwarder.config.load import load_settings
-    from forwarder.inspect.state_files import files_at, files_of
+    from forwarder.inspect.state_files import configured_files, files_at
 
     if path is not None:
         workers = files_at(path)
@@ -314,9 +312,7 @@ def _files(config: Path | None, path: Path | None) -> list[WorkerLetters]:
             )
             raise ConfigurationError(f"{path} is not a state directory of forwarder", hint=hint)
     else:
-        workers = files_of(
-            load_settings(config, os.environ, require_upstream=False).settings, os.environ
-        )
+        workers = configured_files(config)
     return letter_files(
         [worker.dead_letters for worker in workers if worker.dead_letters is not None]
     )

@@ -15,8 +15,9 @@ from dataclasses import replace
 from datetime import timedelta, timezone, tzinfo
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
+from forwarder.cli.import_options import CommonOptions
 from forwarder.cli.settings import ask_for_key, key_or_file, loaded_sections
 from forwarder.config.addresses import check_upstream
 from forwarder.config.api_keys import check_project_key, read_key_file
@@ -48,9 +49,6 @@ from forwarder.sources.imports.preflight_report import unaccepted
 from forwarder.sources.imports.shards import shard_folders
 from forwarder.sources.imports.times import parse_time
 from forwarder.storage.directory import is_locked, state_directories
-
-if TYPE_CHECKING:
-    from forwarder.cli.imports import CommonOptions
 
 Given = TypeVar("Given")
 Checked = TypeVar("Checked")

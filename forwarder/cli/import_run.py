@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import typer
 import uvloop
@@ -32,6 +32,7 @@ from rich.table import Table
 from rich.text import Text
 
 from forwarder.cli.exit_codes import ExitCode
+from forwarder.cli.import_options import CommonOptions
 from forwarder.cli.options import TextOutput
 from forwarder.cli.output import can_ask, confirm, report_visible
 from forwarder.cli.tables import EVERY, console
@@ -56,9 +57,6 @@ from forwarder.sources.imports.report import (
 )
 from forwarder.sources.imports.source import ImportProgress
 from forwarder.telemetry.readable import duration, plural, size
-
-if TYPE_CHECKING:
-    from forwarder.cli.imports import CommonOptions
 
 RATE_WINDOW: Final = 15.0
 """Seconds over which the rate is averaged."""

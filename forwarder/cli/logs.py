@@ -87,9 +87,9 @@ def logs(
 def _from_daemon(address: str) -> tuple[Sequence[LogSourceState], float]:
     """Ends the command with exit code 3 if no daemon answers."""
     from forwarder.admin.status import parse
-    from forwarder.cli.status import ask
+    from forwarder.cli.admin_client import require_status
 
-    snapshot = parse(ask(address))
+    snapshot = parse(require_status(address))
     return snapshot.logs, snapshot.now
 
 

@@ -227,11 +227,10 @@ def _live_events(
     """Events that the daemon has accepted. Their keys are known by their labels, as far as rules
     name them.
     """
-    from forwarder.cli.admin_client import resolve
-    from forwarder.cli.tap import label_of, records, tap_path
+    from forwarder.cli.admin_client import label_of, resolve, tap_events
 
     known = {label_of(key): key for rule in settings.rules for key in rule.match.api_key}
-    for record in records(resolve(admin, config), tap_path({"outcome": ["received"]}, 20.0)):
+    for record in tap_events(resolve(admin, config), {"outcome": ["received"]}, 20.0):
         label = str(record["lane"]).removesuffix("/historical")
         yield msgspec.json.encode(record["data"]), known.get(label, label), str(record["source"])
 

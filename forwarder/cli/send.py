@@ -352,12 +352,12 @@ class EventSearch:
         """The search for an event that is about to be sent; `by_files`: whether the configured
         files are those of the target's daemon.
         """
-        from forwarder.cli.status import configured_files, live_traces
+        from forwarder.cli.admin_client import live_traces
         from forwarder.cli.target import snapshot_of
         from forwarder.core.event import Lane
         from forwarder.inspect.audit import books_of
         from forwarder.inspect.explain import search_files
-        from forwarder.inspect.state_files import WorkerFiles
+        from forwarder.inspect.state_files import WorkerFiles, configured_files
         from forwarder.telemetry.labels import lane_label
 
         def in_files(now: LaneSnapshot) -> Sequence[Trace] | None:

@@ -7,7 +7,6 @@ library and the admin client.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from datetime import UTC, datetime
@@ -16,7 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from forwarder.cli.admin_client import NoDaemon, get, get_status, resolve
+from forwarder.cli.admin_client import (
+    NoDaemon,
+    get,
+    get_status,
+    live_traces,
+    require_status,
+    resolve,
+)
 from forwarder.cli.exit_codes import ExitCode
 from forwarder.cli.options import Admin, Config, Output, State, TableOrJson, Watch
 from forwarder.core.proposals import proposed
@@ -61,7 +67,7 @@ def status(
 
         watch_status(address, watch, output)
         return
-    body = ask(address)
+    body = require_status(address)
     if output is Output.JSON:
         sys.stdout.write(body.decode() + "\n")
         return
@@ -135,6 +141,7 @@ def explain(
     """
     from forwarder.admin.event_lookup import WantedUuid
     from forwarder.inspect.explain import search_files
+    from forwarder.inspect.state_files import configured_files
 
     wanted = WantedUuid.parse(uuid)
     live, asked = live_traces(wanted.text, admin, config)
@@ -169,21 +176,10 @@ def _dropped_by_rules(admin: str | None, config: Path | None) -> str:
     )
 
 
-def ask(address: str) -> bytes:
-    """The daemon's status document. Ends the command with exit code 3 when no daemon answers."""
-    from forwarder.cli.output import report
-
-    try:
-        return get_status(address)
-    except NoDaemon as error:
-        report(error)
-        raise typer.Exit(ExitCode.UNREACHABLE) from error
-
-
 def _from_daemon(address: str) -> Sequence[LaneSnapshot]:
     from forwarder.admin.status import parse
 
-    return parse(ask(address)).lanes
+    return parse(require_status(address)).lanes
 
 
 def _from_files(files: Sequence[WorkerFiles]) -> Sequence[LaneSnapshot]:
@@ -217,16 +213,10 @@ def _files_at(path: Path, *, empty: bool = False) -> list[WorkerFiles]:
     return files
 
 
-def configured_files(config: Path | None) -> list[WorkerFiles]:
-    """The files of the configured buffer and dead letters, as far as they exist."""
-    from forwarder.config.load import load_settings
-    from forwarder.inspect.state_files import files_of
-
-    return files_of(load_settings(config, os.environ, require_upstream=False).settings, os.environ)
-
-
 def _files_without_daemon(config: Path | None) -> list[WorkerFiles] | None:
     """The configured files; None if a daemon answers, or there are none."""
+    from forwarder.inspect.state_files import configured_files
+
     try:
         get(resolve(None, config), "/livez")
     except NoDaemon:
@@ -248,17 +238,6 @@ def _judge(lanes: Sequence[LaneSnapshot], hint: str) -> None:
     names = ", ".join(lane.label for lane in off)
     sys.stderr.write(f"Error: the books don't balance for {names}\n  {hint}\n")
     raise typer.Exit(ExitCode.NO)
-
-
-def live_traces(uuid: str, admin: str | None, config: Path | None) -> tuple[list[Trace], bool]:
-    """What the running daemon knows of the event, and whether one answered."""
-    from forwarder.inspect.explain import parse_traces
-
-    try:
-        code, body = get(resolve(admin, config), f"/explain?uuid={uuid}")
-    except NoDaemon:
-        return [], False
-    return (parse_traces(body), True) if code == 200 else ([], False)
 
 
 def _is_live(trace: Trace, live: list[Trace]) -> bool:

@@ -8,24 +8,19 @@ from __future__ import annotations
 
 import json
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Annotated, Any, Final
-from urllib.parse import urlencode
 
 import typer
 
-from forwarder.cli.admin_client import NoDaemon, resolve, stream
+from forwarder.cli.admin_client import NoDaemon, label_of, resolve, tap_events
 from forwarder.cli.exit_codes import ExitCode
 from forwarder.cli.options import Admin, Config, TextOrJson, TextOutput
-from forwarder.core.errors import ConfigurationError, ForwarderError
 from forwarder.core.taps import TapOutcome
 
 MAX_RESULTS: Final = 1000
 """Results of an expression for one event."""
-NOTE_SECONDS: Final = 1.0
-"""Between two notes of what isn't shown."""
 
 
 class Source(StrEnum):
@@ -103,7 +98,7 @@ def tap(  # noqa: PLR0917 - a command's options
     }
     shown = 0
     try:
-        for record in records(address, tap_path(wanted, rate)):
+        for record in tap_events(address, wanted, rate):
             shown += show(record)
             if limit is not None and shown >= limit:
                 return
@@ -112,74 +107,6 @@ def tap(  # noqa: PLR0917 - a command's options
 
         report(error)
         raise typer.Exit(ExitCode.UNREACHABLE) from error
-
-
-def tap_path(wanted: Mapping[str, Sequence[str] | None], rate: float) -> str:
-    """Path and query of a tap; what is typed that is no text at all matches nothing."""
-    query = [(name, str(each)) for name, values in wanted.items() for each in values or ()]
-    return "/tap?" + urlencode([*query, ("rate", f"{rate:g}")], errors="replace")
-
-
-def label_of(key: str) -> str:
-    """What the daemon looks for in labels: of a project key its label, so that the key itself is
-    sent nowhere.
-    """
-    from forwarder.telemetry.labels import HISTORICAL, key_label
-
-    return key.removesuffix(HISTORICAL) if "#" in key else key_label(key)
-
-
-def records(address: str, path: str) -> Iterator[dict[str, Any]]:
-    """The events of the stream, as the daemon describes them; how many aren't shown is written to
-    standard error.
-
-    Raises `NoDaemon` when it can't be asked or the stream ends, and `ConfigurationError` if it
-    rejects the request.
-    """
-    notes = Notes()
-    with stream(address, path) as (code, response):
-        if code != 200:
-            raise rejection(address, code, response.read(1000).decode(errors="replace").strip())
-        while line := response.readline():
-            record = json.loads(line) if line.strip() else {}
-            if not isinstance(record, dict):
-                raise rejection(address, code, "Is this the address of forwarder's admin server?")
-            if "outcome" in record:
-                yield record
-            notes.add(record.get("skipped", 0), record.get("lost", 0))
-    raise NoDaemon(
-        f"the daemon at {address} ended the stream", hint="Run the command again when it is back."
-    )
-
-
-def rejection(address: str, code: int, text: str) -> ForwarderError:
-    """What an answer that is no stream means."""
-    if code == 400:
-        return ConfigurationError(text)
-    if code == 404:
-        text = "Is this the address of forwarder's admin server, of this version?"
-    return NoDaemon(f"{address} answered {code} to /tap", hint=text)
-
-
-class Notes:
-    """Says how many events aren't shown, at most once in `NOTE_SECONDS`."""
-
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self._now = now
-        self._due = now() + NOTE_SECONDS
-        self._skipped = self._lost = 0
-
-    def add(self, skipped: int, lost: int) -> None:
-        """So many more."""
-        self._skipped += skipped
-        self._lost += lost
-        if not (self._skipped or self._lost) or self._now() < self._due:
-            return
-        lost_text = (
-            f"; {self._lost:,} lost, because this command reads too slowly" if self._lost else ""
-        )
-        sys.stderr.write(f"… {self._skipped:,} more passed, not shown{lost_text}\n")
-        self._skipped, self._lost, self._due = 0, 0, self._now() + NOTE_SECONDS
 
 
 def printer(output: TextOutput, expression: str | None) -> Callable[[dict[str, Any]], int]:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from forwarder.cli.admin_client import ANY, NoDaemon, get, resolve
+from forwarder.cli.admin_client import ANY, NoDaemon, get, require_status, resolve
 from forwarder.cli.settings import loaded_sections
 from forwarder.config.addresses import check_upstream
 from forwarder.config.api_keys import check_project_key, read_key_file
@@ -84,8 +84,6 @@ def choose_target(
     Raises `ConfigurationError`; ends the command with exit code 3 if no daemon answers at a named
     `admin` address.
     """
-    from forwarder.cli.status import ask
-
     settings = loaded_sections({known[0] for known in keys()}, config).settings
     key = (
         checked("--api-key", check_project_key, api_key)
@@ -97,7 +95,7 @@ def choose_target(
         raise ConfigurationError("there is no project key to send with", hint=hint)
     daemon = resolve(admin, config)
     if admin is not None:
-        ask(admin)
+        require_status(admin)
     listening = _listening(daemon)
     if to is not None:
         target = _typed(to, key)

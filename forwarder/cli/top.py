@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from forwarder.cli.admin_client import get_status, resolve
+from forwarder.cli.admin_client import get_status, require_status, resolve
 from forwarder.cli.options import INTERVAL, Admin, Config
 
 
@@ -45,11 +45,10 @@ def _print_once(address: str, interval: float) -> None:
     import time
 
     from forwarder.admin.status import parse
-    from forwarder.cli.status import ask
     from forwarder.cli.tables import console, status_page
     from forwarder.telemetry.rates import rates_between
 
-    before = parse(ask(address))
+    before = parse(require_status(address))
     time.sleep(interval)
-    after = parse(ask(address))
+    after = parse(require_status(address))
     console().print(status_page(after, address, rates_between(before, after)))

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from forwarder.config.load import load_settings
 from forwarder.config.settings import Settings
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
@@ -90,6 +91,13 @@ def files_of(settings: Settings, environment: Mapping[str, str]) -> list[WorkerF
     }
     found = [_files(settings.buffer.path / name, letters / name) for name in sorted(directories)]
     return [files for files in found if files != WorkerFiles(None, None)]
+
+
+def configured_files(config: Path | None) -> list[WorkerFiles]:
+    """The files of the configured buffer and dead letters, as far as they exist. Raises
+    `NotABuffer` if they can't be read.
+    """
+    return files_of(load_settings(config, os.environ, require_upstream=False).settings, os.environ)
 
 
 def _files(log: Path, letters: Path) -> WorkerFiles:

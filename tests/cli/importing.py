@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, cast
 
+from forwarder.cli.import_options import CommonOptions
 from forwarder.cli.import_run import ImportCommand
-from forwarder.cli.imports import CommonOptions
 from forwarder.config.settings import Settings
 from forwarder.core.errors import ForwarderError
 from forwarder.daemon.imports import ImportRun, UpstreamRefuses

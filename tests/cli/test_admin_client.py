@@ -8,9 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from forwarder.cli.admin_client import DEFAULT_ADDRESS, NoDaemon, get, resolve
+from forwarder.cli.admin_client import (
+    DEFAULT_ADDRESS,
+    NoDaemon,
+    get,
+    label_of,
+    resolve,
+    tap_path,
+)
 from forwarder.core.errors import ConfigurationError
+from forwarder.core.taps import TapOutcome
+from forwarder.telemetry.labels import key_label
 from tests.support.cases import cases
+from tests.support.whole import KEY
 
 
 @pytest.fixture(autouse=True)
@@ -111,3 +121,16 @@ def test_an_address_that_is_none_is_an_error_before_it_is_asked() -> None:
     """So that no screen is opened for it: `forwarder top` asks in the background."""
     with pytest.raises(ConfigurationError, match="'nonsense' is not an admin address"):
         resolve("nonsense", None)
+
+
+def test_path_of_a_tap_has_each_value() -> None:
+    """Each has a query of its own, also one that a terminal made of bytes that aren't text."""
+    wanted = {"event": ["a b", "\udcff"], "key": None, "outcome": [TapOutcome.DEAD_LETTERED]}
+    assert tap_path(wanted, 0.5) == "/tap?event=a+b&event=%3F&outcome=dead-lettered&rate=0.5"
+
+
+def test_tap_asks_for_a_key_by_its_label() -> None:
+    """The daemon is asked for its label; what is a label, or its end, stays."""
+    assert label_of(KEY) == key_label(KEY)
+    assert label_of(f"{key_label(KEY)}/historical") == key_label(KEY)
+    assert label_of("1234#abcdef") == "1234#abcdef"

@@ -16,7 +16,7 @@ from typer.main import get_command
 
 from forwarder.cli.app import app, load
 from forwarder.cli.exit_codes import ExitCode
-from forwarder.cli.imports import parameters
+from forwarder.cli.import_options import parameters
 from forwarder.sources.imports.formats import catalog
 from tests.support.documents import text_of
 

@@ -11,8 +11,9 @@ import pytest
 from typer.main import get_command
 
 import forwarder.cli.settings as module
+from forwarder.cli.import_options import common_options
 from forwarder.cli.import_request import character, moment, pairs, rate, request_of, time_offset
-from forwarder.cli.imports import app, common_options
+from forwarder.cli.imports import app
 from forwarder.core.errors import ConfigurationError
 from forwarder.sources.files.records import Framing
 from forwarder.sources.imports.conversion import EventFilters

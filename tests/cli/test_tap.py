@@ -10,8 +10,6 @@ from dataclasses import dataclass
 import pytest
 
 from forwarder.admin.server import AdminServer
-from forwarder.cli.tap import label_of, tap_path
-from forwarder.core.taps import TapOutcome
 from forwarder.telemetry.labels import key_label
 from tests.support.commands import invoked, running
 from tests.support.upstream import Upstream
@@ -120,18 +118,3 @@ async def test_wrong_usage(daemon: TappedDaemon, options: list[str], said: str) 
     """Exit code 2, before anything is shown."""
     done = await invoked("tap", "--admin", daemon.address, *options)
     assert (done.code, said in done.err, done.out) == (2, True, "")
-
-
-def test_what_is_asked_for() -> None:
-    """Every value in a query of its own, also one that a terminal made of bytes that
-    are no text.
-    """
-    wanted = {"event": ["a b", "\udcff"], "key": None, "outcome": [TapOutcome.DEAD_LETTERED]}
-    assert tap_path(wanted, 0.5) == "/tap?event=a+b&event=%3F&outcome=dead-lettered&rate=0.5"
-
-
-def test_a_key_is_not_sent() -> None:
-    """The daemon is asked for its label; what is a label, or its end, stays."""
-    assert label_of(KEY) == key_label(KEY)
-    assert label_of(f"{key_label(KEY)}/historical") == key_label(KEY)
-    assert label_of("1234#abcdef") == "1234#abcdef"
