@@ -172,8 +172,9 @@ def _default(field: Field[Any]) -> Any:
 
 
 def descriptions(section: type[Section]) -> Mapping[str, str]:
-    """What the docstrings under a section's fields say, by the fields' names. Reads the source:
-    only documents and schemas need it.
+    """What the docstrings under a section's fields say, by the fields' names, each as one line.
+
+    Reads the source: only documents and schemas need it.
     """
     if section not in _descriptions:
         found: dict[str, str] = {}
@@ -192,7 +193,7 @@ def _described(body: Sequence[ast.stmt]) -> Iterator[tuple[str, str]]:
                 if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
                 else ""
             )
-            yield statement.target.id, inspect.cleandoc(str(text))
+            yield statement.target.id, " ".join(str(text).split())
 
 
 def kind_of(annotation: Any) -> Kind:
