@@ -124,7 +124,7 @@ def started(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL if quiet else None,
             stderr=subprocess.DEVNULL if quiet else None,
-            # PLW1509: programs are started while no other thread runs
+            # PLW1509: programs are started while no other thread runs.
             preexec_fn=_end_with_parent,  # noqa: PLW1509
         )
     program = Program(

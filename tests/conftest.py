@@ -148,7 +148,8 @@ def _limited(test: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[
         async with asyncio.timeout(ASYNC_LIMIT):
             return await test(*arguments, **named)
 
-    within_limit.is_limited = True  # type: ignore[attr-defined]  # parameters of one property share its test
+    # The mark is of this module: parameters of one property share its test.
+    within_limit.is_limited = True  # type: ignore[attr-defined]
     return within_limit
 
 

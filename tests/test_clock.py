@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
@@ -15,8 +16,12 @@ async def test_timers_fire_in_order_at_their_own_time(clock: FakeClock) -> None:
     own instant.
     """
     fired: list[tuple[str, float]] = []
+
+    def fire(name: str) -> None:
+        fired.append((name, clock.now() - MIDNIGHT))
+
     for name, delay in (("late", 2.0), ("first", 1.0), ("second", 1.0)):
-        clock.call_later(delay, lambda name=name: fired.append((name, clock.now() - MIDNIGHT)))  # type: ignore[misc]
+        clock.call_later(delay, partial(fire, name))
     await clock.advance(1.5)
     assert fired == [("first", 1.0), ("second", 1.0)]
     await clock.advance(0.5)

@@ -16,6 +16,8 @@ from tests.support.repository import ROOT, files, name, trees
 
 SHARED: Final = 0.03
 """The share of class names that may occur twice; none of them public."""
+LINE: Final = 100
+"""The most characters of a line."""
 PAGE: Final = page("architecture")
 _NAMED: Final = re.compile(r"`((?:forwarder|tests|docs|benchmarks)/[\w./-]+)`")
 _MODULE: Final = re.compile(r"`(?:[a-z_]+/)*([a-z_0-9]+\.py)`")
@@ -106,3 +108,14 @@ def test_every_module_that_a_docstring_names_exists() -> None:
         for each in _MODULE.findall(module.path.read_text())
     ]
     assert [(path, each) for path, each in named if each not in there] == []
+
+
+def test_no_line_is_too_long() -> None:
+    """Every line of a Python file has at most 100 characters: ruff's own check leaves out lines
+    that end with a pragma.
+    """
+    long = list[str]()
+    for path in files(".py"):
+        lines = path.read_text().splitlines()
+        long += [f"{name(path)}:{at}" for at, line in enumerate(lines, 1) if len(line) > LINE]
+    assert long == []

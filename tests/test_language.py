@@ -35,7 +35,9 @@ INSTEAD: Final = {
     r"(?:isn't|aren't) any more": "no longer exists",
     r"on purpose": "deliberately",
     r"in (?:the|its|their) place of": "instead of",
-    r"(?<!there )is no (?:setting|uuid|time|key|number|rate|name|file|directory)": "is not a …, unknown …",
+    r"(?<!there )is no (?:setting|uuid|time|key|number|rate|name|file|directory)": (
+        "is not a …, unknown …"
+    ),
     r"things? to mend": "errors",
     r"everybody": "every person, all users",
     r"in vain": "without a result",

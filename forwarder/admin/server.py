@@ -182,7 +182,7 @@ class AdminServer:
         return application
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        # loaded by the first scrape
+        # The first scrape loads the library.
         from forwarder.telemetry.exposition import expose  # noqa: PLC0415
         from forwarder.telemetry.metrics import metrics  # noqa: PLC0415
 

@@ -69,5 +69,6 @@ def _counted(listed: object, parts: tuple[str, ...]) -> dict[tuple[Any, ...], in
     """
     kinds = [(part, int if part == "code" else str) for part in parts]
     entry = msgspec.defstruct("entry", [*kinds, ("count", int)])
-    found = [msgspec.structs.astuple(each) for each in msgspec.convert(listed, list[entry])]  # type: ignore[valid-type]
-    return {each[:-1]: each[-1] for each in found}
+    entries = msgspec.convert(listed, list[entry])  # type: ignore[valid-type]
+    rows = [msgspec.structs.astuple(each) for each in entries]
+    return {row[:-1]: row[-1] for row in rows}

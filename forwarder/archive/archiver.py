@@ -228,8 +228,12 @@ class Archiver:
         """
         return [*self._taken, *self._stranded]
 
-    # see `Delivery.withdraw`
-    def withdraw(self, acks: Collection[Ack], lane: Lane | None = None) -> list[Chunk]:  # noqa: ARG002
+    # The parameters are those of `Delivery.withdraw`.
+    def withdraw(
+        self,
+        acks: Collection[Ack],  # noqa: ARG002
+        lane: Lane | None = None,  # noqa: ARG002
+    ) -> list[Chunk]:
         """What can still be taken back of what was taken: nothing, as it is in a file."""
         return []
 

@@ -97,7 +97,8 @@ class SpooledFile:
 
     def __init__(self, directory: Path) -> None:
         """Raises `OSError` if there can't be a file in this directory."""
-        self.content = tempfile.TemporaryFile(dir=directory, buffering=0)  # noqa: SIM115 -- closed with it
+        # `close` closes the file.
+        self.content = tempfile.TemporaryFile(dir=directory, buffering=0)  # noqa: SIM115
         self.size = 0
         """Bytes of lines, before compression."""
         self._compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compressobj()

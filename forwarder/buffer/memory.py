@@ -44,8 +44,12 @@ class MemoryBuffer:
         self.on_arrival: Callable[[], None] = lambda: None
         """Never called: what is offered is in its queue at once."""
 
-    # there is nothing to wait for
-    def offer(self, chunks: Sequence[Chunk], held: AckCallback | None = None) -> bool:  # noqa: ARG002
+    # `held` is never called: memory has no queue to wait in.
+    def offer(
+        self,
+        chunks: Sequence[Chunk],
+        held: AckCallback | None = None,  # noqa: ARG002
+    ) -> bool:
         """Take all of `chunks`, and answer True, or none. Raises `BufferFull`, taking none."""
         self.check(chunks)
         for chunk in chunks:

@@ -37,7 +37,7 @@ TIMEOUT: Final = 5.0
 _NOTE_SECONDS: Final = 1.0
 """Between two notes of how many events a tap doesn't show."""
 
-# S104: where a daemon on all interfaces is reached
+# S104: nothing is bound: these are the addresses to reach a daemon on all interfaces by.
 ANY: Final = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104
 
 

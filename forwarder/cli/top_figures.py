@@ -100,11 +100,11 @@ def cells(row: LaneRow) -> list[Text]:
         (f"{lane.total_dropped:,}", STYLES[drop_severity(lane.dropped)]),
     ]
     state = Text(visible(lane.halted), style="red") if lane.halted else Text("ok", style="green")
-    return [
-        Text(visible(lane.label)),
-        state,
-        *(Text(text, style=style, justify=right) for text, style in counts),  # type: ignore[arg-type]
+    cells = [
+        Text(text, style=style, justify=right)  # type: ignore[arg-type]
+        for text, style in counts
     ]
+    return [Text(visible(lane.label)), state, *cells]
 
 
 def per_second(rate: float) -> str:

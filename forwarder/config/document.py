@@ -364,7 +364,7 @@ def json_node(text: str) -> yaml.Node:
     try:
         found = json.loads(text, object_pairs_hook=_Pairs)
         if isinstance(found, _Pairs) or not isinstance(found, list):
-            # TRY004: reported like the others
+            # TRY004: errors of values are collected as `ValueError`.
             raise ValueError("it is JSON, but no list: put it between [ and ]")  # noqa: TRY004
         return _node(found)
     except json.JSONDecodeError as error:

@@ -51,7 +51,7 @@ def _read(layer: Layer, name: str, value: str) -> None:
     elif not value.strip():
         return
     elif path in lists():
-        # as in `load`: it brings YAML
+        # The module loads YAML, which only a list in JSON needs.
         from forwarder.config.document import read_json_list  # noqa: PLC0415
 
         layer.lay(read_json_list(value, path, origin))
@@ -88,7 +88,7 @@ def _unknown(name: str) -> Problem:
             if known[: len(path)] == in_table(path)
         ]
         return Problem(name, "", "names a section, not a key", f"its keys are {', '.join(inside)}")
-    # only a mistake needs it
+    # Only a mistake needs the suggestions.
     from forwarder.config.suggestions import suggest_variable  # noqa: PLC0415
 
     return Problem(name, "", "unknown setting", suggest_variable(name))

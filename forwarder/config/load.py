@@ -284,7 +284,7 @@ def _said(
 def _read_file(file: Path | None, environ: Mapping[str, str], section: KeyPath = ()) -> Layer:
     if file is None:
         return Layer()
-    # no YAML in memory where there is no file
+    # The module loads YAML, which only a file needs.
     from forwarder.config.document import read_document  # noqa: PLC0415
 
     return read_document(file, environ, section)

@@ -231,8 +231,9 @@ def read_text(value: object) -> str:
         )
     if not isinstance(value, str):
         kind = "boolean (as it does yes, no, on and off)" if isinstance(value, bool) else "number"
-        # TRY004: collected with the others
-        raise ValueError(f"it isn't text, as YAML reads it as a {kind}: put it in quotes")  # noqa: TRY004
+        raise ValueError(  # noqa: TRY004 - collected
+            f"it isn't text, as YAML reads it as a {kind}: put it in quotes"
+        )
     try:
         value.encode()
     except UnicodeEncodeError as error:
@@ -382,7 +383,7 @@ class Items(Kind):
     def read(self, value: Any) -> Any:
         """A tuple of what the items stand for."""
         if not isinstance(value, list | tuple):
-            # TRY004: collected with the others
+            # TRY004: errors of values are collected as `ValueError`.
             raise ValueError("is a list: write it as [a, b], or one item a line")  # noqa: TRY004
         found = list[Any]()
         wrong = list[tuple[Location, str]]()
@@ -414,7 +415,7 @@ class Nested(Kind):
         if isinstance(value, self.section):
             return value
         if not isinstance(value, Mapping):
-            # TRY004: collected with the others
+            # TRY004: errors of values are collected as `ValueError`.
             raise ValueError("is a section, and needs keys below it")  # noqa: TRY004
         return self.section.parse(value)
 

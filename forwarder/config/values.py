@@ -103,8 +103,9 @@ class Duration(Kind):
         if self.never and (value is None or value == NEVER):
             return None
         if not isinstance(value, str | int | float):
-            # TRY004: collected with the others
-            raise ValueError(f"{value!r} is not a time: write it as 30s, 500ms, 5m or 1h")  # noqa: TRY004
+            raise ValueError(  # noqa: TRY004 - collected
+                f"{value!r} is not a time: write it as 30s, 500ms, 5m or 1h"
+            )
         seconds = parse_duration(value)
         if not parse_duration(self.minimum) <= seconds <= parse_duration(self.maximum):
             allowed = f"a time from {self.minimum} to {self.maximum}" + (
@@ -414,7 +415,7 @@ def _mapping(value: object, example: str) -> Mapping[Any, Any]:
         json.loads(value) if isinstance(value, str) and value.lstrip().startswith("{") else value
     )
     if not isinstance(found, Mapping):
-        # TRY004: collected with the others
+        # TRY004: errors of values are collected as `ValueError`.
         raise ValueError(f"it is no mapping: write {example}")  # noqa: TRY004
     return found
 

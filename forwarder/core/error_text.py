@@ -224,7 +224,7 @@ def cannot_listen(key: str, listen: str, error: OSError) -> ConfigurationError:
     """The error for an address that can't be listened on; `key` is the setting that holds it."""
     port = listen.rpartition(":")[2]
     if error.errno == errno.EADDRINUSE:
-        # only a mistake needs it
+        # Only a port that is in use needs it.
         from forwarder.core.port_owner import owner_of_port  # noqa: PLC0415
 
         owner = owner_of_port(int(port)) if port.isdecimal() else ""

@@ -99,7 +99,7 @@ class Chunk:
         place = self.place
         return Where(place=place and (place[0], place[1] + index))
 
-    # chunks on disk know their positions
+    # Only chunks on disk need `at`, for their positions.
     def part(self, data: bytes, count: int, ids: frozenset[str], at: int) -> Chunk:  # noqa: ARG002
         """A chunk of `count` neighbouring events of this one, `at` being the index of the first."""
         return Chunk(self.lane, data, count, ids, self.received_at, self.source, self.ack)

@@ -160,7 +160,7 @@ class DecoderProcess:
         if process is None:
             return None
         process.kill()
-        # ASYNC110: there is no event for the end of the process
+        # ASYNC110: no event is set when the process ends.
         while process.poll() is None:  # noqa: ASYNC110
             await asyncio.sleep(_POLL_SECONDS)
         if line is not None:
@@ -242,7 +242,7 @@ class _Line(asyncio.Protocol):
         """See `asyncio.Protocol`."""
         self._transport: asyncio.Transport = transport  # type: ignore[assignment]
 
-    # how it ended makes no difference
+    # How the connection was lost makes no difference.
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         """See `asyncio.Protocol`."""
         self.lost = True

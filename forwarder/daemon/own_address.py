@@ -54,7 +54,7 @@ def own_addresses(
     targets = [(key, host) for key, host, port in _targets(settings) if port == listen.port]
     names = {host for _, host in targets} | ({listen.host} if listen.host else set())
     known = _resolved(names, resolve or _look_up, limit) if targets else {}
-    # S104: compared with, not bound to
+    # S104: the address is compared with others, nothing is bound to it.
     own = known.get(listen.host, set()) if listen.host else {IPv4Address("0.0.0.0")}  # noqa: S104
     found = []
     for key, host in targets:

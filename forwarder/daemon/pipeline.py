@@ -225,7 +225,7 @@ def _otlp_mapping(settings: Settings) -> OtlpMapping | None:
     otlp = settings.sources.http.otlp
     if not otlp.mapping.given or otlp.api_key is None:
         return None
-    # most have no use for mappings
+    # Most configurations have no mappings.
     from forwarder.daemon.mappings import rules_of, without_zone_alone  # noqa: PLC0415
     from forwarder.intake.otlp import KEY, OtlpMapping, OtlpSource  # noqa: PLC0415
 
@@ -242,7 +242,7 @@ def _kafka_sources(
     """
     if not settings.sources.kafka or not role.listens:
         return None
-    # the client is large, and most have no use for it
+    # The client is large, and most configurations have no Kafka source.
     from forwarder.daemon.kafka import KafkaSources  # noqa: PLC0415
 
     return KafkaSources.of(settings, role, intake, clock)

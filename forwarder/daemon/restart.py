@@ -85,8 +85,9 @@ class InPlaceRestart:
         _close_on_exec()
         for descriptor in inherited.descriptors:
             os.set_inheritable(descriptor, True)
-        # S606: no shell is the point
-        os.execve(self._command[0], self._command, {**os.environ, **announced(inherited)})  # noqa: S606
+        environment = {**os.environ, **announced(inherited)}
+        # S606: the command is this program's own, and needs no shell.
+        os.execve(self._command[0], self._command, environment)  # noqa: S606
 
 
 class PendingRestart:

@@ -276,7 +276,7 @@ def _open_disk_buffer(
     ordering_of: Callable[[Lane], Ordering],
     window: int | None,
 ) -> DiskBuffer:
-    # the default buffer is in memory
+    # The default buffer is in memory and needs none of this.
     from forwarder.buffer.disk.opening import OpenPolicy, open_buffer  # noqa: PLC0415
 
     policy = (

@@ -104,7 +104,7 @@ class MemoryDeadLetters:
         self._room.take(sum(map(cost_of, letters)), len(letters))
         self.letters += letters
 
-    # the store on disk makes it wait
+    # Only the store on disk calls `on_durable` later.
     def when_durable(self, on_durable: AckCallback) -> bool:  # noqa: ARG002
         """In memory they are as safe as they can be at once."""
         return True

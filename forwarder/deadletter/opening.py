@@ -254,7 +254,7 @@ def _rows(source: sqlite3.Connection, found: SalvageReport) -> Iterator[tuple[An
     for number in range(first + 1, min(last, first + 1 + _SINGLY)):
         try:
             one = source.execute(
-                # constants
+                # S608: the columns are a constant.
                 f"SELECT {_COLUMNS} FROM letters WHERE number = ?",  # noqa: S608
                 (number,),
             ).fetchone()
@@ -270,11 +270,11 @@ def _rows(source: sqlite3.Connection, found: SalvageReport) -> Iterator[tuple[An
 def _walk(source: sqlite3.Connection, order: str, after: int = -1) -> Iterator[tuple[Any, ...]]:
     """The rows from one end of the table up to the first that can't be read."""
     with contextlib.suppress(sqlite3.Error):
-        yield from source.execute(
-            # constants
-            f"SELECT {_COLUMNS} FROM letters WHERE number > ? ORDER BY number {order}",  # noqa: S608
-            (after,),
-        )
+        # S608: the columns are a constant, and the order is one of two.
+        statement = f"""
+            SELECT {_COLUMNS} FROM letters WHERE number > ? ORDER BY number {order}
+        """  # noqa: S608
+        yield from source.execute(statement, (after,))
 
 
 def _is_sound(row: tuple[Any, ...]) -> bool:

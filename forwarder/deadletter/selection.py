@@ -105,7 +105,7 @@ def numbers_of(
 ) -> list[int]:
     """The numbers of the selected dead letters, oldest first."""
     where, values = _where(connection, criteria)
-    # placeholders
+    # S608: the condition has placeholders for its values.
     statement = f"SELECT number FROM letters WHERE {where} ORDER BY number LIMIT ?"  # noqa: S608
     return [
         row[0] for row in connection.execute(statement, (*values, -1 if limit is None else limit))
@@ -117,12 +117,12 @@ def summaries(
 ) -> list[DeadLetterSummary]:
     """The selected dead letters, newest first."""
     where, values = _where(connection, criteria)
-    # placeholders
-    statement = f"SELECT {_COLUMNS} FROM letters WHERE {where} ORDER BY number DESC LIMIT ?"  # noqa: S608
-    return [
-        _summary(row)
-        for row in connection.execute(statement, (*values, -1 if limit is None else limit))
-    ]
+    # S608: the condition has placeholders for its values.
+    statement = f"""
+        SELECT {_COLUMNS} FROM letters WHERE {where} ORDER BY number DESC LIMIT ?
+    """  # noqa: S608
+    rows = connection.execute(statement, (*values, -1 if limit is None else limit))
+    return [_summary(row) for row in rows]
 
 
 def marked_of(connection: sqlite3.Connection) -> int:
@@ -245,15 +245,12 @@ def notes_of(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int
     """Why dead letters could not be replayed, of those that have such a note."""
     found: dict[int, str] = {}
     for group in _groups(numbers):
-        where = f"number IN ({','.join(map(str, group))})"
-        found.update(
-            connection.execute(
-                # numbers
-                "SELECT number, note FROM letters WHERE note IS NOT NULL AND mark IS NULL "  # noqa: S608
-                "AND "
-                f"{where}"
-            )
-        )
+        # S608: what is put into the statement is numbers.
+        statement = f"""
+            SELECT number, note FROM letters
+            WHERE note IS NOT NULL AND mark IS NULL AND number IN ({",".join(map(str, group))})
+        """  # noqa: S608
+        found.update(connection.execute(statement))
     return found
 
 

@@ -12,14 +12,17 @@ buffer; this database knows the dead letters in it, what was received without ev
 in the transactions that change the rows, so that the books balance after a crash between any two
 steps:
 
-| crash | the database | the log | after the opening |
-|---|---|---|---|
-| before the commit of a refused event | nothing | unsettled | buffered; refused again |
-| after it, before the log's mark | dead letter | unsettled | `places` names it, the log settles it: dead-lettered |
-| before the commit of an event rejected at receipt | nothing | nothing | never received; not acknowledged, or at level `memory` |
-| a replayed event is in the log, its dead letter not yet removed | dead letter | record with its number | `forget` removes it: buffered |
-| before the commit of an operator's drop | marked dead letter | | dead-lettered; dropped once the daemon runs |
-| after it | counter instead of the dead letter | | dropped |
+- Before the commit of a refused event, the database has nothing and the log has it unsettled.
+  After the opening it is buffered, and refused again.
+- After that commit and before the log's mark, the database has the dead letter and the log has the
+  event unsettled. `places` names it and the log settles it: it is dead-lettered.
+- Before the commit of an event rejected at receipt, neither has anything. It was never received:
+  it was not acknowledged, or at level `memory`.
+- When a replayed event is in the log and its dead letter not yet removed, the log's record has the
+  dead letter's number. `forget` removes the dead letter: the event is buffered.
+- Before the commit of an operator's drop, the database has the marked dead letter. It is
+  dead-lettered, and dropped once the daemon runs.
+- After that commit, the database has a counter instead of the dead letter: it is dropped.
 
 With a buffer in memory there is no log: received is then what is here and what was dropped, and a
 replayed dead letter takes its share of received with it.
@@ -377,7 +380,7 @@ class DeadLetterStore:
         self._poll = None
         return self._job
 
-    # it is `_job`
+    # `job` is always `_job`, the one that runs.
     def finish(self, job: CommitJob, error: Exception | None) -> None:  # noqa: ARG002
         """See `storage.committer.CommitParticipant.finish`."""
         done = self._job

@@ -37,22 +37,28 @@ _LONGEST_TEXT: Final = 200
 _FREED_PAGES: Final = 256
 """Pages returned to the file system after a transaction that removes rows."""
 
-_INSERT: Final = """INSERT OR IGNORE INTO letters (number, reason, api_key, historical, at, why, \
-source, coordinates, sequence, idx,
-    receipt, cost, event, distinct_id, uuid, crc, data, attributes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
-_COUNT: Final = """INSERT INTO counters (api_key, historical, kind, name, count) VALUES (?, ?, ?, \
-?, ?)
-    ON CONFLICT (api_key, historical, kind, name) DO UPDATE SET count = count + excluded.count"""
+_INSERT: Final = """
+    INSERT OR IGNORE INTO letters (
+        number, reason, api_key, historical, at, why, source, coordinates, sequence, idx, receipt,
+        cost, event, distinct_id, uuid, crc, data, attributes
+    ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_COUNT: Final = """
+    INSERT INTO counters (api_key, historical, kind, name, count) VALUES (?, ?, ?, ?, ?)
+    ON CONFLICT (api_key, historical, kind, name) DO UPDATE SET count = count + excluded.count
+"""
 _REMOVED: Final = (
     "SELECT number, reason, api_key, historical, source, receipt, cost FROM letters WHERE "
 )
 
 
-_MARKED: Final = """SELECT number, reason, api_key, historical, at, rate, coalesce(replacement, \
-data), crc, replacement IS NOT NULL,
-    coordinates, attributes, (SELECT count(*) FROM letters AS other WHERE other.sequence = \
-letters.sequence)
-    FROM letters WHERE mark = 'replay' ORDER BY number"""
+_MARKED: Final = """
+    SELECT
+        number, reason, api_key, historical, at, rate, coalesce(replacement, data), crc,
+        replacement IS NOT NULL, coordinates, attributes,
+        (SELECT count(*) FROM letters AS other WHERE other.sequence = letters.sequence)
+    FROM letters WHERE mark = 'replay' ORDER BY number
+"""
 
 K = TypeVar("K")
 
@@ -201,11 +207,11 @@ class DeadLetterCommit:
 
     def _drop(self, connection: sqlite3.Connection) -> None:
         busy = ",".join(map(str, self.busy))
-        where = (
-            # numbers
-            "number IN (SELECT number FROM letters WHERE mark = 'drop' AND number NOT IN "  # noqa: S608
-            f"({busy}) LIMIT {DROPPED_AT_ONCE})"
-        )
+        # S608: what is put into the condition is numbers.
+        where = f"""number IN (
+            SELECT number FROM letters
+            WHERE mark = 'drop' AND number NOT IN ({busy}) LIMIT {DROPPED_AT_ONCE}
+        )"""  # noqa: S608
         self.dropped = drop(connection, where, ())
 
     def _read_marked(self, connection: sqlite3.Connection) -> None:

@@ -90,7 +90,7 @@ def summarize(reply: Reply, secret: str = "") -> str:
     return f"HTTP {reply.status}: {said}" if said else f"HTTP {reply.status}"
 
 
-# FBT001: a row of the table, called once
+# FBT001: the table of outcomes calls it once, by position.
 def _ok(reply: Reply, html_before: bool, why: str) -> Outcome:  # noqa: FBT001
     if is_web_page(reply):
         return (

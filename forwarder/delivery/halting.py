@@ -41,8 +41,12 @@ HINTS: Final = {
         "look for a proxy or firewall before the upstream; the upstream's words are quoted "
         "beside this"
     ),
-    HaltReason.WRONG_ADDRESS: "check upstream.url: something answers there, but not the ingestion service",
-    HaltReason.REJECTED: "read the upstream's words, quoted beside this; a proxy may be changing requests",
+    HaltReason.WRONG_ADDRESS: (
+        "check upstream.url: something answers there, but not the ingestion service"
+    ),
+    HaltReason.REJECTED: (
+        "read the upstream's words, quoted beside this; a proxy may be changing requests"
+    ),
     HaltReason.CAPTIVE_PROXY: (
         "a web page answers in place of the service: see upstream.url, upstream.proxy and the "
         "network's log-in page"

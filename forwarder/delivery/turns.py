@@ -55,7 +55,7 @@ class Turns:
         served = self._served[lane.historical]
         served[lane] = served.get(lane, 0) + size
 
-    # FBT001: a kind of lanes
+    # FBT001: `historical` names a kind of lanes.
     def _by_bytes(self, waiting: Collection[Lane], historical: bool) -> list[Lane]:  # noqa: FBT001
         lanes = [lane for lane in waiting if lane.historical == historical]
         known = self._served[historical]

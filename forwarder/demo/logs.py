@@ -54,7 +54,8 @@ MAPPING: Final[Mapping[str, Any]] = {
     "where": (
         '.method == "GET" and (.status == 200 or .status == 304)'
         f" and (.path | {_any('endswith', _FILE_ENDINGS.split())} | not)"
-        f""" and (.user_agent // "" | startswith("Mozilla/") and ({_any("contains", _CRAWLERS)} | not))"""
+        ' and (.user_agent // "" | startswith("Mozilla/")'
+        f" and ({_any('contains', _CRAWLERS)} | not))"
     ),
     "event": '"$pageview"',
     "distinct_id": ".visitor",

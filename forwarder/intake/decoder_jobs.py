@@ -265,7 +265,7 @@ class _OneRecord:
     def times(self, indexes: Sequence[int]) -> list[float | None]:
         return [self._facts.at for _ in indexes]
 
-    # the dead letters are written where they are known
+    # Dead letters are written where their attributes are known, not here.
     def attributes(self, index: int) -> str:  # noqa: ARG002
         return ""
 

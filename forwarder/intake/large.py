@@ -54,7 +54,14 @@ _FED: Final = 8192
 _LAYERS: Final = 4
 _JSON: Final = (b"{", b"[")
 _MEMBER: Final = re.compile(
-    rb"""[\s,]*+"((?:[^"\\]|\\.){0,64})"\s{0,16}:\s{0,16}("(?:[^"\\]|\\.){0,1024}"|[-0-9a-zA-Z.+]{1,64})\s{0,16}(?=[,}])"""
+    rb"""
+    [\s,]*+
+    " ( (?: [^"\\] | \\. ){0,64} ) "
+    \s{0,16} : \s{0,16}
+    ( " (?: [^"\\] | \\. ){0,1024} " | [-0-9a-zA-Z.+]{1,64} )
+    \s{0,16} (?= [,}] )
+    """,
+    re.VERBOSE,
 )
 _KEYS: Final = (b"token", b"$token", b"api_key")
 """The later ones count where there is none of those before."""

@@ -190,7 +190,10 @@ def check(key: str, expression: str) -> None:
 def _hint(expression: str) -> str:
     word = expression.strip()
     if word.replace("_", "").replace(" ", "").replace("-", "").replace("$", "").isalnum():
-        return f"""A fixed text has quotes of its own: '"{word}"'. A field of the record begins with a dot: {_field(word)}"""
+        return (
+            f"""A fixed text has quotes of its own: '"{word}"'. """
+            f"A field of the record begins with a dot: {_field(word)}"
+        )
     tries = f"`{proposed('mapping try')}` tries them."
     return (
         'Expressions are jq: .user.id is a field, "fixed" a text, .level == "error" a '
@@ -242,7 +245,8 @@ class Program:
 _VERDICTS: Final = """try [label $__end | foreach (
 {}
 
-) as $each (0; . + 1; ($each | not | not), if . > 1 then break $__end else empty end)] catch {{error: (tostring | .[:200])}}"""
+) as $each (0; . + 1; ($each | not | not), if . > 1 then break $__end else empty end)]
+catch {{error: (tostring | .[:200])}}"""
 """Whether each of at most two results is true; cheaper than `_BOUNDED`, and no JSON is written."""
 
 

@@ -52,8 +52,8 @@ def range($from; $upto; $by):
   if [$from, $upto, $by | type] != ["number", "number", "number"] then error("range needs numbers")
   elif $by == 0 then empty
   else ($upto - $from) / $by as $count
-  | if ($count | isnan) or $count > {LONGEST_RANGE} then error("range of more than \
-{LONGEST_RANGE} numbers")
+  | if ($count | isnan) or $count > {LONGEST_RANGE}
+    then error("range of more than {LONGEST_RANGE} numbers")
     else _range(0; $count | ceil) | $from + . * $by end
   end;
 def range($from; $upto): range($from; $upto; 1);
@@ -66,15 +66,26 @@ def _repeat($text; $count):
   then error("a text of over {LONGEST_REPEAT} bytes")
   else _times($text; $count) end;
 def _multiply(a; b): b as $b | a as $a
-  | if ($a | type) == "string" then _repeat($a; $b) elif ($b | type) == "string" then _repeat($b; \
-$a) else _times($a; $b) end;
+  | if ($a | type) == "string" then _repeat($a; $b)
+    elif ($b | type) == "string" then _repeat($b; $a)
+    else _times($a; $b) end;
 """
 """jq calls `_multiply` for its operator `*`."""
 
 _TOKEN: Final = re.compile(
-    r"""(?P<space>\s+)|(?P<comment>\#[^\n]*)|(?P<dots>\.\.)|(?P<field>\.[A-Za-z_]\w*)|(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"""
-    r"""|(?P<name>(?:[A-Za-z_]\w*::)*[A-Za-z_]\w*)|(?P<quote>")|(?P<open>[\[({])|(?P<close>[\])}])|(?P<other>.)""",
-    re.ASCII | re.DOTALL,
+    r"""
+    (?P<space> \s+ )
+    | (?P<comment> \#[^\n]* )
+    | (?P<dots> \.\. )
+    | (?P<field> \.[A-Za-z_]\w* )
+    | (?P<number> (?: \d+\.?\d* | \.\d+ ) (?: [eE][+-]?\d+ )? )
+    | (?P<name> (?: [A-Za-z_]\w*:: )* [A-Za-z_]\w* )
+    | (?P<quote> " )
+    | (?P<open> [\[({] )
+    | (?P<close> [\])}] )
+    | (?P<other> . )
+    """,
+    re.ASCII | re.DOTALL | re.VERBOSE,
 )
 _TEXT: Final = re.compile(r'[^"\\]*(?:\\[^(][^"\\]*)*(?P<end>"|\\\(|\Z)', re.DOTALL)
 

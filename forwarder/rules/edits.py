@@ -75,7 +75,7 @@ class SetValues:
         """Each path with its value as JSON text."""
         self._values = values
 
-    # a value is set where there is none, too
+    # A value is also set in an event that has none, whatever its text.
     def may_change(self, text: bytes) -> bool:  # noqa: ARG002
         """See `EventEdit`."""
         return True

@@ -70,7 +70,7 @@ class IdFile:
         """Why the last change couldn't be read; empty if it was."""
         try:
             self._version = _version(path)
-            # this program itself
+            # S603: the command is this program itself.
             answer = subprocess.run(self._command(), capture_output=True, check=False)  # noqa: S603
         except (OSError, ValueError) as error:
             raise misconfigured(

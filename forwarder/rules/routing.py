@@ -42,7 +42,7 @@ class _NoFiles:
     with a line.
     """
 
-    # as the protocol has it
+    # The parameters are those of the protocol.
     def open(self, path: Path, salt_file: Path | None, key: str) -> Container[str]:  # noqa: ARG002
         """Raises `ConfigurationError`."""
         raise misconfigured(f"{key}.distinct_id_file", "is only for rules", "Remove it.")

@@ -134,8 +134,11 @@ class StandardErrorHandler(logging.Handler):
             sys.stderr.write(f"a log line of {record.name} could not be written\n")
 
 
-# A002: named as the setting is
-def configure_logging(format: LogFormat | None = None, level: LogLevel = "info") -> None:  # noqa: A002
+# A002: `format` is the name of the setting.
+def configure_logging(
+    format: LogFormat | None = None,  # noqa: A002
+    level: LogLevel = "info",
+) -> None:
     """Send all logging to standard error as JSON lines or for a console (None: console on a
     terminal, else JSON).
 

@@ -76,7 +76,8 @@ def unbrotli(data: bytes, limit: int) -> bytes:
     """Decompress brotli. Raises `InvalidRequest` if it is broken, cut or followed by anything,
     `RequestTooLarge` at `limit` bytes.
     """
-    import brotli  # type: ignore[import-untyped] # noqa: PLC0415 - loaded by the first body that needs it
+    # The first body that needs the library loads it.
+    import brotli  # type: ignore[import-untyped] # noqa: PLC0415
 
     decoder = brotli.Decompressor()
     parts: list[bytes] = []

@@ -82,7 +82,7 @@ class _AnyValue(Struct, rename="camel", gc=False):
     kvlist_value: _KeyValueList | None = None
     bytes_value: str | None = None
 
-    # N802: as a message of protobuf is asked
+    # N802: the name is that of the method of a protobuf message.
     def WhichOneof(self, _group: str) -> str | None:  # noqa: N802
         """The name of the one that is set; None if none is."""
         for name in self.__struct_fields__:
@@ -175,12 +175,12 @@ def read_logs(text: bytes, *, protobuf: bool, effort: Effort = UNBOUNDED) -> Ite
 
 
 def _parse_protobuf(text: bytes) -> Any:
-    # loaded by the first body in protobuf
+    # The first body in protobuf loads the library.
     from google.protobuf.message import DecodeError  # noqa: PLC0415
-    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest  # noqa: PLC0415
+    from opentelemetry.proto.collector.logs.v1 import logs_service_pb2  # noqa: PLC0415
 
     try:
-        return ExportLogsServiceRequest.FromString(text)
+        return logs_service_pb2.ExportLogsServiceRequest.FromString(text)
     except DecodeError:
         pass
     try:
@@ -196,7 +196,7 @@ def _tolerant_request() -> Callable[[bytes], Any]:
     """Parses an export request whose texts may be any bytes: by the same schema, with bytes in the
     place of each text.
     """
-    # few need it
+    # Few requests have a text that isn't UTF-8, so the first one loads what they need.
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # noqa: PLC0415
     from opentelemetry.proto.collector.logs.v1 import logs_service_pb2  # noqa: PLC0415
 
@@ -399,11 +399,11 @@ def _time(nanoseconds: int) -> str:
     """A time as ISO 8601 with as many digits as it needs."""
     second, rest = divmod(nanoseconds, _NANOSECONDS)
     digits = f"{rest:09}"
-    return (
-        f"{_second(second)}."
-        f"{digits[:3] if digits.endswith('000000') else digits[:6] if digits.endswith('000') else digits}"
-        "Z"
-    )
+    if digits.endswith("000000"):
+        digits = digits[:3]
+    elif digits.endswith("000"):
+        digits = digits[:6]
+    return f"{_second(second)}.{digits}Z"
 
 
 @lru_cache(maxsize=16)

@@ -29,7 +29,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def browser() -> AsyncIterator[Browser]:
     """One browser for all tests of a process; each visits with a profile of its own."""
-    # where the folder is left out, playwright may not be installed
+    # Where this folder is left out, playwright may not be installed.
     from tests.browser.chromium import chromium  # noqa: PLC0415
 
     async with chromium() as started:

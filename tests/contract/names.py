@@ -42,81 +42,83 @@ GET /api/environments/:project_id/dashboards/ dashboard:read 200 Dashboard...
 
 FIELDS: Final = {
     "Domain": """
-        id: UUID, domain: string, is_verified: boolean, verified_at: time, \
-verification_challenge: string,
-        jit_provisioning_enabled: boolean, sso_enforcement: string, has_saml: boolean, \
-saml_entity_id: string, saml_acs_url: string,
-        saml_x509_cert: string""",
+        id: UUID, domain: string, is_verified: boolean, verified_at: time,
+        verification_challenge: string, jit_provisioning_enabled: boolean, sso_enforcement: string,
+        has_saml: boolean, saml_entity_id: string, saml_acs_url: string, saml_x509_cert: string
+    """,
     "User": """
-        id: integer, uuid: UUID, distinct_id: string, first_name: string, last_name: string, \
-email: e-mail address,
-        is_email_verified: boolean, hedgehog_config: object, role_at_organization: string""",
+        id: integer, uuid: UUID, distinct_id: string, first_name: string, last_name: string,
+        email: e-mail address, is_email_verified: boolean, hedgehog_config: object,
+        role_at_organization: string
+    """,
     "Invite": """
-        id: UUID, target_email: e-mail address, first_name: string, emailing_attempt_made: \
-boolean, level: integer, is_expired: boolean,
-        created_by: User, created_at: time, updated_at: time, message: string, \
-private_project_access: list of ProjectAccess,
-        send_email: boolean, combine_pending_invites: boolean""",
+        id: UUID, target_email: e-mail address, first_name: string, emailing_attempt_made: boolean,
+        level: integer, is_expired: boolean, created_by: User, created_at: time, updated_at: time,
+        message: string, private_project_access: list of ProjectAccess, send_email: boolean,
+        combine_pending_invites: boolean
+    """,
     "Member": """
-        id: UUID, user: User, level: integer, joined_at: time, updated_at: time, is_2fa_enabled: \
-boolean, has_social_auth: boolean,
-        last_login: time""",
+        id: UUID, user: User, level: integer, joined_at: time, updated_at: time,
+        is_2fa_enabled: boolean, has_social_auth: boolean, last_login: time
+    """,
     "ProjectItem": """
-        id: integer, uuid: UUID, organization: UUID, api_token: string, name: string, \
-completed_snippet_onboarding: boolean,
-        has_completed_onboarding_for: JSON, ingested_event: boolean, is_demo: boolean, timezone: string, access_control: boolean""",
+        id: integer, uuid: UUID, organization: UUID, api_token: string, name: string,
+        completed_snippet_onboarding: boolean, has_completed_onboarding_for: JSON,
+        ingested_event: boolean, is_demo: boolean, timezone: string, access_control: boolean
+    """,
     "Project": """
-        id: integer, uuid: UUID, organization: UUID, name: string, product_description: string, \
-created_at: time, updated_at: time,
-        effective_membership_level: integer, has_group_types: boolean, live_events_token: string, \
-api_token: string,
-        app_urls: list of string, slack_incoming_webhook: string, anonymize_ips: boolean, \
-completed_snippet_onboarding: boolean,
-        ingested_event: boolean, test_account_filters: JSON, \
-test_account_filters_default_checked: boolean, path_cleaning_filters: JSON,
-        is_demo: boolean, timezone: string, data_attributes: JSON, \
-person_display_name_properties: list of string,
-        correlation_config: JSON, autocapture_opt_out: boolean, autocapture_exceptions_opt_in: \
-boolean,
+        id: integer, uuid: UUID, organization: UUID, name: string, product_description: string,
+        created_at: time, updated_at: time, effective_membership_level: integer,
+        has_group_types: boolean, live_events_token: string, api_token: string,
+        app_urls: list of string, slack_incoming_webhook: string, anonymize_ips: boolean,
+        completed_snippet_onboarding: boolean, ingested_event: boolean, test_account_filters: JSON,
+        test_account_filters_default_checked: boolean, path_cleaning_filters: JSON,
+        is_demo: boolean, timezone: string, data_attributes: JSON,
+        person_display_name_properties: list of string, correlation_config: JSON,
+        autocapture_opt_out: boolean, autocapture_exceptions_opt_in: boolean,
         autocapture_web_vitals_opt_in: boolean, autocapture_web_vitals_allowed_metrics: JSON,
-        autocapture_exceptions_errors_to_ignore: JSON, capture_console_log_opt_in: boolean, \
-capture_performance_opt_in: boolean,
-        session_recording_opt_in: boolean, session_recording_sample_rate: string,
-        session_recording_minimum_duration_milliseconds: integer, session_recording_linked_flag: \
-JSON,
-        session_recording_network_payload_capture_config: JSON, session_replay_config: JSON, \
-survey_config: JSON,
-        access_control: boolean, week_start_day: integer, primary_dashboard: integer, \
-live_events_columns: list of string,
-        recording_domains: list of string, person_on_events_querying_enabled: string, \
-inject_web_apps: boolean, extra_settings: JSON,
-        modifiers: JSON, default_modifiers: string, has_completed_onboarding_for: JSON, \
-surveys_opt_in: boolean,
-        heatmaps_opt_in: boolean, product_intents: string, flags_persistence_default: boolean""",
+        autocapture_exceptions_errors_to_ignore: JSON, capture_console_log_opt_in: boolean,
+        capture_performance_opt_in: boolean, session_recording_opt_in: boolean,
+        session_recording_sample_rate: string,
+        session_recording_minimum_duration_milliseconds: integer,
+        session_recording_linked_flag: JSON,
+        session_recording_network_payload_capture_config: JSON, session_replay_config: JSON,
+        survey_config: JSON, access_control: boolean, week_start_day: integer,
+        primary_dashboard: integer, live_events_columns: list of string,
+        recording_domains: list of string, person_on_events_querying_enabled: string,
+        inject_web_apps: boolean, extra_settings: JSON, modifiers: JSON, default_modifiers: string,
+        has_completed_onboarding_for: JSON, surveys_opt_in: boolean, heatmaps_opt_in: boolean,
+        product_intents: string, flags_persistence_default: boolean
+    """,
     "BatchExport": """
-        id: UUID, team_id: integer, name: string, model: string, destination: Destination, \
-interval: string, paused: boolean,
-        created_at: time, last_updated_at: time, last_paused_at: time, start_at: time, end_at: \
-time, latest_runs: list of BatchExportRun,
-        hogql_query: string, schema: JSON, filters: JSON""",
+        id: UUID, team_id: integer, name: string, model: string, destination: Destination,
+        interval: string, paused: boolean, created_at: time, last_updated_at: time,
+        last_paused_at: time, start_at: time, end_at: time, latest_runs: list of BatchExportRun,
+        hogql_query: string, schema: JSON, filters: JSON
+    """,
     "Destination": "type: string, config: JSON",
     "BatchExportRun": """
-        id: UUID, status: string, records_completed: integer, latest_error: string, \
-data_interval_start: time, data_interval_end: time,
-        cursor: string, created_at: time, finished_at: time, last_updated_at: time, records_total_count: integer, batch_export: UUID""",
+        id: UUID, status: string, records_completed: integer, latest_error: string,
+        data_interval_start: time, data_interval_end: time, cursor: string, created_at: time,
+        finished_at: time, last_updated_at: time, records_total_count: integer, batch_export: UUID
+    """,
     "Dashboard": """
-        id: integer, name: string, description: string, pinned: boolean, created_at: time, \
-created_by: User, is_shared: boolean,
-        deleted: boolean, creation_mode: string, tags: list of JSON, restriction_level: integer, \
-effective_restriction_level: integer,
-        effective_privilege_level: integer, user_access_level: string, access_control_version: string""",
+        id: integer, name: string, description: string, pinned: boolean, created_at: time,
+        created_by: User, is_shared: boolean, deleted: boolean, creation_mode: string,
+        tags: list of JSON, restriction_level: integer, effective_restriction_level: integer,
+        effective_privilege_level: integer, user_access_level: string,
+        access_control_version: string
+    """,
     "Envelope": "count: integer, next: string, previous: string, results: list",
     "Decide request": """
-        api_key: string, distinct_id: string, groups: object of string, person_properties: object, group_properties: object of object""",
+        api_key: string, distinct_id: string, groups: object of string, person_properties: object,
+        group_properties: object of object
+    """,
     "Decide answer": """
-        config: DecideConfig, toolbarParams: object, errorsWhileComputingFlags: boolean, \
-isAuthenticated: boolean,
-        supportedCompression: list of string, featureFlags: object of boolean or string, featureFlagPayloads: object of string""",
+        config: DecideConfig, toolbarParams: object, errorsWhileComputingFlags: boolean,
+        isAuthenticated: boolean, supportedCompression: list of string,
+        featureFlags: object of boolean or string, featureFlagPayloads: object of string
+    """,
     "DecideConfig": "enable_collect_everything: boolean",
     "Capture request": (
         "api_key: string, event: string, distinct_id: string, properties: object, timestamp: time"
@@ -141,21 +143,19 @@ ACCEPTED: Final = {
     ),
     ("Member", "update"): "level",
     ("Project", "create"): """
-        name, product_description, app_urls, slack_incoming_webhook, anonymize_ips, \
-completed_snippet_onboarding, test_account_filters,
-        test_account_filters_default_checked, path_cleaning_filters, is_demo, timezone, \
-data_attributes, person_display_name_properties,
-        correlation_config, autocapture_opt_out, autocapture_exceptions_opt_in, \
-autocapture_web_vitals_opt_in,
-        autocapture_web_vitals_allowed_metrics, autocapture_exceptions_errors_to_ignore, \
-capture_console_log_opt_in,
+        name, product_description, app_urls, slack_incoming_webhook, anonymize_ips,
+        completed_snippet_onboarding, test_account_filters, test_account_filters_default_checked,
+        path_cleaning_filters, is_demo, timezone, data_attributes, person_display_name_properties,
+        correlation_config, autocapture_opt_out, autocapture_exceptions_opt_in,
+        autocapture_web_vitals_opt_in, autocapture_web_vitals_allowed_metrics,
+        autocapture_exceptions_errors_to_ignore, capture_console_log_opt_in,
         capture_performance_opt_in, session_recording_opt_in, session_recording_sample_rate,
         session_recording_minimum_duration_milliseconds, session_recording_linked_flag,
-        session_recording_network_payload_capture_config, session_replay_config, survey_config, \
-access_control, week_start_day,
-        primary_dashboard, live_events_columns, recording_domains, inject_web_apps, \
-extra_settings, modifiers,
-        has_completed_onboarding_for, surveys_opt_in, heatmaps_opt_in, flags_persistence_default""",
+        session_recording_network_payload_capture_config, session_replay_config, survey_config,
+        access_control, week_start_day, primary_dashboard, live_events_columns, recording_domains,
+        inject_web_apps, extra_settings, modifiers, has_completed_onboarding_for, surveys_opt_in,
+        heatmaps_opt_in, flags_persistence_default
+    """,
     (
         "BatchExport",
         "update",
@@ -164,7 +164,9 @@ extra_settings, modifiers,
         "hogql_query, filters"
     ),
     ("Retry", "retry"): """
-        status, records_completed, latest_error, data_interval_start, data_interval_end, cursor, finished_at, records_total_count""",
+        status, records_completed, latest_error, data_interval_start, data_interval_end, cursor,
+        finished_at, records_total_count
+    """,
 }
 
 STATUSES: Final = (

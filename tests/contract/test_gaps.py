@@ -62,14 +62,18 @@ ELSEWHERE: Final = {
     "distinct-id-types": "tests/contract/test_odd_bodies.py::test_answers_are_alike",
     "flag-types": "tests/contract/test_odd_bodies.py::test_answers_are_alike",
     "body-limit": "tests/contract/test_odd_bodies.py::test_the_largest_body",
-    "survey-without-id": "tests/contract/test_odd_bodies.py::test_an_event_of_a_survey_without_its_survey",
+    "survey-without-id": (
+        "tests/contract/test_odd_bodies.py::test_an_event_of_a_survey_without_its_survey"
+    ),
     "ignored-fields": "tests/cli/test_manage_domains.py::test_what_is_ignored_is_reported",
     "other-methods": "tests/contract/test_ingestion.py::test_post_only",
     "project-keys": "tests/contract/test_ingestion.py::test_keys_of_projects",
     "compressions": "tests/contract/test_ingestion.py::test_what_clients_may_compress_with",
     "forwarded-for": "tests/contract/test_flags.py::test_places_follow_from_the_documented_header",
     "decide-versions": "tests/contract/test_flags.py::test_the_versions_of_answers",
-    "run-transitions": "tests/sandbox/exports/test_scheduler.py::test_a_run_goes_through_its_states",
+    "run-transitions": (
+        "tests/sandbox/exports/test_scheduler.py::test_a_run_goes_through_its_states"
+    ),
     "interval-alignment": "tests/sandbox/exports/test_intervals.py::test_what_a_schedule_runs_next",
     "missed-intervals": "tests/sandbox/exports/test_scheduler.py::test_a_pause_loses_nothing",
     "exported-events": "tests/sandbox/exports/test_scheduler.py::test_each_event_is_exported_once",
@@ -79,11 +83,15 @@ ELSEWHERE: Final = {
     "exported-files": (
         "tests/sandbox/exports/test_shipping.py::test_names_follow_from_the_work_and_its_interval"
     ),
-    "exported-records": "tests/sandbox/exports/test_records.py::test_properties_are_as_they_were_sent",
+    "exported-records": (
+        "tests/sandbox/exports/test_records.py::test_properties_are_as_they_were_sent"
+    ),
     "private-destinations": "tests/sandbox/exports/test_network.py::test_private_addresses",
     "flag-forms": "tests/contract/test_flags.py::test_flags_are_set_in_the_services_form",
     "flag-evaluation": "tests/end_to_end/test_flags.py::test_the_sdk_decides_as_the_service_does",
-    "evaluated-properties": "tests/contract/test_flags.py::test_properties_of_the_request_come_first_one_by_one",
+    "evaluated-properties": (
+        "tests/contract/test_flags.py::test_properties_of_the_request_come_first_one_by_one"
+    ),
     "flag-errors": "tests/contract/test_flags.py::test_one_flag_that_fails_leaves_the_others_right",
     "rate-limits": "tests/management/test_calling.py::test_a_change_waits_when_it_came_too_early",
 }

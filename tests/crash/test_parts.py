@@ -186,7 +186,7 @@ async def test_the_sender_outlives_who_it_sends_to(tmp_path: Path) -> None:
     for _ in range(2):
         async with upstream:
             known = len(upstream.requests)
-            # B023: it is over before the next round
+            # B023: the wait ends before the next round.
             await upstream.until(lambda: len(upstream.requests) > known + 5)  # noqa: B023
     load.cancel()
     await asyncio.gather(load, return_exceptions=True)

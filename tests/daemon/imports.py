@@ -141,8 +141,13 @@ class HeldCommits(SimpleQueue[Any]):
         super().__init__()
         self._held: list[Any] | None = None
 
-    # FBT002: see `SimpleQueue`
-    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:  # noqa: FBT002
+    # FBT002: the parameters are those of `SimpleQueue`.
+    def put(
+        self,
+        item: Any,
+        block: bool = True,  # noqa: FBT002
+        timeout: float | None = None,
+    ) -> None:
         """See `SimpleQueue`."""
         if self._held is None:
             super().put(item, block, timeout)

@@ -360,7 +360,7 @@ async def test_an_archive_goes_on_within_a_member(tmp_path: Path, upstream: Upst
     upstream.answer = lambda _: (
         plain(503, "later", retry_after="1") if len(upstream.requests) > 5 else plain(200)
     )
-    # E731: a callback
+    # E731: a function of a line is a callback of the import.
     stopping = lambda it, progress: it.stop() if progress.waiting else None  # noqa: E731
     first = await run(wanted, stopping)
     assert 0 < first.books.delivered < 60

@@ -93,7 +93,8 @@ def _is_down(shown: Snapshot, but: float | None = None) -> bool:
 def changed(access: Access, mode: str, **changes: object) -> dict[str, str]:
     """The settings of a mode, but for these."""
     _, security = access.mode(mode)
-    return access.section(dataclasses.replace(security, **changes))  # type: ignore[arg-type]  # by name
+    different = dataclasses.replace(security, **changes)  # type: ignore[arg-type]
+    return access.section(different)
 
 
 IN_THE_CLEAR = ("PLAIN", "OAUTHBEARER")

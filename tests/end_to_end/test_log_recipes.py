@@ -420,8 +420,11 @@ async def test_logrotate_itself(tmp_path: Path, way: str) -> None:
                 ),
             )
             if number % 2:
-                # B023: called in this round alone
-                await eventually(lambda: found.read().total() >= users.stop, told=found.read)  # noqa: B023
+                await eventually(
+                    # B023: this round alone calls it.
+                    lambda: found.read().total() >= users.stop,  # noqa: B023
+                    told=found.read,
+                )
             await rotate(configuration)
         await found.counted(taken=ROUNDS * LINES)
         assert len(list(found.log.iterdir())) == ROUNDS + 1

@@ -87,7 +87,7 @@ async def test_every_line_arrives_whenever_it_is_killed(tmp_path: Path) -> None:
                 await asyncio.sleep(0)
             if turn == 1:
                 daemons.file.rename(daemons.logs / f"app.log.{turn}")
-            # B023: awaited here
+            # B023: the wait ends before the next round.
             await upstream.until(lambda: len(accepted(upstream)) > total - 900)  # noqa: B023
             await daemon.kill()
             write(daemons.file, range(total, total + 50))
@@ -107,7 +107,7 @@ async def test_a_stop_repeats_nothing_whatever_the_number_of_workers(tmp_path: P
         for start, workers in ((0, 2), (300, 1)):
             write(daemons.file, range(start, start + 300))
             daemon = await daemons.start(workers=workers)
-            # B023: awaited here
+            # B023: the wait ends before the next round.
             await upstream.until(lambda: len(accepted(upstream)) >= start + 300)  # noqa: B023
             assert await daemon.stop() == 0
         assert sorted(accepted(upstream).values()) == [1] * 600

@@ -43,8 +43,9 @@ async def test_what_a_request_is_like() -> None:
     written, read = service.requests
     assert written.path == f"/api/organizations/{ORGANIZATION}/domains/"
     assert written.json == {"domain": "example.com"}
-    assert written.headers.pop("user-agent", "").startswith("forwarder/")  # type: ignore[attr-defined]  # it is a dict
-    assert dict(written.headers) == {
+    headers = dict(written.headers)
+    assert headers.pop("user-agent", "").startswith("forwarder/")
+    assert headers == {
         "host": service.url.removeprefix("http://"),
         "authorization": f"Bearer {KEY}",
         "accept": "application/json",

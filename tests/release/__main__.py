@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from forwarder import __version__
@@ -44,7 +45,7 @@ def prove(name: str, build: Callable[[Path], Path], folder: Path) -> Path:
     installed = Installed(folder)
     timed(f"{name}: installed in a fresh environment", lambda: installed.install(built[0]))
     for what, check in CHECKS.items():
-        timed(f"{name}: {what}", lambda check=check: check(installed))  # type: ignore[misc]  # a default that binds the loop's value
+        timed(f"{name}: {what}", partial(check, installed))
     return built[0]
 
 

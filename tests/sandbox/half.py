@@ -36,12 +36,18 @@ _EXPORT: Final = (
     "INSERT INTO batch_exports VALUES (NULL, ?, ?, 'All', 'events', ?, 'hour', 0, ?, ?, NULL, "
     "NULL, NULL, '', 'null', 'null')"
 )
-_REQUEST: Final = """INSERT INTO requests (received_at, path, query, headers, api_key, \
-historical_migration, size, status, answer,
-events, duplicates, conflicts, not_ingested) VALUES (?, '/batch/', '', '{}', ?, 0, 0, 200, '', 1, 0, 0, 0)"""
-_EVENT: Final = """INSERT INTO events (request, position, kind, api_key, historical, uuid, event, \
-distinct_id, timestamp, properties, raw)
-SELECT max(id), 0, 'new', ?, 0, ?, 'seen', 'ann', ?, '{}', x'' FROM requests"""
+_REQUEST: Final = """
+    INSERT INTO requests (
+        received_at, path, query, headers, api_key, historical_migration, size, status, answer,
+        events, duplicates, conflicts, not_ingested
+    ) VALUES (?, '/batch/', '', '{}', ?, 0, 0, 200, '', 1, 0, 0, 0)
+"""
+_EVENT: Final = """
+    INSERT INTO events (
+        request, position, kind, api_key, historical, uuid, event, distinct_id, timestamp,
+        properties, raw
+    ) SELECT max(id), 0, 'new', ?, 0, ?, 'seen', 'ann', ?, '{}', x'' FROM requests
+"""
 _PROJECT: Final = "INSERT INTO projects VALUES (NULL, ?, ?, ?, '', '', '', '{}')"
 
 
@@ -160,7 +166,9 @@ class Half:
         """The items of a page, each of the endpoint's type."""
         result = self.call(endpoint, **rest)
         assert isinstance(result, Listing)
-        TypeAdapter(list[endpoint.response]).validate_python(result.items, strict=True)  # type: ignore[name-defined]  # a type in a value
+        # The endpoint's response is a type that only exists at run time.
+        adapter = TypeAdapter(list[endpoint.response])  # type: ignore[name-defined]
+        adapter.validate_python(result.items, strict=True)
         return [dict(item) for item in result.items]
 
     def error(

@@ -434,9 +434,11 @@ async def test_dashboards_of_a_project(tmp_path: Path) -> None:
     """The first is the primary one; a project that doesn't speak of dashboards has one to begin
     with, one with an empty list none.
     """
-    projects = [{"api_key": f"phc_project_00000000000{number}"} for number in range(3)]
-    projects[0] |= {"dashboards": [{"name": "A"}, {"name": "A", "created_by": "mia@example.com"}]}  # type: ignore[dict-item]  # of any kind
-    projects[2] |= {"dashboards": []}  # type: ignore[dict-item]  # of any kind
+    projects: list[dict[str, Any]] = [
+        {"api_key": f"phc_project_00000000000{number}"} for number in range(3)
+    ]
+    projects[0]["dashboards"] = [{"name": "A"}, {"name": "A", "created_by": "mia@example.com"}]
+    projects[2]["dashboards"] = []
     content = changed(projects=projects)
     for _ in range(2):
         async with talking(options(tmp_path, content, database=tmp_path / "x.db")) as client:

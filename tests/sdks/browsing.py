@@ -61,7 +61,7 @@ async def visit_shop(
 
     In the modes of beacons the page is left at once, with everything still in the SDK's queue.
     """
-    # the other SDKs need no browser
+    # The other SDKs need no browser.
     from tests.browser.chromium import chromium, visit  # noqa: PLC0415
 
     async with shop() as address, chromium() as browser, visit(browser) as visitor:

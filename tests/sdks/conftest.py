@@ -45,7 +45,7 @@ def ready(sdk: str) -> None:
     """Skip where this machine can't run an SDK, and fail where it only isn't installed."""
     toolchains.require(sdk)
     if sdk == "js":
-        # the other SDKs need no browser
+        # The other SDKs need no browser.
         from tests.browser.chromium import executable  # noqa: PLC0415
 
         executable()

@@ -328,7 +328,7 @@ async def _players(
     players: list[_Program | _Pages] = []
     pages = [client for client in clients if client.in_browser]
     if pages:
-        # the other SDKs need no browser
+        # The other SDKs need no browser.
         from tests.browser.chromium import chromium  # noqa: PLC0415
 
         browser = await stack.enter_async_context(chromium())

@@ -140,7 +140,7 @@ async def test_a_page(name: str, tmp_path: Path) -> None:
     without a preflight or a complaint.
     """
     conftest.ready("js")
-    # the other SDKs need no browser
+    # The other SDKs need no browser.
     from tests.browser.chromium import chromium, visit  # noqa: PLC0415
 
     async with shop(name, tmp_path) as site, chromium() as browser, visit(browser) as visitor:

@@ -29,7 +29,9 @@ MAPPED: dict[str, Any] = {
     f"{OTLP}API_KEY": KEY,
     f"{OTLP}MAPPING__EVENT": ".event_name",
     f"{OTLP}MAPPING__DISTINCT_ID": '.attributes["user.id"]',
-    f"{OTLP}MAPPING__PROPERTIES": '.attributes + {body: .body, severity: .severity, service: .resource["service.name"]}',
+    f"{OTLP}MAPPING__PROPERTIES": (
+        '.attributes + {body: .body, severity: .severity, service: .resource["service.name"]}'
+    ),
 }
 
 

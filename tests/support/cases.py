@@ -63,8 +63,8 @@ def cases(
                 _raise(failed, len(table))
 
         else:
-
-            def run(**fixtures: Any) -> None:  # type: ignore[misc]  # pytest asks each which of the two it is
+            # pytest asks the function whether it is a coroutine: so there are two of them.
+            def run(**fixtures: Any) -> None:  # type: ignore[misc]
                 failed: list[BaseException] = []
                 for case in table:
                     with _kept(case, failed):

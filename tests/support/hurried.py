@@ -8,5 +8,7 @@ from forwarder.cli.main import main
 from forwarder.sources.kafka import client, membership
 
 if __name__ == "__main__":
-    client.METADATA_SECONDS = membership.CHECK_SECONDS = membership.AGAIN_SECONDS = 0.5  # type: ignore[misc]
+    client.METADATA_SECONDS = 0.5  # type: ignore[misc]
+    membership.CHECK_SECONDS = 0.5  # type: ignore[misc]
+    membership.AGAIN_SECONDS = 0.5  # type: ignore[misc]
     main()

@@ -155,7 +155,8 @@ class Listening:
     async def until(self, condition: Callable[[], bool]) -> None:
         """Wait until the listener's side has noticed."""
         async with asyncio.timeout(LIMIT):
-            while not condition():  # noqa: ASYNC110 — what is waited for is the listener's own state, which sets no event
+            # ASYNC110: the listener's own state changes without setting an event.
+            while not condition():  # noqa: ASYNC110
                 await asyncio.sleep(0)
 
     async def pass_time(self, seconds: float) -> None:

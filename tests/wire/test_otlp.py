@@ -206,15 +206,25 @@ def test_what_json_may_write_otherwise() -> None:
     """Integers as numbers, numbers as strings, null for what is unset, other names beside, and ids
     in any case.
     """
-    text = """{"resourceLogs": [{"resource": null, "other": {"a": [1]}, "scopeLogs": [{"scope": \
-null, "schemaUrl": "u", "logRecords": [
-        {"timeUnixNano": 1767225600000000000, "severityNumber": "9", "flags": 1.0, "traceId": \
-"ABCD", "spanId": "not hex", "x": 1,
-         "body": {"intValue": 1.0}, "attributes": [{"key": "a", "value": {"doubleValue": "1e3"}}, \
-{"key": "b", "value": {"intValue": 7}},
-         {"key": "c", "value": null}, {"value": {"stringValue": "nameless"}}, {"key": "d", \
-"value": {"laterValue": 1}},
-         {"key": "e", "value": {"arrayValue": {}}}, {"key": "f", "value": {"kvlistValue": {"values": null}}}]}]}, {}]}, {}]}"""
+    text = """{"resourceLogs": [
+      {"resource": null, "other": {"a": [1]}, "scopeLogs": [
+        {"scope": null, "schemaUrl": "u", "logRecords": [
+          {"timeUnixNano": 1767225600000000000, "severityNumber": "9", "flags": 1.0,
+           "traceId": "ABCD", "spanId": "not hex", "x": 1, "body": {"intValue": 1.0},
+           "attributes": [
+             {"key": "a", "value": {"doubleValue": "1e3"}},
+             {"key": "b", "value": {"intValue": 7}},
+             {"key": "c", "value": null},
+             {"value": {"stringValue": "nameless"}},
+             {"key": "d", "value": {"laterValue": 1}},
+             {"key": "e", "value": {"arrayValue": {}}},
+             {"key": "f", "value": {"kvlistValue": {"values": null}}}
+           ]}
+        ]},
+        {}
+      ]},
+      {}
+    ]}"""
     (found,) = read(text.encode(), protobuf=False)
     assert (found["time"], found["severity_number"], found["flags"]) == (
         "2026-01-01T00:00:00.000Z",

@@ -370,7 +370,7 @@ class Commits:
         if self.closing and not pending.buried:
             pending.group.add(RecordKind.CLOSED)
 
-    # there is one group at a time
+    # Only one group runs at a time, so `job` is known.
     def finish(self, job: CommitJob, error: Exception | None) -> None:  # noqa: ARG002
         """See `storage.committer.CommitParticipant`."""
         pending = self._running

@@ -1,40 +1,53 @@
 """The bytes of the log.
 
-A **segment** is a file of a fixed size, `log/<number>.segment`, filled with zeros when it is created (named `.new` until it is complete),
-so that writing into it changes nothing but data. It begins with a header of 512 bytes (one sector, written whole or not at all):
+A **segment** is a file of a fixed size, `log/<number>.segment`, filled with zeros when it is
+created (named `.new` until it is complete), so that writing into it changes nothing but data. It
+begins with a header of 512 bytes (one sector, written whole or not at all):
 
-    magic 8s "FWDSEG\\r\\n" | version u32 | reserved u32 | size u64 | generation u64 | made f64 (seconds since 1970) | crc u32 | zeros
+    magic 8s "FWDSEG\\r\\n" | version u32 | reserved u32 | size u64 | generation u64 |
+    made f64 (seconds since 1970) | crc u32 | zeros
 
-`generation` rises with each use of a file: the log is the segments in the order of their generations; 0 is a file that wasn't used yet. A
-file is reused when nothing of it is needed; records of an earlier use are recognized by their generation.
+`generation` rises with each use of a file: the log is the segments in the order of their
+generations; 0 is a file that wasn't used yet. A file is reused when nothing of it is needed;
+records of an earlier use are recognized by their generation.
 
 **Records** follow, one after the other, without gaps, all integers little-endian:
 
-    magic 4s | header crc u32 | generation u64 | kind u8 | flags u8 | meta size u16 | events u32 | sequence u64 | first u32 |
-    body size u32 | body crc u32 | received f64 | origin u64 | moved from u64 | meta | body
+    magic 4s | header crc u32 | generation u64 | kind u8 | flags u8 | meta size u16 |
+    events u32 | sequence u64 | first u32 | body size u32 | body crc u32 | received f64 |
+    origin u64 | moved from u64 | meta | body
 
-Both checksums are CRC-32: the header's over all that follows it up to the body, the body's over the body, as it is stored.
+Both checksums are CRC-32: the header's over all that follows it up to the body, the body's over
+the body, as it is stored. The kinds of records:
 
-| kind | body | other fields |
-|---|---|---|
-| DATA | events' JSON, joined by commas | `sequence` numbers it; `meta`: source NUL project key; flags: HISTORICAL; `origin`: the dead \
-letter that is replayed, or 0; `moved from`: the generation that compaction copied it from, or 0; `first`: index of its first event (above \
-0 only in copies, of which a record may have several) |
-| MARKS | settled events: pairs of u64, sequence and `first << 32 \\| count` (`ALL`: the whole record) | `events`: how many; `meta`: fate \
-NUL project key |
-| TALLY | JSON: what was received and dropped without being in the buffer | |
-| CHECKPOINT | JSON: the oldest generation that is needed, the next sequence, the generations that a failing disk left without an end, and \
-the books as of all records before | first in each segment |
-| END | none | the log continues in the next segment |
-| CLOSED | none | the process shut down cleanly; the next one continues behind it |
+- DATA: the body is events' JSON, joined by commas.
+  - `sequence` numbers the record.
+  - `meta`: source NUL project key.
+  - flags: HISTORICAL.
+  - `origin`: the dead letter that is replayed, or 0.
+  - `moved from`: the generation that compaction copied it from, or 0.
+  - `first`: the index of its first event, above 0 only in copies, of which a record may have
+    several.
+- MARKS: the body is settled events, as pairs of u64: sequence and `first << 32 | count` (`ALL`:
+  the whole record).
+  - `events`: how many.
+  - `meta`: fate NUL project key.
+- TALLY: the body is JSON: what was received and dropped without being in the buffer.
+- CHECKPOINT, first in each segment: the body is JSON: the oldest generation that is needed, the
+  next sequence, the generations that a failing disk left without an end, and the books as of all
+  records before.
+- END, without a body: the log continues in the next segment.
+- CLOSED, without a body: the process shut down cleanly; the next one continues behind it.
 
-Invariants: sequences are never used twice; a mark never stands before its record's segment; a segment is used again only when nothing in
-it is unsettled and the marks that say so are durable; segments are given up oldest first. So recovery needs no more than the segments from
-the last checkpoint's oldest generation on, and a mark that it needs is in one of them. A segment is freed only when copies of all that was
-unsettled in it are durable; until then copies count where they are complete.
+Invariants: sequences are never used twice; a mark never stands before its record's segment; a
+segment is used again only when nothing in it is unsettled and the marks that say so are durable;
+segments are given up oldest first. So recovery needs no more than the segments from the last
+checkpoint's oldest generation on, and a mark that it needs is in one of them. A segment is freed
+only when copies of all that was unsettled in it are durable; until then copies count where they
+are complete.
 
-The sizes of a record's events aren't stored: its body is the inside of a JSON array, and is split only when a part of it is settled, or
-copied (docs/decisions/0009-no-sizes-in-records.md).
+The sizes of a record's events aren't stored: its body is the inside of a JSON array, and is split
+only when a part of it is settled, or copied (docs/decisions/0009-no-sizes-in-records.md).
 """
 
 from __future__ import annotations
@@ -167,7 +180,9 @@ def encode_record_header(
 
 
 def decode_record_header(data: bytes | memoryview, at: int, generation: int) -> RecordHeader | None:
-    """The header of the record at `at`; None if there is none of this generation, or it is damaged, or its meta isn't in `data`."""
+    """The header of the record at `at`; None if there is none of this generation, or it is
+    damaged, or its meta isn't in `data`.
+    """
     if at + RECORD_HEADER_SIZE > len(data):
         return None
     fields = RECORD_HEADER.unpack_from(data, at)
@@ -181,7 +196,9 @@ def decode_record_header(data: bytes | memoryview, at: int, generation: int) -> 
 
 
 def search_key(generation: int) -> bytes:
-    """The bytes to search for a record by: they stand 8 bytes behind its start, after magic and checksum."""
+    """The bytes to search for a record by. They stand 8 bytes behind its start, after magic and
+    checksum.
+    """
     return struct.pack("<Q", generation)
 
 

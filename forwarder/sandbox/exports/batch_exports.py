@@ -79,15 +79,22 @@ LATEST_RUNS: Final = 10
 LOG_LINES: Final = 1_000
 """Of a batch export's log."""
 _OF_PROJECT: Final = "SELECT * FROM batch_exports WHERE id = ? AND project = ?"
-_FIRST_EVENT: Final = """SELECT min(timestamp) FROM events WHERE api_key = (SELECT api_token FROM projects WHERE id = ?)"""
-_OF_ORGANIZATION: Final = """SELECT batch_exports.* FROM batch_exports JOIN projects ON \
-projects.id = batch_exports.project
-WHERE batch_exports.id = ? AND projects.organization = ?"""
-_UPDATE: Final = """UPDATE batch_exports SET name = :name, model = :model, destination = \
-:destination, interval = :interval,
-paused = :paused, last_updated_at = :last_updated_at, last_paused_at = :last_paused_at, start_at \
-= :start_at, end_at = :end_at,
-hogql_query = :hogql_query, filters = :filters WHERE id = :id"""
+_FIRST_EVENT: Final = """
+    SELECT min(timestamp) FROM events
+    WHERE api_key = (SELECT api_token FROM projects WHERE id = ?)
+"""
+_OF_ORGANIZATION: Final = """
+    SELECT batch_exports.*
+    FROM batch_exports JOIN projects ON projects.id = batch_exports.project
+    WHERE batch_exports.id = ? AND projects.organization = ?
+"""
+_UPDATE: Final = """
+    UPDATE batch_exports SET
+        name = :name, model = :model, destination = :destination, interval = :interval,
+        paused = :paused, last_updated_at = :last_updated_at, last_paused_at = :last_paused_at,
+        start_at = :start_at, end_at = :end_at, hogql_query = :hogql_query, filters = :filters
+    WHERE id = :id
+"""
 
 
 def batch_export_resource(database: sqlite3.Connection, export: sqlite3.Row) -> BatchExport:

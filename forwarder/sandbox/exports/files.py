@@ -104,7 +104,7 @@ def _members(writers: Sequence[tuple[str, int, ColumnKind]], values: Sequence[An
 def _parquet(
     columns: Mapping[str, ColumnKind], records: Sequence[ExportRecord], codec: str
 ) -> bytes:
-    # an optional dependency; `FileForm.of` has seen that it is there
+    # The dependency is optional; `FileForm.of` has checked that it is installed.
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415
 

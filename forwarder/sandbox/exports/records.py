@@ -127,13 +127,17 @@ class _Model:
 _MODELS: Final[Mapping[str, _Model]] = {
     "events": _Model(
         columns=EVENT_COLUMNS,
-        fields="events.uuid, events.event, events.distinct_id, events.timestamp, events.properties, events.raw, persons.uuid,"
-        " requests.received_at",
+        fields="""
+            events.uuid, events.event, events.distinct_id, events.timestamp, events.properties,
+            events.raw, persons.uuid, requests.received_at
+        """,
         source="events NOT INDEXED",
-        joined="""JOIN requests ON requests.id = events.request
-LEFT JOIN distinct_ids AS ids ON ids.api_key = events.api_key AND ids.distinct_id = \
-events.distinct_id
-LEFT JOIN persons ON persons.id = ids.person""",
+        joined="""
+            JOIN requests ON requests.id = events.request
+            LEFT JOIN distinct_ids AS ids
+                ON ids.api_key = events.api_key AND ids.distinct_id = events.distinct_id
+            LEFT JOIN persons ON persons.id = ids.person
+        """,
         number="events.id",
         time="events.timestamp",
         arrival="events.id",
@@ -141,9 +145,16 @@ LEFT JOIN persons ON persons.id = ids.person""",
     ),
     "persons": _Model(
         columns=PERSON_COLUMNS,
-        fields="ids.distinct_id, persons.uuid, persons.properties, persons.changed, persons.created_at, persons.is_identified",
-        source="""distinct_ids AS ids NOT INDEXED CROSS JOIN persons ON persons.id = ids.person
-CROSS JOIN events ON events.id = persons.changed CROSS JOIN requests ON requests.id = events.request""",
+        fields="""
+            ids.distinct_id, persons.uuid, persons.properties, persons.changed,
+            persons.created_at, persons.is_identified
+        """,
+        source="""
+            distinct_ids AS ids NOT INDEXED
+            CROSS JOIN persons ON persons.id = ids.person
+            CROSS JOIN events ON events.id = persons.changed
+            CROSS JOIN requests ON requests.id = events.request
+        """,
         joined="",
         number="ids.id",
         time="requests.received_at",
@@ -193,7 +204,7 @@ class RecordReader:
         end = await self._last_number()
         while more:
             count += await self._thread.run(
-                # a default
+                # mypy has no type for a default that binds the loop's value.
                 lambda store, after=after: self._count(store, after, end)  # type: ignore[misc]
             )
             after += WINDOW
@@ -232,19 +243,22 @@ class RecordReader:
         return {**self._parameters, "after": after, "end": min(after + WINDOW, end)}
 
     def _count(self, store: Store, after: int, end: int) -> int:
-        # this module's constants
-        statement = f"SELECT count(*) FROM {self._model.source} WHERE {self._selected}"  # noqa: S608
+        # S608: the statement is built of this module's constants.
+        source = self._model.source
+        statement = f"SELECT count(*) FROM {source} WHERE {self._selected}"  # noqa: S608
         return int(store.connection.execute(statement, self._bounds(after, end)).fetchone()[0])
 
     def _page(self, store: Store, after: int, end: int) -> tuple[list[ExportRecord], int]:
         """A page of what the next window has, and the number behind which the next page begins."""
         model = self._model
         bounds = self._bounds(after, end)
-        statement = (
-            # this module's constants
-            f"SELECT {model.number}, {'persons.properties' if self._filters else 'NULL'}, {model.fields}"  # noqa: S608
-            f" FROM {model.source} {model.joined} WHERE {self._selected} ORDER BY {model.number}"
-        )
+        filtered = "persons.properties" if self._filters else "NULL"
+        # S608: the statement is built of this module's constants.
+        statement = f"""
+            SELECT {model.number}, {filtered}, {model.fields}
+            FROM {model.source} {model.joined}
+            WHERE {self._selected} ORDER BY {model.number}
+        """  # noqa: S608
         read = self._event if model is _MODELS["events"] else self._person
         page = list[ExportRecord]()
         size = 0

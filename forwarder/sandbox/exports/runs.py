@@ -58,14 +58,18 @@ _LEVELS: Final[Mapping[str, LogLevel]] = {
     "Failed": "error",
 }
 _SELECTED: Final = tuple(field.name for field in fields(Selection))
-_INSERT: Final = """INSERT INTO batch_export_runs (id, batch_export, status, records_completed, \
-latest_error, data_interval_start,
-data_interval_end, cursor, created_at, last_updated_at, records_total_count, origin, cause, \
-attempt, selection)
-VALUES (?, ?, 'Starting', ?, '', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"""
-_HEAD: Final = """SELECT * FROM batch_export_runs WHERE batch_export = ? AND cause = ? AND \
-finished_at IS NULL
-ORDER BY selection = '', number LIMIT 1"""
+_INSERT: Final = """
+    INSERT INTO batch_export_runs (
+        id, batch_export, status, records_completed, latest_error, data_interval_start,
+        data_interval_end, cursor, created_at, last_updated_at, records_total_count, origin,
+        cause, attempt, selection
+    ) VALUES (?, ?, 'Starting', ?, '', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_HEAD: Final = """
+    SELECT * FROM batch_export_runs
+    WHERE batch_export = ? AND cause = ? AND finished_at IS NULL
+    ORDER BY selection = '', number LIMIT 1
+"""
 _LAST_OF_SCHEDULE: Final = (
     "SELECT * FROM batch_export_runs WHERE batch_export = ? AND cause = 'schedule' ORDER BY "
     "number DESC LIMIT 1"
@@ -366,8 +370,11 @@ def run_log(database: sqlite3.Connection, run: str) -> list[LogLine]:
 
 def export_log(database: sqlite3.Connection, export: str, limit: int) -> list[LogLine]:
     """The newest lines of all runs of an export, the newest last; each says which run it is of."""
-    statement = """SELECT at, level, 'Run ' || run || ': ' || message FROM export_logs
-    WHERE run IN (SELECT id FROM batch_export_runs WHERE batch_export = ?) ORDER BY id DESC LIMIT ?"""
+    statement = """
+        SELECT at, level, 'Run ' || run || ': ' || message FROM export_logs
+        WHERE run IN (SELECT id FROM batch_export_runs WHERE batch_export = ?)
+        ORDER BY id DESC LIMIT ?
+    """
     return [LogLine(*line) for line in reversed(rows(database, statement, export, limit))]
 
 
@@ -462,8 +469,13 @@ def _before_it_was_made(
     """What the schedule leaves out from its beginning: what had arrived, or came with the same
     seed, and is of an earlier time.
     """
-    statement = """SELECT coalesce(max(id), 0) FROM events
-    WHERE request <= (SELECT max(id) FROM requests WHERE received_at < :made OR (received_at = :made AND method = 'SEED'))"""
+    statement = """
+        SELECT coalesce(max(id), 0) FROM events
+        WHERE request <= (
+            SELECT max(id) FROM requests
+            WHERE received_at < :made OR (received_at = :made AND method = 'SEED')
+        )
+    """
     ((arrival,),) = database.execute(statement, {"made": export["created_at"]})
     return {"before": first, "arrival": arrival}
 
@@ -563,8 +575,10 @@ def _update(database: sqlite3.Connection, run: str, now: datetime, **changes: ob
     """Change an unfinished run; False if it is finished."""
     values = {**changes, "last_updated_at": format_time(now)}
     columns = ", ".join(f"{name} = :{name}" for name in values)
-    # names of this module
-    statement = f"UPDATE batch_export_runs SET {columns} WHERE id = :run AND finished_at IS NULL"  # noqa: S608
+    # S608: the names of the columns are this module's keyword arguments.
+    statement = f"""
+        UPDATE batch_export_runs SET {columns} WHERE id = :run AND finished_at IS NULL
+    """  # noqa: S608
     return database.execute(statement, {**values, "run": run}).rowcount > 0
 
 

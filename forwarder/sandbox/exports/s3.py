@@ -109,7 +109,7 @@ class S3Destination:
 
     def _sign(self, key: str) -> str:
         """The URL that an object can be written by."""
-        # an optional dependency; `_connect` has seen that it is there
+        # The dependency is optional; `_connect` has checked that it is installed.
         import obstore  # noqa: PLC0415
         from obstore.exceptions import BaseError  # noqa: PLC0415
 

@@ -351,6 +351,7 @@ def read_v1_event(
             _properties(element), {**_beside(element), **options, **sender.library()}
         ),
     }
+    members = ",".join(f"{json.dumps(name)}:{text}" for name, text in texts.items())
     return IngestedEvent(
         position=index,
         uuid=uuid,
@@ -359,7 +360,7 @@ def read_v1_event(
         timestamp_sent=element.source("timestamp"),
         timestamp=sender.time(stated, corrected=options.get("$ignore_sent_at") is not True),
         properties=texts["properties"],
-        raw=f"{{{','.join(f'{json.dumps(name)}:{text}' for name, text in texts.items())}}}".encode(),
+        raw=f"{{{members}}}".encode(),
         import_job=import_job_of(element),
     )
 

@@ -126,7 +126,9 @@ def _answered(endpoint: Endpoint[Any, Any], schemas: Schemas, *, strict: bool) -
     if not endpoint.answers_body:
         return None
     if endpoint.paginated:
-        return schemas.answer(PageEnvelope[endpoint.response], f"{endpoint.response.__name__}Page")  # type: ignore[name-defined]  # a type at run time
+        # The endpoint's response is a type that only exists at run time.
+        page = PageEnvelope[endpoint.response]  # type: ignore[name-defined]
+        return schemas.answer(page, f"{endpoint.response.__name__}Page")
     return schemas.answer(endpoint.response)
 
 

@@ -66,7 +66,7 @@ def _names(schema: object) -> set[str]:
 class _Untitled(GenerateJsonSchema):
     """Omits titles of fields, which would repeat their names."""
 
-    # as pydantic calls it
+    # The parameters are those that pydantic passes.
     def field_title_should_be_set(self, schema: CoreSchema | Any) -> bool:  # noqa: ARG002
         """Never."""
         return False

@@ -22,16 +22,21 @@ from forwarder.sandbox.store.database import Store
 from forwarder.sandbox.store.records import ArrivalKind, ImportFilter, ListingPage
 
 _COUNTS: Final = """
-SELECT events.api_key, marks.name, events.event, marks.value, count(*) FROM marks JOIN events ON \
-events.id = marks.event
-WHERE marks.mark = ? AND (? IS NULL OR events.api_key = ?) GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 5 DESC, 4"""
+    SELECT events.api_key, marks.name, events.event, marks.value, count(*)
+    FROM marks JOIN events ON events.id = marks.event
+    WHERE marks.mark = ? AND (? IS NULL OR events.api_key = ?)
+    GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 5 DESC, 4
+"""
 _DAYS: Final = """
-SELECT import_job, api_key, substr(timestamp, 1, 10) AS day, kind, count(*)
-FROM events WHERE import_job IS NOT NULL AND {} GROUP BY import_job, api_key, day, kind ORDER BY import_job, api_key, day"""
+    SELECT import_job, api_key, substr(timestamp, 1, 10) AS day, kind, count(*)
+    FROM events WHERE import_job IS NOT NULL AND {}
+    GROUP BY import_job, api_key, day, kind ORDER BY import_job, api_key, day
+"""
 _EVENTS: Final = """
-SELECT timestamp, uuid FROM events WHERE import_job IS NOT NULL AND {} AND kind = 'new' AND \
-(timestamp, uuid) > (?, ?)
-ORDER BY timestamp, uuid LIMIT ?"""
+    SELECT timestamp, uuid FROM events
+    WHERE import_job IS NOT NULL AND {} AND kind = 'new' AND (timestamp, uuid) > (?, ?)
+    ORDER BY timestamp, uuid LIMIT ?
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,7 +149,7 @@ class Store:
         self.effects.forget()
         self._connection.execute(_FORGET_SELECTED)
         for table in ("events", "not_ingested", "requests", "hash_keys"):
-            # the names are in the line above
+            # S608: the names of the tables are in the line above.
             self._connection.execute(f"DELETE FROM {table}")  # noqa: S608
 
     def select(self, statement: str, parameters: Sequence[object]) -> list[Any]:
@@ -334,7 +334,7 @@ class Store:
         ]
 
     def _count(self, table: str, condition: str, parameters: Sequence[object]) -> int:
-        # both come from this package's constants
+        # S608: the table and the condition are constants of this package.
         statement = f"SELECT count(*) FROM {table} WHERE {condition}"  # noqa: S608
         return int(self._rows(statement, parameters)[0][0])
 

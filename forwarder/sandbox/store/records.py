@@ -17,7 +17,10 @@ T = TypeVar("T")
 LIMIT: Final = 100
 MAXIMUM_LIMIT: Final = 10_000
 _OF_PERSON: Final = """(events.api_key, events.distinct_id) IN (
-    SELECT ids.api_key, ids.distinct_id FROM persons JOIN distinct_ids AS ids ON ids.person = persons.id WHERE persons.uuid = ?)"""
+    SELECT ids.api_key, ids.distinct_id
+    FROM persons JOIN distinct_ids AS ids ON ids.person = persons.id
+    WHERE persons.uuid = ?
+)"""
 _NEW: Final = " AND events.kind = 'new'"
 _NO_DUPLICATE: Final = " AND events.kind <> 'duplicate'"
 """Lets the index of uuids be used, which has no duplicates: said only with a uuid, since all of a

@@ -109,7 +109,7 @@ class StoreThread:
                 group.append(closing)
             group[0].loop.call_soon_threadsafe(self._settle, group, wrote)
 
-    # FBT001: `call_soon_threadsafe` passes no keywords
+    # FBT001: `call_soon_threadsafe` passes no keywords.
     def _settle(self, group: list[_Work], wrote: bool) -> None:  # noqa: FBT001
         for work in group:
             work.settle()

@@ -251,7 +251,9 @@ def _nearby(path: str) -> str:
 
 
 def _matching(pattern: str, options: ReadOptions) -> Iterator[Path]:
-    found = [Path(each) for each in sorted(glob.glob(pattern, recursive=True), key=natural)]  # noqa: PTH207 -- it may begin at the root
+    # PTH207: a pattern may begin at the root, which `Path.glob` rejects.
+    names = glob.glob(pattern, recursive=True)  # noqa: PTH207
+    found = [Path(name) for name in sorted(names, key=natural)]
     if not found:
         raise ConfigurationError(f"{redact(pattern)}: nothing matches", hint=_nearby(pattern))
     parts = Path(pattern).parts

@@ -374,7 +374,9 @@ def _unpack_tar(
     tail = _TarStream(source)
     names: Counter[str] = Counter()
     try:
-        with closing(tarfile.open(fileobj=tail, mode="r|")) as archive:  # type: ignore[call-overload]
+        with closing(
+            tarfile.open(fileobj=tail, mode="r|")  # type: ignore[call-overload]
+        ) as archive:
             for info in archive:
                 inner = _inner(member, info.name, names)
                 archive.members = []  # or it remembers every member

@@ -195,7 +195,8 @@ class HttpConnection(asyncio.Protocol):
         if self._rejected:
             self._reject_connection()
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 — how it was lost makes no difference
+    # How the connection was lost makes no difference.
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         """Leave nothing behind. The parser and what refers to it go at once, not when garbage is
         collected.
         """

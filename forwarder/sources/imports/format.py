@@ -266,7 +266,7 @@ _UTC: Final = (UTC, timezone(timedelta()), ZoneInfo("UTC"))
 OF_JSON: Final = (Framing.AUTO, Framing.LINES, Framing.JSON, Framing.PARQUET)
 
 
-# A002: as it is called everywhere
+# A002: `help` is what libraries for commands call it.
 def option(default: Any, help: str, *, flag: str = "", metavar: str = "NAME") -> Any:  # noqa: A002
     """A field of a format's options that a user may say, by whose default it is seen how it is
     typed: a text, a switch, or a set.
@@ -380,7 +380,8 @@ class ImportFormat(Generic[Options]):
     @property
     def said(self) -> Iterator[FormatOption]:
         """What a user may say about an export, beside what holds for every format."""
-        for each in dataclasses.fields(self.options):  # type: ignore[arg-type]  # a dataclass, each of them
+        # The options of each format are a dataclass, which their type doesn't say.
+        for each in dataclasses.fields(self.options):  # type: ignore[arg-type]
             if named := dict(each.metadata):
                 named["flag"] = named["flag"] or each.name.replace("_", "-")
                 yield FormatOption(each.name, each.default, **named)

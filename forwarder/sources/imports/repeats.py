@@ -414,7 +414,7 @@ class DigestSpool:
         if len(self._last) > _IN_MEMORY:
             with _usable(self.folder):
                 if self._file is None:
-                    # `close` closes it
+                    # `close` closes the file.
                     self._file = TemporaryFile(dir=self.folder, buffering=0)  # noqa: SIM115
                 while self._last:
                     written = self._file.write(self._last)

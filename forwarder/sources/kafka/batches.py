@@ -89,7 +89,8 @@ class KafkaBatch:
         self.size = read.size
         self.tombstones = self.filtered = 0
         self.rejected: Sequence[RejectedRecord] = ()
-        self.values: Sequence[bytes] = read.values  # type: ignore[assignment]  # `_sift` leaves out what is None
+        # Some values may be None; `_sift` leaves these out.
+        self.values: Sequence[bytes] = read.values  # type: ignore[assignment]
         if policy.mapping is not None or not read.whole:
             self._sift()
 
@@ -220,7 +221,8 @@ def _small(
 def _read(records: Sequence[KafkaRecord]) -> _RecordValues:
     values = [record.value for record in records]
     try:
-        return _RecordValues(values, sum(map(len, values)), whole=True)  # type: ignore[arg-type]  # None has no length: so it is found at no cost
+        # A value that is None has no length, so it is noticed without a check of each value.
+        return _RecordValues(values, sum(map(len, values)), whole=True)  # type: ignore[arg-type]
     except TypeError:
         return _RecordValues(
             values, sum(len(value) for value in values if value is not None), whole=False

@@ -328,14 +328,18 @@ class _Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # the library has no t
             yield from self._fetcher._pending_tasks
 
 
-class _RebalanceCallbacks(ConsumerRebalanceListener):  # type: ignore[misc]  # the library has no types
+# The library has no types.
+class _RebalanceCallbacks(ConsumerRebalanceListener):  # type: ignore[misc]
     """Passes on the library's calls."""
 
     def __init__(self, listener: RebalanceListener) -> None:
         self._listener = listener
 
-    # always all that were assigned
-    def on_partitions_revoked(self, revoked: Collection[PartitionKey]) -> Awaitable[None]:  # noqa: ARG002
+    # What is revoked is always all that was assigned.
+    def on_partitions_revoked(
+        self,
+        revoked: Collection[PartitionKey],  # noqa: ARG002
+    ) -> Awaitable[None]:
         """See the library."""
         return self._listener.on_revoked()
 

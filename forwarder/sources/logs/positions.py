@@ -213,11 +213,10 @@ class PositionStore:
             connection.execute("BEGIN IMMEDIATE")
             try:
                 connection.execute("INSERT OR IGNORE INTO sources VALUES (?, ?)", (source, now))
-                connection.executemany(
-                    # constant
-                    f"INSERT OR REPLACE INTO positions VALUES ({', '.join('?' * 15)})",  # noqa: S608
-                    stored,
-                )
+                places = ", ".join("?" * 15)
+                # S608: what is put into the statement is placeholders.
+                statement = f"INSERT OR REPLACE INTO positions VALUES ({places})"  # noqa: S608
+                connection.executemany(statement, stored)
                 connection.executemany(
                     "INSERT OR REPLACE INTO times VALUES (?, ?, ?, ?, ?, ?)",
                     [(source, identity, generation, *time) for identity, generation, time in times],
@@ -249,7 +248,7 @@ class PositionStore:
             )
 
     def _rows(self, where: str, *values: object) -> list[StoredPosition]:
-        # constants
+        # S608: the columns are a constant, the condition has placeholders for its values.
         found = self._all(f"SELECT {_COLUMNS} FROM positions {where}", *values)  # noqa: S608
         return [_row(each) for each in found]
 
@@ -284,8 +283,9 @@ def read_positions(path: Path) -> dict[str, list[StoredPosition]]:
             sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", timeout=_BUSY_SECONDS, uri=True)
         ) as connection:
             _check_version(connection, path)
-            # constants
-            rows = connection.execute(f"SELECT source, {_COLUMNS} FROM positions").fetchall()  # noqa: S608
+            # S608: the columns are a constant.
+            statement = f"SELECT source, {_COLUMNS} FROM positions"  # noqa: S608
+            rows = connection.execute(statement).fetchall()
     except FAILURES as error:
         raise _unusable(path, error) from error
     found: dict[str, list[StoredPosition]] = {}

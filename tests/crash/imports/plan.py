@@ -158,11 +158,13 @@ def write(plan: EventPlan, path: Path, numbers: range | None = None) -> int:
 
 
 def _gzip(path: Path) -> IO[bytes]:
-    return gzip.open(path, "wb", compresslevel=1)  # type: ignore[return-value]  # it has all that is used of one
+    # A `GzipFile` isn't an `IO`, but has all that is used of one.
+    return gzip.open(path, "wb", compresslevel=1)  # type: ignore[return-value]
 
 
 def _zstd(path: Path) -> IO[bytes]:
-    return zstandard.open(path, "wb", cctx=zstandard.ZstdCompressor(level=1))  # type: ignore[no-any-return]
+    compressor = zstandard.ZstdCompressor(level=1)
+    return zstandard.open(path, "wb", cctx=compressor)  # type: ignore[no-any-return]
 
 
 OPENERS: Final[dict[str, Callable[[Path], IO[bytes]]]] = {".gz": _gzip, ".zst": _zstd}

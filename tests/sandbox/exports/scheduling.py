@@ -35,28 +35,47 @@ PROJECT: Final = 1
 KEY: Final = "phc_scheduled"
 PART: Final = 3
 """Records of a part."""
-_REQUEST: Final = """INSERT INTO requests (received_at, path, query, headers, api_key, \
-historical_migration, size, status, answer,
-events, duplicates, conflicts, not_ingested) VALUES (?, '/batch/', '', '{}', ?, 0, 0, 200, '', 1, 0, 0, 0)"""
-_EVENT: Final = """INSERT INTO events (request, position, kind, api_key, historical, uuid, event, \
-distinct_id, timestamp, properties, raw)
-VALUES (?, 0, 'new', ?, 0, ?, 'seen', 'ann', ?, '{}', x'')"""
-_SELECTED: Final = """SELECT uuid FROM events WHERE api_key = :key AND id <= :arrival AND (:since \
-IS NULL OR timestamp >= :since)
-AND (:before IS NULL OR timestamp < :before) AND NOT (:done_before IS NOT NULL AND timestamp < \
-:done_before AND id <= :done_arrival)
-ORDER BY id"""
-_EXPORT: Final = """INSERT INTO batch_exports
-VALUES (NULL, ?, 1, ?, 'events', '{"type": "Fake", "config": {"secret": "s"}}', 'hour', 0, ?, ?, NULL, ?, ?, ?, 'null', 'null')"""
+_REQUEST: Final = """
+    INSERT INTO requests (
+        received_at, path, query, headers, api_key, historical_migration, size, status, answer,
+        events, duplicates, conflicts, not_ingested
+    ) VALUES (?, '/batch/', '', '{}', ?, 0, 0, 200, '', 1, 0, 0, 0)
+"""
+_EVENT: Final = """
+    INSERT INTO events (
+        request, position, kind, api_key, historical, uuid, event, distinct_id, timestamp,
+        properties, raw
+    ) VALUES (?, 0, 'new', ?, 0, ?, 'seen', 'ann', ?, '{}', x'')
+"""
+_SELECTED: Final = """
+    SELECT uuid FROM events
+    WHERE api_key = :key AND id <= :arrival
+        AND (:since IS NULL OR timestamp >= :since)
+        AND (:before IS NULL OR timestamp < :before)
+        AND NOT (
+            :done_before IS NOT NULL AND timestamp < :done_before AND id <= :done_arrival
+        )
+    ORDER BY id
+"""
+_EXPORT: Final = """
+    INSERT INTO batch_exports VALUES (
+        NULL, ?, 1, ?, 'events', '{"type": "Fake", "config": {"secret": "s"}}', 'hour', 0, ?, ?,
+        NULL, ?, ?, ?, 'null', 'null'
+    )
+"""
 _PREPARE: Final = (
     "INSERT OR IGNORE INTO organizations VALUES (1, 'o', 'Example', '')",
     f"INSERT OR IGNORE INTO projects VALUES (1, 'p', 'o', '{KEY}', '', '', '', '{{}}')",
     "CREATE TEMP TABLE transitions (run TEXT, status TEXT)",
-    """CREATE TEMP TRIGGER made AFTER INSERT ON main.batch_export_runs
-    BEGIN INSERT INTO transitions VALUES (new.id, new.status); END""",
-    """CREATE TEMP TRIGGER changed AFTER UPDATE OF status ON main.batch_export_runs WHEN \
-old.status <> new.status
-    BEGIN INSERT INTO transitions VALUES (new.id, new.status); END""",
+    """
+    CREATE TEMP TRIGGER made AFTER INSERT ON main.batch_export_runs
+    BEGIN INSERT INTO transitions VALUES (new.id, new.status); END
+    """,
+    """
+    CREATE TEMP TRIGGER changed AFTER UPDATE OF status ON main.batch_export_runs
+    WHEN old.status <> new.status
+    BEGIN INSERT INTO transitions VALUES (new.id, new.status); END
+    """,
 )
 
 

@@ -163,7 +163,7 @@ def test_a_mask_keeps_a_secret(mask: str) -> None:
     """Where there is none yet, a mask makes none."""
     config = {"bucket_name": "c", "aws_secret_access_key": mask}
     assert change_destination(S3, {"type": "S3", "config": config})["config"] == {
-        # an object
+        # The section is an object, which its type doesn't say.
         **S3["config"],  # type: ignore[dict-item]
         "bucket_name": "c",
     }

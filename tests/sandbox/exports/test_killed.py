@@ -105,7 +105,7 @@ async def test_each_event_is_exported_once(
             for export in EXPORTS if count == 1 else ():
                 unpause(service, export)
             await eventually(
-                # a default
+                # mypy has no type for a default that binds the loop's value.
                 lambda count=count: len(list(place.glob("[!.]*"))) >= count,  # type: ignore[misc]
                 limit=LIMIT,
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from operator import methodcaller
 from typing import Any
 from unittest.mock import patch
 
@@ -90,7 +91,7 @@ async def test_events_are_selected_as_a_list_would_be(
         async with holding() as thread:
             for one in arrivals:
                 kept = request([stored(one.number, one.minute)], api_key=one.api_key)
-                await thread.run(lambda store, kept=kept: store.add(kept))  # type: ignore[misc] # a default
+                await thread.run(methodcaller("add", kept))
             found = await read(job(selection=selection), thread)
     assert [record["uuid"] for record in found] == expected
 
@@ -136,7 +137,7 @@ async def test_persons_are_selected_by_their_last_change(
                 [stored(number, 90, distinct_id=one.distinct_id, properties=properties)],
                 received=one.minute,
             )
-            await thread.run(lambda store, kept=kept: store.add(kept))  # type: ignore[misc] # a default
+            await thread.run(methodcaller("add", kept))
         found = await read(job(model="persons", selection=selection), thread)
     assert [record["distinct_id"] for record in found] == expected
 

@@ -28,7 +28,9 @@ MISSING: dict[str, tuple[dict[str, Any], str]] = {
     ),
 }
 WHOLE: dict[str, str] = {
-    "duplicate key": '{"event":"e","distinct_id":"a","timestamp":null,"timestamp":"2026-01-01T00:00:00Z"}',
+    "duplicate key": (
+        '{"event":"e","distinct_id":"a","timestamp":null,"timestamp":"2026-01-01T00:00:00Z"}'
+    ),
     "duplicate by a synonym": '{"event":"e","distinct_id":"a","$distinct_id":"a"}',
     "uuid": '{"event":"e","distinct_id":"a","uuid":"not-a-uuid"}',
     "uuid number": '{"event":"e","distinct_id":"a","uuid":5}',
@@ -48,8 +50,12 @@ FINE = {
     "uuid empty": '{"event":"e","distinct_id":"a","uuid":""}',
     "uuid null": '{"event":"e","distinct_id":"a","uuid":null}',
     "uuid without hyphens": f'{{"event":"e","distinct_id":"a","uuid":"{UUID.replace("-", "")}"}}',
-    "a pair of surrogates": r'{"event":"e","distinct_id":"a","properties":{"n":"\ud83d\ude00 \\ud83d"}}',
-    "duplicate of what the service doesn't read": '{"event":"e","distinct_id":"a","x":1,"x":2,"properties":{"y":1,"y":2}}',
+    "a pair of surrogates": (
+        r'{"event":"e","distinct_id":"a","properties":{"n":"\ud83d\ude00 \\ud83d"}}'
+    ),
+    "duplicate of what the service doesn't read": (
+        '{"event":"e","distinct_id":"a","x":1,"x":2,"properties":{"y":1,"y":2}}'
+    ),
     "distinct_id number": '{"event":"e","distinct_id":5}',
     "distinct_id in the properties": '{"event":"e","properties":{"distinct_id":"a"}}',
     "$distinct_id": '{"event":"e","$distinct_id":"a"}',

@@ -517,7 +517,9 @@ def page(
 ) -> PageEnvelope[dict[str, int]]:
     """A page as it is answered."""
     shown = [{"n": item} for item in items[bounds.offset : bounds.offset + bounds.limit]]
-    return page_envelope(Listing(len(items), shown), bounds, URL, query)  # type: ignore[return-value]  # each item is one of those above
+    listing = Listing(len(items), shown)
+    # The envelope's type doesn't say that its items are those of the listing.
+    return page_envelope(listing, bounds, URL, query)  # type: ignore[return-value]
 
 
 def followed(link: str | None) -> list[tuple[str, str]] | None:

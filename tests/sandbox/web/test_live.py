@@ -261,7 +261,8 @@ async def test_a_reader_that_reads_nothing_costs_nobody_anything() -> None:
     """
     async with talking() as client, streaming(client.sandbox.url) as stream:
         await stream.batch()
-        stream.response.connection.transport.pause_reading()  # type: ignore[union-attr]  # it is connected
+        # The stream is connected, so there is a connection with a transport.
+        stream.response.connection.transport.pause_reading()  # type: ignore[union-attr]
         for _ in range(30):
             await client.post(
                 "/batch/", batch(*[event(properties={"p": "x" * 4000}) for _ in range(400)])

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -334,12 +335,10 @@ def test_repeats_are_those_that_are_left_out(rows: list[tuple[int, int, str, boo
         rows_of = [
             (each.event, each.distinct_id, each.time, each.uuid, each.keyed) for each in events
         ]
-        expected = (
-            # of many types
-            len(repeats.among(*([row[column] for row in rows_of] for column in range(5))))  # type: ignore[arg-type]
-            if rows_of
-            else 0
-        )
+        expected = 0
+        if rows_of:
+            columns: list[list[Any]] = [list(column) for column in zip(*rows_of, strict=True)]
+            expected = len(repeats.among(*columns))
     estimate = report([seen(*events)]).repeats
     assert (estimate.repeats, estimate.scale) == (expected, 1)
 
@@ -496,7 +495,8 @@ def test_times_and_examples_are_as_they_stood_in_the_source() -> None:
     for left in ("", "a"):
         sink = PreflightBlock(EventFinisher(FINISH))
         NativeConverter("set_once", ahead(60)).convert_block(block, sink)
-        sink.show(looking, block, lambda name, _time, left=left: name != left)  # type: ignore[misc]  # no type for it
+        # mypy has no type for a default that binds the loop's value.
+        sink.show(looking, block, lambda name, _time, left=left: name != left)  # type: ignore[misc]
     made = looking.report()
     assert made.times.kinds == {TimeKind.NO_ZONE: 2, TimeKind.SECONDS: 1, TimeKind.MILLISECONDS: 2}
     assert [each.record for each in made.examples] == parts

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -38,7 +39,8 @@ def event(
 def among(repeats: Repeats, events: Sequence[ImportedEvent]) -> list[int]:
     """Which of some neighbouring events are repeats, by index."""
     rows = [(each.event, each.distinct_id, each.time, each.uuid, each.keyed) for each in events]
-    return repeats.among(*([row[column] for row in rows] for column in range(5)))  # type: ignore[arg-type]  # of many types
+    columns: list[list[Any]] = [[row[column] for row in rows] for column in range(5)]
+    return repeats.among(*columns)
 
 
 Sizes = tuple[int, int]

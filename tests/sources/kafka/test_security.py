@@ -417,7 +417,7 @@ Spoil = Callable[[Path, Certificate], Security]
 def tls(certificate: Certificate, **files: Path) -> Security:
     """Settings with a client's certificate."""
     return Security(
-        # by name
+        # The fields have different types, which a dictionary doesn't say.
         **{  # type: ignore[arg-type]
             "protocol": "SSL",
             "cert_file": certificate.cert_file,

@@ -154,7 +154,7 @@ async def test_everything_is_looked_at_each_poll_interval() -> None:
     bench = Bench()
     async with running(bench):
         for looks in range(1, 4):
-            # B023: awaited here
+            # B023: the wait ends before the next round.
             await eventually(lambda: len(bench.follower.looks) == looks)  # noqa: B023
             await bench.passes(1.0)
     assert set(bench.follower.looks) == {None}

@@ -129,7 +129,8 @@ class RequestHead:
 _Handler: TypeAlias = Callable[[RequestHead, bytes], None]
 
 
-def _keep_host(head: RequestHead, value: bytes) -> None:  # noqa: ARG001 — all hosts are served alike
+# All hosts are served alike, so only their number counts.
+def _keep_host(head: RequestHead, value: bytes) -> None:  # noqa: ARG001
     head.hosts += 1
 
 

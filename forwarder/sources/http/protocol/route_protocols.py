@@ -45,13 +45,16 @@ def _read_v1(lines: Sequence[HeaderLine]) -> tuple[V1Head, bytes]:
     ) else b""
 
 
-# FBT001: bound once, below
-def _read_otlp(protobuf: bool, lines: Sequence[HeaderLine]) -> tuple[OtlpHead, bytes]:  # noqa: FBT001
+# FBT001: the table below binds `protobuf` once for each route, by position.
+def _read_otlp(
+    protobuf: bool,  # noqa: FBT001
+    lines: Sequence[HeaderLine],
+) -> tuple[OtlpHead, bytes]:
     return OtlpHead(value_of(lines, b"authorization"), protobuf), b""
 
 
+# FBT001: the table below binds `protobuf` once for each route, by position.
 @lru_cache(maxsize=256)
-# FBT001: bound once, below
 def _otlp_error(protobuf: bool, answer: HttpAnswer) -> HttpAnswer:  # noqa: FBT001
     if answer.status < 400:
         return answer

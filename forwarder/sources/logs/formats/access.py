@@ -6,8 +6,9 @@ r"""Access logs of nginx and Apache: the combined and the common format.
 | `ident` | the second field |
 | `remote_user` | the third field |
 | `time` | ISO 8601 in UTC: the line's own time |
-| `method`, `path`, `query`, `protocol` | the parts of the request; the query without its `?`; all without escapes (`\x22`, `\"`) |
-| `request` | instead of these: the request as it was logged, if it isn't one of HTTP (TLS bytes, probes of other protocols) |
+| `method`, `path`, `protocol` | the parts of the request, without escapes (`\x22`, `\"`) |
+| `query` | the query of the request, without its `?` and escapes |
+| `request` | instead of these four: a request that isn't one of HTTP, as it was logged |
 | `status`, `bytes` | numbers |
 | `referrer`, `user_agent` | combined only |
 | `host` | the first field of Apache's `vhost_combined`: `example.com:443` |

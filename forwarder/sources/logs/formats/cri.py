@@ -6,8 +6,10 @@ parts have been joined by the splitter.
 | `time` | ISO 8601 in UTC: the line's own time |
 | `stream` | `stdout` or `stderr` |
 | `message` | the line of the container; an object if it is of a message format |
-| `kubernetes` | what the file's path says: `namespace`, `pod`, `container`; of `/var/log/pods` also `pod_uid` and `restart` (a number), of
-`/var/log/containers` also `container_id` |
+| `kubernetes` | what the file's path says: `namespace`, `pod`, `container` |
+
+Below `/var/log/pods`, `kubernetes` also has `pod_uid` and `restart` (a number); below
+`/var/log/containers`, `container_id`.
 """
 
 from __future__ import annotations

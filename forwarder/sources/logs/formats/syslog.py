@@ -2,7 +2,7 @@
 
 | member | what it is |
 |---|---|
-| `facility`, `severity` | names (`auth`, `err`), of lines with a priority (`<34>`); files usually have none |
+| `facility`, `severity` | names (`auth`, `err`), if the line has a priority (`<34>`); few have |
 | `time` | ISO 8601 in UTC: the line's own time |
 | `host`, `app`, `pid` | strings; `app` is the tag of RFC 3164, `pid` what it has in brackets |
 | `msgid` | RFC 5424 |

@@ -240,7 +240,8 @@ async def test_over_tls_and_a_unix_socket(tmp_path: Path) -> None:
         "tls": load_tls(certificate.cert_file, certificate.key_file),
     }
     async with origin(echo) as upstream:
-        async with listening(passthrough=through(upstream), **options) as to:  # type: ignore[arg-type]
+        passthrough = through(upstream)
+        async with listening(passthrough=passthrough, **options) as to:  # type: ignore[arg-type]
             client = await to.connect(ssl=trust, server_hostname="localhost")
             assert (await asked(client, post("/s/", body))).body == body
         async with listening(listen=f"unix:{tmp_path}/s", passthrough=through(upstream)) as to:

@@ -200,9 +200,12 @@ async def test_the_time_between_pieces_counts_anew() -> None:
 
     async with origin(handler) as upstream, listening(passthrough=through(upstream)) as to:
         client = await to.connect()
+        buffer = client.reader._buffer  # type: ignore[attr-defined]
         await client.send(get("/static/a.js"))
         for count in range(5):
-            await to.until(lambda: b"\r\n\r\n" + b"x" * count in client.reader._buffer)  # type: ignore[attr-defined]  # noqa: B023
+            expected = b"\r\n\r\n" + b"x" * count
+            # B023: the wait ends before the next round.
+            await to.until(lambda: expected in buffer)  # noqa: B023
             await to.clock.advance(29)
             more.release()
         assert (await answered(client)).body == b"xxxxx"
