@@ -133,7 +133,8 @@ class Load:
             for _ in range(self._wanted):
                 self._open(poll)
             began = self._tally.began = time.monotonic()
-            self._sent, self._left = 0, 0 if self._rate is None else ceil(seconds * self._rate)
+            self._sent = 0
+            self._left = 0 if self._rate is None else ceil(seconds * self._rate)
             self._turn(poll, began + seconds, sending=True)
             self._tally.seconds = time.monotonic() - began
             if self._stopping:

@@ -162,7 +162,9 @@ ansi_default; }
             self._history.append(self._rates.received)
         else:
             self._history.clear()
-        self._snapshot, self._failed, self._answered = snapshot, "", time.monotonic()
+        self._snapshot = snapshot
+        self._failed = ""
+        self._answered = time.monotonic()
 
     @property
     def _table(self) -> DataTable[Text]:

@@ -193,7 +193,8 @@ class BodyInPieces:
 
     def discard(self) -> None:
         """Make no more pieces."""
-        self._pieces, self._slices = iter(()), iter(())
+        self._pieces = iter(())
+        self._slices = iter(())
 
     def progressed(self) -> None:
         """Nothing waits for it: the time limit is for the whole request."""

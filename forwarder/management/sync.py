@@ -335,7 +335,9 @@ class LoopThread:
         except BaseException:
             loop.close()
             raise
-        self._loop, self._thread, self._process = loop, thread, os.getpid()
+        self._loop = loop
+        self._thread = thread
+        self._process = os.getpid()
         atexit.register(self.end)
         return loop
 

@@ -56,7 +56,8 @@ class ForwarderDaemon:
         )
         listening = json.loads(self._process.line('"event": "listening"'))
         self._stopped = False
-        self.url, self.admin_url = _url(listening["ingestion"][0]), _url(listening["admin"])
+        self.url = _url(listening["ingestion"][0])
+        self.admin_url = _url(listening["admin"])
         if self.url.startswith("http://"):
             self.settings = merged(
                 self.settings, {"sources": {"http": {"listen": self.url.removeprefix("http://")}}}

@@ -198,7 +198,8 @@ def _part_garbled(request: Request, masked: bytes, unmasked: bytes) -> None:
     """
     # one event: the whole text
     if not isinstance(request.events, Raw) and request.events is not masked:
-        request.events, request.garbled = b"[]", [(masked.strip(), unmasked.strip())]
+        request.events = b"[]"
+        request.garbled = [(masked.strip(), unmasked.strip())]
         return
     locator = Locator(masked)
     clean: list[bytes] = []

@@ -115,7 +115,8 @@ def read_v1(text: bytes, head: V1Head, max_events: int, effort: Effort = UNBOUND
     check_count(envelope.batch, max_events)
     check_effort(envelope.batch, effort.events)
     request = _read_events(envelope.batch, both, Rewriter(head.sdk_info))
-    request.token, request.sent_at = token, sent_at(head.request_timestamp)
+    request.token = token
+    request.sent_at = sent_at(head.request_timestamp)
     request.historical = historical
     return request
 

@@ -316,7 +316,8 @@ def _manifest(
         RecordBooks(read=count + 7, delivered=count, left_out={"--exclude-event": 5}, repeats=2)
         for count in share
     ]
-    books[0].refused, books[0].read = dict(refused), books[0].read + sum(refused.values())
+    books[0].refused = dict(refused)
+    books[0].read += sum(refused.values())
     total = RecordBooks()
     for each in books:
         total.add(each)

@@ -327,7 +327,8 @@ class Campaign:
 
     def _finish(self, books: dict[Lane, Account]) -> None:
         report = self.report
-        report.promised, report.sent = self._oracle.promised.total(), self._oracle.possible.total()
+        report.promised = self._oracle.promised.total()
+        report.sent = self._oracle.possible.total()
         report.hit = dict(self._schedule.hit)
         report.random = self._schedule.random
         report.looks = self._scraper.looks

@@ -129,7 +129,8 @@ async def test_what_was_answered_survives_a_kill(tmp_path: Path) -> None:
     for number in range(1, KILLS + 1):
         async with running(*command) as sandbox:
             url = (await sandbox.line("listening on")).split()[-1]
-            answered.writes, answered.enough = 0, asyncio.Event()
+            answered.writes = 0
+            answered.enough = asyncio.Event()
             writing = asyncio.create_task(Life(url, answered, number).write())
             await answered.enough.wait()
             sandbox.send(signal.SIGKILL)

@@ -167,10 +167,8 @@ def test_who_is_told_of_changes() -> None:
     """
     known = KnownKeys()
     heard = []
-    known.on_change, known.on_verified = (
-        (lambda: heard.append("change")),
-        (lambda: heard.append("verified")),
-    )
+    known.on_change = lambda: heard.append("change")
+    known.on_verified = lambda: heard.append("verified")
     hashes = KeyHashes(b"salt", ()).with_keys(["phc_a"])
     known.remember(hashes)
     known.remember(hashes)

@@ -238,7 +238,9 @@ class QuotaMachine(RuleBasedStateMachine):
         self.halted: set[Lane] = set()
         self.rig = Rig(known=(), halted=self.halted, verifiable=verifiable)
         self.rig.known.configure(configured)
-        self.configured, self.verified, self.verifiable = set(configured), set[str](), verifiable
+        self.configured = set(configured)
+        self.verified = set[str]()
+        self.verifiable = verifiable
         self.held: dict[Lane, list[Chunk]] = {lane: [] for lane in LANES}
 
     def is_known(self, lane: Lane) -> bool:

@@ -19,7 +19,8 @@ class Exports:
     """A project with a batch export that goes to S3."""
 
     def __init__(self, half: Half) -> None:
-        self.half, self.project = half, half.project()
+        self.half = half
+        self.project = half.project()
         self.id = half.export(self.project, _S3)
 
     def get(self) -> dict[str, Any]:

@@ -218,10 +218,8 @@ class Soak:
                 "daemon", upstream={"url": self._url}, sources={"http": http}
             )
             listening = await daemon.logged("listening")
-            daemon.admin, port = (
-                listening["admin"],
-                int(listening["ingestion"][0].rpartition(":")[2]),
-            )
+            daemon.admin = listening["admin"]
+            port = int(listening["ingestion"][0].rpartition(":")[2])
             await self._stream.joined(1)
             self.report.before = _descriptors(daemon)
             async with self._load(daemon, port):
@@ -275,7 +273,8 @@ class Soak:
             self._child("events", port, requests) as events,
             self._child("flags", port, calls) as flags,
         ):
-            self._clock, self.report.began = asyncio.get_running_loop().time(), time.time()
+            self._clock = asyncio.get_running_loop().time()
+            self.report.began = time.time()
             async with asyncio.TaskGroup() as group:
                 importing = group.create_task(self._import())
                 beside = [

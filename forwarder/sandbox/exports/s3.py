@@ -51,10 +51,8 @@ class S3Destination:
     ) -> None:
         self._policy = policy
         self._executor = executor
-        self._bucket, region = (
-            _text(config, "bucket_name"),
-            _text(config, "region", _DEFAULT_REGION),
-        )
+        self._bucket = _text(config, "bucket_name")
+        region = _text(config, "region", _DEFAULT_REGION)
         if not _BUCKET(self._bucket):
             raise ExportMisconfigured(
                 f"bucket_name of the destination is {self._bucket!r}, which is not the name of a "

@@ -145,10 +145,8 @@ def _read_object(scanner: JsonScanner, start: int, envelope: EventEnvelope) -> i
     )
     envelope.sent_at = parse_time(values["sent_at"].value) if "sent_at" in values else None
     historical = values["historical_migration"].value if "historical_migration" in values else None
-    envelope.historical, odd = (
-        historical is True,
-        historical is not None and not isinstance(historical, bool),
-    )
+    envelope.historical = historical is True
+    odd = historical is not None and not isinstance(historical, bool)
     if "batch" not in values or values["batch"].value is None:
         envelope.odd_historical = odd
         envelope.elements.append(

@@ -191,7 +191,9 @@ class _Scanner:
             elif byte in _OPENING or (byte == b"]" and self.in_array):
                 self.flush_gap(start)
                 if byte == b"{" or (byte == b"[" and self.in_array):
-                    self.depth, self._begin, self._first_line = 1, start, self._line_at(start)
+                    self.depth = 1
+                    self._begin = start
+                    self._first_line = self._line_at(start)
                 else:
                     self.in_array = byte == b"["
                     self._begin = start + 1

@@ -413,7 +413,8 @@ class Preflight:
         sent = self._found.volume
         kinds = self._found.times.kinds
         if found.events:
-            found.times.first, found.times.last = when(self._first), when(self._last)
+            found.times.first = when(self._first)
+            found.times.last = when(self._last)
         found.times.kinds = {kind: kinds[kind] for kind in TimeKind if kind in kinds}
         found.days = tuple(self.days[day] for day in sorted(self.days))
         found.other_days = self._other_days.events
@@ -422,16 +423,17 @@ class Preflight:
             for each in (*found.days, self._other_days)
         ]
         # at least: none spans two days
-        sent.requests, sent.seconds = sum(map(max, amounts)), round(sent.events / terms.rate, 3)
-        found.names, found.other_names = self.names.top(TOP_NAMES), self.names.other(TOP_NAMES)
+        sent.requests = sum(map(max, amounts))
+        sent.seconds = round(sent.events / terms.rate, 3)
+        found.names = self.names.top(TOP_NAMES)
+        found.other_names = self.names.other(TOP_NAMES)
         found.refused = tuple(
             sorted(self._refused.values(), key=lambda each: (-each.records, each.reason))
         )
-        found.illegal_ids, found.other_illegal_ids = (
-            self.illegal_ids.top(TOP_ILLEGAL),
-            self.illegal_ids.other(TOP_ILLEGAL),
-        )
-        found.repeats, found.uuids = self.repeats.estimate(), self.uuids.estimate()
+        found.illegal_ids = self.illegal_ids.top(TOP_ILLEGAL)
+        found.other_illegal_ids = self.illegal_ids.other(TOP_ILLEGAL)
+        found.repeats = self.repeats.estimate()
+        found.uuids = self.uuids.estimate()
         found.persons.distinct_ids = self.distinct_ids.estimate()
         found.persons.upper_case_ids = upper_case_ids
         found.examples = (*self._examples.values(), *self._more_examples)[:EXAMPLES]

@@ -117,7 +117,8 @@ class FollowedFile:
         """What is stored of it."""
         file = cls((row.device, row.inode), row.path, row.size, row.modified, now)
         file.adopt(row)
-        file.replaced, file.gone = bool(row.state & REPLACED), bool(row.state & GONE)
+        file.replaced = bool(row.state & REPLACED)
+        file.gone = bool(row.state & GONE)
         file.left = now if row.state & LEFT else None
         return file
 
@@ -131,11 +132,9 @@ class FollowedFile:
         self.check = row.tail
         self.anchor = row.anchor
         self.anchor_check = row.anchor_tail
-        self.done, self.renamed, self.packed = (
-            bool(row.state & DONE),
-            bool(row.state & RENAMED),
-            bool(row.state & PACKED),
-        )
+        self.done = bool(row.state & DONE)
+        self.renamed = bool(row.state & RENAMED)
+        self.packed = bool(row.state & PACKED)
         self.seen = row.seen
 
     def row(self, now: float) -> StoredPosition:

@@ -226,7 +226,9 @@ class Follower:
             if (file.size, file.modified) != (found.size, found.modified):
                 # perhaps another file, to which the system gave the inode of one that was removed
                 file.examined = None
-            file.path, file.renamed, file.changed_at = found.path, True, self._monotonic()
+            file.path = found.path
+            file.renamed = True
+            file.changed_at = self._monotonic()
             self._known.rotations["rename"] += 1
             if file.identity:
                 self._known.mark(file)
@@ -234,12 +236,10 @@ class Follower:
             self._known.replace(file, found.size, found.modified)
             return
         if (file.size, file.modified) != (found.size, found.modified):
-            file.size, file.modified, file.changed_at, file.finished = (
-                found.size,
-                found.modified,
-                self._monotonic(),
-                False,
-            )
+            file.size = found.size
+            file.modified = found.modified
+            file.changed_at = self._monotonic()
+            file.finished = False
         if file.identity and file.unread:
             quiet = self._monotonic() - file.changed_at >= self._policy.rotate_wait
             # else it is being written: reading it begins at its beginning
@@ -380,11 +380,9 @@ class Follower:
         if not content.packed and status.st_size != reader.read:
             return False
         if (file.size, file.modified) != (status.st_size, status.st_mtime_ns):
-            file.size, file.modified, file.changed_at = (
-                status.st_size,
-                status.st_mtime_ns,
-                self._monotonic(),
-            )
+            file.size = status.st_size
+            file.modified = status.st_mtime_ns
+            file.changed_at = self._monotonic()
         file.examined = file.size, file.modified
         if content.ended:
             self._add(file, reader, reader.splitter.finish())

@@ -90,7 +90,9 @@ class Watch:
             return
         self._directories = directories
         self._stop.set()  # the thread before ends by itself
-        self._stop, self._ended, self._thread = threading.Event(), asyncio.Event(), None
+        self._stop = threading.Event()
+        self._ended = asyncio.Event()
+        self._thread = None
         self._retry_at = self._clock.monotonic() + _RETRY_SECONDS
         if not directories or len(directories) > _MOST:
             self._fail(f"there are more than {_MOST} of them" if directories else "", self._stop)

@@ -179,7 +179,8 @@ class Campaign:
         problems += [f"{number} is in no file" for number in missing[:8]]
         if len(missing) > 8:
             problems.append(f"{len(missing):,} events are in no file")
-        self.report.files, self.report.repeats = len(files), sum(came) - self._plan.count
+        self.report.files = len(files)
+        self.report.repeats = sum(came) - self._plan.count
         if self.report.memory > MEMORY:
             problems.append(f"a life had {self.report.memory // 1_000_000} MB of resident memory")
         self._evidence.check(problems)

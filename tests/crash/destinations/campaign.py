@@ -84,7 +84,8 @@ class Campaign:
         self._services = {
             name: DestinationService(name, free_port(), root) for name in ("us", "eu")
         }
-        self._port, self._admin = free_port(), free_port()
+        self._port = free_port()
+        self._admin = free_port()
         self._sent: dict[str, tuple[bytes, float]] = {}
         """Events that were acknowledged, and when each was sent first."""
         self._before: frozenset[str] = frozenset()

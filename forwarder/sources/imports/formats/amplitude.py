@@ -316,7 +316,8 @@ class FirstSeenKeys:
 
     def __init__(self, remembered: int) -> None:
         self._remembered = remembered
-        self._recent, self._older = set[bytes](), set[bytes]()
+        self._recent = set[bytes]()
+        self._older = set[bytes]()
         self._last = b""
         self._user = ""
         self._device = ""
@@ -327,11 +328,9 @@ class FirstSeenKeys:
         """The same of a user with a device."""
         if self._last is self._pair_key and user == self._user and device == self._device:
             return False
-        self._user, self._device, self._pair_key = (
-            user,
-            device,
-            f"{len(user)} {user}{device}".encode(),
-        )
+        self._user = user
+        self._device = device
+        self._pair_key = f"{len(user)} {user}{device}".encode()
         return self.is_new(self._pair_key)
 
     def is_new(self, key: bytes) -> bool:
