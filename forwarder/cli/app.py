@@ -142,8 +142,8 @@ def load(name: str) -> Any:
 HELP: Final = """Forward product-analytics events to your analytics service: buffered, unchanged, \
 and accounted for.
 
-Exit codes: 0 done; 1 the answer is no; 2 wrong usage or configuration; 3 unreachable; 130 \
-interrupted.
+Exit codes: 0 done; 1 the answer is no; 2 wrong usage or configuration; 3 unreachable; \
+130 interrupted.
 
 Example: FORWARDER_UPSTREAM__URL=https://us.i.example.com forwarder run"""
 

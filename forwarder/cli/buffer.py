@@ -157,12 +157,9 @@ def _export(directories: Sequence[Path], lane: str | None, file: BinaryIO, total
 
     try:
         with EventProgress("exporting", total) as progress:
-            count = sum(
-                [
-                    write_lines(directory, lane, file.write, progress.advance)
-                    for directory in directories
-                ]
-            )
+            count = 0
+            for directory in directories:
+                count += write_lines(directory, lane, file.write, progress.advance)
         file.flush()
     except BrokenPipeError:
         # or the interpreter fails on the pipe when it exits

@@ -68,14 +68,8 @@ def check(
     examined = examine(config, os.environ)
     loaded = examined.loaded
     settings = loaded.settings
-    here = (
-        []
-        if elsewhere
-        else [
-            Problem(loaded.where(each.key), each.key, each.message, each.hint)
-            for each in unusable_surroundings(settings)
-        ]
-    )
+    unusable = [] if elsewhere else unusable_surroundings(settings)
+    here = [Problem(loaded.where(risk.key), risk.key, risk.message, risk.hint) for risk in unusable]
     examined = examined.add([*_mapping_problems(loaded), *_own_address_problems(loaded), *here])
     if here:
         typer.echo(

@@ -94,12 +94,8 @@ def init(
     _write(output, text, force=force)
     if with_schema:
         write_schema(output.parent / SCHEMA_NAME, force=force)
-    sys.stdout.write(
-        "".join(
-            f"{line}\n"
-            for line in _next_steps(use, output, text, state, given=upstream is not None)
-        )
-    )
+    steps = _next_steps(use, output, text, state, given=upstream is not None)
+    sys.stdout.write("".join(f"{line}\n" for line in steps))
 
 
 def _filled_in(use: ConfigurationUse, name: str, url: str, state: str) -> str:

@@ -65,8 +65,8 @@ MAX_LIMIT: Final = 10_000_000
 _PREVIEWED: Final = 10
 _MAX_NOTES: Final = 10
 _POLL_SECONDS: Final = 0.25
-_BY_HAND: Final = """  Fix a record that isn't JSON by hand: write it with `{show} > FILE`, edit \
-FILE, then run
+_BY_HAND: Final = """  Fix a record that isn't JSON by hand: write it with `{show} > FILE`, \
+edit FILE, then run
   `{replay}`
 """
 

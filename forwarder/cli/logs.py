@@ -130,15 +130,9 @@ def _print(sources: Sequence[LogSourceState], now: float, limit: int | None) -> 
     for source in sources:
         out.print(log_source(source, now), soft_wrap=True)
         if source.why:
+            hint = f" ({visible(source.hint)})" if source.hint else ""
             out.print(
-                Text(
-                    (
-                        "    ! "
-                        f"{visible(source.why)}"
-                        f"{f' ({visible(source.hint)})' if source.hint else ''}"
-                    ),
-                    style="yellow",
-                ),
+                Text(f"    ! {visible(source.why)}{hint}", style="yellow"),
                 soft_wrap=True,
             )
         shown = source.files[:limit]

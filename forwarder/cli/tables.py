@@ -293,11 +293,8 @@ def log_source(source: LogSourceState, now: float) -> Text:
         for result, count in source.lines.items()
         if count and result in _LINES
     )
-    text.append(
-        "; "
-        f"{plural(source.followed, 'file')}"
-        f"{f', {source.open:,} of them open' if source.open else ''}"
-    )
+    text.append(f"; {plural(source.followed, 'file')}")
+    text.append(f", {source.open:,} of them open" if source.open else "")
     text.append(f", {source.unreadable:,} unreadable" if source.unreadable else "", style="red")
     text.append(f", lag {size(source.lag)}")
     if source.lines:

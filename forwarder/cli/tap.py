@@ -186,7 +186,9 @@ def _word(value: object) -> str:
     """A name or id for a person, whatever it is."""
     from forwarder.cli.output import as_json, visible
 
-    return "-" if value is None else visible(value) if isinstance(value, str) else as_json(value)
+    if value is None:
+        return "-"
+    return visible(value) if isinstance(value, str) else as_json(value)
 
 
 _STYLES: Final = {

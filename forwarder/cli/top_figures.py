@@ -167,13 +167,9 @@ def _upstream(snapshot: Snapshot, rates: FlowRates | None) -> Text:
 
 def milliseconds(seconds: float | None) -> str:
     """A latency."""
-    return (
-        "-"
-        if seconds is None
-        else f"{seconds * 1000:.0f} ms"
-        if seconds < 10
-        else f"{seconds:.0f} s"
-    )
+    if seconds is None:
+        return "-"
+    return f"{seconds * 1000:.0f} ms" if seconds < 10 else f"{seconds:.0f} s"
 
 
 def _losses(snapshot: Snapshot) -> Text:

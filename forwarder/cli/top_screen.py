@@ -88,8 +88,9 @@ class TopApp(App[None]):
     #details { max-height: 4; }
     DataTable { height: 1fr; background: ansi_default; scrollbar-size-horizontal: 0; }
     DataTable > .datatable--header { background: ansi_default; text-style: bold underline; }
-    DataTable > .datatable--cursor { text-style: reverse; background: ansi_default; color: \
-ansi_default; }
+    DataTable > .datatable--cursor {
+        text-style: reverse; background: ansi_default; color: ansi_default;
+    }
     Input { height: 1; border: none; padding: 0; display: none; background: ansi_default; }
     Footer { background: ansi_default; }
     """
@@ -195,9 +196,8 @@ ansi_default; }
         snapshot = self._snapshot
         if self._failed:
             since = f", for {duration(time.monotonic() - self._answered)}" if snapshot else ""
-            return text.append(
-                f"  NO ANSWER{since}; it is asked again  ", style="red reverse"
-            ).append(self._failed, style="red")
+            text.append(f"  NO ANSWER{since}; it is asked again  ", style="red reverse")
+            return text.append(self._failed, style="red")
         if snapshot is None:
             return text.append("  connecting…")
         text.append(f"  {snapshot.version} {snapshot.state}, ")

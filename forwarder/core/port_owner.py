@@ -13,20 +13,13 @@ def owner_of_port(port: int) -> str:
     """
     try:
         inodes = set(_inodes(port))
-        return (
-            next(
-                (
-                    _named(each)
-                    for each in Path("/proc").glob("[0-9]*")
-                    if inodes & set(_sockets(each))
-                ),
-                "",
-            )
-            if inodes
-            else ""
-        )
+        if inodes:
+            for process in Path("/proc").glob("[0-9]*"):
+                if inodes & set(_sockets(process)):
+                    return _named(process)
     except OSError:
         return ""
+    return ""
 
 
 def _inodes(port: int) -> list[str]:

@@ -151,7 +151,12 @@ class ImportRun:
             begun = check_division(self.folder, shard)
             # of `<state directory>/imports/<job>/<shard>` all but the first are ours; what
             # `--state` or `import.state` names is the user's
-            named = 0 if request.state else 1 if request.settings.import_.state else 2
+            if request.state:
+                named = 0
+            elif request.settings.import_.state:
+                named = 1
+            else:
+                named = 2
             self._folder = StateFolder(self.state, own=named + (shard is not None))
             opened.callback(self._folder.close)
             self.saved = read_checkpoint(self.state)
@@ -572,13 +577,9 @@ class ImportPipeline:
 
     def _halt(self) -> str:
         """Why the service takes nothing of this project, if so."""
-        return next(
-            (
-                f"the service refuses: {halt.why}; {halt.hint}"
-                for halt in self._delivery.statistics().halts
-            ),
-            "",
-        )
+        for halt in self._delivery.statistics().halts:
+            return f"the service refuses: {halt.why}; {halt.hint}"
+        return ""
 
     def _failure(self) -> str:
         """What went wrong with the last requests, if something did."""

@@ -40,8 +40,7 @@ BESIDE: Final = ("", "-wal", "-shm")
 
 _COLUMNS: Final = (
     "number, reason, api_key, historical, at, why, source, coordinates, sequence, idx, receipt, "
-    "cost, event, distinct_id, uuid, crc,"
-    " mark, rate, note, data, replacement, attributes"
+    "cost, event, distinct_id, uuid, crc, mark, rate, note, data, replacement, attributes"
 )
 
 _NAMES: Final = _COLUMNS.replace(" ", "").split(",")
@@ -297,9 +296,11 @@ def _copy_counters(source: sqlite3.Connection, fresh: sqlite3.Connection, letter
     except sqlite3.Error:
         if letters:
             fresh.execute(
-                "INSERT INTO counters SELECT coalesce(api_key, ''), historical, 'received', "
-                "source, count(*)"
-                " FROM letters WHERE sequence IS NULL GROUP BY api_key, historical, source"
+                """
+                INSERT INTO counters
+                SELECT coalesce(api_key, ''), historical, 'received', source, count(*)
+                FROM letters WHERE sequence IS NULL GROUP BY api_key, historical, source
+                """
             )
         return
     fresh.executemany("INSERT OR REPLACE INTO counters VALUES (?, ?, ?, ?, ?)", rows)

@@ -21,8 +21,7 @@ from forwarder.telemetry.labels import UNDECODABLE, lane_label
 
 _COLUMNS: Final = (
     "number, reason, api_key, historical, at, why, source, coordinates, event, distinct_id, uuid, "
-    "length(data), mark, rate, note, cost,"
-    " attributes"
+    "length(data), mark, rate, note, cost, attributes"
 )
 _PLAIN_UUID: Final = "replace(lower(uuid), '-', '')"
 GROUP_SIZE: Final = 500
@@ -93,10 +92,9 @@ def label_of(lane: Lane | None) -> str:
 def count_of(connection: sqlite3.Connection, criteria: DeadLetterFilter) -> int:
     """How many dead letters are selected."""
     where, values = _where(connection, criteria)
-    found: int = connection.execute(
-        f"SELECT count(*) FROM letters WHERE {where}",  # noqa: S608 - placeholders
-        values,
-    ).fetchone()[0]
+    # S608: the condition has placeholders for its values.
+    statement = f"SELECT count(*) FROM letters WHERE {where}"  # noqa: S608
+    found: int = connection.execute(statement, values).fetchone()[0]
     return found
 
 
@@ -127,9 +125,8 @@ def summaries(
 
 def marked_of(connection: sqlite3.Connection) -> int:
     """How many dead letters are marked for replay."""
-    found: int = connection.execute(
-        "SELECT count(*) FROM letters WHERE mark = 'replay'"
-    ).fetchone()[0]
+    statement = "SELECT count(*) FROM letters WHERE mark = 'replay'"
+    found: int = connection.execute(statement).fetchone()[0]
     return found
 
 

@@ -200,9 +200,8 @@ class DeadLetterCommit:
         for number in self.removals:
             self.removed += remove(connection, "number = ?", (number,))
         if not self.logged:
-            for (lane, source), events in Counter(
-                (gone.lane, gone.source) for gone in self.removed
-            ).items():
+            received = Counter((gone.lane, gone.source) for gone in self.removed)
+            for (lane, source), events in received.items():
                 count(connection, lane, "received", source, -events)
 
     def _drop(self, connection: sqlite3.Connection) -> None:

@@ -135,9 +135,9 @@ def take_out(
         return part
     chosen = set(found)
     others = [chunk for chunk in part.batch.chunks if chunk not in chosen]
-    return group.divide(part, batch_of(part.batch.lane, found), batch_of(part.batch.lane, others))[
-        0
-    ]
+    lane = part.batch.lane
+    suspect, _ = group.divide(part, batch_of(lane, found), batch_of(lane, others))
+    return suspect
 
 
 def representative(ordering: Ordering, group: PartGroup, part: BatchPart) -> BatchPart:
@@ -229,17 +229,8 @@ def _ranks(ordering: Ordering, batch: Batch, kinds: Mapping[int, int]) -> list[_
         events = chunk.events() if ordering is Ordering.PER_DISTINCT_ID else [b""] * chunk.count
         for kind, event in zip(its_kinds, events, strict=True):
             keys = ordering_keys(ordering, event)
-            rank = (
-                max(
-                    [
-                        seen[0] + (kind < seen[1])
-                        for key in keys
-                        if (seen := last.get(key)) is not None
-                    ],
-                    default=0,
-                ),
-                kind,
-            )
+            before = [seen for key in keys if (seen := last.get(key)) is not None]
+            rank = (max([turn + (kind < of) for turn, of in before], default=0), kind)
             if rank > _FIRST:
                 last.update(dict.fromkeys(keys, rank))
             ranks.append(rank)
@@ -249,9 +240,9 @@ def _ranks(ordering: Ordering, batch: Batch, kinds: Mapping[int, int]) -> list[_
 def _pieces(chunk: Chunk, ranks: list[_Rank], replace: ReplaceChunk) -> list[tuple[Chunk, _Rank]]:
     """The chunk cut where the ranks of its events change; suspects are cut off one by one."""
     runs = [(rank, len(list(run))) for rank, run in groupby(ranks)]
-    cuts = [
-        cut for rank, count in runs for cut in ([(rank, 1)] * count if rank[1] else [(rank, count)])
-    ]
+    cuts: list[tuple[_Rank, int]] = []
+    for rank, count in runs:
+        cuts += [(rank, 1)] * count if rank[1] else [(rank, count)]
     if len(cuts) == 1:
         return [(chunk, cuts[0][0])]
     pieces = cut_into(chunk, [count for _, count in cuts])

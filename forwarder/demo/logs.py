@@ -62,8 +62,8 @@ MAPPING: Final[Mapping[str, Any]] = {
     "properties": {
         "$current_url": (
             '"https://shop.example.com" + .path'
-            ' + (.query // "" | split("&") | map(select(startswith("utm_"))) | if . == [] then "" '
-            'else "?" + join("&") end)'
+            ' + (.query // "" | split("&") | map(select(startswith("utm_")))'
+            ' | if . == [] then "" else "?" + join("&") end)'
         ),
         "$pathname": ".path",
         "$host": '"shop.example.com"',

@@ -140,19 +140,19 @@ def letter_files(paths: Sequence[Path]) -> list[WorkerLetters]:
         return [WorkerLetters(paths[0])]
     found = [(worker_number(path.parent), destination_of(path.parent)) for path in paths]
     one = len({number for number, _ in found}) == 1
-    numbers = [
-        ""
-        if number is None
-        else name
-        if one and name
-        else f"{number}-{name}"
-        if name
-        else str(number)
-        for number, name in found
-    ]
+    numbers = [_directory_name(number, name, one=one) for number, name in found]
     if "" in numbers or len(set(numbers)) < len(numbers):
         numbers = [str(index) for index in range(len(paths))]
     return [WorkerLetters(path, number) for path, number in zip(paths, numbers, strict=True)]
+
+
+def _directory_name(number: int | None, destination: str, *, one: bool) -> str:
+    """A directory's distinct name, without the worker's number where there is `one` worker."""
+    if number is None:
+        return ""
+    if not destination:
+        return str(number)
+    return destination if one else f"{number}-{destination}"
 
 
 def parse_query(

@@ -54,17 +54,13 @@ def stored_logs(
     if path is None:
         return None
     rows = read_positions(path)
-    return tuple(
-        _source(
-            source.name,
-            [
-                row
-                for row in rows.get(source.name, ())
-                if everything or not row.state & (GONE | REPLACED)
-            ],
-        )
-        for source in settings.sources.logs
-    )
+    sources = []
+    for source in settings.sources.logs:
+        its_rows = rows.get(source.name, [])
+        if not everything:
+            its_rows = [row for row in its_rows if not row.state & (GONE | REPLACED)]
+        sources.append(_source(source.name, its_rows))
+    return tuple(sources)
 
 
 def _is_file(path: Path) -> bool:
@@ -134,7 +130,12 @@ def _file(row: StoredPosition, places: _Places) -> LogFile:
     path, size = (row.path, row.size) if found is None else (found[0], found[1].st_size)
     packed = bool(row.state & PACKED)
     position = 0 if row.position == SKIPPED else row.position
-    lag = 0 if row.state & DONE else size if packed else max(0, size - position)
+    if row.state & DONE:
+        lag = 0
+    elif packed:
+        lag = size
+    else:
+        lag = max(0, size - position)
     if found is None and lag:
         places.missing += 1
     line = b"" if found is None or packed else _line_before(path, position)

@@ -153,9 +153,8 @@ def unreadable_error(context: CallContext, reply: HttpReply, wanted: str) -> Api
         words = f"the answer is empty, where {wanted} is due"
         hint = "Check that `url` is the service's."
     else:
-        start = presentable(reply.body[:LARGEST_HEAD].decode(errors="replace"), context.secret)[
-            :120
-        ]
+        head = reply.body[:LARGEST_HEAD].decode(errors="replace")
+        start = presentable(head, context.secret)[:120]
         words = f"the answer isn't {wanted}: it begins {start!r}"
         hint = "Check that `url` is the service's, and its version."
     return _error(

@@ -301,13 +301,9 @@ def read_distinct_id(value: bytes) -> bytes:
 
     Raises `Unmappable` for anything else.
     """
-    return (
-        b""
-        if not _text("distinct_id", value).strip()
-        else value
-        if value[:1] == b'"'
-        else b'"%b"' % value
-    )
+    if not _text("distinct_id", value).strip():
+        return b""
+    return value if value[:1] == b'"' else b'"%b"' % value
 
 
 def read_uuid(value: bytes, name: str) -> bytes:

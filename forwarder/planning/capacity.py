@@ -380,13 +380,12 @@ def capacity_of(
     """
     per_core = core_rate(load, settings)
     needed = max(1, ceil(load.rate / per_core))
-    most = (
-        settings.workers
-        if fixed_workers
-        else 1
-        if keeps_order(load, settings)
-        else max(1, load.cores - 1)
-    )
+    if fixed_workers:
+        most = settings.workers
+    elif keeps_order(load, settings):
+        most = 1
+    else:
+        most = max(1, load.cores - 1)
     backlog_events = ceil(load.rate * load.outage)
     carrying = max(1, load.machines - SPARE) if load.machines is not None else ceil(needed / most)
     workers = most

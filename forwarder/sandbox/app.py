@@ -193,25 +193,28 @@ class Sandbox:
         self, wanted: EventFilter | None = None, page: ListingPage = EVERYTHING
     ) -> list[StoredEvent]:
         """The events that match `wanted`, in the order of arrival. Cancellation ends the wait."""
-        return (await self._thread.ask(lambda store: store.events(wanted or EventFilter(), page)))[
-            1
-        ]
+        _, events = await self._thread.ask(
+            lambda store: store.events(wanted or EventFilter(), page)
+        )
+        return events
 
     async def persons(
         self, wanted: PersonFilter | None = None, page: ListingPage = EVERYTHING
     ) -> list[StoredPerson]:
         """The persons that match `wanted`, in the order of creation. Cancellation ends the wait."""
-        return (
-            await self._thread.ask(lambda store: store.persons(wanted or PersonFilter(), page))
-        )[1]
+        _, persons = await self._thread.ask(
+            lambda store: store.persons(wanted or PersonFilter(), page)
+        )
+        return persons
 
     async def groups(
         self, wanted: GroupFilter | None = None, page: ListingPage = EVERYTHING
     ) -> list[StoredGroup]:
         """The groups that match `wanted`, in the order of creation. Cancellation ends the wait."""
-        return (await self._thread.ask(lambda store: store.groups(wanted or GroupFilter(), page)))[
-            1
-        ]
+        _, groups = await self._thread.ask(
+            lambda store: store.groups(wanted or GroupFilter(), page)
+        )
+        return groups
 
     async def requests(
         self, wanted: RequestFilter | None = None, page: ListingPage = EVERYTHING
@@ -389,10 +392,7 @@ _INDEX: Final = "\n".join(
         "GET    /sandbox/imports    import api_key order limit offset",
         "GET    /sandbox/import-events  import api_key after limit: times and uuids, page by page",
         *(
-            (
-                f"GET    /sandbox/{name:<14} "
-                f"{' '.join((*listed.parameters, 'order', 'limit', 'offset'))}"
-            )
+            f"GET    /sandbox/{name:<14} {' '.join(listed.parameters)} order limit offset"
             for name, listed in MANAGEMENT_LISTINGS.items()
         ),
         "GET    /sandbox/summary",

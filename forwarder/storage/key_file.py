@@ -149,6 +149,5 @@ def _replace(path: Path, hashes: KeyHashes) -> None:
 
 
 def _hash(salt: bytes, api_key: str) -> bytes:
-    return blake2b(
-        api_key.encode("utf-8", "surrogatepass"), key=salt, digest_size=_HASH_BYTES
-    ).digest()
+    text = api_key.encode("utf-8", "surrogatepass")
+    return blake2b(text, key=salt, digest_size=_HASH_BYTES).digest()

@@ -225,13 +225,9 @@ def _plain(value: object) -> object:
     """What JSON has no form for, as text or as a list."""
     if isinstance(value, BaseException):
         return error_text(value)
-    return (
-        sorted(map(str, value))
-        if isinstance(value, set | frozenset)
-        else value.decode(errors="replace")
-        if isinstance(value, bytes)
-        else str(value)
-    )
+    if isinstance(value, set | frozenset):
+        return sorted(map(str, value))
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def _for_people(_logger: WrappedLogger, _method: str, line: EventDict) -> EventDict:

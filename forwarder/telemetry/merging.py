@@ -98,10 +98,9 @@ _known_rules: Final[dict[type[Any], Mapping[str, MergeRule]]] = {}
 def _rules(kind: type[Any]) -> Mapping[str, MergeRule]:
     if kind not in _known_rules:
         types = get_type_hints(kind, include_extras=True)
-        _known_rules[kind] = {
-            field.name: next(
-                each for each in types[field.name].__metadata__ if isinstance(each, MergeRule)
-            )
-            for field in fields(kind)
-        }
+        rules: dict[str, MergeRule] = {}
+        for field in fields(kind):
+            marks = types[field.name].__metadata__
+            rules[field.name] = next(mark for mark in marks if isinstance(mark, MergeRule))
+        _known_rules[kind] = rules
     return _known_rules[kind]

@@ -20,6 +20,7 @@ from forwarder.telemetry.snapshot import (
     LaneSnapshot,
     LogSourceState,
     Snapshot,
+    Worker,
     by_label,
 )
 
@@ -432,15 +433,7 @@ def _workers(snapshot: Snapshot) -> Iterator[Metric]:
         "forwarder_worker_unresponsive_seconds",
         "Seconds since a worker was first asked without answering; 0 for one that responds.",
         ("worker",),
-        [
-            (
-                (worker.name,),
-                0.0
-                if worker.silent_since is None
-                else max(0.0, snapshot.now - worker.silent_since),
-            )
-            for worker in snapshot.workers
-        ],
+        [((worker.name,), _silence(worker, snapshot.now)) for worker in snapshot.workers],
     )
     yield counter(
         "forwarder_worker_restarts",
@@ -448,3 +441,7 @@ def _workers(snapshot: Snapshot) -> Iterator[Metric]:
         ("worker",),
         [((worker.name,), worker.restarts) for worker in snapshot.workers],
     )
+
+
+def _silence(worker: Worker, now: float) -> float:
+    return 0.0 if worker.silent_since is None else max(0.0, now - worker.silent_since)

@@ -357,13 +357,10 @@ def flag_definition(
     (`{key, value, operator}`). `payload` is for True, or for each variant; of several variants it
     may be a mapping by variant.
     """
-    split = (
-        {value: 100.0}
-        if isinstance(value, str)
-        else dict(value)
-        if isinstance(value, Mapping)
-        else {}
-    )
+    if isinstance(value, str):
+        split = {value: 100.0}
+    else:
+        split = dict(value) if isinstance(value, Mapping) else {}
     group = {
         "properties": _conditions(properties),
         "rollout_percentage": rollout if value is not False else 0,

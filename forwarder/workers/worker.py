@@ -61,9 +61,8 @@ async def live(
     end = WorkersEnd(assignment.channel)
     try:
         await end.open()
-        return await WorkerDaemon(
-            settings, build_pipeline, load, assignment, end, clock=clock
-        ).run()
+        daemon = WorkerDaemon(settings, build_pipeline, load, assignment, end, clock=clock)
+        return await daemon.run()
     except ForwarderError as error:
         end.fail(error)
         return CANT_START

@@ -390,13 +390,13 @@ def manifests() -> Iterator[tuple[str, ImportManifest]]:
         for month in range(36)
         for day in range(1, 29)
     }
-    names = (
+    kinds = (
         "$pageview",
         "product viewed",
         "order placed",
         "a name that is rather long for an event",
     )
-    many = {f"{names[place % 4]} {place}": 900_000 // (place + 1) for place in range(80)}
+    many = {f"{kinds[place % 4]} {place}": 900_000 // (place + 1) for place in range(80)}
     yield "large", _manifest(days, many, {"no_time": 1_204, "illegal_id": 1}, 240, complete=True)
     part = {
         f"2026-04-{day:02}": (2000 + day * 37, 2000 + day * 37 if day < 18 else 400 * (day == 18))

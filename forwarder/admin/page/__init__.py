@@ -69,11 +69,13 @@ def page(snapshot: Snapshot) -> str:
         kafka(snapshot),
         logs(snapshot),
         workers(snapshot),
-        (
-            "<div "
-            f'class="pair">{upstream(snapshot)}{senders(snapshot)}{rejected(snapshot)}'
-            f"{rules(snapshot)}{passed(snapshot)}</div>"
-        ),
+        '<div class="pair">',
+        upstream(snapshot),
+        senders(snapshot),
+        rejected(snapshot),
+        rules(snapshot),
+        passed(snapshot),
+        "</div>",
     ]
     return f"{_opening()}{head(snapshot)}<main>{''.join(parts)}</main>{_closing()}"
 

@@ -250,10 +250,8 @@ def _source_state(source: KafkaCluster | LogSourceState, words: Sequence[str]) -
 def _partitions(cluster: KafkaCluster) -> str:
     """How many there are, and why some of them aren't read."""
     reasons = Counter(each.paused for each in cluster.partitions if each.paused)
-    return (
-        f"{len(cluster.partitions):,}"
-        f"{breakdown({f'paused: {why}': count for why, count in reasons.most_common()})}"
-    )
+    paused = {f"paused: {why}": count for why, count in reasons.most_common()}
+    return f"{len(cluster.partitions):,}{breakdown(paused)}"
 
 
 def _by_topic(cluster: KafkaCluster) -> str:
@@ -306,11 +304,8 @@ def _files(source: LogSourceState, now: float) -> str:
         if more
         else ""
     )
-    return (
-        f"<h3>{text(files)}</h3>"
-        f"{table(_FILE_HEADS, [('', _file(file, now)) for file in shown], files, 'stacked files')}"
-        f"{rest}"
-    )
+    rows = [("", _file(file, now)) for file in shown]
+    return f"<h3>{text(files)}</h3>{table(_FILE_HEADS, rows, files, 'stacked files')}{rest}"
 
 
 def _file(file: LogFile, now: float) -> list[str]:

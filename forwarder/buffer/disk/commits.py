@@ -284,9 +284,10 @@ class Commits:
 
     def _add_settled(self, pending: PendingGroup) -> None:
         group = pending.group
-        for marks in [
-            part for taken in self.marks.take(buried=False) for part in taken.parts(self._merged)
-        ]:
+        parts: list[LaneMarks] = []
+        for taken in self.marks.take(buried=False):
+            parts += taken.parts(self._merged)
+        for marks in parts:
             record = marks.record()
             try:
                 group.add(

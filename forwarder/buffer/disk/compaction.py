@@ -277,13 +277,13 @@ def still_unsettled(pieces: Sequence[MovedPiece]) -> list[MovedPiece]:
     if not pieces:
         return []
     unsettled = unsettled_of(pieces[0].segment)
-    return [
-        part
-        for piece in pieces
-        for part in (
-            [piece] if not piece.in_memory else _cut(piece, unsettled.get(piece.sequence, []))
-        )
-    ]
+    parts: list[MovedPiece] = []
+    for piece in pieces:
+        if piece.in_memory:
+            parts += _cut(piece, unsettled.get(piece.sequence, []))
+        else:
+            parts.append(piece)
+    return parts
 
 
 def _cut(piece: MovedPiece, unsettled: Ranges) -> list[MovedPiece]:

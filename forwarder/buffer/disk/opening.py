@@ -123,16 +123,10 @@ def _size(max_bytes: int, found: RecoveredLog) -> int:
     """
     size = segment_size(max_bytes)
     largest = largest_event(max_bytes)
-    return max(
-        [
-            size,
-            *(
-                scan.header.size
-                for scan in found.segments
-                if scan.live and max(scan.lengths, default=0) > largest
-            ),
-        ]
-    )
+    for scan in found.segments:
+        if scan.live and max(scan.lengths, default=0) > largest:
+            size = max(size, scan.header.size)
+    return size
 
 
 def _quarantine_problems(found: RecoveredLog, quarantine: Quarantine) -> None:

@@ -363,10 +363,11 @@ def _escaped(value: str) -> str:
     one, in UTF-16.
     """
     plain = value.replace("\\", "\\\\").replace("\n", "\\n")
-    units = [each if each.isascii() else each.encode("utf-16-be").hex() for each in plain]
-    return "".join(
-        each
-        if len(each) == 1
-        else "".join(f"\\u{each[at : at + 4]}" for at in range(0, len(each), 4))
-        for each in units
-    )
+    escaped = ""
+    for character in plain:
+        if character.isascii():
+            escaped += character
+        else:
+            units = character.encode("utf-16-be").hex()
+            escaped += "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+    return escaped

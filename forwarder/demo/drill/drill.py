@@ -75,9 +75,8 @@ async def run_drill(
         async with aiohttp.ClientSession() as client:
             probe = DrillProbe(client, ports, clock)
             async with drill_processes(DrillFiles(Path(place)), ports, probe) as members:
-                return await Drill(
-                    members, probe, Traffic(probe.ingestion, connect_sdk), tell, clock
-                ).run()
+                traffic = Traffic(probe.ingestion, connect_sdk)
+                return await Drill(members, probe, traffic, tell, clock).run()
 
 
 class Drill:

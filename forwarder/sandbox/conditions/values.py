@@ -238,11 +238,11 @@ def caret_range(value: object) -> tuple[Version, Version] | None:
     if version is None:
         return None
     major, minor, patch = version
-    return version, (major + 1, 0, 0) if major else (0, minor + 1, 0) if minor else (
-        0,
-        0,
-        patch + 1,
-    )
+    if major:
+        return version, (major + 1, 0, 0)
+    if minor:
+        return version, (0, minor + 1, 0)
+    return version, (0, 0, patch + 1)
 
 
 def wildcard_range(value: object) -> tuple[Version, Version] | None:

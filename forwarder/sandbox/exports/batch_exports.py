@@ -268,9 +268,11 @@ def latest_runs(database: sqlite3.Connection, export: str) -> list[BatchExportRu
 def _retry_run(call: ManagementCall) -> Result:
     run = row(
         call.database,
-        "SELECT runs.* FROM batch_export_runs AS runs JOIN batch_exports ON batch_exports.id = "
-        "runs.batch_export"
-        " WHERE runs.id = ? AND batch_exports.id = ? AND batch_exports.project = ?",
+        """
+        SELECT runs.*
+        FROM batch_export_runs AS runs JOIN batch_exports ON batch_exports.id = runs.batch_export
+        WHERE runs.id = ? AND batch_exports.id = ? AND batch_exports.project = ?
+        """,
         *(call.ids["id"], call.ids["batch_export_id"], call.project),
     )
     if run is None:

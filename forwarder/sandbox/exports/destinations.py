@@ -27,8 +27,8 @@ _NAMED: Final[Mapping[str, frozenset[str]]] = {
 }
 """By the type of destination, in lower case."""
 _TELLING: Final = re.compile(
-    r"secret|passw|passphrase|pwd|token|(private|access|account|api|shared)key|connectionstring|cr"
-    r"edential|authorization"
+    r"secret|passw|passphrase|pwd|token|(private|access|account|api|shared)key|"
+    r"connectionstring|credential|authorization"
 ).search
 _PASSWORD: Final = re.compile(r"(://[^/\s@:]*:)[^/\s]+@")
 _ONLY_USER: Final = re.compile(r"(://)[^/\s@:?#]+:?@")

@@ -224,29 +224,21 @@ def _question(
         if body.get("geoip_disable") is True
         else client_address(received.headers, received.peer)
     )
+    person = values["person_properties"] or {}
+    devices = (body.get("$device_id"), person.get("$device_id"))
     return FlagQuestion(
         distinct_id=_text(distinct_id)[:LONGEST_DISTINCT_ID],
         groups={
             name: _text(key) for name, key in (values["groups"] or {}).items() if key is not None
         },
-        person_properties=values["person_properties"] or {},
+        person_properties=person,
         group_properties={
             name: each or {} for name, each in (values["group_properties"] or {}).items()
         },
         place={} if address is None else policy.locate(address),
         keys=values["flag_keys_to_evaluate"],
         contexts=values["evaluation_contexts"],
-        device_id=next(
-            (
-                each
-                for each in (
-                    body.get("$device_id"),
-                    (values["person_properties"] or {}).get("$device_id"),
-                )
-                if isinstance(each, str)
-            ),
-            None,
-        ),
+        device_id=next((device for device in devices if isinstance(device, str)), None),
         anonymous_id=anonymous[:LONGEST_DISTINCT_ID] if isinstance(anonymous, str) else None,
     )
 

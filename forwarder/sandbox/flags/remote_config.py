@@ -163,6 +163,6 @@ def _script(config: Mapping[str, Any]) -> str:
     settings = json.dumps({"config": config, "siteApps": []}).replace("<", "\\u003c")
     key = json.dumps(config["token"]).replace("<", "\\u003c")
     return (
-        f"(function(all){{all[{key}]={settings}}})(window._POSTHOG_REMOTE_CONFIG=window._POSTH"
-        f"OG_REMOTE_CONFIG||{{}});\n"
+        f"(function(all){{all[{key}]={settings}}})"
+        "(window._POSTHOG_REMOTE_CONFIG=window._POSTHOG_REMOTE_CONFIG||{});\n"
     )

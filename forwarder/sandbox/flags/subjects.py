@@ -31,9 +31,10 @@ from forwarder.sandbox.store.database import Store
 from forwarder.sandbox.store.meaning import storable
 
 _PERSON: Final = """
-SELECT persons.id, persons.distinct_id, persons.properties FROM distinct_ids AS ids JOIN persons \
-ON persons.id = ids.person
-WHERE ids.api_key = ? AND ids.distinct_id = ?"""
+    SELECT persons.id, persons.distinct_id, persons.properties
+    FROM distinct_ids AS ids JOIN persons ON persons.id = ids.person
+    WHERE ids.api_key = ? AND ids.distinct_id = ?
+"""
 _GROUP: Final = (
     "SELECT properties FROM groups WHERE api_key = ? AND group_type = ? AND group_key = ?"
 )

@@ -93,9 +93,8 @@ class _Unwrapping:
         return True
 
     def take_form(self) -> None:
-        if self.received.headers.get("content-type", "").split(";")[
-            0
-        ].strip().lower() != FORM or not self.data.startswith(_FORM_FIELDS):
+        content_type, _, _ = self.received.headers.get("content-type", "").partition(";")
+        if content_type.strip().lower() != FORM or not self.data.startswith(_FORM_FIELDS):
             return
         form = parse_qs(self.data.decode(), keep_blank_values=True, errors="strict")
         self.data = _with_pluses(form.get("data", [""])[0])

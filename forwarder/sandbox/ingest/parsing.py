@@ -135,14 +135,8 @@ def read_object(text: str) -> dict[str, Any]:
 def _read_object(scanner: JsonScanner, start: int, envelope: EventEnvelope) -> int:
     members, end = scanner.members(start)
     values = {member.key: member for member in members}
-    envelope.token = next(
-        (
-            values[name].value
-            for name in TOKEN_NAMES
-            if name in values and values[name].value is not None
-        ),
-        None,
-    )
+    tokens = (values[name].value for name in TOKEN_NAMES if name in values)
+    envelope.token = next((token for token in tokens if token is not None), None)
     envelope.sent_at = parse_time(values["sent_at"].value) if "sent_at" in values else None
     historical = values["historical_migration"].value if "historical_migration" in values else None
     envelope.historical = historical is True

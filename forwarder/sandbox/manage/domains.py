@@ -116,9 +116,12 @@ def _create(call: ManagementCall) -> dict[str, Any]:
     identity = str(uuid4())
     challenge = secrets.token_urlsafe(32)
     call.database.execute(
-        "INSERT INTO domains (id, organization, domain, verification_challenge, saml_entity_id, "
-        "saml_acs_url, saml_x509_cert)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        """
+        INSERT INTO domains (
+            id, organization, domain, verification_challenge, saml_entity_id, saml_acs_url,
+            saml_x509_cert
+        ) VALUES (?, ?, ?, ?, ?, ?, ?)
+        """,
         (
             identity,
             call.organization,
@@ -148,9 +151,12 @@ def _update(call: ManagementCall) -> dict[str, Any]:
             )
     fields = (*_ONCE_VERIFIED, *_SAML)
     call.database.execute(
-        "UPDATE domains SET jit_provisioning_enabled = ?, sso_enforcement = ?, saml_entity_id = "
-        "?, saml_acs_url = ?, saml_x509_cert = ?"
-        " WHERE id = ?",
+        """
+        UPDATE domains SET
+            jit_provisioning_enabled = ?, sso_enforcement = ?, saml_entity_id = ?,
+            saml_acs_url = ?, saml_x509_cert = ?
+        WHERE id = ?
+        """,
         (*(new[field] for field in fields), domain["id"]),
     )
     return _by_id(call, domain["id"])

@@ -91,9 +91,8 @@ class ManagementEndpoints:
         if endpoint is None:
             return await _reject_method(endpoints, request)
         sent = await _read_sent(request)
-        response = (
-            await self._answer(self._unchecked(endpoint, request, sent), request)
-        ).response()
+        answer = await self._answer(self._unchecked(endpoint, request, sent), request)
+        response = answer.response()
         return await answer_early(request, response) if sent.content is None else response
 
     def _unchecked(
@@ -178,9 +177,8 @@ async def _reject_method(methods: Iterable[str], request: web.Request) -> web.Re
     """The path exists for other methods."""
     allowed = {*methods, *(("HEAD",) if Method.GET in methods else ())}
     detail = f"{request.method} is not allowed here."
-    response = management_error_response(
-        ManagementError(405, ErrorType.INVALID_REQUEST, "method_not_allowed", detail)
-    ).response()
+    error = ManagementError(405, ErrorType.INVALID_REQUEST, "method_not_allowed", detail)
+    response = management_error_response(error).response()
     response.headers["Allow"] = ", ".join(sorted(allowed))
     return response
 
@@ -208,10 +206,8 @@ def page_envelope(
     others = [(name, value) for name, value in query if name not in ("limit", "offset")]
 
     def link(offset: int) -> str:
-        return (
-            f"{url}?"
-            f"{urlencode([*others, ('limit', page.limit), ('offset', offset)], errors='replace')}"
-        )
+        query = [*others, ("limit", page.limit), ("offset", offset)]
+        return f"{url}?{urlencode(query, errors='replace')}"
 
     after = page.offset + page.limit
     before = max(0, page.offset - page.limit)

@@ -120,12 +120,8 @@ def add_project(database: sqlite3.Connection, new: ProjectDraft) -> int:
         new.created_at,
         settings,
     )
-    return (
-        database.execute(
-            "INSERT INTO projects VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)", values
-        ).lastrowid
-        or 0
-    )
+    statement = "INSERT INTO projects VALUES (NULL, ?, ?, ?, ?, ?, ?, ?)"
+    return database.execute(statement, values).lastrowid or 0
 
 
 def make_primary(database: sqlite3.Connection, project: int, dashboard: int) -> None:
@@ -321,10 +317,11 @@ def project_exists(database: sqlite3.Connection, api_key: str) -> bool | None:
     so that nothing is said.
     """
     found, any_at_all = database.execute(
-        (
-            "SELECT EXISTS (SELECT 1 FROM projects WHERE api_token = ?), EXISTS (SELECT 1 FROM "
-            "organizations)"
-        ),
+        """
+        SELECT
+            EXISTS (SELECT 1 FROM projects WHERE api_token = ?),
+            EXISTS (SELECT 1 FROM organizations)
+        """,
         (api_key,),
     ).fetchone()
     return bool(found) if any_at_all else None

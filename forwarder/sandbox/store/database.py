@@ -41,19 +41,21 @@ from forwarder.sandbox.store.schema import prepare
 from forwarder.storage.private import make_file
 
 _EVENT: Final = """
-SELECT events.id, events.request, events.position, events.kind, events.first, events.api_key, \
-events.historical, requests.received_at,
-    events.uuid, events.event, events.distinct_id, events.timestamp_sent, events.timestamp, \
-events.properties, events.raw, persons.uuid
-FROM events JOIN requests ON requests.id = events.request
-LEFT JOIN distinct_ids AS ids ON ids.api_key = events.api_key AND ids.distinct_id = \
-events.distinct_id
-LEFT JOIN persons ON persons.id = ids.person
-WHERE """
+    SELECT
+        events.id, events.request, events.position, events.kind, events.first, events.api_key,
+        events.historical, requests.received_at, events.uuid, events.event, events.distinct_id,
+        events.timestamp_sent, events.timestamp, events.properties, events.raw, persons.uuid
+    FROM events
+    JOIN requests ON requests.id = events.request
+    LEFT JOIN distinct_ids AS ids
+        ON ids.api_key = events.api_key AND ids.distinct_id = events.distinct_id
+    LEFT JOIN persons ON persons.id = ids.person
+    WHERE """
 _REQUEST: Final = """
-SELECT id, received_at, path, query, headers, api_key, historical_migration, encoding, size, \
-status, answer, error,
-    events + duplicates + conflicts, duplicates, conflicts, method FROM requests WHERE """
+    SELECT
+        id, received_at, path, query, headers, api_key, historical_migration, encoding, size,
+        status, answer, error, events + duplicates + conflicts, duplicates, conflicts, method
+    FROM requests WHERE """
 _FORGET_SELECTED: Final = (
     "UPDATE batch_export_runs SET selection = json_set(selection, '$.arrival', 0, "
     "'$.done_arrival', 0) WHERE selection <> ''"

@@ -37,11 +37,12 @@ STEP_BYTES: Final = 4_000_000
 step's are held at once.
 """
 _NEXT: Final = """
-SELECT events.id, kind, events.api_key, event, events.distinct_id, timestamp, raw, person FROM \
-events
-LEFT JOIN distinct_ids AS ids ON ids.api_key = events.api_key AND ids.distinct_id = \
-events.distinct_id
-WHERE events.id > ? ORDER BY events.id LIMIT ?"""
+    SELECT events.id, kind, events.api_key, event, events.distinct_id, timestamp, raw, person
+    FROM events
+    LEFT JOIN distinct_ids AS ids
+        ON ids.api_key = events.api_key AND ids.distinct_id = events.distinct_id
+    WHERE events.id > ? ORDER BY events.id LIMIT ?
+"""
 PERSON_NAMESPACE: Final = UUID("6b2b9f6e-6d0b-5c0e-9d53-3a2a1d1f8c11")
 _PERSON: Final = (
     "SELECT id, uuid, api_key, distinct_id, properties, created_at, is_identified FROM "
@@ -299,11 +300,9 @@ class PersonTable:
     def _properties(self, person: int) -> dict[str, Any]:
         held = self._held.get(person)
         if held is None:
-            self._held[person] = held = json.loads(
-                self._execute("SELECT properties FROM persons WHERE id = ?", (person,)).fetchone()[
-                    0
-                ]
-            )
+            statement = "SELECT properties FROM persons WHERE id = ?"
+            (properties,) = self._execute(statement, (person,)).fetchone()
+            self._held[person] = held = json.loads(properties)
         return held
 
     def _write(self, person: int, properties: dict[str, Any]) -> None:

@@ -22,25 +22,24 @@ from forwarder.core.errors import ConfigurationError
 VERSION: Final = 5
 _ARRIVALS: Final = """
 CREATE TABLE requests (
-    id INTEGER PRIMARY KEY, received_at TEXT NOT NULL, path TEXT NOT NULL, query TEXT NOT NULL, \
-headers TEXT NOT NULL, api_key TEXT,
-    historical_migration INTEGER NOT NULL, encoding TEXT, size INTEGER NOT NULL, status INTEGER \
-NOT NULL, answer TEXT NOT NULL, error TEXT,
-    events INTEGER NOT NULL, duplicates INTEGER NOT NULL, conflicts INTEGER NOT NULL, \
-not_ingested INTEGER NOT NULL
+    id INTEGER PRIMARY KEY, received_at TEXT NOT NULL, path TEXT NOT NULL, query TEXT NOT NULL,
+    headers TEXT NOT NULL, api_key TEXT, historical_migration INTEGER NOT NULL, encoding TEXT,
+    size INTEGER NOT NULL, status INTEGER NOT NULL, answer TEXT NOT NULL, error TEXT,
+    events INTEGER NOT NULL, duplicates INTEGER NOT NULL, conflicts INTEGER NOT NULL,
+    not_ingested INTEGER NOT NULL
 );
 CREATE TABLE events (
-    id INTEGER PRIMARY KEY, request INTEGER NOT NULL REFERENCES requests, position INTEGER NOT \
-NULL, kind TEXT NOT NULL, first INTEGER,
-    api_key TEXT NOT NULL, historical INTEGER NOT NULL, uuid TEXT NOT NULL, event TEXT NOT NULL, \
-distinct_id TEXT NOT NULL,
-    timestamp_sent TEXT, timestamp TEXT NOT NULL, properties TEXT NOT NULL, raw BLOB NOT NULL
+    id INTEGER PRIMARY KEY, request INTEGER NOT NULL REFERENCES requests,
+    position INTEGER NOT NULL, kind TEXT NOT NULL, first INTEGER, api_key TEXT NOT NULL,
+    historical INTEGER NOT NULL, uuid TEXT NOT NULL, event TEXT NOT NULL,
+    distinct_id TEXT NOT NULL, timestamp_sent TEXT, timestamp TEXT NOT NULL,
+    properties TEXT NOT NULL, raw BLOB NOT NULL
 );
 CREATE INDEX versions ON events (uuid, api_key) WHERE kind <> 'duplicate';
 CREATE INDEX conflicts ON events (id) WHERE kind = 'conflict';
 CREATE TABLE not_ingested (
-    id INTEGER PRIMARY KEY, request INTEGER NOT NULL REFERENCES requests, position INTEGER NOT \
-NULL, reason TEXT NOT NULL, raw BLOB NOT NULL
+    id INTEGER PRIMARY KEY, request INTEGER NOT NULL REFERENCES requests,
+    position INTEGER NOT NULL, reason TEXT NOT NULL, raw BLOB NOT NULL
 );
 CREATE INDEX not_ingested_of ON not_ingested (request);
 """
@@ -52,102 +51,93 @@ _EFFECTS: Final = """
 CREATE TABLE progress (arrival INTEGER NOT NULL);
 INSERT INTO progress VALUES (0);
 CREATE TABLE persons (
-    id INTEGER PRIMARY KEY, uuid TEXT NOT NULL, api_key TEXT NOT NULL, distinct_id TEXT NOT NULL, \
-properties TEXT NOT NULL,
-    created_at TEXT NOT NULL, is_identified INTEGER NOT NULL
+    id INTEGER PRIMARY KEY, uuid TEXT NOT NULL, api_key TEXT NOT NULL,
+    distinct_id TEXT NOT NULL, properties TEXT NOT NULL, created_at TEXT NOT NULL,
+    is_identified INTEGER NOT NULL
 );
 CREATE INDEX persons_by_uuid ON persons (uuid);
 CREATE TABLE distinct_ids (
-    id INTEGER PRIMARY KEY, api_key TEXT NOT NULL, distinct_id TEXT NOT NULL, person INTEGER NOT \
-NULL REFERENCES persons,
-    UNIQUE (api_key, distinct_id)
+    id INTEGER PRIMARY KEY, api_key TEXT NOT NULL, distinct_id TEXT NOT NULL,
+    person INTEGER NOT NULL REFERENCES persons, UNIQUE (api_key, distinct_id)
 );
 CREATE INDEX distinct_ids_of ON distinct_ids (person);
 CREATE TABLE groups (
-    id INTEGER PRIMARY KEY, api_key TEXT NOT NULL, group_type TEXT NOT NULL, group_key TEXT NOT \
-NULL, properties TEXT NOT NULL,
-    created_at TEXT NOT NULL, updated_at TEXT NOT NULL, UNIQUE (api_key, group_type, group_key)
+    id INTEGER PRIMARY KEY, api_key TEXT NOT NULL, group_type TEXT NOT NULL,
+    group_key TEXT NOT NULL, properties TEXT NOT NULL, created_at TEXT NOT NULL,
+    updated_at TEXT NOT NULL, UNIQUE (api_key, group_type, group_key)
 );
 CREATE TABLE marks (
-    mark TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL, event INTEGER NOT NULL \
-REFERENCES events,
-    PRIMARY KEY (mark, name, value, event)
+    mark TEXT NOT NULL, name TEXT NOT NULL, value TEXT NOT NULL,
+    event INTEGER NOT NULL REFERENCES events, PRIMARY KEY (mark, name, value, event)
 ) WITHOUT ROWID;
 """
 MANAGEMENT: Final = """
-CREATE TABLE organizations (number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, name TEXT NOT \
-NULL, created_at TEXT NOT NULL);
-CREATE TABLE users (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, uuid TEXT NOT NULL UNIQUE, distinct_id TEXT NOT NULL, \
-first_name TEXT NOT NULL,
-    last_name TEXT NOT NULL, email TEXT NOT NULL UNIQUE COLLATE NOCASE, is_email_verified INTEGER \
-NOT NULL, hedgehog_config TEXT NOT NULL,
-    role_at_organization TEXT NOT NULL, is_2fa_enabled INTEGER NOT NULL, has_social_auth INTEGER \
-NOT NULL, last_login TEXT
-);
-CREATE TABLE members (
-    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, organization TEXT NOT NULL REFERENCES \
-organizations (id),
-    user INTEGER NOT NULL REFERENCES users, level INTEGER NOT NULL, joined_at TEXT NOT NULL, \
-updated_at TEXT NOT NULL,
-    UNIQUE (organization, user)
-);
-CREATE TABLE personal_keys (
-    id INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE, user INTEGER NOT NULL REFERENCES users, \
-label TEXT NOT NULL, scopes TEXT NOT NULL,
+CREATE TABLE organizations (
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, name TEXT NOT NULL,
     created_at TEXT NOT NULL
 );
+CREATE TABLE users (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, uuid TEXT NOT NULL UNIQUE, distinct_id TEXT NOT NULL,
+    first_name TEXT NOT NULL, last_name TEXT NOT NULL,
+    email TEXT NOT NULL UNIQUE COLLATE NOCASE, is_email_verified INTEGER NOT NULL,
+    hedgehog_config TEXT NOT NULL, role_at_organization TEXT NOT NULL,
+    is_2fa_enabled INTEGER NOT NULL, has_social_auth INTEGER NOT NULL, last_login TEXT
+);
+CREATE TABLE members (
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE,
+    organization TEXT NOT NULL REFERENCES organizations (id),
+    user INTEGER NOT NULL REFERENCES users, level INTEGER NOT NULL, joined_at TEXT NOT NULL,
+    updated_at TEXT NOT NULL, UNIQUE (organization, user)
+);
+CREATE TABLE personal_keys (
+    id INTEGER PRIMARY KEY, digest TEXT NOT NULL UNIQUE, user INTEGER NOT NULL REFERENCES users,
+    label TEXT NOT NULL, scopes TEXT NOT NULL, created_at TEXT NOT NULL
+);
 CREATE TABLE domains (
-    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, organization TEXT NOT NULL REFERENCES \
-organizations (id), domain TEXT NOT NULL,
-    verified_at TEXT, verification_challenge TEXT NOT NULL, jit_provisioning_enabled INTEGER NOT \
-NULL DEFAULT 0,
-    sso_enforcement TEXT NOT NULL DEFAULT '', saml_entity_id TEXT NOT NULL DEFAULT '', \
-saml_acs_url TEXT NOT NULL DEFAULT '',
-    saml_x509_cert TEXT NOT NULL DEFAULT '', UNIQUE (organization, domain)
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE,
+    organization TEXT NOT NULL REFERENCES organizations (id), domain TEXT NOT NULL,
+    verified_at TEXT, verification_challenge TEXT NOT NULL,
+    jit_provisioning_enabled INTEGER NOT NULL DEFAULT 0,
+    sso_enforcement TEXT NOT NULL DEFAULT '', saml_entity_id TEXT NOT NULL DEFAULT '',
+    saml_acs_url TEXT NOT NULL DEFAULT '', saml_x509_cert TEXT NOT NULL DEFAULT '',
+    UNIQUE (organization, domain)
 );
 CREATE TABLE invites (
-    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, organization TEXT NOT NULL REFERENCES \
-organizations (id),
-    target_email TEXT NOT NULL COLLATE NOCASE, first_name TEXT NOT NULL, emailing_attempt_made \
-INTEGER NOT NULL, level INTEGER NOT NULL,
-    created_by INTEGER NOT NULL REFERENCES users, created_at TEXT NOT NULL, updated_at TEXT NOT \
-NULL, message TEXT NOT NULL,
-    private_project_access TEXT NOT NULL, send_email INTEGER NOT NULL, combine_pending_invites \
-INTEGER NOT NULL
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE,
+    organization TEXT NOT NULL REFERENCES organizations (id),
+    target_email TEXT NOT NULL COLLATE NOCASE, first_name TEXT NOT NULL,
+    emailing_attempt_made INTEGER NOT NULL, level INTEGER NOT NULL,
+    created_by INTEGER NOT NULL REFERENCES users, created_at TEXT NOT NULL,
+    updated_at TEXT NOT NULL, message TEXT NOT NULL, private_project_access TEXT NOT NULL,
+    send_email INTEGER NOT NULL, combine_pending_invites INTEGER NOT NULL
 );
 CREATE INDEX invites_of ON invites (organization, target_email);
 CREATE TABLE projects (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, uuid TEXT NOT NULL UNIQUE, organization TEXT NOT NULL \
-REFERENCES organizations (id),
-    api_token TEXT NOT NULL UNIQUE, live_events_token TEXT NOT NULL, created_at TEXT NOT NULL, \
-updated_at TEXT NOT NULL,
+    id INTEGER PRIMARY KEY AUTOINCREMENT, uuid TEXT NOT NULL UNIQUE,
+    organization TEXT NOT NULL REFERENCES organizations (id), api_token TEXT NOT NULL UNIQUE,
+    live_events_token TEXT NOT NULL, created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
     settings TEXT NOT NULL
 );
 CREATE TABLE dashboards (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, project INTEGER NOT NULL REFERENCES projects, name TEXT \
-NOT NULL, description TEXT NOT NULL,
-    pinned INTEGER NOT NULL, created_at TEXT NOT NULL, created_by INTEGER REFERENCES users, \
-is_shared INTEGER NOT NULL,
-    deleted INTEGER NOT NULL, creation_mode TEXT NOT NULL, tags TEXT NOT NULL, restriction_level \
-INTEGER NOT NULL
+    id INTEGER PRIMARY KEY AUTOINCREMENT, project INTEGER NOT NULL REFERENCES projects,
+    name TEXT NOT NULL, description TEXT NOT NULL, pinned INTEGER NOT NULL,
+    created_at TEXT NOT NULL, created_by INTEGER REFERENCES users, is_shared INTEGER NOT NULL,
+    deleted INTEGER NOT NULL, creation_mode TEXT NOT NULL, tags TEXT NOT NULL,
+    restriction_level INTEGER NOT NULL
 );
 CREATE TABLE batch_exports (
-    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, project INTEGER NOT NULL REFERENCES \
-projects, name TEXT NOT NULL,
-    model TEXT NOT NULL, destination TEXT NOT NULL, interval TEXT NOT NULL, paused INTEGER NOT \
-NULL, created_at TEXT NOT NULL,
-    last_updated_at TEXT NOT NULL, last_paused_at TEXT, start_at TEXT, end_at TEXT, hogql_query \
-TEXT NOT NULL,
-    schema TEXT NOT NULL, filters TEXT NOT NULL
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE,
+    project INTEGER NOT NULL REFERENCES projects, name TEXT NOT NULL, model TEXT NOT NULL,
+    destination TEXT NOT NULL, interval TEXT NOT NULL, paused INTEGER NOT NULL,
+    created_at TEXT NOT NULL, last_updated_at TEXT NOT NULL, last_paused_at TEXT, start_at TEXT,
+    end_at TEXT, hogql_query TEXT NOT NULL, schema TEXT NOT NULL, filters TEXT NOT NULL
 );
 CREATE TABLE batch_export_runs (
-    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, batch_export TEXT NOT NULL REFERENCES \
-batch_exports (id),
-    status TEXT NOT NULL, records_completed INTEGER NOT NULL, latest_error TEXT NOT NULL, \
-data_interval_start TEXT, data_interval_end TEXT,
-    cursor TEXT NOT NULL, created_at TEXT NOT NULL, finished_at TEXT, last_updated_at TEXT NOT \
-NULL, records_total_count INTEGER
+    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE,
+    batch_export TEXT NOT NULL REFERENCES batch_exports (id), status TEXT NOT NULL,
+    records_completed INTEGER NOT NULL, latest_error TEXT NOT NULL, data_interval_start TEXT,
+    data_interval_end TEXT, cursor TEXT NOT NULL, created_at TEXT NOT NULL, finished_at TEXT,
+    last_updated_at TEXT NOT NULL, records_total_count INTEGER
 );
 CREATE INDEX batch_export_runs_of ON batch_export_runs (batch_export, number);
 """
@@ -162,8 +152,8 @@ CREATE INDEX requests_with_events ON requests (api_key) WHERE events > 0;
 """The index answers whether a project has ever had an event."""
 _IMPORTS: Final = """
 ALTER TABLE events ADD COLUMN import_job TEXT;
-CREATE INDEX imported ON events (import_job, timestamp, uuid, api_key, kind) WHERE import_job IS \
-NOT NULL;
+CREATE INDEX imported ON events (import_job, timestamp, uuid, api_key, kind)
+    WHERE import_job IS NOT NULL;
 """
 """The index covers all queries of imported events (see `aggregates`); imports are in the order of
 time, so it grows at its end.
@@ -172,14 +162,14 @@ _DECISIONS: Final = """
 CREATE TABLE clock ("offset" REAL NOT NULL);
 INSERT INTO clock VALUES (0);
 CREATE TABLE definitions (
-    id INTEGER PRIMARY KEY AUTOINCREMENT, api_key TEXT NOT NULL, kind TEXT NOT NULL, name TEXT \
-NOT NULL, content TEXT NOT NULL,
-    created_at TEXT NOT NULL, updated_at TEXT NOT NULL, UNIQUE (api_key, kind, name)
+    id INTEGER PRIMARY KEY AUTOINCREMENT, api_key TEXT NOT NULL, kind TEXT NOT NULL,
+    name TEXT NOT NULL, content TEXT NOT NULL, created_at TEXT NOT NULL,
+    updated_at TEXT NOT NULL, UNIQUE (api_key, kind, name)
 );
 CREATE TABLE definition_revisions (api_key TEXT PRIMARY KEY, revision TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE hash_keys (
-    api_key TEXT NOT NULL, distinct_id TEXT NOT NULL, flag TEXT NOT NULL, hash_key TEXT NOT NULL, \
-PRIMARY KEY (api_key, distinct_id, flag)
+    api_key TEXT NOT NULL, distinct_id TEXT NOT NULL, flag TEXT NOT NULL,
+    hash_key TEXT NOT NULL, PRIMARY KEY (api_key, distinct_id, flag)
 ) WITHOUT ROWID;
 ALTER TABLE batch_export_runs ADD COLUMN origin TEXT NOT NULL DEFAULT '';
 ALTER TABLE batch_export_runs ADD COLUMN cause TEXT NOT NULL DEFAULT 'seed';
@@ -187,13 +177,19 @@ ALTER TABLE batch_export_runs ADD COLUMN attempt INTEGER NOT NULL DEFAULT 1;
 ALTER TABLE batch_export_runs ADD COLUMN due_at TEXT;
 ALTER TABLE batch_export_runs ADD COLUMN selection TEXT NOT NULL DEFAULT '';
 CREATE INDEX batch_export_runs_by_cause ON batch_export_runs (batch_export, cause, number);
-CREATE INDEX batch_export_runs_unfinished ON batch_export_runs (batch_export, cause, selection = \
-'', number) WHERE finished_at IS NULL;
-CREATE TABLE export_logs (id INTEGER PRIMARY KEY, run TEXT NOT NULL, at TEXT NOT NULL, level TEXT \
-NOT NULL, message TEXT NOT NULL);
+CREATE INDEX batch_export_runs_unfinished
+    ON batch_export_runs (batch_export, cause, selection = '', number)
+    WHERE finished_at IS NULL;
+CREATE TABLE export_logs (
+    id INTEGER PRIMARY KEY, run TEXT NOT NULL, at TEXT NOT NULL, level TEXT NOT NULL,
+    message TEXT NOT NULL
+);
 CREATE INDEX export_logs_of ON export_logs (run, id);
-DELETE FROM marks; DELETE FROM groups; DELETE FROM distinct_ids; DELETE FROM persons; UPDATE \
-progress SET arrival = 0;
+DELETE FROM marks;
+DELETE FROM groups;
+DELETE FROM distinct_ids;
+DELETE FROM persons;
+UPDATE progress SET arrival = 0;
 ALTER TABLE persons ADD COLUMN changed INTEGER NOT NULL DEFAULT 0;
 """
 """`clock`: the seconds that the sandbox's clock was moved forward.

@@ -146,9 +146,8 @@ class ExportEndpoints:
                 lambda store: change(store.connection, target, sent, self._clock.now())
             )
         except RequestRejected as rejection:
-            return management_error_response(
-                invalid(None, rejection.message, "parse_error")
-            ).response()
+            error = invalid(None, rejection.message, "parse_error")
+            return management_error_response(error).response()
         except ManagementError as error:
             return management_error_response(error).response()
         finally:

@@ -441,9 +441,8 @@ def _evaluations(
     if query.get("person"):
         api_key, question = _of_person(store, query["person"], question)
     elif query.get("flag"):
-        api_key = _there(
-            definition_of_row(store, DefinitionKind.FLAG, _number(query["flag"]))
-        ).api_key
+        flag = definition_of_row(store, DefinitionKind.FLAG, _number(query["flag"]))
+        api_key = _there(flag).api_key
     if not api_key:
         raise invalid(
             "api_key",

@@ -323,8 +323,9 @@ MANAGEMENT_LISTINGS: Final[Mapping[str, ManagementListing]] = {
     "organizations": ManagementListing(
         ShownOrganization,
         _organization,
-        """organizations.id, name, created_at, (SELECT count(*) FROM members WHERE organization = \
-organizations.id) AS members,
+        """
+            organizations.id, name, created_at,
+            (SELECT count(*) FROM members WHERE organization = organizations.id) AS members,
             (SELECT count(*) FROM projects WHERE organization = organizations.id) AS projects,
             (SELECT count(*) FROM domains WHERE organization = organizations.id) AS domains""",
         "organizations",

@@ -58,11 +58,10 @@ ENDS: Final = 64 << 10
 _FOREIGN: Final = frozenset({"__MACOSX", "lost+found"})
 _RANGE: Final = 4 << 20
 _CLIENT: Final = re.compile(
-    "(?:aws_|google_|azure_)?(allow_http|allow_invalid_certificates|connect_timeout|default_conten"
-    "t_type|http1_only|http2_only|"
-    "pool_idle_timeout|pool_max_idle_per_host|proxy_ca_certificate|proxy_excludes|proxy_url|random"
-    "ize_addresses|read_timeout|"
-    "root_certificate|timeout|user_agent)",
+    "(?:aws_|google_|azure_)?"
+    "(allow_http|allow_invalid_certificates|connect_timeout|default_content_type|http1_only|"
+    "http2_only|pool_idle_timeout|pool_max_idle_per_host|proxy_ca_certificate|proxy_excludes|"
+    "proxy_url|randomize_addresses|read_timeout|root_certificate|timeout|user_agent)",
     re.IGNORECASE,
 ).fullmatch
 """Options of the way to a store. obstore takes them apart from those of the store, and panics
@@ -335,17 +334,14 @@ def natural(name: str) -> list[tuple[list[tuple[int, str]], str]]:
     """A key that orders names by their folders, and numbers in them by value: of two, the one with
     more digits is larger.
     """
-    return [
-        (
-            [
-                (0, piece) if not index % 2 else (len(piece.lstrip("0")), piece.lstrip("0"))
-                for index, piece in enumerate(pieces)
-            ],
-            part,
-        )
-        for part in name.split("/")
-        for pieces in [re.split("([0-9]+)", part)]
-    ]
+    key = []
+    for part in name.split("/"):
+        pieces = []
+        for index, piece in enumerate(re.split("([0-9]+)", part)):
+            number = piece.lstrip("0") if index % 2 else ""
+            pieces.append((len(number), number if index % 2 else piece))
+        key.append((pieces, part))
+    return key
 
 
 def connect(

@@ -213,11 +213,9 @@ class BlockReader(Iterator[RecordBlock], AbstractContextManager["BlockReader"]):
                 f"record {records} isn't in the block from {self._first} to "
                 f"{self._first + len(self._block)}"
             )
-        return (
-            self._after
-            if count == len(self._block)
-            else _digested(self._before, self._block[:count])
-        ).hexdigest()
+        if count == len(self._block):
+            return self._after.hexdigest()
+        return _digested(self._before, self._block[:count]).hexdigest()
 
     def close(self) -> None:
         """Stop reading. Not needed once all was read."""

@@ -239,12 +239,9 @@ def job_of(
     address = request.address
     key = request.api_key
     unsaid = {*(() if address else ("via", "upstream")), *(() if key else ("api-key",))}
+    before = begun.options if begun else {}
     options = {
-        **{
-            name: value
-            for name, value in (begun.options if begun else {}).items()
-            if name in unsaid
-        },
+        **{name: value for name, value in before.items() if name in unsaid},
         **sent,
         "since": None if filters.since is None else when(filters.since),
         "until": when(until),

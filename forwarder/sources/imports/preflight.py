@@ -642,13 +642,9 @@ def kind_of(value: bytes) -> TimeKind | None:
         if not _EPOCH.fullmatch(text):
             return None
         number = float(text)  # the bounds are those of `times`
-        return (
-            TimeKind.SECONDS
-            if number <= 1e10
-            else TimeKind.MILLISECONDS
-            if number <= 1e13
-            else TimeKind.MICROSECONDS
-        )
+        if number <= 1e10:
+            return TimeKind.SECONDS
+        return TimeKind.MILLISECONDS if number <= 1e13 else TimeKind.MICROSECONDS
     if found := _MAIL.fullmatch(text):
         return TimeKind.ZONE if found["zone"] else TimeKind.NO_ZONE
     if not text[:4].isdigit():

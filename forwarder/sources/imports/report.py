@@ -99,9 +99,8 @@ class ImportManifest(Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def seconds(self) -> float:
         """From the beginning of the first run to the end of the last."""
-        return (
-            datetime.fromisoformat(self.ended) - datetime.fromisoformat(self.started)
-        ).total_seconds()
+        started = datetime.fromisoformat(self.started)
+        return (datetime.fromisoformat(self.ended) - started).total_seconds()
 
 
 def manifest_of(checkpoint: ImportCheckpoint, ended: float | None = None) -> ImportManifest:
@@ -390,37 +389,32 @@ def html_page(manifest: ImportManifest) -> bytes:
         (sum(books.left_out.values()), "record left out", "records left out", ""),
         (books.repeats, "repeat", "repeats", ""),
     ]
+    state = "good" if manifest.complete else "bad"
+    table = _html_table("Left out", ("by", "records"), left_out)
     page = Template(_TEMPLATE.read_text()).substitute(
         id=escape(plain(job.id)),
         outcome=escape(outcome(manifest)),
-        state=(
-            '<span class="pill '
-            f'{"good" if manifest.complete else "bad"}">{"" if manifest.complete else "not "}compl'
-            "ete</span>"
-        ),
+        state=f'<span class="pill {state}">{"" if manifest.complete else "not "}complete</span>',
         format=_text(job.format),
         source=_text(job.source),
         span=span if manifest.complete else f"{span} It is {UNFINISHED}.",
-        tiles="".join(
-            (
-                '<div class="card '
-                f'{mood}"><dt>{one if count == 1 else many}</dt><dd>{count:,}</dd></div>'
-            )
-            for count, one, many, mood in tiles
-        ),
+        tiles="".join(_tile(*tile) for tile in tiles),
         sentence=sentence(books),
         mood="bad" if books.difference else "good",
         balance=balance(books),
         chart=_chart(manifest),
         refused=_card("Refused", _refused(manifest)),
-        left_out=_card("Left out", _html_table("Left out", ("by", "records"), left_out))
-        if left_out
-        else "",
+        left_out=_card("Left out", table) if left_out else "",
         names=_card("Delivered by name", _names(manifest.names)) if manifest.names else "",
         files=_card("Files", _files(manifest.files), "card files"),
         options=_card("The import", _options(manifest)),
     )
     return page.encode("utf-8", "replace")
+
+
+def _tile(count: int, one: str, many: str, mood: str) -> str:
+    words = one if count == 1 else many
+    return f'<div class="card {mood}"><dt>{words}</dt><dd>{count:,}</dd></div>'
 
 
 class _Markup(str):
@@ -458,10 +452,8 @@ def _html_table(
     """
     columns = zip(head, rows[-1] if rows else head, strict=True)
     heads = "".join(
-        (
-            '<th scope="col" '
-            f'role="columnheader"{" class=n" if isinstance(cell, int) else ""}>{name}</th>'
-        )
+        '<th scope="col" role="columnheader"'
+        f"{' class=n' if isinstance(cell, int) else ''}>{name}</th>"
         for name, cell in columns
     )
     body = "".join(f'<tr role="row">{"".join(map(_cell, head, row))}</tr>' for row in rows)
@@ -501,10 +493,8 @@ def _chart(manifest: ImportManifest) -> str:
     )
     width = max(len(shown), _FEW)
     lines = "".join(
-        (
-            f'<line class="grid" x1="0" x2="{width}" y1="{y}" y2="{y}" '
-            'vector-effect="non-scaling-stroke"/>'
-        )
+        f'<line class="grid" x1="0" x2="{width}" y1="{y}" y2="{y}" '
+        'vector-effect="non-scaling-stroke"/>'
         for y in (0, 50)
     )
     key = (
@@ -515,8 +505,8 @@ def _chart(manifest: ImportManifest) -> str:
     last = f"<span>{shown[-1].label}</span>" if len(shown) > 1 else ""
     return f"""<section class="card">
 <h2>Events per {unit}</h2>
-<p class="soft"><span class="key"><i class="delivered"></i>delivered {delivered:,} of \
-{source:,}</span>{key}</p>
+<p class="soft">\
+<span class="key"><i class="delivered"></i>delivered {delivered:,} of {source:,}</span>{key}</p>
 <figure class="chart">
 <div class="scale" aria-hidden="true"><span>{most:,}</span><span>0</span></div>
 <svg viewBox="0 0 {width} {_HEIGHT}" preserveAspectRatio="none" role="img" \
@@ -632,10 +622,8 @@ def _options(manifest: ImportManifest) -> str:
     )
     rows = {**known, "forwarder": _text(manifest.forwarder), **shard, **options}.items()
     body = "".join(
-        (
-            f"<tr><th scope=row>{escape(plain(name))}</th><td><span "
-            f'class="mono">{value}</span></td></tr>'
-        )
+        f"<tr><th scope=row>{escape(plain(name))}</th>"
+        f'<td><span class="mono">{value}</span></td></tr>'
         for name, value in rows
     )
     return f"<table><tbody>{body}</tbody></table>"
@@ -663,7 +651,12 @@ class ImportStatus(Struct, frozen=True):
             yield f"  in {plain(str(self.folder))}"
             return
         made = manifest_of(saved)
-        state = "running" if self.running else "complete" if made.complete else UNFINISHED
+        if self.running:
+            state = "running"
+        elif made.complete:
+            state = "complete"
+        else:
+            state = UNFINISHED
         yield f"{plain(made.job.format)} {plain(made.job.source)}{_shard(made.job)}: {state}"
         yield f"  import {made.job.id}, in {plain(str(self.folder))}"
         written = (

@@ -182,13 +182,12 @@ def _of_number(number: float | Decimal) -> int:
 
 
 def _unreadable(value: object) -> RecordRefused:
-    shown = (
-        repr(value)
-        if isinstance(value, str)
-        else value.decode(errors="replace")
-        if isinstance(value, bytes)
-        else str(value)
-    )
+    if isinstance(value, str):
+        shown = repr(value)
+    elif isinstance(value, bytes):
+        shown = value.decode(errors="replace")
+    else:
+        shown = str(value)
     return RecordRefused(
         RefusalReason.NO_TIME,
         (

@@ -308,13 +308,10 @@ def _named(error: BaseException) -> str:
     """Which group or topics, as far as the error names them."""
     names: set[str] = set()
     for each in error.args:
-        names |= (
-            {each}
-            if isinstance(each, str)
-            else {str(name) for name in each}
-            if isinstance(each, Iterable)
-            else set()
-        )
+        if isinstance(each, str):
+            names.add(each)
+        elif isinstance(each, Iterable):
+            names.update(str(name) for name in each)
     return f" {', '.join(sorted(names))[:WORDS]}" if names else ""
 
 

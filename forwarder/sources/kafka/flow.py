@@ -248,13 +248,12 @@ class PartitionFlow:
             for pending in each.accepted
             if _waits_for(pending, lane, now)
         ]
-        oldest_first = sorted(
-            [
-                (pending.accepted.at, at, pending)
-                for at, pending in enumerate(found)
-                if pending.accepted is not None
-            ]
-        )
+        accepted_at = [
+            (pending.accepted.at, at, pending)
+            for at, pending in enumerate(found)
+            if pending.accepted is not None
+        ]
+        oldest_first = sorted(accepted_at)
         if oldest_first and now - oldest_first[-1][0] < limit:
             oldest_first.pop()
         batches = [pending for _, _, pending in oldest_first]

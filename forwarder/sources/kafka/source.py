@@ -98,11 +98,7 @@ class KafkaSource:
             why=report.why,
             hint=report.hint,
             note=report.conflict or (f"{report.note}; the others are read" if report.note else ""),
-            partitions=()
-            if membership is None
-            else tuple(
-                _partition(membership, each) for each in membership.flow.partitions.values()
-            ),
+            partitions=_partitions(membership),
             in_flight_bytes=0 if membership is None else membership.flow.bytes,
             records=dict(report.records),
             commits=dict(report.commits),
@@ -167,6 +163,14 @@ class KafkaSource:
                 self._report.interrupted if isinstance(error, Interrupted) else self._report.down
             )
             report(trouble, self._clock.now() + pause)
+
+
+def _partitions(membership: Membership | None) -> tuple[PartitionStatistics, ...]:
+    if membership is None:
+        return ()
+    return tuple(
+        _partition(membership, partition) for partition in membership.flow.partitions.values()
+    )
 
 
 def _partition(membership: Membership, partition: AssignedPartition) -> PartitionStatistics:

@@ -241,9 +241,13 @@ class PositionStore:
                 "DELETE FROM positions WHERE source = ? AND seen < ?", (source, before)
             )
             self._connection.execute(
-                "DELETE FROM times WHERE source = ? AND NOT EXISTS (SELECT 1 FROM positions AS p "
-                "WHERE p.source = times.source"
-                " AND p.identity = times.identity AND p.generation = times.generation)",
+                """
+                DELETE FROM times WHERE source = ? AND NOT EXISTS (
+                    SELECT 1 FROM positions AS p
+                    WHERE p.source = times.source AND p.identity = times.identity
+                        AND p.generation = times.generation
+                )
+                """,
                 (source,),
             )
 

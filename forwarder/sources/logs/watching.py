@@ -151,8 +151,10 @@ class Watch:
                 "logs: changes of directories can't be watched",
                 source=self._name,
                 why=why,
-                hint=f"New lines are found by looking every {self._poll_interval:g} s. On "
-                "Linux, raise fs.inotify.max_user_watches"
-                " and fs.inotify.max_user_instances to have them at once.",
+                hint=(
+                    f"New lines are found by looking every {self._poll_interval:g} s. "
+                    "On Linux, raise fs.inotify.max_user_watches and "
+                    "fs.inotify.max_user_instances to have them at once."
+                ),
             )
         self._failed = why

@@ -68,9 +68,9 @@ class MappedConverter(RecordConverter[_MappedEvent | list[_MappedEvent] | None])
         record = record.removesuffix(b"\n")
         try:
             text = self._map(record)
-            return (
-                None if text is None else _decode(text) if text[:1] != b"[" else _decode_all(text)
-            )
+            if text is None:
+                return None
+            return _decode_all(text) if text[:1] == b"[" else _decode(text)
         except Unmappable as error:
             raise RecordRefused(RefusalReason.UNMAPPABLE, str(error)) from error
         except (NotJson, msgspec.DecodeError, UnicodeDecodeError) as error:
