@@ -212,7 +212,9 @@ class _Notes:
             f"; {self._lost:,} lost, because this command reads too slowly" if self._lost else ""
         )
         sys.stderr.write(f"… {self._skipped:,} more passed, not shown{lost_text}\n")
-        self._skipped, self._lost, self._due = 0, 0, self._now() + _NOTE_SECONDS
+        self._skipped = 0
+        self._lost = 0
+        self._due = self._now() + _NOTE_SECONDS
 
 
 def resolve(admin: str | None, config: Path | None) -> str:
