@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 from forwarder.cli.exit_codes import ExitCode
 from forwarder.core.outcome import Reply
 from forwarder.core.secrets import mask_key, mask_secrets
+from forwarder.core.tls import client_context
 from forwarder.telemetry.readable import duration
 
 if TYPE_CHECKING:
@@ -224,7 +225,7 @@ async def _speaks_plain(host: str, port: int) -> bool:
 
 async def _speaks_tls(host: str, port: int) -> bool:
     """Whether a handshake succeeds, with whatever certificate: nothing is sent after it."""
-    context = ssl.create_default_context()
+    context = client_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     _, writer = await asyncio.open_connection(host, port, ssl=context)

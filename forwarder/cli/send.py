@@ -29,6 +29,7 @@ from forwarder.core.clock import retry_after
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError, ForwarderError
 from forwarder.core.proposals import proposed
+from forwarder.core.tls import client_context
 
 if TYPE_CHECKING:
     from forwarder.admin.event_lookup import WantedUuid
@@ -503,7 +504,7 @@ def post(target: EventTarget, body: bytes, seconds: float) -> tuple[int, str, fl
         connection = UnixConnection(target.socket, seconds)
     elif parts.scheme == "https":
         connection = http.client.HTTPSConnection(
-            parts.netloc, timeout=seconds, context=target.context
+            parts.netloc, timeout=seconds, context=target.context or client_context()
         )
     else:
         connection = http.client.HTTPConnection(parts.netloc, timeout=seconds)

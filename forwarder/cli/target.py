@@ -24,6 +24,7 @@ from forwarder.config.settings import Settings
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.host_port import join_host_port, split_host_port
+from forwarder.core.tls import client_context
 from forwarder.telemetry.snapshot import Snapshot
 
 To = Annotated[
@@ -179,7 +180,7 @@ def _trusting(certificate: Path) -> ssl.SSLContext:
     """Accepts this certificate alone, whatever name the daemon is reached by. Raises `ValueError`
     if it can't be read.
     """
-    context = ssl.create_default_context()
+    context = client_context()
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     try:

@@ -10,6 +10,7 @@ from typing import Final
 
 from forwarder.config.units import format_size
 from forwarder.core.error_text import error_text
+from forwarder.core.tls import client_context
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,4 +118,4 @@ def _load_pair(cert: Path, key: Path) -> None:
 
 
 def _load_authorities(file: Path) -> None:
-    ssl.create_default_context(cafile=str(file))
+    client_context(file)

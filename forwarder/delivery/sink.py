@@ -11,7 +11,6 @@ Error texts say what to look at. They name hosts, never addresses with credentia
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, cast
@@ -25,6 +24,7 @@ from forwarder.core.error_text import error_text
 from forwarder.core.event import Batch
 from forwarder.core.outcome import Reply
 from forwarder.core.path import ERROR_HEADER, HEADER, LOOP, ForwarderPath
+from forwarder.core.tls import client_context
 from forwarder.upstream.connection import ArrivingAnswer, OutgoingRequest
 from forwarder.upstream.connections import UpstreamConnections
 from forwarder.wire.envelope import body_pieces
@@ -80,7 +80,7 @@ class HttpSink:
         self._policy = policy
         self._clock = clock
         self._path = path or ForwarderPath(clock)
-        self.tls = ssl.create_default_context(cafile=policy.ca_file) if policy.ca_file else None
+        self.tls = client_context(policy.ca_file) if policy.ca_file else None
         """What the upstream's certificate is checked with, if not the system's authorities; others
         that connect to it use it too.
         """

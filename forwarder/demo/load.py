@@ -25,6 +25,7 @@ import msgspec
 from forwarder.core.clock import Clock, retry_after, wait_for_event
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import ForwarderError
+from forwarder.core.tls import client_context
 from forwarder.demo.traffic import ShopEvent, crowd
 
 CONNECTIONS: Final = 8
@@ -182,7 +183,10 @@ class LoadGenerator:
         return self._clock.monotonic() - self._began
 
     def _tcp(self) -> aiohttp.TCPConnector:
-        return aiohttp.TCPConnector(limit=CONNECTIONS, ssl=self._endpoint.context or True)
+        tls = self._endpoint.context
+        if tls is None and self._endpoint.url.startswith("https:"):
+            tls = client_context()
+        return aiohttp.TCPConnector(limit=CONNECTIONS, ssl=tls or True)
 
     async def _send_all(self, session: aiohttp.ClientSession, pace: Pace) -> None:
         while not self._stopping.is_set():

@@ -19,6 +19,7 @@ from forwarder.config.addresses import check_management, check_proxy
 from forwarder.contract.endpoints import Endpoint
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
+from forwarder.core.tls import client_context
 from forwarder.management.errors import InvalidCall
 
 LONGEST_ID: Final = 200
@@ -76,7 +77,7 @@ def tls_context(base: str, ca_file: str | Path | None) -> ssl.SSLContext | None:
     if ca_file is None and not base.startswith("https:"):
         return None  # loading the system's authorities is slow
     try:
-        return ssl.create_default_context(cafile=ca_file)
+        return client_context(ca_file)
     except ssl.SSLError:
         words = f"{ca_file} holds no certificate in PEM form"
     except OSError as error:

@@ -17,6 +17,7 @@ from aiohappyeyeballs import AddrInfoType, start_connection
 from yarl import URL
 
 from forwarder.core.error_text import unreachable_text
+from forwarder.core.tls import client_context
 from forwarder.upstream.connection import ArrivingAnswer, OutgoingRequest, UpstreamConnection
 from forwarder.upstream.proxies import ProxyRefusal, UpstreamProxy
 
@@ -44,7 +45,7 @@ class UpstreamConnections:
         self, url: str, *, tls: ssl.SSLContext | None, proxy: str | None, connect_timeout: float
     ) -> None:
         address = URL(url)
-        self._tls = (tls or ssl.create_default_context()) if address.scheme == "https" else None
+        self._tls = (tls or client_context()) if address.scheme == "https" else None
         self._host = address.raw_host or ""
         self._port = address.port or 80
         self._authority = address.raw_authority.rpartition("@")[2].encode()

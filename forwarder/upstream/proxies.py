@@ -13,6 +13,8 @@ from typing import Final
 
 from yarl import URL
 
+from forwarder.core.tls import client_context
+
 _MAX_HEAD: Final = 16 * 1024
 _HEAD_END: Final = b"\r\n\r\n"
 _STATUS_LINE: Final = re.compile(rb"HTTP/1\.[01] ([0-9]{3})[ \r]")
@@ -31,7 +33,7 @@ class UpstreamProxy:
         address = URL(url)
         self.host = address.raw_host or ""
         self.port = address.port or 80
-        self.tls = (tls or ssl.create_default_context()) if address.scheme == "https" else None
+        self.tls = (tls or client_context()) if address.scheme == "https" else None
         self.login = _login(address)
         """The header line that logs in; empty without a user."""
 

@@ -31,6 +31,7 @@ from aiokafka import errors as kafka
 from forwarder.core import error_text as module
 from forwarder.core.error_text import LONGEST, error_text
 from forwarder.core.errors import ConfigurationError
+from forwarder.core.tls import client_context
 from tests.support.cases import cases
 from tests.support.certificates import Authority
 from tests.support.repository import name as path_name
@@ -142,7 +143,7 @@ async def requested(
     url: str, *, ca: Path | None = None, proxy: str | None = None, seconds: float = 5
 ) -> Exception:
     """The error of a request."""
-    context = ssl.create_default_context(cafile=ca) if ca else True
+    context = client_context(ca) if ca else True
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=seconds)) as session:
         with pytest.raises((aiohttp.ClientError, OSError, ValueError)) as found:
             async with session.get(url, ssl=context, proxy=proxy) as answer:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from forwarder.core.clock import SystemClock
+from forwarder.core.tls import client_context
 from tests.support.certificates import make_certificate
 from tests.support.listening import Client, chunked, post
 from tests.support.upstream import Upstream
@@ -96,7 +97,7 @@ async def test_over_a_unix_socket(tmp_path: Path) -> None:
 async def test_over_tls(tmp_path: Path) -> None:
     """With a certificate of the listener's own; who speaks plain HTTP to it gets nowhere."""
     certificate = make_certificate(tmp_path)
-    trusting = ssl.create_default_context(cafile=str(certificate.cert_file))
+    trusting = client_context(certificate.cert_file)
     tls = {"cert_file": str(certificate.cert_file), "key_file": str(certificate.key_file)}
     sent = events(10)
     async with Upstream() as upstream, Whole(upstream.url, http={"tls": tls}) as whole:
@@ -129,7 +130,7 @@ async def test_a_renewed_certificate_is_used_after_a_reload(tmp_path: Path) -> N
 
 async def presented(whole: Whole) -> bytes:
     """The certificate that a new connection sees."""
-    careless = ssl.create_default_context()
+    careless = client_context()
     careless.check_hostname = False
     careless.verify_mode = ssl.CERT_NONE
     client = await whole.connect(ssl=careless)

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from forwarder.core.tls import client_context
 from forwarder.upstream.connection import MAX_HEAD, ArrivingAnswer, BrokenAnswer, OutgoingRequest
 from forwarder.upstream.connections import KEPT_SECONDS, NoConnection, UpstreamConnections
 from forwarder.upstream.proxies import ProxyRefusal
@@ -295,7 +296,7 @@ def tls_of(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     certificate = make_certificate(folder)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate.cert_file, certificate.key_file)
-    return context, ssl.create_default_context(cafile=str(certificate.cert_file))
+    return context, client_context(certificate.cert_file)
 
 
 async def test_a_handshake_that_fails_leaves_nothing(tmp_path: Path) -> None:

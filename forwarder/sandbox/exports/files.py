@@ -7,8 +7,8 @@ nothing of it. The same records give the same bytes.
 
 from __future__ import annotations
 
-import gzip
 import io
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -26,6 +26,8 @@ FORMATS: Final[Mapping[str, str]] = {"jsonlines": "jsonl", "parquet": "parquet"}
 COMPRESSIONS: Final[Mapping[str, str]] = {"none": "", "gzip": ".gz", "zstd": ".zst"}
 _CODECS: Final[Mapping[str, str]] = {"none": "NONE", "gzip": "GZIP", "zstd": "ZSTD"}
 _GZIP_LEVEL: Final = 6
+_GZIP_FORMAT: Final = 31
+"""`wbits` of zlib for gzip with the largest window; its header is the same on every Python."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,7 @@ class FileForm:
             return _parquet(columns, records, _CODECS[self.compression])
         content = b"".join([line + b"\n" for line in json_lines(columns, records)])
         if self.compression == "gzip":
-            return gzip.compress(content, _GZIP_LEVEL, mtime=0)
+            return zlib.compress(content, _GZIP_LEVEL, wbits=_GZIP_FORMAT)
         return (
             zstandard.ZstdCompressor().compress(content) if self.compression == "zstd" else content
         )

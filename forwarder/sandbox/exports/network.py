@@ -28,6 +28,7 @@ from yarl import URL
 
 from forwarder.core.error_text import error_text
 from forwarder.core.secrets import mask_secrets
+from forwarder.core.tls import client_context
 from forwarder.sandbox.exports.jobs import DestinationFailed, DestinationPolicy, ExportMisconfigured
 
 OPTION: Final = "--allow-private-destinations"
@@ -121,7 +122,9 @@ async def send(
     `DestinationUrl.resolve` raises. Cancellation may leave the request done or not.
     """
     connector = aiohttp.TCPConnector(
-        resolver=_CheckedAddresses(await url.resolve(policy, executor)), force_close=True
+        resolver=_CheckedAddresses(await url.resolve(policy, executor)),
+        ssl=client_context(),
+        force_close=True,
     )
     try:
         async with (

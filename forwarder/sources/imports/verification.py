@@ -26,6 +26,7 @@ from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError, ForwarderError
 from forwarder.core.proposals import proposed
 from forwarder.core.secrets import mask_secrets
+from forwarder.core.tls import client_context
 from forwarder.sources.files.records import ReadOptions
 from forwarder.sources.files.source import open_source
 from forwarder.sources.imports.books import DayTally, digest_hex, uuid_hash
@@ -233,10 +234,11 @@ class _SandboxClient:
                 f"{mask_secrets(url)!r} is not the address of a sandbox",
                 hint="Write it as http://127.0.0.1:8322.",
             )
-        kind = (
-            http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        self._connection = (
+            http.client.HTTPSConnection(host, port, timeout=TIMEOUT, context=client_context())
+            if parts.scheme == "https"
+            else http.client.HTTPConnection(host, port, timeout=TIMEOUT)
         )
-        self._connection = kind(host, port, timeout=TIMEOUT)
         self._base = parts.path
 
     def get(self, kind: type[Body], name: str, query: Mapping[str, str]) -> Body:

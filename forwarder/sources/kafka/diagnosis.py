@@ -27,6 +27,7 @@ from aiokafka.protocol.admin import SaslHandShakeRequest
 from aiokafka.protocol.metadata import MetadataRequest
 
 from forwarder.core.error_text import error_text
+from forwarder.core.tls import client_context
 from forwarder.sources.kafka.security import (
     PASSWORDS,
     Security,
@@ -477,7 +478,7 @@ async def _listen(reader: asyncio.StreamReader) -> None:
 
 def _unchecked() -> ssl.SSLContext:
     """To see whether TLS is spoken at all; what would be sent over it could go to anybody."""
-    context = ssl.create_default_context()
+    context = client_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return context

@@ -35,6 +35,7 @@ from aiokafka.errors import KafkaError
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import ForwarderError
 from forwarder.core.installation import install_extra
+from forwarder.core.tls import client_context
 
 PASSWORDS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
@@ -104,7 +105,7 @@ def follow(consumer: AIOKafkaConsumer, security: Security) -> None:
 def tls(security: Security) -> ssl.SSLContext:
     """What the brokers' certificates are checked with, and ours. Raises `SecurityError`."""
     try:
-        context = ssl.create_default_context(cafile=security.ca_file)
+        context = client_context(security.ca_file)
     except (OSError, ValueError) as error:
         raise SecurityError(
             "ca_file", _unreadable(security.ca_file, error, "holds no certificate in PEM")
@@ -399,7 +400,7 @@ class ClientCredentials(_CachedToken):
 
     def _tls(self) -> ssl.SSLContext:
         """The system's authorities, and those of `ca_file`, which may be the cluster's alone."""
-        context = ssl.create_default_context()
+        context = client_context()
         if self._ca_file is not None:
             context.load_verify_locations(self._ca_file)
         return context

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import contextlib
 import resource
-import ssl
 from ipaddress import ip_network
 from pathlib import Path
 
 from structlog.testing import capture_logs
 
+from forwarder.core.tls import client_context
 from forwarder.sources.http import HttpPolicy, load_tls
 from forwarder.sources.http.acceptor import HANDSHAKES
 from forwarder.sources.http.addresses import ClientAddresses
@@ -192,7 +192,7 @@ async def test_one_address_cannot_hold_all_tls_handshakes(tmp_path: Path) -> Non
     """
     pair = make_certificate(tmp_path)
     context = load_tls(pair.cert_file, pair.key_file)
-    client_side = ssl.create_default_context(cafile=str(pair.cert_file))
+    client_side = client_context(pair.cert_file)
     async with listening(HttpPolicy(header_timeout=2.0), tls=context) as to:
         silent = [await to.connect(local_addr=GREEDY) for _ in range(HANDSHAKES + 44)]
         share = HANDSHAKES * 7 // 8

@@ -9,6 +9,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 
 from forwarder.core.errors import ConfigurationError
+from forwarder.core.tls import client_context
 from forwarder.sources.http import HttpPolicy, load_tls, reload_tls
 from tests.support.certificates import make_certificate
 from tests.support.listening import listening, post
@@ -37,7 +38,7 @@ def trusting(
     cert_file: Path, maximum: ssl.TLSVersion = ssl.TLSVersion.MAXIMUM_SUPPORTED
 ) -> ssl.SSLContext:
     """A client's context that trusts one certificate alone."""
-    context = ssl.create_default_context(cafile=cert_file)
+    context = client_context(cert_file)
     context.maximum_version = maximum
     return context
 

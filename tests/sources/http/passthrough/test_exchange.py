@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from forwarder.core.shares import Headroom
+from forwarder.core.tls import client_context
 from forwarder.sources.http import HttpPolicy, load_tls
 from forwarder.sources.http.passthrough import PassThroughPolicy
 from forwarder.sources.http.passthrough.exchange import STALLED, WINDOW
@@ -167,7 +168,7 @@ async def test_a_slow_sender_slows_the_upstream(secure: bool, tmp_path: Path) ->
 
     certificate = make_certificate(tmp_path)
     tls = load_tls(certificate.cert_file, certificate.key_file) if secure else None
-    trust = ssl.create_default_context(cafile=str(certificate.cert_file)) if secure else None
+    trust = client_context(certificate.cert_file) if secure else None
     async with origin(large) as upstream, listening(passthrough=through(upstream), tls=tls) as to:
         client = await to.connect(
             limit=65536, ssl=trust, server_hostname="localhost" if secure else None
@@ -234,7 +235,7 @@ async def test_over_tls_and_a_unix_socket(tmp_path: Path) -> None:
         )
 
     certificate = make_certificate(tmp_path)
-    trust = ssl.create_default_context(cafile=str(certificate.cert_file))
+    trust = client_context(certificate.cert_file)
     options = {
         "listen": "127.0.0.1:0",
         "tls": load_tls(certificate.cert_file, certificate.key_file),
@@ -262,7 +263,7 @@ async def test_an_upstream_with_tls(tmp_path: Path) -> None:
         upstream.port = 0
         await upstream.start(server)
         url = upstream.url.replace("http:", "https:")
-        trust = ssl.create_default_context(cafile=str(certificate.cert_file))
+        trust = client_context(certificate.cert_file)
         async with listening(
             passthrough=PassThroughPolicy(url=url, assets_url=url, tls=trust)
         ) as to:

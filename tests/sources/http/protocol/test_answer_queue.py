@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 import struct
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 
 from forwarder.core.errors import InvalidRequest, NotAcknowledged
 from forwarder.core.ports import Incoming
+from forwarder.core.tls import client_context
 from forwarder.sources.http import HttpPolicy, load_tls
 from forwarder.sources.http.protocol.answer_queue import MAX_PENDING, MOST_PENDING
 from tests.support.cases import cases
@@ -437,7 +437,7 @@ async def test_one_read_full_of_tiny_requests() -> None:
 async def test_over_tls(tmp_path: Path) -> None:
     """Late answers come over TLS too; the end of a connection is a whole one there."""
     made = make_certificate(tmp_path)
-    trusting = ssl.create_default_context(cafile=str(made.cert_file))
+    trusting = client_context(made.cert_file)
     async with listening(tls=load_tls(made.cert_file, made.key_file)) as to:
         to.intake.later = late
         client = await to.connect(ssl=trusting, server_hostname="localhost")
