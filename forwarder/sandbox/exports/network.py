@@ -27,6 +27,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from forwarder.core.error_text import error_text
+from forwarder.core.global_addresses import is_global
 from forwarder.core.secrets import mask_secrets
 from forwarder.core.tls import client_context
 from forwarder.sandbox.exports.jobs import DestinationFailed, DestinationPolicy, ExportMisconfigured
@@ -163,7 +164,7 @@ def is_private(address: str) -> bool:
             inside = IPv4Address(int(found) & 0xFFFFFFFF)
         if inside is not None:
             return is_private(str(inside))
-    return not found.is_global or found.is_multicast or found.is_reserved
+    return not is_global(found) or found.is_multicast or found.is_reserved
 
 
 def scrub(text: str, secrets: Iterable[str]) -> str:

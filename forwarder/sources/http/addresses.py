@@ -16,6 +16,7 @@ from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from itertools import islice
 from typing import Final, TypeAlias
 
+from forwarder.core.global_addresses import is_global
 from forwarder.sources.http.protocol.limits import Network
 
 Address: TypeAlias = IPv4Address | IPv6Address
@@ -125,7 +126,7 @@ def sender_of(address: Address | None) -> str:
 
 def stampable(address: Address | None) -> str | None:
     """The address as text if it says where on the Internet the sender is."""
-    if address is None or not address.is_global or address.is_multicast:
+    if address is None or not is_global(address) or address.is_multicast:
         return None
     return str(address)
 
