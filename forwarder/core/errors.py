@@ -11,6 +11,18 @@ def _never(_callback: Callable[[], None]) -> None:
     """For errors that are not followed by a call."""
 
 
+def drop_frames(error: BaseException) -> None:
+    """Drop the tracebacks of an error and of those that it came from, once it is settled.
+
+    Their frames hold what was in progress, such as bodies. An error that is kept would keep those;
+    one that they lead back to would keep them until garbage is collected.
+    """
+    seen: BaseException | None = error
+    while seen is not None and seen.__traceback__ is not None:
+        seen.__traceback__ = None
+        seen = seen.__cause__ or seen.__context__
+
+
 class ForwarderError(Exception):
     """Base of forwarder's own errors. `code` is stable, for machines; `hint` says what
     to do next.
@@ -88,9 +100,16 @@ class StillDecoding(Backpressure):
 
     code = "still_decoding"
 
-    def __init__(self, message: str, *, retry_after: float = 1.0, hint: str = "") -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        retry_after: float = 1.0,
+        hint: str = "",
+        when_done: Callable[[Callable[[], None]], None] = _never,
+    ) -> None:
         super().__init__(message, retry_after=retry_after, hint=hint)
-        self.when_done: Callable[[Callable[[], None]], None] = _never
+        self.when_done = when_done
         """Has its argument called, once, on the loop, when it is over."""
 
 

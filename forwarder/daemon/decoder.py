@@ -114,6 +114,7 @@ class DecoderProcess:
         finally:
             late.cancel()
             done.cancel()
+            del done  # the traceback of its error leads here
 
     def _stop_idling(self) -> None:
         if self._idle is not None:

@@ -517,21 +517,17 @@ class Admission:
         """Into the buffer, or raise; whether the buffer holds the chunks already. If new events
         are dropped instead, no chunks are left.
         """
-        try:
-            return self._try(submission.chunks, callback)
-        except _FULL as error:
-            if not self._makes_room(submission, error):
-                raise
-            full: Backpressure = error
-        if self._when_full is WhenFull.DROP_NEWEST:
-            self._drop_newest(submission)
-            return True
         while True:
-            self._drop_oldest(submission.chunks, full)
             try:
                 return self._try(submission.chunks, callback)
             except _FULL as error:
-                full = error
+                if not self._makes_room(submission, error):
+                    raise
+                if self._when_full is WhenFull.DROP_NEWEST:
+                    self._drop_newest(submission)
+                    return True
+                if not self._drop_oldest(submission.chunks, anywhere=type(error) is BufferFull):
+                    raise
 
     def _try(self, chunks: Sequence[Chunk], callback: AckCallback | None) -> bool:
         self.lanes.admit(chunks)
@@ -563,16 +559,16 @@ class Admission:
         if submission.results is not None:
             submission.results.drop_rest(BUFFER_FULL)
 
-    def _drop_oldest(self, chunks: Sequence[Chunk], full: Backpressure) -> None:
-        """Make some room: in the lane whose share is full, or anywhere. Raises `full` if nothing
-        is pending there.
+    def _drop_oldest(self, chunks: Sequence[Chunk], *, anywhere: bool) -> bool:
+        """Make some room: anywhere, or in the lane whose share is full; whether anything was
+        pending there.
         """
-        for lane in self.quotas.lanes_to_shorten(chunks) if isinstance(full, LaneFull) else (None,):
+        for lane in (None,) if anywhere else self.quotas.lanes_to_shorten(chunks):
             dropped = self.buffer.drop_oldest(lane)
             if dropped:
                 self.drop(dropped, DropReason.DROP_OLDEST)
-                return
-        raise full
+                return True
+        return False
 
     def drop(self, chunks: Sequence[Chunk], reason: DropReason) -> None:
         """Count and settle chunks that were removed from their queues. Senders that wait for their

@@ -166,13 +166,11 @@ class DecoderReply(NamedTuple):
     def _lane(self, index: int) -> Lane | None:
         return None if index == _NO_LANE else Lane(*self.head.lanes[index])
 
-    def error(self) -> Exception | None:
-        """Why nothing was read; None if something was."""
+    def check(self) -> None:
+        """Raises why nothing was read, unless something was."""
         head = self.head
-        if not head.error:
-            return None
-        known = _ERRORS.get(head.error)
-        return RuntimeError(head.message) if known is None else known(head.message)
+        if head.error:
+            raise _ERRORS.get(head.error, RuntimeError)(head.message)
 
 
 _decode_job: Final = msgspec.msgpack.Decoder(RequestJob | RecordJob).decode

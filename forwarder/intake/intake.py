@@ -188,7 +188,8 @@ class Intake:
                 else self._decode_medium(incoming)
             )
         except (RequestTooLarge, TooMuchWork) as error:
-            self._check_elsewhere(incoming, error)
+            if not self._may_fit_elsewhere(incoming, error):
+                raise
             return self._decode_elsewhere(incoming, body, level, now, callback)
         if (
             incoming.client is None
@@ -255,14 +256,15 @@ class Intake:
         level = self._level if incoming.ack is None else self._level_of(incoming)
         return not self._decode_elsewhere(incoming, incoming.body, level, self._now(), callback)
 
-    def _check_elsewhere(self, incoming: Incoming, error: Exception) -> None:
-        """Raises `error` where the decoder process would end with it, too. A replayed dead letter
+    def _may_fit_elsewhere(self, incoming: Incoming, error: Exception) -> bool:
+        """Whether the decoder process may do what ended with `error` here. A replayed dead letter
         is one event: never too much.
         """
         if incoming.revived is not None or self._large is None:
-            raise error
-        if isinstance(error, RequestTooLarge) and self._inline_body >= self.rules.max_body:
-            raise error
+            return False
+        return not (
+            isinstance(error, RequestTooLarge) and self._inline_body >= self.rules.max_body
+        )
 
     def _decode_medium(self, incoming: Incoming) -> bytes:
         """The text of a body that is not small. Raises `TooMuchWork` if decoding it could take
@@ -331,7 +333,8 @@ class Intake:
         try:
             text = self._decode_unless_large(incoming, protocol)
         except (RequestTooLarge, TooMuchWork) as error:
-            self._check_elsewhere(incoming, error)
+            if not self._may_fit_elsewhere(incoming, error):
+                raise
             return self._decode_elsewhere(incoming, body, level, now, callback)
         try:
             if len(text) > self._usual_text:

@@ -156,9 +156,7 @@ class LargeBodies:
         """Read one. Raises what is wrong with it, and what the decoder raises."""
         reply, parts = await self._decoder.decode(head, body, self._headroom.check)
         decoded = DecoderReply(decode_head(reply), parts)
-        error = decoded.error()
-        if error is not None:
-            raise error
+        decoded.check()
         return decoded
 
     async def sliced(self, items: Iterable[_T]) -> list[_T]:

@@ -103,10 +103,8 @@ class Quotas:
         What fits no empty buffer is left to `check`, which knows what the events count for.
         """
         why = self._why_not(lane, size, size)
-        if why:
-            error = self._rejection({lane: size}, lane, why)
-            if not isinstance(error, RequestTooLarge):
-                raise error
+        if why and not self._why_never({lane: size}):
+            raise self._rejection({lane: size}, lane, why)
 
     def _check_together(self, costs: Mapping[Lane, int]) -> None:
         """What several lanes of one request share."""
@@ -115,7 +113,7 @@ class Quotas:
             why = self._why_not(lane, cost, total)
             if why:
                 raise self._rejection(costs, lane, why)
-        unknown = {lane: cost for lane, cost in costs.items() if self._is_unknown(lane)}
+        unknown = self._unknown_among(costs)
         if len(unknown) > 1 and self._unknown.bytes + sum(unknown.values()) > self._unknown_limit(
             self._free(total)
         ):
@@ -150,23 +148,10 @@ class Quotas:
         """What to raise for chunks that have no room, for want of it in `lane`. Unknown keys among
         them are asked about.
         """
-        empty = self._buffer.max_bytes - sum(costs.values())
-        size = self._buffer.max_bytes
-        unknown = {each: cost for each, cost in costs.items() if self._is_unknown(each)}
-        for each, cost in costs.items():
-            # a halted lane may resume, and an unknown key may be verified: their shares are no
-            # reason to say that it is never enough
-            if cost > empty * (HISTORICAL if each.historical else LIVE):
-                share = "half" if each.historical else "seven eighths"
-                return RequestTooLarge(
-                    f"with these events one lane would take over {share} of the buffer ({size} "
-                    "bytes)"
-                )
-        if not self._known.verifiable and sum(unknown.values()) > self._unknown_limit(empty):
-            return RequestTooLarge(
-                f"these events would take over an eighth of the buffer ({size} bytes), and their "
-                "keys are unknown"
-            )
+        never = self._why_never(costs)
+        if never:
+            return RequestTooLarge(never)
+        unknown = self._unknown_among(costs)
         for each in unknown:
             self._ask(each.api_key)
         if self._free(sum(costs.values())) < 0 and not (
@@ -174,6 +159,30 @@ class Quotas:
         ):
             return BufferFull("the buffer is full", hint=BUFFER_FULL_HINT)
         return LaneFull(why)
+
+    def _why_never(self, costs: Mapping[Lane, int]) -> str:
+        """Why chunks would have no room in an empty buffer either, if that is so."""
+        empty = self._buffer.max_bytes - sum(costs.values())
+        size = self._buffer.max_bytes
+        for lane, cost in costs.items():
+            # a halted lane may resume, and an unknown key may be verified: their shares are no
+            # reason to say that it is never enough
+            if cost > empty * (HISTORICAL if lane.historical else LIVE):
+                share = "half" if lane.historical else "seven eighths"
+                return (
+                    f"with these events one lane would take over {share} of the buffer ({size} "
+                    "bytes)"
+                )
+        unknown = self._unknown_among(costs)
+        if not self._known.verifiable and sum(unknown.values()) > self._unknown_limit(empty):
+            return (
+                f"these events would take over an eighth of the buffer ({size} bytes), and their "
+                "keys are unknown"
+            )
+        return ""
+
+    def _unknown_among(self, costs: Mapping[Lane, int]) -> dict[Lane, int]:
+        return {lane: cost for lane, cost in costs.items() if self._is_unknown(lane)}
 
     def is_halted(self, lane: Lane) -> bool:
         """Whether deliveries of the lane are halted."""

@@ -27,6 +27,7 @@ from forwarder.core.errors import (
     RequestTooLarge,
     StillDecoding,
     TogetherTooLarge,
+    drop_frames,
 )
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import Buffer, DeadLetter, DropReason, Fate, Ledger, Reason, letters_of
@@ -345,13 +346,16 @@ class _RecordReading:
                 large = self._decode(records, now)
             else:
                 return content
-        if large.error is not None:
+        error = large.error
+        if error is not None:
             del self._decoded[id(records)]
-            raise large.error
+            large.error = None
+            try:
+                raise error
+            finally:
+                del error
         if large.content is None:
-            error = StillDecoding("a large record is being decoded")
-            error.when_done = large.done.append
-            raise error
+            raise StillDecoding("a large record is being decoded", when_done=large.done.append)
         large.requested = now
         content = large.content
         return BatchContent(
@@ -482,6 +486,7 @@ class _LargeRecord:
 
     def fail(self, error: Exception) -> None:
         """It couldn't be read now: its source repeats it."""
+        drop_frames(error)
         self.error = (
             error
             if isinstance(error, Backpressure)

@@ -160,14 +160,14 @@ class Mapping:
 
     def _parts(self, data: bytes, time: float | None) -> EventParts | None:
         when = b""
-        problem = None
+        problem = ""
         if self._privacy is not None:
             data, when, problem = self._privacy.apply(data, time)
         values = self._expressions.evaluate(data)
         if values is None:
             return None
-        if problem is not None:
-            raise problem
+        if problem:
+            raise Unmappable(problem)
         event = values[self._event]
         if event[:1] != b'"' or event == b'""':
             raise Unmappable(

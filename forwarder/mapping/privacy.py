@@ -64,16 +64,16 @@ class Privacy:
             )
         self._day_key = (b"", b"")
 
-    def apply(self, record: bytes, time: float | None) -> tuple[bytes, bytes, Unmappable | None]:
+    def apply(self, record: bytes, time: float | None) -> tuple[bytes, bytes, str]:
         """The record for the expressions; its timestamp as JSON text if it was evaluated (else
-        empty); why it can't be an event.
+        empty); why it can't be an event (empty if it can).
 
         Of such a record `where` may still say that it is none. Raises msgspec's errors if it isn't
         a JSON object.
         """
         key = self._salt
         found = b""
-        problem = None
+        problem = ""
         try:
             if self._days is not None:
                 day, found = self._days.of(record, time)
@@ -83,7 +83,7 @@ class Privacy:
                     record, [(each.target, each.value(record, key)) for each in self._combinations]
                 )
         except Unmappable as error:
-            problem = error
+            problem = error.message
         return (
             record if self._redaction is None else self._redaction.apply(record, key),
             found,

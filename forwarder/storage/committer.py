@@ -22,6 +22,7 @@ from typing import Final, Protocol, TypeAlias
 import structlog
 
 from forwarder.core.clock import Clock
+from forwarder.core.errors import drop_frames
 
 RETRY_SECONDS: Final = 1.0
 """Seconds from a failure to the next attempt, unless a request comes earlier."""
@@ -167,6 +168,8 @@ class Committer:
                 participant.finish(job, error)
             except Exception:
                 _log.exception("a commit succeeded, but finishing it failed")
+            if error is not None:
+                drop_frames(error)
         self._end()
 
     def _work(self, loop: asyncio.AbstractEventLoop) -> None:

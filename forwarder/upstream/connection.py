@@ -119,8 +119,7 @@ class ArrivingAnswer:
                 if self._size <= READ_AHEAD:
                     self._connection.resume()
                 yield piece
-            if self._error is not None:
-                raise self._error
+            self._check()
             if self.complete:
                 return
             await self.wait()
@@ -136,9 +135,20 @@ class ArrivingAnswer:
     async def head(self) -> None:
         """Wait for the head. Raises `BrokenAnswer`, or what ended the connection."""
         while not self.status:
-            if self._error is not None:
-                raise self._error
+            self._check()
             await self.wait()
+
+    def _check(self) -> None:
+        """Raises what ended it, which is kept here no longer: it would be part of its own
+        traceback.
+        """
+        error = self._error
+        if error is not None:
+            self._error = None
+            try:
+                raise error
+            finally:
+                del error
 
     def add(self, piece: bytes) -> None:
         """More of the body came in."""

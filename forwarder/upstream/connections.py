@@ -174,9 +174,13 @@ class UpstreamConnections:
 
     async def _connected(self, host: str, port: int) -> socket.socket:
         addresses = await self._addresses(host, port)
-        connected = await start_connection(
-            addresses, happy_eyeballs_delay=_FALLBACK_DELAY, interleave=1
-        )
+        try:
+            connected = await start_connection(
+                addresses, happy_eyeballs_delay=_FALLBACK_DELAY, interleave=1
+            )
+        except OSError as error:
+            drop_frames(error)  # one of them keeps the error
+            raise
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connected
 

@@ -270,7 +270,7 @@ def _read_csv(
             rows.append([])
             ends.append(reader.line_num)
         except DamagedContent as error:
-            failure = error
+            failure = error.with_traceback(None)
             is_done = True
         if make is None and rows and (rows[0] or lines.between(lines.done, ends[0])):
             names = rows[0]
@@ -294,7 +294,10 @@ def _read_csv(
             size = 0
             table = []
     if failure is not None:
-        raise failure
+        try:
+            raise failure
+        finally:
+            del failure
 
 
 def _joined(

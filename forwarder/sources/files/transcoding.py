@@ -157,7 +157,7 @@ def _decoded(source: Callable[[int], bytes], encoding: str) -> Iterator[bytes]:
         try:
             text = decoder.decode(data, not data)
         except UnicodeDecodeError as error:
-            failure = error
+            failure = error.with_traceback(None)
             good = len(data) - len(error.object) + error.start
             text = ""
             if good > 0:

@@ -99,7 +99,7 @@ class PeekedStream:
         """So many bytes; fewer than that, or than `least`, only at the end, or before a failure."""
         data = self._next(size, size if least is None else least)
         if size and not data and self._failure is not None:
-            raise self._failure
+            raise DamagedContent(str(self._failure), self._failure.hint)
         self.offset += len(data)
         return data
 

@@ -362,26 +362,29 @@ class HttpConnection(asyncio.Protocol):
         self._feed = self._parser.feed_data
 
     def _parse(self, data: bytes) -> None:
-        stop: Exception | None = None
+        upgrade = -1
         try:
             self._feed(data)
-        except (HttpParserError, HttpParserUpgrade) as error:
-            stop = error
-        if stop is not None:
-            self._handle_stop(stop, data)
+        except HttpParserUpgrade as error:
+            upgrade = error.args[0]
+        except HttpParserError as error:
+            self._fail(error)
+        if upgrade >= 0:
+            self._ignore_upgrade(memoryview(data)[upgrade:])
         if self._head.begun and self._life.phase < ENDING:
             self._wait_for_more(len(data))
 
-    def _handle_stop(self, error: Exception, data: bytes) -> None:
-        """The parser stopped: for good, or because it takes what follows an upgrade request for
-        another protocol's.
+    def _ignore_upgrade(self, rest: memoryview) -> None:
+        """The parser stopped because it takes what follows an upgrade request for another
+        protocol's.
 
         Never called while an exception is handled: that one would take the place of the cause that
         the parser attaches to the next.
         """
-        rest = memoryview(data)
-        while isinstance(error, HttpParserUpgrade):
-            rest = rest[error.args[0] :]
+        upgrade = 0
+        while upgrade >= 0:
+            rest = rest[upgrade:]
+            upgrade = -1
             head = self._head.without_upgrade(
                 self._parser.get_method(), keep_alive=self._parser.should_keep_alive()
             )
@@ -389,13 +392,15 @@ class HttpConnection(asyncio.Protocol):
             try:
                 self._feed(head)
                 self._feed(rest)
-            except (HttpParserError, HttpParserUpgrade) as again:
-                error = again
-            else:
-                return
-        self._fail(error)
+            except HttpParserUpgrade as error:
+                upgrade = error.args[0]
+            except HttpParserError as error:
+                self._fail(error)
 
     def _fail(self, error: Exception) -> None:
+        """The parser stopped for good. What it raised is kept nowhere: its frames hold what came
+        in.
+        """
         cause = error.__context__ if isinstance(error, HttpParserCallbackError) else None
         if isinstance(cause, _RejectRequest):
             self._reject(cause.answer)

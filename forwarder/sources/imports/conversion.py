@@ -137,7 +137,7 @@ class EventFinisher:
                 try:
                     self._change_person(properties)
                 except RecordRefused as why:
-                    refused[at] = why
+                    refused[at] = why.with_traceback(None)
         sent = [
             _SentEvent(
                 e.event,

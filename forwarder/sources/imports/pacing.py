@@ -198,10 +198,9 @@ class ImportPace:
                     "Processes that import to the same project share their rate by this small "
                     "file: make it writable, or its folder."
                 )
-                failure = ConfigurationError(what, hint=hint)
                 if self.on_failure is None:
-                    raise failure from error
-                self.on_failure(failure)
+                    raise ConfigurationError(what, hint=hint) from error
+                self.on_failure(ConfigurationError(what, hint=hint))
                 return wall + _MINUTE
             self._booked += count
         if self._from > now:

@@ -17,7 +17,7 @@ from typing import Final
 import structlog
 
 from forwarder.core.clock import Clock, wait_for_event
-from forwarder.core.errors import Backpressure, NotAcknowledged
+from forwarder.core.errors import Backpressure, NotAcknowledged, drop_frames
 from forwarder.core.ports import EventResults
 from forwarder.sources.http.protocol import answers
 from forwarder.sources.http.protocol.answers import HttpAnswer
@@ -43,10 +43,8 @@ def answer_to(error: Exception) -> HttpAnswer:
     answer = answers.of_error(error)
     if answer is None:
         log.error("the intake failed", exc_info=error)
-        return answers.INTERNAL_ERROR
-    # an error that is raised again and again must not collect the frames of every request
-    error.__traceback__ = None
-    return answer
+    drop_frames(error)
+    return answers.INTERNAL_ERROR if answer is None else answer
 
 
 class AnswerQueue:
