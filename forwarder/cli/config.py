@@ -63,6 +63,7 @@ def check(
     from forwarder.config.layers import Problem
     from forwarder.config.load import examine
     from forwarder.core.users import user_name
+    from forwarder.daemon.memory import memory_risks
     from forwarder.daemon.surroundings import surrounding_risks, unusable_surroundings
 
     examined = examine(config, os.environ)
@@ -81,7 +82,8 @@ def check(
     typer.echo(
         f"OK: {loaded.file or 'no file'}, and {_variables(loaded)} from the environment{checked}"
     )
-    for each in [*advice(settings), *([] if elsewhere else surrounding_risks(settings))]:
+    hints = [*advice(settings), *memory_risks(settings, elsewhere=elsewhere)]
+    for each in [*hints, *([] if elsewhere else surrounding_risks(settings))]:
         typer.echo(f"hint: {each.key} {each.message}: {each.hint}", err=True)
     if online:
         from forwarder.cli.online import ask_upstream

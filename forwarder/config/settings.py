@@ -248,6 +248,16 @@ class DeadLetterSettings(Section):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LimitSettings(Section):
+    """Limits of the whole daemon, all its processes together."""
+
+    memory: Annotated[int, Size("64MiB", "1TiB")] | None = None
+    """Anonymous memory that the daemon may take; at nine tenths of it new events are answered 503.
+    Default: the limit of the cgroup that it runs in, if there is one.
+    """
+
+
+@dataclass(frozen=True, kw_only=True)
 class ShutdownSettings(Section):
     """What happens on SIGTERM and SIGINT."""
 
@@ -366,6 +376,7 @@ class Settings(Section):
     batch: BatchSettings = BatchSettings()
     delivery: DeliverySettings = DeliverySettings()
     dead_letters: DeadLetterSettings = DeadLetterSettings()
+    limits: LimitSettings = LimitSettings()
     shutdown: ShutdownSettings = ShutdownSettings()
     admin: AdminSettings = AdminSettings()
     log: LogSettings = LogSettings()

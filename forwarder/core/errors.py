@@ -73,6 +73,19 @@ class LaneFull(Backpressure):
     code = "lane_full"
 
 
+class MemoryShort(Backpressure):
+    """The process, or the cgroup that it is in, is near its limit of memory."""
+
+    code = "memory_short"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "memory is short",
+            retry_after=2.0,
+            hint="the daemon's status says how much there is, and what limits it",
+        )
+
+
 class TooManyLanes(Backpressure):
     """No further project key can be held now."""
 

@@ -18,7 +18,7 @@ Invariants: `held` is the sum of what the senders hold; a sender that holds noth
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Final, Protocol
 
 from forwarder.core.errors import BufferFull
@@ -98,6 +98,9 @@ class Pool:
         return self._shares.largest()
 
 
+WATCHED: Final = 4_000_000
+"""Bytes after whose receipt memory is measured, if it has a limit."""
+
 LEAST: Final = 4_000_000
 """Bytes that may be in progress beside a full buffer."""
 
@@ -139,6 +142,9 @@ class Headroom:
         self._most = most
         self._buffer = buffer
         self._receiving = Shares()
+        self._unwatched = 0
+        self.on_received: Callable[[], None] | None = None
+        """Called whenever `WATCHED` further bytes were received of bodies that aren't complete."""
         self.decoding = 0
 
     @property
@@ -151,6 +157,11 @@ class Headroom:
         many are gone.
         """
         self._receiving.add(sender, size)
+        if size > 0 and self.on_received is not None:
+            self._unwatched += size
+            if self._unwatched >= WATCHED:
+                self._unwatched = 0
+                self.on_received()
 
     def exceeded(self, sender: Hashable) -> bool:
         """Whether too much is being received, from all senders or from this one."""

@@ -51,3 +51,14 @@ def fix_thresholds(recurring: int = 0, environment: Mapping[str, str] = os.envir
         mallopt(_M_MMAP_THRESHOLD, large)
         and mallopt(_M_TRIM_THRESHOLD, max(SPARE_AT_THE_END, 3 * min(recurring, MOST)))
     )
+
+
+def trim() -> bool:
+    """Give free memory back to the system, also from the middle of the heap; whether there was
+    any. Nothing is done where the C library can't (musl, macOS).
+    """
+    try:
+        malloc_trim = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):
+        return False
+    return bool(malloc_trim(ctypes.c_size_t(0)))

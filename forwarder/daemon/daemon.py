@@ -34,6 +34,7 @@ from forwarder.core.ports import DeadLetter, Reason
 from forwarder.core.proposals import proposed
 from forwarder.daemon.allocator import fix_thresholds
 from forwarder.daemon.inheritance import NOTHING, InheritedDescriptors
+from forwarder.daemon.memory import memory_risks
 from forwarder.daemon.pipeline import KeptDescriptors, build
 from forwarder.daemon.restart import SIGNALS, InPlaceRestart, PendingRestart, unblock_signals
 from forwarder.daemon.roles import ALONE, Role
@@ -384,8 +385,12 @@ def announce_addresses(settings: Settings, snapshot: Snapshot, admin: str) -> No
 
 def announce_buffer(settings: Settings, snapshot: Snapshot, path: Path) -> None:
     """Log where events are buffered, and what that means; `path` is the directory of a
-    disk buffer.
+    disk buffer. Warn if there isn't enough memory for them.
     """
+    for risk in memory_risks(settings):
+        _log.warning(
+            "memory may become short", why=f"{risk.key} {risk.message}", hint=f"{risk.hint}."
+        )
     if settings.buffer.kind == "disk":
         _log.info(
             "events wait on disk",

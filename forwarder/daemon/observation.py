@@ -19,6 +19,7 @@ from forwarder.core.ports import DropReason, WhenFull
 from forwarder.core.proposals import proposed
 from forwarder.daemon.decoder import DecoderProcess
 from forwarder.daemon.destinations import EventDestination
+from forwarder.daemon.pressure import MemoryWatch
 from forwarder.daemon.rules import ConfiguredRules
 from forwarder.delivery.delivery import DeliveryStatistics, HistogramCounts
 from forwarder.delivery.halting import HaltReport
@@ -87,6 +88,7 @@ class PipelineParts:
     kafka: KafkaSources | None
     logs: LogSources | None
     rules: ConfiguredRules
+    memory: MemoryWatch
 
     @property
     def intake(self) -> Intake:
@@ -131,11 +133,18 @@ class Observer:
         observed = [each.observe(now) for each in self._destinations]
         several = len(observed) > 1
         figures = _together([each.figures for each in observed]) if several else observed[0].figures
-        not_ready = _not_ready(state, 0, 1) or tuple(
-            _named(observed, lambda each: each.not_ready if each.figures.required else ())
+        memory = parts.memory.statistics()
+        not_ready = _not_ready(state, 0, 1) or (
+            *(("memory is short: senders get 503",) if memory.short else ()),
+            *_named(observed, lambda each: each.not_ready if each.figures.required else ()),
         )
         return Snapshot(
-            **_figures(http=listener, passthrough=passed, intake=parts.intake.statistics()),
+            **_figures(
+                http=listener,
+                passthrough=passed,
+                intake=parts.intake.statistics(),
+                memory=memory,
+            ),
             **{name: getattr(figures, name) for name in _COMMON},
             version=__version__,
             state=state,
@@ -151,6 +160,7 @@ class Observer:
             ready=not not_ready,
             not_ready=not_ready,
             warnings=(
+                *parts.memory.warnings(),
                 *_named(observed, lambda each: each.warnings),
                 *_passthrough_warnings(passed),
                 *kafka_warnings,

@@ -31,6 +31,7 @@ from forwarder.core.shares import Headroom, HeldTogether
 from forwarder.core.taps import TapOutcome, TapPoint
 from forwarder.daemon.decoder import DecoderProcess
 from forwarder.daemon.destinations import EventDestination, build_destination, own_keys
+from forwarder.daemon.memory import MemorySource, find_memory
 from forwarder.daemon.observation import Observer, PipelineParts
 from forwarder.daemon.policies import (
     allowed_keys,
@@ -41,6 +42,7 @@ from forwarder.daemon.policies import (
     lane_ordering,
     pass_through_policy,
 )
+from forwarder.daemon.pressure import MemoryWatch
 from forwarder.daemon.roles import ALONE, Role
 from forwarder.daemon.rules import ConfiguredRules
 from forwarder.daemon.stores import InheritedLocks, Stores, name_directories
@@ -86,10 +88,16 @@ _log = structlog.get_logger()
 
 
 def build(
-    settings: Settings, clock: Clock, role: Role = ALONE, *, window: int | None = None
+    settings: Settings,
+    clock: Clock,
+    role: Role = ALONE,
+    *,
+    window: int | None = None,
+    memory: MemorySource | None = None,
 ) -> Pipeline:
     """The pipeline that the settings ask for, not yet started. `window`: bytes of memory for
-    events of a disk buffer; None: the default.
+    events of a disk buffer; None: the default. `memory`: what memory is measured by; None: this
+    system.
 
     Raises `ConfigurationError` for files that can't be used.
     """
@@ -98,8 +106,9 @@ def build(
     destinations = _destinations(settings, role, clock, path=path, taps=taps, window=window)
     first = destinations[0]
     http = http_policy(settings, role)
-    memory = [each.stores.memory for each in destinations]
-    headroom = Headroom(http.max_receiving, HeldTogether(memory) if memory[1:] else memory[0])
+    held = [each.stores.memory for each in destinations]
+    buffers = HeldTogether(held) if held[1:] else held[0]
+    headroom = Headroom(http.max_receiving, buffers)
     decoder = DecoderProcess(settings.sources.http.max_body, clock, DECODE_SECONDS)
     branches = [each.branch for each in destinations]
     admission: Admission | FanOut = first.admission
@@ -157,6 +166,20 @@ def build(
         first.stores,
     )
 
+    def reject_for_memory(short: bool) -> None:  # noqa: FBT001 - a callback
+        listener.memory_short = short
+        for each in intakes:
+            each.memory_short = short
+
+    watch = MemoryWatch(
+        memory or find_memory(settings, role, lambda: decoder.pid),
+        clock,
+        is_empty=lambda: not buffers.used,
+        on_change=reject_for_memory,
+    )
+    if watch.limited:
+        headroom.on_received = watch.look
+
     parts = PipelineParts(
         destinations=destinations,
         decoder=decoder,
@@ -168,6 +191,7 @@ def build(
         kafka=kafka,
         logs=logs,
         rules=rules,
+        memory=watch,
     )
     return Pipeline(settings, clock, role, parts, taps)
 
@@ -313,6 +337,7 @@ class Pipeline:
             replayer.start()
         parts.rules.start()
         if self._role.listens:
+            parts.memory.start()
             await self._listen()
         if parts.kafka is not None:
             parts.kafka.start()
@@ -426,6 +451,7 @@ class Pipeline:
         """
         parts = self._parts
         self.stop_accepting()
+        parts.memory.stop()
         for replayer in parts.replayers:
             replayer.stop()
         for destination in parts.destinations:

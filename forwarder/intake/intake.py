@@ -26,6 +26,7 @@ from forwarder.core.errors import (
     ForwarderError,
     InvalidAck,
     InvalidRequest,
+    MemoryShort,
     RequestTooLarge,
 )
 from forwarder.core.event import Chunk, Lane
@@ -164,7 +165,7 @@ class Intake:
         self._inline_body = min(policy.max_body, self.effort.text)
         self._max_single = min(policy.max_event, self.effort.text)
         self._usual_text = min(LARGE_TEXT, self.effort.text)
-        self._draining = self._attentive = False
+        self._draining = self._memory_short = self._attentive = False
         self.event_rules = event_rules
         """The rules for events; a reload sets others."""
 
@@ -245,11 +246,12 @@ class Intake:
             return None
 
     def _is_behind_large(self, incoming: Incoming, callback: AckCallback) -> bool:
-        """Whether the request was queued behind a large one of its connection. Raises
-        `Draining`.
+        """Whether the request was queued behind a large one of its connection. Raises `Draining`
+        or `MemoryShort`.
         """
         if self._draining:
             raise Draining("shutting down", retry_after=2.0)
+        self.check_memory()
         origin = callback.origin if isinstance(callback, PatientWaiter) else None
         if self._large is None or origin is None or origin not in self._large.origins:
             return False
@@ -490,7 +492,11 @@ class Intake:
 
     def _on_change(self) -> None:
         """Whether each request needs a closer look, changed."""
-        self._attentive = self._draining or bool(self._large is not None and self._large.origins)
+        self._attentive = (
+            self._draining
+            or self._memory_short
+            or bool(self._large is not None and self._large.origins)
+        )
 
     @property
     def draining(self) -> bool:
@@ -501,6 +507,21 @@ class Intake:
     def draining(self, draining: bool) -> None:
         self._draining = draining
         self._on_change()
+
+    @property
+    def memory_short(self) -> bool:
+        """Whether new requests and records are rejected for want of memory."""
+        return self._memory_short
+
+    @memory_short.setter
+    def memory_short(self, short: bool) -> None:
+        self._memory_short = short
+        self._on_change()
+
+    def check_memory(self) -> None:
+        """Raises `MemoryShort` while memory is short."""
+        if self._memory_short:
+            raise MemoryShort
 
     @property
     def large(self) -> LargeBodies | None:

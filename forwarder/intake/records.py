@@ -126,6 +126,7 @@ class SourceIntake:
         now = self._now()
         if reading is None:
             raise TypeError("this intake reads no records")
+        reading.check_memory()
         content = reading.read(records, now)
         try:
             accepted = self._admit(content, callback, level, now, given_up)
@@ -324,6 +325,10 @@ class _RecordReading:
         )
         self._decoded: dict[int, _LargeRecord] = {}
         """Records in the decoder process or back from it, by the identity of their batches."""
+
+    def check_memory(self) -> None:
+        """Raises `MemoryShort` while memory is short."""
+        self._requests.check_memory()
 
     @property
     def event_rules(self) -> EventRules | None:

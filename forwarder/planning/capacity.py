@@ -26,6 +26,7 @@ from forwarder.config.source_settings import KafkaSettings
 from forwarder.core.event import CHUNK_OVERHEAD, EVENT_OVERHEAD, Lane
 from forwarder.core.ports import Ordering
 from forwarder.core.segments import segment_size
+from forwarder.daemon.memory import BROKERS
 from forwarder.delivery.limiter import MAXIMUM as MOST_REQUESTS
 from forwarder.intake.quotas import LIVE
 from forwarder.planning.figures import (
@@ -49,9 +50,6 @@ UNEVEN: Final = 1.25
 
 SPARE: Final = 1
 """Machines beyond those that carry the load: one may be restarted, or lost."""
-
-BROKERS: Final = 3
-"""Brokers of a cluster: each may have one fetch in memory."""
 
 PARTITIONS_EACH: Final = 2
 """Partitions for each member of a group, so that the shares stay even when one is down."""

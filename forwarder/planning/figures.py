@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
+from forwarder.config.section import MB
+from forwarder.daemon import memory
+
 BODY_EVENTS: Final = (1, 50, 1000)
 """Events in the bodies that were measured."""
 
@@ -76,8 +79,8 @@ OTHER: Final[Mapping[MeasuredQuantity, int]] = {
     MeasuredQuantity.IMPORTED: 132_000,
     MeasuredQuantity.LOOKED_AT: 60_400,
     MeasuredQuantity.GZIP_PERCENT: 20,
-    MeasuredQuantity.MEMORY: 100,
-    MeasuredQuantity.KAFKA_MEMORY: 15,
-    MeasuredQuantity.SUPERVISOR_MEMORY: 50,
+    MeasuredQuantity.MEMORY: memory.PROCESS // MB,
+    MeasuredQuantity.KAFKA_MEMORY: memory.KAFKA // MB,
+    MeasuredQuantity.SUPERVISOR_MEMORY: memory.SUPERVISOR // MB,
     MeasuredQuantity.IMPORT_MEMORY: 200,
 }

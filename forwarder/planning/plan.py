@@ -14,8 +14,8 @@ from typing import Any, Final
 from forwarder.config.section import GIB, MIB
 from forwarder.config.settings import Settings
 from forwarder.config.units import format_duration, format_size
+from forwarder.daemon.memory import BROKERS
 from forwarder.planning.capacity import (
-    BROKERS,
     LAG_SECONDS,
     PARTITIONS_EACH,
     RESERVE,

@@ -32,6 +32,7 @@ def metrics(snapshot: Snapshot) -> Iterator[Metric]:
         if snapshot.destinations
         else _of_destination(snapshot)
     )
+    yield from _memory(snapshot)
     yield from _http(snapshot)
     yield from _kafka(snapshot.kafka)
     yield from _logs(snapshot.logs)
@@ -177,6 +178,27 @@ def _halted(lanes: Iterable[LaneSnapshot]) -> Metric:
         "1 for a halted lane.",
         ("lane", "reason"),
         [((lane.label, lane.halted), 1) for lane in lanes if lane.halted],
+    )
+
+
+def _memory(snapshot: Snapshot) -> Iterator[Metric]:
+    yield gauge(
+        "forwarder_memory_bytes",
+        "Anonymous memory of all processes, or of their cgroup where its limit counts.",
+        (),
+        [((), snapshot.memory_bytes)],
+    )
+    yield gauge(
+        "forwarder_memory_limit_bytes",
+        "Limit of that memory (`limits.memory`, or the cgroup's); 0 without a limit.",
+        (),
+        [((), snapshot.memory_limit_bytes)],
+    )
+    yield gauge(
+        "forwarder_memory_short",
+        "1 while memory is short; senders get 503.",
+        (),
+        [((), int(snapshot.memory_short))],
     )
 
 

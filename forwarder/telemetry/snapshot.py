@@ -472,6 +472,14 @@ class Snapshot:
         Mapping[tuple[str, str], int], SUM_BY_KEY, KeyNames(("path", "reason"))
     ] = field(default_factory=dict)
     """Requests of senders that were rejected by the daemon itself, by route and reason."""
+    memory_bytes: Annotated[int, running(SUM)] = 0
+    """Anonymous memory that counts against the limit: of the daemon's processes, or of the cgroup
+    that they are in; 0 where it can't be measured.
+    """
+    memory_limit_bytes: Annotated[int, running(SUM)] = 0
+    """What it is limited to; 0 without a limit."""
+    memory_short: Annotated[bool, running(ANY)] = False
+    """Whether new events are rejected because memory is short."""
     rule_events: Annotated[
         Mapping[tuple[str, str], int], SUM_BY_KEY, KeyNames(("rule", "outcome"))
     ] = field(default_factory=dict)

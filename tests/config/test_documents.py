@@ -51,7 +51,8 @@ def test_the_page_names_no_key_that_does_not_exist() -> None:
     """Text that speaks of a key speaks of one that is there."""
     known = {key.name for key in keys().values()}
     tops = (
-        "upstream|sources|buffer|batch|delivery|dead_letters|shutdown|admin|log|management|import"
+        "upstream|sources|buffer|batch|delivery|dead_letters|limits|shutdown|admin|log|management"
+        "|import"
     )
     named = re.findall(rf"`((?:{tops})\.[a-z_.\[\]0-9]+)`", PAGE.read_text("utf-8"))
     assert set(named) <= known

@@ -80,6 +80,9 @@ _TOO_MUCH: Final = answers.unavailable("Too much is being received.", RECEIVING_
 _TOO_MANY_PENDING: Final = answers.unavailable(
     "Too many requests wait for their answers on this connection.", RECEIVING_RETRY_AFTER
 )
+_MEMORY_SHORT: Final = answers.unavailable(
+    "Memory is short.", RECEIVING_RETRY_AFTER, Rejection.MEMORY_SHORT
+)
 TOO_MANY_CONNECTIONS: Final = answers.unavailable(
     "There are too many connections.", RECEIVING_RETRY_AFTER, Rejection.TOO_MANY_CONNECTIONS
 )
@@ -481,6 +484,7 @@ class HttpConnection(asyncio.Protocol):
             or parser.get_method() != _POST
             or not parser.should_keep_alive()
             or life.last
+            or self._state.memory_short
         ):
             self._examine()
         life.phase = BODY
@@ -539,7 +543,11 @@ class HttpConnection(asyncio.Protocol):
             if passed is None
             else answer_if_not_passed(method, reads=passed.reads)
         )
-        return answers.LOOP_DETECTED if early is None and self._is_loop(head) else early
+        if early is None and self._is_loop(head):
+            return answers.LOOP_DETECTED
+        if early is None and passed is None and self._state.memory_short:
+            return _MEMORY_SHORT
+        return early
 
     def _is_loop(self, head: RequestHead) -> bool:
         path = head.path
@@ -829,6 +837,8 @@ class ListenerState:
         """Whether each answer is its connection's last."""
         self.draining = False
         """Whether new requests are rejected, too."""
+        self.memory_short = False
+        """Whether requests with events are rejected before their bodies are received."""
         self.empty = asyncio.Event()
         """Set while there is no connection."""
         self.empty.set()

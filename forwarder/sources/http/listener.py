@@ -130,6 +130,15 @@ class HttpListener:
     def draining(self, draining: bool) -> None:
         self._state.drain(draining=draining)
 
+    @property
+    def memory_short(self) -> bool:
+        """Whether new requests with events get 503, and their bodies are discarded as they come."""
+        return self._state.memory_short
+
+    @memory_short.setter
+    def memory_short(self, short: bool) -> None:
+        self._state.memory_short = short
+
     async def start(
         self,
         listen: str,

@@ -25,6 +25,7 @@ from forwarder.core.errors import (
     InvalidRequest,
     InvalidToken,
     LaneFull,
+    MemoryShort,
     NoKey,
     NotAcknowledged,
     RequestTooLarge,
@@ -71,6 +72,7 @@ class Rejection(StrEnum):
     TOO_MANY_LANES = "too_many_lanes"
     DEAD_LETTERS_FULL = "dead_letters_full"
     DISK_REFUSES = "disk_refuses"
+    MEMORY_SHORT = "memory_short"
     NOT_ACKNOWLEDGED = "not_acknowledged"
     BUSY = "busy"
     """Too much is being received, decoded or passed through at the same time."""
@@ -92,6 +94,7 @@ _OF_CODES: Final[Mapping[str, Rejection]] = {
     UnsupportedMedia.code: Rejection.UNSUPPORTED_MEDIA,
     BufferFull.code: Rejection.BUFFER_FULL,
     DiskRefuses.code: Rejection.DISK_REFUSES,
+    MemoryShort.code: Rejection.MEMORY_SHORT,
     LaneFull.code: Rejection.LANE_FULL,
     TooManyLanes.code: Rejection.TOO_MANY_LANES,
     DeadLettersFull.code: Rejection.DEAD_LETTERS_FULL,

@@ -1,0 +1,284 @@
+"""How much memory the daemon may take, and takes now: the limit and the figures that the kernel
+has of it.
+
+Only anonymous memory counts: what a process has written into its heap and its stacks. The page
+cache, where a disk buffer's files are, is given back when memory is short, and never counts.
+
+Two limits are known. `limits.memory` is for the daemon's own processes. Without it the limit of
+the cgroup counts that the daemon runs in, the tightest of it and those above it: the kernel kills
+by the total of all processes in there, so that the total counts, whoever takes it.
+
+Each of several workers has an equal share of the limit, as it has of the buffer, and compares its
+share of what is used with it: of a cgroup's total a part as large as the others', of the processes
+its own, its decoder process and a part of the supervisor. So the sum over the workers is the whole.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from forwarder.config.conflicts import Conflict
+from forwarder.config.section import MB, MIB
+from forwarder.config.settings import Settings
+from forwarder.config.units import format_size
+from forwarder.daemon.roles import Role
+
+KEY: Final = "limits.memory"
+
+PROCESS: Final = 100 * MB
+"""What a process takes beside its buffer, at most (docs/how-to/operations.md)."""
+
+KAFKA: Final = 15 * MB
+"""What a process takes for a Kafka source, beside what its brokers answer."""
+
+SUPERVISOR: Final = 50 * MB
+"""What the supervisor of several workers takes."""
+
+BROKERS: Final = 3
+"""Brokers of a Kafka cluster: each may have one fetch in memory."""
+
+ROOT: Final = Path("/")
+
+_UNLIMITED: Final = 1 << 60
+"""From here on a limit of a cgroup of version 1 is none."""
+
+
+class MemorySource(Protocol):
+    """What memory is limited to, and how much is used."""
+
+    @property
+    def limit(self) -> int:
+        """Bytes that this process, as one of the workers, may take; 0: without a limit."""
+
+    @property
+    def origin(self) -> str:
+        """What the limit comes from, for a person."""
+
+    def used(self) -> int:
+        """Bytes that count against the limit now. Raises `OSError` or `ValueError`."""
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupLimit:
+    """The limit of a cgroup, and where its figures are."""
+
+    limit: int
+    folder: Path
+    key: bytes
+    """Which line of `memory.stat` is anonymous memory."""
+
+    def used(self) -> int:
+        """Anonymous memory of all processes in it."""
+        for line in (self.folder / "memory.stat").read_bytes().splitlines():
+            key, _, value = line.partition(b" ")
+            if key == self.key:
+                return int(value)
+        raise ValueError(f"{self.folder}/memory.stat has no line {self.key.decode()}")
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupMemory:
+    """A worker's share of a cgroup."""
+
+    cgroup: CgroupLimit
+    workers: int = 1
+
+    @property
+    def limit(self) -> int:
+        """See `MemorySource`."""
+        return self.cgroup.limit // self.workers
+
+    @property
+    def origin(self) -> str:
+        """See `MemorySource`."""
+        return f"the limit of the cgroup {self.cgroup.folder}"
+
+    def used(self) -> int:
+        """See `MemorySource`."""
+        return self.cgroup.used() // self.workers
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessMemory:
+    """A worker's share of `limits.memory`, or of no limit."""
+
+    whole: int
+    """The limit of all workers together; 0: none."""
+    decoder: Callable[[], int | None]
+    """The id of the decoder process, if there is one."""
+    workers: int = 1
+    root: Path = ROOT
+
+    @property
+    def limit(self) -> int:
+        """See `MemorySource`."""
+        return self.whole // self.workers
+
+    @property
+    def origin(self) -> str:
+        """See `MemorySource`."""
+        return KEY
+
+    def used(self) -> int:
+        """See `MemorySource`."""
+        used = anonymous_memory("self", self.root)
+        decoder = self.decoder()
+        if decoder is not None:
+            used += _of_another(decoder, self.root)
+        if self.workers > 1:
+            used += _of_another(os.getppid(), self.root) // self.workers
+        return used
+
+
+def anonymous_memory(process: int | str, root: Path = ROOT) -> int:
+    """Bytes of anonymous memory of a process, shared memory included. Raises `OSError` if there is
+    no such process, or `ValueError` if the system has no such figure.
+    """
+    lines = (root / f"proc/{process}/status").read_bytes().splitlines()
+    found = [line.split()[1] for line in lines if line.startswith((b"RssAnon:", b"RssShmem:"))]
+    if not found:
+        raise ValueError("/proc has no figure of anonymous memory")
+    return sum(map(int, found)) * 1024
+
+
+def _of_another(process: int, root: Path) -> int:
+    """Anonymous memory of a process that may have ended."""
+    try:
+        return anonymous_memory(process, root)
+    except (OSError, ValueError):
+        return 0
+
+
+def find_memory(
+    settings: Settings, role: Role, decoder: Callable[[], int | None], root: Path = ROOT
+) -> MemorySource | None:
+    """What the memory of one worker is measured by; None if this system has no such figures."""
+    processes = ProcessMemory(settings.limits.memory or 0, decoder, role.workers, root)
+    cgroup = None if settings.limits.memory else cgroup_limit(root)
+    source = processes if cgroup is None else CgroupMemory(cgroup, role.workers)
+    try:
+        source.used()
+    except (OSError, ValueError):
+        return None
+    return source
+
+
+def cgroup_limit(root: Path = ROOT) -> CgroupLimit | None:
+    """The tightest limit of the cgroup that this process is in and of those above it, in version 2
+    or 1; None if none has one.
+    """
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except (OSError, ValueError):
+        return None
+    found: list[CgroupLimit] = []
+    for line in lines:
+        _, controllers, path = [*line.split(":", 2), "", ""][:3]
+        if not controllers:
+            found += _limits(root / "sys/fs/cgroup", path, "memory.max", b"anon")
+        elif "memory" in controllers.split(","):
+            top = root / "sys/fs/cgroup/memory"
+            found += _limits(top, path, "memory.limit_in_bytes", b"total_rss")
+    return min(found, key=lambda cgroup: cgroup.limit, default=None)
+
+
+def _limits(top: Path, path: str, name: str, key: bytes) -> Iterator[CgroupLimit]:
+    """The limits of a cgroup and of those above it. In a container its path may be that of the
+    host, and its own folder the top.
+    """
+    parts = [part for part in path.split("/") if part not in ("", "..")]
+    for length in range(len(parts), -1, -1):
+        folder = top.joinpath(*parts[:length])
+        try:
+            text = (folder / name).read_text().strip()
+        except OSError:
+            continue
+        if text.isdecimal() and int(text) < _UNLIMITED:
+            yield CgroupLimit(int(text), folder, key)
+
+
+def buffered_memory(settings: Settings) -> int:
+    """Bytes of the events in full buffers: of all of them, or of a disk buffer's part in memory."""
+    held = settings.buffer_share
+    if settings.buffer.kind == "disk":
+        from forwarder.buffer.disk.backlog import WINDOW  # noqa: PLC0415 - most have no use for it
+
+        held = min(WINDOW, held)
+    return settings.workers * len(settings.destinations) * held
+
+
+def memory_beside(settings: Settings) -> int:
+    """Resident bytes that all processes take beside the events in their buffers, at most."""
+    fetched = sum(KAFKA + BROKERS * each.fetch_max_bytes for each in settings.sources.kafka)
+    supervisor = SUPERVISOR if settings.workers > 1 else 0
+    return settings.workers * (PROCESS + fetched) + supervisor
+
+
+def memory_risks(
+    settings: Settings, root: Path = ROOT, *, elsewhere: bool = False
+) -> Iterator[Conflict]:
+    """Limits that can't be watched here, that another one is below, or that full buffers don't fit
+    into. `elsewhere`: nothing of this machine is looked at.
+    """
+    limit = settings.limits.memory
+    cgroup = None if elsewhere else cgroup_limit(root)
+    if limit and not elsewhere and find_memory(settings, Role(), lambda: None, root) is None:
+        yield Conflict(
+            KEY,
+            "can't be watched on this system, which doesn't say how much memory a process takes",
+            "limit buffer.max_bytes instead: it holds everywhere",
+        )
+        return
+    if limit and cgroup is not None and cgroup.limit < limit:
+        yield Conflict(
+            KEY,
+            f"is {format_size(limit)}, more than the cgroup {cgroup.folder} may take "
+            f"({format_size(cgroup.limit)}): the kernel kills forwarder before it rejects events",
+            f"lower {KEY}, or leave it out: the cgroup's limit counts then",
+        )
+    if limit is None and cgroup is not None:
+        limit = cgroup.limit
+    if limit is not None:
+        yield from _unfit(settings, limit, None if settings.limits.memory else cgroup)
+
+
+def _unfit(settings: Settings, limit: int, cgroup: CgroupLimit | None) -> Iterator[Conflict]:
+    """Full buffers that don't fit below the point where events are rejected."""
+    held = buffered_memory(settings)
+    beside = memory_beside(settings)
+    usable = begins_at(limit)
+    if held + beside <= usable:
+        return
+    raised = KEY if cgroup is None else "the cgroup's limit (a container's memory limit)"
+    hint = f"raise {raised} to {_in_mib(-(-(held + beside) * 10 // 9))}"
+    fitting = (usable - beside) * settings.buffer.limit // held // MIB
+    if settings.buffer.kind == "memory" and fitting >= settings.workers:
+        hint += f", or lower buffer.max_bytes to {fitting}MiB"
+    elif settings.workers > 1:
+        hint += ", or lower workers"
+    origin = KEY if cgroup is None else f"the limit of the cgroup {cgroup.folder}"
+    yield Conflict(
+        "buffer.max_bytes",
+        f"doesn't fit: full buffers take {_in_mib(held)} of memory, forwarder up to "
+        f"{_in_mib(beside)} beside them, and from {usable // MIB}MiB on, nine tenths of {origin}, "
+        "new events get 503",
+        hint,
+    )
+
+
+def begins_at(limit: int) -> int:
+    """Bytes from which on memory is short."""
+    return limit * 9 // 10
+
+
+def ends_at(limit: int) -> int:
+    """Bytes below which memory that was short is so no longer."""
+    return limit * 8 // 10
+
+
+def _in_mib(size: int) -> str:
+    return f"{-(-size // MIB)}MiB"
