@@ -11,21 +11,28 @@ from __future__ import annotations
 
 import hmac
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
 
+from forwarder.mapping.ordered_edits import OrderedEdits
 from forwarder.mapping.paths import Path, Step
 
 _NAME: Final = re.compile(
     rb'[ \t\r\n]*,?[ \t\r\n]*("(?:[^"\\]++|\\.)*+"[ \t\r\n]*:[ \t\r\n]*)', re.DOTALL
 )
-_COMMA: Final = re.compile(rb"[ \t\r\n]*,?[ \t\r\n]*")
+_TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[\[\]{}]|[^ \t\r\n,:"\[\]{}]++', re.DOTALL)
+_BRACKET: Final = ord("[")
+_BRACE: Final = ord("{")
+_CLOSING_BRACKET: Final = ord("]")
+_OPENING: Final = b"[{"
+_OPENINGS: Final = (b"[", b"{")
+_CLOSINGS: Final = (b"]", b"}")
 _NULL: Final = b"null"
 _decode_any = msgspec.json.Decoder().decode
-_decode_array = msgspec.json.Decoder(list[Raw]).decode
 
 
 class _Name:
@@ -53,6 +60,8 @@ class _RedactedNode:
         self.drops = False
         self.hashes = False
         self.below: dict[Step, _RedactedNode] = {}
+        self.by_index = False
+        """Whether its index says what happens to an element of an array."""
         self.through: _RedactedNode | None = None
         """What holds for the elements of an array that stands instead of the value."""
 
@@ -73,6 +82,7 @@ class _RedactedNode:
             self.through.hashes = self.hashes
             self.through.below = names
             self.through.through = self.through
+        self.by_index = any(isinstance(step, int) for step in self.below)
         for node in self.below.values():
             node.compile()
 
@@ -88,49 +98,174 @@ class Redaction:
             self._root.add(path).hashes = True
         self._root.compile()
 
-    def apply(self, record: bytes, key: bytes = b"") -> bytes:
+    def apply(self, record: bytes, key: bytes = b"", limit: int = sys.maxsize) -> bytes:
         """The record without what is dropped, and with the hashes. Raises msgspec's errors if it
-        isn't a JSON object.
+        isn't a JSON object, and `TooLong` if it would have more bytes than `limit`.
         """
-        return self._object(record.strip(), (self._root,), key)
+        edits = OrderedEdits(record.strip(), limit)
+        _Pass(edits, key).object(0, len(edits.text), (self._root,))
+        return edits.made()
 
-    def _value(self, text: bytes, nodes: Sequence[_RedactedNode], key: bytes) -> bytes | None:
-        """What becomes of a value; None if it is dropped."""
-        if any(node.drops for node in nodes):
-            return None
-        first = text[:1]
-        if first == b"[":
-            return self._array(text, nodes, key)
-        left = self._object(text, nodes, key) if first == b"{" else text
-        return _hashed(left, key) if any(node.hashes for node in nodes) else left
 
-    def _object(self, text: bytes, nodes: Sequence[_RedactedNode], key: bytes) -> bytes:
-        edits = _Edits(text)
+class _Pass:
+    """One pass through a text, from its first byte to its last: each array is searched once, with
+    all arrays in it, and each object once for each name of the paths that lead into it.
+    """
+
+    def __init__(self, edits: OrderedEdits, key: bytes) -> None:
+        self._edits = edits
+        self._text = edits.text
+        self._key = key
+
+    def _value(self, start: int, end: int, nodes: Sequence[_RedactedNode]) -> None:
+        """What becomes of a value that is neither dropped nor an array."""
+        text = self._text
+        is_object = text[start : start + 1] == b"{"
+        if not any(node.hashes for node in nodes):
+            if is_object:
+                self.object(start, end, nodes)
+            return
+        value = text[start:end]
+        if is_object:
+            edits = OrderedEdits(value, self._edits.limit)
+            _Pass(edits, self._key).object(0, len(value), nodes)
+            value = edits.made()
+        content = hash_content(value)
+        if content:
+            self._edits.replace(start, end, keyed_hash(self._key, content))
+
+    def object(self, start: int, end: int, nodes: Sequence[_RedactedNode]) -> None:
+        """What becomes of the members of an object."""
+        matching: dict[str, tuple[list[_RedactedNode], bool]] = {}
         wanted = {step for node in nodes for step in node.below}
-        for name, at, start, end in members_of(text):
-            if name in wanted or None in wanted:
-                edits.element(
-                    at, start, end, self._value(text[start:end], _matching(nodes, name), key)
-                )
+        every = None in wanted
+        text = self._text
+        members = _Elements(self._edits, start)
+        for name, at, value, after in members_of(text[start:end]):
+            if not (every or name in wanted):
+                members.keep(start + at, start + after)
+                continue
+            found = matching.get(name)
+            if found is None:
+                below = _matching(nodes, name)
+                found = matching[name] = below, any(node.drops for node in below)
+            below, drops = found
+            if drops:
+                members.drop(start + after)
+                continue
+            members.keep(start + at, start + after)
+            if text[start + value : start + value + 1] == b"[":
+                self._array(start + value, below)
             else:
-                edits.untouched(at, end)
-        return edits.made()
+                self._value(start + value, start + after, below)
 
-    def _array(self, text: bytes, nodes: Sequence[_RedactedNode], key: bytes) -> bytes:
-        edits = _Edits(text)
-        through = [node.through for node in nodes if node.through is not None]
-        for index, raw in enumerate(_decode_array(text)):
-            match = _COMMA.match(text, edits.at)
-            start = match.end() if match else edits.at
-            end = start + len(memoryview(raw))
-            found = [*through, *_matching(nodes, index)]
-            edits.element(
-                start,
-                start,
-                end,
-                self._value(text[start:end], found, key) if found else text[start:end],
-            )
-        return edits.made()
+    def _array(self, start: int, nodes: Sequence[_RedactedNode]) -> None:
+        """What becomes of the elements of an array, and of the arrays in it."""
+        text = self._text
+        tokens = _TOKEN.finditer(text, start + 1)
+        array = _Array(self._edits, start, nodes)
+        outer: list[_Array] = []
+        for token in tokens:
+            at = token.start()
+            first = text[at]
+            if first == _CLOSING_BRACKET:
+                if not outer:
+                    return
+                array = outer.pop()
+                array.elements.at = at + 1
+                array.index += 1
+                continue
+            found = array.found if array.is_uniform else array.matching()
+            if first == _BRACKET and found and not array.drops:
+                array.elements.keep(at, at)
+                outer.append(array)
+                array = _Array(self._edits, at, found)
+                continue
+            end = token.end() if first not in _OPENING else _end_of(tokens)
+            array.index += 1
+            if array.drops:
+                array.elements.drop(end)
+                continue
+            array.elements.keep(at, end)
+            if array.hashes or (found and first == _BRACE):
+                self._value(at, end, found)
+
+
+class _Array:
+    """An array that a pass is in."""
+
+    __slots__ = (
+        "_nodes",
+        "_through",
+        "drops",
+        "elements",
+        "found",
+        "hashes",
+        "index",
+        "is_uniform",
+    )
+
+    def __init__(self, edits: OrderedEdits, start: int, nodes: Sequence[_RedactedNode]) -> None:
+        self._nodes = nodes
+        self._through = [node.through for node in nodes if node.through is not None]
+        self.elements = _Elements(edits, start)
+        self.index = 0
+        self.is_uniform = not any(node.by_index for node in nodes)
+        """Whether the same holds for all elements."""
+        self._set([*self._through, *_matching(nodes, None)])
+
+    def _set(self, found: Sequence[_RedactedNode]) -> None:
+        self.found = found
+        """What holds for the next element."""
+        self.drops = any(node.drops for node in found)
+        self.hashes = any(node.hashes for node in found)
+
+    def matching(self) -> Sequence[_RedactedNode]:
+        """What holds for the next element, where that depends on its index."""
+        self._set([*self._through, *_matching(self._nodes, self.index)])
+        return self.found
+
+
+class _Elements:
+    """The members of an object, or the elements of an array, one after the other: each is kept or
+    taken out; what is between them stays.
+    """
+
+    __slots__ = ("_edits", "_is_first", "_start", "at")
+
+    def __init__(self, edits: OrderedEdits, start: int) -> None:
+        self._edits = edits
+        self._start = start + 1
+        self._is_first = True
+        self.at = start + 1
+        """Where the last element ends."""
+
+    def keep(self, start: int, end: int) -> None:
+        """The next one, from its name on, stays; the first that does has no comma before it."""
+        if self._is_first:
+            self._is_first = False
+            if self.at != self._start:
+                self._edits.replace(self.at, start, b"")
+        self.at = end
+
+    def drop(self, end: int) -> None:
+        """The next one is taken out, and the comma before it."""
+        self._edits.replace(self.at, end, b"")
+        self.at = end
+
+
+def _end_of(tokens: Iterator[re.Match[bytes]]) -> int:
+    """Where an array or an object ends, behind whose first bracket the tokens are."""
+    depth = 1
+    for token in tokens:
+        kind = token[0]
+        if kind in _OPENINGS:
+            depth += 1
+        elif kind in _CLOSINGS:
+            depth -= 1
+            if not depth:
+                return token.end()
+    raise AssertionError("an array or object that was decoded has no end")
 
 
 def members_of(text: bytes) -> Iterator[tuple[str, int, int, int]]:
@@ -164,58 +299,7 @@ def keyed_hash(key: bytes, content: bytes) -> bytes:
     return b'"%b"' % hmac.digest(key, content, "sha256").hex().encode()
 
 
-def _hashed(text: bytes, key: bytes) -> bytes:
-    """The hash of a value; what stands for nothing stays what it is."""
-    content = hash_content(text)
-    return keyed_hash(key, content) if content else text
-
-
 def _matching(nodes: Sequence[_RedactedNode], step: Step) -> list[_RedactedNode]:
-    """What holds for a member or an element."""
-    return [node.below[each] for node in nodes for each in (step, None) if each in node.below]
-
-
-class _Edits:
-    """An object or an array of which elements are replaced or taken out, one after the other; what
-    is between them stays.
-    """
-
-    __slots__ = ("_copied", "_empty", "_pieces", "_text", "at")
-
-    def __init__(self, text: bytes) -> None:
-        self._text = text
-        self._pieces: list[bytes] = []
-        self._copied = 0
-        self._empty = True
-        self.at = 1
-        """Where the last element ends."""
-
-    def untouched(self, start: int, end: int) -> None:
-        """The next element, from its name on, stays as it is."""
-        if self._empty:
-            self._empty = False
-            self._uncomma(start)
-        self.at = end
-
-    def element(self, start: int, value: int, end: int, new: bytes | None) -> None:
-        """The next element, from its name on, gets another value; None takes it out, and the comma
-        before it.
-        """
-        if new is None:
-            self._pieces.append(self._text[self._copied : self.at])
-            self._copied = end
-        else:
-            self.untouched(start, end)
-            self._pieces += (self._text[self._copied : value], new)
-            self._copied = end
-        self.at = end
-
-    def _uncomma(self, start: int) -> None:
-        """The first element that stays has no comma before it, even if those before it are gone."""
-        if self._copied:
-            self._copied = start
-
-    def made(self) -> bytes:
-        """The text with all changes."""
-        self._pieces.append(self._text[self._copied :])
-        return b"".join(self._pieces)
+    """What holds for a member or an element; `step` None: for each."""
+    steps = (None,) if step is None else (step, None)
+    return [node.below[each] for node in nodes for each in steps if each in node.below]

@@ -1,25 +1,29 @@
 """Changes to one event: values that are set, members that are renamed, fields that are removed or
 hashed. All other bytes stay.
 
+Each path is one pass through the event, whose replacements are made at once, and the pass ends as
+soon as the event would be longer than it may be: a name that is there often can't make much of it.
 A name that an object has twice is changed each time, so that whichever a reader takes is the
 changed one.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Final, Protocol
 
 import msgspec
 
+from forwarder.mapping.ordered_edits import OrderedEdits
 from forwarder.mapping.paths import Path, spelled
 from forwarder.mapping.problems import Unmappable, described
 from forwarder.mapping.redaction import Redaction, members_of
-from forwarder.wire.splice import Edits
 
 Names = tuple[str, ...]
 """A path of members' names only."""
 _NULL: Final = b"null"
+_CLOSING_BRACE: Final = re.compile(rb"[ \t\r\n]*+\}")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -29,9 +33,9 @@ class EventEdit(Protocol):
     def may_change(self, text: bytes) -> bool:
         """Whether events in a text may be changed; quick, and true if in doubt."""
 
-    def apply(self, event: bytes) -> bytes:
+    def apply(self, event: bytes, limit: int) -> bytes:
         """The event with the change; the same bytes if it needs none. Raises `Unmappable`,
-        `RecursionError` and msgspec's errors.
+        `RecursionError`, msgspec's errors, and `TooLong` if it would have over `limit` bytes.
         """
 
 
@@ -63,9 +67,9 @@ class Redact:
         """See `EventEdit`."""
         return self._needles is None or any(needle.may_be_in(text) for needle in self._needles)
 
-    def apply(self, event: bytes) -> bytes:
+    def apply(self, event: bytes, limit: int) -> bytes:
         """See `EventEdit`."""
-        return self._redaction.apply(event, self._key)
+        return self._redaction.apply(event, self._key, limit)
 
 
 class SetValues:
@@ -80,10 +84,10 @@ class SetValues:
         """See `EventEdit`."""
         return True
 
-    def apply(self, event: bytes) -> bytes:
+    def apply(self, event: bytes, limit: int) -> bytes:
         """See `EventEdit`."""
         for path, value in self._values:
-            event = with_value(event, path, value)
+            event = with_value(event, path, value, limit)
         return event
 
 
@@ -91,48 +95,58 @@ class RenameFields:
     """Members get other paths."""
 
     def __init__(self, paths: Sequence[tuple[Names, Names]]) -> None:
-        self._paths = paths
+        self._moves = [_Move(old, new) for old, new in paths]
         self._needles = [_Needle(old[-1]) for old, _ in paths]
 
     def may_change(self, text: bytes) -> bool:
         """See `EventEdit`."""
         return any(needle.may_be_in(text) for needle in self._needles)
 
-    def apply(self, event: bytes) -> bytes:
+    def apply(self, event: bytes, limit: int) -> bytes:
         """See `EventEdit`."""
-        for old, new in self._paths:
-            event = _moved(event, old, new)
+        for move in self._moves:
+            event = move.apply(event, limit)
         return event
 
 
-def with_value(text: bytes, path: Names, value: bytes, done: Names = ()) -> bytes:
+def with_value(text: bytes, path: Names, value: bytes, limit: int) -> bytes:
     """An object with a value at a path; objects on the way are created, and stand at the
-    beginning. Raises `Unmappable`.
-
-    `done`: the path of the object itself.
+    beginning. Raises `Unmappable`, and `TooLong` if it would have over `limit` bytes.
     """
-    name = path[0]
-    rest = path[1:]
-    edits = Edits(text)
+    edits = OrderedEdits(text, limit)
+    _set(edits, (0, len(text)), path, 0, value)
+    return edits.made()
+
+
+def _set(edits: OrderedEdits, span: tuple[int, int], path: Names, depth: int, value: bytes) -> None:
+    """Set the value in the object at `span`, to which the first `depth` names of the path lead."""
+    text = edits.text
+    base = span[0]
+    name = path[depth]
+    rest = path[depth + 1 :]
     is_there = False
-    for each, _, start, end in members_of(text):
+    for each, _, start, end in members_of(text[slice(*span)]):
         if each != name:
             continue
         is_there = True
-        old = text[start:end]
+        place = base + start, base + end
         if not rest:
-            edits.replace((start, end), value)
-        elif old == _NULL:
-            edits.replace((start, end), _nested(rest, value))
+            edits.replace(*place, value)
+            continue
+        old = text[slice(*place)]
+        if old == _NULL:
+            edits.replace(*place, _nested(rest, value))
         elif old[:1] == b"{":
-            edits.replace((start, end), with_value(old, rest, value, (*done, name)))
+            _set(edits, place, path, depth + 1, value)
         else:
+            way = path[: depth + 1]
             raise Unmappable(
-                f"{spelled((*done, name))} is {described(old)}, which has no {spelled(rest[:1])}"
+                f"{spelled(way)} is {described(old)}, which has no {spelled(rest[:1])}"
             )
     if not is_there:
-        edits.insert_members(0, _encode(name) + b":" + _nested(rest, value))
-    return edits.made()
+        member = _encode(name) + b":" + _nested(rest, value)
+        is_empty = _CLOSING_BRACE.match(text, base + 1) is not None
+        edits.replace(base + 1, base + 1, member if is_empty else member + b",")
 
 
 def _nested(path: Names, value: bytes) -> bytes:
@@ -141,30 +155,47 @@ def _nested(path: Names, value: bytes) -> bytes:
     return value
 
 
-def _moved(event: bytes, old: Names, new: Names) -> bytes:
-    """The event in which what was at one path is at another, in place of what was there."""
-    if old[:-1] == new[:-1]:
-        return _renamed(event, old, new[-1])
-    value = _value_at(event, old)
-    return event if value is None else with_value(Redaction([old]).apply(event), new, value)
+class _Move:
+    """What is at one path comes to another, in place of what was there."""
 
+    def __init__(self, old: Names, new: Names) -> None:
+        self._old = old
+        self._new = new
+        self._removal = Redaction([old])
+        self._is_rename = old[:-1] == new[:-1]
+        self._clearance = Redaction([new[-1:]])
 
-def _renamed(text: bytes, old: Names, name: str) -> bytes:
-    found = [(at, start, end) for each, at, start, end in members_of(text) if each == old[0]]
-    if not found:
-        return text
-    if len(old) > 1:
-        edits = Edits(text)
-        for _, start, end in found:
-            if text[start : start + 1] == b"{":
-                edits.replace((start, end), _renamed(text[start:end], old[1:], name))
-        return edits.made()
-    text = Redaction([(name,)]).apply(text)
-    edits = Edits(text)
-    for each, at, start, _ in members_of(text):
-        if each == old[0]:
-            edits.replace((at, at + len(text[at:start].rstrip()[:-1].rstrip())), _encode(name))
-    return edits.made()
+    def apply(self, event: bytes, limit: int) -> bytes:
+        """See `EventEdit`."""
+        if self._is_rename:
+            edits = OrderedEdits(event, limit)
+            self._rename(edits, (0, len(event)), 0)
+            return edits.made()
+        value = _value_at(event, self._old)
+        if value is None:
+            return event
+        return with_value(self._removal.apply(event), self._new, value, limit)
+
+    def _rename(self, edits: OrderedEdits, span: tuple[int, int], depth: int) -> None:
+        """Rename the member in the object at `span`, to which the first `depth` names lead."""
+        text = edits.text[slice(*span)]
+        name = self._old[depth]
+        found = [(start, end) for each, _, start, end in members_of(text) if each == name]
+        if not found:
+            return
+        base = span[0]
+        if depth < len(self._old) - 1:
+            for start, end in found:
+                if text[start : start + 1] == b"{":
+                    self._rename(edits, (base + start, base + end), depth + 1)
+            return
+        left = OrderedEdits(self._clearance.apply(text), edits.limit)
+        text = left.text
+        new = _encode(self._new[-1])
+        for each, at, start, _ in members_of(text):
+            if each == name:
+                left.replace(at, at + len(text[at:start].rstrip()[:-1].rstrip()), new)
+        edits.replace(*span, left.made())
 
 
 def _value_at(text: bytes, path: Names) -> bytes | None:
@@ -172,7 +203,10 @@ def _value_at(text: bytes, path: Names) -> bytes | None:
     found = None
     for each, _, start, end in members_of(text):
         if each == path[0]:
-            found = text[start:end]
-    if found is None or len(path) == 1:
-        return found
-    return _value_at(found, path[1:]) if found[:1] == b"{" else None
+            found = start, end
+    if found is None:
+        return None
+    value = text[slice(*found)]
+    if len(path) == 1:
+        return value
+    return _value_at(value, path[1:]) if value[:1] == b"{" else None

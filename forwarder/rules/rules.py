@@ -22,6 +22,7 @@ from forwarder.config.rule_settings import RuleHashSettings, RuleSettings
 from forwarder.core.error_text import error_text
 from forwarder.core.ports import RULE_PREFIX, RuleDrop
 from forwarder.mapping.expressions import EVALUATION_ERRORS
+from forwarder.mapping.ordered_edits import TooLong
 from forwarder.mapping.paths import Path, parse_path
 from forwarder.mapping.privacy import parse_paths, read_salt
 from forwarder.mapping.problems import Unmappable, misconfigured
@@ -284,18 +285,18 @@ class _RuleRun:
     def _edited(self, rule: CompiledRule, index: int, old: bytes) -> tuple[bytes, str | None]:
         """The event as the rule makes it, and its new name, if it gets one."""
         name = rule.names.get(self._events.names[index]) if rule.names else None
-        if name is not None:
-            new = with_value(old, ("event",), _encode(name))
-        elif rule.edit is not None and rule.edit.may_change(old):
-            new = rule.edit.apply(old)
-        else:
-            return old, None
-        if len(new) > self._max_event and len(new) > len(old):
+        limit = max(self._max_event, len(old))
+        try:
+            if name is not None:
+                return with_value(old, ("event",), _encode(name), limit), name
+            if rule.edit is not None and rule.edit.may_change(old):
+                return rule.edit.apply(old, limit), None
+        except TooLong:
             raise Unmappable(
-                f"the event would have {len(new):,} bytes, {self._max_event:,} are allowed "
+                f"the event would have over {limit:,} bytes, {self._max_event:,} are allowed "
                 "(upstream.max_event)"
-            )
-        return new, name
+            ) from None
+        return old, None
 
     def finished(self) -> RuledEvents | None:
         """What became of the events; None if nothing did."""
