@@ -6,7 +6,6 @@ A key that would have no effect is reported: its author expects one.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -97,7 +96,7 @@ def _pattern(key: str, source: LogSourceSettings) -> Iterator[Conflict]:
             "is missing: how a line is written",
             "for example: '(?P<level>[A-Z]+) (?P<user>\\S+) (?P<message>.*)'",
         )
-    if needed and source.pattern is not None and not re.compile(source.pattern).groupindex:
+    if needed and source.pattern is not None and not _names_a_group(source.pattern):
         yield Conflict(
             name,
             "has no named groups: the record would have no fields",
@@ -109,6 +108,12 @@ def _pattern(key: str, source: LogSourceSettings) -> Iterator[Conflict]:
             f"has no effect with format {source.format}",
             f"set {key}.format to regex, or leave the key out",
         )
+
+
+def _names_a_group(pattern: str) -> bool:
+    from forwarder.core.patterns import LinearPattern  # noqa: PLC0415 -- few have a pattern
+
+    return bool(LinearPattern(pattern).names)
 
 
 def _message_format(key: str, source: LogSourceSettings) -> Iterator[Conflict]:

@@ -14,6 +14,7 @@ from forwarder.config.values import (
     AddressRange,
     AnyCase,
     BrokerAddress,
+    BytesPattern,
     Count,
     Duration,
     Expressions,
@@ -310,7 +311,7 @@ class MultilineSettings(Section):
     the record before it.
     """
 
-    start: Pattern | None = None
+    start: BytesPattern | None = None
     """Regular expression that is searched in each line: one in which it is found begins a record.
     Default: each line is a record.
     """

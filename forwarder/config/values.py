@@ -47,7 +47,6 @@ from forwarder.config.units import (
     parse_duration,
     parse_size,
 )
-from forwarder.core.error_text import error_text
 
 _T = TypeVar("_T")
 
@@ -546,13 +545,27 @@ def _matching(pattern: str, message: str) -> Text:
 
 
 def check_pattern(text: str) -> str:
-    """`text`, if it is a regular expression. Raises `ValueError` if not."""
+    """`text`, if it is a regular expression that is found in linear time. Raises `ValueError` if
+    not.
+    """
+    return _check_pattern(text, text)
+
+
+def _check_bytes_pattern(text: str) -> str:
+    """The same for one that is searched in the bytes of UTF-8."""
+    return _check_pattern(text, text.encode())
+
+
+def _check_pattern(text: str, pattern: str | bytes) -> str:
+    from forwarder.core.patterns import (  # noqa: PLC0415 -- few have a pattern
+        LinearPattern,
+        PatternError,
+    )
+
     try:
-        re.compile(text)
-    except (re.error, RecursionError, OverflowError) as error:
-        raise ValueError(
-            f"{text!r} is no regular expression ({error_text(error)}): fix it"
-        ) from error
+        LinearPattern(pattern)
+    except PatternError as error:
+        raise ValueError(f"{text!r} {error}") from error
     return text
 
 
@@ -590,6 +603,7 @@ NonEmpty = Annotated[str, Text(shortest=1)]
 Expressions = Annotated[str | Mapping[str, str] | None, Named()]
 PathLists = Annotated[Mapping[str, tuple[str, ...]] | None, NamedLists()]
 Pattern = Annotated[str, Text(check_pattern, shortest=1)]
+BytesPattern = Annotated[str, Text(_check_bytes_pattern, shortest=1)]
 SourceName = Annotated[
     str,
     _matching(r"[A-Za-z0-9_-]{1,64}", "can't be a name: use letters, digits, _ and -, 64 at most"),

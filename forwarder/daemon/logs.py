@@ -8,7 +8,6 @@ of `workers`; its lock keeps other forwarders away.
 from __future__ import annotations
 
 import asyncio
-import re
 import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -18,8 +17,8 @@ from forwarder.config.settings import Settings
 from forwarder.config.source_settings import LogSourceSettings
 from forwarder.core.ack import AckLevel
 from forwarder.core.clock import Clock
-from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
+from forwarder.core.patterns import LinearPattern
 from forwarder.core.records import RecordIntake
 from forwarder.daemon.mappings import log_mapping
 from forwarder.sources.logs.formats import line_format
@@ -150,7 +149,7 @@ def policy_of(settings: Settings, number: int) -> LogPolicy:
         paths=source.path,
         exclude=source.exclude,
         stdin=source.stdin,
-        split=_split(source, key),
+        split=_split(source),
         line_format=records,
         mapping=log_mapping(source, number),
         api_key=source.api_key,
@@ -167,16 +166,10 @@ def policy_of(settings: Settings, number: int) -> LogPolicy:
     )
 
 
-def _split(source: LogSourceSettings, key: str) -> Callable[[int], Splitter]:
-    """What finds the source's records in a file, from an offset on. Raises `ConfigurationError`."""
+def _split(source: LogSourceSettings) -> Callable[[int], Splitter]:
+    """What finds the source's records in a file, from an offset on."""
     lines = source.multiline
-    try:
-        start = None if lines.start is None else re.compile(lines.start.encode())
-    except re.error as error:
-        hint = "It is searched in bytes of UTF-8: leave out what is for text alone, such as (?u)."
-        raise ConfigurationError(
-            f"{key}.multiline.start: {lines.start!r} can't be used: {error_text(error)}", hint=hint
-        ) from error
+    start = None if lines.start is None else LinearPattern(lines.start.encode())
     return partial(
         Splitter,
         max_record=source.max_line,

@@ -456,6 +456,7 @@ def test_a_project_key_comes_from_a_file(tmp_path: Path) -> None:
         ("bootstrap_servers", "'SASL_SSL://kafka:9092'", "leave out what stands before ://"),
         ("topics", "'..'", "can't be a name of Kafka's"),
         ("topics_pattern", "'('", "is no regular expression"),
+        ("topics_pattern", "'(?!__).*'", "has a negative lookahead, (?!…), which isn't available"),
         ("topics_pattern", "''", "at least 1 character"),
         ("group_id", "''", "at least 1 character"),
         ("group_id", "7", "put it in quotes"),
@@ -499,6 +500,26 @@ def test_a_value_that_cannot_be_used_says_how_to_write_it(
     assert found[0].startswith(f"forwarder.yaml:3: sources.kafka[0].{key}")
     assert "hunter2hunter2" not in str(found)
     assert "12345" not in str(found)
+
+
+@cases(
+    ("key", "message"),
+    [
+        (r"pattern: '\b(?P<a>\w+)'", r"pattern: '\\b(?P<a>\\w+)' has \b, which isn't available"),
+        ("pattern: '(?P<a>.++)'", "has a possessive repeat, ++, *+ or ?+, which isn't available"),
+        (r"multiline: {start: '^(?!\s)'}", "exclude characters by a class"),
+        ("multiline: {start: '(?u)a'}", "cannot use 'u' flag with a bytes pattern"),
+    ],
+)
+def test_a_pattern_that_may_take_long_says_what_to_write(
+    tmp_path: Path, key: str, message: str
+) -> None:
+    """The problem names its line, its key, what isn't available and what to write instead."""
+    found = problems(tmp_path, f"sources:\n  logs:\n    - {key}\n")
+    assert any(
+        problem.startswith("forwarder.yaml:3: sources.logs[0].") and message in problem
+        for problem in found
+    ), found
 
 
 VALUES: Mapping[str, list[Any]] = {

@@ -41,6 +41,7 @@ def mapped(**rules: Any) -> dict[str, Any]:
         {**SOURCE, "format": "cri", "message_format": "regex", "pattern": "(?P<user>.)"},
         {**SOURCE, "format": "syslog", "message_format": "json"},
         {**SOURCE, "multiline": {"start": r"^\d"}},
+        {**SOURCE, "multiline": {"start": r"\bat\b"}},
         {**STDIN, "multiline": {"start": r"^\d", "max_wait": "1s"}},
         {**mapped(timestamp={"zone": "Europe/Berlin"}), "format": "syslog"},
         mapped(timestamp={"from": ".at", "zone": "Europe/Berlin"}),

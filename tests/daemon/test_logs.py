@@ -108,19 +108,10 @@ def test_the_zone_is_that_of_times_without_one() -> None:
     assert parsed[1].startswith(b'"2026-10-11T20:14:15')
 
 
-@pytest.mark.parametrize(
-    ("source", "message"),
-    [
-        (
-            {"multiline": {"start": "(?u)a"}},
-            "sources.logs[0].multiline.start: '(?u)a' can't be used",
-        ),
-        ({"mapping": {"event": "| |", "distinct_id": ".u"}}, "sources.logs[0].mapping.event: "),
-    ],
-)
-def test_what_cant_be_compiled_is_an_error(source: dict[str, Any], message: str) -> None:
+def test_what_cant_be_compiled_is_an_error() -> None:
     """Which names the key."""
-    with pytest.raises(ConfigurationError, match=re.escape(message)):
+    source = {"mapping": {"event": "| |", "distinct_id": ".u"}}
+    with pytest.raises(ConfigurationError, match=re.escape("sources.logs[0].mapping.event: ")):
         policy_of(settings(source), 0)
 
 

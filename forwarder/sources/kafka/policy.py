@@ -4,13 +4,13 @@ sizes in bytes.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from forwarder.core.ack import AckLevel
 from forwarder.core.errors import ConfigurationError
+from forwarder.core.patterns import LinearPattern
 from forwarder.sources.kafka.security import Security
 
 
@@ -97,8 +97,8 @@ class TopicChoice:
 def choose_topics(policy: KafkaPolicy, seen: Collection[str]) -> TopicChoice:
     """The topics to read of those that may be seen."""
     if policy.topics_pattern is not None:
-        pattern = re.compile(policy.topics_pattern)
-        matching = frozenset(topic for topic in seen if pattern.match(topic))
+        pattern = LinearPattern(policy.topics_pattern)
+        matching = frozenset(topic for topic in seen if pattern.match(topic.encode()))
         if matching:
             return TopicChoice(matching)
         hint = "Correct `topics_pattern`, or grant this user DESCRIBE on them."

@@ -27,6 +27,8 @@ from io import BytesIO
 from itertools import accumulate
 from typing import Final, NamedTuple
 
+from forwarder.core.patterns import LinearPattern
+
 _BOM: Final = b"\xef\xbb\xbf"
 _HOLE: Final = b"\0"
 _CRI: Final = re.compile(rb"([^ ]+ (stdout|stderr) )([PF])(?::[^ ]*)?(?: |\Z)")
@@ -82,7 +84,7 @@ class Splitter:
         self,
         offset: int,
         max_record: int,
-        start: re.Pattern[bytes] | None = None,
+        start: LinearPattern | None = None,
         max_wait: float = 5.0,
         *,
         cri: bool = False,

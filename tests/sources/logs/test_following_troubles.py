@@ -16,6 +16,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from forwarder.core.errors import ConfigurationError
+from forwarder.core.patterns import LinearPattern
 from forwarder.sources.logs.positions import PositionStore
 from forwarder.sources.logs.splitting import Splitter
 from tests.support.followed_logs import WAIT, FollowedLogs
@@ -446,7 +447,7 @@ def test_records_of_several_lines(tmp_path: Path) -> None:
     logs = FollowedLogs(
         tmp_path,
         max_open_files=1,
-        split=lambda offset: Splitter(offset, 1000, re.compile(rb"^start")),
+        split=lambda offset: Splitter(offset, 1000, LinearPattern(rb"^start")),
     )
     logs.write("a.log", "start a\n more\n")
     logs.write("b.log", "start b\n more\n")

@@ -658,6 +658,30 @@ def test_regular_expressions() -> None:
     }
     assert parsed(form, 'WARN "\x00\x1b') == {"level": "WARN", "message": '"\x00\x1b'}
     assert parsed(form, "nothing") is None
+    odd = form.parse(b"INFO user=\xff \xe4\xf6 x", MAY)
+    assert odd is not None
+    assert msgspec.json.decode(odd[0]) == {"level": "INFO", "message": "user=\ufffd \ufffd\ufffd x"}
+
+
+@pytest.mark.timeout(30)
+def test_no_pattern_takes_long_for_a_line() -> None:
+    """A pattern that can be tried in 2^n ways for n characters takes one pass over the line."""
+    form = made("regex", r"(?P<words>(?:\w+\s?)+)$")
+    assert parsed(form, "a" * 1_000_000 + "!") is None
+
+
+def test_large_structured_data_stays_text() -> None:
+    """Up to 16 KiB are taken apart; a line with tens of thousands of values costs no more."""
+    form = made("syslog")
+    head = "<34>1 2003-10-11T22:14:15Z h a - - "
+    small = parsed(form, head + r'[a x="1" y="\"\\\]\n"][b] m')
+    assert small is not None
+    assert small["data"] == {"a": {"x": "1", "y": '"\\]\\n'}, "b": {}}
+    for data in ("[a" + ' k="v"' * 40_000 + "]", "[a]" * 80_000, '[a k="' + r"\\" * 40_000 + '"]'):
+        large = parsed(form, f"{head}{data} m")
+        assert large is not None
+        assert large["data"] == data
+        assert large["message"] == "m"
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -681,7 +705,7 @@ FORMS = {name: made(name, r"(?P<a>.)(?P<b>\S+)?", None) for name in FORMATS}
         (("syslog", None, "regex", None), r"^sources\.logs\[0\]\.pattern: is missing"),
         (
             ("regex", "(", None, None),
-            r"^sources\.logs\[0\]\.pattern: '\(' is not a regular expression",
+            r"^sources\.logs\[0\]\.pattern: '\(' is no regular expression",
         ),
         (("regex", "(a)", None, None), r"^sources\.logs\[0\]\.pattern: '\(a\)' has no named group"),
         (

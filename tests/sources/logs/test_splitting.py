@@ -4,7 +4,6 @@ records and their offsets are the same.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from typing import Final
@@ -13,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forwarder.core.patterns import LinearPattern
 from forwarder.sources.logs.splitting import LogRecords, Splitter
 
 MAX: Final = 64
-START: Final = re.compile(rb"^\d")
+START: Final = LinearPattern(rb"^\d")
 
 
 def plain(offset: int) -> Splitter:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -14,6 +13,7 @@ import pytest
 
 from forwarder.core.clock import SystemClock
 from forwarder.core.errors import BufferFull
+from forwarder.core.patterns import LinearPattern
 from forwarder.sources.logs.splitting import Splitter
 from forwarder.sources.logs.stdin import StdinSource
 from tests.support.cases import cases
@@ -188,7 +188,7 @@ async def test_a_descriptor_that_cant_be_read_is_reported(tmp_path: Path) -> Non
 async def test_several_lines_are_one_record(pipe: tuple[int, list[int]]) -> None:
     """A record that waits for more lines is accepted after `max_wait`."""
     reader, [writer] = pipe
-    split = partial(Splitter, max_record=1000, start=re.compile(rb"^\{"), max_wait=0.1)
+    split = partial(Splitter, max_record=1000, start=LinearPattern(rb"^\{"), max_wait=0.1)
     async with running(Piped(reader, split=split)) as piped:
         os.write(writer, log_line(1)[:-1] + b"\n}\n")
         await eventually(lambda: piped.accepted == 1)

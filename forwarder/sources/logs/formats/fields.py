@@ -17,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from forwarder.core.patterns import LinearPattern
 from forwarder.sources.logs.formats.text import LineParser, ParsedLine, unescape
 
 _PAIR: Final = re.compile(
@@ -54,19 +55,15 @@ def logfmt_parser() -> LineParser:
     return parse
 
 
-def regex_parser(pattern: re.Pattern[str]) -> LineParser:
+def regex_parser(pattern: LinearPattern) -> LineParser:
     """The parser of a regular expression with named groups."""
     encode = msgspec.json.Encoder().encode
-    search = pattern.search
+    search = pattern.fields
 
     def parse(line: bytes, reference: float) -> ParsedLine | None:
-        match = search(line.decode("utf-8", "replace"))
-        if match is None:
-            return None
-        return (
-            encode({name: value for name, value in match.groupdict().items() if value is not None}),
-            b"",
-            reference,
-        )
+        if not line.isascii():
+            line = line.decode("utf-8", "replace").encode()
+        fields = search(line)
+        return None if fields is None else (encode(fields), b"", reference)
 
     return parse

@@ -4,7 +4,6 @@ the record's own time.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -12,8 +11,8 @@ from typing import Final
 import msgspec
 from msgspec import Raw, Struct
 
-from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
+from forwarder.core.patterns import LinearPattern, PatternError
 from forwarder.mapping.times import zone_of
 from forwarder.sources.logs.formats.access import access_parser
 from forwarder.sources.logs.formats.cri import cri_parsers
@@ -85,17 +84,14 @@ def _parser(name: str, pattern: str | None, setting: str, key: str) -> LineParse
     return parse_json
 
 
-def _compiled(pattern: str | None, key: str) -> re.Pattern[str]:
+def _compiled(pattern: str | None, key: str) -> LinearPattern:
     if not pattern:
         raise ConfigurationError(f"{key}: is missing: what the lines look like", hint=_PATTERN_HINT)
     try:
-        compiled = re.compile(pattern)
-    except (re.error, RecursionError, OverflowError) as error:
-        raise ConfigurationError(
-            f"{key}: {pattern!r} is not a regular expression: {error_text(error)}",
-            hint=_PATTERN_HINT,
-        ) from error
-    if not compiled.groupindex:
+        compiled = LinearPattern(pattern)
+    except PatternError as error:
+        raise ConfigurationError(f"{key}: {pattern!r} {error}", hint=_PATTERN_HINT) from error
+    if not compiled.names:
         raise ConfigurationError(
             f"{key}: {pattern!r} has no named group, so lines would have no fields",
             hint=_PATTERN_HINT,
