@@ -19,8 +19,8 @@ from array import array
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from re import _constants as codes  # type: ignore[attr-defined]  # see decision 42
-from re import _parser as python_parser  # type: ignore[attr-defined]
+from re import _constants as codes  # see decision 42
+from re import _parser as python_parser
 from typing import Any, Final
 
 import re2

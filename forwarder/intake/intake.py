@@ -264,9 +264,7 @@ class Intake:
         """
         if incoming.revived is not None or self._large is None:
             return False
-        return not (
-            isinstance(error, RequestTooLarge) and self._inline_body >= self.rules.max_body
-        )
+        return not (isinstance(error, RequestTooLarge) and self._inline_body >= self.rules.max_body)
 
     def _decode_medium(self, incoming: Incoming) -> bytes:
         """The text of a body that is not small. Raises `TooMuchWork` if decoding it could take

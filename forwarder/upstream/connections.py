@@ -17,6 +17,7 @@ from aiohappyeyeballs import AddrInfoType, start_connection
 from yarl import URL
 
 from forwarder.core.error_text import unreachable_text
+from forwarder.core.errors import drop_frames
 from forwarder.core.tls import client_context
 from forwarder.upstream.connection import ArrivingAnswer, OutgoingRequest, UpstreamConnection
 from forwarder.upstream.proxies import ProxyRefusal, UpstreamProxy

@@ -130,9 +130,9 @@ def _parquet(
 def _choice(config: Mapping[str, Any], name: str, default: str, choices: Sequence[str]) -> str:
     """The value of a setting, in lower case."""
     value = config.get(name)
-    chosen: Any = default
+    chosen = default
     if value not in (None, ""):
-        chosen = value.strip().lower() if isinstance(value, str) else None
+        chosen = value.strip().lower() if isinstance(value, str) else ""
     if chosen not in {choice.lower() for choice in choices}:
         raise ExportMisconfigured(
             f"{name} of the destination is {value!r}. Set it to one of: {', '.join(choices)}."

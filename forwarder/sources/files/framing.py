@@ -248,7 +248,7 @@ def _read_csv(
     reader = csv.reader(chain.from_iterable(lines), delimiter=delimiter, quotechar=options.quote)
     make: Callable[..., Any] | None = None
     most = 1
-    failure = None
+    failures: list[DamagedContent] = []
     is_done = False
     names: Sequence[str] = ()
     made = list[bytes | list[bytes]]()
@@ -270,7 +270,7 @@ def _read_csv(
             rows.append([])
             ends.append(reader.line_num)
         except DamagedContent as error:
-            failure = error.with_traceback(None)
+            failures.append(error)
             is_done = True
         if make is None and rows and (rows[0] or lines.between(lines.done, ends[0])):
             names = rows[0]
@@ -293,11 +293,8 @@ def _read_csv(
             numbers = []
             size = 0
             table = []
-    if failure is not None:
-        try:
-            raise failure
-        finally:
-            del failure
+    if failures:
+        raise failures.pop()  # this frame, which its traceback leads to, must not hold it
 
 
 def _joined(

@@ -10,8 +10,8 @@
 | `message` | the rest; an object if it is of a message format |
 
 Nil values (`-`) are left out. Structured data over 16 KiB stays a string: it may have thousands of
-values, which a line of a log may cost but not a daemon. Times of RFC 3164 are `Oct 11 22:14:15`, in a zone, with or without
-a year, or ISO 8601 as rsyslog writes them.
+values, which a line of a log may cost but not a daemon. Times of RFC 3164 are `Oct 11 22:14:15`, in
+a zone, with or without a year, or ISO 8601 as rsyslog writes them.
 """
 
 from __future__ import annotations
