@@ -28,6 +28,7 @@ from forwarder.cli.target import ProjectKey, To, choose_target
 from forwarder.core.clock import retry_after
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError, ForwarderError
+from forwarder.core.nesting import check_nesting
 from forwarder.core.proposals import proposed
 from forwarder.core.tls import client_context
 
@@ -548,6 +549,7 @@ def _property(text: str) -> tuple[str, Any]:
     if not (name and equals):
         raise typer.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--property")
     try:
+        check_nesting(value.encode())
         given = json.loads(value)
         # NaN, infinities and half a surrogate pair aren't JSON
         json.dumps(given, allow_nan=False, ensure_ascii=False).encode()

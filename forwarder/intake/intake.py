@@ -61,7 +61,7 @@ from forwarder.wire.decompress import ZSTD_MAGIC
 from forwarder.wire.effort import INLINE, UNBOUNDED, Effort, TooMuchWork
 from forwarder.wire.encodings import GZIP_MAGIC, decode_body
 from forwarder.wire.identity import check_token
-from forwarder.wire.shapes import MALFORMED, is_utf8, read_outline, read_request, with_spare_frames
+from forwarder.wire.shapes import MALFORMED, is_utf8, read_outline, read_request
 
 if TYPE_CHECKING:
     from forwarder.intake.otlp import OtlpMapping
@@ -239,9 +239,7 @@ class Intake:
             request = read_outline(text) if text.isascii() or is_utf8(text) else None
             if request is None:
                 return None
-            return with_spare_frames(
-                lambda _: self._reader.read_together(request, incoming, now, self.effort), text
-            )
+            return self._reader.read_together(request, incoming, now, self.effort)
         except (ForwarderError, *MALFORMED):  # the whole way says what is wrong
             return None
 

@@ -23,6 +23,7 @@ from typing import Final, TypeGuard
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
+from forwarder.core.nesting import MAX_FLAT, is_deeper
 from forwarder.core.records import RecordBatch, RecordFacts
 from forwarder.intake.stamp_event import (
     EventName,
@@ -31,7 +32,7 @@ from forwarder.intake.stamp_event import (
     derived_uuids,
     time_text,
 )
-from forwarder.intake.stamping import MAX_FLAT, STAMP_BYTES, OneEvent, may_be_deep
+from forwarder.intake.stamping import STAMP_BYTES, OneEvent
 from forwarder.wire.identity import ABSENT
 from forwarder.wire.shapes import is_utf8
 
@@ -185,7 +186,7 @@ def _are_texts(values: Sequence[bytes], joined: bytes, max_event: int) -> bool:
     longest = max(map(len, values))
     if longest > max_event or not (joined.isascii() or is_utf8(joined)):
         return False
-    return longest <= MAX_FLAT or not any(map(may_be_deep, values))
+    return longest <= MAX_FLAT or not any(map(is_deeper, values))
 
 
 def all_ids(heads: Sequence[PlainHead]) -> list[str] | None:

@@ -135,7 +135,9 @@ class RequestReader:
         if self._check_room is not None:
             self._check_room(lane, len(memoryview(request.events)))
         stamped = stamp_together(
-            request.events, self._context(request, lane, incoming, received, effort)
+            request.events,
+            self._context(request, lane, incoming, received, effort),
+            check_nesting=True,
         )
         return RequestContent([(lane, stamped)]) if stamped is not None and stamped.count else None
 

@@ -31,6 +31,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from forwarder.core.event import NO_IDS, split_events
+from forwarder.core.nesting import MAX_FLAT, are_deeper, is_deeper
 from forwarder.core.ports import Reason
 from forwarder.core.uuids import new_uuid7, new_uuids7
 from forwarder.intake.stamp_event import (
@@ -55,10 +56,10 @@ _TOGETHER_PER_ALONE: Final = 5
 _QUOTE: Final = ord('"')
 STAMP_BYTES: Final = 128
 """No uuid, time and key of `$ip` take more."""
-_MAX_OPENINGS: Final = 500
-"""A text with no more brackets and braces than this is not nested too deep for any decoder."""
-MAX_FLAT: Final = 2 * _MAX_OPENINGS
-"""A text of no more bytes than this has no more of them: each needs its end."""
+_LARGE: Final = 32 * 1024
+"""Bytes of an array whose nesting is checked in parts of about this size."""
+_OUTSIDE: Final = 3
+"""Levels around an event's properties in a batch: the batch's own, the array's and the event's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,8 +218,8 @@ def read_single(text: bytes, now: float, max_event: int, *, ordered: bool) -> Si
     distinct_id = head.distinct_id
     if not head.event or not distinct_id.strip() or not text.endswith(b"}"):
         return None
-    if len(text) > MAX_FLAT and may_be_deep(text):
-        return None  # a later decoder could fail at it: read_request makes sure
+    if len(text) > MAX_FLAT and is_deeper(text):
+        return None  # read_request says so
     if head.uuid is UNSET or head.timestamp is UNSET:
         if len(text) + STAMP_BYTES > max_event or not text.startswith(b"{"):
             return None
@@ -232,11 +233,6 @@ def read_single(text: bytes, now: float, max_event: int, *, ordered: bool) -> Si
     return SingleEvent(head.api_key, frozenset((canonical_id(distinct_id),)), text)
 
 
-def may_be_deep(text: bytes) -> bool:
-    """Whether a text of more than `MAX_FLAT` bytes may be nested too deep for a decoder."""
-    return text.count(b"[") + text.count(b"{") > _MAX_OPENINGS
-
-
 def stamp(events: bytes | Raw, context: StampContext) -> StampedEvents:
     """Validate and stamp a JSON array of events. Raises `msgspec.DecodeError` only if it is not
     one.
@@ -247,29 +243,27 @@ def stamp(events: bytes | Raw, context: StampContext) -> StampedEvents:
     return stamp_together(events, context) or _stamp_loose(events, context)
 
 
-def stamp_together(events: bytes | Raw, context: StampContext) -> StampedEvents | None:
+def stamp_together(
+    events: bytes | Raw, context: StampContext, *, check_nesting: bool = False
+) -> StampedEvents | None:
     """Validate and stamp all events at once; None if one of them has to be stamped by itself.
 
-    Raises `msgspec.DecodeError` or `RecursionError` for what is not JSON, or is nested too deep.
+    `check_nesting`: None, too, if one is nested too deep for a batch. Raises `msgspec.DecodeError`
+    or `RecursionError` for what is not JSON, or is nested too deep.
     """
-    if len(memoryview(events)) > context.max_event:
+    size = len(memoryview(events))
+    if size > context.max_event:
         return None
-    heads: Sequence[_Head]
-    properties: Sequence[_StampableProperties] = ()
-    places: Sequence[Raw] = ()
     has_skew = context.has_sent_at and context.skew != 0.0
     try:
-        if context.ip is not None:
-            heads = located = _decode_located(events)
-            places = [head.properties for head in located]
-            # less than to pass over them once more to find them
-            properties = _decode_properties(b"[%b]" % b",".join(places))
-        elif context.ordered or has_skew:
-            heads = full = _decode_full(events)
-            properties = [head.properties for head in full]
-        else:
-            heads = _decode_heads(events)
+        heads, properties, places = _read_heads(
+            events,
+            located=context.ip is not None or (check_nesting and size > _LARGE),
+            inner=context.ip is not None or context.ordered or has_skew,
+        )
     except msgspec.ValidationError:
+        return None
+    if check_nesting and size > MAX_FLAT and _is_deep(events, places):
         return None
     ids = [head.distinct_id for head in heads]
     names = [head.event for head in heads]
@@ -303,6 +297,36 @@ def stamp_together(events: bytes | Raw, context: StampContext) -> StampedEvents 
         kinds.append(partial(_addresses, events, places, properties, context.ip))
     data = _spliced(events, kinds, context)
     return None if data is None else StampedEvents(data, len(heads), keys, names=names)
+
+
+def _read_heads(
+    events: bytes | Raw, *, located: bool, inner: bool
+) -> tuple[Sequence[_Head], Sequence[_StampableProperties], Sequence[Raw]]:
+    """The heads of events; if `inner`, what their properties say; if `located`, where those are.
+
+    Raises what `stamp_together` raises, and `msgspec.ValidationError` for other events.
+    """
+    if located:
+        found = _decode_located(events)
+        places = [head.properties for head in found]
+        # less than to pass over them once more to find them
+        properties = _decode_properties(b"[%b]" % b",".join(places)) if inner else ()
+        return found, properties, places
+    if inner:
+        full = _decode_full(events)
+        return full, [head.properties for head in full], ()
+    return _decode_heads(events), (), ()
+
+
+def _is_deep(events: bytes | Raw, places: Sequence[Raw]) -> bool:
+    """Whether an event is nested too deep for a batch; `places`: of all properties, if the array
+    is large.
+    """
+    text = bytes(events)
+    parts = len(text) // _LARGE
+    some = places[:: len(places) // parts + 1] if parts else ()
+    located = [place for place in some if place is not _NO_PROPERTIES]
+    return are_deeper(text, Locator(text).offsets(located), _OUTSIDE)
 
 
 def _spliced(

@@ -15,6 +15,7 @@ import jq
 import msgspec
 from msgspec import Raw, Struct
 
+from forwarder.core.nesting import check_nesting
 from forwarder.core.proposals import proposed
 from forwarder.mapping.paths import Path, PathReader, parse_path
 from forwarder.mapping.problems import Unmappable, glimpse, misconfigured
@@ -234,7 +235,9 @@ class Program:
             raise Unmappable(f"jq: {glimpse(str(error))}") from error
         if not texts:
             raise Unmappable("jq: it ended without a result")
-        results = _decode(texts[0])
+        written = texts[0].encode()
+        check_nesting(written)
+        results = _decode(written)
         if self._has_condition:
             if _single("where", results[0]) in _FALSE_IN_JQ:
                 return None

@@ -16,6 +16,7 @@ from uuid import UUID
 
 import msgspec
 
+from forwarder.core.nesting import check_nesting
 from forwarder.core.uuids import uuid5
 from forwarder.mapping.expressions import Expressions
 from forwarder.mapping.privacy import AddedMember, Privacy, add_members
@@ -147,6 +148,7 @@ class Mapping:
         return _reported(make, repaired, time)
 
     def _map_all(self, data: bytes, time: float | None) -> bytes | None:
+        check_nesting(data)
         events = [
             event
             for event in [self._map_one(bytes(raw), time) for raw in _split(data)]
@@ -159,6 +161,7 @@ class Mapping:
         return None if parts is None else join_parts(parts)
 
     def _parts(self, data: bytes, time: float | None) -> EventParts | None:
+        check_nesting(data)
         when = b""
         problem = ""
         if self._privacy is not None:

@@ -29,7 +29,7 @@ from forwarder.core.ports import Incoming
 from forwarder.wire.effort import UNBOUNDED, Effort, TooMuchWork
 from forwarder.wire.encodings import decompress_content
 from forwarder.wire.repair import mask_lone_surrogates, null_non_finite_numbers
-from forwarder.wire.shapes import MALFORMED, is_utf8
+from forwarder.wire.shapes import MALFORMED, is_utf8, reject_nesting
 from forwarder.wire.timestamps import at, format_timestamp
 
 MAX_DEPTH: Final = 30
@@ -225,6 +225,7 @@ def _parse_json(text: bytes, effort: Effort) -> _ExportRequest:
     text = text.removeprefix(_BOM)
     if not (text.isascii() or is_utf8(text)):
         text = text.decode("utf-8", "replace").encode()
+    reject_nesting(text)
     try:
         return _decode_json(text)
     except msgspec.ValidationError as error:

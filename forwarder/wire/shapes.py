@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar, Final, TypeVar
+from typing import ClassVar, Final
 
 import msgspec
 from msgspec import Raw, Struct, field
@@ -18,6 +18,7 @@ from msgspec import Raw, Struct, field
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import InvalidRequest, InvalidToken, NoKey, RequestTooLarge
 from forwarder.core.event import split_events
+from forwarder.core.nesting import MAX_NESTING, is_deeper
 from forwarder.wire.effort import UNBOUNDED, Effort, TooMuchWork, check_effort
 from forwarder.wire.identity import ABSENT, check_token, first_byte
 from forwarder.wire.repair import join_surrogates, mask_lone_surrogates, null_non_finite_numbers
@@ -57,8 +58,6 @@ class _Counted(Struct, gc=False):
             raise RequestTooLarge("the request has more events than an empty lane could hold")
 
 
-_T = TypeVar("_T")
-
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode
 _decode_token_bearers = msgspec.json.Decoder(list[_TokenBearer]).decode
 _decode_token_property = msgspec.json.Decoder(_TokenProperty).decode
@@ -74,12 +73,6 @@ _LONGEST_CHARACTER: Final = 4
 _TWO_BITS: Final = 0b1100_0000
 _WITHIN_CHARACTER: Final = 0b1000_0000
 """The highest two bits of a byte of UTF-8 that doesn't begin a character."""
-_DEEP_BYTES: Final = 1024
-"""Shorter texts can't nest deep enough to exhaust the decoder's stack."""
-_SPARE_FRAMES: Final = 40
-"""How many calls deeper than here an event may have to be decoded again: while it is stamped, or
-in the middle of a delivery.
-"""
 MALFORMED: Final = (msgspec.DecodeError, RecursionError)
 """What msgspec raises for text that isn't JSON, or is nested too deep."""
 
@@ -118,9 +111,10 @@ def read_request(
     """
     if not (text.isascii() or is_utf8(text)):
         text = join_surrogates(text)
+    reject_nesting(text)
     read = _read_foreign if foreign else _read
     try:
-        return with_spare_frames(read, text)
+        return read(text)
     except MALFORMED as error:
         if len(text) > effort.repaired:
             raise TooMuchWork from None
@@ -141,6 +135,8 @@ def read_outline(text: bytes) -> Request | None:
     if not 0 < start < end:
         return None
     outer = b"%b[]%b" % (text[:start], text[end:])
+    if is_deeper(outer):
+        return None
     try:
         envelope = _decode_envelope(outer)
         if envelope.batch is ABSENT or Locator(outer).span(envelope.batch) != (start, start + 2):
@@ -181,7 +177,7 @@ def _read_repaired(
     nulled_text, nulled = null_non_finite_numbers(text)
     masked = mask_lone_surrogates(nulled_text)
     try:
-        request = with_spare_frames(read, masked)
+        request = read(masked)
         if masked != nulled_text:
             check_count(request.events, max_events)
             check_effort(request.events, effort.events)
@@ -216,15 +212,12 @@ def _part_garbled(request: Request, masked: bytes, unmasked: bytes) -> None:
     request.garbled = garbled
 
 
-def with_spare_frames(read: Callable[[bytes], _T], text: bytes) -> _T:
-    """`read(text)`, but what is nested so deep that a later decoder might fail at it is refused
-    now, by `RecursionError`.
-    """
-    return read(text) if len(text) < _DEEP_BYTES else _deeper(read, text, _SPARE_FRAMES)
-
-
-def _deeper(read: Callable[[bytes], _T], text: bytes, frames: int) -> _T:
-    return _deeper(read, text, frames - 1) if frames else read(text)
+def reject_nesting(text: bytes) -> None:
+    """Raises `InvalidRequest` for a body of more than `MAX_NESTING` levels."""
+    if is_deeper(text):
+        raise InvalidRequest(
+            f"the body is nested too deeply: it may have at most {MAX_NESTING} levels"
+        )
 
 
 def _read(text: bytes, *, foreign: bool = False) -> Request:

@@ -37,7 +37,7 @@ from forwarder.wire.shapes import (
     check_count,
     is_utf8,
     read_historical,
-    with_spare_frames,
+    reject_nesting,
 )
 from forwarder.wire.splice import Locator
 from forwarder.wire.timestamps import parse_timestamp
@@ -100,8 +100,9 @@ def read_v1(text: bytes, head: V1Head, max_events: int, effort: Effort = UNBOUND
     token = bearer_token(head.authorization)
     if not (text.isascii() or is_utf8(text)):
         raise InvalidRequest("the body isn't UTF-8")
+    reject_nesting(text)
     try:
-        envelope = with_spare_frames(_decode_envelope, text)
+        envelope = _decode_envelope(text)
         both = _Text(text, text)
     except msgspec.ValidationError:
         raise InvalidRequest("the body isn't an object") from None
@@ -126,9 +127,7 @@ def _repaired(text: bytes, error: Exception) -> tuple[_V1Envelope, _Text]:
     marked = null_non_finite_numbers(text, b"NULL")[0] if nulled else b""
     readable = mask_lone_surrogates(received)
     try:
-        return with_spare_frames(_decode_envelope, readable), _Text(
-            readable, received, marked, nulled
-        )
+        return _decode_envelope(readable), _Text(readable, received, marked, nulled)
     except MALFORMED:
         raise InvalidRequest(f"the body isn't JSON: {error_text(error)}") from None
 

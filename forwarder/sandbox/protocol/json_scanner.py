@@ -15,6 +15,8 @@ import re
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from forwarder.core.nesting import is_deeper
+
 _WHITE_SPACE: Final = re.compile(r"[ \t\n\r]*").match
 _LONGEST_INTEGER: Final = 4000
 """Digits that Python converts to an integer without complaint; longer ones no double can hold
@@ -43,6 +45,7 @@ class JsonScanner:
     def __init__(self, text: str) -> None:
         self.text = text
         self.infinite = False
+        self._is_deep = is_deeper(text.encode("utf-8", "surrogatepass"))
         self._decoder = json.JSONDecoder(
             parse_float=self._float, parse_int=self._int, parse_constant=_not_a_number
         )
@@ -58,10 +61,10 @@ class JsonScanner:
 
     def value(self, start: int) -> tuple[Any, int]:
         """The value that begins at `start`, and where it ends. Raises `InvalidJson`."""
+        if self._is_deep:
+            raise InvalidJson("nested too deeply")
         try:
             return self._decoder.raw_decode(self.text, start)
-        except RecursionError:
-            raise InvalidJson("nested too deeply") from None
         except ValueError as error:
             raise InvalidJson(str(error)) from None
 

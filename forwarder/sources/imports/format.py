@@ -25,6 +25,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 from msgspec import Raw, Struct
 
+from forwarder.core.nesting import MAX_FLAT, is_deeper
 from forwarder.core.uuids import as_uuid5, uuid_texts5
 from forwarder.sources.files.records import Framing, LineRecords, RecordBlock
 from forwarder.wire.shapes import is_utf8
@@ -201,7 +202,9 @@ class RecordConverter(ABC, Generic[Record]):
         """A few of some records: all at once, unless one of them isn't good."""
         some = (records.ended if isinstance(records, LineRecords) else records)[few]
         text = b"\n".join(some)  # a line feed ends no character
-        if text.isascii() or is_utf8(text):
+        # most are shorter than any that is nested too deep
+        is_flat = max(map(len, some), default=0) <= MAX_FLAT or not any(map(is_deeper, some))
+        if is_flat and (text.isascii() or is_utf8(text)):
             try:
                 return [*map(self._decode, some)]
             except (ValueError, RecursionError, RecordRefused):  # msgspec's errors are such

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Raw
 
 from forwarder.core.error_text import error_text
+from forwarder.core.nesting import check_nesting
 from forwarder.sources.files.transcoding import not_utf8
 from forwarder.sources.imports.format import RecordRefused, RefusalReason
 
@@ -94,6 +95,7 @@ def decode_record(record: bytes, decode: Callable[[bytes], Decoded], wrong: str 
     try:
         if not record.isascii():
             check_utf8(record)
+        check_nesting(record)
         return decode(record)
     except msgspec.ValidationError as error:
         if record.lstrip()[:1] == b"{":

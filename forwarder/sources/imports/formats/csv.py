@@ -21,6 +21,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
+from forwarder.core.nesting import check_nesting
 from forwarder.sources.files.records import Framing, RecordBlock, RowRecords
 from forwarder.sources.imports.format import (
     ImportedEvent,
@@ -248,6 +249,7 @@ def _value(name: str, cell: str, read: Callable[[str], Any], wanted: str) -> Any
 
 
 def _json(cell: str) -> Raw:
+    check_nesting(cell.encode())
     return _decode_raw(_one_line(cell))
 
 

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from forwarder.core.errors import ConfigurationError
+from forwarder.core.nesting import check_nesting
 from forwarder.core.patterns import LinearPattern, PatternError
 from forwarder.mapping.times import zone_of
 from forwarder.sources.logs.formats.access import access_parser
@@ -117,6 +118,7 @@ def _message(name: str | None, pattern: str | None, key: str) -> MessageParser:
             return None
         if check is not None:
             try:
+                check_nesting(data)
                 check(data)
             except (msgspec.DecodeError, RecursionError):
                 return None
