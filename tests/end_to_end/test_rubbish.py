@@ -195,7 +195,7 @@ async def test_nesting_that_is_taken_can_be_delivered() -> None:
             upstream.url, delivery={"ordering": "per_distinct_id"}, batch={"max_events": 7}
         ) as whole,
     ):
-        for depth in range(600, 1000, 4):
+        for depth in range(400, 1000, 4):
             raw = [
                 event(
                     f"deep-{depth}-{number}",
