@@ -21,6 +21,7 @@ from urllib.parse import urlencode
 import typer
 
 from forwarder.cli.exit_codes import ExitCode
+from forwarder.core.configured_files import read_file
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError, ForwarderError
 from forwarder.core.host_port import split_host_port
@@ -244,7 +245,7 @@ def _listen_as_written(path: Path) -> str | None:
     import yaml
 
     try:
-        listen = yaml.safe_load(path.read_bytes())["admin"]["listen"]
+        listen = yaml.safe_load(read_file(path))["admin"]["listen"]
     except (OSError, ValueError, yaml.YAMLError, KeyError, TypeError):
         return None
     return listen if isinstance(listen, str) and "${" not in listen else None

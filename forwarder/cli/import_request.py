@@ -25,6 +25,7 @@ from forwarder.config.layers import InvalidConfiguration
 from forwarder.config.load import Loaded, load_part
 from forwarder.config.settings import ImportSettings, Settings
 from forwarder.config.source_settings import MappingSettings
+from forwarder.core.configured_files import read_file
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.installation import help_on
@@ -308,7 +309,7 @@ def _mapping_as_json(settings: MappingSettings) -> dict[str, Any]:
     """
     values = settings.as_document(changed_only=True)
     if settings.hash.salt_file is not None:
-        salt = hashlib.sha256(b"import" + settings.hash.salt_file.read_bytes().strip()).hexdigest()
+        salt = hashlib.sha256(b"import" + read_file(settings.hash.salt_file).strip()).hexdigest()
         values["hash"]["salt_file"] = salt[:8]
     return values
 

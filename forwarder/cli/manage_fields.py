@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from forwarder.contract.endpoints import ENDPOINTS, Endpoint, IdKind
 from forwarder.contract.resources import LEVELS
+from forwarder.core.configured_files import read_file
 from forwarder.core.error_text import error_text
 
 NULL: Final = "null"
@@ -301,6 +302,6 @@ def _reject(constant: str) -> Any:
 
 def _file(file: Path) -> str:
     try:
-        return file.read_text("utf-8-sig")
+        return read_file(file, pipe=True).decode("utf-8-sig")
     except (OSError, ValueError) as error:
         raise ValueError(f"{file} can't be read: {error_text(error)}") from None

@@ -17,6 +17,7 @@ from typing import Final
 
 from forwarder.config.layers import DEFAULT, InvalidConfiguration, Place
 from forwarder.config.load import DEFAULT_FILE, Loaded, load_sections
+from forwarder.core.configured_files import check_file
 from forwarder.core.errors import ConfigurationError
 
 _NOTHING: Final = Path(os.devnull)
@@ -78,7 +79,7 @@ def ask_for_key(title: str, check: Callable[[str], str], ways: str) -> str:
 def _is_closed(file: Path) -> bool:
     """Whether this user may not read the file, or not even look for it."""
     try:
-        file.open("rb").close()
+        check_file(file)
     except PermissionError:
         return True
     except OSError:

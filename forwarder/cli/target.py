@@ -21,6 +21,7 @@ from forwarder.config.addresses import check_upstream
 from forwarder.config.api_keys import check_project_key, read_key_file
 from forwarder.config.keys import keys
 from forwarder.config.settings import Settings
+from forwarder.core.configured_files import check_file
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.host_port import join_host_port, split_host_port
@@ -184,6 +185,7 @@ def _trusting(certificate: Path) -> ssl.SSLContext:
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     try:
+        check_file(certificate)
         context.load_verify_locations(certificate)
     except OSError as error:
         raise ValueError(f"{certificate} can't be read: {error_text(error)}") from error

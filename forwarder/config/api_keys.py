@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+from forwarder.core.configured_files import names_descriptor, read_file
 from forwarder.core.error_text import error_text
 
 _PROJECT_KEY: Final = re.compile(r"[\x01-\x7f]{1,64}")
@@ -76,7 +77,8 @@ def personal_key_in(text: str, place: str) -> str:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text("utf-8-sig")
+        # a key may be handed over by a descriptor, which is read once
+        return read_file(file, pipe=names_descriptor(file)).decode("utf-8-sig")
     except (OSError, ValueError) as error:
         raise ValueError(
             f"{file} can't be read ({error_text(error)}): name a text file in UTF-8, with one key "

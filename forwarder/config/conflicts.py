@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from forwarder.config.units import format_size
+from forwarder.core.configured_files import check_file, read_file
 from forwarder.core.error_text import error_text
 from forwarder.core.tls import client_context
 
@@ -43,7 +44,7 @@ def unreadable(key: str, file: Path | None) -> Iterator[Conflict]:
     if file is None:
         return
     try:
-        file.open("rb").close()
+        check_file(file)
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL in it
         yield Conflict(
             key, f"{file} can't be read: {error_text(error)}", "name a file that this user may read"
@@ -82,7 +83,7 @@ def _lacking(*named: tuple[str, Path | None], what: tuple[str, ...]) -> Iterator
     the key may have a passphrase.
     """
     for (key, file), kind in zip(named, what, strict=True):
-        text = file.read_bytes() if file else b""
+        text = read_file(file) if file else b""
         if f"{kind}-----".encode() not in text:
             other = next(
                 (name for label, name in _NAMES.items() if f"{label}-----".encode() in text), ""

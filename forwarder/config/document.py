@@ -31,6 +31,7 @@ from forwarder.config.layers import (
     what_and_hint,
 )
 from forwarder.config.suggestions import explain_syntax, no_section, spelled_otherwise, suggest_key
+from forwarder.core.configured_files import NotRegularFile, read_file
 from forwarder.core.error_text import error_text
 from forwarder.core.users import user_name
 
@@ -83,7 +84,7 @@ def _parse(text: str, file: str, environ: Mapping[str, str], path: Path) -> Laye
 
 def _read(file: FilePath) -> str:
     try:
-        return file.read_bytes().decode("utf-8-sig")
+        return read_file(file, pipe=True).decode("utf-8-sig")
     except OSError as error:
         raise InvalidConfiguration(
             [
@@ -109,6 +110,8 @@ def _unreadable_hint(file: FilePath, error: OSError) -> str:
             f"run this as a user that may read it, this one is {user_name()}; or name another "
             "file: --config FILE"
         )
+    if isinstance(error, NotRegularFile):
+        return "name a file, or a pipe in which something writes: --config FILE"
     return "name a readable file: --config FILE"
 
 

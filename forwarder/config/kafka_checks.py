@@ -29,6 +29,7 @@ from forwarder.config.source_checks import (
 )
 from forwarder.config.source_settings import KafkaSecuritySettings, KafkaSettings
 from forwarder.config.units import format_duration
+from forwarder.core.configured_files import open_file
 from forwarder.core.ports import Ordering
 
 _PASSWORD: Final = ("username", "password", "password_file")
@@ -310,5 +311,5 @@ def _unusable_secret(key: str, file: Path | None) -> Iterator[Conflict]:
 
 
 def _is_empty(file: Path) -> bool:
-    with file.open("rb") as opened:
+    with open_file(file) as opened:
         return not opened.read(_ENOUGH).strip()

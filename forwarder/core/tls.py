@@ -11,12 +11,16 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 
+from forwarder.core.configured_files import check_file
+
 
 def client_context(ca_file: str | Path | None = None) -> ssl.SSLContext:
     """What a client checks certificates with: the authorities in `ca_file`, or the system's.
 
     Raises `OSError` or `ssl.SSLError` if the file can't be used.
     """
+    if ca_file is not None:
+        check_file(Path(ca_file))
     context = ssl.create_default_context(cafile=ca_file)
     context.verify_flags &= ~(ssl.VERIFY_X509_STRICT | ssl.VERIFY_X509_PARTIAL_CHAIN)
     return context

@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from forwarder.core.configured_files import read_file
 from forwarder.core.error_text import error_text
 from forwarder.mapping.expressions import Expressions
 from forwarder.mapping.paths import Path, PathReader, parse_path
@@ -240,7 +241,7 @@ def parse_paths(written: Iterable[str], key: str) -> Sequence[Path]:
 def read_salt(path: FilePath, key: str) -> bytes:
     """The key of hashes. Raises `ConfigurationError`; `key` is the setting that names the file."""
     try:
-        salt = path.read_bytes().strip()
+        salt = read_file(path).strip()
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL in it
         raise misconfigured(
             key, f"{path} can't be read: {error_text(error)}", _SALT_HINT

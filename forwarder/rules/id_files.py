@@ -6,8 +6,10 @@ file's key), in two sorted arrays of numbers: 16 bytes an id, found by bisection
 a process of its own, which sorts and returns the arrays, so that the loop isn't held and the
 memory that sorting needs is free again.
 
-Invariant: an `IdFile` always holds one whole content. A file that can't be read any more leaves
-the last one in force, which is reported.
+Invariants:
+- An `IdFile` always holds one whole content. A file that can't be read any more, or not in time,
+  leaves the last one in force, which is reported.
+- Each file is looked at by a task of its own: what one does holds up no other.
 """
 
 from __future__ import annotations
@@ -15,11 +17,13 @@ from __future__ import annotations
 import asyncio
 import hmac
 import os
+import stat
 import subprocess
 import sys
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
@@ -27,6 +31,7 @@ from typing import Final
 import structlog
 
 from forwarder.core.clock import Clock
+from forwarder.core.configured_files import check_file, in_thread, open_file
 from forwarder.core.error_text import error_text
 from forwarder.mapping.privacy import read_salt
 from forwarder.mapping.problems import misconfigured
@@ -34,6 +39,10 @@ from forwarder.wire.identity import canonical_id
 
 POLL_SECONDS: Final = 1.0
 """How often files are looked at."""
+LOOK_SECONDS: Final = 10.0
+"""How long a file system may take to say whether a file has changed."""
+READ_SECONDS: Final = 300.0
+"""How long a file may take to be read; ten million lines take half a minute."""
 _KEPT: Final = 16
 """Bytes of a digest that are kept."""
 _HEX: Final = 64
@@ -68,10 +77,17 @@ class IdFile:
         self._key = b"" if salt_file is None else read_salt(salt_file, f"{key}.salt_file")
         self.failing = ""
         """Why the last change couldn't be read; empty if it was."""
+        self._look: asyncio.Future[Version] | None = None
+        """The look that hasn't returned: a file system that hangs has one at a time."""
         try:
             self._version = _version(path)
             # S603: the command is this program itself.
-            answer = subprocess.run(self._command(), capture_output=True, check=False)  # noqa: S603
+            answer = subprocess.run(  # noqa: S603
+                self._command(), capture_output=True, check=False, timeout=READ_SECONDS
+            )
+        except subprocess.TimeoutExpired as error:
+            why = f"{path} wasn't read within {READ_SECONDS:.0f} seconds"
+            raise misconfigured(f"{key}.distinct_id_file", why, _HINT) from error
         except (OSError, ValueError) as error:
             raise misconfigured(
                 f"{key}.distinct_id_file", f"{path} can't be read: {error_text(error)}", _HINT
@@ -122,7 +138,7 @@ class IdFile:
         that reads, and changes nothing.
         """
         try:
-            version = await asyncio.to_thread(_version, self.path)
+            version = await self._changed()
             if version == self._version:
                 self.failing = ""
                 return False
@@ -136,12 +152,26 @@ class IdFile:
         _log.info("the ids of a rule were read again", path=str(self.path), ids=len(self))
         return True
 
+    async def _changed(self) -> Version:
+        """What the file is now. Raises `OSError`, or `ValueError` if it isn't known in time."""
+        if self._look is None:
+            self._look = in_thread(partial(_version, self.path))
+        done, _ = await asyncio.wait({self._look}, timeout=LOOK_SECONDS)
+        if not done:
+            raise ValueError(f"its file system didn't answer within {LOOK_SECONDS:g} seconds")
+        look = self._look
+        self._look = None
+        return look.result()
+
     async def _read(self) -> bytes:
         """What the process returns. Raises `ValueError` with what it says."""
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(*self._command(), stdout=pipe, stderr=pipe)
         try:
-            out, err = await process.communicate()
+            out, err = await asyncio.wait_for(process.communicate(), READ_SECONDS)
+        except TimeoutError:
+            process.kill()
+            raise ValueError(f"it wasn't read within {READ_SECONDS:.0f} seconds") from None
         except BaseException:
             process.kill()
             raise
@@ -170,7 +200,7 @@ class IdFiles:
         self._clock = clock
         self._known = {} if known is None else known.files
         self.files: dict[tuple[Path, Path | None], IdFile] = {}
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: Sequence[asyncio.Task[None]] = ()
 
     def open(self, path: Path, salt_file: Path | None, key: str) -> IdFile:
         """See `matching.OpenIdFiles`."""
@@ -182,31 +212,35 @@ class IdFiles:
 
     def start(self) -> None:
         """Look at the files from now on, on the running loop."""
-        if self.files and self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._watch(), name="files of ids")
+        if not self._tasks:
+            loop = asyncio.get_running_loop()
+            self._tasks = [
+                loop.create_task(self._watch(file), name=f"ids of {file.path}")
+                for file in self.files.values()
+            ]
 
     def stop(self) -> None:
         """Look at them no more."""
-        if self._task is not None:
-            self._task.cancel()
+        for task in self._tasks:
+            task.cancel()
 
     async def close(self) -> None:
         """The same; returns when no process reads any more."""
-        task = self._task
-        self._task = None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        self.stop()
+        tasks = self._tasks
+        self._tasks = ()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _watch(self) -> None:
+    async def _watch(self, file: IdFile) -> None:
         while True:
             await self._clock.sleep(POLL_SECONDS)
-            for file in [*self.files.values()]:
-                await file.refresh()
+            await file.refresh()
 
 
 def _version(path: Path) -> Version:
     found = path.stat()
+    if not stat.S_ISREG(found.st_mode):
+        check_file(path)
     return found.st_mtime_ns, found.st_ino, found.st_size
 
 
@@ -256,7 +290,7 @@ def _hash_of(text: bytes) -> bytes:
 
 def _main(kind: str, path: str, write: Callable[[array[int]], object]) -> int:
     try:
-        with Path(path).open("rb") as lines:
+        with open_file(Path(path)) as lines:
             arrays = sorted_arrays(lines, hashed=kind == "hashes")
         for each in arrays:
             write(each)

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from forwarder.config.rule_settings import RuleHashSettings, RuleSettings
+from forwarder.core.configured_files import read_file
 from forwarder.core.error_text import error_text
 from forwarder.core.ports import RULE_PREFIX, RuleDrop
 from forwarder.mapping.expressions import EVALUATION_ERRORS
@@ -340,7 +341,7 @@ def compile_rules(
         rules.append(_compile(each, key, name, files))
         digest.update(_encode([name, each.as_document()]))
         if each.hash.salt_file is not None:
-            digest.update(sha256(each.hash.salt_file.read_bytes()).digest())
+            digest.update(sha256(read_file(each.hash.salt_file)).digest())
     return EventRules(rules, max_event, digest.hexdigest()[:16], counts)
 
 

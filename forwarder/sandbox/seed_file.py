@@ -17,6 +17,7 @@ from pydantic import (
     ValidationError,
 )
 
+from forwarder.core.configured_files import read_file
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.installation import help_on
@@ -55,12 +56,13 @@ def read_seed(path: Path) -> Seed:
 def _load(path: Path) -> Any:
     hint = f"A seed is a file in YAML or JSON; {help_on('sandbox')} shows one."
     try:
-        if path.stat().st_size > MAX_FILE_BYTES:
+        content = read_file(path, pipe=True)
+        if len(content) > MAX_FILE_BYTES:
             raise ConfigurationError(
                 f"{path} is larger than {MAX_FILE_BYTES:,} bytes",
                 hint="Send the events to the sandbox instead.",
             )
-        return _parse(path.read_text(encoding="utf-8"))
+        return _parse(content.decode())
     except OSError as error:
         raise ConfigurationError(f"{path} can't be read: {error_text(error)}", hint=hint) from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:

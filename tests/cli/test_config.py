@@ -7,7 +7,7 @@ import os
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -21,6 +21,7 @@ from forwarder.cli.config import app
 from forwarder.core.users import user_name
 from tests.support.cases import cases
 from tests.support.certificates import make_certificate
+from tests.support.filesystems import bind_socket
 
 GOOD = "phc_0123456789hunter2good"
 OTHER = "phc_0123456789hunter2gone"
@@ -221,7 +222,7 @@ sources:
     assert f"{file}:6: sources.http.otlp.mapping.event: jq can't compile .body |" in result.stderr
     file.write_text(text.replace(r"'^\['", "'(?u)x'"))
     assert (
-        f"{file}:11: sources.logs[0].multiline.start: '(?u)x' can't be used"
+        f"{file}:11: sources.logs[0].multiline.start: '(?u)x' is no regular expression"
         in run("check", "--config", str(file)).stderr
     )
 
@@ -449,3 +450,87 @@ def test_help_has_an_example(command: str) -> None:
     result = run(command, "--help")
     assert result.exit_code == 0
     assert f"Example: forwarder config {command}" in result.stdout
+
+
+FILES = """
+upstream: {{url: 'https://127.0.0.1:9', ca_file: {0}}}
+sources:
+  http:
+    api_keys_file: {0}
+    tls: {{cert_file: {0}, key_file: {0}}}
+    otlp: {{api_key_file: {0}, mapping: {{event: .e, distinct_id: .u}}}}
+  kafka:
+    - bootstrap_servers: 'h:1'
+      topics: x
+      api_key_file: {0}
+      security:
+        protocol: SASL_SSL
+        mechanism: PLAIN
+        username: u
+        password_file: {0}
+        ca_file: {0}
+        cert_file: {0}
+        key_file: {0}
+  logs:
+    - path: /var/log/x
+      api_key: phc_a
+      mapping: {{event: .e, distinct_id: .u, hash: {{field: .u, salt_file: {0}}}}}
+rules:
+  - {{match: {{distinct_id_file: {0}}}, drop: true}}
+  - {{hash: {{field: .u, salt_file: {0}}}}}
+"""
+"""Everything that a daemon reads by a configured path."""
+
+
+@cases(
+    ("put", "words"),
+    [
+        (os.mkfifo, "it is a pipe, not a regular file"),
+        (Path.mkdir, "Is a directory"),
+        (bind_socket, "it is a socket, not a regular file"),
+        (lambda path: path.symlink_to("/dev/zero"), "it is a device, not a regular file"),
+    ],
+)
+@pytest.mark.timeout(50)
+def test_a_path_of_no_file_is_a_mistake_wherever_it_is_set(
+    tmp_path: Path, put: Callable[[Path], object], words: str
+) -> None:
+    """Every key that names one is reported with what is there, and nothing waits for it."""
+    odd = tmp_path / "odd"
+    put(odd)
+    file = tmp_path / "forwarder.yaml"
+    file.write_text(FILES.format(odd))
+    done = run("check", "--elsewhere", "--config", str(file))
+    assert done.exit_code == 2
+    lines = done.output.splitlines()
+    named = {
+        key
+        for line in lines
+        if words in line and (key := line.removeprefix(f"{file}:").partition(": ")[2].split(":")[0])
+    }
+    assert {key for key in named if key.endswith("_file")} == {
+        "upstream.ca_file",
+        *[f"sources.http.{key}" for key in ("api_keys_file", "otlp.api_key_file")],
+        *[f"sources.http.tls.{key}" for key in ("cert_file", "key_file")],
+        "sources.kafka[0].api_key_file",
+        *[
+            f"sources.kafka[0].security.{key}"
+            for key in ("password_file", "ca_file", "cert_file", "key_file")
+        ],
+        "sources.logs[0].mapping.hash.salt_file",
+        "rules[0].match.distinct_id_file",
+    }
+
+
+def test_a_configuration_may_come_through_a_pipe(tmp_path: Path) -> None:
+    """As of `--config <(sops -d …)`; an empty one is a writer that failed, not the defaults."""
+    for text, status, words in (
+        ("upstream: {url: 'http://127.0.0.1:9'}", 0, "OK"),
+        ("", 2, "nothing came through the pipe"),
+    ):
+        reader, writer = os.pipe()
+        os.write(writer, text.encode())
+        os.close(writer)
+        done = run("check", "--elsewhere", "--config", f"/dev/fd/{reader}")
+        os.close(reader)
+        assert (done.exit_code, words in done.output) == (status, True)

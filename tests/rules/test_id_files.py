@@ -5,6 +5,8 @@ content in force.
 import hashlib
 import hmac
 import os
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,8 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.core.errors import ConfigurationError
+from forwarder.rules import id_files
 from forwarder.rules.id_files import IdFile, IdFiles, sorted_arrays
+from tests.support.cases import cases
 from tests.support.clock import FakeClock
+from tests.support.filesystems import bind_socket
 from tests.support.waiting import FastClock, eventually
 
 
@@ -87,6 +92,81 @@ async def test_a_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
     replace(path, "c\n")
     await eventually(lambda: "c" in file and not file.failing)
     await files.close()
+
+
+@cases(
+    ("put", "words"),
+    [
+        (os.mkfifo, "it is a pipe, not a regular file"),
+        (Path.mkdir, "Is a directory"),
+        (bind_socket, "it is a socket, not a regular file"),
+        (lambda path: path.symlink_to("/dev/zero"), "it is a device, not a regular file"),
+    ],
+)
+async def test_what_is_no_file_holds_up_no_other(
+    tmp_path: Path, put: Callable[[Path], object], words: str
+) -> None:
+    """In the place of a file it is reported, and the last content stays in force; the others are
+    read again, and so is the file once it is one again.
+    """
+    paths = [tmp_path / name for name in ("odd", "other")]
+    files = IdFiles(FastClock())
+    for path in paths:
+        path.write_text("a\n")
+        with pytest.raises(ConfigurationError, match=words):
+            files.open(odd_path(tmp_path, put), None, "rules[0].match")
+    odd, other = [files.open(path, None, "rules[0].match") for path in paths]
+    files.start()
+    paths[0].unlink()
+    put(paths[0])
+    await eventually(lambda: words in odd.failing)
+    replace(paths[1], "b\n")
+    await eventually(lambda: "b" in other)
+    assert "a" in odd
+    paths[0].rename(tmp_path / "moved")
+    paths[0].write_text("c\n")
+    await eventually(lambda: "c" in odd and not odd.failing)
+    await files.close()
+
+
+async def test_a_file_system_that_hangs_holds_up_no_other_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is looked at by one thread at a time, is reported, and is read again when it answers."""
+    paths = [tmp_path / name for name in ("hung", "other")]
+    for path in paths:
+        path.write_text("a\n")
+    files = IdFiles(FastClock())
+    hung, other = [files.open(path, None, "rules[0].match") for path in paths]
+    answers = threading.Event()
+    looks = []
+    look = id_files._version
+
+    def slow(path: Path) -> id_files.Version:
+        if path == paths[0] and not answers.is_set():
+            looks.append(path)
+            answers.wait(30)
+        return look(path)
+
+    monkeypatch.setattr(id_files, "_version", slow)
+    monkeypatch.setattr(id_files, "LOOK_SECONDS", 0.01)
+    files.start()
+    await eventually(lambda: "file system didn't answer" in hung.failing)
+    for path in paths:
+        replace(path, "b\n")
+    await eventually(lambda: "b" in other)
+    assert "a" in hung
+    assert len(looks) == 1
+    answers.set()
+    await eventually(lambda: "b" in hung and not hung.failing)
+    await files.close()
+
+
+def odd_path(folder: Path, put: Callable[[Path], object]) -> Path:
+    """A new path, with something there that is no file."""
+    path = folder / f"start-{len([*folder.iterdir()])}"
+    put(path)
+    return path
 
 
 def test_a_reload_reads_no_file_again(tmp_path: Path) -> None:

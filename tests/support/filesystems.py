@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -60,3 +61,8 @@ def mounted(path: Path, size: int) -> Iterator[Mounted]:
         yield place
     finally:
         place.close()
+
+
+def bind_socket(path: Path) -> None:
+    """Have a socket at a path, without anything that listens."""
+    os.mknod(path, stat.S_IFSOCK | 0o600)

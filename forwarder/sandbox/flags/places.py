@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import maxminddb
 
+from forwarder.core.configured_files import check_file
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 
@@ -57,6 +58,7 @@ class Places:
     def __init__(self, path: Path) -> None:
         hint = "Name a city or country database in MaxMind's format (.mmdb)."
         try:
+            check_file(path)
             self._reader = maxminddb.open_database(path)
         except OSError as error:
             raise ConfigurationError(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import yaml
 
+from forwarder.core.configured_files import read_file
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 
@@ -119,7 +120,7 @@ class FileResolver:
 
 def _load_records(path: Path) -> dict[str, Sequence[str]]:
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.safe_load(read_file(path).decode())
     except OSError as error:
         raise ConfigurationError(
             f"--dns: {path} can't be read: {error_text(error)}", hint=_HINT

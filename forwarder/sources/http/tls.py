@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from pathlib import Path
 
+from forwarder.core.configured_files import check_file
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 
@@ -28,6 +29,8 @@ def reload_tls(context: ssl.SSLContext, cert_file: Path, key_file: Path) -> None
     probe = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     for target in (probe, context):
         try:
+            check_file(cert_file)
+            check_file(key_file)
             target.load_cert_chain(cert_file, key_file, password=_reject_password)
         except (OSError, ValueError) as error:
             raise ConfigurationError(

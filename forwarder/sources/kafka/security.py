@@ -32,6 +32,8 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.conn import AIOKafkaConnection, OAuthAuthenticator, ScramAuthenticator
 from aiokafka.errors import KafkaError
 
+from forwarder.core.configured_files import check_file
+from forwarder.core.configured_files import read_file as read_configured
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import ForwarderError
 from forwarder.core.installation import install_extra
@@ -176,7 +178,7 @@ def _add_certificate(context: ssl.SSLContext, cert_file: Path, key_file: Path | 
     for key, file in (("cert_file", cert_file), ("key_file", key_file)):
         try:
             if file is not None:
-                file.open("rb").close()
+                check_file(file)
         except OSError as error:
             raise SecurityError(key, _unreadable(file, error, "")) from error
     try:
@@ -402,6 +404,7 @@ class ClientCredentials(_CachedToken):
         """The system's authorities, and those of `ca_file`, which may be the cluster's alone."""
         context = client_context()
         if self._ca_file is not None:
+            check_file(self._ca_file)
             context.load_verify_locations(self._ca_file)
         return context
 
@@ -517,7 +520,7 @@ def read_file(key: str, file: Path) -> str:
     any of it.
     """
     try:
-        text = file.read_text("utf-8")
+        text = read_configured(file).decode("utf-8")
     except UnicodeDecodeError:
         # the error would hold the bytes
         raise SecurityError(key, f"{file} isn't text in UTF-8") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 from pathlib import Path
 
@@ -75,7 +76,10 @@ def test_unusable_certificates(tmp_path: Path) -> None:
     other = certificate(tmp_path, "b")
     secret = encrypted(certificate(tmp_path, "c"))
     context = load_tls(*good)
-    for pair in ((good[0], other[1]), (tmp_path / "none", good[1]), secret, (good[1], good[0])):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    pairs = [(good[0], other[1]), (tmp_path / "none", good[1]), secret, (good[1], good[0])]
+    for pair in (*pairs, (pipe, good[1]), (good[0], pipe), (good[0], Path("/dev/zero"))):
         with pytest.raises(ConfigurationError, match="can't be used"):
             load_tls(*pair)
         with pytest.raises(ConfigurationError, match="can't be used"):

@@ -7,6 +7,7 @@ import base64
 import dataclasses
 import json
 import logging
+import os
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -741,6 +742,16 @@ def test_a_password_that_isnt_text_is_named_and_not_repeated(tmp_path: Path) -> 
         read_secret("password", None, file)
     assert str(caught.value) == f"security.password_file: {file} isn't text in UTF-8"
     assert caught.value.__cause__ is None
+
+
+def test_what_is_no_file_holds_no_secret(tmp_path: Path) -> None:
+    """Nothing waits for a pipe's writer, for each connection that is made."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(SecurityError, match="it is a pipe, not a regular file"):
+        read_secret("password", None, pipe)
+    with pytest.raises(SecurityError, match="it is a pipe, not a regular file"):
+        connection(Security(protocol="SSL", ca_file=pipe))
 
 
 @pytest.fixture
