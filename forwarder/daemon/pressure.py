@@ -30,7 +30,7 @@ LOOK_EVERY: Final = 0.2
 LOOK_NEAR: Final = 0.05
 """The same while more than seven tenths are used."""
 
-RECLAIM_EVERY: Final = 10.0
+RECLAIM_EVERY: Final = 5.0
 """Seconds between two attempts to reclaim memory while the buffer holds events: each visits all
 objects.
 """

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.core.errors import BufferFull
-from forwarder.core.shares import LEAST, Headroom, Pool, Shares, size_for
+from forwarder.core.shares import LEAST, WATCHED, Headroom, Pool, Shares, size_for
 from tests.support.cases import cases
 
 
@@ -163,3 +163,15 @@ def test_one_sender_leaves_room_for_others() -> None:
     headroom.add("greedy", -1_000_000)
     assert not headroom.exceeded("honest")
     assert headroom.receiving == 3_500_000
+
+
+def test_what_is_received_is_reported_by_its_bytes() -> None:
+    """Once for each so many bytes, whoever sends them; what goes away again doesn't count."""
+    headroom = Headroom(10 * WATCHED)
+    calls: list[int] = []
+    headroom.on_received = lambda: calls.append(headroom.receiving)
+    for _ in range(3):
+        headroom.add("one", WATCHED // 2)
+        headroom.add("one", -WATCHED // 2)
+        headroom.add("other", WATCHED // 4)
+    assert len(calls) == 2

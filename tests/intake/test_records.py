@@ -17,6 +17,7 @@ from forwarder.core.errors import (
     DeadLettersFull,
     Draining,
     LaneFull,
+    MemoryShort,
     TogetherTooLarge,
     TooManyLanes,
 )
@@ -831,3 +832,16 @@ def test_uuids_are_the_namespaces_own() -> None:
     take(rig, record_list({"event": "a", "distinct_id": "ann"}))
     assert rig.one()["uuid"] == derived(0) != UUID
     assert uuid.UUID(bytes=RECORD_NAMESPACE) == uuid.UUID("6f3c7b0a-2d5e-4c1f-9a8b-5d7e1c0f4a62")
+
+
+def test_while_memory_is_short_the_source_waits() -> None:
+    """Nothing of a batch is read or accepted; the same batch is accepted when there is memory."""
+    rig = RecordsRig()
+    batch_of_one = record_list(stamped_event())
+    rig.intake.memory_short = True
+    with pytest.raises(MemoryShort):
+        take(rig, batch_of_one)
+    assert rig.buffer.used == 0
+    rig.intake.memory_short = False
+    take(rig, batch_of_one)
+    assert len(deliver(rig)) == 1

@@ -25,6 +25,7 @@ from forwarder.config.settings import Settings
 from forwarder.core.clock import Clock
 from forwarder.core.ports import DeadLetter
 from forwarder.daemon.destinations import EventDestination
+from forwarder.daemon.memory import MemorySource
 from forwarder.daemon.pipeline import Pipeline, build
 from forwarder.deadletter.memory import MemoryDeadLetters
 from forwarder.deadletter.schema import open_readable
@@ -66,16 +67,23 @@ class Whole:
     undelivered at its end.
 
     A disk buffer without a `path` gets a directory of its own, which is gone at the end. `window`:
-    bytes of its memory for events at hand.
+    bytes of its memory for events at hand. `memory`: what its memory is measured by.
     """
 
     def __init__(
-        self, url: str, clock: Clock | None = None, *, window: int = WINDOW, **sections: Any
+        self,
+        url: str,
+        clock: Clock | None = None,
+        *,
+        window: int = WINDOW,
+        memory: MemorySource | None = None,
+        **sections: Any,
     ) -> None:
         self.clock = clock or FastClock()
         self.left: list[DeadLetter] = []
         self._client: Client | None = None
         self._window = window
+        self._memory = memory
         self._directory: tempfile.TemporaryDirectory[str] | None = None
         buffer = sections.get("buffer", {})
         if buffer.get("kind") == "disk" and "path" not in buffer:
@@ -89,7 +97,7 @@ class Whole:
             # the decoder process works in real time, however fast the pipeline's clock runs
             speed = self.clock.speed if isinstance(self.clock, FastClock) else 1.0
             with patch("forwarder.daemon.pipeline.DECODE_SECONDS", DECODE_SECONDS * speed):
-                return build(self.settings, self.clock, window=self._window)
+                return build(self.settings, self.clock, window=self._window, memory=self._memory)
         except BaseException:
             self._clean_up()
             raise

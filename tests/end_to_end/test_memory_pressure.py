@@ -1,0 +1,183 @@
+"""Near its limit of memory forwarder rejects new events, says so, and accepts them again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.test_process import daemon
+from tests.support.fake_memory import FakeMemory
+from tests.support.listening import Client, chunked, post
+from tests.support.upstream import OK, Upstream, plain
+from tests.support.waiting import eventually
+from tests.support.whole import Whole, accepted, batch, events
+
+MB = 1_000_000
+LARGE = 900_000
+"""Bytes of the properties of an event in a request of 1 MB."""
+
+
+async def test_new_events_are_503_until_memory_is_free() -> None:
+    """Whatever the request looks like, on connections that stay open; calls without events pass.
+    What was accepted before is delivered, and then events are accepted again.
+    """
+    memory = FakeMemory(limit=1000)
+    async with (
+        Upstream(lambda _: plain(503)) as upstream,
+        Whole(upstream.url, memory=memory) as whole,
+    ):
+        sent = events(3, "before")
+        await whole.take(sent)
+        memory.amount = 950
+        await eventually(lambda: whole.snapshot.memory_short)
+        known = post("/batch/", batch(events(3, "late")))
+        large = post("/batch/", batch(events(300, "late", padding=1000)))
+        for request in (known, large, chunked(b"{}"), known):
+            reply = await whole.send(request)
+            assert (reply.status, reply.headers["retry-after"]) == (503, "2")
+            assert b"emory is short" in reply.body
+            assert reply.headers.get("connection") != "close"
+        snapshot = whole.snapshot
+        assert not snapshot.ready
+        assert snapshot.not_ready == ("memory is short: senders get 503",)
+        assert "memory is short" in snapshot.warnings[0]
+        assert (snapshot.memory_bytes, snapshot.memory_limit_bytes) == (950, 1000)
+        assert snapshot.rejected_requests == {("/batch", "memory_short"): 4}
+        assert snapshot.http_requests["/batch", 503] == 4
+        memory.amount = 700
+        await eventually(lambda: not whole.snapshot.memory_short)
+        upstream.answer = lambda _: OK
+        sent += (later := events(3, "after"))
+        await whole.take(later)
+        await whole.emptied()
+        assert whole.snapshot.ready
+        assert accepted(upstream) == dict.fromkeys(sent, 1)
+
+
+async def test_an_empty_buffer_accepts_whatever_memory_is_used() -> None:
+    """What others take, or what is never given back, stops nothing for good."""
+    memory = FakeMemory(limit=1000, amount=999)
+    async with Upstream() as upstream, Whole(upstream.url, memory=memory) as whole:
+        await whole.take(events(2))
+        await whole.emptied()
+        await eventually(lambda: whole.snapshot.ready)
+        await whole.take(events(2, "more"))
+        await whole.emptied()
+        assert len(accepted(upstream)) == 4
+
+
+async def test_a_request_whose_body_is_coming_in_gets_503_too() -> None:
+    """Its head came before memory was short; the whole of it is received, and nothing accepted."""
+    memory = FakeMemory(limit=1000)
+    async with (
+        Upstream(lambda _: plain(503)) as upstream,
+        Whole(upstream.url, memory=memory) as whole,
+    ):
+        await whole.take(events(1))
+        request = post("/batch/", batch(events(100, padding=1000)))
+        client = await whole.connect()
+        client.writer.write(request[:50_000])
+        await eventually(lambda: whole.pipeline._parts.listener.statistics().receiving_bytes)
+        memory.amount = 950
+        await eventually(lambda: whole.snapshot.memory_short)
+        assert (await client.ask(request[50_000:])).status == 503
+        assert sum(lane.total_received for lane in whole.snapshot.lanes) == 1
+        await client.close()
+
+
+@dataclass
+class Senders:
+    """Senders of requests of 1 MB, who repeat each until it is accepted."""
+
+    address: str
+    names: list[str] = field(default_factory=list)
+    """Of the events that were answered 200."""
+    answers: Counter[int | bytes] = field(default_factory=Counter)
+    """By status, and by text where it was 503."""
+
+    async def send(self, name: str) -> None:
+        """Send one event after the other, until cancelled."""
+        host, _, port = self.address.rpartition(":")
+        client = Client(*await asyncio.open_connection(host.removeprefix("http://"), int(port)))
+        try:
+            number = 0
+            while True:
+                request = post("/batch/", batch(events(1, f"{name}-{number}-", padding=LARGE)))
+                while (reply := await client.ask(request)).status != 200:
+                    self.answers[reply.status] += 1
+                    self.answers[reply.body] += 1
+                    await asyncio.sleep(0.005)
+                self.answers[200] += 1
+                self.names.append(f"{name}-{number}-0")
+                number += 1
+        finally:
+            client.writer.transport.abort()
+
+
+def anonymous(process: int) -> int:
+    """Bytes of anonymous memory of a process."""
+    text = Path(f"/proc/{process}/status").read_text("ascii")
+    return int(re.findall(r"RssAnon:\s+(\d+)", text)[0]) * 1024
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is measured on Linux")
+@pytest.mark.parametrize(
+    ("limit", "buffer", "rejected"),
+    [(160 * MB, 16 * MB, 300), (80 * MB, 256 * MB, 100)],
+    ids=["a buffer that fits", "a buffer that doesn't fit"],
+)
+async def test_an_outage_with_large_requests_is_survived(
+    limit: int, buffer: int, rejected: int
+) -> None:
+    """While the service is down and senders push on, a process stays below its limit of memory.
+    Nothing that was answered 200 is lost, and when the outage is over all is accepted again.
+    """
+    env = {
+        "FORWARDER_UPSTREAM__VERIFY_KEYS": "false",
+        "FORWARDER_BUFFER__MAX_BYTES": str(buffer),
+        "FORWARDER_LIMITS__MEMORY": str(limit),
+    }
+    async with Upstream(lambda _: plain(503)) as upstream, daemon(upstream.url, **env) as forwarder:
+        senders = Senders(forwarder.ingestion)
+        process = forwarder.command.process.pid
+        peak = 0
+
+        async def watch() -> None:
+            nonlocal peak
+            while True:
+                peak = max(peak, anonymous(process))
+                await asyncio.sleep(0.02)
+
+        tasks = [asyncio.create_task(senders.send(f"s{number}")) for number in range(4)]
+        tasks.append(asyncio.create_task(watch()))
+        try:
+            await eventually(lambda: senders.answers[503] >= rejected)
+            if buffer > limit:
+                assert set(senders.answers) - {200, 503} <= {
+                    b"memory is short\n",
+                    b"Memory is short.\n",
+                }
+                shown = json.loads((await forwarder.read("/status"))[1])
+                assert shown["memory_limit_bytes"] == limit
+                assert shown["not_ready"] == ["memory is short: senders get 503"]
+                assert (await forwarder.read("/readyz"))[0] == 503
+                metrics = (await forwarder.read("/metrics"))[1]
+                assert "forwarder_memory_short 1.0" in metrics
+            held = len(senders.names)
+            upstream.answer = lambda _: OK
+            await eventually(lambda: len(senders.names) >= held + 20)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        assert peak < limit
+        await eventually(lambda: set(senders.names) <= set(upstream.delivered))
+        assert (await forwarder.read("/readyz"))[0] == 200
