@@ -16,7 +16,7 @@ from tests.end_to_end.test_process import daemon
 from tests.support.fake_memory import FakeMemory
 from tests.support.listening import Client, chunked, post
 from tests.support.upstream import OK, Upstream, plain
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, pause
 from tests.support.whole import Whole, accepted, batch, events
 
 MB = 1_000_000
@@ -113,7 +113,7 @@ class Senders:
                 while (reply := await client.ask(request)).status != 200:
                     self.answers[reply.status] += 1
                     self.answers[reply.body] += 1
-                    await asyncio.sleep(0.005)
+                    await pause(0.005)
                 self.answers[200] += 1
                 self.names.append(f"{name}-{number}-0")
                 number += 1
@@ -142,6 +142,7 @@ async def test_an_outage_with_large_requests_is_survived(
     """
     env = {
         "FORWARDER_UPSTREAM__VERIFY_KEYS": "false",
+        "FORWARDER_LOG__LEVEL": "info",
         "FORWARDER_BUFFER__MAX_BYTES": str(buffer),
         "FORWARDER_LIMITS__MEMORY": str(limit),
     }
@@ -154,7 +155,7 @@ async def test_an_outage_with_large_requests_is_survived(
             nonlocal peak
             while True:
                 peak = max(peak, anonymous(process))
-                await asyncio.sleep(0.02)
+                await pause(0.02)
 
         tasks = [asyncio.create_task(senders.send(f"s{number}")) for number in range(4)]
         tasks.append(asyncio.create_task(watch()))
@@ -179,5 +180,7 @@ async def test_an_outage_with_large_requests_is_survived(
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
         assert peak < limit
-        await eventually(lambda: set(senders.names) <= set(upstream.delivered))
+        while json.loads((await forwarder.read("/status"))[1])["buffer_bytes"]:
+            await pause(0.05)
+        assert set(senders.names) <= set(upstream.delivered)
         assert (await forwarder.read("/readyz"))[0] == 200
