@@ -179,6 +179,9 @@ class ArrivingAnswer:
 class UpstreamConnection(asyncio.Protocol):
     """One connection. `sent` and `answer` belong to the request that is on it."""
 
+    _parser: httptools.HttpResponseParser
+    """Only while it is open: they refer to each other."""
+
     def __init__(
         self,
         on_made: Callable[[UpstreamConnection], None],
@@ -189,7 +192,6 @@ class UpstreamConnection(asyncio.Protocol):
         self._on_free = on_free
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
-        self._parser = httptools.HttpResponseParser(self)
         self._answer: ArrivingAnswer | None = None
         self._bodiless = self._interim = self._until_end = self._paused = False
         self._writer: asyncio.Task[None] | None = None
@@ -283,6 +285,7 @@ class UpstreamConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Called once: with TLS, after the handshake, and not at all if that fails."""
         self._transport = transport  # type: ignore[assignment]  # a stream's
+        self._parser = httptools.HttpResponseParser(self)
         self._on_made(self)
 
     def data_received(self, data: bytes) -> None:
@@ -304,6 +307,7 @@ class UpstreamConnection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """The connection is over: that may be the end of a response."""
         self._transport = None
+        del self._parser
         self.resume_writing()
         answer = self._answer
         if answer is not None and not answer.complete:

@@ -245,8 +245,10 @@ class AnswerQueue:
         while self.pending:
             pending = self.pending.popleft()
             pending.queue = None
-            if pending.stream is not None:
-                pending.stream.on_lost()
+            stream = pending.stream
+            pending.stream = None
+            if stream is not None:
+                stream.on_lost()
 
     def close(self) -> None:
         """The connection is lost."""
@@ -439,9 +441,11 @@ class StreamedAnswer:
             self.drop()
             return
         self.failure = answer
-        if self._pending is not None and self._pending.queue is not None:
-            self._pending.answer = answer
-            self._pending.due = True
+        pending = self._pending
+        self._pending = None
+        if pending is not None and pending.queue is not None:
+            pending.answer = answer
+            pending.due = True
             self._queue.write_due()
 
     def drop(self) -> None:

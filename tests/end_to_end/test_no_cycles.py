@@ -1,0 +1,390 @@
+"""No request leaves a cycle of references, whatever its outcome: memory is freed when it is over,
+not when the garbage collector runs, which it does seldom.
+"""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import json
+import os
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from unittest.mock import patch
+from urllib.parse import quote
+
+import pytest
+
+from tests.support.cases import cases
+from tests.support.garbage import BODY, memory_traced, no_garbage
+from tests.support.listening import Client, chunked, post
+from tests.support.otlp import AT, PROTOBUF, export, record
+from tests.support.upstream import OK, Fault, Upstream, failing, plain
+from tests.support.waiting import eventually
+from tests.support.whole import KEY, Whole
+
+COUNT: Final = 12
+"""Requests of each kind, after as many that warm up: of 64 KB, so that one body that stays of each
+request is more than the tolerance.
+"""
+
+_random: Final = random.Random(1)
+PADDING: Final = "".join(_random.choices("abcdefghijklmnopqrstuvwxyz0123456789", k=BODY // 2))
+"""What no codec makes much smaller."""
+OTLP_MAPPING: Final = {"event": ".event_name", "distinct_id": ".attributes.user"}
+OTHER_KEY: Final = "phc_anotheranother12345"
+
+
+def event(name: str = "seen", **members: Any) -> dict[str, Any]:
+    """An event of half a body's size, with changes."""
+    return {
+        "event": name,
+        "distinct_id": "ann",
+        "timestamp": "2025-12-31T23:00:00Z",
+        "properties": {"p": PADDING},
+        **members,
+    }
+
+
+def body(*events: dict[str, Any], key: str = KEY) -> bytes:
+    """A batch of some events; by itself of a usual one and one of another name."""
+    return json.dumps({"api_key": key, "batch": events or (event(), event("other"))}).encode()
+
+
+def v1(*events: dict[str, Any], key: str = KEY) -> bytes:
+    """The same in the v1 protocol."""
+    some = [
+        {**each, "uuid": f"0190a0a0-1111-7222-8333-{number:012}", "options": {}}
+        for number, each in enumerate(events or (event(), event("other")))
+    ]
+    whole = {"created_at": "2026-01-01T00:00:00Z", "batch": some}
+    return post("/i/v1/analytics/events", json.dumps(whole).encode(), f"Authorization: Bearer {key}")
+
+
+def otlp(*, key: str = KEY) -> bytes:
+    """The same as log records."""
+    return post(
+        "/v1/logs",
+        export(
+            *[record(PADDING, time_unix_nano=AT + number) for number in range(2)], protobuf=True
+        ),
+        f"Content-Type: {PROTOBUF}",
+        f"Authorization: Bearer {key}",
+    )
+
+
+def classic(text: bytes) -> dict[str, bytes]:
+    """Requests that bring a batch in all ways that a batch comes in."""
+    form = b"data=" + quote(text).encode()
+    return {
+        "batch": post("/batch/", text),
+        "gzip": post("/batch/", gzip.compress(text, 1), "Content-Encoding: gzip"),
+        "form": post("/e/", form, "Content-Type: application/x-www-form-urlencoded"),
+        "chunked": chunked(*[text[at : at + 20_000] for at in range(0, len(text), 20_000)]),
+        "odd head": post("/batch/", text, "X-Forwarded-For: 1.2.3.4", "Origin: https://a.example"),
+    }
+
+
+def every_way(key: str = KEY) -> dict[str, bytes]:
+    """Requests of each entrance."""
+    single = event(api_key=key, properties={"p": PADDING * 2})
+    large = body(*[event() for _ in range(36)], key=key)
+    return {
+        **classic(body(key=key)),
+        "single": post("/capture/", json.dumps(single).encode()),
+        "v1": v1(key=key),
+        "otlp": otlp(key=key),
+        "large": post("/batch/", large),
+    }
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What becomes of requests, and how the daemon is brought to it."""
+
+    statuses: set[int]
+    requests: Mapping[str, bytes] = field(default_factory=every_way)
+    sections: Mapping[str, Any] = field(default_factory=dict)
+    fills: bool = False
+    """Whether the buffer is filled first."""
+    upstream: Callable[[Upstream], Awaitable[None] | None] | None = None
+    """What is done to the upstream first; None: it accepts everything."""
+    before: Callable[[Whole], object] = lambda _: None
+    """What is done to the daemon first."""
+
+
+def down(upstream: Upstream) -> Awaitable[None]:
+    """Nothing listens there."""
+    return upstream.stop()
+
+
+def answering(answer: Any) -> Callable[[Upstream], None]:
+    """It answers this."""
+
+    def set_answer(upstream: Upstream) -> None:
+        upstream.answer = lambda _: answer
+
+    return set_answer
+
+
+SMALL: Final = {"max_bytes": "6MB"}
+NO_EVENT: Final = {"name": "seen"}
+LONG: Final = "x" * 10_000
+HTTP: Final = {"api_keys": [KEY], "otlp": {"api_key": KEY, "mapping": OTLP_MAPPING}}
+
+OUTCOMES: Final = {
+    "accepted": Outcome({200}),
+    "accepted on disk": Outcome({200}, sections={"buffer": {"kind": "disk"}}),
+    "delivered": Outcome({200}, sections={"buffer": {"ack": "delivered"}}),
+    "not acknowledged": Outcome(
+        {200, 503},
+        sections={"buffer": {"ack": "delivered", "ack_timeout": "1s"}},
+        upstream=answering(plain(500)),
+    ),
+    "buffer full": Outcome({503}, sections={"buffer": SMALL}, fills=True, upstream=down),
+    "disk buffer full": Outcome(
+        {503}, sections={"buffer": {"kind": "disk", "max_bytes": "20MB"}}, fills=True, upstream=down
+    ),
+    "buffer full for two destinations": Outcome(
+        {503},
+        {name: each for name, each in every_way().items() if name != "large"},
+        sections={
+            "buffer": SMALL,
+            "upstream": {"url": ""},
+            "upstreams": [
+                {"name": "a", "url": "http://127.0.0.1:9", "verify_keys": False},
+                {"name": "b", "url": "http://127.0.0.1:9", "verify_keys": False},
+            ],
+            "routes": [{"to": ["a", "b"]}],
+        },
+        fills=True,
+    ),
+    "buffer full, with rules": Outcome(
+        {200, 503},
+        sections={"buffer": SMALL, "rules": [{"match": {"event": "other"}, "drop": True}]},
+        fills=True,
+        upstream=down,
+    ),
+    "newest dropped": Outcome(
+        {200, 413},
+        sections={"buffer": {**SMALL, "when_full": "drop_newest"}},
+        fills=True,
+        upstream=down,
+    ),
+    "oldest dropped": Outcome(
+        {200, 413},
+        sections={"buffer": {**SMALL, "when_full": "drop_oldest"}},
+        fills=True,
+        upstream=down,
+    ),
+    "oldest dropped on disk": Outcome(
+        {200, 503},
+        sections={"buffer": {"kind": "disk", "max_bytes": "40MB", "when_full": "drop_oldest"}},
+        fills=True,
+        upstream=down,
+    ),
+    "dropped by rule": Outcome(
+        {200}, sections={"rules": [{"match": {"event": "*"}, "drop": True}]}
+    ),
+    "rule that fails": Outcome(
+        {200, 503},
+        sections={
+            "rules": [{"match": {"event": "*", "where": ".properties.p | tonumber"}, "drop": True}],
+            "dead_letters": {"max_bytes": "1MB"},
+        },
+    ),
+    "draining": Outcome({503}, before=lambda whole: whole.pipeline.stop_accepting()),
+    "unknown key": Outcome({401, 503}, every_way(OTHER_KEY)),
+    "too large": Outcome({413}, sections={"http": {"max_body": "40kB"}}),
+    "too large unpacked": Outcome(
+        {413},
+        {"gzip": classic(b" " * 30_000_000)["gzip"], "v1": v1(event(properties={"p": "x" * 10**6}))},
+        sections={"http": {"max_body": "1MB"}},
+    ),
+    "never fits": Outcome(
+        {413}, classic(body(*[event()] * 30)), sections={"buffer": {"max_bytes": "1MiB"}}
+    ),
+    "no JSON": Outcome(
+        {400}, {**classic(body()[:-2]), "v1": v1().replace(b'"batch": [', b'"batch": ]')}
+    ),
+    "no events": Outcome({400}, classic(json.dumps({"api_key": KEY, "batch": PADDING}).encode())),
+    "nested too deep": Outcome({400}, classic(b'{"a":' * 20_000 + b"1" + b"}" * 20_000)),
+    "damaged gzip": Outcome(
+        {400}, {"gzip": post("/batch/", b"\x1f\x8b" + body(), "Content-Encoding: gzip")}
+    ),
+    "unknown encoding": Outcome(
+        {415}, {"v1": v1().replace(b"Host:", b"Content-Encoding: compress\r\nHost:")}
+    ),
+    "unknown path": Outcome({404}, {"post": post("/nowhere", body())}),
+    "wrong method": Outcome({405}, {"put": post("/batch/", body()).replace(b"POST", b"PUT", 1)}),
+    "dead-lettered at receipt": Outcome(
+        {200},
+        {
+            **classic(body(event(""), event(distinct_id=None))),
+            "v1": v1(event("")),
+            "alone": post("/capture/", json.dumps(event("", api_key=KEY)).encode()),
+        },
+        sections={"dead_letters": {"max_bytes": "1MB"}},
+    ),
+    "dead letters full": Outcome(
+        {200, 413, 503},
+        classic(body(event(properties={"p": "\ud800" + PADDING * 2}))),
+        sections={"dead_letters": {"max_bytes": "1MB"}},
+    ),
+    "upstream refuses": Outcome(
+        {200, 503}, sections={"buffer": SMALL}, fills=True, upstream=answering(plain(400, "no"))
+    ),
+    "upstream fails": Outcome(
+        {200, 503},
+        sections={"buffer": SMALL, "upstream": {"compression": "none"}},
+        fills=True,
+        upstream=answering(failing(Fault.RESET)),
+    ),
+    "upstream hangs": Outcome(
+        {200, 503},
+        sections={"buffer": SMALL, "upstream": {"compression": "none", "timeout": "1s"}},
+        fills=True,
+        upstream=answering(failing(Fault.HANG)),
+    ),
+    "passed through": Outcome({200}, {"flags": post("/flags/", body())}),
+    "passed through in vain": Outcome(
+        {502, 503}, {"flags": post("/flags/", body())}, upstream=down
+    ),
+    "passed through too large": Outcome(
+        {413},
+        {
+            "flags": post("/flags/", body()),
+            "chunked": chunked(*[b"x" * 20_000] * 6, path="/flags/"),
+        },
+        sections={"passthrough": {"max_body": "40kB"}},
+    ),
+    "bad chunks": Outcome(
+        {400}, {"chunked": chunked(body()).replace(b"\r\n0\r\n\r\n", b"\r\nzz\r\n\r\n")}
+    ),
+    "no HTTP": Outcome({400}, {"head": b"POST /batch/ HTTP/1.1\r\n" + b"\0" * BODY}),
+    "head too large": Outcome(
+        {431}, {"head": post("/batch/", b"{}", *[f"X-{n}: {LONG}" for n in range(10)])}
+    ),
+    "upgrade": Outcome(
+        {200}, {"batch": post("/batch/", body(), "Connection: upgrade", "Upgrade: x")}
+    ),
+}
+
+
+class Sender:
+    """Sends requests, over a connection that is opened again where it was closed."""
+
+    def __init__(self, whole: Whole) -> None:
+        self._whole = whole
+        self._client: Client | None = None
+
+    async def send(self, request: bytes) -> int:
+        """The status of the answer."""
+        client = self._client = self._client or await self._whole.connect()
+        try:
+            await client.send(request)
+        except ConnectionError:
+            pass  # it was answered before all was read
+        reply = await client.reply()
+        if reply.headers.get("connection") == "close":
+            await self.close()
+        return reply.status
+
+    async def abort(self, request: bytes) -> None:
+        """Send a part of it, and reset the connection."""
+        client = await self._whole.connect()
+        await client.send(request)
+        await eventually(lambda: self._whole.pipeline._parts.listener.statistics().connections)
+        client.writer.transport.abort()
+        await client.close()
+
+    async def close(self) -> None:
+        """End the connection."""
+        client = self._client
+        self._client = None
+        if client is not None:
+            await client.close()
+
+
+async def quiet(whole: Whole) -> None:
+    """Wait until the daemon has forgotten the connections, and nothing is in progress."""
+    parts = whole.pipeline._parts
+    await eventually(lambda: not parts.listener.statistics().connections)
+    for destination in parts.destinations:
+        await destination.stores.committer.settle()
+
+
+def whole_of(outcome: Outcome, upstream: Upstream) -> Whole:
+    """A daemon in its settings."""
+    sections = dict(outcome.sections)
+    http = {**HTTP, **sections.pop("http", {})}
+    return Whole(upstream.url, http=http, **sections)
+
+
+async def fill(sender: Sender, whole: Whole) -> None:
+    """Send until the buffer is full, with smaller and smaller requests."""
+    for size in (4, 1):
+        text = json.dumps({"api_key": KEY, "batch": [event() for _ in range(size)]}).encode()
+        small = post("/batch/", text)
+        before = -1
+        while (held := whole.snapshot.buffer_bytes) > before:
+            before = held
+            await sender.send(small)
+
+
+@cases("name", OUTCOMES, ids=str)
+async def test_an_outcome_leaves_nothing_to_the_garbage_collector(name: str) -> None:
+    """After some requests of each entrance that end so, their bodies are freed, though nothing is
+    collected.
+    """
+    outcome = OUTCOMES[name]
+    with memory_traced():
+        await check(name, outcome)
+
+
+async def check(name: str, outcome: Outcome) -> None:
+    """Bring it about with each request, and look for garbage."""
+    async with Upstream(lambda _: OK, keeps=False) as upstream:
+        waiting = None if outcome.upstream is None else outcome.upstream(upstream)
+        if waiting is not None:
+            await waiting
+        async with whole_of(outcome, upstream) as whole:
+            sender = Sender(whole)
+            if outcome.fills:
+                await fill(sender, whole)
+            outcome.before(whole)
+            for way, request in outcome.requests.items():
+                statuses = {await sender.send(request) for _ in range(COUNT)}
+                await sender.close()
+                await settled(whole, outcome)
+                with no_garbage(f"{name}, {way}", len(request)):
+                    statuses = {await sender.send(request) for _ in range(COUNT)}
+                    await sender.close()
+                    await settled(whole, outcome)
+                assert statuses <= outcome.statuses, f"{way}: {statuses}"
+
+
+async def settled(whole: Whole, outcome: Outcome) -> None:
+    """Wait until nothing is in progress, and what can be delivered is."""
+    await quiet(whole)
+    if outcome.statuses == {200} and outcome.upstream is None:
+        await whole.emptied()
+
+
+if __name__ == "__main__":
+    import asyncio, sys, uvloop
+
+    import structlog; structlog.configure(processors=[lambda *_: (_ for _ in ()).throw(structlog.DropEvent)])
+    async def main() -> None:
+        import time
+        for name in sys.argv[1:] or OUTCOMES:
+            start = time.time()
+            try:
+                async with asyncio.timeout(60):
+                    await test_an_outcome_leaves_nothing_to_the_garbage_collector.__wrapped__(name)
+                print("OK  ", name, round(time.time() - start, 1), flush=True)
+            except BaseException as error:
+                print("FAIL", name, round(time.time() - start, 1), type(error).__name__, str(error)[:900], flush=True)
+    uvloop.run(main())

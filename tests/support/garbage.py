@@ -1,0 +1,87 @@
+"""What only the cyclic garbage collector would free: found while it is off."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from types import FrameType, TracebackType
+from typing import Any, Final
+
+BODY: Final = 64 * 1024
+"""Bytes that a body has at least, in tests that look for bodies."""
+
+OURS: Final = "forwarder"
+
+_KEPT: Final = 4 * BODY
+"""Bytes by which memory may differ: what connections, codecs and the loop keep for the next
+request.
+"""
+
+
+@contextmanager
+def memory_traced() -> Iterator[None]:
+    """Count what is allocated in the block: `no_garbage` needs it, also for what was there before
+    and is freed in it.
+    """
+    tracemalloc.start()
+    try:
+        yield
+    finally:
+        tracemalloc.stop()
+
+
+@contextmanager
+def no_garbage(what: str, largest: int = BODY) -> Iterator[None]:
+    """Fail if the block leaves cycles that hold a body, an error, a frame or an object of
+    forwarder's, or memory that nothing frees. The collector is off meanwhile; inside of
+    `memory_traced`.
+
+    `largest`: bytes of a body. Two of them may stay, as the last ones.
+    """
+    gc.collect()
+    gc.disable()
+    before = tracemalloc.get_traced_memory()[0]
+    try:
+        yield
+        grown = tracemalloc.get_traced_memory()[0] - before
+        found = described(unreachable())
+    finally:
+        gc.enable()
+    assert not found, f"{what}: only the garbage collector frees {dict(found.most_common(12))}"
+    assert grown < _KEPT + 2 * largest, f"{what}: {grown:,} bytes more are in use"
+
+
+def unreachable() -> list[Any]:
+    """The objects that only the collector would free."""
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        gc.collect()
+        return list(gc.garbage)
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+
+
+def described(found: Iterable[Any]) -> Counter[str]:
+    """Those among some objects that may not be garbage, in words."""
+    counts: Counter[str] = Counter()
+    for each in found:
+        if isinstance(each, FrameType):
+            if _is_our_file(each):
+                counts[f"frame of {each.f_code.co_qualname}, line {each.f_lineno}"] += 1
+        elif isinstance(each, TracebackType):
+            if _is_our_file(each.tb_frame):
+                counts[f"traceback in {each.tb_frame.f_code.co_qualname}"] += 1
+        elif type(each).__module__.partition(".")[0] == OURS:
+            counts[type(each).__qualname__] += 1
+        for held in gc.get_referents(each):
+            if isinstance(held, bytes | bytearray | memoryview | str) and len(held) >= BODY // 2:
+                counts[f"{type(held).__name__} of a body in a {type(each).__name__}"] += 1
+    return counts
+
+
+def _is_our_file(frame: FrameType) -> bool:
+    return f"/{OURS}/" in frame.f_code.co_filename
