@@ -119,3 +119,59 @@ def test_no_line_is_too_long() -> None:
         lines = path.read_text().splitlines()
         long += [f"{name(path)}:{at}" for at, line in enumerate(lines, 1) if len(line) > LINE]
     assert long == []
+
+
+DATA_PATH: Final = frozenset(
+    "archive buffer core daemon deadletter delivery intake mapping rules sources storage upstream "
+    "wire".split()
+)
+"""Packages that events pass: what an error's frames hold there may be megabytes."""
+
+
+def test_no_error_is_kept_where_its_own_traceback_leads() -> None:
+    """A local that holds an error is part of that error's traceback once it is raised: together
+    they wait for the garbage collector, with all that their frames hold.
+
+    A handler keeps its error without a traceback only, and what raises a local deletes it:
+    `try: raise error` with `finally: del error`.
+    """
+    found: list[str] = []
+    for path, tree in trees("forwarder", "raise ", "except "):
+        if path.relative_to(ROOT).parts[1] in DATA_PATH:
+            found += [f"{name(path)}:{line}" for line in _kept_errors(tree, frozenset())]
+    assert found == []
+
+
+def _kept_errors(node: ast.AST, allowed: frozenset[str]) -> list[int]:
+    """Lines that raise a local which isn't deleted, or assign what a handler caught. `allowed`:
+    names of handlers, and of what is deleted at the end.
+    """
+    found: list[int] = []
+    for child in ast.iter_child_nodes(node):
+        inside = allowed
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            inside = frozenset()
+        elif isinstance(child, ast.ExceptHandler) and child.name is not None:
+            inside = allowed | {child.name}
+        elif isinstance(child, ast.Try):
+            inside = allowed | {
+                target.id
+                for statement in child.finalbody
+                if isinstance(statement, ast.Delete)
+                for target in statement.targets
+                if isinstance(target, ast.Name)
+            }
+        elif isinstance(child, ast.Raise):
+            raised = child.exc
+            if isinstance(raised, ast.Attribute) or (
+                isinstance(raised, ast.Name) and raised.id.islower() and raised.id not in allowed
+            ):
+                found.append(child.lineno)
+        elif (
+            isinstance(child, ast.Assign | ast.AnnAssign)
+            and isinstance(child.value, ast.Name)
+            and child.value.id in allowed
+        ):
+            found.append(child.lineno)
+        found += _kept_errors(child, inside)
+    return found

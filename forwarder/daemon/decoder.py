@@ -296,7 +296,7 @@ class _Line(asyncio.Protocol):
             try:
                 self._accept(sum(sizes))
             except Backpressure as error:
-                self._refused = error
+                self._refused = error.with_traceback(None)
         return True
 
     def _cut(self, size: int) -> bytes:

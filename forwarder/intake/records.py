@@ -30,6 +30,7 @@ from forwarder.core.errors import (
     drop_frames,
 )
 from forwarder.core.event import Chunk, Lane
+from forwarder.core.garbage import note_body
 from forwarder.core.ports import Buffer, DeadLetter, DropReason, Fate, Ledger, Reason, letters_of
 from forwarder.core.records import AcceptedBatch, RecordBatch
 from forwarder.intake.admission import Admission, ReceiptDeadLetters, log_buried
@@ -127,6 +128,7 @@ class SourceIntake:
         if reading is None:
             raise TypeError("this intake reads no records")
         reading.check_memory()
+        note_body(sum(map(len, records.values)))
         content = reading.read(records, now)
         try:
             accepted = self._admit(content, callback, level, now, given_up)

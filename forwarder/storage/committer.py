@@ -184,11 +184,11 @@ def _run(group: Sequence[tuple[CommitParticipant, CommitJob, Exception | None]])
     done: _Group = []
     failed = False
     for participant, job, _ in group:
-        error: Exception | None = None
         try:
             job.run(alone=failed)
-        except Exception as caught:  # handed to the participant on the loop
-            error = caught
+        except Exception as error:  # handed to the participant on the loop
             failed = True
-        done.append((participant, job, error))
+            done.append((participant, job, error))
+        else:
+            done.append((participant, job, None))
     return done

@@ -17,6 +17,7 @@ from isal import igzip_lib, isal_zlib
 
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import InvalidRequest, RequestTooLarge, UnsupportedMedia
+from forwarder.core.garbage import note_body
 from forwarder.core.ports import Incoming
 from forwarder.wire import lz64
 from forwarder.wire.decompress import ZSTD_MAGIC, inflate, unbrotli, unzstd
@@ -58,18 +59,25 @@ def decode_body(incoming: Incoming, limit: int) -> bytes:
     if encoding and encoding.lower() in _WITHOUT_MAGIC:
         packed = len(body)
         body = incoming.body = _by_header(body, encoding.lower(), limit)
+        note_body(len(body))
     if body.startswith(_JSON) and (not incoming.query or b"data=" not in incoming.query):
         return body
     payload, hint = _payload(incoming)
+    note_body(len(payload))
     for _ in range(_MAX_LAYERS):
         compressed = payload.startswith(_MAGIC)
         if compressed and packed and len(payload) > _MOST_AGAIN * packed + _SMALL:
             raise InvalidRequest(
                 "the body is compressed twice, and was much smaller than what is compressed in it"
             )
-        decoded = _unwrap(payload, hint, limit)
+        try:
+            decoded = _unwrap(payload, hint, limit)
+        except RequestTooLarge:
+            note_body(limit)
+            raise
         if decoded is None:
             break
+        note_body(len(decoded))
         packed = len(payload) if compressed else packed
         payload = decoded
     payload = payload.removeprefix(_BOM)

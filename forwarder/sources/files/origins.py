@@ -271,7 +271,10 @@ def _folder(folder: Path, options: ReadOptions) -> list[Path]:
     """
 
     def fail(error: OSError) -> None:
-        raise error
+        try:
+            raise error
+        finally:
+            del error
 
     names = []
     seen = {folder.resolve()}

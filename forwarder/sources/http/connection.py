@@ -23,6 +23,7 @@ import structlog
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from forwarder.core.connection_loads import WorkerLoad
+from forwarder.core.garbage import COUNTED_FROM, note_body
 from forwarder.core.path import ForwarderPath
 from forwarder.core.ports import Incoming, OtlpHead, RequestIntake, V1Head
 from forwarder.core.shares import Headroom, Pool
@@ -220,6 +221,8 @@ class HttpConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse what came in, answer the requests that are complete."""
+        if len(data) >= COUNTED_FROM:
+            note_body(len(data))
         life = self._life
         if life.phase == IDLE:
             known = self._recent

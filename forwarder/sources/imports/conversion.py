@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 from msgspec import Raw, Struct
 
+from forwarder.core.errors import drop_frames
 from forwarder.sources.files.records import RecordBlock, RecordLocation
 from forwarder.sources.imports.books import FateKind, RecordFate, RefusalExample
 from forwarder.sources.imports.columns import EventColumns
@@ -430,6 +431,7 @@ class FinishedBlock:
         self, record: int, why: RecordRefused, text: bytes | None = None, member: int | None = None
     ) -> None:
         """See `EventSink`."""
+        drop_frames(why)
         self.refused.append((record, why, text, 0 if member is None else member + 1))
 
     def _take(self, finished: list[bytes], refused: Mapping[int, RecordRefused]) -> None:

@@ -187,9 +187,10 @@ class RecordConverter(ABC, Generic[Record]):
             for index, record in enumerate(
                 self._decoded(block.records, slice(first, first + _AT_ONCE)), first
             ):
+                if isinstance(record, RecordRefused):
+                    events.refuse(index, record)
+                    continue
                 try:
-                    if isinstance(record, RecordRefused):
-                        raise record
                     found = self.events_of(record, block, index)
                 except RecordRefused as refused:
                     events.refuse(index, refused)
