@@ -22,7 +22,16 @@ import structlog
 from forwarder.core.clock import Clock, Timer
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import Backpressure, BufferFull, RequestTooLarge
-from forwarder.intake.decoder_jobs import CPU_SECONDS, FRAME, decode_head
+from forwarder.intake.decoder_jobs import (
+    CPU_SECONDS,
+    FRAME,
+    QUESTION,
+    LookUp,
+    decode_head,
+    decode_question,
+    encode_answer,
+    no_files,
+)
 
 IDLE_SECONDS: Final = 300.0
 PIECE: Final = 128 * 1024
@@ -72,14 +81,14 @@ class DecoderProcess:
         return None if self._process is None else self._process.pid
 
     async def decode(
-        self, head: bytes, body: bytes, accept: Callable[[int], None]
+        self, head: bytes, body: bytes, accept: Callable[[int], None], look_up: LookUp
     ) -> tuple[bytes, list[bytes]]:
         """See `intake.large.Decoder.decode`."""
         self._stop_idling()
         try:
             for _ in range(2):  # a process that was killed from outside says nothing about the body
                 try:
-                    return await self._decode_once(head, body, accept)
+                    return await self._decode_once(head, body, accept, look_up)
                 except ConnectionError:
                     code = await self._end()
                     if code == -signal.SIGPROF:
@@ -101,12 +110,12 @@ class DecoderProcess:
         )
 
     async def _decode_once(
-        self, head: bytes, body: bytes, accept: Callable[[int], None]
+        self, head: bytes, body: bytes, accept: Callable[[int], None], look_up: LookUp
     ) -> tuple[bytes, list[bytes]]:
         line = self._line
         if line is None or line.lost:
             line = await self._start()
-        done = line.expect(accept)
+        done = line.expect(accept, look_up)
         late = self._clock.call_later(self._seconds, line.expire)
         try:
             await line.send(FRAME.pack(len(head), len(body)), head, body)
@@ -194,17 +203,21 @@ class _Line(asyncio.Protocol):
         self._parts: list[bytes] = []
         self._refused: Exception | None = None
         self._accept: Callable[[int], None] | None = None
+        self._look_up: LookUp = no_files
         self._done: asyncio.Future[tuple[bytes, list[bytes]]] | None = None
         self._writable = asyncio.Event()
         self._writable.set()
         self.lost = False
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def expect(self, accept: Callable[[int], None]) -> asyncio.Future[tuple[bytes, list[bytes]]]:
+    def expect(
+        self, accept: Callable[[int], None], look_up: LookUp
+    ) -> asyncio.Future[tuple[bytes, list[bytes]]]:
         """The outcome that comes next. `accept`: asked about the bytes that follow its head; if it
-        raises they are discarded.
+        raises they are discarded. `look_up`: answers questions that come before it.
         """
         self._accept = accept
+        self._look_up = look_up
         self._done = asyncio.get_running_loop().create_future()
         return self._done
 
@@ -285,11 +298,16 @@ class _Line(asyncio.Protocol):
     def _read_head(self) -> bool:
         if len(self._buffer) < FRAME.size:
             return False
-        length, _ = FRAME.unpack_from(self._buffer)
+        length, rest = FRAME.unpack_from(self._buffer)
         if len(self._buffer) < FRAME.size + length:
             return False
         self._cut(FRAME.size)
-        self._head = head = self._cut(length)
+        head = self._cut(length)
+        if rest == QUESTION:
+            answer = encode_answer(self._look_up(*decode_question(head)))
+            self._transport.write(FRAME.pack(len(answer), 0) + answer)
+            return True
+        self._head = head
         sizes = decode_head(head).sizes
         self._sizes = list(reversed(sizes))
         if self._accept is not None:

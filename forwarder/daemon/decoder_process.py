@@ -16,11 +16,24 @@ import signal
 import socket
 import sys
 import traceback
-from typing import Final
+from collections.abc import Collection
+from functools import cache, partial
+from typing import TYPE_CHECKING, Final
 
 from forwarder.core.errors import RequestTooLarge
 from forwarder.daemon.allocator import fix_thresholds
-from forwarder.intake.decoder_jobs import CPU_SECONDS, FRAME, failed, work
+from forwarder.intake.decoder_jobs import (
+    CPU_SECONDS,
+    FRAME,
+    QUESTION,
+    decode_answer,
+    encode_question,
+    failed,
+    work,
+)
+
+if TYPE_CHECKING:
+    from forwarder.rules.deadlines import DeadlinedConditions
 
 _PR_SET_PDEATHSIG: Final = 1
 _NICER: Final = 5
@@ -54,7 +67,7 @@ def _serve(daemon: socket.socket) -> bool:
     signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
     try:
         body = _receive(daemon, body_size)
-        outcome, parts = work(head, body)
+        outcome, parts = work(head, body, partial(_ask, daemon), _conditions)
         del body
     except MemoryError:
         outcome = failed(RequestTooLarge.code, "the body takes too much memory to be decoded")
@@ -69,6 +82,29 @@ def _serve(daemon: socket.socket) -> bool:
     for part in parts:
         daemon.sendall(part)
     return True
+
+
+@cache
+def _deadlined() -> DeadlinedConditions:
+    from forwarder.rules.deadlines import DeadlinedConditions  # noqa: PLC0415 - if there are rules
+
+    return DeadlinedConditions()
+
+
+def _conditions() -> DeadlinedConditions:
+    """Evaluates the conditions of a job's rules."""
+    conditions = _deadlined()
+    conditions.start()
+    return conditions
+
+
+def _ask(daemon: socket.socket, file: int, ids: Collection[str]) -> Collection[str]:
+    """Which of the ids are in a file of ids, which the daemon has."""
+    question = encode_question(file, ids)
+    daemon.sendall(FRAME.pack(len(question), QUESTION))
+    daemon.sendall(question)
+    size, _ = FRAME.unpack(_receive(daemon, FRAME.size))
+    return decode_answer(_receive(daemon, size))
 
 
 def _receive(daemon: socket.socket, size: int) -> bytes:

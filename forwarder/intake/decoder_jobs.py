@@ -2,8 +2,9 @@
 they are.
 
 A large body becomes pieces of at most `PIECE_BYTES` and `PIECE_EVENTS` (or one event), each a
-chunk by itself, so that nothing which is done with one of them later takes long. Of rejected
-events at most `MAX_REJECTED` are returned; the others are counted.
+chunk by itself, so that nothing which is done with one of them later takes long. Rules are applied
+to it here, piece by piece. Of rejected events at most `MAX_REJECTED` are returned; the others are
+counted.
 
 Invariant: the result is that of reading the same body on the loop, but for where it is cut.
 """
@@ -13,8 +14,10 @@ from __future__ import annotations
 import struct
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -29,12 +32,21 @@ from forwarder.core.errors import (
     UnsupportedMedia,
 )
 from forwarder.core.event import NO_IDS, Chunk, Lane
-from forwarder.core.ports import EventResults, Incoming, OtlpHead, Reason, V1Head
+from forwarder.core.ports import (
+    RULE_PREFIX,
+    EventResults,
+    Incoming,
+    OtlpHead,
+    Reason,
+    RuleDrop,
+    V1Head,
+)
 from forwarder.core.records import RecordFacts, RejectedRecord
 from forwarder.intake.lanes import KnownKeys, LaneRegistry
 from forwarder.intake.record_reader import RecordBatchReader
 from forwarder.intake.requests import ReadingRules, RequestReader
 from forwarder.intake.result_protocols import ResultProtocol, V1Protocol
+from forwarder.intake.ruling import Ruling
 from forwarder.intake.stamp_event import NOT_INGESTED
 from forwarder.intake.stamping import RejectedEvent, StampedEvents
 from forwarder.wire.effort import UNBOUNDED
@@ -43,8 +55,17 @@ from forwarder.wire.envelope import cut_by_size
 from forwarder.wire.shapes import read_request
 from forwarder.wire.v1_results import Results, ResultsState
 
+if TYPE_CHECKING:
+    from forwarder.rules.matching import EvaluateCondition
+    from forwarder.rules.rules import EventRules
+
 FRAME: Final = struct.Struct("!IQ")
 """Before each frame: the lengths of its head and of what follows the head."""
+
+QUESTION: Final = 2**64 - 1
+"""In place of the length of what follows: the head isn't the outcome of the job, but a question
+that has to be answered first (`IdQuestion`).
+"""
 
 CPU_SECONDS: Final = 10
 """CPU time that one body may take; the process is ended by a signal when it is used up, also
@@ -63,6 +84,16 @@ _ERRORS: Final[dict[str, type[ForwarderError]]] = {
 _NO_LANE: Final = -1
 
 
+class RulesOfJob(Struct, array_like=True):
+    """The rules that are applied to what is read."""
+
+    encoded: bytes
+    """The same bytes as long as the rules are the same."""
+    source: str
+    max_bytes: int
+    """Of what the rules leave: more than an empty lane could hold is not made."""
+
+
 class RequestJob(Struct, tag="request", array_like=True):
     """A request that is to be read; its body follows."""
 
@@ -79,6 +110,7 @@ class RequestJob(Struct, tag="request", array_like=True):
     """Authorization, SDK and time of a v1 request."""
     otlp: tuple[bytes, bytes, bool] | None = None
     """What is configured, authorization and encoding of an OTLP request."""
+    event_rules: RulesOfJob | None = None
 
 
 class RecordJob(Struct, tag="record", array_like=True):
@@ -90,10 +122,19 @@ class RecordJob(Struct, tag="record", array_like=True):
     facts: RecordFacts
     api_key: str | None
     foreign: bool
+    event_rules: RulesOfJob | None = None
+
+
+class IdQuestion(NamedTuple):
+    """Which of some ids are in a file of ids."""
+
+    file: int
+    ids: Sequence[str]
 
 
 class DecodedHead(Struct, array_like=True):
-    """What was read. The bytes follow: data and ids of each piece; data, lengths and kinds of each
+    """What was read. The bytes follow: data and ids of each piece; the events of each group that a
+    rule drops; data, lengths and kinds of each
     group of rejected events; and, for a sender whose answer says what became of its events, that
     answer, and the results as `ResultsState` where they can change.
     """
@@ -105,6 +146,12 @@ class DecodedHead(Struct, array_like=True):
     """Of each piece: which of `lanes`, and how many events."""
     kinds: Sequence[tuple[int, str, str]] = ()
     """Of rejected events: which of `lanes` (-1: none), the reason, and more about it."""
+    dropped: Sequence[tuple[int, int, str]] = ()
+    """Of each group of events that a rule drops: which of `lanes`, how many, and the rule."""
+    outcomes: Sequence[tuple[str, str, int]] = ()
+    """How many events each rule has changed, dropped or failed on."""
+    errors: Sequence[tuple[str, str]] = ()
+    """Why rules failed, by their names."""
     groups: Sequence[int] = ()
     """How many rejected events there are in each group."""
     overflow: Sequence[tuple[int, int]] = ()
@@ -130,10 +177,31 @@ class DecoderReply(NamedTuple):
             keys = frozenset(_decode_ids(ids)) if ids else NO_IDS
             yield Chunk(lanes[lane], self.parts[2 * index], count, keys, received, source)
 
+    def ruling(self, rules: EventRules | None, received: float, source: str) -> Ruling | None:
+        """What rules made of it, but for the events that are left and those that are rejected;
+        None if none were applied.
+        """
+        head = self.head
+        if rules is None:
+            return None
+        from forwarder.rules.rules import RuleOutcome, RuleTally  # noqa: PLC0415
+
+        ruling = Ruling()
+        first = 2 * len(head.pieces)
+        for (lane, count, name), data in zip(head.dropped, self.parts[first:], strict=False):
+            chunk = Chunk(Lane(*head.lanes[lane]), data, count, NO_IDS, received, source)
+            ruling.dropped.append((RuleDrop(f"{RULE_PREFIX}{name}"), chunk))
+        tally = RuleTally(rules)
+        tally.errors.update(head.errors)
+        for name, outcome, count in head.outcomes:
+            tally.outcomes[name, RuleOutcome(outcome)] += count
+        ruling.ruled.append(tally)
+        return ruling
+
     def rejected(self) -> Iterator[list[tuple[Lane | None, RejectedEvent]]]:
         """The rejected events, a group at a time."""
         kinds = [(self._lane(lane), Reason(reason), why) for lane, reason, why in self.head.kinds]
-        first = 2 * len(self.head.pieces)
+        first = 2 * len(self.head.pieces) + len(self.head.dropped)
         for at in range(first, first + 3 * len(self.head.groups), 3):
             data = self.parts[at]
             lengths = array("I", self.parts[at + 1])
@@ -180,6 +248,21 @@ decode_head: Final = msgspec.msgpack.Decoder(DecodedHead).decode
 _encode: Final = msgspec.msgpack.Encoder().encode
 
 
+decode_question: Final = msgspec.msgpack.Decoder(IdQuestion).decode
+decode_answer: Final = msgspec.msgpack.Decoder(list[str]).decode
+"""The ids that are in the file."""
+
+
+def encode_question(file: int, ids: Collection[str]) -> bytes:
+    """The head of a question."""
+    return _encode(IdQuestion(file, list(ids)))
+
+
+def encode_answer(ids: Collection[str]) -> bytes:
+    """The head of its answer."""
+    return _encode(list(ids))
+
+
 def encode_job(job: RequestJob | RecordJob) -> bytes:
     """The head of a job."""
     return _encode(job)
@@ -190,13 +273,37 @@ def failed(code: str, message: str) -> bytes:
     return _encode(DecodedHead(code, message))
 
 
-def work(head: bytes, body: bytes) -> tuple[bytes, list[bytes]]:
+LookUp = Callable[[int, Collection[str]], Collection[str]]
+"""Which of some ids are in a file of ids, which is named by its number (`EventRules.known`)."""
+
+
+def no_files(file: int, ids: Collection[str]) -> Collection[str]:  # noqa: ARG001
+    """Looks ids up where there are no rules."""
+    return ()
+
+
+def work(
+    head: bytes,
+    body: bytes,
+    look_up: LookUp,
+    conditions: Callable[[], EvaluateCondition] | None = None,
+) -> tuple[bytes, list[bytes]]:
     """Do a job; the head of what was read, and the parts that follow it. Raises only
     what is a bug.
+
+    `conditions`: how those of rules are evaluated, called if there are rules; None: at once.
     """
     job = _decode_job(head)
+    rules = None
+    if job.event_rules is not None:
+        evaluate = None if conditions is None else conditions()
+        rules = _AppliedRules(job.event_rules, look_up, evaluate)
     try:
-        parts = _read(job, body) if isinstance(job, RequestJob) else _read_record(job, body)
+        parts = (
+            _read(job, body, rules)
+            if isinstance(job, RequestJob)
+            else _read_record(job, body, rules)
+        )
     except ForwarderError as error:
         if error.code not in _ERRORS:
             raise
@@ -204,7 +311,75 @@ def work(head: bytes, body: bytes) -> tuple[bytes, list[bytes]]:
     return parts.sealed()
 
 
-def _read(job: RequestJob, body: bytes) -> _Parts:
+class _AskedFiles:
+    """Files of ids, which another process has."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self.look_up: LookUp = no_files
+
+    def open(self, path: Path, salt_file: Path | None, key: str) -> _AskedFile:  # noqa: ARG002
+        """See `rules.matching.OpenIdFiles`."""
+        self._count += 1
+        return _AskedFile(self, self._count - 1)
+
+
+class _AskedFile:
+    """See `rules.matching.KnownIds`."""
+
+    def __init__(self, files: _AskedFiles, number: int) -> None:
+        self._files = files
+        self._number = number
+
+    def among(self, ids: Collection[str]) -> Collection[str]:
+        """See `rules.matching.KnownIds`."""
+        return frozenset(self._files.look_up(self._number, ids))
+
+
+@lru_cache(maxsize=2)
+def _restored(encoded: bytes, evaluate: EvaluateCondition | None) -> tuple[EventRules, _AskedFiles]:
+    from forwarder.rules.rules import restored_rules  # noqa: PLC0415 - most have no use for rules
+
+    files = _AskedFiles()
+    return restored_rules(encoded, files, evaluate), files
+
+
+class _AppliedRules:
+    """The rules of one job."""
+
+    def __init__(
+        self, rules: RulesOfJob, look_up: LookUp, evaluate: EvaluateCondition | None
+    ) -> None:
+        self._rules, files = _restored(rules.encoded, evaluate)
+        files.look_up = look_up
+        self._source = rules.source
+        self._max_bytes = rules.max_bytes
+
+    def ruling(self, stamped: Iterable[tuple[Lane, StampedEvents]]) -> Ruling:
+        """What they make of stamped events. Raises `RequestTooLarge` as soon as that is more than
+        may be returned.
+        """
+        ruling = Ruling()
+        size = 0
+        for lane, events in stamped:
+            whole = Chunk(lane, events.data, events.count, events.ids, 0.0, self._source)
+            for piece in cut_by_size(whole, PIECE_BYTES, PIECE_EVENTS):
+                left = len(ruling.chunks)
+                ruling.add(self._rules, piece)
+                size += sum([chunk.cost for chunk in ruling.chunks[left:]])
+                if size > self._max_bytes:
+                    raise RequestTooLarge(
+                        "the rules make more of the request than an empty lane could hold"
+                    )
+                if len(ruling.failed) > MAX_REJECTED:
+                    raise RequestTooLarge(
+                        f"rules fail on over {MAX_REJECTED} events of the request, and would make "
+                        f"dead letters of them ({ruling.failed[0].why})"
+                    )
+        return ruling
+
+
+def _read(job: RequestJob, body: bytes, rules: _AppliedRules | None) -> _Parts:
     reader = RequestReader(
         job.rules,
         LaneRegistry(job.max_lanes, {}, KnownKeys((), (), verifiable=False), api_keys=job.api_keys),
@@ -224,14 +399,27 @@ def _read(job: RequestJob, body: bytes) -> _Parts:
         request = protocol.read(text, job.rules.max_events, UNBOUNDED)
     content = reader.read(request, incoming, job.received)
     del request, text
-    parts = _Parts(content.nulled, content.filtered)
-    for lane, stamped in content.stamped:
-        parts.add(lane, stamped)
-    parts.reject(content.rejected)
     results = None if protocol is None else protocol.results(content)
+    parts = _Parts(content.nulled, content.filtered)
+    if rules is None:
+        parts.add(content.stamped)
+        parts.reject(content.rejected)
+    else:
+        ruling = rules.ruling(content.stamped)
+        ruling.note(content.results)
+        parts.add_ruling(ruling)
+        parts.reject([*content.rejected, *_failed(ruling)])
     if results is not None:
         parts.add_results(results)
     return parts
+
+
+def _failed(ruling: Ruling) -> list[tuple[Lane | None, RejectedEvent]]:
+    """The events that rules make dead letters of."""
+    return [
+        (letter.lane, RejectedEvent(letter.reason, letter.data, why=letter.why))
+        for letter in ruling.failed
+    ]
 
 
 def _protocol_of(job: RequestJob) -> ResultProtocol | None:
@@ -268,19 +456,24 @@ class _OneRecord:
         return ""
 
 
-def _read_record(job: RecordJob, value: bytes) -> _Parts:
+def _read_record(job: RecordJob, value: bytes, rules: _AppliedRules | None) -> _Parts:
     lanes = LaneRegistry(1, {}, KnownKeys((), (), verifiable=False))
     reader = RecordBatchReader(lanes, job.rules, "", job.max_bytes, report=lambda _name: None)
     content = reader.read(_OneRecord(job, value), job.received)
     if len(content.letters) > MAX_REJECTED:
         raise RequestTooLarge(f"over {MAX_REJECTED} events of it are rejected")
     parts = _Parts(content.nulled)
-    for lane, stamped in content.events:
-        parts.add(lane, stamped)
-    parts.reject(
+    rejected = [
         (letter.lane, RejectedEvent(letter.reason, letter.data, why=letter.why))
         for letter in content.letters
-    )
+    ]
+    if rules is None:
+        parts.add(content.events)
+    else:
+        ruling = rules.ruling(content.events)
+        parts.add_ruling(ruling)
+        rejected += _failed(ruling)
+    parts.reject(rejected)
     return parts
 
 
@@ -295,12 +488,32 @@ class _Parts:
         self._groups: list[int] = []
         self._parts: list[bytes] = []
 
-    def add(self, lane: Lane, stamped: StampedEvents) -> None:
-        """Events of a lane."""
-        whole = Chunk(lane, stamped.data, stamped.count, stamped.ids, 0.0)
-        for piece in cut_by_size(whole, PIECE_BYTES, PIECE_EVENTS):
-            self._pieces.append((self._lane(lane), piece.count))
+    def add(self, stamped: Iterable[tuple[Lane, StampedEvents]]) -> None:
+        """Events by lane."""
+        for lane, events in stamped:
+            self._add(Chunk(lane, events.data, events.count, events.ids, 0.0))
+
+    def _add(self, chunk: Chunk) -> None:
+        for piece in cut_by_size(chunk, PIECE_BYTES, PIECE_EVENTS):
+            self._pieces.append((self._lane(chunk.lane), piece.count))
             self._parts += [piece.data, _encode(list(piece.ids)) if piece.ids else b""]
+
+    def add_ruling(self, ruling: Ruling) -> None:
+        """Events that rules were applied to, in place of `add`."""
+        for chunk in ruling.chunks:
+            self._add(chunk)
+        dropped: list[tuple[int, int, str]] = []
+        for reason, chunk in ruling.dropped:
+            dropped.append((self._lane(chunk.lane), chunk.count, reason.removeprefix(RULE_PREFIX)))
+            self._parts.append(chunk.data)
+        outcomes: Counter[tuple[str, str]] = Counter()
+        errors: dict[str, str] = {}
+        for tally in ruling.ruled:
+            outcomes.update(tally.outcomes)
+            errors.update(tally.errors)
+        self._head.dropped = dropped
+        self._head.outcomes = [(*key, count) for key, count in outcomes.items()]
+        self._head.errors = list(errors.items())
 
     def reject(self, rejected: Iterable[tuple[Lane | None, RejectedEvent]]) -> None:
         """Events that were rejected. To be called once, after all pieces."""

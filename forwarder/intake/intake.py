@@ -42,7 +42,7 @@ from forwarder.core.ports import (
 )
 from forwarder.core.shares import Headroom
 from forwarder.intake.admission import Admission, Submission
-from forwarder.intake.decoder_jobs import DecoderReply, RequestJob, encode_job
+from forwarder.intake.decoder_jobs import DecoderReply, RequestJob, RulesOfJob, encode_job, no_files
 from forwarder.intake.fan_out import FanOut
 from forwarder.intake.large import (
     DECODE_SECONDS,
@@ -54,7 +54,7 @@ from forwarder.intake.large import (
 )
 from forwarder.intake.requests import ReadingRules, RequestContent, RequestReader
 from forwarder.intake.result_protocols import ResultProtocol, V1Protocol
-from forwarder.intake.ruling import BEFORE_RULES, Ruling, check_work
+from forwarder.intake.ruling import BEFORE_RULES, Ruling, ruling_of, ruling_of_one
 from forwarder.intake.stamp_event import AT_RECEIPT, NOT_INGESTED
 from forwarder.intake.stamping import RejectedEvent, read_single
 from forwarder.wire.decompress import ZSTD_MAGIC
@@ -206,7 +206,12 @@ class Intake:
                     self._path.note(lane, incoming.path)
                 chunk = Chunk(lane, data, 1, ids, now, incoming.source)
                 if self.event_rules is not None:
-                    return self._admit_ruled(chunk, self.event_rules, level, callback)
+                    try:
+                        ruling = ruling_of_one(self.event_rules, chunk, self.effort.ruled)
+                    except TooMuchWork:
+                        return self._decode_elsewhere(incoming, body, level, now, callback)
+                    if ruling is not None:
+                        return self._admit_ruled(chunk, ruling, level, callback)
                 return self.admission.admit_one(chunk, level, callback)
         effort = self.effort if incoming.revived is None else UNBOUNDED
         try:
@@ -221,15 +226,10 @@ class Intake:
                 content = self._reader.read(
                     request, incoming, self._received(incoming, now), effort
                 )
-            if self.event_rules is not None:
-                check_work(
-                    self.event_rules,
-                    [(lane, stamped.count) for lane, stamped in content.stamped],
-                    effort.events,
-                )
+            submission = self._submission(content, incoming, now, callback, effort)
         except TooMuchWork:
             return self._decode_elsewhere(incoming, body, level, now, callback)
-        return self.admission.admit(self._submission(content, incoming, now, callback), level)
+        return self.admission.admit(submission, level)
 
     def _read_outlined(self, text: bytes, incoming: Incoming, now: float) -> RequestContent | None:
         """What is in a batch in its usual form, without a pass that only finds its events; None:
@@ -339,16 +339,11 @@ class Intake:
                 self._check_headroom(incoming, len(text), self.effort)
             request = protocol.read(text, self._quotas.max_events, self.effort)
             content = self._reader.read(request, incoming, now, self.effort)
-            if self.event_rules is not None:
-                check_work(
-                    self.event_rules,
-                    [(lane, stamped.count) for lane, stamped in content.stamped],
-                    self.effort.events,
-                )
+            head.results = protocol.results(content)
+            submission = self._submission(content, incoming, now, callback, self.effort)
         except TooMuchWork:
             return self._decode_elsewhere(incoming, body, level, now, callback)
-        head.results = protocol.results(content)
-        return self.admission.admit(self._submission(content, incoming, now, callback), level)
+        return self.admission.admit(submission, level)
 
     def _protocol_of(self, head: V1Head | OtlpHead) -> ResultProtocol:
         """How a request with this head is read."""
@@ -372,9 +367,14 @@ class Intake:
         )
 
     def _submission(
-        self, content: RequestContent, incoming: Incoming, now: float, callback: AckCallback
+        self,
+        content: RequestContent,
+        incoming: Incoming,
+        now: float,
+        callback: AckCallback,
+        effort: Effort,
     ) -> Submission:
-        """What is to be admitted of a request."""
+        """What is to be admitted of a request. Raises `TooMuchWork` if rules take too long."""
         source = incoming.source
         revived = incoming.revived
         self.note_path([lane for lane, _ in content.stamped], incoming.path)
@@ -384,9 +384,7 @@ class Intake:
         ]
         ruling: Ruling | None = None
         if self.event_rules is not None and (revived is None or revived.reason in BEFORE_RULES):
-            ruling = Ruling()
-            for chunk, (_, stamped) in zip(chunks, content.stamped, strict=True):
-                ruling.add(self.event_rules, chunk, stamped.names)
+            ruling = ruling_of(self.event_rules, chunks, content.stamped, effort.ruled)
             chunks = ruling.chunks
             if revived is not None and ruling.refusal:
                 raise InvalidRequest(ruling.refusal)  # it stays the dead letter that it is
@@ -410,13 +408,9 @@ class Intake:
         return submission
 
     def _admit_ruled(
-        self, chunk: Chunk, rules: EventRules, level: AckLevel, callback: AckCallback
+        self, chunk: Chunk, ruling: Ruling, level: AckLevel, callback: AckCallback
     ) -> bool:
-        """One event, which rules may change or drop."""
-        ruling = Ruling()
-        ruling.add(rules, chunk)
-        if not ruling.ruled:
-            return self.admission.admit_one(chunk, level, callback)
+        """One event, which rules change or drop."""
         submission = self.admission.submission(ruling.chunks, chunk.source, callback)
         submission.ruling = ruling
         submission.letters = ruling.failed
@@ -453,6 +447,7 @@ class Intake:
             (otlp.encoded, head.authorization, head.protobuf)
             if isinstance(head, OtlpHead) and otlp is not None
             else None,
+            self.rules_of_job(incoming.source),
         )
         results = None if head is None else LateResults()
         request = _LargeRequest(
@@ -475,6 +470,12 @@ class Intake:
             patient.postpone(WAIT_SECONDS + DECODE_SECONDS)
         incoming.body = b""
         return False
+
+    def rules_of_job(self, source: str) -> RulesOfJob | None:
+        """The rules that the decoder process applies to what it reads; None: there are none."""
+        if self.event_rules is None:
+            return None
+        return RulesOfJob(self.event_rules.encoded, source, self._quotas.max_lane_bytes)
 
     def may_change(self, level: AckLevel) -> bool:
         """Whether the results of a request's events may still change after it was read."""
@@ -587,6 +588,8 @@ class _LargeRequest:
         """`origin`: its source, and the forwarders that it has passed."""
         self._intake = intake
         self._job = job
+        self._rules = intake.event_rules
+        """Those of the job: others may hold when it is read."""
         self._body = body
         self._source, self._path = origin
         self._level = level
@@ -604,7 +607,8 @@ class _LargeRequest:
             return
         body = self._body
         self._body = b""
-        decoded = await large.decode(encode_job(self._job), body)
+        look_up = no_files if self._rules is None else self._rules.known
+        decoded = await large.decode(encode_job(self._job), body, look_up)
         del body
         submission = await self._submission(decoded, large)
         if self._abandoned:
@@ -624,21 +628,12 @@ class _LargeRequest:
     async def _submission(self, decoded: DecoderReply, large: LargeBodies) -> Submission:
         """What is to be admitted of it."""
         now = self._intake.clock.now()  # the buffer's queues are in this order
-        rules = self._intake.event_rules
-        ruling = None
-        if rules is None:
-            chunks = await large.sliced(decoded.chunks(now, self._source))
-        else:
-            ruling = Ruling()
-            await large.sliced(ruling.sliced(rules, decoded.chunks(now, self._source)))
-            chunks = ruling.chunks
+        chunks = await large.sliced(decoded.chunks(now, self._source))
         submission = self._intake.admission.submission(chunks, self._source, self._callback)
         groups = await large.sliced(decoded.rejected())
         rejected = [(lane, each) for group in groups for lane, each in group if lane is not None]
         submission.letters, submission.droppable = _letters(rejected, self._source, now)
-        if ruling is not None:
-            submission.ruling = ruling
-            submission.letters = [*submission.letters, *ruling.failed]
+        submission.ruling = decoded.ruling(self._rules, now, self._source)
         submission.overflow = _overflow(decoded)
         submission.nulled = decoded.head.nulled
         submission.filtered = decoded.head.filtered
@@ -647,8 +642,6 @@ class _LargeRequest:
             self._results.answer, restore = results
             if restore is not None and self._intake.may_change(self._level):
                 submission.results = self._results.results = restore()
-                if ruling is not None:
-                    ruling.note(submission.results)
         return submission
 
     def fail(self, error: Exception) -> None:

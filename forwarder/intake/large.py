@@ -28,7 +28,7 @@ from forwarder.core.clock import Clock, Timer, wait_for_event
 from forwarder.core.errors import BufferFull, Draining, InvalidRequest
 from forwarder.core.ports import Incoming
 from forwarder.core.shares import Headroom
-from forwarder.intake.decoder_jobs import DecoderReply, decode_head
+from forwarder.intake.decoder_jobs import DecoderReply, LookUp, decode_head
 from forwarder.wire.decompress import ZSTD_MAGIC, peek
 from forwarder.wire.encodings import GZIP_MAGIC
 
@@ -73,10 +73,10 @@ class Decoder(Protocol):
     """The process that reads large bodies."""
 
     async def decode(
-        self, head: bytes, body: bytes, accept: Callable[[int], None]
+        self, head: bytes, body: bytes, accept: Callable[[int], None], look_up: LookUp
     ) -> tuple[bytes, list[bytes]]:
         """Have the process do `decoder_jobs.work`. `accept` is called with the size of its answer
-        before that is read, and may raise.
+        before that is read, and may raise; `look_up` answers what the process asks meanwhile.
 
         Raises `RequestTooLarge` for a body that takes more CPU time or memory than it may, and a
         `Backpressure` if there is no process to be had or the machine is too busy. Cancellation
@@ -152,9 +152,9 @@ class LargeBodies:
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="large bodies")
 
-    async def decode(self, head: bytes, body: bytes) -> DecoderReply:
+    async def decode(self, head: bytes, body: bytes, look_up: LookUp) -> DecoderReply:
         """Read one. Raises what is wrong with it, and what the decoder raises."""
-        reply, parts = await self._decoder.decode(head, body, self._headroom.check)
+        reply, parts = await self._decoder.decode(head, body, self._headroom.check, look_up)
         decoded = DecoderReply(decode_head(reply), parts)
         decoded.check()
         return decoded

@@ -68,8 +68,8 @@ class BatchContent:
     letters: list[DeadLetter] = field(default_factory=list)
     nulled: int = 0
     ruling: Ruling | None = None
-    """What the rules made of a large record, whose `events` are those that are left; None: they
-    weren't applied yet.
+    """What the rules made of the records, whose `events` are those that are left; None: there are
+    no rules.
     """
 
 

@@ -9,7 +9,7 @@ later, for a newer request; those are counted, and count as settled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
@@ -34,7 +34,7 @@ from forwarder.core.garbage import note_body
 from forwarder.core.ports import Buffer, DeadLetter, DropReason, Fate, Ledger, Reason, letters_of
 from forwarder.core.records import AcceptedBatch, RecordBatch
 from forwarder.intake.admission import Admission, ReceiptDeadLetters, log_buried
-from forwarder.intake.decoder_jobs import RecordJob, encode_job
+from forwarder.intake.decoder_jobs import RecordJob, encode_job, no_files
 from forwarder.intake.fan_out import (
     Branch,
     FanOut,
@@ -48,7 +48,7 @@ from forwarder.intake.lanes import KnownKeys, LaneRegistry
 from forwarder.intake.large import LargeBodies, LargeBody
 from forwarder.intake.quotas import SharedBuffer, UnsharedBuffer
 from forwarder.intake.record_reader import BatchContent, RecordBatchReader
-from forwarder.intake.ruling import Ruling, check_work
+from forwarder.intake.ruling import ruling_of
 from forwarder.intake.stamping import RejectedEvent, StampedEvents
 from forwarder.wire.effort import TooMuchWork
 
@@ -156,14 +156,6 @@ class SourceIntake:
             Chunk(lane, events.data, events.count, events.ids, now, self._source)
             for lane, events in content.events
         ]
-        rules = None if self._reading is None else self._reading.event_rules
-        if rules is not None and content.ruling is None:
-            content.ruling = ruling = Ruling()
-            for chunk, (_, stamped) in zip(chunks, content.events, strict=True):
-                ruling.add(rules, chunk, stamped.names)
-            chunks = ruling.chunks
-        if content.ruling is not None:
-            content.letters += content.ruling.failed
         keys = len({chunk.lane for chunk in chunks})
         if keys > max(self._admission.lanes.max_lanes // 2, 1):
             raise RequestTooLarge(
@@ -332,11 +324,6 @@ class _RecordReading:
         """Raises `MemoryShort` while memory is short."""
         self._requests.check_memory()
 
-    @property
-    def event_rules(self) -> EventRules | None:
-        """The rules for events that hold now."""
-        return self._requests.event_rules
-
     def read(self, records: RecordBatch, now: float) -> BatchContent:
         """What is in the batch. Raises `TogetherTooLarge`, `Draining`, and `StillDecoding` for one
         large record that is not read yet.
@@ -347,8 +334,7 @@ class _RecordReading:
         if large is None:
             try:
                 content = self._reader.read(records, now)
-                if self.event_rules is not None:
-                    self._check_work(self.event_rules, records, content)
+                self._apply_rules(records, content, now)
             except TooMuchWork:
                 large = self._decode(records, now)
             else:
@@ -369,22 +355,31 @@ class _RecordReading:
             list(content.events), list(content.letters), content.nulled, content.ruling
         )  # it is requested again if there is no room now
 
-    def _check_work(self, rules: EventRules, records: RecordBatch, content: BatchContent) -> None:
+    def _apply_rules(self, records: RecordBatch, content: BatchContent, now: float) -> None:
         """Raises `TooMuchWork` for one record, `TogetherTooLarge` for several, on which the rules
         would hold the loop for too long.
         """
+        requests = self._requests
+        if requests.event_rules is None:
+            return
+        chunks = [
+            Chunk(lane, events.data, events.count, events.ids, now, self._source)
+            for lane, events in content.events
+        ]
         try:
-            check_work(
-                rules,
-                [(lane, stamped.count) for lane, stamped in content.events],
-                self._requests.effort.events,
-            )
+            ruling = ruling_of(requests.event_rules, chunks, content.events, requests.effort.ruled)
         except TooMuchWork:
             if len(records.values) > 1:
                 raise TogetherTooLarge(
                     "the rules take too long for so many records at once"
                 ) from None
             raise
+        content.ruling = ruling
+        content.events = [
+            (chunk.lane, StampedEvents(chunk.data, chunk.count, chunk.ids))
+            for chunk in ruling.chunks
+        ]
+        content.letters += ruling.failed
 
     def _decode(self, records: RecordBatch, now: float) -> _LargeRecord:
         """Have the only record of a batch read by the decoder process. Raises a `Backpressure` if
@@ -408,6 +403,7 @@ class _RecordReading:
             records.facts(0),
             records.api_key,
             foreign=records.foreign,
+            event_rules=requests.rules_of_job(self._source),
         )
         large = _LargeRecord(records, self._reader, now, self._source)
         bodies.submit(
@@ -415,7 +411,7 @@ class _RecordReading:
                 self,
                 None,
                 len(records.values[0]),
-                partial(large.run, bodies, job, requests),
+                partial(large.run, bodies, job, requests.event_rules),
                 large.fail,
             )
         )
@@ -456,12 +452,14 @@ class _LargeRecord:
         """Why it couldn't be read; its source repeats it."""
         self.done: list[Callable[[], None]] = []
 
-    async def run(self, bodies: LargeBodies, job: RecordJob, requests: Intake) -> None:
-        """Have it read."""
+    async def run(self, bodies: LargeBodies, job: RecordJob, rules: EventRules | None) -> None:
+        """Have it read; `rules`: those of the job."""
         value = self._records.values[0]
         content = BatchContent()
         try:
-            decoded = await bodies.decode(encode_job(job), value)
+            decoded = await bodies.decode(
+                encode_job(job), value, no_files if rules is None else rules.known
+            )
         except Exception as error:
             if isinstance(error, Backpressure):
                 raise
@@ -471,12 +469,8 @@ class _LargeRecord:
             ]
         else:
             content.nulled = decoded.head.nulled
-            chunks: Iterable[Chunk] = decoded.chunks(self.requested, self._source)
-            if requests.event_rules is not None:
-                content.ruling = ruling = Ruling()
-                await bodies.sliced(ruling.sliced(requests.event_rules, chunks))
-                chunks = ruling.chunks
-            for chunk in await bodies.sliced(chunks):
+            content.ruling = decoded.ruling(rules, self.requested, self._source)
+            for chunk in await bodies.sliced(decoded.chunks(self.requested, self._source)):
                 content.events.append(
                     (chunk.lane, StampedEvents(chunk.data, chunk.count, chunk.ids))
                 )

@@ -4,18 +4,20 @@ and what becomes dead letters.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import DeadLetter, Fate, Reason, RuleDrop
-from forwarder.wire.effort import TooMuchWork
+from forwarder.wire.effort import Allowance
 from forwarder.wire.identity import ids_of
 from forwarder.wire.v1_results import Results
 
 if TYPE_CHECKING:
-    from forwarder.rules.rules import EventRules, RuledEvents
+    from forwarder.intake.stamping import StampedEvents
+    from forwarder.rules.rules import EventRules, RuleTally
 
 BEFORE_RULES: Final = frozenset(Reason) - {
     Reason.REFUSED,
@@ -36,11 +38,23 @@ class Ruling:
     """Those that are left; one that no rule touches is the same object."""
     dropped: list[tuple[RuleDrop, Chunk]] = field(default_factory=list)
     failed: list[DeadLetter] = field(default_factory=list)
-    ruled: list[RuledEvents] = field(default_factory=list)
+    ruled: list[RuleTally] = field(default_factory=list)
 
-    def add(self, rules: EventRules, chunk: Chunk, names: Sequence[str] | None = None) -> None:
-        """Apply the rules to a chunk; `names`: those of its events, if they are known."""
-        ruled = rules.apply(chunk.data, chunk.count, chunk.lane.api_key, chunk.source, names)
+    def add(
+        self,
+        rules: EventRules,
+        chunk: Chunk,
+        names: Sequence[str] | None = None,
+        *,
+        allowance: Allowance | None = None,
+    ) -> None:
+        """Apply the rules to a chunk; `names`: those of its events, if they are known. Raises
+        `TooMuchWork` if that takes more than `allowance`; None: it may take long.
+        """
+        api_key = chunk.lane.api_key
+        ruled = rules.apply(
+            chunk.data, chunk.count, api_key, chunk.source, names, allowance=allowance
+        )
         if ruled is None:
             self.chunks.append(chunk)
             return
@@ -65,12 +79,6 @@ class Ruling:
                 left.ids = frozenset().union(*map(ids_of, left.events()))
             self.chunks.append(left)
 
-    def sliced(self, rules: EventRules, chunks: Iterable[Chunk]) -> Iterator[None]:
-        """Apply the rules to chunks, one a step."""
-        for chunk in chunks:
-            self.add(rules, chunk)
-            yield
-
     def note(self, results: Results | None) -> None:
         """Tell the results of a request which events are settled already: the dropped ones as
         accepted.
@@ -90,7 +98,24 @@ class Ruling:
         return f"{self.dropped[0][0].replace(':', ' ')} drops it" if self.dropped else ""
 
 
-def check_work(rules: EventRules, counts: Iterable[tuple[Lane, int]], limit: int) -> None:
-    """Raises `TooMuchWork` if conditions would be evaluated more often than `limit` times."""
-    if rules.conditions and rules.conditions * sum([count for _, count in counts]) > limit:
-        raise TooMuchWork
+def ruling_of(
+    rules: EventRules,
+    chunks: Sequence[Chunk],
+    stamped: Iterable[tuple[Lane, StampedEvents]],
+    allowed: float,
+) -> Ruling:
+    """What the rules make of chunks of stamped events. Raises `TooMuchWork` if that takes more
+    than `allowed` (`Effort.ruled`).
+    """
+    ruling = Ruling()
+    allowance = None if math.isinf(allowed) else Allowance(allowed)
+    for chunk, (_, events) in zip(chunks, stamped, strict=True):
+        ruling.add(rules, chunk, events.names, allowance=allowance)
+    return ruling
+
+
+def ruling_of_one(rules: EventRules, chunk: Chunk, allowed: float) -> Ruling | None:
+    """`ruling_of` for one event; None if it stays as it is."""
+    ruling = Ruling()
+    ruling.add(rules, chunk, allowance=None if math.isinf(allowed) else Allowance(allowed))
+    return ruling if ruling.ruled else None

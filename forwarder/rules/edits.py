@@ -30,6 +30,9 @@ _encode = msgspec.json.Encoder().encode
 class EventEdit(Protocol):
     """A change to events."""
 
+    passes: int
+    """How often it goes through an event."""
+
     def may_change(self, text: bytes) -> bool:
         """Whether events in a text may be changed; quick, and true if in doubt."""
 
@@ -62,6 +65,7 @@ class Redact:
         self._needles = [_Needle(each[-1]) for each in names if each] if all(names) else None
         self._redaction = Redaction(remove, hashed)
         self._key = key
+        self.passes = 2 if hashed else 1
 
     def may_change(self, text: bytes) -> bool:
         """See `EventEdit`."""
@@ -78,6 +82,7 @@ class SetValues:
     def __init__(self, values: Sequence[tuple[Names, bytes]]) -> None:
         """Each path with its value as JSON text."""
         self._values = values
+        self.passes = len(values)
 
     # A value is also set in an event that has none, whatever its text.
     def may_change(self, text: bytes) -> bool:  # noqa: ARG002
@@ -95,6 +100,7 @@ class RenameFields:
     """Members get other paths."""
 
     def __init__(self, paths: Sequence[tuple[Names, Names]]) -> None:
+        self.passes = 2 * len(paths)
         self._moves = [_Move(old, new) for old, new in paths]
         self._needles = [_Needle(old[-1]) for old, _ in paths]
 

@@ -22,7 +22,7 @@ import subprocess
 import sys
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -132,6 +132,11 @@ class IdFile:
                 return True
             at += 1
         return False
+
+    # it looks up each id when it is asked for it
+    def among(self, ids: Collection[str]) -> IdFile:  # noqa: ARG002
+        """See `matching.KnownIds`."""
+        return self
 
     async def refresh(self) -> bool:
         """Read the file again if it has changed; whether it was. Cancelled, it ends the process

@@ -9,7 +9,7 @@ events match and `()` where none does, so that the usual answers cost nothing by
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Final, Protocol
@@ -22,6 +22,8 @@ from forwarder.core.error_text import error_text
 from forwarder.core.event import split_events
 from forwarder.mapping.expressions import Expressions
 from forwarder.mapping.problems import misconfigured
+from forwarder.rules.costs import LOOKUP, NAME, ConditionCost
+from forwarder.wire.effort import Allowance
 from forwarder.wire.identity import ABSENT, id_text
 
 MAX_NAMES: Final = 4096
@@ -35,6 +37,11 @@ they match any source.
 """
 
 NONE: Final[Sequence[int]] = ()
+EvaluateCondition = Callable[
+    [Expressions, ConditionCost, Sequence[bytes], Callable[[int, Exception], object]], list[int]
+]
+"""The indexes of the events for which a condition holds (`Expressions.select`)."""
+
 Failed = Callable[[int, str], object]
 """Called with the index of an event whose condition can't be evaluated, and why."""
 
@@ -68,6 +75,7 @@ class LaneEvents:
         "_ids",
         "_names",
         "_raws",
+        "allowance",
         "api_key",
         "count",
         "data",
@@ -76,13 +84,23 @@ class LaneEvents:
     )
 
     def __init__(
-        self, data: bytes, count: int, api_key: str, source: str, names: Sequence[str] | None = None
+        self,
+        data: bytes,
+        count: int,
+        api_key: str,
+        source: str,
+        names: Sequence[str] | None = None,
+        *,
+        allowance: Allowance | None = None,
     ) -> None:
-        """`names`: those of the events, if they are known."""
+        """`names`: those of the events, if they are known; `allowance`: what may be done with
+        them, None: anything.
+        """
         self.data = data
         self.count = count
         self.api_key = api_key
         self.source = source
+        self.allowance = allowance
         self.distinct_names: frozenset[str] | None = None
         self._names = None if names is None else [*names]
         self._ids: list[str] | None = None
@@ -171,10 +189,17 @@ def _own_id(event: _IdentifiedEvent) -> str:
     return id_text(_decode_own_id(event.properties).distinct_id)
 
 
+class KnownIds(Protocol):
+    """The ids of a file."""
+
+    def among(self, ids: Collection[str]) -> Container[str]:
+        """Holds those of `ids` that are in the file."""
+
+
 class OpenIdFiles(Protocol):
     """Opens files of distinct_ids."""
 
-    def open(self, path: Path, salt_file: Path | None, key: str) -> Container[str]:
+    def open(self, path: Path, salt_file: Path | None, key: str) -> KnownIds:
         """The ids of a file, kept current from now on. Raises `ConfigurationError`; `key` is the
         setting of the match.
         """
@@ -183,9 +208,15 @@ class OpenIdFiles(Protocol):
 class Matcher:
     """The conditions of one `match`."""
 
-    def __init__(self, settings: MatchSettings, key: str, files: OpenIdFiles) -> None:
-        """`key` is the setting that holds them. Raises `ConfigurationError` for a condition or a
-        file that can't be used.
+    def __init__(
+        self,
+        settings: MatchSettings,
+        key: str,
+        files: OpenIdFiles,
+        evaluate: EvaluateCondition | None = None,
+    ) -> None:
+        """`key` is the setting that holds them; `evaluate`: how the condition is evaluated; None:
+        at once. Raises `ConfigurationError` for a condition or a file that can't be used.
         """
         self._api_keys = frozenset(settings.api_key)
         self._sources = frozenset[str](settings.source)
@@ -193,7 +224,7 @@ class Matcher:
         self._globs = [_glob(text) for text in settings.event if not _is_plain(text)]
         self._by_name = bool(settings.event)
         self._verdicts: dict[str, bool] = {}
-        self._ids: Container[str] | None = None
+        self._ids: KnownIds | None = None
         if settings.distinct_id_file is not None:
             self._ids = files.open(settings.distinct_id_file, settings.salt_file, key)
         elif settings.salt_file is not None:
@@ -203,8 +234,10 @@ class Matcher:
                 "Remove it.",
             )
         self._condition: Expressions | None = None
+        self._evaluate = evaluate
         if settings.where is not None:
             self._condition = Expressions(key)
+            self._cost = ConditionCost(settings.where)
             self._condition.only_where(settings.where)
             self._condition.compile()
 
@@ -233,7 +266,7 @@ class Matcher:
         self, events: LaneEvents, among: Sequence[int] | None = None, failed: Failed | None = None
     ) -> Sequence[int]:
         """The indexes of the events that match, in order; `among`: only these are looked at; None:
-        all.
+        all. Raises `TooMuchWork` if that takes more than the events' allowance.
 
         An event whose condition can't be evaluated is reported to `failed`, and doesn't match.
         """
@@ -243,14 +276,18 @@ class Matcher:
         if self._by_name:
             selected = self._by_names(events, selected)
         if self._ids is not None and selected:
+            if events.allowance is not None:
+                events.allowance.spend(LOOKUP * len(selected))
             ids = events.ids
-            known = self._ids
+            known = self._ids.among({ids[index] for index in selected})
             selected = [index for index in selected if ids[index] in known] or NONE
         if self._condition is not None and selected:
             selected = self._by_condition(events, selected, failed)
         return selected
 
     def _by_names(self, events: LaneEvents, selected: Sequence[int]) -> Sequence[int]:
+        if events.allowance is not None:
+            events.allowance.spend(NAME * events.count * (1 + len(self._globs)))
         named = events.named()
         matching = {name for name in named if self._matches(name)}
         if not matching:
@@ -282,10 +319,15 @@ class Matcher:
             if failed is not None:
                 failed(places[at], error_text(error))
 
-        matching = [
-            places[at] for at in condition.select([events.event(index) for index in places], report)
-        ]
-        return matching or NONE
+        texts = [events.event(index) for index in places]
+        if events.allowance is not None:
+            events.allowance.spend(self._cost.of(texts))
+        found = (
+            condition.select(texts, report)
+            if self._evaluate is None
+            else self._evaluate(condition, self._cost, texts, report)
+        )
+        return [places[at] for at in found] or NONE
 
 
 _WILD: Final = re.compile(r"\\(.)|([*?])", re.DOTALL)

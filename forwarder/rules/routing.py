@@ -7,7 +7,7 @@ source, and costs nothing by event.
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,7 +17,7 @@ import msgspec
 from forwarder.config.rule_settings import RouteSettings
 from forwarder.core.event import Lane
 from forwarder.mapping.problems import misconfigured
-from forwarder.rules.matching import LaneEvents, Matcher, PeopleSample
+from forwarder.rules.matching import KnownIds, LaneEvents, Matcher, PeopleSample
 
 MAX_DECIDED: Final = 4096
 """Project keys and sources whose route is remembered."""
@@ -43,7 +43,7 @@ class _NoFiles:
     """
 
     # The parameters are those of the protocol.
-    def open(self, path: Path, salt_file: Path | None, key: str) -> Container[str]:  # noqa: ARG002
+    def open(self, path: Path, salt_file: Path | None, key: str) -> KnownIds:  # noqa: ARG002
         """Raises `ConfigurationError`."""
         raise misconfigured(f"{key}.distinct_id_file", "is only for rules", "Remove it.")
 

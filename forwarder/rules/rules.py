@@ -10,13 +10,15 @@ before the events are admitted (`RuledEvents.count`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import sha256
-from typing import Final, NamedTuple
+from pathlib import Path as FilePath
+from typing import Any, Final, NamedTuple
 
 import msgspec
+from msgspec import Struct
 
 from forwarder.config.rule_settings import RuleHashSettings, RuleSettings
 from forwarder.core.configured_files import read_file
@@ -27,8 +29,18 @@ from forwarder.mapping.ordered_edits import TooLong
 from forwarder.mapping.paths import Path, parse_path
 from forwarder.mapping.privacy import parse_paths, read_salt
 from forwarder.mapping.problems import Unmappable, misconfigured
+from forwarder.rules.costs import LOOKUP, edit_cost
 from forwarder.rules.edits import EventEdit, Names, Redact, RenameFields, SetValues, with_value
-from forwarder.rules.matching import NONE, LaneEvents, Matcher, OpenIdFiles, PeopleSample
+from forwarder.rules.matching import (
+    NONE,
+    EvaluateCondition,
+    KnownIds,
+    LaneEvents,
+    Matcher,
+    OpenIdFiles,
+    PeopleSample,
+)
+from forwarder.wire.effort import Allowance
 
 PROTECTED: Final = frozenset(
     {"uuid", "timestamp", "event", "api_key", "token", "$token", "offset", "sent_at", "properties"}
@@ -43,6 +55,9 @@ _ACTIONS: Final = ("drop", "sample", "set", "remove", "rename", "rename_event", 
 _MAX_LANES: Final = 4096
 _PATH_HINT: Final = 'Paths of one field are such as .properties.plan or .properties["odd name"].'
 _encode = msgspec.json.Encoder().encode
+
+ReadSalt = Callable[[FilePath, str], bytes]
+"""Reads the key of hashes; its second argument is the setting that names the file."""
 
 
 class RuleOutcome(StrEnum):
@@ -101,11 +116,26 @@ class FailedEvent(NamedTuple):
     """Its index among the events that were given."""
 
 
-class RuledEvents:
+class RuleTally:
+    """What rules did to events, until it is known whether those are admitted."""
+
+    def __init__(self, rules: EventRules) -> None:
+        self._rules = rules
+        self.outcomes: RuleCounts = Counter()
+        self.errors: dict[str, str] = {}
+        """Why rules failed, by their names: the last reason of each."""
+
+    def count(self) -> None:
+        """The events are admitted: count what the rules did."""
+        self._rules.counts.update(self.outcomes)
+        self._rules.errors.update(self.errors)
+
+
+class RuledEvents(RuleTally):
     """What the rules make of the events of one lane, if they change anything or fail."""
 
     def __init__(self, rules: EventRules, left: LaneEvents) -> None:
-        self._rules = rules
+        super().__init__(rules)
         self.data = b""
         """The events that are left, joined by commas."""
         self.kept = 0
@@ -116,16 +146,8 @@ class RuledEvents:
         """The same events, with their names and ids."""
         self.dropped: list[DroppedEvents] = []
         self.failed: list[FailedEvent] = []
-        self.outcomes: RuleCounts = Counter()
-        self.errors: dict[str, str] = {}
-        """Why rules failed, by their names: the last reason of each."""
         self.new_ids = False
         """Whether the events may be ordered by other ids than before."""
-
-    def count(self) -> None:
-        """The events are admitted: count what the rules did."""
-        self._rules.counts.update(self.outcomes)
-        self._rules.errors.update(self.errors)
 
 
 class EventRules:
@@ -135,27 +157,44 @@ class EventRules:
         self,
         rules: Sequence[CompiledRule],
         max_event: int,
+        *,
         digest: str,
+        encoded: bytes,
+        files: Sequence[KnownIds] = (),
         counts: RuleCounts | None = None,
     ) -> None:
-        """`max_event`: bytes that an event may have; `digest`: of the settings; `counts`: to be
-        continued.
+        """`max_event`: bytes that an event may have; `digest`: of the settings; `encoded`: the
+        rules for another process (`restored_rules`); `files`: those of ids, in the order in which
+        they were opened; `counts`: to be continued.
         """
         self.rules = rules
         self.digest = digest
+        self.encoded = encoded
+        self._files = files
         self.counts: RuleCounts = Counter() if counts is None else counts
         self.errors: dict[str, str] = {}
         """Why rules failed last, by their names."""
-        self.conditions = sum([rule.matcher.evaluates for rule in rules])
-        """Rules that evaluate a condition, which takes about 20 µs an event."""
         self._max_event = max_event
         self._by_lane: dict[tuple[str, str], Sequence[CompiledRule]] = {}
 
+    def known(self, file: int, ids: Collection[str]) -> list[str]:
+        """Those of `ids` that are in a file, which is named by its number among all files."""
+        known = self._files[file].among(ids)
+        return [each for each in ids if each in known]
+
     def apply(
-        self, data: bytes, count: int, api_key: str, source: str, names: Sequence[str] | None = None
+        self,
+        data: bytes,
+        count: int,
+        api_key: str,
+        source: str,
+        names: Sequence[str] | None = None,
+        *,
+        allowance: Allowance | None = None,
     ) -> RuledEvents | None:
         """What they make of stamped events of one lane; None if all stay as they are, and no rule
-        has failed.
+        has failed. Raises `TooMuchWork` if that takes more than `allowance`; None: it may take
+        long.
 
         `names`: those of the events, if they are known.
         """
@@ -164,7 +203,7 @@ class EventRules:
             rules = self._rules_for(api_key, source)
         if not rules:
             return None
-        events = LaneEvents(data, count, api_key, source, names)
+        events = LaneEvents(data, count, api_key, source, names, allowance=allowance)
         run: _RuleRun | None = None
         for rule in rules:
             failures: dict[int, str] = {}
@@ -215,6 +254,8 @@ class _RuleRun:
         if rule.drops:
             gone.update(selected)
         elif rule.sample is not None:
+            if self._events.allowance is not None:
+                self._events.allowance.spend(LOOKUP * len(selected))
             ids = self._events.ids
             sample = rule.sample
             gone.update([index for index in selected if ids[index] not in sample])
@@ -287,11 +328,17 @@ class _RuleRun:
         """The event as the rule makes it, and its new name, if it gets one."""
         name = rule.names.get(self._events.names[index]) if rule.names else None
         limit = max(self._max_event, len(old))
+        edit = rule.edit if rule.edit is not None and rule.edit.may_change(old) else None
+        if name is None and edit is None:
+            return old, None
+        if self._events.allowance is not None:
+            passes = 1 if edit is None else edit.passes
+            self._events.allowance.spend(edit_cost(old, passes))
         try:
             if name is not None:
                 return with_value(old, ("event",), _encode(name), limit), name
-            if rule.edit is not None and rule.edit.may_change(old):
-                return rule.edit.apply(old, limit), None
+            if edit is not None:
+                return edit.apply(old, limit), None
         except TooLong:
             raise Unmappable(
                 f"the event would have over {limit:,} bytes, {self._max_event:,} are allowed "
@@ -325,9 +372,73 @@ def compile_rules(
     """
     if not settings:
         return None
+    salts: dict[str, bytes] = {}
+
+    def read(path: FilePath, key: str) -> bytes:
+        salt = salts[str(path)] = read_salt(path, key)
+        return salt
+
+    opened = _OpenedFiles(files)
+    rules = _compile_all(settings, opened, read)
+    digest = sha256()
+    for rule, each in zip(rules, settings, strict=True):
+        digest.update(_encode([rule.name, each.as_document()]))
+        if each.hash.salt_file is not None:
+            digest.update(sha256(read_file(each.hash.salt_file)).digest())
+    documents = [each.as_document(changed_only=True) for each in settings]
+    source = _RuleSource(documents, salts, max_event)
+    encoded = msgspec.msgpack.encode(source)
+    return EventRules(
+        rules,
+        max_event,
+        digest=digest.hexdigest()[:16],
+        encoded=encoded,
+        files=opened.known,
+        counts=counts,
+    )
+
+
+def restored_rules(
+    encoded: bytes, files: OpenIdFiles, evaluate: EvaluateCondition | None
+) -> EventRules:
+    """The rules of another process, as `EventRules.encoded` says them. They read no file."""
+    source = msgspec.msgpack.decode(encoded, type=_RuleSource)
+    settings = [RuleSettings.parse(document) for document in source.documents]
+    rules = _compile_all(settings, files, lambda path, _: source.salts[str(path)], evaluate)
+    return EventRules(rules, source.max_event, digest="", encoded=encoded)
+
+
+class _RuleSource(Struct):
+    """What rules are compiled from."""
+
+    documents: list[dict[str, Any]]
+    salts: dict[str, bytes]
+    """Keys of hashes, by their files."""
+    max_event: int
+
+
+class _OpenedFiles:
+    """Files of ids, in the order in which rules name them."""
+
+    def __init__(self, files: OpenIdFiles) -> None:
+        self._files = files
+        self.known: list[KnownIds] = []
+
+    def open(self, path: FilePath, salt_file: FilePath | None, key: str) -> KnownIds:
+        """See `OpenIdFiles`."""
+        known = self._files.open(path, salt_file, key)
+        self.known.append(known)
+        return known
+
+
+def _compile_all(
+    settings: Sequence[RuleSettings],
+    files: OpenIdFiles,
+    read: ReadSalt,
+    evaluate: EvaluateCondition | None = None,
+) -> list[CompiledRule]:
     names: list[str] = []
     rules: list[CompiledRule] = []
-    digest = sha256()
     for number, each in enumerate(settings):
         key = f"rules[{number}]"
         name = each.name or f"rule-{number + 1}"
@@ -338,14 +449,14 @@ def compile_rules(
                 "Give each rule its own name.",
             )
         names.append(name)
-        rules.append(_compile(each, key, name, files))
-        digest.update(_encode([name, each.as_document()]))
-        if each.hash.salt_file is not None:
-            digest.update(sha256(read_file(each.hash.salt_file)).digest())
-    return EventRules(rules, max_event, digest.hexdigest()[:16], counts)
+        matcher = Matcher(each.match, f"{key}.match", files, evaluate)
+        rules.append(_compile(each, key, name, matcher, read))
+    return rules
 
 
-def _compile(settings: RuleSettings, key: str, name: str, files: OpenIdFiles) -> CompiledRule:
+def _compile(
+    settings: RuleSettings, key: str, name: str, matcher: Matcher, read: ReadSalt
+) -> CompiledRule:
     defaults = RuleSettings()
     actions = [each for each in _ACTIONS if getattr(settings, each) != getattr(defaults, each)]
     if len(actions) != 1:
@@ -356,7 +467,6 @@ def _compile(settings: RuleSettings, key: str, name: str, files: OpenIdFiles) ->
             f"A rule has exactly one of {', '.join(_ACTIONS)}; several make several rules.",
         )
     (action,) = actions
-    matcher = Matcher(settings.match, f"{key}.match", files)
     protects = action in ("remove", "hash") or matcher.by_file
     if protects and settings.on_error == "keep":
         hint = "Remove on_error: an event that can't be redacted or looked up is never sent."
@@ -373,14 +483,16 @@ def _compile(settings: RuleSettings, key: str, name: str, files: OpenIdFiles) ->
         if "" in settings.rename_event.values():
             raise misconfigured(where, "an event needs a name", "Write {old name: new name}.")
         return CompiledRule(name, matcher, buries, names=settings.rename_event)
-    edit, paths = _edit(settings, action, where)
+    edit, paths = _edit(settings, action, where, read)
     moves = any(
         isinstance(step, str) and step in _ORDERED_BY for path in paths for step in path[-1:]
     )
     return CompiledRule(name, matcher, buries, edit=edit, moves_ids=moves)
 
 
-def _edit(settings: RuleSettings, action: str, key: str) -> tuple[EventEdit, Sequence[Path]]:
+def _edit(
+    settings: RuleSettings, action: str, key: str, read: ReadSalt
+) -> tuple[EventEdit, Sequence[Path]]:
     """The change that a rule makes, and the paths that it touches."""
     if action == "remove":
         paths = parse_paths(settings.remove, key)
@@ -388,7 +500,7 @@ def _edit(settings: RuleSettings, action: str, key: str) -> tuple[EventEdit, Seq
             _check(path, key, PROTECTED - {"properties"} | IDENTITY)
         return Redact(paths), paths
     if action == "hash":
-        return _hash(settings.hash, key)
+        return _hash(settings.hash, key, read)
     if action == "set":
         values = [(_names(text, key), _encode(value)) for text, value in settings.set.items()]
         return SetValues(values), [path for path, _ in values]
@@ -401,7 +513,7 @@ def _edit(settings: RuleSettings, action: str, key: str) -> tuple[EventEdit, Seq
     return RenameFields(pairs), [path for pair in pairs for path in pair]
 
 
-def _hash(settings: RuleHashSettings, key: str) -> tuple[EventEdit, Sequence[Path]]:
+def _hash(settings: RuleHashSettings, key: str, read: ReadSalt) -> tuple[EventEdit, Sequence[Path]]:
     if not settings.field:
         raise misconfigured(
             f"{key}.field", "is missing: what is to be hashed", "For example .properties.email."
@@ -414,7 +526,7 @@ def _hash(settings: RuleHashSettings, key: str) -> tuple[EventEdit, Sequence[Pat
     paths = parse_paths(settings.field, f"{key}.field")
     for path in paths:
         _check(path, f"{key}.field", PROTECTED)
-    return Redact((), paths, read_salt(settings.salt_file, f"{key}.salt_file")), paths
+    return Redact((), paths, read(settings.salt_file, f"{key}.salt_file")), paths
 
 
 def _names(text: str, key: str) -> Names:

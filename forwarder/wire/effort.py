@@ -7,6 +7,7 @@ the fast ways pay nothing for them.
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import Final, NamedTuple
 
@@ -32,17 +33,36 @@ class Effort(NamedTuple):
     """Bytes of JSON that are searched for NaN and lone surrogates."""
     events: int
     """Events that are rewritten one by one."""
+    ruled: float
+    """Microseconds that rules may take, by their own estimate (`rules/costs.py`)."""
 
     def without(self, events: int) -> Effort:
         """What is left when so many events were rewritten."""
         return self._replace(events=max(0, self.events - events))
 
 
-UNBOUNDED: Final = Effort(sys.maxsize, sys.maxsize, sys.maxsize, sys.maxsize)
+UNBOUNDED: Final = Effort(sys.maxsize, sys.maxsize, sys.maxsize, sys.maxsize, math.inf)
 
-INLINE: Final = Effort(text=1 << 20, encoded=256 * 1024, repaired=256 * 1024, events=1200)
+INLINE: Final = Effort(
+    text=1 << 20, encoded=256 * 1024, repaired=256 * 1024, events=1200, ruled=20_000.0
+)
 """About 20 ms at most, whatever the text is (docs/decisions/0022-large-bodies-have-a-process.md).
 """
+
+
+class Allowance:
+    """What is left of a bound while work is done."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, allowed: float) -> None:
+        self.left = allowed
+
+    def spend(self, cost: float) -> None:
+        """Called before work that costs so much. Raises `TooMuchWork` if that is not left."""
+        self.left -= cost
+        if self.left < 0:
+            raise TooMuchWork
 
 
 def check_effort(events: bytes | Raw, limit: int) -> None:

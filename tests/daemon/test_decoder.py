@@ -20,7 +20,13 @@ import pytest_asyncio
 from forwarder.core.clock import SystemClock
 from forwarder.core.errors import Backpressure, BufferFull, RequestTooLarge
 from forwarder.daemon.decoder import IDLE_SECONDS, DecoderProcess
-from forwarder.intake.decoder_jobs import DecoderReply, RequestJob, decode_head, encode_job
+from forwarder.intake.decoder_jobs import (
+    DecoderReply,
+    RequestJob,
+    decode_head,
+    encode_job,
+    no_files,
+)
 from forwarder.intake.requests import ReadingRules
 from tests.support.clock import FakeClock
 from tests.support.waiting import eventually, tick
@@ -54,7 +60,7 @@ def anything(_size: int) -> None:
 
 async def decoded(decoder: DecoderProcess, body: bytes = BODY) -> DecoderReply:
     """What comes of a body."""
-    head, parts = await decoder.decode(job(), body, anything)
+    head, parts = await decoder.decode(job(), body, anything, no_files)
     return DecoderReply(decode_head(head), parts)
 
 
@@ -134,7 +140,7 @@ async def test_a_body_that_takes_too_long_ends_the_process() -> None:
     """
     clock = FakeClock()
     decoder = decoder_of(clock, SLEEPER)
-    waiting = asyncio.ensure_future(decoder.decode(job(), BODY * 20, anything))
+    waiting = asyncio.ensure_future(decoder.decode(job(), BODY * 20, anything, no_files))
     await eventually(lambda: decoder.pid is not None)
     await clock.advance(30.0)
     with pytest.raises(Backpressure, match="in time"):
@@ -147,7 +153,7 @@ async def test_a_body_that_takes_too_much_cpu_is_rejected() -> None:
     """413: the process ends itself, whatever else the machine does; it isn't tried again."""
     decoder = decoder_of(command=BUSY)
     with pytest.raises(RequestTooLarge, match="of CPU"):
-        await decoder.decode(job(), BODY, anything)
+        await decoder.decode(job(), BODY, anything, no_files)
     assert (decoder.pid, decoder.starts) == (None, 1)
     await decoder.close()
 
@@ -156,7 +162,7 @@ async def test_a_body_that_ends_each_process_is_rejected() -> None:
     """After two."""
     decoder = decoder_of(command=MUTE)
     with pytest.raises(RequestTooLarge, match="has ended each time"):
-        await decoder.decode(job(), BODY, anything)
+        await decoder.decode(job(), BODY, anything, no_files)
     assert decoder.starts == 2
     await decoder.close()
 
@@ -180,7 +186,7 @@ async def test_without_a_process_senders_are_asked_to_come_back() -> None:
     """As where no process can be started."""
     decoder = decoder_of(command=("/no/such/program",))
     with pytest.raises(Backpressure, match="can't be decoded now"):
-        await decoder.decode(job(), BODY, anything)
+        await decoder.decode(job(), BODY, anything, no_files)
     await decoder.close()
 
 
@@ -194,7 +200,7 @@ async def test_what_finds_no_room_is_not_kept(decoder: DecoderProcess) -> None:
         raise BufferFull("no room")
 
     with pytest.raises(BufferFull):
-        await decoder.decode(job(), BODY, refuse)
+        await decoder.decode(job(), BODY, refuse, no_files)
     assert len((await decoded(decoder)).parts) > 0
     assert decoder.starts == 1
 

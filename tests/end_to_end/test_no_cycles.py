@@ -60,7 +60,9 @@ def v1(*events: dict[str, Any], key: str = KEY) -> bytes:
         for number, each in enumerate(events or (event(), event("other")))
     ]
     whole = {"created_at": "2026-01-01T00:00:00Z", "batch": some}
-    return post("/i/v1/analytics/events", json.dumps(whole).encode(), f"Authorization: Bearer {key}")
+    return post(
+        "/i/v1/analytics/events", json.dumps(whole).encode(), f"Authorization: Bearer {key}"
+    )
 
 
 def otlp(*, key: str = KEY) -> bytes:
@@ -200,7 +202,10 @@ OUTCOMES: Final = {
     "too large": Outcome({413}, sections={"http": {"max_body": "40kB"}}),
     "too large unpacked": Outcome(
         {413},
-        {"gzip": classic(b" " * 30_000_000)["gzip"], "v1": v1(event(properties={"p": "x" * 10**6}))},
+        {
+            "gzip": classic(b" " * 30_000_000)["gzip"],
+            "v1": v1(event(properties={"p": "x" * 10**6})),
+        },
         sections={"http": {"max_body": "1MB"}},
     ),
     "never fits": Outcome(
@@ -376,9 +381,13 @@ async def settled(whole: Whole, outcome: Outcome) -> None:
 if __name__ == "__main__":
     import asyncio, sys, uvloop
 
-    import structlog; structlog.configure(processors=[lambda *_: (_ for _ in ()).throw(structlog.DropEvent)])
+    import structlog
+
+    structlog.configure(processors=[lambda *_: (_ for _ in ()).throw(structlog.DropEvent)])
+
     async def main() -> None:
         import time
+
         for name in sys.argv[1:] or OUTCOMES:
             start = time.time()
             try:
@@ -386,5 +395,13 @@ if __name__ == "__main__":
                     await test_an_outcome_leaves_nothing_to_the_garbage_collector.__wrapped__(name)
                 print("OK  ", name, round(time.time() - start, 1), flush=True)
             except BaseException as error:
-                print("FAIL", name, round(time.time() - start, 1), type(error).__name__, str(error)[:900], flush=True)
+                print(
+                    "FAIL",
+                    name,
+                    round(time.time() - start, 1),
+                    type(error).__name__,
+                    str(error)[:900],
+                    flush=True,
+                )
+
     uvloop.run(main())

@@ -5,6 +5,7 @@ replays; and the books balance.
 import base64
 import gzip
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,14 +15,15 @@ import pytest
 import zstandard
 
 from forwarder.core.ack import AckLevel
-from forwarder.core.errors import InvalidRequest, TogetherTooLarge
+from forwarder.core.errors import InvalidRequest, StillDecoding, TogetherTooLarge
 from forwarder.core.event import Lane
 from forwarder.core.ports import Fate, Ordering, OtlpHead, Reason, Revived, V1Head
 from forwarder.intake.otlp import OtlpMapping, OtlpSource
 from forwarder.mapping import MappingRules
 from forwarder.rules.rules import RuleOutcome
+from forwarder.wire.effort import INLINE
 from tests.support.cases import cases
-from tests.support.decoders import HereDecoder, Patient
+from tests.support.decoders import NOTHING, HereDecoder, Patient
 from tests.support.intakes import KEY, UUID, IntakeRig, batch, compiled_rules, stamped_event
 from tests.support.lz64 import compress
 from tests.support.otlp import JSON, export, record
@@ -48,6 +50,14 @@ BODY = [
     {"event": "other", "distinct_id": "p", "properties": {"token": KEY}},
 ]
 TEXT = json.dumps(BODY).encode()
+
+
+UUIDS = [UUID[:-2] + f"{number:02}" for number in range(99)]
+
+
+def drop_time(event: dict[str, Any]) -> dict[str, Any]:
+    """What a v1 event has of an event."""
+    return {name: event[name] for name in ("distinct_id", "properties")}
 
 
 def names(rig: IntakeRig) -> list[str]:
@@ -266,12 +276,154 @@ async def test_conditions_on_many_events_do_not_hold_the_loop() -> None:
     assert not rig.offer(json.dumps(batch(*events)).encode(), waiter)
     await waiter.told.wait()
     await rig.intake.drain(10.0)
+    assert not waiter.failures
     assert rig.figures(LANE) == (900, 300, {}, {"rule:ones": 300, "rule:twos": 300})
     assert rig.balanced()
     await rig.intake.close()
     records = RecordsRig(rules=rules, decoder=here)
     with pytest.raises(TogetherTooLarge):
         records.records.accept(record_list(*events), Told(), AckLevel.DELIVERED)
+
+
+def worst_events(salt: str) -> list[Any]:
+    """Rules of each kind, each with an event that it would take long for."""
+    members = ",".join(['"":0'] * 30_000)
+    names = ",".join([f'"b{number}":0' for number in range(20_000)])
+    deep = "[" * 300 + ",".join(["[]"] * 10_000) + "]" * 300
+    nested = {"where": "[.properties.a[] as $x | .properties.a[] | . == $x] | length > 1"}
+    regular = {"where": '.properties.a | tostring | test("(0+)+1")'}
+    flat = f"[{','.join(['0'] * 14_000)}]"
+    return [
+        pytest.param({"hash": {"field": ".properties.a", "salt_file": salt}}, flat, id="hash"),
+        pytest.param({"remove": ".properties.a.b"}, deep, id="remove"),
+        pytest.param({"remove": ".properties.a.b"}, f'{{{members},"b":1}}', id="members"),
+        pytest.param({"set": {".properties.a.b": 1}}, f"{{{members}}}", id="set"),
+        pytest.param(
+            {"rename": {".properties.a.b1": ".properties.a.c"}}, f"{{{names}}}", id="rename"
+        ),
+        pytest.param({"rename_event": {"click": "x"}}, f"{{{members}}}", id="rename_event"),
+        pytest.param({"match": {"where": ".properties.b"}, "drop": True}, flat, id="where"),
+        pytest.param({"match": nested, "drop": True}, f"[{'0,' * 400}0]", id="nested where"),
+        pytest.param({"match": regular, "drop": True}, f'"{"0" * 30}"', id="regular where"),
+    ]
+
+
+async def test_an_event_that_rules_take_long_for_is_read_elsewhere(tmp_path: Path) -> None:
+    """By the decoder process, while other senders are accepted; alone or in a batch, and as a
+    record.
+    """
+    salt = tmp_path / "salt"
+    salt.write_text("salt")
+    for rule, value in [parameter.values for parameter in worst_events(str(salt))]:
+        here = HereDecoder(closed=True)
+        rig = IntakeRig(rules=[rule], decoder=here)
+        event = json.dumps({**stamped_event(), "properties": 0})[:-2]
+        waiters = []
+        for body in (
+            f'{{"api_key":"{KEY}","batch":[{event} {{"a":{value}}}}}]}}',
+            f'{{"api_key":"{KEY}",{event[1:]} {{"a":{value}}}}}',
+        ):
+            waiters.append(Patient(sender=len(waiters)))
+            assert not rig.offer(body.encode(), waiters[-1]), rule
+            assert rig.ask({**stamped_event(), "event": "other", "properties": {}}).reached
+        here.open()
+        for waiter in waiters:
+            await waiter.told.wait()
+            assert not waiter.failures
+        assert len(here.bodies) == 2
+        assert rig.figures(LANE)[0] == 4
+        assert rig.balanced()
+        await rig.intake.close()
+        records = RecordsRig(rules=[rule], decoder=HereDecoder())
+        record = f'{event} {{"a":{value}}}}}'.encode()
+        with pytest.raises(StillDecoding):
+            records.records.accept(record_list(record), Told(), AckLevel.DELIVERED)
+        await records.intake.close()
+
+
+async def test_rules_do_the_same_in_the_decoder_process(tmp_path: Path) -> None:
+    """As on the loop: events, books, dead letters, counts, and results of a v1 request."""
+    salt = tmp_path / "salt"
+    salt.write_text("salt")
+    people = tmp_path / "people"
+    people.write_text("gone\n")
+    rules: list[dict[str, Any]] = [
+        *RULES,
+        {"name": "gone", "match": {"distinct_id_file": str(people)}, "drop": True},
+        {"hash": {"field": [".distinct_id", ".properties.n"], "salt_file": str(salt)}},
+        {**FAILING, "match": {"api_key": KEY, "event": "bad", "where": ".properties.n.x"}},
+        {"match": {"where": '.properties.plan == "b"'}, "sample": 0.5},
+        {"set": {".properties.o.p": [1.0, None]}},
+        {"rename": {".properties.plan": ".properties.o.plan"}},
+    ]
+    events = [
+        {
+            **stamped_event(),
+            "event": name,
+            "distinct_id": person,
+            "properties": {"n": number, "plan": "ab"[number % 2], "password": "x"},
+        }
+        for number, (name, person) in enumerate(
+            product(("$autocapture", "Signed Up", "bad", "e"), ("gone", "ann", "bob", "eve"))
+        )
+    ]
+    for level in AckLevel.MEMORY, AckLevel.DELIVERED:
+        rigs = [
+            IntakeRig(
+                rules=rules,
+                ordering=Ordering.PER_DISTINCT_ID,
+                ack=level,
+                decoder=HereDecoder(),
+                effort=effort,
+            )
+            for effort in (INLINE, NOTHING)
+        ]
+        heads = []
+        v1 = [
+            {**v1_event(each["event"], str(UUIDS[at])), **drop_time(each)}
+            for at, each in enumerate(events)
+        ]
+        for rig in rigs:
+            assert rig.offer(json.dumps(batch(*events)).encode(), Patient()) is (
+                level is AckLevel.MEMORY and rig.effort is INLINE
+            )
+            await rig.intake.drain(10.0)
+            heads.append(V1Head(b"Bearer " + KEY.encode(), b"sdk/1"))
+            body = {"created_at": "2026-01-01T00:00:00Z", "batch": v1}
+            rig.offer(json.dumps(body).encode(), Patient(), head=heads[-1])
+            await rig.intake.drain(10.0)
+            assert rig.balanced()
+            await rig.intake.close()
+        inline, elsewhere = rigs
+        assert elsewhere.events() == inline.events()
+        assert elsewhere.figures(LANE) == inline.figures(LANE)
+        assert [each.data for each in elsewhere.dead_letters.letters] == [
+            each.data for each in inline.dead_letters.letters
+        ]
+        assert elsewhere.intake.event_rules is not None
+        assert inline.intake.event_rules is not None
+        assert elsewhere.intake.event_rules.counts == inline.intake.event_rules.counts
+        assert elsewhere.intake.event_rules.errors == inline.intake.event_rules.errors
+        assert len({*map(frozenset, (chunk.ids for chunk in inline.chunks()))}) > 0
+        results = [head.results for head in heads]
+        assert results[0] is not None
+        assert results[1] is not None
+        assert json.loads(results[0].body()) == json.loads(results[1].body())
+
+
+async def test_rules_never_make_more_of_a_request_than_fits(tmp_path: Path) -> None:
+    """It is rejected as soon as they do, whatever is left of it."""
+    salt = tmp_path / "salt"
+    salt.write_text("salt")
+    rule = {"hash": {"field": ".properties.a", "salt_file": str(salt)}}
+    event = {**stamped_event(), "properties": {"a": [0] * 7_000}}
+    rig = IntakeRig(rules=[rule], decoder=HereDecoder(), max_bytes=2_000_000)
+    waiter = Patient()
+    assert not rig.offer(json.dumps(batch(*[event] * 40)).encode(), waiter)
+    await waiter.told.wait()
+    assert "rules make more of the request" in str(waiter.failures[0])
+    assert rig.untouched()
+    await rig.intake.close()
 
 
 async def test_a_large_record() -> None:

@@ -2,7 +2,7 @@
 
 import fnmatch
 import hashlib
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Container, Mapping
 from pathlib import Path
 
 import msgspec
@@ -12,18 +12,22 @@ from hypothesis import strategies as st
 
 from forwarder.config.rule_settings import MatchSettings
 from forwarder.core.errors import ConfigurationError
-from forwarder.rules.matching import LaneEvents, Matcher, PeopleSample
+from forwarder.rules.matching import KnownIds, LaneEvents, Matcher, PeopleSample
 
 
-class KnownIds:
+class IdSets:
     """A file of ids that holds these."""
 
     def __init__(self, *ids: str) -> None:
         self.ids = set(ids)
 
-    def open(self, path: Path, salt_file: Path | None, key: str) -> Container[str]:
+    def open(self, path: Path, salt_file: Path | None, key: str) -> KnownIds:
         """The ids."""
-        return self.ids
+        return self
+
+    def among(self, ids: Collection[str]) -> Container[str]:
+        """See `matching.KnownIds`."""
+        return self.ids.intersection(ids)
 
 
 def lane_events(
@@ -35,9 +39,7 @@ def lane_events(
 
 def select(match: dict[str, object], events: LaneEvents, *ids: str) -> list[int]:
     """The indexes that match."""
-    return list(
-        Matcher(MatchSettings.parse(match), "rules[0].match", KnownIds(*ids)).select(events)
-    )
+    return list(Matcher(MatchSettings.parse(match), "rules[0].match", IdSets(*ids)).select(events))
 
 
 THREE = (
@@ -91,7 +93,7 @@ def test_a_condition_that_fails_is_reported_and_does_not_match() -> None:
         {"event": "e", "n": {}}, {"event": "e", "n": "text"}, {"event": "e", "n": [1]}
     )
     matcher = Matcher(
-        MatchSettings.parse({"where": '.n | startswith("t")'}), "rules[0].match", KnownIds()
+        MatchSettings.parse({"where": '.n | startswith("t")'}), "rules[0].match", IdSets()
     )
     assert list(matcher.select(events, failed=failed.__setitem__)) == [1]
     assert list(failed) == [0, 2]
@@ -100,7 +102,7 @@ def test_a_condition_that_fails_is_reported_and_does_not_match() -> None:
 
 def test_only_some_events_are_looked_at_if_asked() -> None:
     """Routes ask for the events that no earlier route matched."""
-    matcher = Matcher(MatchSettings.parse({"event": "order*"}), "routes[0].match", KnownIds())
+    matcher = Matcher(MatchSettings.parse({"event": "order*"}), "routes[0].match", IdSets())
     assert list(matcher.select(lane_events(*THREE), among=[1, 2])) == [2]
 
 
@@ -108,7 +110,7 @@ def test_only_some_events_are_looked_at_if_asked() -> None:
 def test_a_condition_that_may_not_end_or_leaves_the_event_is_rejected(where: str) -> None:
     """The restrictions of mappings hold here."""
     with pytest.raises(ConfigurationError, match=r"rules\[0\]\.match\.where"):
-        Matcher(MatchSettings(where=where), "rules[0].match", KnownIds())
+        Matcher(MatchSettings(where=where), "rules[0].match", IdSets())
 
 
 @given(st.text("ab*?[]!-.", max_size=12), st.text("ab[]!-.\n", max_size=20))

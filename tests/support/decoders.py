@@ -8,11 +8,11 @@ import asyncio
 from collections.abc import Callable, Hashable
 
 from forwarder.core.errors import Backpressure
-from forwarder.intake.decoder_jobs import work
+from forwarder.intake.decoder_jobs import LookUp, work
 from forwarder.wire.effort import Effort
 from tests.support.waiters import Told
 
-NOTHING = Effort(text=0, encoded=0, repaired=0, events=0)
+NOTHING = Effort(text=0, encoded=0, repaired=0, events=0, ruled=0.0)
 """Everything is too much."""
 
 
@@ -32,14 +32,14 @@ class HereDecoder:
         self._gate.set()
 
     async def decode(
-        self, head: bytes, body: bytes, accept: Callable[[int], None]
+        self, head: bytes, body: bytes, accept: Callable[[int], None], look_up: LookUp
     ) -> tuple[bytes, list[bytes]]:
         """See `intake.large.Decoder`."""
         self.bodies.append(body)
         await self._gate.wait()
         if self.failure is not None:
             raise self.failure
-        outcome, parts = work(head, body)
+        outcome, parts = work(head, body, look_up)
         accept(sum(map(len, parts)))
         return outcome, parts
 
