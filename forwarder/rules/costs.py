@@ -12,6 +12,8 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from forwarder.mapping.paths import parse_path
+
 _EVENT: Final = 4.0
 _BYTE: Final = 0.01
 _COMMA: Final = 2.0
@@ -27,6 +29,8 @@ _CONDITION_BYTE: Final = 0.04
 _CONDITION_ELEMENT: Final = 1.0
 _STEP: Final = 0.2
 """For a step of nested iterations."""
+_PRODUCT: Final = 200.0
+"""For a product, which repeats a text if one of its factors is a text."""
 _MATCH_STEP: Final = 0.01
 """For a step of a regular expression."""
 _LONGEST_MATCH: Final = 500_000.0
@@ -40,7 +44,7 @@ _ITERATION: Final = re.compile(
     |with_entries)\b""",
     re.VERBOSE,
 )
-_UNSIZED: Final = re.compile(r"\brange\b|\bsetpath\b|\bimplode\b|\]\s*=[^=]|\*")
+_UNSIZED: Final = re.compile(r"\brange\b|\bsetpath\b|\]\s*[-+*/%|]?=[^=]")
 """What may take long for a short event: what a number in it says."""
 _REGULAR: Final = re.compile(r"\b(?:test|match|capture|scan|splits?|sub|gsub)\s*\(\s*")
 _LITERAL: Final = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
@@ -57,13 +61,19 @@ class ConditionCost:
     """What a condition in jq costs."""
 
     def __init__(self, expression: str) -> None:
-        self._nested = min(len(_ITERATION.findall(expression)), _MOST_NESTED)
+        path = parse_path(expression)
+        self._is_path = path is not None and None not in path
+        code = _LITERAL.sub(lambda match: match[0] if "\\(" in match[0] else '""', expression)
+        self._nested = min(len(_ITERATION.findall(code)), _MOST_NESTED)
         """Iterations that may stand within each other."""
-        self._is_unsized = _UNSIZED.search(expression) is not None
+        self._products = code.count("*") * _PRODUCT
+        self._is_unsized = _UNSIZED.search(code) is not None
         self._powers = [_power(expression, match.end()) for match in _REGULAR.finditer(expression)]
 
     def of(self, events: Sequence[bytes]) -> float:
         """For these events."""
+        if self._is_path:
+            return sum([_EVENT + _BYTE * len(event) for event in events])
         if self._is_unsized or None in self._powers:
             return _LONGEST_MATCH * len(events)
         return sum([self._of_one(event) for event in events])
@@ -72,6 +82,7 @@ class ConditionCost:
         elements = event.count(b",") + event.count(b"[") + event.count(b"{")
         cost = _CONDITION + _CONDITION_BYTE * len(event) + _CONDITION_ELEMENT * elements
         cost *= 1 + self._nested / 2
+        cost += self._products
         if self._nested > 1:
             cost += _STEP * float(elements) ** self._nested
         if self._powers:

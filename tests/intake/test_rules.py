@@ -289,10 +289,10 @@ def worst_events(salt: str) -> list[Any]:
     """Rules of each kind, each with an event that it would take long for."""
     members = ",".join(['"":0'] * 30_000)
     names = ",".join([f'"b{number}":0' for number in range(20_000)])
-    deep = "[" * 300 + ",".join(["[]"] * 10_000) + "]" * 300
+    deep = "[" * 300 + '"b",' + ",".join(["[]"] * 10_000) + "]" * 300
     nested = {"where": "[.properties.a[] as $x | .properties.a[] | . == $x] | length > 1"}
-    regular = {"where": '.properties.a | tostring | test("(0+)+1")'}
-    flat = f"[{','.join(['0'] * 14_000)}]"
+    regular = {"event": "click", "where": '.properties.a | tostring | test("(0+)+1")'}
+    flat = f"[{','.join(['0'] * 25_000)}]"
     return [
         pytest.param({"hash": {"field": ".properties.a", "salt_file": salt}}, flat, id="hash"),
         pytest.param({"remove": ".properties.a.b"}, deep, id="remove"),
@@ -302,7 +302,7 @@ def worst_events(salt: str) -> list[Any]:
             {"rename": {".properties.a.b1": ".properties.a.c"}}, f"{{{names}}}", id="rename"
         ),
         pytest.param({"rename_event": {"click": "x"}}, f"{{{members}}}", id="rename_event"),
-        pytest.param({"match": {"where": ".properties.b"}, "drop": True}, flat, id="where"),
+        pytest.param({"match": {"where": ".properties.b == 1"}, "drop": True}, flat, id="where"),
         pytest.param({"match": nested, "drop": True}, f"[{'0,' * 400}0]", id="nested where"),
         pytest.param({"match": regular, "drop": True}, f'"{"0" * 30}"', id="regular where"),
     ]

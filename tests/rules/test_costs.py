@@ -1,0 +1,75 @@
+"""What rules are estimated to cost: more for each element, and for what an expression repeats."""
+
+from __future__ import annotations
+
+import pytest
+
+from forwarder.rules.costs import ConditionCost, edit_cost
+from forwarder.wire.effort import INLINE
+from tests.support.cases import cases
+
+EVENT = (
+    b'{"event":"order","distinct_id":"a","properties":{"url":"https://example.com/shop/items","n":1'
+    b',"plan":"b","items":[{"sku":"x","price":1},{"sku":"y","price":2}],"$lib":"web","$os":"b"}}'
+)
+SLICE = INLINE.ruled
+
+
+@cases("items", [b"0", b"[]", b"{}", b'""', b"[[[[0]]]]", b'{"a":0}'])
+def test_an_edit_costs_in_proportion_to_what_it_looks_at(items: bytes) -> None:
+    """Twice the elements, twice the cost, whatever the elements are."""
+    some = edit_cost(b"[%b]" % b",".join([items] * 10_000), 1)
+    more = edit_cost(b"[%b]" % b",".join([items] * 20_000), 1)
+    assert some > SLICE
+    assert more == pytest.approx(2 * some, rel=0.01)
+
+
+def test_an_edit_costs_in_proportion_to_its_passes() -> None:
+    """Each path that is set or renamed is a pass."""
+    assert edit_cost(EVENT, 5) == 5 * edit_cost(EVENT, 1)
+
+
+@cases(
+    "expression",
+    [
+        ".properties.n == 1",
+        '(.properties.url // "") | startswith("https")',
+        "[.properties.items[]?.sku] | length > 1",
+        '.properties.items | any(.sku == "x")',
+        '.properties.url | test("^https://[a-z]+\\\\.com/.*")',
+        '.properties.url | test("\\\\.com/shop")',
+        ".properties.n * 2 > 1",
+    ],
+)
+def test_usual_conditions_on_a_usual_batch_stay_on_the_loop(expression: str) -> None:
+    """Fifty events."""
+    assert ConditionCost(expression).of([EVENT] * 50) < SLICE
+
+
+@cases(
+    "expression",
+    [
+        '.properties.url | test("(a+)+b")',
+        ".properties.url | test(.properties.plan)",
+        '.properties.url | gsub("\\(.properties.plan)"; "x")',
+        "[range(.properties.n)] | length > 1",
+        ".properties.items[.properties.n] = 1 | .properties.n == 1",
+    ],
+)
+def test_what_may_take_long_for_a_short_event_does_not(expression: str) -> None:
+    """One event is enough."""
+    assert ConditionCost(expression).of([EVENT]) > SLICE
+
+
+@cases(
+    "expression",
+    [
+        "[.properties.a[] as $x | .properties.a[] | . == $x] | any",
+        '.properties.a | tostring | test("0.*1")',
+        ".properties.a | length > 3 and .properties.n == 1",
+    ],
+)
+def test_a_large_event_is_too_much_for_a_condition(expression: str) -> None:
+    """By what it repeats, or by reading it alone."""
+    event = b'{"event":"e","distinct_id":"d","properties":{"a":[%b]}}' % b",".join([b"0"] * 25_000)
+    assert ConditionCost(expression).of([event]) > SLICE
