@@ -41,7 +41,13 @@ from benchmarks.passing import PassingResult, measure_passing, passing_line
 from benchmarks.processes import BenchmarkError, end_on_signals, free_port
 from benchmarks.report import machine, memory_lines, row, table
 from benchmarks.stall import NAMES as STALLS
-from benchmarks.stall import StallResult, measure_kafka_stall, measure_stall, stall_summary
+from benchmarks.stall import (
+    StallResult,
+    measure_kafka_stall,
+    measure_rules_stall,
+    measure_stall,
+    stall_summary,
+)
 from benchmarks.start import NAME as START
 from benchmarks.start import StartResult, measure_start, start_line
 from benchmarks.taps import NAME as TAPS
@@ -52,6 +58,9 @@ from benchmarks.throughput import Figure, Plan
 SINK_PORT: Final = 18900
 """Where the configurations in benchmarks/peers post to."""
 
+_STALLS: Final = dict(
+    zip(STALLS, (measure_stall, measure_rules_stall, measure_kafka_stall), strict=True)
+)
 OTHERS: Final = (DECIDE, TAPS, PASSTHROUGH, START, LATENCY, *STALLS)
 """What has a measurement of its own."""
 
@@ -342,7 +351,7 @@ def _via(plan: Plan) -> ViaResult:
 
 def _stall(plan: Plan, name: str) -> StallResult:
     _say(f"{name}: the worst bodies, alone and six at once, for some minutes")
-    measure = measure_stall if name == STALLS[0] else measure_kafka_stall
+    measure = _STALLS[name]
     result = measure(plan.target, plan.machine)
     print(stall_summary(result))
     return result

@@ -13,11 +13,13 @@ import contextlib
 import json
 import os
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from aiokafka import AIOKafkaProducer
@@ -26,11 +28,11 @@ from benchmarks.bodies import API_KEY
 from benchmarks.kafka import broker
 from benchmarks.processes import Program, free_port
 from benchmarks.records import make_topic
-from benchmarks.stall_bodies import WorstBody, bodies, records
+from benchmarks.stall_bodies import WorstBody, bodies, records, ruled_bodies, rules
 from benchmarks.targets import Machine, Target
 from benchmarks.upstream import upstream
 
-NAMES: Final = ("stall", "stall-kafka")
+NAMES: Final = ("stall", "stall-rules", "stall-kafka")
 ALLOWED: Final = 0.1
 """Seconds that nobody may have to wait for longer."""
 AT_ONCE: Final = 6
@@ -130,6 +132,21 @@ def measure_stall(target: Target, machine: Machine) -> StallResult:
             stalls.append(_measure(body, program, probes, target.port))
             print(stall_line(stalls[-1]), flush=True)
     return StallResult("stall", quiet, stalls)
+
+
+def measure_rules_stall(target: Target, machine: Machine) -> StallResult:
+    """Send the bodies that rules take longest for. Takes some minutes."""
+    stalls = []
+    with tempfile.TemporaryDirectory() as folder:
+        salt = Path(folder) / "salt"
+        salt.write_text("salt")
+        settings = {"FORWARDER_RULES": json.dumps(rules(str(salt)))}
+        with _daemon(target, machine, settings) as (program, probes):
+            quiet = _quiet(probes)
+            for body in ruled_bodies():
+                stalls.append(_measure(body, program, probes, target.port))
+                print(stall_line(stalls[-1]), flush=True)
+    return StallResult("stall-rules", quiet, stalls)
 
 
 def measure_kafka_stall(target: Target, machine: Machine) -> StallResult:

@@ -9,7 +9,7 @@ import gzip
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote_from_bytes
 
 import brotli  # type: ignore[import-untyped]
@@ -105,6 +105,52 @@ def bodies() -> Iterator[WorstBody]:
     stored = gzip.compress(b"", 0)[:10] + b"\x00\x00\x00\xff\xff" * (LARGE // 5)
     yield WorstBody("gzip-of-empty-blocks", stored)
     yield WorstBody("lz64", lz64("{" + "a" * 3_000_000), (), b"/batch/?compression=lz64")
+
+
+def rules(salt: str) -> list[dict[str, Any]]:
+    """A rule of each kind, for the project key and the name that the worst bodies have."""
+    match = {"event": "e"}
+    return [
+        {"match": {**match, "where": '(.properties.b // 0) == "x"'}, "drop": True},
+        {"match": {**match, "where": _NESTED}, "drop": True},
+        {"match": {**match, "where": _REGULAR}, "drop": True},
+        {"match": match, "sample": 1.0},
+        {"match": match, "rename": {".properties.a.b": ".properties.a.c"}},
+        {"match": match, "remove": [".properties.a.b", ".properties.a.d"]},
+        {"match": match, "set": {".properties.x.y": 1}},
+        {"match": match, "hash": {"field": ".properties.a", "salt_file": salt}},
+    ]
+
+
+_NESTED: Final = (
+    '.properties.a | type == "array" and length < 1000 and '
+    "([.[] as $x | .[] | . == $x] | length < 0)"
+)
+_REGULAR: Final = '.properties.a | type == "string" and test("(0+)+1")'
+
+
+def ruled_bodies() -> Iterator[WorstBody]:
+    """Bodies that rules take long for: one event of nearly a megabyte, and many small ones."""
+    size = 980_000
+    deep = b"[" * 440 + b'"b",' + _repeated(b"[]", size - 2000) + b"]" * 440
+    values = {
+        "flat": b"[%b]" % _repeated(b"0", size),
+        "deep": deep,
+        "members": b'{%b,"b":0}' % _repeated(b'"":0', size),
+        "often": b"{%b}" % _repeated(b'"b":0', size),
+        "objects": b"[%b]" % _repeated(b'{"b":0}', size),
+        "text": b'"%b"' % (b"x" * size),
+        "short": b"[%b]" % _repeated(b"0", 28_000),
+        "nested": b"[%b]" % _repeated(b"0", 900),
+        "match": b'"%b"' % (b"0" * 30),
+    }
+    for name, value in values.items():
+        yield WorstBody(f"rules-{name}", _batch(_event(value)))
+    for name, count in (("short", 34), ("short", 600), ("nested", 300), ("match", 300)):
+        packed = gzip.compress(_batch(b",".join([_event(values[name])] * count)))
+        yield WorstBody(f"rules-{name}-{count}", packed, ((b"Content-Encoding", b"gzip"),))
+    whole = _batch(b",".join([_event(values["members"])] * 18))
+    yield WorstBody("rules-members-18", whole)
 
 
 _ALSO_ENCODED: Final = ("nan", "surrogates", "spaces", "unstamped-49000", "deep")

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.stall import ALLOWED, Stall, StallResult, stall_line, stall_summary
-from benchmarks.stall_bodies import bodies, lz64, records
+from benchmarks.stall_bodies import bodies, lz64, records, ruled_bodies
 from forwarder.core.ports import Incoming
 from forwarder.wire.encodings import decode_body
 
@@ -15,7 +15,7 @@ from forwarder.wire.encodings import decode_body
 @pytest.mark.slow
 def test_the_bodies_are_different_and_may_be_sent() -> None:
     """None is over the limit of a body, and no record over a broker's."""
-    found = {body.name: body for body in bodies()}
+    found = {body.name: body for body in (*bodies(), *ruled_bodies())}
     assert all(len(body.data) <= 20_000_000 for body in found.values())
     assert all(len(record) <= 1_000_000 for _, record in records())
     text = decode_body(Incoming(found["nan-base64-gzip"].data), 20_000_000)

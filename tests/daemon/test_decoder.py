@@ -19,6 +19,8 @@ import pytest_asyncio
 
 from forwarder.core.clock import SystemClock
 from forwarder.core.errors import Backpressure, BufferFull, RequestTooLarge
+from forwarder.core.event import Lane
+from forwarder.core.ports import Reason
 from forwarder.daemon.decoder import IDLE_SECONDS, DecoderProcess
 from forwarder.intake.decoder_jobs import (
     DecoderReply,
@@ -29,6 +31,8 @@ from forwarder.intake.decoder_jobs import (
 )
 from forwarder.intake.requests import ReadingRules
 from tests.support.clock import FakeClock
+from tests.support.decoders import NOTHING, Patient
+from tests.support.intakes import KEY, IntakeRig, batch, stamped_event
 from tests.support.waiting import eventually, tick
 
 BODY = b'{"api_key":"phc_good","batch":[%b]}' % b",".join(
@@ -113,6 +117,43 @@ async def test_it_has_nothing_of_this_process_but_its_socket(
         held = open_files_of(decoder.pid)
     assert len([each for each in held if each.startswith("socket:")]) == 1
     assert not [each for each in held if "lock" in each]
+
+
+async def test_rules_are_applied_in_it(decoder: DecoderProcess, tmp_path: Path) -> None:
+    """People are looked up in the daemon's file; a condition that takes too long fails for its
+    event alone, and other bodies are read as before.
+    """
+    people = tmp_path / "people"
+    people.write_text("gone\n")
+    salt = tmp_path / "salt"
+    salt.write_text("salt")
+    long = "[range(99999) as $a | range(99999)] | length > 0"
+    rules: list[dict[str, Any]] = [
+        {"name": "gone", "match": {"distinct_id_file": str(people)}, "drop": True},
+        {"hash": {"field": ".distinct_id", "salt_file": str(salt)}},
+        {
+            "name": "slow",
+            "match": {"event": "slow", "where": long},
+            "drop": True,
+            "on_error": "dead_letter",
+        },
+    ]
+    rig = IntakeRig(rules=rules, decoder=decoder, effort=NOTHING)
+    people.write_text("nobody\n")  # not looked at again: the daemon's file is what counts
+    events = [
+        {**stamped_event(), "event": event, "distinct_id": person}
+        for event, person in (("e", "gone"), ("slow", "ann"), ("e", "ann"), ("slow", "gone"))
+    ]
+    for _ in range(2):
+        waiter = Patient()
+        rig.offer(batch(*events), waiter)
+        await waiter.told.wait()
+        assert not waiter.failures
+    assert rig.figures(Lane(KEY)) == (8, 2, {Reason.RULE_FAILED: 2}, {"rule:gone": 4})
+    assert "takes over 1 s of CPU" in rig.dead_letters.letters[0].why
+    assert b"ann" not in b"".join(rig.events())
+    assert decoder.starts == 1
+    await rig.intake.close()
 
 
 async def test_signals_for_the_whole_group_do_not_end_it(decoder: DecoderProcess) -> None:
