@@ -52,8 +52,8 @@ class BacklogResult:
 
     @property
     def good(self) -> bool:
-        """Quick to listen, and nothing lost; nothing was sent before, so nothing can have come
-        twice.
+        """Quick to listen, and nothing lost; nothing was sent before, so
+        nothing can have come twice.
         """
         return self.listening <= LISTENING and self.accepted <= self.arrived
 

@@ -75,8 +75,8 @@ class Case:
     compression: str
     ordered: bool
     share: float | None
-    """Of the floor (or of `base`, where that is another case) that is to be reached; None: only
-    told.
+    """Of the floor (or of `base`, where that is another case) that is to be
+    reached; None: only told.
     """
     disk: bool = False
     """With the disk buffer, each request answered once an fdatasync covers it; else with the

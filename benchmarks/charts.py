@@ -183,8 +183,8 @@ def _last(line: Line) -> float | None:
 
 
 def _apart(ends: Sequence[tuple[float, int]], bottom: float) -> list[tuple[float, int]]:
-    """The places of names, moved down where they would touch, and up where they would be below the
-    panel.
+    """The places of names, moved down where they would touch, and up where they
+    would be below the panel.
     """
     places: list[tuple[float, int]] = []
     for place, number in sorted(ends):

@@ -51,8 +51,8 @@ class DecideResult:
 
 
 def measure_decide(port: int, machine: Machine, requests: int = REQUESTS) -> DecideResult:
-    """Ask a sandbox for flags, one visitor after the other. Takes about ten seconds. Raises
-    `BenchmarkError`.
+    """Ask a sandbox for flags, one visitor after the other. Takes about ten
+    seconds. Raises `BenchmarkError`.
     """
     with _sandbox(port, machine) as program, pinned(machine.load_core):
         _ask(port, _WITHOUT, range(WARM))

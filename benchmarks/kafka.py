@@ -117,8 +117,8 @@ class Reading:
 
     @contextlib.contextmanager
     def topics(self, cases: Iterable[KafkaCase]) -> Iterator[None]:
-        """Fill the topics of these cases, which takes some seconds each; they are gone after the
-        block.
+        """Fill the topics of these cases, which takes some seconds each; they
+        are gone after the block.
         """
         filled: list[str] = []
         try:

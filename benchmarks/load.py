@@ -30,8 +30,8 @@ READ_SIZE: Final = 65536
 LAST_ANSWERS: Final = 30.0
 """Seconds that requests under way get to be answered, after the last one was sent."""
 FRESH: Final = 0.05
-"""Seconds that a `sent_at` is used before it is written anew: far below any tolerance for skewed
-clocks.
+"""Seconds that a `sent_at` is used before it is written anew: far below any
+tolerance for skewed clocks.
 """
 RECONNECT: Final = 0.2
 """Seconds before a refused connection is tried again."""
@@ -63,8 +63,8 @@ class Tally:
 
 
 class LoadWatch(Protocol):
-    """Who prepares each request of a load, and hears what came of it. Requests have numbers from 0
-    on.
+    """Who prepares each request of a load, and hears what came of it.
+    Requests have numbers from 0 on.
     """
 
     def prepare(self, request: Request, number: int) -> None:

@@ -61,8 +61,8 @@ class MemoryResult:
 
     @property
     def good(self) -> bool:
-        """Within the bound, refusing what it could not hold, with everything delivered and nothing
-        twice.
+        """Within the bound, refusing what it could not hold, with everything
+        delivered and nothing twice.
         """
         complete = self.accepted <= self.arrived <= self.accepted + self.uncertain
         return self.peak < self.allowed and self.answers.get(503, 0) > 0 and complete

@@ -110,8 +110,8 @@ def flag_call() -> Request:
 
 
 def one_call(port: int, calls: int) -> float:
-    """The median of the seconds that a call takes, one after the other on one connection. Raises
-    `BenchmarkError`.
+    """The median of the seconds that a call takes, one after the other on one
+    connection. Raises `BenchmarkError`.
     """
     call = bytes(flag_call().data)
     took = []

@@ -1,5 +1,5 @@
-"""A small HTTP server on httptools under uvloop: the frame of the counting sink and of the bare
-server.
+"""A small HTTP server on httptools under uvloop: the frame of the counting
+sink and of the bare server.
 """
 
 from __future__ import annotations

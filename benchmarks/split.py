@@ -1,9 +1,9 @@
 """The second floor: split, validate and join the same bodies, without a network. Nothing that
 looks at each event can be faster.
 
-Each body's envelope is decoded with its events left raw; each event is decoded as far as
-validation and routing need it; and the raw events are joined into bodies as they would go to the
-upstream.
+Each body's envelope is decoded with its events left raw; each event is decoded as far
+as validation and routing need it; and the raw events are joined into bodies as they
+would go to the upstream.
 """
 
 from __future__ import annotations

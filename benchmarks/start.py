@@ -54,15 +54,15 @@ class StartResult:
 
     @property
     def good(self) -> bool:
-        """Whether the start as it is by default, with the memory buffer, takes no longer than
-        wanted.
+        """Whether the start as it is by default, with the memory buffer,
+        takes no longer than wanted.
         """
         return self.beyond(self.memory) <= ALLOWED
 
 
 def measure_start(target: Target, machine: Machine, rounds: int = ROUNDS) -> StartResult:
-    """Start the daemon `rounds` times with each buffer, in turn with the import. Raises
-    `BenchmarkError`.
+    """Start the daemon `rounds` times with each buffer, in turn with the
+    import. Raises `BenchmarkError`.
     """
     compileall.compile_dir(Path(forwarder.__file__).parent, quiet=1)
     result = StartResult()

@@ -33,8 +33,8 @@ BUFFER: Final = "512MiB"
 """So large that a sink that is slow for a moment changes nothing."""
 CONNECTIONS: Final = 16
 OPENING: Final = 1.0
-"""Seconds of load before the turn with a tap: a tap that was just opened has the allowance of a
-pause.
+"""Seconds of load before the turn with a tap: a tap that was just opened has
+the allowance of a pause.
 """
 SECONDS: Final = 3.0
 """Of a turn."""
@@ -72,8 +72,8 @@ class TapResult:
 def measure_taps(
     target: Target, machine: Machine, seconds: float = SECONDS, rounds: int = ROUNDS
 ) -> TapResult:
-    """Send events at `RATE`, with no tap and with each in turn, `rounds` times. Raises
-    `BenchmarkError`.
+    """Send events at `RATE`, with no tap and with each in turn, `rounds`
+    times. Raises `BenchmarkError`.
     """
     result = TapResult(NAME)
     requests = ring(Variant.STAMPED, BODY, Shape.ENVELOPE, "")

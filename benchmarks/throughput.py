@@ -40,8 +40,8 @@ class Figure:
     busy: list[float] = field(default_factory=list)
     """CPU-seconds of the target per second of load: near 1 where the load saturates it."""
     others: list[float] = field(default_factory=list)
-    """CPU-seconds of anything else on the target's core per second of load: near 0 on a quiet
-    machine.
+    """CPU-seconds of anything else on the target's core per second of load:
+    near 0 on a quiet machine.
     """
     statuses: Counter[int] = field(default_factory=Counter)
     lost: int = 0

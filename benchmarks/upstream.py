@@ -33,8 +33,8 @@ class Upstream:
             return int(json.load(answer)["events"])
 
     def wait_for(self, expected: int, stalled: float = STALLED) -> int:
-        """Wait until `expected` events have arrived, or none has for `stalled` seconds; how many
-        have.
+        """Wait until `expected` events have arrived, or none has for
+        `stalled` seconds; how many have.
         """
         arrived = self.events()
         since = time.monotonic()

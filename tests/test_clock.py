@@ -53,8 +53,8 @@ async def test_small_steps_add_up(clock: FakeClock) -> None:
 
 
 async def test_cancelled_timers_and_sleeps_leave_nothing(clock: FakeClock) -> None:
-    """A cancelled timer does not fire, a cancelled sleep ends at once, and none is pending
-    afterwards.
+    """A cancelled timer does not fire, a cancelled sleep ends at once, and
+    none is pending afterwards.
     """
     timer = clock.call_later(1.0, lambda: pytest.fail("it was cancelled"))
     sleeper = asyncio.create_task(clock.sleep(1.0))

@@ -64,8 +64,8 @@ SHOWN: Final = (
     (".js", "forwarder"),
     (".html", "forwarder"),
 )
-"""How names of files end that people read, and where these are: documents, examples, manifests,
-pages.
+"""How names of files end that people read, and where these are: documents,
+examples, manifests, pages.
 """
 _COMMENT: Final = re.compile(r"(?<!:)//.*")
 """What a page's script says to those who read it: that isn't shown."""
@@ -92,8 +92,8 @@ def test_help_and_messages_are_plain_english() -> None:
 
 
 def test_documents_are_plain_english() -> None:
-    """No document, no text of a page, and no comment of an example or a manifest has one of the
-    phrases.
+    """No document, no text of a page, and no comment of an example or a
+    manifest has one of the phrases.
     """
     found = [
         f"{name(path)}:{line}: {phrase[0]!r}"

@@ -19,8 +19,8 @@ from tests.support.repository import source_texts, trees
 ROOT = Path(forwarder.__file__).parent
 A_COMMAND = re.compile(rf"\bforwarder ({'|'.join(set(COMMANDS) - WITHOUT_CONFIG)})\b")
 DOCUMENTS = ("contract", "sandbox/openapi", "cli/manage_fields.py", "cli/config_init.py")
-"""Modules whose texts stand in documents and in help; the last names the file that it has written
-itself.
+"""Modules whose texts stand in documents and in help; the last names the file
+that it has written itself.
 """
 
 AS_TYPED = ("Write: forwarder import ", "| forwarder import FORMAT -")

@@ -1,3 +1,3 @@
-"""What operators see of a running daemon: health, metrics, the status document and page. It only
-reads.
+"""What operators see of a running daemon: health, metrics, the status document
+and page. It only reads.
 """

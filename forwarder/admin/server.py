@@ -1,10 +1,10 @@
 """The admin server: `/metrics`, `/livez`, `/readyz`, `/status`, `/explain`, `/tap`. It only reads:
 snapshots, where an event is, and events as they pass (`tapping`).
 
-Invariants: `/livez` answers as long as the loop runs, whatever else is broken; `/readyz` fails
-only when nothing can be accepted (a failing upstream must not make an orchestrator remove the
-buffers); no answer contains a secret; all but `/livez` answers known host names only
-(`forwarder.pages.hosts`).
+Invariants: `/livez` answers as long as the loop runs, whatever else is broken; `/readyz`
+fails only when nothing can be accepted (a failing upstream must not make an orchestrator
+remove the buffers); no answer contains a secret; all but `/livez` answers known host
+names only (`forwarder.pages.hosts`).
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ class NotAStatus(ForwarderError):
 
 
 def document(snapshot: Snapshot) -> dict[str, Any]:
-    """The snapshot as plain JSON values, with what follows from it: `balanced`, and per lane
-    `difference`.
+    """The snapshot as plain JSON values, with what follows from it: `balanced`,
+    and per lane `difference`.
     """
     without: dict[str, Any] = {name: {} for name in KEYED_COUNTS}
     plain: dict[str, Any] = msgspec.to_builtins(replace(snapshot, **without))
@@ -64,8 +64,8 @@ def parse(body: bytes) -> Snapshot:
 
 
 def _counted(listed: object, parts: tuple[str, ...]) -> dict[tuple[Any, ...], int]:
-    """Counts by their keys. Raises `msgspec.ValidationError` if it isn't what `document` makes of
-    them.
+    """Counts by their keys. Raises `msgspec.ValidationError` if it isn't what
+    `document` makes of them.
     """
     kinds = [(part, int if part == "code" else str) for part in parts]
     entry = msgspec.defstruct("entry", [*kinds, ("count", int)])

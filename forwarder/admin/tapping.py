@@ -4,9 +4,9 @@ The stream fetches what its tap has collected (`telemetry.taps`), several times 
 that reads slowly is fetched for less often, and one that takes nothing for `STALLED_SECONDS` is
 disconnected.
 
-Invariants: taps show what people do, so they answer the clients that `admin.tap` permits, and no
-page of another site; there are at most `MAX_STREAMS` at once. Whatever ends a stream closes its
-tap.
+Invariants: taps show what people do, so they answer the clients that `admin.tap`
+permits, and no page of another site; there are at most `MAX_STREAMS` at once. Whatever
+ends a stream closes its tap.
 """
 
 from __future__ import annotations

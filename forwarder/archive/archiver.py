@@ -211,8 +211,8 @@ class Archiver:
         return not self._taken and not self._buffer.waiting_lanes()
 
     async def close(self) -> None:
-        """Stop. A copy to a folder is completed, an upload is cut off: then its events stay in the
-        buffer.
+        """Stop. A copy to a folder is completed, an upload is cut off: then its
+        events stay in the buffer.
         """
         for timer in (self._timer, self._gathering):
             if timer is not None:
@@ -241,8 +241,8 @@ class Archiver:
         """An archive refuses no events: nothing to learn."""
 
     def oldest(self) -> dict[Lane, float]:
-        """When the oldest event of the file that is made was received, by its lane, wall-clock
-        seconds.
+        """When the oldest event of the file that is made was received, by its
+        lane, wall-clock seconds.
         """
         return (
             {self._taken[0].lane: min([chunk.received_at for chunk in self._taken])}
@@ -349,8 +349,8 @@ class Archiver:
         self._timer = self._clock.call_later(max(seconds, 0.001), self._awake.set)
 
     async def _archive(self, lane: Lane) -> None:
-        """Make one file of the lane's events, publish it, and settle them. Cancelled, it settles
-        nothing.
+        """Make one file of the lane's events, publish it, and settle them.
+        Cancelled, it settles nothing.
         """
         if not await self._load(lane):
             self._unreadable.add(lane)

@@ -70,8 +70,8 @@ def assign_pools(holdings: Mapping[Lane, LaneHolding], pool_of: PoolOf) -> None:
 def withdraw(
     holdings: Mapping[Lane, LaneHolding], acks: Collection[Ack], lane: Lane | None
 ) -> list[Chunk]:
-    """Take the chunks that have one of these acks and still wait, in `lane` or anywhere, off their
-    queues.
+    """Take the chunks that have one of these acks and still wait, in `lane` or
+    anywhere, off their queues.
     """
     wanted = frozenset(acks)
     return [

@@ -151,8 +151,8 @@ def _next_steps(
 
 
 def _state() -> str:
-    """The directory for buffers and dead letters: the usual one, or that of a user who can't write
-    there.
+    """The directory for buffers and dead letters: the usual one, or that of a
+    user who can't write there.
     """
     from forwarder.storage.directory import state_directories
 
@@ -164,8 +164,8 @@ def _state() -> str:
 
 
 def _write(file: Path, text: str, *, force: bool) -> None:
-    """Write a text. Raises `ConfigurationError` if the file exists, unless `force`, or can't be
-    written.
+    """Write a text. Raises `ConfigurationError` if the file exists, unless
+    `force`, or can't be written.
     """
     try:
         with file.open("w" if force else "x", encoding="utf-8") as opened:

@@ -298,8 +298,8 @@ def drop(
 
 
 def _files(config: Path | None, path: Path | None) -> list[WorkerLetters]:
-    """The files in the state directory `path`, or else those of the configuration. Raises
-    `ConfigurationError`.
+    """The files in the state directory `path`, or else those of the
+    configuration. Raises `ConfigurationError`.
     """
     from forwarder.inspect.state_files import configured_files, files_at
 

@@ -79,7 +79,7 @@ def demo(
         raise typer.BadParameter(
             "--kafka and --logs can't be used together; run one demo at a time"
         )
-    # with Kafka one dead letter is part of the demo
+    # With Kafka, one dead letter is part of the demo.
     configure_logging(level="error" if kafka else "warning")
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         verdict = runner.run(_show_demo(choose_ports(port), once=once, kafka=kafka, logs=logs))

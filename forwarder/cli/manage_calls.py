@@ -82,8 +82,8 @@ def call(
 async def _once(
     endpoint: Endpoint[Any, Any], access: ManagementAccess, ids: Mapping[str, object], body: Any
 ) -> tuple[Any, Domain | None]:
-    """The answer of a call, and the domain if it is still not verified. Cancellation drops the
-    connection.
+    """The answer of a call, and the domain if it is still not verified.
+    Cancellation drops the connection.
     """
     async with access.client() as client:
         value = await client.call(endpoint, {**access.ids, **ids}, body)
@@ -112,8 +112,8 @@ def _not_verified(domain: Domain) -> ForwarderError:
 
 
 def _not_applied(endpoint: Endpoint[Any, Any], body: Any, value: Any) -> Iterator[str]:
-    """Warnings for fields whose value in the answer differs from the one sent (gap
-    `ignored-fields`).
+    """Warnings for fields whose value in the answer differs from the one
+    sent (gap `ignored-fields`).
     """
     if not isinstance(body, dict) or not isinstance(value, dict):
         return
@@ -150,8 +150,8 @@ def page(
     *,
     as_table: bool,
 ) -> None:
-    """Print one page of a list, and write to stderr whether there are more. Raises
-    `ForwarderError`.
+    """Print one page of a list, and write to stderr whether there are
+    more. Raises `ForwarderError`.
     """
 
     async def once() -> Any:
@@ -224,8 +224,8 @@ def confirmed(
 async def _look_up(
     endpoint: Endpoint[Any, Any], access: ManagementAccess, ids: Mapping[str, object]
 ) -> Any:
-    """The item; None if no endpoint returns it, or the key may not read it. Cancellation drops the
-    connection.
+    """The item; None if no endpoint returns it, or the key may not read it.
+    Cancellation drops the connection.
     """
     one = endpoint_of(endpoint.resource, "get")
     several = endpoint_of(endpoint.resource, "list")

@@ -56,8 +56,8 @@ class ManagementAccess:
 
 
 def access(endpoint: Endpoint[Any, Any], typed: Mapping[str, Any]) -> ManagementAccess:
-    """The access by options and configuration; asks for a missing key last. Raises
-    `ConfigurationError`.
+    """The access by options and configuration; asks for a missing key
+    last. Raises `ConfigurationError`.
     """
     loaded = loaded_sections([SECTION], typed.get("config"))
     settings = _settings(loaded.settings.management, typed)
@@ -155,8 +155,8 @@ def _ask() -> str:
 
 
 def body_of(endpoint: Endpoint[Any, Any], typed: Mapping[str, Any], data: str | None) -> Any:
-    """The body to send; `typed` has the options by the names of their fields. Raises
-    `ConfigurationError`.
+    """The body to send; `typed` has the options by the names of their
+    fields. Raises `ConfigurationError`.
     """
     if not endpoint.takes_body:
         return None

@@ -47,8 +47,8 @@ app = CommandGroup(
 
 @app.callback()
 def options() -> None:
-    """Try the configured rules on events before they hold, and hash ids for files of suppressed
-    people.
+    """Try the configured rules on events before they hold, and hash ids for
+    files of suppressed people.
     """
 
 
@@ -284,8 +284,8 @@ def hash_ids(
 ) -> None:
     """Print the keyed hash of each distinct_id, for a `distinct_id_file` that holds no ids.
 
-    Example: forwarder rules hash --salt-file salt ids.txt > suppressed.new && mv suppressed.new
-    suppressed
+    Example: forwarder rules hash --salt-file salt ids.txt > suppressed.new &&
+    mv suppressed.new suppressed
     """
     from forwarder.core.error_text import error_text
     from forwarder.mapping.privacy import read_salt

@@ -162,8 +162,8 @@ def _management(organizations: int, seed: Path | None) -> str:
 
 
 async def _serve(options: SandboxOptions) -> None:
-    """Serve until SIGINT or SIGTERM, then answer the requests in flight. Cancellation does the
-    same.
+    """Serve until SIGINT or SIGTERM, then answer the requests in flight.
+    Cancellation does the same.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

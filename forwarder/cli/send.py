@@ -1,8 +1,8 @@
 """`forwarder send`: one test event, followed to where it is.
 
-What the daemon answers to `/explain` covers its memory. An event that isn't there was settled, or
-is in files alone: the counts of its lane before and after decide, and where they can't, the files
-do.
+What the daemon answers to `/explain` covers its memory. An event that isn't there was
+settled, or is in files alone: the counts of its lane before and after decide, and where
+they can't, the files do.
 """
 
 from __future__ import annotations
@@ -493,8 +493,8 @@ class EventSearch:
 
 
 def post(target: EventTarget, body: bytes, seconds: float) -> tuple[int, str, float]:
-    """Status, text and the seconds of Retry-After of the answer. Raises `OSError` or
-    `HTTPException`.
+    """Status, text and the seconds of Retry-After of the answer. Raises
+    `OSError` or `HTTPException`.
     """
     from forwarder.cli.admin_client import UnixConnection
 

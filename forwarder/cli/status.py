@@ -201,8 +201,8 @@ def _from_files(files: Sequence[WorkerFiles]) -> Sequence[LaneSnapshot]:
 
 
 def _files_at(path: Path, *, empty: bool = False) -> list[WorkerFiles]:
-    """The files in a state directory. Raises `NotABuffer` if there are none, unless it may be
-    `empty`.
+    """The files in a state directory. Raises `NotABuffer` if there are none,
+    unless it may be `empty`.
     """
     from forwarder.inspect.state_files import NotABuffer, files_at
 

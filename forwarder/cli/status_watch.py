@@ -26,8 +26,8 @@ from forwarder.telemetry.snapshot import Snapshot
 
 
 def watch_status(address: str, seconds: float, output: Output) -> None:
-    """Show the status of the daemon at `address` every so many seconds, until the process is
-    interrupted.
+    """Show the status of the daemon at `address` every so many seconds, until
+    the process is interrupted.
     """
     if output is Output.JSON:
         _print_documents(address, seconds)

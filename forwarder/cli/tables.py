@@ -106,8 +106,8 @@ def lost(snapshot: Snapshot) -> tuple[Counter[str], Counter[str]]:
 
 
 def lane_table(lanes: Iterable[LaneSnapshot], *, books: bool) -> RenderableType:
-    """One row per lane; with `books`, the difference of its books instead of the age of its oldest
-    event.
+    """One row per lane; with `books`, the difference of its books instead of the
+    age of its oldest event.
     """
     shown = list(lanes)
     return _LaneTable(shown, books=books) if shown else Text("  No events yet.", style="dim")

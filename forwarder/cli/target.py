@@ -160,8 +160,8 @@ def _typed(to: str, key: str) -> EventTarget:
 
 
 def _listener(listen: str, key: str, settings: Settings) -> EventTarget:
-    """A listener of the configured daemon, which proves by its configured certificate that it is
-    that.
+    """A listener of the configured daemon, which proves by its configured
+    certificate that it is that.
     """
     tls = settings.sources.http.tls
     scheme = "http"

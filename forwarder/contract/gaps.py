@@ -13,14 +13,14 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """One question that the interface document doesn't answer, or answers otherwise than the
-    service.
+    """One question that the interface document doesn't answer, or answers
+    otherwise than the service.
     """
 
     name: str
     place: str
-    """The heading in the interface document under which it is left open, or where the answer would
-    be.
+    """The heading in the interface document under which it is left open, or
+    where the answer would be.
     """
     open: str
     """What is shown nowhere."""

@@ -20,8 +20,8 @@ Q = TypeVar("Q")
 R = TypeVar("R")
 
 BODY_LIMIT: Final = 20_000_000
-"""A request's whole body is smaller than this many bytes; the number of events in it is not
-limited.
+"""A request's whole body is smaller than this many bytes; the number of
+events in it is not limited.
 """
 FORWARDED_FOR: Final = "X-Forwarded-For"
 """The header that the interface document calls by the name that CGI gives it,

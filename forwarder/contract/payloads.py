@@ -1,8 +1,8 @@
 """What the endpoints accept, field by field, with the rules for each (interface document: "Fields
 accepted on …").
 
-Everything is optional unless `Required`. Other fields, read-only ones among them, are ignored (gap
-`read-only`).
+Everything is optional unless `Required`. Other fields, read-only ones among them, are
+ignored (gap `read-only`).
 """
 
 from __future__ import annotations

@@ -43,9 +43,9 @@ level is reached, else with the reason why it will not be reached. Of what faile
 class Ack:
     """Counts a request's events down to the last that is settled.
 
-    `at`: when they were received, if they can be found by that. `comes_again`: whether the sender
-    is asked to repeat all of them when one is dropped to make room; else that one counts as
-    settled.
+    `at`: when they were received, if they can be found by that. `comes_again`: whether
+    the sender is asked to repeat all of them when one is dropped to make room; else
+    that one counts as settled.
     """
 
     __slots__ = ("_callback", "at", "comes_again", "left", "watch")

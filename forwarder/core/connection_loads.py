@@ -74,8 +74,8 @@ class ConnectionLoads:
         self._turns[number] = turn
 
     def present(self) -> list[tuple[int, int]]:
-        """The connections and the turn of each worker that takes part, in the order of their
-        numbers.
+        """The connections and the turn of each worker that takes part, in
+        the order of their numbers.
         """
         both = zip(self._connections.tolist(), self._turns.tolist(), strict=True)
         return [(connections, turn) for connections, turn in both if connections != _ABSENT]
@@ -136,8 +136,8 @@ class WorkerLoad:
         return min(least + TOLERANCE + mean // _SHARE - own, turn + TURNS - self._turn)
 
     def wait(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called whenever connections end and there is room, until
-        `stop_waiting`.
+        """Have `callback` called whenever connections end and there is
+        room, until `stop_waiting`.
         """
         self._waiting.add(callback)
 

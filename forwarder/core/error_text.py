@@ -21,8 +21,8 @@ _CUT_OFF: Final = "the answer was cut off before its end"
 _CLOSED: Final = "the connection was closed before an answer came"
 _NOT_HTTP: Final = "the answer isn't valid HTTP"
 _OWN: Final = frozenset({"builtins", "ssl", "socket", "aiohttp", "asyncio", "gzip", "shutil"})
-"""Where errors of the system are defined: their own words are Python's, others' are meant for
-people.
+"""Where errors of the system are defined: their own words are Python's,
+others' are meant for people.
 """
 _NUMBER: Final = re.compile(r"\[Errno (\d+)\]")
 _PYTHON: Final = re.compile(

@@ -105,8 +105,8 @@ class Chunk:
         return Chunk(self.lane, data, count, ids, self.received_at, self.source, self.ack)
 
     def events(self) -> list[bytes]:
-        """The events one by one, each exactly as it was received (white space between them is not
-        theirs).
+        """The events one by one, each exactly as it was received (white space
+        between them is not theirs).
         """
         if self.count == 1:
             return [self.data]

@@ -1,5 +1,5 @@
-"""`host:port` as it is written: one reading and one spelling for every place that listens or
-connects.
+"""`host:port` as it is written: one reading and one spelling for every place
+that listens or connects.
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ def help_on(topic: str) -> str:
 
 
 def install_extra(extra: str) -> str:
-    """The hint for the packages of an extra that are missing: one command that works for this
-    installation.
+    """The hint for the packages of an extra that are missing: one command that
+    works for this installation.
     """
     if (Path(sys.prefix) / IMAGE_MARK).exists():
         return (

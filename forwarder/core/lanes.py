@@ -16,8 +16,8 @@ from forwarder.core.event import Chunk
 
 @dataclass(slots=True)
 class LanePool:
-    """How many lanes of the pool the buffer holds, and what they count for against its limit, in
-    bytes.
+    """How many lanes of the pool the buffer holds, and what they count for
+    against its limit, in bytes.
     """
 
     bytes: int = 0

@@ -90,8 +90,8 @@ class HaltReason(StrEnum):
     CAPTIVE_PROXY = "captive_proxy"
     """200 with an HTML page, twice."""
     LOOP = "loop"
-    """The request leads back to a forwarder that it has passed, or has passed too many (508 from a
-    forwarder).
+    """The request leads back to a forwarder that it has passed, or has passed too
+    many (508 from a forwarder).
     """
     DEAD_LETTERS_FULL = "dead_letters_full"
     """A refused event has no place to go."""

@@ -8,8 +8,8 @@ _LISTENING = "0A"
 
 
 def owner_of_port(port: int) -> str:
-    """`process 1234 (nginx)`; empty if it can't be known: another user's process, or another
-    system.
+    """`process 1234 (nginx)`; empty if it can't be known: another user's
+    process, or another system.
     """
     try:
         inodes = set(_inodes(port))

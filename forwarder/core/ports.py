@@ -181,8 +181,8 @@ class EventResults(Protocol):
 
 @dataclass(slots=True)
 class V1Head:
-    """What the head of a request says in the protocol whose answers have a result for each event
-    (docs/reference/v1.md).
+    """What the head of a request says in the protocol whose answers have a result for
+    each event (docs/reference/v1.md).
     """
 
     authorization: bytes = b""

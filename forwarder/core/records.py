@@ -2,11 +2,11 @@
 
 `RecordIntake` reads records as events; `EventIntake` is for a source that makes the events itself.
 
-A source hands over neighbouring records of one partition (or file) as one batch. The batch is
-accepted whole or not at all, and is settled as one: when each of its events is delivered, is a
-durable dead letter, or (at the level `disk`) is durable in the buffer. "Now" is a record's own
-time and uuids come from its position, so that a batch that is read twice yields the same bytes
-twice.
+A source hands over neighbouring records of one partition (or file) as one batch. The batch
+is accepted whole or not at all, and is settled as one: when each of its events is
+delivered, is a durable dead letter, or (at the level `disk`) is durable in the buffer.
+"Now" is a record's own time and uuids come from its position, so that a batch that is read
+twice yields the same bytes twice.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class RecordFacts(NamedTuple):
     dead letters are found by it.
     """
     at: float | None
-    """Its own time, seconds since 1970; None if it has none: then an event without a timestamp is
-    rejected.
+    """Its own time, seconds since 1970; None if it has none: then an event without
+    a timestamp is rejected.
     """
     api_key: str | None = None
     """The project key of events that name none."""
@@ -147,8 +147,8 @@ class RecordIntake(Protocol):
 
 
 class EventIntake(Protocol):
-    """Accepts events that a source has made of its records, and checked: nothing is decoded or
-    stamped.
+    """Accepts events that a source has made of its records, and checked:
+    nothing is decoded or stamped.
     """
 
     def accept_made(

@@ -16,8 +16,8 @@ from collections.abc import Sequence
 
 
 class Span:
-    """The offsets of one batch in its partition: it ends before offset `end`, and holds so many
-    records.
+    """The offsets of one batch in its partition: it ends before offset `end`,
+    and holds so many records.
     """
 
     __slots__ = ("count", "end", "settled")

@@ -1,3 +1,3 @@
-"""The running program: the wiring of the pipeline, and the daemon with its signals, restarts and
-drain.
+"""The running program: the wiring of the pipeline, and the daemon with its
+signals, restarts and drain.
 """

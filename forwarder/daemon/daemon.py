@@ -107,8 +107,8 @@ class Runnable(Protocol):
         """Use other settings from now on; returns the keys that need a restart."""
 
     def on_input_end(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called when standard input, if that is read, has ended and all of it is
-        settled.
+        """Have `callback` called when standard input, if that is read, has ended
+        and all of it is settled.
         """
 
     def keep_descriptors(self) -> KeptDescriptors:
@@ -222,8 +222,8 @@ class Daemon:
             if only is None
             else worker_directory(settings.buffer.path, role.number, only)
         )
-        """Where a disk buffer's files are; of several destinations the directory that theirs are
-        in.
+        """Where a disk buffer's files are; of several destinations the
+        directory that theirs are in.
         """
 
     @property
@@ -244,8 +244,8 @@ class Daemon:
         )
 
     async def run(self) -> int:
-        """Start, wait for a signal, stop; the exit code. Cancellation closes what is open without
-        draining.
+        """Start, wait for a signal, stop; the exit code. Cancellation closes what
+        is open without draining.
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):

@@ -78,8 +78,8 @@ class ImportDeadLetters(DeadLetterStore):
     refusals: dict[EventKey, RecordFate]
     """Events that the service has refused; whoever counts an event takes it out."""
     returning: dict[EventKey, int]
-    """Letters whose events are in flight, by these: refused again, they stay the letters that they
-    are.
+    """Letters whose events are in flight, by these: refused again, they stay
+    the letters that they are.
     """
     is_full = False
     """Whether the last letters found no room. While they don't, what is marked to be dropped is
@@ -194,8 +194,8 @@ class ImportDeadLetters(DeadLetterStore):
         """The next letters that are marked for a replay, some of them; none if there are no
         others. Those marked to be dropped are dropped.
 
-        They aren't given again before they are unmarked or removed. Waits while the file can't be
-        read.
+        They aren't given again before they are unmarked or removed. Waits
+        while the file can't be read.
         """
         while True:
             answers = asyncio.Queue[Sequence[MarkedDeadLetter]]()
@@ -251,8 +251,8 @@ class LetterReplays:
     lane: Lane
     clock: Clock
     _records: dict[int, RecordKey] = field(default_factory=dict, init=False)
-    """Letters that this run has counted as replayed and that may not be gone yet, by number: their
-    records.
+    """Letters that this run has counted as replayed and that may not be gone yet,
+    by number: their records.
     """
 
     async def run(self, send: SendChunks, on_counted: Callable[[], None]) -> None:

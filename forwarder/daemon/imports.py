@@ -87,8 +87,8 @@ WINDOW: Final = 4
 LEAST_WINDOW: Final = 16 << 20
 """Bytes that the buffer holds at least."""
 GATHER_SECONDS: Final = 10.0
-"""How long an event waits at least for others of its day, while there is more to read and room for
-it.
+"""How long an event waits at least for others of its day, while there is more
+to read and room for it.
 """
 STOP_SECONDS: Final = 15.0
 """How long a run that is stopped waits for what is in flight."""
@@ -112,8 +112,8 @@ class UpstreamRefuses(ForwarderError):
 
 
 class KeyUnverified(UpstreamRefuses):
-    """It isn't known whether the service knows the key: it can't be reached, or answers something
-    else.
+    """It isn't known whether the service knows the key: it can't be reached,
+    or answers something else.
     """
 
 
@@ -184,8 +184,8 @@ class ImportRun:
 
     @property
     def is_complete(self) -> bool:
-        """Whether an earlier run has brought all there is, and no dead letter is marked for a
-        replay.
+        """Whether an earlier run has brought all there is, and no dead
+        letter is marked for a replay.
         """
         return (
             self.saved is not None
@@ -371,10 +371,10 @@ class ImportRun:
         conversion = self._conversion(self._filters, repeats)
         if not self._request.sort:
             return source_blocks(self._source, conversion, checkpoint.settled, limits)
-        # before all: what is sorted is sorted for one time that `--until` stands for
+        # The checkpoint is saved first: `--until` stands for the same time in all that is sorted.
         if self.saved is None:
             self._folder.save(checkpoint)
-        # of a few events it isn't known
+        # How much room a few selected events need isn't known.
         room = 0 if self._request.filters != EventFilters() else least_room(self._source)
         spool = EventSpool(self.state, self.job)
         return sorted_blocks(
@@ -400,8 +400,8 @@ class ImportRun:
         )
 
     def _sink(self) -> HttpSink:
-        """The way to the service, or with `via` to a daemon, uncompressed: it is near. Raises
-        `ConfigurationError`.
+        """The way to the service, or with `via` to a daemon, uncompressed: it is
+        near. Raises `ConfigurationError`.
         """
         upstream = self._request.settings.upstream
         via = self._request.via
@@ -417,8 +417,8 @@ class ImportRun:
         return FinishPolicy(self._request.person_properties, self._request.geoip, self.job.id)
 
     def _batch_events(self) -> int:
-        """How many events a batch has at most: a second's, for it is sent at once, whatever the
-        rate.
+        """How many events a batch has at most: a second's, for it is sent at
+        once, whatever the rate.
         """
         rate = self._request.own_rate
         most = self._request.settings.batch.max_events
@@ -426,8 +426,8 @@ class ImportRun:
 
 
 def _rules_of(request: ImportRequest, clock: Clock) -> ImportRules | None:
-    """The configured rules; None if there are none, or a daemon applies its own. Raises
-    `ConfigurationError`.
+    """The configured rules; None if there are none, or a daemon applies its
+    own. Raises `ConfigurationError`.
     """
     settings = request.settings
     compiled = None if request.via else ConfiguredRules(settings, clock).compiled
@@ -454,8 +454,8 @@ class ImportPipeline:
         keys: KeyCheck | None,
         replays: LetterReplays,
     ) -> None:
-        """`policy`: of batches of one day, without `gather_bytes`. `letters` are open, and have
-        started.
+        """`policy`: of batches of one day, without `gather_bytes`. `letters`
+        are open, and have started.
         """
         window = max(LEAST_WINDOW, WINDOW * policy.max_bytes)
         buffer = MemoryBuffer(window, any_if_empty=True, by_day=True)
@@ -561,8 +561,8 @@ class ImportPipeline:
             await self._clock.sleep(REPORT_SECONDS)
 
     def _progress(self, doing: str) -> ImportProgress:
-        """How far it is, and why nothing goes, if nothing does; `import status` gets that by the
-        checkpoint.
+        """How far it is, and why nothing goes, if nothing does; `import status`
+        gets that by the checkpoint.
         """
         pause = None
         if waiting := self._letters.waiting or doing or self._halt():

@@ -51,8 +51,8 @@ class KafkaSources:
         return cls([KafkaSource(policy, intake, clock) for policy in policies])
 
     def start(self) -> None:
-        """Begin to read, on the running loop; errors from now on are part of what `observe`
-        returns.
+        """Begin to read, on the running loop; errors from now on are part
+        of what `observe` returns.
         """
         for source in self._sources:
             source.start()

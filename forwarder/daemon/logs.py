@@ -74,8 +74,8 @@ class LogSources:
             raise
 
     def start(self) -> None:
-        """Begin to read, on the running loop; errors from now on are part of what `observe`
-        returns.
+        """Begin to read, on the running loop; errors from now on are part
+        of what `observe` returns.
         """
         for source in self._sources:
             source.start()

@@ -79,8 +79,8 @@ def reject_own_address(settings: Settings) -> None:
 
 
 def _targets(settings: Settings) -> Iterator[tuple[str, str, int]]:
-    """The keys of addresses that are connected to, with host and port. With a proxy only the proxy
-    is.
+    """The keys of addresses that are connected to, with host and port. With a
+    proxy only the proxy is.
     """
     for section, each in settings.of_each():
         upstream = each.upstream

@@ -220,8 +220,8 @@ def _destinations(
     taps: TapPoint,
     window: int | None,
 ) -> Sequence[EventDestination]:
-    """All destinations, the first of them the default. Raises `ConfigurationError`; then none is
-    open.
+    """All destinations, the first of them the default. Raises
+    `ConfigurationError`; then none is open.
     """
     built: list[EventDestination] = []
     with InheritedLocks(role.locks) as inherited:
@@ -325,10 +325,9 @@ class Pipeline:
         if tls.cert_file and tls.key_file:
             self._tls = load_tls(tls.cert_file, tls.key_file)
         for destination in parts.destinations:
-            # for what its tasks log
-            with bound_contextvars(
-                **({"destination": destination.name} if parts.destinations[1:] else {})
-            ):
+            names = {"destination": destination.name} if parts.destinations[1:] else {}
+            # The log lines of the destination's tasks name it, if there are several.
+            with bound_contextvars(**names):
                 destination.stores.committer.start()
                 if destination.key_memory is not None:
                     destination.key_memory.start()
@@ -353,8 +352,8 @@ class Pipeline:
         )
 
     def keep_descriptors(self) -> KeptDescriptors:
-        """Have the listening sockets and the locks outlive it, for the next program of this
-        process.
+        """Have the listening sockets and the locks outlive it, for the next
+        program of this process.
         """
         locks = tuple(
             (str(lock.path), lock.duplicate())
@@ -372,8 +371,8 @@ class Pipeline:
         self._stop_reading()
 
     def on_input_end(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called when standard input, if that is read, has ended and all of it is
-        settled.
+        """Have `callback` called when standard input, if that is read, has ended
+        and all of it is settled.
         """
         if self._parts.logs is not None:
             self._parts.logs.on_input_end = callback

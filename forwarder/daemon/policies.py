@@ -135,8 +135,8 @@ def intake_policy(settings: Settings) -> IntakePolicy:
 
 
 def http_policy(settings: Settings, role: Role) -> HttpPolicy:
-    """How the listener treats connections; for a pipeline that listens it raises the limit on open
-    files.
+    """How the listener treats connections; for a pipeline that listens it raises
+    the limit on open files.
     """
     http = settings.sources.http
     connections = http.max_connections

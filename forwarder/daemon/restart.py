@@ -45,8 +45,8 @@ class InPlaceRestart:
         self._check = check
 
     async def objection(self) -> str:
-        """Why the program on disk can't replace this one; empty if it can. Cancellation ends the
-        check.
+        """Why the program on disk can't replace this one; empty if it can.
+        Cancellation ends the check.
         """
         try:
             process = await asyncio.create_subprocess_exec(
@@ -105,8 +105,8 @@ class PendingRestart:
         self._check: asyncio.Task[None] | None = None
 
     def request(self) -> None:
-        """Restart if the new program accepts the configuration; else log why not, and change
-        nothing.
+        """Restart if the new program accepts the configuration; else log why
+        not, and change nothing.
         """
         if self._how is None:
             _log.warning("this process can't be restarted in place")

@@ -179,8 +179,8 @@ class InheritedLocks:
 
 
 class _Locks:
-    """The directories of one worker and destination that are locked; some of their locks may be
-    inherited.
+    """The directories of one worker and destination that are locked; some of
+    their locks may be inherited.
     """
 
     def __init__(self, number: int, destination: str, inherited: InheritedLocks) -> None:

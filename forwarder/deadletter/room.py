@@ -111,8 +111,8 @@ class Room:
 
     @property
     def share(self) -> int:
-        """What events rejected at receipt may take together, including the reserve that one key
-        leaves.
+        """What events rejected at receipt may take together, including the
+        reserve that one key leaves.
         """
         largest = self._largest + DEAD_LETTER_OVERHEAD + LONGEST_WHY
         return min(self.limit, max(self.limit // RECEIPT_SHARE, -(-largest * (ALPHA + 1) // ALPHA)))

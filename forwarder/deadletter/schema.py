@@ -43,8 +43,8 @@ _OLDEST: Final = 1
 """The oldest version that is read."""
 
 BUSY_SECONDS: Final = 2.0
-"""Seconds that a writer waits for another one: the daemon and the commands write in short
-transactions.
+"""Seconds that a writer waits for another one: the daemon and the commands
+write in short transactions.
 """
 
 _LARGEST_IDLE_WAL: Final = 4 << 20
@@ -167,7 +167,7 @@ def open_readable(path: Path) -> sqlite3.Connection:
     try:
         version = _version(connection)
         if version == _OLDEST:
-            # stands before the table
+            # A temporary view hides the table of the same name.
             connection.execute(
                 "CREATE TEMP VIEW letters AS SELECT *, '' AS attributes FROM main.letters"
             )

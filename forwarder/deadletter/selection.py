@@ -31,8 +31,8 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterFilter:
-    """Conditions of a selection; an empty one excludes nothing. `numbers` and `uuids` are
-    alternatives.
+    """Conditions of a selection; an empty one excludes nothing. `numbers` and
+    `uuids` are alternatives.
     """
 
     numbers: tuple[int, ...] = ()

@@ -304,8 +304,8 @@ class DeadLetterStore:
         return False
 
     def remove(self, numbers: Iterable[int]) -> None:
-        """Remove replayed dead letters with the next group. The books have counted them as
-        buffered.
+        """Remove replayed dead letters with the next group. The books have
+        counted them as buffered.
         """
         self._removals += numbers
         self._committer.request()

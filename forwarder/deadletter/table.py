@@ -81,8 +81,8 @@ class NumberedDeadLetter(NamedTuple):
 
 
 class MarkedDeadLetter(NamedTuple):
-    """A dead letter that is to be replayed. `data` is what is sent: the event, or its
-    replacement.
+    """A dead letter that is to be replayed. `data` is what is sent: the
+    event, or its replacement.
     """
 
     number: int
@@ -97,8 +97,8 @@ class MarkedDeadLetter(NamedTuple):
     coordinates: str = ""
     attributes: str = ""
     together: int = 1
-    """How many dead letters are of the same record, this one included; one without a place is
-    alone.
+    """How many dead letters are of the same record, this one included; one
+    without a place is alone.
     """
 
 
@@ -352,8 +352,8 @@ def _name(value: Any) -> str | None:
 
 
 def _text(text: str) -> str:
-    """The text as SQLite accepts it: half a surrogate pair would make every attempt to write it
-    fail.
+    """The text as SQLite accepts it: half a surrogate pair would make every
+    attempt to write it fail.
     """
     return text.encode("utf-8", "replace").decode()
 

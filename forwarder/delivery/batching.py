@@ -30,8 +30,8 @@ the last that was taken.
 """
 
 READ_AHEAD_IDS: Final = 2048
-"""How many ids such chunks may hold back before the search ends: searching on costs more than it
-finds.
+"""How many ids such chunks may hold back before the search ends: searching on
+costs more than it finds.
 """
 
 
@@ -72,8 +72,8 @@ class SendingPace(Protocol):
 
 
 class BatchSource(Protocol):
-    """What the scheduler needs of a batcher. All times are wall-clock seconds, as in
-    `Chunk.received_at`.
+    """What the scheduler needs of a batcher. All times are wall-clock seconds,
+    as in `Chunk.received_at`.
     """
 
     def next(
@@ -95,8 +95,8 @@ class BatchSource(Protocol):
         """
 
     def due_at(self, lane: Lane, now: float) -> float | None:
-        """When the lane's next batch is due; not after `now` if it is due already; None if nothing
-        waits.
+        """When the lane's next batch is due; not after `now` if it is due
+        already; None if nothing waits.
         """
 
     def lanes(self) -> Sequence[Lane]:
@@ -310,8 +310,8 @@ class Batcher:
         )
 
     def _cut_first(self, queue: DayQueue, passed: int, room: _Room) -> list[Chunk]:
-        """The first piece of the last of the chunks that were passed; the other pieces stay in its
-        place.
+        """The first piece of the last of the chunks that were passed; the other
+        pieces stay in its place.
         """
         *kept, chunk = [queue.popleft() for _ in range(passed)]
         first, *rest = self._cut(chunk, room)

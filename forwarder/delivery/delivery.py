@@ -324,8 +324,8 @@ class Delivery:
         self.wake()
 
     def _is_drained(self) -> bool:
-        """Whether a drain has nothing left to wait for, except halted lanes whose last probe
-        failed.
+        """Whether a drain has nothing left to wait for, except halted lanes
+        whose last probe failed.
         """
         if self._only_while_it_works and self._scheduler.failing:
             return True

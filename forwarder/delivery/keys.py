@@ -70,8 +70,8 @@ class KeyCheck:
         return self._ledger.status(api_key)
 
     def ask(self, api_key: str) -> KeyStatus:
-        """The key's status; if it is unknown or old, a check starts soon. Cheap, and may be called
-        often.
+        """The key's status; if it is unknown or old, a check starts soon. Cheap,
+        and may be called often.
         """
         status = self._ledger.ask(api_key, self._clock.monotonic())
         self._pump()
@@ -91,8 +91,8 @@ class KeyCheck:
         return self._ledger.again_at(api_key)
 
     async def close(self) -> None:
-        """Stop checking. Returns when no check runs any more; cancellation leaves them to end by
-        themselves.
+        """Stop checking. Returns when no check runs any more; cancellation leaves
+        them to end by themselves.
         """
         self._closed = True
         tasks = list(self._tasks)
@@ -135,8 +135,8 @@ class _KnownKey:
 
 
 class KeyLedger:
-    """What is known of project keys, and which to check next. Pure; all times are monotonic
-    seconds.
+    """What is known of project keys, and which to check next. Pure; all
+    times are monotonic seconds.
     """
 
     def __init__(

@@ -86,8 +86,8 @@ class LaneState:
         self.ordering = ordering
         self.groups: list[PartGroup] = []
         self.blocked: set[str] = set()
-        """The ordering keys of its groups. Where the lane keeps order, its groups have none in
-        common.
+        """The ordering keys of its groups. Where the lane keeps order, its
+        groups have none in common.
         """
         self.pause = Pause(backoff)
         self.in_flight = 0
@@ -149,8 +149,8 @@ class LaneState:
             self.proven = False
 
     def refused(self, group: PartGroup, latest: int) -> None:
-        """Something of the group was answered 400 or 413, when `latest` was the highest attempt
-        number.
+        """Something of the group was answered 400 or 413, when `latest` was
+        the highest attempt number.
         """
         group.refusing = True
         if self.refused_at is None:

@@ -31,9 +31,9 @@ def may_overtake(
     """For each part the index of its first event that may be sent before all that is older: they
     have no ordering key in common.
 
-    By ids under `strict` too: only another event's 200 distinguishes a refused event from an
-    upstream that refuses everything. `groups` are the lane's, oldest first wherever they may share
-    keys.
+    By ids under `strict` too: only another event's 200 distinguishes a refused event
+    from an upstream that refuses everything. `groups` are the lane's, oldest first
+    wherever they may share keys.
     """
     held: set[str] = set()
     for group, part in [(one, part) for one in groups for part in one.parts]:

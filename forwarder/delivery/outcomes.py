@@ -47,8 +47,8 @@ _log = structlog.get_logger()
 
 
 class OutcomeHandler:
-    """Applies outcomes (`apply`), and buries later what had no room among the dead letters
-    (`bury_deferred`).
+    """Applies outcomes (`apply`), and buries later what had no room among the
+    dead letters (`bury_deferred`).
     """
 
     def __init__(self, settler: Settler, buffer: Buffer, halts: Halts, policy: RetryPolicy) -> None:
@@ -253,8 +253,8 @@ class OutcomeHandler:
 
 
 class Settler:
-    """Settles batches with the dead letters, the books and the buffer: each batch whole or not at
-    all.
+    """Settles batches with the dead letters, the books and the buffer: each
+    batch whole or not at all.
     """
 
     def __init__(
@@ -280,8 +280,8 @@ class Settler:
         self._buffer.settle(batch.chunks, Fate.DELIVERED)
 
     def bury(self, batch: Batch, reason: Reason, why: str, wall: float) -> bool:
-        """Make dead letters of the batch's events; False if there is no room for them, and nothing
-        changed.
+        """Make dead letters of the batch's events; False if there is no room for
+        them, and nothing changed.
         """
         letters = [
             letter for chunk in batch.chunks for letter in letters_of(chunk, reason, why, wall)

@@ -124,8 +124,8 @@ class Scheduler:
         return outcome
 
     def next_time(self, now: float, wall: float) -> float | None:
-        """The monotonic time of the next possible attempt if nothing else happens; None: there is
-        none.
+        """The monotonic time of the next possible attempt if nothing else
+        happens; None: there is none.
         """
         if self.upstream.failing and self._testing is not None:
             return None
@@ -178,8 +178,8 @@ class Scheduler:
                 self._halts.resume(lane)
 
     def vouch(self, lane: Lane) -> None:
-        """The upstream accepts events of this lane: an event that was refused alone is at fault
-        itself.
+        """The upstream accepts events of this lane: an event that was refused
+        alone is at fault itself.
         """
         state = self._lanes.get(lane)
         halted = self._halts.get(lane)
@@ -296,8 +296,8 @@ class Scheduler:
         return self._begin(state, at, chosen.group, carve(chosen, self._buffer.replace), probe=True)
 
     def _bury_deferred(self, state: LaneState, at: Moment) -> bool:
-        """Bury what found no room among the dead letters; if there is still none, the lane halts
-        again.
+        """Bury what found no room among the dead letters; if there is still
+        none, the lane halts again.
         """
         if self._outcomes.bury_deferred(state, at):
             return True

@@ -169,8 +169,8 @@ def _line(name: str, value: str) -> bytes:
 
 
 class BodyInPieces:
-    """A request's body of known size, in pieces that are made as they are read: an
-    `OutgoingBody`.
+    """A request's body of known size, in pieces that are made as they are
+    read: an `OutgoingBody`.
     """
 
     def __init__(self, pieces: Iterable[bytes], size: int) -> None:

@@ -5,9 +5,9 @@ receipt; at most one part is in flight; a part is sent only when all parts left 
 (except probes of a halted lane, see halting.py). So a chain of splits keeps order by itself, under
 every ordering. The group's ordering keys stay blocked until its last part is settled.
 
-Cutting keeps the same events, byte for byte, in the same order; a cut chunk is reported to the
-buffer before a piece of it can be settled. Only the ordering keys of a cut chunk's events are read
-again.
+Cutting keeps the same events, byte for byte, in the same order; a cut chunk is reported
+to the buffer before a piece of it can be settled. Only the ordering keys of a cut
+chunk's events are read again.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class BatchPart:
     bury_as: tuple[Reason, str] | None = None
     """Why it is to become dead letters, once there is room for them."""
     probed: int = 0
-    """The number of the last attempt that probed a halted lane with it, or with what it was cut
-    from.
+    """The number of the last attempt that probed a halted lane with it, or
+    with what it was cut from.
     """
     inspected: bool = False
     """Whether its events were checked by the local strict parser."""

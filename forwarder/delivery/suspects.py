@@ -125,8 +125,8 @@ def isolate(
 def take_out(
     group: PartGroup, part: BatchPart, wanted: Callable[[Suspicion], bool]
 ) -> BatchPart | None:
-    """Split those that are `wanted` off a part of suspects, before the others. None if there are
-    none.
+    """Split those that are `wanted` off a part of suspects, before the
+    others. None if there are none.
     """
     found = [chunk for chunk in part.batch.chunks if wanted(group.suspicions[chunk])]
     if not found:
@@ -141,8 +141,8 @@ def take_out(
 
 
 def representative(ordering: Ordering, group: PartGroup, part: BatchPart) -> BatchPart:
-    """The least odd of several suspects that may go before the others, as a part of its own before
-    theirs.
+    """The least odd of several suspects that may go before the others, as a part
+    of its own before theirs.
     """
     held: set[str] = set()
     free: list[Chunk] = []

@@ -34,8 +34,8 @@ class Turns:
         """The lanes with `pending` work and those with events `waiting` for a fresh batch, first
         to last. A lane may come twice.
 
-        `pending_first`: all pending work comes before all fresh batches, because the upstream
-        fails.
+        `pending_first`: all pending work comes before all fresh batches,
+        because the upstream fails.
         """
         historical_first = self._since_historical >= HISTORICAL_EVERY - 1
         for historical in (historical_first, not historical_first):

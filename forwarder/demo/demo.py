@@ -37,8 +37,8 @@ _CHECK_EVERY: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Ports on 127.0.0.1. `moved` names those that differ from the preferred ones, which are in
-    use.
+    """Ports on 127.0.0.1. `moved` names those that differ from the
+    preferred ones, which are in use.
     """
 
     ingestion: int

@@ -30,8 +30,8 @@ from forwarder.demo.traffic import ShopEvent, crowd
 
 CONNECTIONS: Final = 8
 LONGEST_INTERVAL: Final = 0.5
-"""Seconds between two requests, at most, as SDKs flush: at low rates they hold fewer events than
-`batch`.
+"""Seconds between two requests, at most, as SDKs flush: at low rates they hold
+fewer events than `batch`.
 """
 CATCH_UP: Final = 1.0
 """Seconds that the load may lag behind its rate and still catch up."""

@@ -68,8 +68,8 @@ class Flaw:
 
 @dataclass(frozen=True, slots=True)
 class QuarantinedFile:
-    """A damaged file that a daemon quarantined, or a copy of damage. `what`: the daemon's
-    description.
+    """A damaged file that a daemon quarantined, or a copy of damage. `what`:
+    the daemon's description.
     """
 
     file: Path

@@ -1,9 +1,9 @@
 """Delivers what a disk buffer holds while its daemon is down: the pipeline without a listener,
 until nothing is left.
 
-It ends early when the rest can't be delivered: when only halted lanes are left and a last probe
-failed, or when the upstream fails as a whole and nothing was delivered for `UPSTREAM_PATIENCE`
-seconds.
+It ends early when the rest can't be delivered: when only halted lanes are left and a
+last probe failed, or when the upstream fails as a whole and nothing was delivered
+for `UPSTREAM_PATIENCE` seconds.
 """
 
 from __future__ import annotations
@@ -144,8 +144,8 @@ async def _drain(pipeline: Drainable, clock: Clock) -> str:
 
 
 async def _replayed(pipeline: Drainable, clock: Clock) -> bool:
-    """Whether marked dead letters have moved into the buffer; waits as long as there are marked
-    ones.
+    """Whether marked dead letters have moved into the buffer; waits as long
+    as there are marked ones.
     """
     wanted = pipeline.snapshot().dead_letters_wanted
     began = clock.monotonic()

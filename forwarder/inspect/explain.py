@@ -38,8 +38,8 @@ _LETTERS: Final = f"""SELECT number, reason, api_key, historical, at, why, mark,
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A copy of an event. `since` is wall-clock seconds; `note` says what to do, or what is
-    unknown.
+    """A copy of an event. `since` is wall-clock seconds; `note` says what
+    to do, or what is unknown.
     """
 
     where: str

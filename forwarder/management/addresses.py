@@ -71,8 +71,8 @@ def check_proxy_url(proxy: str | None) -> str | None:
 
 
 def tls_context(base: str, ca_file: str | Path | None) -> ssl.SSLContext | None:
-    """What certificates of the service at `base` are checked with; None if it shows none. Raises
-    `ConfigurationError`.
+    """What certificates of the service at `base` are checked with; None if it shows
+    none. Raises `ConfigurationError`.
     """
     if ca_file is None and not base.startswith("https:"):
         return None  # loading the system's authorities is slow

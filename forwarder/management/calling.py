@@ -8,8 +8,8 @@ A request is repeated only where that cannot do anything twice. Reading changes 
 temporary failure is retried. Any other request is retried only if the service rejected it for
 being too early and said when to come back.
 
-A 2xx response has a resource, a page of a list, or nothing; contract and service can differ in
-which.
+A 2xx response has a resource, a page of a list, or nothing; contract and
+service can differ in which.
 """
 
 from __future__ import annotations
@@ -180,8 +180,8 @@ def _encoded(endpoint: Endpoint[Any, Any], body: Any) -> bytes | None:
 
 
 def read_value(context: CallContext, reply: HttpReply) -> Any:
-    """What the endpoint answered; None if nothing, where the contract has nothing. Raises
-    `ApiError`.
+    """What the endpoint answered; None if nothing, where the contract has
+    nothing. Raises `ApiError`.
     """
     if context.endpoint.paginated:
         return read_page(context, reply)

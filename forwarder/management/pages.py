@@ -24,8 +24,8 @@ _DIGITS: Final = 15
 
 
 class Pages(Generic[T]):
-    """A list of the service. Nothing is requested before the iteration, and each iteration starts
-    again.
+    """A list of the service. Nothing is requested before the iteration, and
+    each iteration starts again.
     """
 
     def __init__(self, name: str, fetch: Fetch[T], page_size: int | None = None) -> None:

@@ -117,8 +117,8 @@ class SyncClient:
 
 
 class SyncPages(Generic[T]):
-    """A list of the service. Nothing is requested before the iteration, and each iteration starts
-    again.
+    """A list of the service. Nothing is requested before the iteration, and
+    each iteration starts again.
     """
 
     def __init__(self, pages: Pages[T], thread: LoopThread) -> None:
@@ -378,8 +378,8 @@ class _Call(Generic[R]):
             self._done.set()
 
     def abandon(self) -> None:
-        """End it, unless it has ended, and wait for that a moment. For other threads than the
-        loop's.
+        """End it, unless it has ended, and wait for that a moment. For other
+        threads than the loop's.
         """
         if self.loop is None:
             self._work.close()

@@ -72,8 +72,8 @@ class Transport:
         """By whether their connections are kept."""
 
     async def ask(self, request: HttpRequest, now: float) -> HttpReply | ConnectionFailure:
-        """Make the request once. `now` is for dates in `Retry-After`. Cancellation drops the
-        connection.
+        """Make the request once. `now` is for dates in `Retry-After`.
+        Cancellation drops the connection.
         """
         kept = request.method == "GET"
         try:

@@ -207,8 +207,8 @@ def _field(word: str) -> str:
 
 
 class Program:
-    """A condition, if there is one, and expressions, each with the name of its rule. All have been
-    checked.
+    """A condition, if there is one, and expressions, each with the name of its
+    rule. All have been checked.
     """
 
     def __init__(self, condition: str | None, expressions: Sequence[tuple[str, str]]) -> None:

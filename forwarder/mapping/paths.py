@@ -146,8 +146,8 @@ class _PathNode:
         self.names: list[str] = []
         self.members: list[_PathNode] = []
         self.leaves: list[tuple[int, int | None, _PathNode]] = []
-        """The members by their indexes, each with its slot if it is read into one, and has nothing
-        below.
+        """The members by their indexes, each with its slot if it is read into
+        one, and has nothing below.
         """
         self.elements: list[tuple[int, _PathNode]] = []
         self._open: Callable[[Raw], Sequence[Raw]] | None = None

@@ -40,8 +40,8 @@ class Privacy:
     def __init__(
         self, rules: MappingRules, key: str, times: Times | None, *, has_time: bool
     ) -> None:
-        """Reads the file of the salt. Raises `ConfigurationError`; `key` is the setting of the
-        rules.
+        """Reads the file of the salt. Raises `ConfigurationError`; `key` is
+        the setting of the rules.
         """
         rule = rules.hash
         dropped = parse_paths(rules.drop, f"{key}.drop")

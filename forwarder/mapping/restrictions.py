@@ -30,8 +30,8 @@ RESTRICTED: Final = {
     ),
     **dict.fromkeys(("repeat", "while", "until", "combinations"), _ENDLESS),
 }
-"""Functions and variables that no expression may use, and why. `recurse` is one with arguments
-only.
+"""Functions and variables that no expression may use, and why. `recurse` is
+one with arguments only.
 """
 
 LONGEST_RANGE: Final = 100_000
@@ -100,8 +100,8 @@ class Restricted(Exception):
 
 @dataclass(slots=True)
 class _Frame:
-    """What a token is inside of: brackets, the parentheses in a text, or the body of a function
-    (`name`).
+    """What a token is inside of: brackets, the parentheses in a text, or the
+    body of a function (`name`).
     """
 
     kind: str
@@ -167,8 +167,8 @@ def _text(expression: str, at: int, frames: list[_Frame]) -> int:
 
 
 def _close(expression: str, at: int, text: str, frames: list[_Frame]) -> int:
-    """Where the next token begins after a closing bracket: within a text if an expression in it
-    ends.
+    """Where the next token begins after a closing bracket: within a text if
+    an expression in it ends.
     """
     closed = frames.pop() if frames else None
     if closed is not None and closed.kind == '"' and text == ")":

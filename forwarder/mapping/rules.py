@@ -20,8 +20,8 @@ class TimestampRule:
     format: str = "iso"
     """`iso`, `unix`, `unix_ms`, `unix_us`, `unix_ns`, or what strptime understands.
 
-    Without a year, it is the latest in which the time isn't later than a day after the record's
-    own.
+    Without a year, it is the latest in which the time isn't later than a
+    day after the record's own.
     """
     zone: str = "UTC"
     """Zone of times that name none: a name such as Europe/Berlin, or an offset such as +02:00."""

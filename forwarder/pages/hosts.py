@@ -36,8 +36,8 @@ class KnownHosts:
     """The names that are known, beside those of the loopback, and all addresses."""
 
     def __init__(self, configured: Iterable[str], setting: str) -> None:
-        """`setting` is the key or option that names further hosts, for the answer to requests for
-        others.
+        """`setting` is the key or option that names further hosts, for the
+        answer to requests for others.
         """
         self._names = {_plain(name) for name in (socket.gethostname(), *configured)} - {""}
         self._setting = setting

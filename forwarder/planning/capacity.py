@@ -246,9 +246,9 @@ def room(max_bytes: int, kind: str, event_bytes: int, request_events: int) -> in
     """Events that the buffer of one process holds at least, when they come in such requests.
 
     A lane alone may hold seven eighths of the buffer (`intake.quotas`), and so may all keys
-    together while none is known; several known keys may hold more. On disk the files must hold the
-    events, too: what a segment has left is less than a record, and the last segment is kept for
-    marks.
+    together while none is known; several known keys may hold more. On disk the files must
+    hold the events, too: what a segment has left is less than a record, and the last
+    segment is kept for marks.
     """
     data = request_events * (event_bytes + 1) - 1
     on_disk = kind == "disk"
@@ -278,8 +278,8 @@ def _requests_in_files(max_bytes: int, data: int) -> int:
 
 
 def bytes_for(events: float, kind: str, event_bytes: int, request_events: int) -> int:
-    """The least `max_bytes` of one process whose buffer holds so many events, to a part in a
-    thousand.
+    """The least `max_bytes` of one process whose buffer holds so many events,
+    to a part in a thousand.
     """
     low = MIB
     high = MIB
@@ -469,8 +469,8 @@ def _catch_up(
 
 
 def _drain_rate(load: Load, settings: Settings, processes: int) -> float:
-    """Events of a backlog that the cores deliver a second beside the load, at half of what was
-    measured.
+    """Events of a backlog that the cores deliver a second beside the load, at
+    half of what was measured.
     """
     left = max(0.0, processes - load.rate * event_cost(load, settings))
     if keeps_backlog(load, settings):

@@ -1,8 +1,8 @@
 """The sandbox as a whole: one application on one database, started and stopped together.
 
-Start order: database, seed, batch exports, application, socket. Stop order: the socket accepts no
-more connections, runs of batch exports stop, requests in progress are answered, the database
-closes.
+Start order: database, seed, batch exports, application, socket. Stop order: the socket
+accepts no more connections, runs of batch exports stop, requests in progress are
+answered, the database closes.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ class SandboxOptions:
     listen: str = "127.0.0.1:0"
     """`host:port`; port 0 is any free one."""
     hosts: frozenset[str] = frozenset()
-    """Further host names for all endpoints; the service's own endpoints accept any name
-    (`forwarder.pages.hosts`).
+    """Further host names for all endpoints; the service's own endpoints accept
+    any name (`forwarder.pages.hosts`).
     """
     database: Path | None = None
     """A file that keeps everything; None: in memory."""
@@ -131,9 +131,9 @@ class SandboxOptions:
 class Sandbox:
     """A running sandbox: `async with Sandbox(SandboxOptions()) as sandbox: sandbox.url`.
 
-    Entering raises `ConfigurationError` if the address, the database or the seed can't be used.
-    Leaving answers requests in progress (up to 5 seconds) and closes everything, also if it is
-    cancelled.
+    Entering raises `ConfigurationError` if the address, the database or the seed can't be
+    used. Leaving answers requests in progress (up to 5 seconds) and closes everything,
+    also if it is cancelled.
     """
 
     def __init__(self, options: SandboxOptions | None = None) -> None:
@@ -168,7 +168,7 @@ class Sandbox:
                 max_line_size=65536,
                 max_field_size=32768,
                 shutdown_timeout=GRACE,
-                # `http.answer_early` does it, where the end of the connection ends it
+                # `http.answer_early` lingers, and stops when the connection ends.
                 lingering_time=0,
             )
             stack.push_async_callback(runner.cleanup)

@@ -36,8 +36,8 @@ from forwarder.sandbox.seed_entries import (
 MAX_FILE_BYTES: Final = 10_000_000
 """Bytes of a seed file."""
 _OUR_NAME: Final = re.compile(r" or instance of \w+")
-"""What pydantic adds to the name of a shape: a class name, which means nothing to the author of a
-seed.
+"""What pydantic adds to the name of a shape: a class name, which means nothing
+to the author of a seed.
 """
 
 

@@ -383,8 +383,8 @@ class SeedWriter:
         return None if found is None else int(found[0])
 
     def _id(self, given: UUID | None, *said: str, repeats: bool = True) -> str:
-        """The given id, or one that is derived from the content; equal entries are different
-        things.
+        """The given id, or one that is derived from the content; equal
+        entries are different things.
         """
         if given is not None:
             return str(given)

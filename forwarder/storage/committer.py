@@ -116,8 +116,8 @@ class Committer:
             await self._idle.wait()
 
     async def close(self) -> None:
-        """Commit what is requested, and end the thread. Cancellation leaves the thread to end by
-        itself.
+        """Commit what is requested, and end the thread. Cancellation leaves the
+        thread to end by itself.
         """
         if self._thread is None:
             return

@@ -186,8 +186,8 @@ def state_directories(environment: Mapping[str, str], *, is_root: bool) -> Itera
 
 
 def worker_number(directory: Path) -> int | None:
-    """The number of the worker that owns the directory, by its name; None if the name is no
-    worker's.
+    """The number of the worker that owns the directory, by its name; None if
+    the name is no worker's.
     """
     match = _WORKER.fullmatch(directory.resolve().name)
     return int(match[1]) if match else None

@@ -57,8 +57,8 @@ _passings: Final[dict[str, int]] = {}
 
 
 def arm(text: str) -> None:
-    """Arm the failpoints in `text`, and no others. Raises `ValueError` for an unknown name or
-    action.
+    """Arm the failpoints in `text`, and no others. Raises `ValueError` for
+    an unknown name or action.
     """
     armed: dict[str, tuple[Action, int | None]] = {}
     for item in filter(None, (part.strip() for part in text.split(","))):

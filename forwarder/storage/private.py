@@ -32,8 +32,8 @@ _NEW: Final = os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class NotPrivate(OSError):
-    """A directory or file that another user may have prepared; `strerror` says what is wrong with
-    it.
+    """A directory or file that another user may have prepared; `strerror`
+    says what is wrong with it.
     """
 
 
@@ -69,8 +69,8 @@ def make_directory(path: Path) -> None:
 
 
 def open_file(path: Path, flags: int) -> int:
-    """A descriptor of a file, which is created if it is missing. A symbolic link is an error
-    (`OSError`).
+    """A descriptor of a file, which is created if it is missing. A symbolic link
+    is an error (`OSError`).
     """
     try:
         descriptor = os.open(path, flags | _NEW | os.O_EXCL, FILE_MODE)
@@ -83,8 +83,8 @@ def open_file(path: Path, flags: int) -> int:
 
 
 def make_file(path: Path) -> None:
-    """Create an empty file if it is missing: a library that opens it next by its name keeps its
-    permissions.
+    """Create an empty file if it is missing: a library that opens it next by its
+    name keeps its permissions.
     """
     with contextlib.suppress(FileExistsError):
         os.close(open_file(path, os.O_RDWR | os.O_EXCL))

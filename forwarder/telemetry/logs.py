@@ -2,10 +2,10 @@
 led through the same lines.
 
 Invariants: a line of JSON begins with level, time and event; what differs between lines of one
-kind is in fields, not in the event. The last step masks every line as a whole (messages, values,
-tracebacks), so that nothing written through here holds a key or an address's credentials. Lines of
-one kind that come again and again are counted, not written (`log_limiter.py`), except at level
-debug.
+kind is in fields, not in the event. The last step masks every line as a whole (messages,
+values, tracebacks), so that nothing written through here holds a key or an address's
+credentials. Lines of one kind that come again and again are counted, not written
+(`log_limiter.py`), except at level debug.
 """
 
 from __future__ import annotations
@@ -127,8 +127,8 @@ class StandardErrorHandler(logging.Handler):
             self.handleError(record)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the library's name
-        """Name the logger and nothing else: the library's own report would show the arguments
-        unmasked.
+        """Name the logger and nothing else: the library's own report would
+        show the arguments unmasked.
         """
         if sys.stderr and not sys.stderr.closed:
             sys.stderr.write(f"a log line of {record.name} could not be written\n")
@@ -231,8 +231,8 @@ def _plain(value: object) -> object:
 
 
 def _for_people(_logger: WrappedLogger, _method: str, line: EventDict) -> EventDict:
-    """Fields as a person writes them: the console would show lists, mappings and truth as Python
-    does.
+    """Fields as a person writes them: the console would show lists, mappings
+    and truth as Python does.
     """
     return {name: value if name == "exc_info" else _shown(value) for name, value in line.items()}
 

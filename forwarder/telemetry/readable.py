@@ -36,8 +36,8 @@ def duration(seconds: float) -> str:
 
 
 def plural(count: int, one: str, many: str = "") -> str:
-    """A count with its noun: `1 record`, `2,000 records`; `many` where the plural isn't made by an
-    s.
+    """A count with its noun: `1 record`, `2,000 records`; `many` where the
+    plural isn't made by an s.
     """
     return f"{count:,} {one if count == 1 else many or f'{one}s'}"
 

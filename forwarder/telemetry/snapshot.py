@@ -37,8 +37,8 @@ from forwarder.telemetry.merging import (
 
 @dataclass(frozen=True, slots=True)
 class KeyNames:
-    """What the parts of a mapping's keys are called in JSON, where the mapping is a list of
-    objects.
+    """What the parts of a mapping's keys are called in JSON, where the
+    mapping is a list of objects.
     """
 
     names: tuple[str, ...]
@@ -322,8 +322,8 @@ def _most_behind(values: Sequence[tuple[LogFile, ...]]) -> tuple[LogFile, ...]:
 
 
 def most_behind(files: Iterable[LogFile]) -> tuple[LogFile, ...]:
-    """The files that a state lists: at most `LOG_FILES`, the largest lag first, then the latest
-    read.
+    """The files that a state lists: at most `LOG_FILES`, the largest lag
+    first, then the latest read.
     """
     return tuple(
         nsmallest(
@@ -433,8 +433,8 @@ DESTINATIONS: Final = MergeRule(merge_destinations)
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The whole daemon at the instant `now`. Of several destinations its figures are those of all
-    together.
+    """The whole daemon at the instant `now`. Of several destinations its figures
+    are those of all together.
     """
 
     version: Annotated[str, FIRST]
@@ -524,14 +524,14 @@ KEYED_COUNTS: Final[Mapping[str, tuple[str, ...]]] = {
     for marker in kind.__metadata__
     if isinstance(marker, KeyNames)
 }
-"""The fields of a snapshot that are counts by a key of several parts, with what the parts are
-called.
+"""The fields of a snapshot that are counts by a key of several parts, with
+what the parts are called.
 """
 
 
 def balanced(snapshot: Snapshot) -> bool:
-    """Whether every lane's books balance: received = delivered + buffered + dead-lettered +
-    dropped.
+    """Whether every lane's books balance: received = delivered + buffered +
+    dead-lettered + dropped.
     """
     return not unbalanced(snapshot)
 

@@ -198,8 +198,8 @@ class EventTap:
         self._granted = dict.fromkeys(TapOutcome, monotonic())
         """When each of them was brought up to date."""
         self._blind_until = dict.fromkeys(TapOutcome, 0.0)
-        """When an event of each may be looked at next: until then there is one comparison for a
-        request.
+        """When an event of each may be looked at next: until then there is one
+        comparison for a request.
         """
         self._seconds = BURST
         """Time that may be taken now; negative after a chunk that took more."""

@@ -114,8 +114,8 @@ def merged(settings: Mapping[str, Any], others: Mapping[str, Any]) -> dict[str, 
 
 
 def _defaults(folder: Path) -> dict[str, Any]:
-    """What suits tests: ports of its own, everything in memory, batches and retries that come at
-    once.
+    """What suits tests: ports of its own, everything in memory, batches and
+    retries that come at once.
     """
     return {
         "sources": {"http": {"listen": "127.0.0.1:0"}},

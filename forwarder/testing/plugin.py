@@ -67,13 +67,13 @@ def analytics_sandbox_api_key() -> str:
 def analytics_sandbox(
     analytics_sandbox_server: SandboxServer, analytics_sandbox_api_key: str
 ) -> Iterator[AnalyticsSandbox]:
-    """An analytics service in small, empty: `url` and `api_key` for SDKs, and what tests ask it
-    (`forwarder.testing.sandbox`).
+    """An analytics service in small, empty: `url` and `api_key` for SDKs, and what tests
+    ask it (`forwarder.testing.sandbox`).
     """
     sandbox = analytics_sandbox_server.sandbox(analytics_sandbox_api_key)
     yield sandbox
-    # else what an SDK sends at the end of the run waits for faults, and the next test has the
-    # flags of this one
+    # Otherwise what an SDK sends at the end of the run waits for faults, and the next test has the
+    # flags of this one.
     sandbox.clear()
 
 

@@ -188,8 +188,8 @@ class AnalyticsSandbox:
         body: object = None,
         when: When = "before",
     ) -> None:
-        """Answer the next request with `status`, or the next `times`, or all within `seconds`; see
-        `add_fault`.
+        """Answer the next request with `status`, or the next `times`, or all within
+        `seconds`; see `add_fault`.
         """
         more = {
             "times": times,
@@ -425,8 +425,8 @@ class SandboxServer:
         self.url = self._start("127.0.0.1:0")
 
     def sandbox(self, api_key: str) -> AnalyticsSandbox:
-        """The sandbox, empty, at the present time, without faults. Raises `ServerFailed` if it has
-        ended.
+        """The sandbox, empty, at the present time, without faults. Raises
+        `ServerFailed` if it has ended.
         """
         if not self._process.running:
             raise ServerFailed(f"the sandbox has ended.\n{self._process.tail()}")

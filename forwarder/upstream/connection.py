@@ -20,8 +20,8 @@ import httptools
 from forwarder.core.headers import HeaderLine
 
 READ_AHEAD: Final = 64 * 1024
-"""Bytes of a response that may wait for its sender to read them; past it no more is read from the
-upstream.
+"""Bytes of a response that may wait for its sender to read them; past it no more
+is read from the upstream.
 """
 
 MAX_HEAD: Final = 128 * 1024
@@ -375,7 +375,7 @@ class UpstreamConnection(asyncio.Protocol):
         self._until_end = not bodiless and answer.length is None and not answer.chunked
         if self._bodiless and status not in _BODILESS:
             self._reusable = self._parser.should_keep_alive()
-            # the other one waits for the body that there is none of
+            # The parser so far would wait for a body, and there is none.
             self._parser = httptools.HttpResponseParser(self)
             answer.end()
         else:

@@ -120,8 +120,8 @@ def _fields(text: bytes) -> dict[bytes, bytes]:
 
 
 def _form_value(value: bytes) -> bytes:
-    """A form's value. A `+` is a space in text, but in base64 a space was a `+` (wire facts, trap
-    14).
+    """A form's value. A `+` is a space in text, but in base64 a space was a
+    `+` (wire facts, trap 14).
     """
     if unquote(value[:_FIRST_ESCAPE]).startswith(_JSON):
         return unquote(value.replace(b"+", b" "))

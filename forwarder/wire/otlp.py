@@ -239,8 +239,8 @@ def _parse_json(text: bytes, effort: Effort) -> _ExportRequest:
 
 
 def _parse_repaired(text: bytes, error: Exception) -> _ExportRequest:
-    """The same of a text with NaN, which becomes null, or with lone surrogates, which become
-    U+FFFD.
+    """The same of a text with NaN, which becomes null, or with lone
+    surrogates, which become U+FFFD.
     """
     try:
         return _decode_json(mask_lone_surrogates(null_non_finite_numbers(text)[0]))
@@ -414,8 +414,8 @@ def _second(second: int) -> str:
 
 
 def export_response(rejected: int, why: str, *, protobuf: bool) -> bytes:
-    """The body of an answer 200: an `ExportLogsServiceResponse`; empty if all log records were
-    accepted.
+    """The body of an answer 200: an `ExportLogsServiceResponse`; empty if all
+    log records were accepted.
     """
     if not protobuf:
         partial = {"partialSuccess": {"rejectedLogRecords": str(rejected), "errorMessage": why}}

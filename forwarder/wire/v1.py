@@ -76,15 +76,15 @@ class V1Request(Request):
 
 @dataclass(slots=True)
 class _Text:
-    """A request's text as it can be decoded, and as it was received but for numbers; both of one
-    length.
+    """A request's text as it can be decoded, and as it was received but for
+    numbers; both of one length.
     """
 
     readable: bytes
     received: bytes
     marked: bytes = b""
-    """`received`, with each null that was NaN or infinite in capital letters; empty if there is
-    none.
+    """`received`, with each null that was NaN or infinite in capital
+    letters; empty if there is none.
     """
     nulled: int = 0
     """How many there are."""
@@ -164,8 +164,8 @@ class _Reading:
         self._warnings: list[tuple[int, str]] = []
 
     def add(self, event: Rewritten, *, garbled: bool, nulled: bool = False) -> None:
-        """The next event. `garbled`: with a lone surrogate; `nulled`: with numbers that became
-        null.
+        """The next event. `garbled`: with a lone surrogate; `nulled`: with
+        numbers that became null.
         """
         at = len(self._keys)
         self._keys.append(event.uuid)

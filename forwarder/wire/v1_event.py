@@ -7,8 +7,8 @@ them behind the properties, where they win over a property of the same name; her
 gets the value in its place, so that no key is there twice. Members that v1 doesn't know are left
 out, as the service does.
 
-Invariant: all other bytes of the properties, and of every member that stays, are those that were
-received.
+Invariant: all other bytes of the properties, and of every member that stays, are
+those that were received.
 """
 
 from __future__ import annotations
@@ -175,8 +175,8 @@ def _ids(found: _Event, piece: Callable[[Raw], bytes]) -> list[tuple[str, bytes]
 
 
 def _options(raw: Raw, piece: Callable[[Raw], bytes]) -> list[tuple[str, bytes]]:
-    """The options as the service understands them: true, "1", 7 and the like are true; null is
-    none.
+    """The options as the service understands them: true, "1", 7 and the
+    like are true; null is none.
     """
     if bytes(raw) in _NO_OPTIONS:
         return []

@@ -121,8 +121,8 @@ class Results:
         """All events that aren't settled have to be sent again; whether the response can say so
         event by event.
 
-        It can't if none had come to an end, or if one has no key. `withdrawn`: chunks that weren't
-        sent.
+        It can't if none had come to an end, or if one has no key. `withdrawn`:
+        chunks that weren't sent.
         """
         rest = [at for at in range(len(self._keys)) if at not in self._settled]
         if not self._settled or not all(self._keys[at] for at in rest):

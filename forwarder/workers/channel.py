@@ -147,7 +147,7 @@ def _answer(compute: Callable[[str], bytes], text: str) -> bytes:
     try:
         return compute(text)
     except Exception:
-        # each question is answered, or later answers would be matched with earlier questions
+        # Each question is answered, or later answers would be matched with earlier questions.
         _log.exception("a question of the supervisor can't be answered")
         return b""
 

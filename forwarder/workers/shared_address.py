@@ -50,8 +50,8 @@ class SharedAddress:
         return duplicates(self._sockets)
 
     def release(self) -> None:
-        """Close the sockets: senders are refused once no worker listens any more. Safe to call
-        twice.
+        """Close the sockets: senders are refused once no worker listens any
+        more. Safe to call twice.
         """
         while self._sockets:
             self._sockets.pop().close()

@@ -332,8 +332,8 @@ class Supervisor:
                 self._begin(number, self._address, listens=False)
 
     def _adopt_changed(self) -> None:
-        """Adopt directories again whose dead letters an operator has marked since their worker
-        ended.
+        """Adopt directories again whose dead letters an operator has marked
+        since their worker ended.
         """
         if any(
             letters_changed_at(self._settings, os.environ, number) > known

@@ -36,13 +36,13 @@ ANSWER_SECONDS: Final = 2.0
 """How long a worker may take to send its snapshot; after that its previous one is used."""
 
 STEADY_SECONDS: Final = 60.0
-"""A process that has run this long didn't fail at its start: it is restarted after the shortest
-pause.
+"""A process that has run this long didn't fail at its start: it is restarted
+after the shortest pause.
 """
 
 CHECK_EVERY: Final = 1.0
-"""Seconds between an answer, or the end of the wait for it, and the next question whether a worker
-responds.
+"""Seconds between an answer, or the end of the wait for it, and the next question
+whether a worker responds.
 """
 
 MAX_UNANSWERED: Final = 20
@@ -117,8 +117,8 @@ class WorkerProcess:
         self.settled: asyncio.Future[ForwarderError | None] = (
             asyncio.get_running_loop().create_future()
         )
-        """Done as soon as the first process runs or has ended; with the error if it can't start at
-        all.
+        """Done as soon as the first process runs or has ended; with the error
+        if it can't start at all.
         """
         self.state = WorkerState.STARTING
         self._how = how

@@ -1,5 +1,5 @@
-"""docs/how-to/operations.md, and the reasons of docs/how-to/dead-letters.md, compared with the
-program.
+"""docs/how-to/operations.md, and the reasons of docs/how-to/dead-letters.md,
+compared with the program.
 """
 
 from __future__ import annotations

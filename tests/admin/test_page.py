@@ -134,8 +134,8 @@ def test_a_busy_daemon_has_no_warning_color() -> None:
 
 
 def test_times_are_relative_and_exact() -> None:
-    """A time says how long ago it is, in an element that has the exact one as its value and its
-    title.
+    """A time says how long ago it is, in an element that has the exact one as
+    its value and its title.
     """
     exact = (
         '<time datetime="2026-01-01T01:01:04Z" title="2026-01-01 01:01:04 UTC" data-ago>1s '
@@ -183,8 +183,8 @@ def test_page_is_whole_without_scripts() -> None:
 
 
 def test_lanes_that_need_a_hand_come_first() -> None:
-    """Of many lanes the halted ones are on top, in the table and above it; the others keep their
-    order.
+    """Of many lanes the halted ones are on top, in the table and above it; the
+    others keep their order.
     """
     lanes = [replace(GOOD, label=f"lane-{number}") for number in range(200)]
     text = read(replace(FULL, lanes=(*lanes, HALTED))).text

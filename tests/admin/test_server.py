@@ -254,8 +254,8 @@ async def test_an_unknown_host_is_misdirected() -> None:
 
 
 async def test_no_host_of_several_may_be_unknown() -> None:
-    """A second `Host` header doesn't hide the first, and without any, as in HTTP/1.0, no browser
-    asks.
+    """A second `Host` header doesn't hide the first, and without any, as in
+    HTTP/1.0, no browser asks.
     """
     server = AdminServer(Shown())
     await server.start("127.0.0.1:0")

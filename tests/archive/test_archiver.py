@@ -75,8 +75,8 @@ async def test_each_project_and_kind_has_files_of_its_own(tmp_path: Path) -> Non
 
 
 async def test_files_are_of_one_partition(tmp_path: Path) -> None:
-    """By the time of receipt, in UTC: an event of a later hour begins another file in another
-    folder.
+    """By the time of receipt, in UTC: an event of a later hour begins
+    another file in another folder.
     """
     clock = FakeClock(MIDNIGHT + 3598)
     async with ArchiveRig(tmp_path, clock, partition=Partition.HOUR) as rig:
@@ -122,8 +122,8 @@ async def test_a_buffer_that_fills_makes_files_before_their_time(tmp_path: Path)
 async def test_a_source_that_waits_for_delivery_is_not_held_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its events are archived once some megabytes of them are in memory: it reads no further until
-    then.
+    """Its events are archived once some megabytes of them are in memory: it
+    reads no further until then.
     """
     monkeypatch.setattr(archiver, "AWAITED_BYTES", 10_000)
     async with ArchiveRig(tmp_path) as rig:

@@ -21,8 +21,8 @@ CHUNKED = b"HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\
     ids=["ok", "busy", "chunked"],
 )
 def test_an_answer_is_read_once_it_is_complete(received: bytes, answer: Answer) -> None:
-    """Every beginning of an answer is incomplete; the whole is the answer, at first and when it is
-    known.
+    """Every beginning of an answer is incomplete; the whole is the answer, at
+    first and when it is known.
     """
     reader = AnswerReader()
     assert [reader.read(received[:size]) for size in range(len(received))] == [None] * len(received)

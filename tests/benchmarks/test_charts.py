@@ -24,8 +24,8 @@ def places(drawn: str) -> list[list[tuple[float, float]]]:
 
 
 def test_a_forge_shows_it() -> None:
-    """It is well-formed, runs nothing, loads nothing, and is for light and dark pages; text is
-    escaped.
+    """It is well-formed, runs nothing, loads nothing, and is for light and
+    dark pages; text is escaped.
     """
     drawn = picture(
         "A & B",

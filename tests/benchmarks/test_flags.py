@@ -19,8 +19,8 @@ from forwarder.sandbox.flags.evaluation import Definitions, Subject, evaluate
 
 
 def test_no_flag_is_decided_early() -> None:
-    """Every visitor meets the last condition of every flag, and no other; the roll-out leaves some
-    out.
+    """Every visitor meets the last condition of every flag, and no other; the
+    roll-out leaves some out.
     """
     project = flag_project()
     flags = (parse_flag(each) for each in project["flags"])

@@ -49,8 +49,8 @@ def path(export: Export, tmp_path: Path) -> Path:
 
 
 def test_records_are_of_the_size_that_is_said(export: Export, path: Path) -> None:
-    """About 600 bytes each, a marker in each; of a table's rows, which don't name their columns,
-    fewer.
+    """About 600 bytes each, a marker in each; of a table's rows, which don't
+    name their columns, fewer.
     """
     low, high = (420, 520) if export is Export.CSV else (540, 740)
     assert low < path.stat().st_size / COUNT < high

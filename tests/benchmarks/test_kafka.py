@@ -66,8 +66,8 @@ def test_cases_are_chosen_by_name() -> None:
 
 
 def test_the_daemon_is_told_only_what_the_case_is_about() -> None:
-    """Everything else is a default; the project key is in the configuration where records bring
-    none.
+    """Everything else is a default; the project key is in the configuration
+    where records bring none.
     """
     told = {
         case.name: json.loads(case.settings("b:9092", "t", "g")["FORWARDER_SOURCES__KAFKA"])

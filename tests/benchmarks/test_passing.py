@@ -1,5 +1,5 @@
-"""What calls cost that are passed through: how figures are compared with nginx's, and the call
-itself.
+"""What calls cost that are passed through: how figures are compared with
+nginx's, and the call itself.
 """
 
 from __future__ import annotations

@@ -83,8 +83,8 @@ async def chromium() -> AsyncIterator[Browser]:
 
 @dataclass
 class Visit:
-    """One visitor: a page with a profile of its own, and what it said and asked for since it was
-    opened.
+    """One visitor: a page with a profile of its own, and what it said and asked
+    for since it was opened.
     """
 
     context: BrowserContext

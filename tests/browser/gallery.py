@@ -33,8 +33,8 @@ _STEADY: Final = """
   document.activeElement?.blur();
 }
 """
-"""What is another each time, ids that the sandbox makes up and its port, is shown as one and the
-same.
+"""What is another each time, ids that the sandbox makes up and its port, is
+shown as one and the same.
 """
 
 
@@ -142,8 +142,8 @@ async def opened(view: View, folder: Path) -> AsyncIterator[str]:
 async def showing(
     browser: Browser, view: View, url: str, width: int, *, dark: bool
 ) -> AsyncIterator[Visit]:
-    """The view in a window of that width, with nothing in it that moves or is another the next
-    time.
+    """The view in a window of that width, with nothing in it that moves or
+    is another the next time.
     """
     async with visit(browser, dark=dark, width=width, height=HEIGHT) as visitor:
         page = visitor.page

@@ -54,8 +54,8 @@ def _script() -> Path:
 
 
 def source() -> str:
-    """Its script. Without it the test is skipped, saying so; on CI, where it must be there, it
-    fails.
+    """Its script. Without it the test is skipped, saying so; on CI, where it
+    must be there, it fails.
     """
     if _is_installed():
         return _script().read_text("utf-8")

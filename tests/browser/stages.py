@@ -368,8 +368,8 @@ def _manifest(
 
 
 def manifests() -> Iterator[tuple[str, ImportManifest]]:
-    """A small import, one of years, one that isn't complete, and one of which nothing was
-    delivered.
+    """A small import, one of years, one that isn't complete, and one of
+    which nothing was delivered.
     """
     names = {"$pageview": 60, "sign up": 28, "order placed": 12, "$identify": 1}
     yield (

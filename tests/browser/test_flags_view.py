@@ -325,8 +325,8 @@ async def test_keys_of_flags_stay_text(browser: Browser, tmp_path: Path) -> None
 async def test_flags_at_every_width(
     browser: Browser, tmp_path: Path, width: int, *, dark: bool
 ) -> None:
-    """In light and dark, on a phone and on a large screen, nothing is cut, and every text can be
-    read.
+    """In light and dark, on a phone and on a large screen, nothing is cut,
+    and every text can be read.
     """
     async with showing(browser, seeded(tmp_path), dark=dark, width=width, height=844) as shown:
         await put(

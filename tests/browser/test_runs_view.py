@@ -287,8 +287,8 @@ async def busy(browser: Browser, folder: Path, **window: Any) -> AsyncIterator[P
 async def test_runs_at_every_width(
     browser: Browser, tmp_path: Path, width: int, *, dark: bool
 ) -> None:
-    """In light and dark, on a phone and on a large screen, nothing is cut, and every text can be
-    read.
+    """In light and dark, on a phone and on a large screen, nothing is cut,
+    and every text can be read.
     """
     async with busy(browser, tmp_path, dark=dark, width=width, height=844) as page:
         assert (await unreadable(page), await overflowing(page)) == ([], 0)

@@ -75,8 +75,8 @@ async def figure(page: Any, name: str, value: str) -> None:
 
 
 async def test_events_appear_as_they_arrive(browser: Browser) -> None:
-    """What a forwarder delivers appears by itself: a row on top, the figures, and a bar in the
-    chart.
+    """What a forwarder delivers appears by itself: a row on top, the
+    figures, and a bar in the chart.
     """
     async with showing(browser) as shown, whole.Whole(shown.client.sandbox.url) as forwarder:
         page = shown.visit.page
@@ -178,8 +178,8 @@ async def test_live_events_are_filtered_too(browser: Browser) -> None:
 
 
 async def test_an_event_is_shown_whole(browser: Browser) -> None:
-    """Its JSON as it was sent, number by number, to be copied; its person with properties; its
-    groups.
+    """Its JSON as it was sent, number by number, to be copied; its person
+    with properties; its groups.
     """
     raw = (
         '{"event":"bought","distinct_id":"ann","uuid":"'
@@ -325,8 +325,8 @@ async def test_requests_one_by_one(browser: Browser) -> None:
 
 
 async def test_persons_and_groups(browser: Browser) -> None:
-    """Both have lists of their own, and each opens with what is known of it; new ones come by
-    themselves.
+    """Both have lists of their own, and each opens with what is known of it; new
+    ones come by themselves.
     """
     async with showing(browser) as shown:
         page = shown.visit.page

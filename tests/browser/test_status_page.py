@@ -117,8 +117,8 @@ async def test_everything_is_there_without_scripts(browser: Browser) -> None:
 
 
 async def test_two_hundred_lanes(browser: Browser) -> None:
-    """Many lanes can be searched; what is typed, the focus and the place stay while the figures go
-    on.
+    """Many lanes can be searched; what is typed, the focus and the place stay
+    while the figures go on.
     """
     looks = [0]
 

@@ -197,8 +197,8 @@ def is_full(shown: str) -> bool:
 async def shown_in(
     terminal: Terminal, typed: str, ready: Callable[[str], bool], keys: Sequence[str], said: str
 ) -> list[str]:
-    """What a command shows once it is `ready`, keys were pressed, and it says what they make it
-    say.
+    """What a command shows once it is `ready`, keys were pressed, and it
+    says what they make it say.
     """
     try:
         terminal.type(typed, "Enter")

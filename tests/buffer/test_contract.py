@@ -293,8 +293,8 @@ def test_a_lane_without_events_is_forgotten(buffer: Held) -> None:
 
 
 def test_parts_stand_for_what_was_cut(buffer: Held) -> None:
-    """After a cut the same events are held, at what the parts cost, and each part is settled by
-    itself.
+    """After a cut the same events are held, at what the parts cost, and each
+    part is settled by itself.
     """
     buffer.offer([chunk(count=3)])
     whole = taken_whole(buffer)

@@ -1,5 +1,5 @@
-"""An import for the command's tests: it reads and sends nothing, and remembers what was asked of
-it.
+"""An import for the command's tests: it reads and sends nothing, and
+remembers what was asked of it.
 """
 
 from __future__ import annotations

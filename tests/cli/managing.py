@@ -1,5 +1,5 @@
-"""`forwarder manage` as a person types it, in this process, against a sandbox with the seed of two
-organizations.
+"""`forwarder manage` as a person types it, in this process, against a sandbox with the
+seed of two organizations.
 """
 
 from __future__ import annotations

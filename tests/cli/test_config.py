@@ -158,8 +158,8 @@ def test_check_counts_variables() -> None:
 
 
 def test_check_compiles_mappings(tmp_path: Path) -> None:
-    """An expression that jq can't read is told with its line, and what it says; a whole one is
-    fine.
+    """An expression that jq can't read is told with its line, and what it
+    says; a whole one is fine.
     """
     file = tmp_path / "forwarder.yaml"
     text = """

@@ -106,8 +106,8 @@ def test_a_user_gets_a_directory_of_their_own(
 
 
 def test_some_keys_are_shown_alone() -> None:
-    """Keys, sections and lists, in YAML and JSON; an unknown one is a mistake, with what may be
-    meant.
+    """Keys, sections and lists, in YAML and JSON; an unknown one is a
+    mistake, with what may be meant.
     """
     shown = yaml.safe_load(
         forwarder("config", "show", "sources.http.listen", "shutdown", "sources.kafka")

@@ -1,5 +1,5 @@
-"""`forwarder dead-letters`: what it shows, and what it does to the files, with the daemon up or
-down.
+"""`forwarder dead-letters`: what it shows, and what it does to the files,
+with the daemon up or down.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ async def command(*args: str) -> Result:
 
 
 def test_ls(state: Path) -> None:
-    """The newest first, with reason, lane and event; keys only as labels, also in the upstream's
-    words.
+    """The newest first, with reason, lane and event; keys only as labels, also
+    in the upstream's words.
     """
     result = invoke("ls", "--path", str(state))
     assert result.exit_code == 0

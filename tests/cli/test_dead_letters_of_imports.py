@@ -49,8 +49,8 @@ def state(tmp_path: Path) -> Path:
 
 
 def test_ls_has_file_and_line(state: Path) -> None:
-    """In the place of the lane, which is the same for all; the end of a long path, which has the
-    line.
+    """In the place of the lane, which is the same for all; the end of a long
+    path, which has the line.
     """
     query(
         state,

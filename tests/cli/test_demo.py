@@ -197,8 +197,8 @@ async def test_it_ends_with_all_events_there(place: Path) -> None:
 
 @pytest.mark.slow
 async def test_a_lost_event_makes_1_and_is_named(tmp_path: Path) -> None:
-    """With an SDK that loses an event the exit code is 1, and the missing event is told by its
-    uuid.
+    """With an SDK that loses an event the exit code is 1, and the missing
+    event is told by its uuid.
     """
     (tmp_path / "posthog.py").write_text(LOSING_SDK)
     done = await forwarder("drill", "--port", "0", env={"PYTHONPATH": str(tmp_path)})

@@ -1,9 +1,9 @@
 """docs/reference/commands.md is held against the commands: each command and each option is in its
 table, and nothing else.
 
-Those of the management API stand there as one: `test_manage_documents.py` holds the page that has
-them one by one. Imports of all formats have their common options there once, and each format its
-own.
+Those of the management API stand there as one: `test_manage_documents.py` holds the page
+that has them one by one. Imports of all formats have their common options there once,
+and each format its own.
 """
 
 from __future__ import annotations

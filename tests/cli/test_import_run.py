@@ -70,8 +70,8 @@ def without_refusals(found: FakeImport) -> None:
 def test_a_first_run_looks_before_it_sends(
     opened: FakeImport, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The key first, then the source, then the events; at the end the report and where more of it
-    is.
+    """The key first, then the source, then the events; at the end the report
+    and where more of it is.
     """
     without_refusals(opened)
     assert flow(opened) == ExitCode.DONE

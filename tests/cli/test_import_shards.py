@@ -1,5 +1,5 @@
-"""`forwarder import --shard`, and `import status` and `import verify` over all shards, as they are
-typed.
+"""`forwarder import --shard`, and `import status` and `import verify` over all
+shards, as they are typed.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def service() -> Iterator[Service]:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A folder of files, and where they are imported to: a project of the sandbox that nobody else
-    has.
+    """A folder of files, and where they are imported to: a project of the
+    sandbox that nobody else has.
     """
 
     service: Service
@@ -289,8 +289,8 @@ def test_a_shard_without_files(case: Case) -> None:
 
 
 def test_refused_records_are_counted_over_all(case: Case) -> None:
-    """A shard with one ends with exit code 1, and is complete; status and verify are about what is
-    there.
+    """A shard with one ends with exit code 1, and is complete; status and verify
+    are about what is there.
     """
     bad: dict[str, Any] = {**next(complete_events(1, 1)), "distinct_id": "null"}
     (case.source / "1.jsonl").write_bytes(

@@ -197,8 +197,8 @@ async def test_the_same_folder_for_another_import(service: Client, tmp_path: Pat
 
 @pytest.mark.slow
 async def test_a_signal_and_the_same_command_again(service: Client, tmp_path: Path) -> None:
-    """What was taken is settled and saved, exit code 130; then it goes on, and each event is there
-    once.
+    """What was taken is settled and saved, exit code 130; then it goes on, and
+    each event is there once.
     """
     file = written(tmp_path, *events(600))
     words = (

@@ -16,8 +16,8 @@ NOBODY = "127.0.0.1:1"
 
 
 async def test_logs_of_the_daemon(daemon: Answering) -> None:
-    """Each source with what became of its lines, and each file with position, size, lag and last
-    line.
+    """Each source with what became of its lines, and each file with position,
+    size, lag and last line.
     """
     done = await invoked("logs", "--admin", daemon.address)
     assert (done.code, done.err) == (0, "")

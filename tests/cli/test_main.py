@@ -186,8 +186,8 @@ def test_interruption_exits_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_the_usual_form_of_run_needs_no_parser(arguments: list[str], plain: bool) -> None:
-    """The daemon starts without the command line's library; whatever else is written is left to
-    that.
+    """The daemon starts without the command line's library; whatever else is
+    written is left to that.
     """
     assert is_plain_run(arguments) is plain
 

@@ -113,8 +113,8 @@ def inner(response: Any) -> Iterator[str]:
 
 
 def test_every_resource_has_words_that_fit_the_contract() -> None:
-    """A line of help each; what is shown and asked for are fields that it has; each list has
-    columns.
+    """A line of help each; what is shown and asked for are fields that it
+    has; each list has columns.
     """
     assert list(WORDS) == list(dict.fromkeys(endpoint.resource for endpoint in ENDPOINTS))
     for endpoint in ENDPOINTS:

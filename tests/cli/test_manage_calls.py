@@ -353,8 +353,8 @@ def test_tables_are_not_cut_for_files(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_lists_are_cut_on_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To its width, the id excepted: it is what a thing is named by. The fields of a single thing
-    aren't.
+    """To its width, the id excepted: it is what a thing is named by. The fields
+    of a single thing aren't.
     """
     screen = Terminal()
     monkeypatch.setattr(sys, "stdout", screen)
@@ -388,8 +388,8 @@ def test_what_a_person_knows_a_thing_by_is_readable_on_narrow_terminals(
 
 
 def test_a_table_in_pieces_is_one_table(capsys: pytest.CaptureFixture[str]) -> None:
-    """The titles come once, and later columns are as wide as the first; wide characters count
-    twice.
+    """The titles come once, and later columns are as wide as the first;
+    wide characters count twice.
     """
     table = PagedTable(("id", "name", "level"))
     table.print([{"id": 1, "name": "漢字漢字", "level": 1}])

@@ -252,8 +252,8 @@ def test_a_time_that_is_none(timeout: str) -> None:
 def test_the_usual_file_may_be_closed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The daemon's own configuration is read if this user may; else it is passed over, and that is
-    said.
+    """The daemon's own configuration is read if this user may; else it is
+    passed over, and that is said.
     """
     file = written(tmp_path, f"management: {{url: {URL}, organization: o, api_key: {KEY}}}\n")
     monkeypatch.setattr(module, "DEFAULT_FILE", file)

@@ -120,8 +120,8 @@ def test_a_line_with_its_own_time(config: Path) -> None:
 
 
 def test_records_of_several_lines(config: Path) -> None:
-    """They are one record, which has the number of its first line; the last one ends with the
-    sample.
+    """They are one record, which has the number of its first line; the last
+    one ends with the sample.
     """
     result = run(
         config, "INFO ann one\n  more\nWARN bob two\n\tat x\n", "--output", "json", source="trace"
@@ -133,8 +133,8 @@ def test_records_of_several_lines(config: Path) -> None:
 
 
 def test_pods_are_named_by_the_path(config: Path, tmp_path: Path) -> None:
-    """A sample that lies as the kubelet writes it says which pod it is of; parts of a line are
-    joined.
+    """A sample that lies as the kubelet writes it says which pod it is of;
+    parts of a line are joined.
     """
     sample = tmp_path / "shop_web-1_0a1b" / "web" / "0.log"
     sample.parent.mkdir(parents=True)

@@ -190,8 +190,8 @@ def test_an_upstream_that_is_no_base_address(url: str, hint: str) -> None:
 
 
 def test_an_address_that_is_taken() -> None:
-    """Who has it, and what to set; a port that this user may not have; an address of another
-    machine.
+    """Who has it, and what to set; a port that this user may not have; an
+    address of another machine.
     """
     with socket.create_server(("127.0.0.1", 0)) as taken:
         listen = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -260,8 +260,8 @@ def test_a_directory_that_cannot_be_made(
 
 
 def test_the_default_directories_of_this_machine() -> None:
-    """What the defaults need is looked at without a file, too, and nothing is said of what isn't
-    configured.
+    """What the defaults need is looked at without a file, too, and nothing is said
+    of what isn't configured.
     """
     settings = load_settings(
         None, {"FORWARDER_UPSTREAM__URL": "https://h"}, default_file=Path("/nowhere")

@@ -147,8 +147,8 @@ async def test_address_from_environment(daemon: Answering) -> None:
 
 
 async def test_address_from_configuration_over_a_unix_socket(tmp_path: Path) -> None:
-    """Without `--admin` the configuration says where the daemon is; a Unix socket is as good as a
-    port.
+    """Without `--admin` the configuration says where the daemon is; a Unix
+    socket is as good as a port.
     """
     socket = tmp_path / "admin.sock"
     file = tmp_path / "forwarder.yaml"

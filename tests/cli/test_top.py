@@ -26,8 +26,8 @@ LATER = replace(
 
 
 class Screen:
-    """A screen whose daemon answers with `snapshot`, or not at all; it is asked when a test says
-    so.
+    """A screen whose daemon answers with `snapshot`, or not at all; it is
+    asked when a test says so.
     """
 
     def __init__(self) -> None:

@@ -108,8 +108,8 @@ def test_takes_base_addresses(text: str, url: str) -> None:
     ],
 )
 def test_refuses_other_upstreams_without_repeating_them(text: str) -> None:
-    """An address that can't be the service's is refused, and what may be a secret in it isn't
-    shown.
+    """An address that can't be the service's is refused, and what may be a
+    secret in it isn't shown.
     """
     with pytest.raises(ValueError, match=r"\w") as caught:
         check_upstream(text)

@@ -169,8 +169,8 @@ def test_limits_that_just_fit_are_taken() -> None:
     ],
 )
 def test_what_fits_is_taken(sections: dict[str, Any]) -> None:
-    """Every level up to the buffer's kind, and delivered over any; workers that each have room
-    enough.
+    """Every level up to the buffer's kind, and delivered over any; workers
+    that each have room enough.
     """
     assert found(**sections) == {}
 

@@ -169,8 +169,8 @@ def test_what_the_kafka_example_has_in_comments_can_be_used(tmp_path: Path) -> N
 
 
 def test_what_the_migration_example_has_in_comments_can_be_used(tmp_path: Path) -> None:
-    """Every key that stands in a comment is one, and fits in when it is taken out of it; the rules
-    compile.
+    """Every key that stands in a comment is one, and fits in when it is taken out
+    of it; the rules compile.
     """
     file = tmp_path / "migration.yaml"
     file.write_text(

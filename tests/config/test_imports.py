@@ -77,8 +77,8 @@ def test_the_environment_goes_before_the_file(tmp_path: Path) -> None:
 
 
 def test_other_sections_do_not_matter_to_an_import(tmp_path: Path) -> None:
-    """Neither files that only the daemon may read, nor what is wrong in sections that it doesn't
-    use.
+    """Neither files that only the daemon may read, nor what is wrong in
+    sections that it doesn't use.
     """
     text = (
         "sources: {http: {api_keys_file: /no/where}, kafka: [{x: 1}]}\nadmin: {listen: 7}\n"

@@ -209,8 +209,8 @@ def test_a_list_that_contains_itself_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_variable_sets_one_key_of_an_item(tmp_path: Path) -> None:
-    """It goes over the file's, and leaves the item's other keys; keys of sections and lists work
-    likewise.
+    """It goes over the file's, and leaves the item's other keys; keys of sections
+    and lists work likewise.
     """
     secret = tmp_path / "secret"
     secret.write_text("hunter2")
@@ -639,8 +639,8 @@ def test_no_text_makes_anything_but_settings_or_problems(
 
 
 def test_logs_are_written_as_clusters_are(tmp_path: Path) -> None:
-    """Items in the file, single keys of them in the environment; the project key may come from a
-    file.
+    """Items in the file, single keys of them in the environment; the project
+    key may come from a file.
     """
     secret = tmp_path / "key"
     secret.write_text("phc_abcdefghij")

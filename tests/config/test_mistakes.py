@@ -335,8 +335,8 @@ sources:
 
 
 def test_a_file_that_cannot_be_parsed_hides_no_variable(tmp_path: Path) -> None:
-    """What the environment holds is checked all the same; what the file may hold is not called
-    missing.
+    """What the environment holds is checked all the same; what the file may
+    hold is not called missing.
     """
     found = problems(tmp_path, "upstream: [", FORWARDER_LOG__LEVEL="loud")
     assert [problem.split(": ")[0] for problem in found] == ["1", "FORWARDER_LOG__LEVEL"]

@@ -262,8 +262,8 @@ def test_scopes_and_levels() -> None:
 
 
 def test_pages_and_errors_have_their_form() -> None:
-    """Envelope, error body, types of errors and sizes of pages are as the contract package has
-    them.
+    """Envelope, error body, types of errors and sizes of pages are as the
+    contract package has them.
     """
     assert [plain(row["field"]) for row in rows("Envelope")] == list(PageEnvelope.__annotations__)
     known = {name: tuple(each.kind) for name, each in contract_fields(ErrorBody).items()}

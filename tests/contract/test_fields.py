@@ -73,8 +73,8 @@ async def test_wrong_values_in_an_array(tmp_path: Path) -> None:
 
 @EVERY
 async def test_needed_fields(row: EndpointRow, tmp_path: Path) -> None:
-    """Without a field that is needed it is 400 about that field; where none is, no body at all
-    does.
+    """Without a field that is needed it is 400 about that field; where none
+    is, no body at all does.
     """
     async with serving(tmp_path) as service:
         reply = await service.call(row.call, None)

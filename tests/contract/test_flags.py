@@ -172,8 +172,8 @@ async def test_a_flag_of_groups_is_about_the_named_group(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("header", ["X-Forwarded-For", "HTTP_X_FORWARDED_FOR"])
 async def test_places_follow_from_the_documented_header(header: str, tmp_path: Path) -> None:
-    """Either spelling of it decides all seven properties, above stored ones and below those of the
-    request.
+    """Either spelling of it decides all seven properties, above stored ones and
+    below those of the request.
     """
     addresses = write_places(tmp_path / "places.mmdb", {"9.0.0.0/8": PLACES["203.0.113.0/24"]})
     async with serving(tmp_path, geoip=addresses) as service:

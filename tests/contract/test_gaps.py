@@ -251,8 +251,8 @@ async def test_a_bulk_is_an_array_or_one_object(tmp_path: Path) -> None:
 async def test_pausing_twice_is_pausing_once(
     resource: str, clock: FakeClock, tmp_path: Path
 ) -> None:
-    """`last_paused_at` is when it was paused first; writing `paused` does the same as the
-    operation.
+    """`last_paused_at` is when it was paused first; writing `paused` does
+    the same as the operation.
     """
     async with serving(tmp_path, now=clock.now) as service:
         paused_at = []

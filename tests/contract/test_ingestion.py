@@ -247,8 +247,8 @@ async def test_limits_of_a_request(tmp_path: Path) -> None:
 
 
 async def test_places(tmp_path: Path) -> None:
-    """The documented header is taken, whatever stands in it, and so are the places as
-    properties.
+    """The documented header is taken, whatever stands in it, and so are
+    the places as properties.
     """
     header = ENDPOINTS["decide"]["header"].replace("-", "_")
     places = {plain(row["property"]): "x" for row in rows("Places")}

@@ -134,8 +134,8 @@ async def test_answers_are_alike(row: Row) -> None:
 
 @pytest.mark.parametrize("row", MORE, ids=map(_id, MORE))
 async def test_what_forwarder_accepts_alone(row: Row) -> None:
-    """What the sandbox rejects whole and forwarder accepts is delivered, in a form that is
-    accepted.
+    """What the sandbox rejects whole and forwarder accepts is delivered, in
+    a form that is accepted.
     """
     odds = list(_odds(row))
     async with sides() as tried:

@@ -97,8 +97,8 @@ async def test_sizes_of_pages(row: EndpointRow, tmp_path: Path) -> None:
 
 @EVERY
 async def test_bad_limits_and_offsets(row: EndpointRow, tmp_path: Path) -> None:
-    """A limit or an offset that makes no sense counts as not given, however large, odd or often it
-    is.
+    """A limit or an offset that makes no sense counts as not given, however
+    large, odd or often it is.
     """
     async with serving(tmp_path) as service:
         whole = await _filled(service, row)

@@ -150,8 +150,8 @@ def _number(text: str) -> int:
 
 
 def read_only(heading: str, operation: str) -> dict[str, Any]:
-    """Values for every field of a resource that an operation doesn't accept, none of which is
-    anything's.
+    """Values for every field of a resource that an operation doesn't accept,
+    none of which is anything's.
     """
     others = (field for field in fields(heading) if operation not in field.written_by)
     return {field.name: _STRANGE.get(field.type, "strange") for field in others}

@@ -99,8 +99,8 @@ def test_missed_turns_are_forgotten(three: Three) -> None:
 
 
 def test_a_worker_that_is_excluded_counts_again_when_it_writes(three: Three) -> None:
-    """One that has ended or doesn't respond is due nothing, and one that starts or responds again
-    is.
+    """One that has ended or doesn't respond is due nothing, and one that
+    starts or responds again is.
     """
     one, _, other = three.workers
     one.write(9)

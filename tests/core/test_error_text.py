@@ -333,8 +333,8 @@ FOREIGN: Final = frozenset(
 
 
 def _as_python_says(tree: ast.Module) -> Iterator[int]:
-    """Lines on which the text, the class or the words of somebody else's error are used as they
-    are.
+    """Lines on which the text, the class or the words of somebody else's
+    error are used as they are.
     """
     for node in ast.walk(tree):
         if (

@@ -30,8 +30,8 @@ def test_a_lane_is_live_unless_said_otherwise() -> None:
 
 
 def test_the_cost_covers_what_holding_takes() -> None:
-    """An event of a few bytes costs far more than those: limits in bytes would mean nothing
-    otherwise.
+    """An event of a few bytes costs far more than those: limits in bytes
+    would mean nothing otherwise.
     """
     assert chunk(b"{}", b"{}").cost == len(b"{},{}") + CHUNK_OVERHEAD + 2 * EVENT_OVERHEAD
 

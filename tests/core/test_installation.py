@@ -31,8 +31,8 @@ def test_a_clone_gives_its_own_files() -> None:
 
 @pytest.mark.parametrize("extra", ["demo", "import", "kafka-demo", "msk", "testing"])
 def test_packages_are_added_to_the_environment_that_lacks_them(extra: str, prefix: Path) -> None:
-    """By its own Python, as pyproject.toml lists them; forwarder's own name isn't asked for
-    anywhere.
+    """By its own Python, as pyproject.toml lists them; forwarder's own name
+    isn't asked for anywhere.
     """
     what, _, command = install_extra(extra).partition(": ")
     assert what == f"Install the extra {extra}"

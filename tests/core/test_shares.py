@@ -57,8 +57,8 @@ def test_two_greedy_ones_come_to_hold_the_same() -> None:
     st.integers(1, 300), st.lists(st.tuples(st.sampled_from("abcd"), st.booleans()), max_size=400)
 )
 def test_never_more_than_there_is(size: int, steps: list[tuple[str, bool]]) -> None:
-    """The pool is never overdrawn, and a sender that holds nothing gets a permit while there is
-    one.
+    """The pool is never overdrawn, and a sender that holds nothing gets a
+    permit while there is one.
     """
     pool = Pool(size)
     held = dict.fromkeys("abcd", 0)

@@ -32,8 +32,8 @@ COMMAND_LIMIT: Final = 15.0
 PATIENCE: Final = 3.0
 """Seconds, from listening, in which an armed failpoint should be passed."""
 STUCK: Final = (range(4, 20), 26)
-"""The historical lane isn't served in these cycles of each so many: its old events then pin their
-segments.
+"""The historical lane isn't served in these cycles of each so many: its old events
+then pin their segments.
 """
 AWAY: Final = (range(2, 4), 9)
 """Nothing is served in these: a backlog grows, and has to be read back."""
@@ -195,8 +195,8 @@ class Campaign:
         self.report.up_seconds += time.monotonic() - listening
 
     async def _judge_start(self, victim: Victim) -> None:
-        """Compare the books of a daemon that has just started with what was promised by all before
-        it.
+        """Compare the books of a daemon that has just started with what was
+        promised by all before it.
         """
         self._oracle.hear(self._journal.more())
         status = await self._while_it_lives(victim, self._scraper.next(), STARTED_WITHIN)

@@ -1,5 +1,5 @@
-"""When the daemon is killed: a schedule that follows from a seed, half at random instants, half at
-failpoints.
+"""When the daemon is killed: a schedule that follows from a seed, half at random
+instants, half at failpoints.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ CATCH_UP: Final = 0.1
 RECONNECT: Final = 0.02
 """Seconds before a refused connection is tried again."""
 TRICKLE: Final = 0.05
-"""Seconds between two requests of a lane while there is only to be a proof that its events are
-taken.
+"""Seconds between two requests of a lane while there is only to be a proof
+that its events are taken.
 """
 
 

@@ -11,8 +11,8 @@ from tests.crash.frame import SHOWN, CrashFailure, Evidence, Run, Say, conduct
 
 
 def test_a_failure_names_how_to_repeat_it_and_where_its_files_are(tmp_path: Path) -> None:
-    """The first problems are listed, the others counted, the last lines of the log added where
-    asked.
+    """The first problems are listed, the others counted, the last lines of
+    the log added where asked.
     """
     evidence = Evidence(tmp_path, lambda: "seed 7, after 3 kills")
     evidence.check([])
@@ -57,8 +57,8 @@ def test_a_command_ends_with_the_verdict_and_keeps_what_failed(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """The files of a campaign that passed are removed unless they are wanted; those of a failure
-    stay.
+    """The files of a campaign that passed are removed unless they are wanted;
+    those of a failure stay.
     """
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     run = Run(

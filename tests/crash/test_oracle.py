@@ -1,5 +1,5 @@
-"""The judge itself: it is content with a run in which nothing is wrong, and says so when anything
-is.
+"""The judge itself: it is content with a run in which nothing is wrong, and
+says so when anything is.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ def test_nothing_is_wrong_with_a_good_run(run: Run) -> None:
 
 
 def test_an_event_that_waited_may_arrive_later_and_not_be_lost(run: Run) -> None:
-    """What was in the buffer at one look is lost if it has neither arrived nor is there at the
-    next.
+    """What was in the buffer at one look is lost if it has neither arrived
+    nor is there at the next.
     """
     assert run.judged() == []
     number, _ = run.buffered.popitem()
@@ -104,8 +104,8 @@ def test_an_event_that_waited_may_arrive_later_and_not_be_lost(run: Run) -> None
 
 
 def test_what_has_arrived_is_not_asked_for_again(run: Run) -> None:
-    """An event that was delivered stays delivered, and what arrived is counted once over several
-    looks.
+    """An event that was delivered stays delivered, and what arrived is counted
+    once over several looks.
     """
     assert run.judged() == []
     run.delivered()

@@ -76,8 +76,8 @@ class Places:
 
 
 def write_config(places: Places, upstream: str, max_bytes: str, **http: object) -> None:
-    """A configuration in which everything happens often: small segments, small batches, short
-    waits.
+    """A configuration in which everything happens often: small segments,
+    small batches, short waits.
     """
     http |= {
         "listen": f"127.0.0.1:{places.ingestion}",

@@ -1,5 +1,5 @@
-"""Imports with a scripted service, under a clock that a test turns: all parts are real but the way
-out.
+"""Imports with a scripted service, under a clock that a test turns: all parts
+are real but the way out.
 """
 
 from __future__ import annotations

@@ -222,8 +222,8 @@ async def test_a_second_signal_ends_it_now(life: Life) -> None:
 
 
 async def test_start_says_what_a_memory_buffer_means(life: Life) -> None:
-    """The first lines name the addresses, and what a memory buffer means with the keys that change
-    it.
+    """The first lines name the addresses, and what a memory buffer means with
+    the keys that change it.
     """
     life.begin(settings())
     await life.started()
@@ -317,8 +317,8 @@ async def test_hangup_without_a_configuration_to_read(life: Life) -> None:
 async def test_a_failed_start_is_one_clear_error(
     life: Life, failure: Exception, message: str
 ) -> None:
-    """A port in use or an unusable certificate is raised as one error, with everything closed
-    again.
+    """A port in use or an unusable certificate is raised as one error, with
+    everything closed again.
     """
     life.prepare = lambda pipeline: setattr(pipeline, "failure", failure)
     life.begin(settings())

@@ -94,8 +94,8 @@ async def test_a_refused_record_is_kept_with_file_and_line(tmp_path: Path) -> No
 
 
 async def test_what_the_service_refused_has_file_and_line_too(tmp_path: Path) -> None:
-    """Each event of a chunk its own, also after the chunk was cut; and the day under which it was
-    counted.
+    """Each event of a chunk its own, also after the chunk was cut; and the day
+    under which it was counted.
     """
     async with opened(tmp_path) as letters:
         assert letters.bury(refused_events([event(1, day=2), event(7, part=1, day=2)]))
@@ -130,8 +130,8 @@ async def test_the_same_refusal_is_there_once(tmp_path: Path) -> None:
 
 
 def test_a_kill_between_the_letter_and_the_checkpoint(tmp_path: Path) -> None:
-    """Killed with -9 once the letters are on the disk, before anybody knows: the next run has them
-    once.
+    """Killed with -9 once the letters are on the disk, before anybody knows:
+    the next run has them once.
     """
     killed = subprocess.run(
         [sys.executable, "-c", KILLED, str(tmp_path)], capture_output=True, check=False, text=True
@@ -173,8 +173,8 @@ async def test_while_nothing_can_be_written_a_refused_record_waits(tmp_path: Pat
 
 
 async def test_without_room_it_says_what_to_do(tmp_path: Path) -> None:
-    """Letters that are marked to be dropped make room at the next try, of the format's and of the
-    service's.
+    """Letters that are marked to be dropped make room at the next try, of the
+    format's and of the service's.
     """
     data = b"x" * DEAD_LETTER_OVERHEAD
     async with opened(tmp_path, 2500) as letters:

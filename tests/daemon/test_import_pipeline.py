@@ -68,8 +68,8 @@ async def test_a_person_s_events_arrive_in_the_order_of_the_source(tmp_path: Pat
 
 
 async def test_a_merge_comes_after_what_its_other_person_did_before(tmp_path: Path) -> None:
-    """An `$identify` names two persons: it overtakes events of neither, and isn't overtaken by
-    theirs.
+    """An `$identify` names two persons: it overtakes events of neither, and
+    isn't overtaken by theirs.
     """
     lines = [line(n, person="anonymous-device") for n in range(5)]
     lines.append(

@@ -302,8 +302,8 @@ async def test_an_event_that_the_service_refuses_again_stays(tmp_path: Path) -> 
 async def test_a_repaired_record_that_the_service_refuses_is_a_letter_of_its_event(
     tmp_path: Path,
 ) -> None:
-    """In the place of the record's: it is what has to be repaired now. Replayed, the record is
-    repaired.
+    """In the place of the record's: it is what has to be repaired now.
+    Replayed, the record is repaired.
     """
     job = native()
     job.refusing = b"sign up"
@@ -414,8 +414,8 @@ async def test_a_record_of_a_vendor(tmp_path: Path) -> None:
 
 
 async def test_a_letter_says_which_file_it_is_of(tmp_path: Path) -> None:
-    """A run that replays may have read no source: an import that is complete has only letters to
-    bring.
+    """A run that replays may have read no source: an import that is complete
+    has only letters to bring.
     """
     job = native()
     place = refused(3).place._replace(file=OTHER.name)

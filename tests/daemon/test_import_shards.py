@@ -258,8 +258,8 @@ async def test_a_stopped_shard_resumes_by_the_same_command(
 async def test_all_leave_out_events_from_the_same_time_on(
     tmp_path: Path, upstream: Upstream, source: Path
 ) -> None:
-    """Days may lie between their starts; also if both had begun to look at their files before one
-    sent.
+    """Days may lie between their starts; also if both had begun to look at
+    their files before one sent.
     """
     first = await run(request(upstream, tmp_path / "state", source, "0/2"))
     second = await run(request(upstream, tmp_path / "state", source, "1/2"), clock=Later())

@@ -274,8 +274,8 @@ async def test_a_progress_that_can_t_be_reported_ends_the_run(tmp_path: Path) ->
 async def test_a_source_that_changed_in_mid_run_ends_it_and_what_arrived_is_saved(
     tmp_path: Path,
 ) -> None:
-    """A file whose first records aren't those that were imported is told before anything of it is
-    sent.
+    """A file whose first records aren't those that were imported is told
+    before anything of it is sent.
     """
     paths = three_files(tmp_path, each=60)
     setting = Setting(paths, tmp_path / "state")

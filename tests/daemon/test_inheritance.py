@@ -74,8 +74,8 @@ def test_what_a_process_keeps_for_itself() -> None:
 
 
 def test_another_address_in_the_configuration_wins() -> None:
-    """Sockets of an address that isn't configured any more are closed; those that systemd chose
-    stay.
+    """Sockets of an address that isn't configured any more are closed; those
+    that systemd chose stay.
     """
     configured = Settings.parse(
         {

@@ -308,8 +308,8 @@ async def test_a_secret_in_the_clear_is_warned_of_once(
     ],
 )
 def test_what_a_person_should_know(cluster: KafkaCluster, words: list[str]) -> None:
-    """A sentence for each thing that isn't as it should be; that a partition is paused needs
-    nobody.
+    """A sentence for each thing that isn't as it should be; that a
+    partition is paused needs nobody.
     """
     assert [*kafka_warnings([cluster], NOW), *kafka_notices([cluster])] == words
     assert all("paused" in notice for notice in kafka_notices([cluster]))

@@ -59,8 +59,8 @@ def test_changed_keys_have_their_dotted_names(sections: dict[str, Any], changed:
 
 
 def test_only_what_a_reload_cannot_change_needs_a_restart() -> None:
-    """The keys that the pipeline changes live don't, nor do those that loading and the shutdown
-    apply.
+    """The keys that the pipeline changes live don't, nor do those that
+    loading and the shutdown apply.
     """
     live = {
         "log": {"level": "error"},
@@ -98,8 +98,8 @@ def test_what_can_be_reloaded_exists_and_is_documented() -> None:
     ],
 )
 def test_orderings(configured: Ordering | None, live: Ordering, historical: Ordering) -> None:
-    """What is configured holds for all lanes; without it history is kept in order, and live events
-    aren't.
+    """What is configured holds for all lanes; without it history is kept in
+    order, and live events aren't.
     """
     ordering_of = lane_ordering(
         settings(NOWHERE, delivery={"ordering": configured.value} if configured else {})

@@ -141,8 +141,8 @@ async def test_events_are_taken_during_the_delay(upstream: Upstream) -> None:
 
 
 async def test_hangup_reads_the_file_again(upstream: Upstream, tmp_path: Path) -> None:
-    """After SIGHUP a project key that was added to the file is taken; what needs a restart is
-    named.
+    """After SIGHUP a project key that was added to the file is taken; what
+    needs a restart is named.
     """
     file = tmp_path / "forwarder.yaml"
     file.write_text("sources: {http: {api_keys: [phc_another_key_of_ours]}}\n")

@@ -37,8 +37,8 @@ def disk(path: Path, **more: Any) -> dict[str, Any]:
 
 
 def test_what_can_be_used_is_not_mentioned(tmp_path: Path) -> None:
-    """Folders that will be made, sockets in a folder that exists, a free port; and nothing is left
-    there.
+    """Folders that will be made, sockets in a folder that exists, a free port;
+    and nothing is left there.
     """
     fine = settings(
         tmp_path,

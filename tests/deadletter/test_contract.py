@@ -1,5 +1,5 @@
-"""What dead letters promise, in memory and in a file alike: their bounds, and what is logged of
-them.
+"""What dead letters promise, in memory and in a file alike: their bounds,
+and what is logged of them.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ async def test_all_or_none(stack: tuple[str, AsyncExitStack], tmp_path: Path) ->
 
 
 async def test_room_can_be_kept_free(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
-    """Nobody else gets it; what its letters don't need of it, and all of it if none come, is free
-    again.
+    """Nobody else gets it; what its letters don't need of it, and all of it if
+    none come, is free again.
     """
     store = await make(stack, tmp_path, 3 * COST)
     reserved = store.reserve(2 * (COST - DEAD_LETTER_OVERHEAD), 2)
@@ -122,8 +122,8 @@ def of_key(name: str, size: int = COST) -> DeadLetter:
 async def test_what_has_to_be_kept_is_kept_or_there_is_no_room(
     stack: tuple[str, AsyncExitStack], tmp_path: Path
 ) -> None:
-    """All of it or none; room that was taken and isn't needed is free again, and nothing counts
-    twice.
+    """All of it or none; room that was taken and isn't needed is free again,
+    and nothing counts twice.
     """
     store = await make(stack, tmp_path, RECEIPT_SHARE * 8 * COST)
     assert store.reserve_at_receipt([of_key("a")] * 4)

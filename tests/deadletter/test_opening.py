@@ -59,8 +59,8 @@ def opened(directory: Path) -> tuple[StoreRig, list[str]]:
 
 
 async def test_another_version_is_moved_aside_whole(tmp_path: Path) -> None:
-    """A file of a later version isn't touched: it is moved aside as it is, said, and a new one is
-    begun.
+    """A file of a later version isn't touched: it is moved aside as it is,
+    said, and a new one is begun.
     """
     await filled(tmp_path)
     query(tmp_path, "PRAGMA user_version = 7")

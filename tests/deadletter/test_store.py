@@ -173,8 +173,8 @@ async def test_room_is_what_the_file_takes(tmp_path: Path) -> None:
 
 
 async def test_places_are_told_to_the_log(tmp_path: Path) -> None:
-    """An event that is a letter already, and unsettled in the log, is settled by its place at the
-    opening.
+    """An event that is a letter already, and unsettled in the log, is settled by
+    its place at the opening.
     """
     async with started(tmp_path) as rig:
         rig.store.bury([letter(place=(9, 1)), letter(place=(3, 5)), letter(place=(9, 0)), letter()])

@@ -100,8 +100,8 @@ class Tap:
 
 
 class Rig:
-    """Everything around one `Delivery`, as an asynchronous context manager. Time passes in `until`
-    alone.
+    """Everything around one `Delivery`, as an asynchronous context manager. Time
+    passes in `until` alone.
     """
 
     def __init__(

@@ -36,8 +36,8 @@ requests = st.lists(events, min_size=1, max_size=6)
 
 
 class BatchingModel(RuleBasedStateMachine):
-    """Batches of a lane that keeps order per id: ids in flight are blocked for it, as delivery
-    does.
+    """Batches of a lane that keeps order per id: ids in flight are blocked
+    for it, as delivery does.
     """
 
     def __init__(self) -> None:
@@ -172,8 +172,8 @@ class BatchingModel(RuleBasedStateMachine):
                 assert theirs == sorted(theirs, key=lambda name: int(name[1:]))
 
     def teardown(self) -> None:
-        """In the end nothing is missing: everything that is left comes out, and the buffer is
-        empty.
+        """In the end nothing is missing: everything that is left comes out,
+        and the buffer is empty.
         """
         for batch in list(self.flying):
             self.settle(batch)

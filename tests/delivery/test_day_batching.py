@@ -207,8 +207,8 @@ def test_what_is_withdrawn_or_dropped_is_not_counted() -> None:
 
 
 def test_one_day_in_flight() -> None:
-    """With `one_day` nothing of another day goes while any ids are in flight; more of the same day
-    does.
+    """With `one_day` nothing of another day goes while any ids are in flight;
+    more of the same day does.
     """
     policy = BatchPolicy(700, 2, 1.0, by_day=True, one_day=True, gather_bytes=0)
     batcher, buffer = batcher_of(

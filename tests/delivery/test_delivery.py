@@ -266,8 +266,8 @@ async def test_drain_asks_about_a_refused_key_once_more() -> None:
 
 
 async def test_a_drain_while_it_works_ends_with_the_first_failure() -> None:
-    """An upstream that fails isn't waited for, and no halted lane is probed; one that accepts gets
-    everything.
+    """An upstream that fails isn't waited for, and no halted lane is probed; one that
+    accepts gets everything.
     """
     async with Upstream(lambda _: plain(503)) as upstream, Rig(upstream) as rig:
         rig.offer(events(3))
@@ -282,8 +282,8 @@ async def test_a_drain_while_it_works_ends_with_the_first_failure() -> None:
 
 
 async def test_what_is_in_flight_is_finished_and_nothing_begun() -> None:
-    """Requests in flight are waited for, while what comes meanwhile waits, until deliveries are
-    resumed.
+    """Requests in flight are waited for, while what comes meanwhile waits,
+    until deliveries are resumed.
     """
     now = asyncio.Event()
     async with Upstream(lambda _: Answer(when=now)) as upstream, Rig(upstream) as rig:
@@ -411,8 +411,8 @@ async def test_a_sink_that_raises_loses_nothing() -> None:
 
 
 async def test_a_fault_in_a_pass_doesnt_end_delivery(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fault of our own while batches are made is logged, and delivery goes on with the next
-    event.
+    """A fault of our own while batches are made is logged, and delivery
+    goes on with the next event.
     """
     async with Upstream() as upstream, Rig(upstream) as rig:
         due_at = Batcher.due_at

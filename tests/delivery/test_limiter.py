@@ -28,8 +28,8 @@ class Feed:
         size: int = 5_000_000,
         seconds: float = 0.1,
     ) -> int:
-        """So many answers, each to an attempt that began after the answer before; the limit after
-        them.
+        """So many answers, each to an attempt that began after the answer
+        before; the limit after them.
         """
         for _ in range(count):
             self.number += 1

@@ -208,8 +208,8 @@ class DeliveryMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.flying)
     @rule(rounds=st.integers(1, 12))
     def answer_strictly(self, rounds: int) -> None:
-        """For a while the upstream refuses what has one kind of suspects in it, and accepts all
-        else.
+        """For a while the upstream refuses what has one kind of suspects in
+        it, and accepts all else.
         """
         for _ in range(rounds):
             if not self.flying:
@@ -270,8 +270,8 @@ class DeliveryMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_refused_without_proof(self) -> None:
-        """An event is a dead letter as refused or too large only in a lane of which something was
-        delivered.
+        """An event is a dead letter as refused or too large only in a lane of which
+        something was delivered.
         """
         for letter in self.letters.letters:
             if letter.reason in {Reason.REFUSED, Reason.TOO_LARGE}:

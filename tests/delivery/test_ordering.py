@@ -201,8 +201,8 @@ async def test_a_probe_with_a_fresh_event_doesnt_overtake_its_person(ordering: O
 
 
 async def test_without_ordering_requests_go_in_parallel() -> None:
-    """Under `none` the same person's events may be in several requests at once: that is what it is
-    for.
+    """Under `none` the same person's events may be in several requests at
+    once: that is what it is for.
     """
     release = asyncio.Event()
     held = Upstream(lambda _: Answer(when=release))

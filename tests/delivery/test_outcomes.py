@@ -106,8 +106,8 @@ async def test_a_date_as_retry_after_is_understood() -> None:
 
 
 async def test_413_is_split_in_order_and_teaches_the_lane() -> None:
-    """A body too large goes in halves, left first; for a while the lane makes smaller batches at
-    once.
+    """A body too large goes in halves, left first; for a while the lane makes
+    smaller batches at once.
     """
     async with Upstream() as upstream, Rig(upstream) as rig:
         upstream.answer = lambda request: OK if len(request.body) < 1200 else plain(413, "too big")
@@ -248,8 +248,8 @@ async def test_web_pages_with_another_answer_between_them_dont_halt() -> None:
 
 
 async def test_a_proxy_that_refuses_everything_halts_the_lane_and_buries_nothing() -> None:
-    """400 to all that is sent, for hours: nothing is a dead letter; when it ends, every event is
-    delivered.
+    """400 to all that is sent, for hours: nothing is a dead letter; when it ends,
+    every event is delivered.
     """
     async with Upstream(lambda _: plain(400, "computer says no")) as upstream, Rig(upstream) as rig:
         for number in range(5):

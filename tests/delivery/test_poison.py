@@ -1,5 +1,5 @@
-"""Refused events among good ones: found by bisection, buried alone, at a bounded number of
-requests.
+"""Refused events among good ones: found by bisection, buried alone, at a
+bounded number of requests.
 """
 
 from __future__ import annotations

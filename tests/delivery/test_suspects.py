@@ -129,8 +129,8 @@ def test_suspects_are_apart_and_order_is_kept(
 def test_what_is_cleared_goes_with_the_others_again(
     events: list[tuple[int, int | None]], ordering: Ordering
 ) -> None:
-    """Once no kind is suspected any more, everything is one part again, in an order that the lane
-    allows.
+    """Once no kind is suspected any more, everything is one part again, in an
+    order that the lane allows.
     """
     group, raw, chunks = group_of([person for person, _ in events], [])
     suspects = {

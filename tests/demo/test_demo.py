@@ -134,8 +134,8 @@ async def test_cancelled_traffic_is_flushed() -> None:
 
 
 def test_usual_ports_are_used_when_free() -> None:
-    """The wanted port and the next two are used; one that is taken is replaced by a free one, and
-    named.
+    """The wanted port and the next two are used; one that is taken is replaced
+    by a free one, and named.
     """
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

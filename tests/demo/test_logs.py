@@ -1,5 +1,5 @@
-"""The demo with log files: its lines and its rotation, and the demo with a real sandbox and a real
-pipeline.
+"""The demo with log files: its lines and its rotation, and the demo with a real
+sandbox and a real pipeline.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ async def test_everything_arrives(demo: LogDemo) -> None:
 
 @pytest.mark.slow
 async def test_a_page_view_of_somebody_else_is_counted_beside(demo: LogDemo) -> None:
-    """A line that was appended by hand is no failure of the demo, nor are two events under one
-    uuid.
+    """A line that was appended by hand is no failure of the demo, nor are
+    two events under one uuid.
     """
     await demo.traffic(1)
     double = [
@@ -113,8 +113,8 @@ def test_the_story_is_the_same_for_the_same_seed() -> None:
 
 
 def test_the_log_rotates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Renamed, compressed the next time, and deleted in the end: what is left is the newest, in
-    order.
+    """Renamed, compressed the next time, and deleted in the end: what is left
+    is the newest, in order.
     """
     monkeypatch.setattr(logs, "ROTATE_EVERY", 2)
     monkeypatch.setattr(logs, "KEPT", 3)

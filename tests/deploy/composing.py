@@ -22,8 +22,8 @@ def check_privileges(service: Mapping[str, Any], *, read_only: bool) -> None:
 
 
 def check_mounts(service: Mapping[str, Any], folder: Path, volumes: Mapping[str, Any]) -> None:
-    """Each file or folder that is mounted is there and can't be written to; each volume is
-    declared.
+    """Each file or folder that is mounted is there and can't be written to;
+    each volume is declared.
     """
     for mounted in service.get("volumes", ()):
         source, _, rest = mounted.partition(":")

@@ -38,8 +38,8 @@ def test_ports_are_published_to_this_machine_alone(service: str) -> None:
 
 @cases("service", SERVICES)
 def test_services_have_no_privileges(service: str) -> None:
-    """All capabilities are dropped, none can be gained, and ours can't write to their root file
-    system.
+    """All capabilities are dropped, none can be gained, and ours can't write
+    to their root file system.
     """
     check_privileges(SERVICES[service], read_only=service in OURS)
 

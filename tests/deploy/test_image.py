@@ -1,5 +1,5 @@
-"""The Dockerfile, read as text: there is no engine to build it with in every place that runs the
-tests.
+"""The Dockerfile, read as text: there is no engine to build it with in every
+place that runs the tests.
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ def test_it_installs_pinned_requirements_alone(image: Dockerfile) -> None:
 
 @pytest.mark.parametrize("image", [IMAGE, SAMPLE], ids=["forwarder", "sample application"])
 def test_its_base_is_pinned(image: Dockerfile) -> None:
-    """The base's Python version, distribution and digest are given, and are the same in every
-    stage.
+    """The base's Python version, distribution and digest are given, and are
+    the same in every stage.
     """
     bases = {base for _, base, _ in image.stages} - {name for name, _, _ in image.stages}
     assert len(bases) == 1

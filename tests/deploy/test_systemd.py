@@ -78,8 +78,8 @@ def test_the_sidecars_socket_is_in_the_units_folder() -> None:
 
 
 def test_it_runs_the_daemon() -> None:
-    """It starts `forwarder run`, reloads by SIGHUP, and does not start again what can't be
-    configured.
+    """It starts `forwarder run`, reloads by SIGHUP, and does not start again
+    what can't be configured.
     """
     assert VALUES["ExecStart"].endswith("/forwarder run")
     assert VALUES["ExecReload"].endswith("kill -HUP $MAINPID")

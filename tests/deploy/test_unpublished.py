@@ -70,8 +70,8 @@ def test_each_installation_is_of_the_clone() -> None:
 
 
 def test_no_image_is_pulled() -> None:
-    """An image of forwarder has no registry before its name; only an example of one's own registry
-    has.
+    """An image of forwarder has no registry before its name; only an example
+    of one's own registry has.
     """
     assert [
         each for each in found(ELSEWHERE, TOLD) if "registry.example.com/forwarder" not in each

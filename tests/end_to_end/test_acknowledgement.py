@@ -28,8 +28,8 @@ async def test_delivered_means_delivered() -> None:
 
 
 async def test_a_poison_event_is_acknowledged_too() -> None:
-    """What the upstream refuses for good is a dead letter: its sender isn't made to repeat it for
-    ever.
+    """What the upstream refuses for good is a dead letter: its sender isn't
+    made to repeat it for ever.
     """
     refused: Answer = plain(400)
     async with (

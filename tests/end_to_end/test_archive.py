@@ -136,8 +136,8 @@ async def arrived(url: str) -> list[dict[str, Any]]:
 
 
 async def test_an_archive_alone_is_in_a_bucket(tmp_path: Path, bucket: Bucket) -> None:
-    """Without a service there are no calls to pass through; the file comes when its events are old
-    enough.
+    """Without a service there are no calls to pass through; the file comes when
+    its events are old enough.
     """
     store = {"endpoint": bucket.endpoint, "region": "us-east-1", "allow_http": "true"}
     own = {"archive": {"url": f"s3://{bucket.name}/events/", "max_age": "1s", "store": store}}

@@ -37,8 +37,8 @@ async def leave(path: Path, count: int) -> list[bytes]:
 
 
 async def test_the_commands_beside_a_running_daemon(tmp_path: Path) -> None:
-    """`ls`, `verify`, `export` and `explain` read what it holds; `drain` is refused, naming the
-    process.
+    """`ls`, `verify`, `export` and `explain` read what it holds; `drain` is
+    refused, naming the process.
     """
     raw = events(20)
     async with Whole(NOWHERE, SystemClock(), buffer=disk(tmp_path)) as whole:
@@ -65,8 +65,8 @@ async def test_export_gives_back_the_bytes_that_were_taken(tmp_path: Path) -> No
 
 
 async def test_drain_delivers_what_a_daemon_left(tmp_path: Path) -> None:
-    """Every event, byte for byte, once; then the buffer is empty, and the books balance without a
-    daemon.
+    """Every event, byte for byte, once; then the buffer is empty, and the books
+    balance without a daemon.
     """
     raw = await leave(tmp_path, 40)
     assert "40 events in total" in (await forwarder("buffer", "ls", str(tmp_path))).out

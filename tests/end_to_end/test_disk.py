@@ -43,8 +43,8 @@ async def test_faults_poison_and_restarts(seed: int) -> None:
     """Failures of all kinds, events that are refused alone, restarts in between: each event is
     delivered or a dead letter.
 
-    A request that a restart cuts off may have arrived: then its events arrive twice, the same
-    bytes.
+    A request that a restart cuts off may have arrived: then its events
+    arrive twice, the same bytes.
     """
     random = Random(seed)
     sent = [event(f"poison{number}" if number % 50 == 7 else f"e{number}") for number in range(200)]
@@ -241,8 +241,8 @@ async def test_a_crash_after_999_of_1000_redelivers_one() -> None:
 
 
 async def test_a_dead_letter_is_one_after_a_crash_too() -> None:
-    """Refused for good, then a crash: it is a dead letter once, and the upstream doesn't see it
-    again.
+    """Refused for good, then a crash: it is a dead letter once, and the
+    upstream doesn't see it again.
     """
     async with (
         Upstream(

@@ -64,8 +64,8 @@ async def test_one_lane_has_seven_eighths_also_after_a_restart(*, crash: bool) -
 
 
 async def test_a_historical_lane_has_half() -> None:
-    """And another one half of the rest, also after a restart; live lanes of the same keys find
-    room.
+    """And another one half of the rest, also after a restart; live lanes of
+    the same keys find room.
     """
     async with Upstream(lambda _: plain(500)) as upstream, Whole(upstream.url, **SMALL) as whole:
 

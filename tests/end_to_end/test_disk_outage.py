@@ -92,8 +92,8 @@ class Outage:
             self.looked()
 
     def looked(self, *, and_so: bool = True) -> bool:
-        """`and_so`, with a look: the books balance, senders are welcome, and memory is within its
-        window.
+        """`and_so`, with a look: the books balance, senders are welcome, and
+        memory is within its window.
         """
         snapshot = self.whole.snapshot
         statistics = self.whole.disk.statistics()

@@ -108,8 +108,8 @@ async def test_taken_but_not_told_is_sent_twice_and_is_the_same_twice() -> None:
 
 
 async def test_413_splits_until_it_fits() -> None:
-    """A body that the upstream finds too large goes in smaller ones; no event is lost, doubled or
-    buried.
+    """A body that the upstream finds too large goes in smaller ones; no event is
+    lost, doubled or buried.
     """
     sent = events(64, padding=200)
     async with Upstream() as upstream, Whole(upstream.url) as whole:

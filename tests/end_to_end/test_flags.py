@@ -61,8 +61,8 @@ class FlagService:
 
 @asynccontextmanager
 async def flag_service(project: FlagProject) -> AsyncIterator[FlagService]:
-    """A sandbox and a forwarder in this process, whose answers may take as long as a busy machine
-    needs.
+    """A sandbox and a forwarder in this process, whose answers may take as long
+    as a busy machine needs.
     """
     slow = {"connect_timeout": "10s", "flags_timeout": "20s"}
     async with (
@@ -114,8 +114,8 @@ def unvaried(project: FlagProject, decided: Sequence[FlagAnswers]) -> list[str]:
 
 
 async def test_the_sdk_asks() -> None:
-    """Without definitions the SDK asks, and reads the same from the answers that it would decide
-    itself.
+    """Without definitions the SDK asks, and reads the same from the answers
+    that it would decide itself.
     """
     people = visitors(20, SEED)
     async with flag_service(FlagMaker(SEED).project()) as service:

@@ -20,8 +20,8 @@ MIB: Final = 1024 * 1024
 COUNT: Final = 30_000
 MAX_IN_FLIGHT: Final = 2 * MIB
 GROWTH: Final = 16 * MIB
-"""By which a process may grow: several times what it holds of records, and far less than they are
-together.
+"""By which a process may grow: several times what it holds of records, and far
+less than they are together.
 """
 FLOWING: Final = 32 * MIB
 """By which it may grow while records flow: some more, since what was fetched waits beside what is

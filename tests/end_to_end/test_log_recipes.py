@@ -88,8 +88,8 @@ class Followed:
         )
 
     async def counted(self, **results: int) -> None:
-        """Wait until so many lines of each result are read, and those that are events are
-        delivered.
+        """Wait until so many lines of each result are read, and those that
+        are events are delivered.
         """
         await eventually(
             lambda: self.read().total() >= sum(results.values()),

@@ -131,8 +131,8 @@ async def test_its_events_arrive(sender: str) -> None:
 
 @pytest.mark.parametrize("sender", SENDERS)
 async def test_a_repeated_request_repeats_its_events(sender: str) -> None:
-    """Where the answer didn't reach it, it sends the same bytes again: the service gets the same
-    events.
+    """Where the answer didn't reach it, it sends the same bytes again: the
+    service gets the same events.
     """
     async with (
         Sandbox(SandboxOptions(listen="127.0.0.1:0")) as sandbox,

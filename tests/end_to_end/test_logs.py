@@ -116,8 +116,8 @@ async def test_a_stop_repeats_nothing_whatever_the_number_of_workers(tmp_path: P
 
 @pytest.mark.parametrize("kind", ["memory", "disk"])
 async def test_positions_stay_while_nothing_is_delivered(tmp_path: Path, kind: str) -> None:
-    """The files are the durable copy, with either buffer; when the upstream is back, all of it
-    arrives.
+    """The files are the durable copy, with either buffer; when the upstream is
+    back, all of it arrives.
     """
     async with (
         Upstream(lambda _: DOWN) as upstream,

@@ -1,5 +1,5 @@
-"""`kill -9` of a sandbox on a file while clients write: what was answered is there when it runs
-again.
+"""`kill -9` of a sandbox on a file while clients write: what was answered is
+there when it runs again.
 """
 
 from __future__ import annotations

@@ -46,8 +46,8 @@ async def test_a_restart_in_place(tmp_path: Path) -> None:
 
 
 async def test_a_configuration_that_cant_be_used_changes_nothing(tmp_path: Path) -> None:
-    """The new program checks the configuration before the old one stops; what is wrong is in the
-    log.
+    """The new program checks the configuration before the old one stops;
+    what is wrong is in the log.
     """
     file = tmp_path / "forwarder.yaml"
     file.write_text("batch: {max_events: 10}\n")

@@ -50,8 +50,8 @@ async def test_a_chunked_body_in_a_thousand_chunks() -> None:
 
 
 async def test_pipelined_requests_are_answered_in_order() -> None:
-    """Requests that don't wait for answers are all taken, a bad one among them is refused at its
-    place.
+    """Requests that don't wait for answers are all taken, a bad one among them
+    is refused at its place.
     """
     sent = events(20)
     requests = [post("/batch/", batch(sent[start : start + 2])) for start in range(0, 20, 2)]
@@ -151,8 +151,8 @@ async def ended(client: Client) -> bytes:
 
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
 async def test_a_sender_that_leaves_in_the_middle_leaves_nothing(version: str) -> None:
-    """A request that is cut off is no request: none of its events is taken, and the next sender is
-    served.
+    """A request that is cut off is no request: none of its events is taken, and
+    the next sender is served.
     """
     request = post("/batch/", batch(events(10)), version=version)
     async with Upstream() as upstream, Whole(upstream.url) as whole:

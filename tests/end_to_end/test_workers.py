@@ -150,8 +150,8 @@ async def test_a_stopped_worker_holds_up_no_new_sender(upstream: Upstream) -> No
 
 
 async def test_the_worst_exit_code_is_the_daemons() -> None:
-    """Events that one worker can't deliver make the exit code 1, although the other has nothing
-    left.
+    """Events that one worker can't deliver make the exit code 1, although
+    the other has nothing left.
     """
     async with (
         Upstream(lambda _: plain(503)) as upstream,

@@ -102,8 +102,8 @@ class Written:
     """Sent with each project key, and answered with 200."""
 
     async def unless_refused(self, call: Awaitable[object]) -> bool:
-        """Whether a call did what it was made for; it may be refused, but the sandbox must not
-        fail.
+        """Whether a call did what it was made for; it may be refused, but
+        the sandbox must not fail.
         """
         try:
             await call
@@ -141,8 +141,8 @@ class Writers:
             await job(client)
 
     def changes_domain(self, name: str) -> Job:
-        """Writes one field of a domain that others write other fields of, and others verify
-        meanwhile.
+        """Writes one field of a domain that others write other fields of, and
+        others verify meanwhile.
         """
 
         async def job(client: Client) -> None:

@@ -1,10 +1,10 @@
 """`make first-hour`: pastes each block of the README and of the first tutorial, as it stands, in a
 fresh clone on a bare machine.
 
-The clone has what is committed. Its commands see an empty home, and of the surroundings only what
-pip has to know; what they print has to be what the page shows. Each step is printed with its time.
-What can't run here is printed as skipped, with the reason. The exit code is 1 as soon as a step
-fails.
+The clone has what is committed. Its commands see an empty home, and of the surroundings only
+what pip has to know; what they print has to be what the page shows. Each step is printed
+with its time. What can't run here is printed as skipped, with the reason. The exit code is 1
+as soon as a step fails.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""first-party.md: its configurations say what forwarder serves. nginx and Caddy run with theirs in
-tests/sdks/test_first_party.py.
+"""first-party.md: its configurations say what forwarder serves. nginx and Caddy run with
+theirs in tests/sdks/test_first_party.py.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def loaded(folder: Path) -> tuple[str, str]:
 
 
 def test_its_settings_serve_its_paths(tmp_path: Path) -> None:
-    """With them the paths in the text are served below the prefix, at the address that all proxies
-    have.
+    """With them the paths in the text are served below the prefix, at the
+    address that all proxies have.
     """
     prefix, address = loaded(tmp_path)
     assert address == ADDRESS

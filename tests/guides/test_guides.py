@@ -64,8 +64,8 @@ def test_each_situation_is_told_whole(title: str, text: str) -> None:
 
 
 def test_security_is_shown_by_tests() -> None:
-    """Each thing that a hostile sender can try names the test that holds it off, but what nothing
-    prevents.
+    """Each thing that a hostile sender can try names the test that holds it off,
+    but what nothing prevents.
     """
     rows = re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", text_of("hostile-senders"), re.MULTILINE)
     assert {attempt for attempt, answer in rows if not proofs(answer)} == {

@@ -36,8 +36,8 @@ def test_passed_paths_are_documented() -> None:
 
 
 def test_statuses_are_documented() -> None:
-    """Each fixed answer of the listener is in the table of answers, and with its reason in that of
-    rejections.
+    """Each fixed answer of the listener is in the table of answers, and with its
+    reason in that of rejections.
     """
     fixed = [each for each in vars(answers).values() if isinstance(each, HttpAnswer)]
     assert {each.status for each in fixed} <= {

@@ -49,8 +49,8 @@ def test_the_address_is_the_listeners() -> None:
 
 @cases("name", PROGRAMS)
 def test_the_option_is_the_one_that_the_test_of_the_real_sdk_uses(name: str) -> None:
-    """The programs in tests/sdks run with the SDKs themselves; the page spells the option as they
-    do.
+    """The programs in tests/sdks run with the SDKs themselves; the page
+    spells the option as they do.
     """
     file, option = PROGRAMS[name]
     assert option in (ROOT / "tests" / "sdks" / "programs" / name / file).read_text("utf-8")

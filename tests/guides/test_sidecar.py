@@ -35,8 +35,8 @@ def test_it_says_the_defaults() -> None:
 
 
 def test_its_comments_can_be_used(tmp_path: Path) -> None:
-    """The disk buffer, the address of assets and the list of keys that stand in comments are valid
-    together.
+    """The disk buffer, the address of assets and the list of keys that stand in
+    comments are valid together.
     """
     file = tmp_path / "sidecar.yaml"
     file.write_text(uncommented(), "utf-8")

@@ -107,8 +107,8 @@ def test_the_test_in_go_passes(sandbox: AnalyticsSandbox, tmp_path: Path) -> Non
 
 @cases("text", FILES["yaml"], ids=[text.splitlines()[0] for text in FILES["yaml"]])
 def test_files_for_ci_can_be_read(text: str) -> None:
-    """They are YAML, and what they start is a command with its options, on an address that others
-    reach.
+    """They are YAML, and what they start is a command with its options, on an
+    address that others reach.
     """
     assert yaml.safe_load(text)
     [arguments] = re.findall(r"(?:forwarder |\[)(sandbox,? --.*?)\]?$", text, re.MULTILINE)
@@ -126,8 +126,8 @@ def test_every_member_of_a_fault_is_there() -> None:
 
 
 def test_functions_and_fixtures_are_there() -> None:
-    """Each that the page has exists with the arguments that are shown, and each that exists is
-    shown.
+    """Each that the page has exists with the arguments that are shown, and
+    each that exists is shown.
     """
     shown = cells("With pytest")
     fixtures = {

@@ -76,8 +76,8 @@ def test_positions_beside_the_files_as_they_are(followed: FollowedLogs) -> None:
 
 
 def test_a_renamed_file_is_found(followed: FollowedLogs) -> None:
-    """In its directory, by device and inode; its size is that of the file and not of what took its
-    place.
+    """In its directory, by device and inode; its size is that of the file and
+    not of what took its place.
     """
     path = followed.write("a.log", "first\n")
     followed.read()

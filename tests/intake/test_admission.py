@@ -179,8 +179,8 @@ async def test_what_waits_too_long_is_withdrawn() -> None:
 
 
 async def test_a_request_partly_in_flight() -> None:
-    """Of one request the part that was sent goes on, the rest is withdrawn; the sender is told
-    once.
+    """Of one request the part that was sent goes on, the rest is withdrawn;
+    the sender is told once.
     """
     rig = IntakeRig(ack=DELIVERED)
     told = rig.ask(stamped_event(), stamped_event())
@@ -232,8 +232,8 @@ def test_who_waits_at_the_end_is_told() -> None:
 
 
 async def test_giving_up_looks_no_further_than_it_must() -> None:
-    """Requests that give up one after the other are found at the front, and no other's events are
-    touched.
+    """Requests that give up one after the other are found at the front, and no
+    other's events are touched.
     """
     rig = IntakeRig(ack=DELIVERED)
     told = []

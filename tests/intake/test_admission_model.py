@@ -1,5 +1,5 @@
-"""Requests at all levels, on their way through a slow buffer, in any order of what can happen to
-them.
+"""Requests at all levels, on their way through a slow buffer, in any order of
+what can happen to them.
 """
 
 from __future__ import annotations

@@ -105,8 +105,8 @@ def test_the_fast_ways_and_the_loose_one_agree(
 def test_ordering_keys_are_those_of_the_stamped_events(
     events: list[Spelled], ip: str | None
 ) -> None:
-    """What is collected at receipt is what a batch that is cut later finds in the events
-    themselves.
+    """What is collected at receipt is what a batch that is cut later finds
+    in the events themselves.
     """
     stamped = stamp(("[" + ",".join(event.text for event in events) + "]").encode(), receipt(ip))
     assert stamped.ids == frozenset().union(*[ids_of(event) for event in parted(stamped)])

@@ -82,8 +82,8 @@ def test_every_shape_is_taken_whatever_is_around_it(ip: str | None, space: bytes
 
 
 def test_the_address_of_who_brings_history_isn_t_that_of_its_events() -> None:
-    """An import from elsewhere goes on as it came; the same events sent live get their sender's
-    address.
+    """An import from elsewhere goes on as it came; the same events sent live
+    get their sender's address.
     """
     sent = [{**stamped_event(), "properties": {"n": 1}}]
     for historical, ip in ((True, None), (False, "8.8.8.8")):
@@ -98,8 +98,8 @@ def test_the_address_of_who_brings_history_isn_t_that_of_its_events() -> None:
 
 
 def test_several_keys_in_one_request() -> None:
-    """Each key's events go to its own lane, in order, with the request's historical mark; all are
-    counted.
+    """Each key's events go to its own lane, in order, with the request's
+    historical mark; all are counted.
     """
     rig = IntakeRig()
     rig.take(
@@ -242,8 +242,8 @@ def test_a_request_of_bad_events_alone_is_taken() -> None:
 
 
 def test_dead_letters_past_their_share_are_dropped_and_counted() -> None:
-    """Receipt has a tenth of the room; the rest of the events is dropped, and the books still
-    balance.
+    """Receipt has a tenth of the room; the rest of the events is dropped, and
+    the books still balance.
     """
     rig = IntakeRig(dead_letter_bytes=50_000)
     rig.take(batch(*[{"event": "e", "n": number} for number in range(100)], BARE))
@@ -290,8 +290,8 @@ def test_what_the_dead_letters_could_never_hold_is_too_large() -> None:
 
 
 def test_nameless_events_of_one_key_do_not_get_other_senders_rejected() -> None:
-    """They fill what they may, are dropped beyond it, and leave room for what has to be kept of
-    others.
+    """They fill what they may, are dropped beyond it, and leave room for what
+    has to be kept of others.
     """
     rig = IntakeRig(dead_letter_bytes=400_000, max_event=2_000)
     for _ in range(20):
@@ -454,8 +454,8 @@ def test_what_can_never_fit_is_too_large() -> None:
 
 @pytest.mark.parametrize("event", [keyed("{}"), keyed("{}", event="")])
 def test_more_keys_than_can_be_held_are_too_large(event: dict[str, Any]) -> None:
-    """Coming again would not help, whether the events are good or not; as many as there may be are
-    taken.
+    """Coming again would not help, whether the events are good or not; as many
+    as there may be are taken.
     """
     rig = IntakeRig(max_lanes=10)
     with pytest.raises(RequestTooLarge):

@@ -64,8 +64,8 @@ def test_live_and_historical_events_are_two_lanes() -> None:
 
 
 def test_made_up_keys_leave_half_of_the_places() -> None:
-    """Unknown keys fill half of the lanes; the next is asked about, and a known one is still
-    accepted.
+    """Unknown keys fill half of the lanes; the next is asked about, and a
+    known one is still accepted.
     """
     known = KnownKeys(["phc_good"])
     asked: list[str] = []
@@ -111,8 +111,8 @@ def test_a_single_unknown_key_always_finds_a_place(max_lanes: int) -> None:
 
 
 def test_configured_keys() -> None:
-    """Where keys are configured, no other is taken, they need nobody's word, and a reload changes
-    them.
+    """Where keys are configured, no other is taken, they need nobody's word,
+    and a reload changes them.
     """
     known = KnownKeys(["phc_7"])
     registry = LaneRegistry(10, hold(known, *map(lane, range(5))), known, api_keys=["phc_7"])

@@ -35,8 +35,8 @@ def nested(depth: int, opening: bytes = b"[", closing: bytes = b"]") -> bytes:
     ("opening", "closing"), [(b"[", b"]"), (b'{"a":', b"}")], ids=["arrays", "objects"]
 )
 def test_what_may_be_nested_too_deep_isnt_plain(opening: bytes, closing: bytes) -> None:
-    """It is told by what opens, without a look at how: each decoder after this one has less of the
-    stack.
+    """It is told by what opens, without a look at how: each decoder after this
+    one has less of the stack.
     """
     shallow = nested(400, opening, closing)
     deep = nested(600, opening, closing)

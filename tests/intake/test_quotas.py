@@ -1,5 +1,5 @@
-"""How much of the buffer a lane may hold: the one rule over free bytes, held against a model in
-fractions.
+"""How much of the buffer a lane may hold: the one rule over free bytes, held
+against a model in fractions.
 """
 
 from __future__ import annotations
@@ -228,8 +228,8 @@ LANES = [Lane(f"phc_{letter}", historical) for letter in "abxyz" for historical 
 
 
 class QuotaMachine(RuleBasedStateMachine):
-    """Requests, deliveries, halts and verified keys in any order, beside the rule as it is written
-    down.
+    """Requests, deliveries, halts and verified keys in any order, beside the
+    rule as it is written down.
     """
 
     @initialize(configured=st.sets(st.sampled_from(["phc_a", "phc_b"])), verifiable=st.booleans())

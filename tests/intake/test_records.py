@@ -87,8 +87,8 @@ def test_complete_records_go_on_as_they_are() -> None:
 
 
 def test_a_record_may_name_its_own_project_key() -> None:
-    """Its own counts before the configured one; each lane has its events in the order of the
-    records.
+    """Its own counts before the configured one; each lane has its events in
+    the order of the records.
     """
     rig = RecordsRig()
     own = [stamped_event(n=n, api_key="phc_other") for n in range(2)]
@@ -586,8 +586,8 @@ def test_letters_are_durable_before_anybody_is_told() -> None:
 
 
 def test_letters_alone_are_waited_for() -> None:
-    """A batch of nothing but rubbish is settled once that is durable; one of nothing at all at
-    once.
+    """A batch of nothing but rubbish is settled once that is durable; one
+    of nothing at all at once.
     """
     rig = RecordsRig()
     rig.dead_letters.slow = True
@@ -700,8 +700,8 @@ def test_a_unit_at_the_level_disk_goes_its_way() -> None:
 
 
 def test_a_halted_lanes_events_are_buried() -> None:
-    """Those of these batches and of this lane alone; a batch that has nothing else is settled by
-    that.
+    """Those of these batches and of this lane alone; a batch that has nothing
+    else is settled by that.
     """
     rig = RecordsRig()
     rig.idle.lanes[LANE] = 5.0

@@ -180,8 +180,8 @@ def test_the_fast_ways_yield_what_the_slow_one_does(
 @settings(max_examples=100, deadline=None)
 @given(records=UNITS)
 def test_only_backpressure_is_ever_raised(records: RecordList) -> None:
-    """In a buffer that has hardly any room, with hardly any for dead letters: and then nothing was
-    taken.
+    """In a buffer that has hardly any room, with hardly any for dead letters:
+    and then nothing was taken.
     """
     rig = RecordsRig(max_bytes=6_000, dead_letter_bytes=2_000, max_lanes=2)
     try:

@@ -189,8 +189,8 @@ class UnitsMachine(RuleBasedStateMachine):
 
     @rule(lane=st.sampled_from(LANES), seen=st.booleans())
     def send(self, lane: Lane, *, seen: bool) -> None:
-        """Delivery takes what waits longest; it is in flight, or has failed and waits to be sent
-        again.
+        """Delivery takes what waits longest; it is in flight, or has failed
+        and waits to be sent again.
         """
         queue = self.here.buffer.queue(lane)
         if queue:
@@ -279,8 +279,8 @@ class UnitsMachine(RuleBasedStateMachine):
 
     @invariant()
     def nobody_is_told_too_early(self) -> None:
-        """Of a batch that was delivered nothing is held; one that was given back is never heard of
-        again.
+        """Of a batch that was delivered nothing is held; one that was given back
+        is never heard of again.
         """
         held = self.held()
         for name, (_, told, level) in self.units.items():

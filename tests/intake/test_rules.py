@@ -262,8 +262,8 @@ def test_what_a_rejected_batch_of_records_would_drop_is_not_counted() -> None:
 
 
 async def test_conditions_on_many_events_do_not_hold_the_loop() -> None:
-    """They are evaluated piece by piece behind the decoder process; records come in smaller
-    batches.
+    """They are evaluated piece by piece behind the decoder process; records
+    come in smaller batches.
     """
     rules = [
         {"match": {"where": ".properties.n == 1"}, "drop": True, "name": "ones"},

@@ -58,8 +58,8 @@ def test_complete_events_are_one_piece(
 
 
 def test_an_address_is_put_in_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Complete events gain `$ip` without being taken apart; those that don't want it go on beside
-    them.
+    """Complete events gain `$ip` without being taken apart; those that don't
+    want it go on beside them.
     """
     forbid_loose(monkeypatch)
     events = [
@@ -157,8 +157,8 @@ def test_skew_makes_every_event_be_looked_at() -> None:
 @cases("ip", [None, IP])
 @cases("alone", [True, False])
 def test_the_size_limit_is_the_same_on_every_way(room: int, ip: bytes | None, alone: bool) -> None:
-    """An event at the limit with its stamps goes on, one byte over it doesn't, however it is
-    stamped.
+    """An event at the limit with its stamps goes on, one byte over it
+    doesn't, however it is stamped.
     """
     event = json.dumps(stamped_event()).encode()
     added = len(b'"$ip":,' + ip) if ip else 0

@@ -415,8 +415,8 @@ class TestDelivered:
         }
 
     async def test_a_part_waits_for_its_letters(self, durable: bool) -> None:
-        """What is told to be a dead letter is written before; if it can't be, all has to come
-        again.
+        """What is told to be a dead letter is written before; if it can't
+        be, all has to come again.
         """
         for error, code in ((None, "taken"), (Backpressure("the disk is full"), "backpressure")):
             rig = self.rig(durable)
@@ -438,8 +438,8 @@ class TestDelivered:
         assert sender.results == {UUID: "ok", OTHER: "retry not_delivered"}
 
     def test_room_for_others(self, durable: bool) -> None:
-        """Events that make room for newer ones have to come again, with all that isn't
-        delivered.
+        """Events that make room for newer ones have to come again, with
+        all that isn't delivered.
         """
         rig = IntakeRig(
             ack=AckLevel.DELIVERED, durable=durable, when_full=WhenFull.DROP_OLDEST, max_bytes=7_500

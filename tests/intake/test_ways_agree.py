@@ -177,8 +177,8 @@ def test_all_ways_leave_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_single_event_is_stamped_like_one_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of requests that are one event: the same bytes, key and ids as when it is read as a batch of
-    one.
+    """Of requests that are one event: the same bytes, key and ids as when it
+    is read as a batch of one.
     """
     monkeypatch.setattr(stamping, "new_uuid7", lambda _: b"01900000-0000-7000-8000-000000000000")
     dice = random.Random(21)

@@ -90,8 +90,8 @@ async def test_a_wait_beyond_the_time_limit_is_left_to_the_caller() -> None:
 
 @pytest.mark.parametrize("changes", [False, True], ids=["reading", "a change"])
 async def test_the_time_limit_bounds_a_call(changes: bool) -> None:
-    """A service that doesn't answer in time is left; of a change it is said that it may have been
-    done.
+    """A service that doesn't answer in time is left; of a change it is said
+    that it may have been done.
     """
     clock = FakeClock()
     async with talking(clock, failing(Fault.HANG), timeout=20) as (client, service):
@@ -252,8 +252,8 @@ async def test_closing_ends_a_call_that_is_under_way() -> None:
 async def test_where_the_contract_has_no_body_there_may_be_one(
     answer: Answer, value: object
 ) -> None:
-    """What the service answers is returned, if it is an object or a list; anything else counts as
-    nothing.
+    """What the service answers is returned, if it is an object or a list;
+    anything else counts as nothing.
     """
     async with talking(None, answer) as (client, _):
         assert await client.call(PAUSE_BATCH_EXPORT, {"project_id": 1, "id": DOMAIN}) == value
@@ -443,8 +443,8 @@ def test_the_service_is_not_asked_before_it_wants_to_be() -> None:
 def test_a_wait_always_fits(
     method: Method, outcome: HttpReply | ConnectionFailure, attempt: int, left: float
 ) -> None:
-    """No wait is negative, or takes all the time that is left; and there are never more than four
-    attempts.
+    """No wait is negative, or takes all the time that is left; and there are never
+    more than four attempts.
     """
     seconds = wait_before_next(method, outcome, attempt, left, Backoff(0.5, 8.0))
     assert seconds is None or (0 <= seconds < left and attempt < ATTEMPTS)

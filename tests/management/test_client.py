@@ -219,8 +219,8 @@ async def test_bad_ids_of_a_list_are_told_when_it_is_read() -> None:
 
 
 async def test_what_a_call_takes(client: Client) -> None:
-    """The generic call refuses ids that its row doesn't have, and a list is of a row that gives
-    one.
+    """The generic call refuses ids that its row doesn't have, and a list is
+    of a row that gives one.
     """
     with pytest.raises(InvalidCall, match="domains create: it doesn't answer a list"):
         client.pages(CREATE_DOMAIN, {"organization_id": "o"})
@@ -475,8 +475,8 @@ async def test_the_service_real_answers(name: str, kind: str, tmp_path: Path) ->
 
 
 def test_its_import_loads_no_daemon() -> None:
-    """A program that uses the client loads neither a source nor a buffer, a sink, a worker or the
-    sandbox.
+    """A program that uses the client loads neither a source nor a buffer, a sink,
+    a worker or the sandbox.
     """
     code = (
         "import sys, forwarder.management; print(*sorted({name.split('.')[1] for name in "

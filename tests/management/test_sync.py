@@ -80,8 +80,8 @@ def test_it_has_the_same_methods_with_the_same_signatures() -> None:
 
 
 async def test_it_does_what_the_other_does() -> None:
-    """Operations, errors, the generic call and lists, which are read page by page as they are
-    needed.
+    """Operations, errors, the generic call and lists, which are read page by
+    page as they are needed.
     """
     async with Upstream() as service:
 
@@ -273,9 +273,9 @@ except ApiError as error:
 
 
 LINES = (3, 4, 5, 7)
-"""Of `LoopThread.run`, counted as they are executed: from the first inside its `try` to the one
-that waits. Not the sixth, at which the lock is given back: no signal is looked at before that is
-done.
+"""Of `LoopThread.run`, counted as they are executed: from the first inside its `try`
+to the one that waits. Not the sixth, at which the lock is given back: no signal is
+looked at before that is done.
 """
 
 

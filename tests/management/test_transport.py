@@ -121,8 +121,8 @@ async def test_a_change_is_sent_once(verb: str, fault: Fault, kept: bool) -> Non
 
 
 async def test_a_change_has_a_connection_of_its_own() -> None:
-    """Reading shares a connection; a change goes on none that was used before, which may be
-    closing.
+    """Reading shares a connection; a change goes on none that was used
+    before, which may be closing.
     """
     async with talking(None, *[SOMETHING] * 6) as (client, service):
         for _ in range(3):
@@ -251,8 +251,8 @@ async def test_cookies_are_not_kept() -> None:
 
 
 async def test_a_proxy_is_used_if_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls go through the proxy that is given, with its login; what the environment says doesn't
-    count.
+    """Calls go through the proxy that is given, with its login; what the
+    environment says doesn't count.
     """
     async with Upstream(lambda _: SOMETHING) as proxy:
         monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")

@@ -143,8 +143,8 @@ def test_what_isnt_set_is_no_rule() -> None:
     ],
 )
 def test_half_a_rule(settings: MappingSettings, key: str) -> None:
-    """A rule of which a part is missing isn't passed over: fields would go out that were to be
-    hashed.
+    """A rule of which a part is missing isn't passed over: fields would go
+    out that were to be hashed.
     """
     with pytest.raises(ConfigurationError, match="^" + re.escape(f"{KEY}.{key}: is missing")):
         mapping_of(settings, "kafka", KEY)

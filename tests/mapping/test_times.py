@@ -168,8 +168,8 @@ def _none_there(name: str) -> None:
     ],
 )
 def test_no_formats(form: str, why: str) -> None:
-    """The key is named, and a format without a year is refused: there is no clock that could tell
-    it.
+    """The key is named, and a format without a year is refused: there is no
+    clock that could tell it.
     """
     with pytest.raises(ConfigurationError, match=r"^m\.timestamp\.format: ") as caught:
         Times("m.timestamp", TimestampRule(".t", form))

@@ -1,5 +1,5 @@
-"""How many events a buffer holds: the formula beside real buffers that are filled until they
-reject.
+"""How many events a buffer holds: the formula beside real buffers that are
+filled until they reject.
 """
 
 from __future__ import annotations

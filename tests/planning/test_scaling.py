@@ -27,8 +27,8 @@ TEXT = text_of(FILE)
 
 
 def test_its_tables_are_current() -> None:
-    """Each is what the formulas give now: `python -m tests.support.scaling_tables` writes them
-    again.
+    """Each is what the formulas give now: `python -m
+    tests.support.scaling_tables` writes them again.
     """
     assert set(re.findall(r"<!-- table: (\w+) -->", TEXT)) == set(TABLES)
     assert current(TEXT) == TEXT

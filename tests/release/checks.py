@@ -1,5 +1,5 @@
-"""What an installed forwarder has to do. Each check takes the environment and raises for what goes
-wrong.
+"""What an installed forwarder has to do. Each check takes the environment and
+raises for what goes wrong.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ def check_drill(installed: Installed) -> None:
 
 
 def check_parquet(installed: Installed) -> None:
-    """A Parquet file is imported into a sandbox; without the extra the message names what to
-    install.
+    """A Parquet file is imported into a sandbox; without the extra the
+    message names what to install.
     """
     home = installed.folder / "home"
     (home / "mapping.yaml").write_text(_MAPPING)
@@ -154,8 +154,8 @@ def check_plugin(installed: Installed) -> None:
 
 
 def check_shipped(installed: Installed) -> None:
-    """Documents and examples are in the package, not in a clone; `config init` and `help` show
-    them.
+    """Documents and examples are in the package, not in a clone; `config
+    init` and `help` show them.
     """
     where = (
         "from forwarder.core.installation import shipped\nfor each in ('config', 'docs'): "

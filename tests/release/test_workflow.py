@@ -25,8 +25,8 @@ def steps(job: str, action: str) -> list[dict[str, Any]]:
 
 
 def test_it_begins_with_a_tag_and_the_check() -> None:
-    """Nothing is released before wheel and source archive are proved, and the tag is that of the
-    version.
+    """Nothing is released before wheel and source archive are proved, and the
+    tag is that of the version.
     """
     assert WORKFLOW[True] == {"push": {"tags": ["v*"]}}  # YAML 1.1 reads `on` as true
     commands = [step["run"] for step in JOBS["check"]["steps"] if "run" in step]
@@ -56,8 +56,8 @@ def test_both_images_are_for_both_platforms_with_sbom_and_provenance() -> None:
 
 
 def test_what_was_proved_is_attested() -> None:
-    """The files of the check are those of the release, and each has an attestation of where it was
-    built.
+    """The files of the check are those of the release, and each has an
+    attestation of where it was built.
     """
     [kept] = steps("check", "actions/upload-artifact")
     [fetched] = steps("packages", "actions/download-artifact")

@@ -70,8 +70,8 @@ def test_digests_are_sorted(digests: set[bytes]) -> None:
 
 
 async def test_a_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
-    """Every second it is looked at; one that is gone or broken leaves the last content, and is
-    reported.
+    """Every second it is looked at; one that is gone or broken leaves the last
+    content, and is reported.
     """
     path = tmp_path / "ids"
     path.write_text("a\n")

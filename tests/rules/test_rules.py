@@ -171,8 +171,8 @@ def test_nothing_is_copied_where_no_rule_matches() -> None:
 
 
 def test_an_event_that_can_not_be_protected_fails(salt: str) -> None:
-    """What can't be looked into isn't sent; other rules leave the event as it is, unless they say
-    otherwise.
+    """What can't be looked into isn't sent; other rules leave the event as it is,
+    unless they say otherwise.
     """
     event = b'{"event":"e","distinct_id":"p","properties":{"n":1}}'
     fails = {"where": '.properties.n | startswith("a")'}

@@ -42,8 +42,8 @@ class Client:
         self._session = session
 
     async def post(self, path: str, body: Any, **headers: str) -> Reply:
-        """Send a body: bytes as they are, anything else as JSON. `_` in a header's name is a
-        hyphen.
+        """Send a body: bytes as they are, anything else as JSON. `_` in a
+        header's name is a hyphen.
         """
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         return await self.ask(

@@ -53,8 +53,8 @@ async def values(
     headers: Mapping[str, str] | None = None,
     **body: Any,
 ) -> dict[str, Any]:
-    """The values of a person's flags by the contract's version. `anonymous` is the distinct id
-    before.
+    """The values of a person's flags by the contract's version. `anonymous`
+    is the distinct id before.
     """
     if "anonymous" in body:
         body["$anon_distinct_id"] = body.pop("anonymous")

@@ -29,8 +29,8 @@ ALL = EventFilter(arrivals=True)
 
 
 async def test_a_file_keeps_everything(tmp_path: Path) -> None:
-    """After a restart all is there as it was, and a repeat of an event from before is still
-    recognised.
+    """After a restart all is there as it was, and a repeat of an event from
+    before is still recognised.
     """
     options = SandboxOptions(database=tmp_path / "events.db")
     async with talking(options) as client:
@@ -243,8 +243,8 @@ def test_a_fault_of_the_program_is_logged_in_full(caplog: pytest.LogCaptureFixtu
 
 
 def test_every_endpoint_has_exactly_one_handler() -> None:
-    """Each endpoint of the table has one handler in one module, and no handler is of another
-    endpoint.
+    """Each endpoint of the table has one handler in one module, and no
+    handler is of another endpoint.
     """
     modules = (batch_exports, domains, members, projects)
     wired = [endpoint.name for module in modules for endpoint in module.HANDLERS]

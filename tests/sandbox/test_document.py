@@ -1,5 +1,5 @@
-"""The pages about the sandbox are held against it: what they list is there, and what is there is
-listed.
+"""The pages about the sandbox are held against it: what they list is there, and
+what is there is listed.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def test_every_key_of_a_seed_is_there(name: str) -> None:
 
 
 def test_projects_of_organizations_and_sections_are_there() -> None:
-    """The projects of an organization are said beside those without one, and no section is left
-    out.
+    """The projects of an organization are said beside those without one,
+    and no section is left out.
     """
     assert set(re.findall(r"`(\w+)`", row("`projects`", 1)[1])) == keys(SeedProject)
     assert {f"`{name}`" for name in Seed.model_fields} <= set(SECTIONS)
@@ -125,7 +125,7 @@ def test_every_operator_of_a_condition_is_there() -> None:
 
 @cases("path", [path for path in document()["paths"] if path.startswith("/sandbox/")])
 def test_every_endpoint_of_its_own_is_there(path: str) -> None:
-    """By its whole path; the description of the endpoints is held against the application
-    elsewhere.
+    """By its whole path; the description of the endpoints is held against
+    the application elsewhere.
     """
     assert re.search(rf"{re.escape(path)}(?![\w/])", ENDPOINTS)

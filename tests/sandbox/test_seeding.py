@@ -266,8 +266,8 @@ async def test_ids_follow_from_what_a_seed_says(tmp_path: Path) -> None:
 
 
 async def test_what_was_changed_stays_changed(tmp_path: Path) -> None:
-    """What was edited through the API is left as it is; what was deleted comes back; what was made
-    stays.
+    """What was edited through the API is left as it is; what was deleted comes
+    back; what was made stays.
     """
     path = tmp_path / "x.db"
     async with serving(tmp_path, database=path) as service:
@@ -411,8 +411,8 @@ async def test_one_user_in_two_organizations(tmp_path: Path) -> None:
     ],
 )
 async def test_what_is_anothers(tmp_path: Path, content: dict[str, Any], words: str) -> None:
-    """A seed that claims what is another's in the database is refused, and nothing of it is
-    planted.
+    """A seed that claims what is another's in the database is refused, and
+    nothing of it is planted.
     """
     path = tmp_path / "x.db"
     other = deepcopy(seed.SEED["organizations"][1])
@@ -461,8 +461,8 @@ async def test_dashboards_of_a_project(tmp_path: Path) -> None:
 
 
 async def test_the_example_of_organizations(tmp_path: Path) -> None:
-    """The sample in `config/` has something of every resource, and a key that may call every
-    endpoint.
+    """The sample in `config/` has something of every resource, and a key that
+    may call every endpoint.
     """
     [organization] = yaml.safe_load(EXAMPLE.read_text())["organizations"]
     async with talking(SandboxOptions(seed=EXAMPLE)) as client:

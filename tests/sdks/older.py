@@ -155,8 +155,8 @@ class Run:
 
 @dataclass(slots=True)
 class Recorder:
-    """Stands before forwarder, passes everything on, and keeps what was answered to requests with
-    events.
+    """Stands before forwarder, passes everything on, and keeps what was answered
+    to requests with events.
     """
 
     upstream: str

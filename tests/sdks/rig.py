@@ -155,8 +155,8 @@ async def asked(client: aiohttp.ClientSession, url: str, query: str) -> Any:
 async def chain(
     database: Path, service: Service | None = None, **settings: str
 ) -> AsyncIterator[Chain]:
-    """A chain that listens; all of it is gone at the end. `settings` are environment variables for
-    forwarder.
+    """A chain that listens; all of it is gone at the end. `settings` are environment
+    variables for forwarder.
     """
     service = service or Service(database)
     await service.start()

@@ -110,8 +110,8 @@ class Site:
 
 @asynccontextmanager
 async def shop(name: str, place: Path) -> AsyncIterator[Site]:
-    """The shop behind a proxy, with all that is behind that. Skips where the proxy isn't on this
-    machine.
+    """The shop behind a proxy, with all that is behind that. Skips where the
+    proxy isn't on this machine.
     """
     require(name)
     root = place / "site"

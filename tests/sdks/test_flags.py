@@ -77,8 +77,8 @@ others and the service.
 
 
 def _without_enrollment(flag: dict[str, Any], _value: Any) -> bool:
-    """posthog-node 5.70 doesn't know `feature_enrollment` (posthog 7.91 does): it looks at the
-    conditions.
+    """posthog-node 5.70 doesn't know `feature_enrollment` (posthog 7.91 does): it
+    looks at the conditions.
     """
     return bool(flag["filters"].get("feature_enrollment"))
 
@@ -104,9 +104,9 @@ def _spells_otherwise(flag: dict[str, Any], value: Any) -> bool:
 
 
 def _reads_dates_otherwise(flag: dict[str, Any], value: Any) -> bool:
-    """posthog-node 5.70 reads dates as JavaScript does: 30 February is 1 March, a number is
-    milliseconds. For the service it is no date, and seconds; posthog 7.91 leaves them to the
-    service.
+    """posthog-node 5.70 reads dates as JavaScript does: 30 February is 1 March, a
+    number is milliseconds. For the service it is no date, and seconds; posthog 7.91
+    leaves them to the service.
     """
     try:
         return _operator(flag) in _DATES and datetime.fromisoformat(str(value)) is None

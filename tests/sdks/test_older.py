@@ -17,8 +17,8 @@ from tests.sdks.toolchains import missing
 
 TEXT = "Zoë 茶碗 😀"
 NO_UUID = {"js-lite-2.5", "go-1.2", "rs-0.3"}
-"""Clients whose events have no uuid: one that they repeat because an answer came late is a second
-event.
+"""Clients whose events have no uuid: one that they repeat because an answer
+came late is a second event.
 """
 KEEPS_SENT_AT = {"rs-0.30", "node-3.6", "node-4.18", "js-lite-2.5"}
 """Clients that repeat a request with the `sent_at` of its first attempt, unmarked: its events are
@@ -65,8 +65,8 @@ def test_everything_answered_200_arrives(client: Client, outcome: Run) -> None:
 
 @each
 def test_text_is_unchanged(client: Client, outcome: Run) -> None:
-    """Characters beyond the basic plane arrive as they were written, whatever encoding the client
-    chose.
+    """Characters beyond the basic plane arrive as they were written, whatever
+    encoding the client chose.
     """
     _skip_where_absent(client)
     texts = {

@@ -25,8 +25,8 @@ FILLER = "filler"
 
 @for_each([variant for variant in FIRST if variant.sdk != "js"])
 def test_an_sdk_that_is_refused_comes_back(variant: Variant, tmp_path: Path) -> None:
-    """Events that were answered 503 are sent again by the SDK itself, and all arrive once there is
-    room.
+    """Events that were answered 503 are sent again by the SDK itself, and all
+    arrive once there is room.
     """
     asyncio.run(_refused(variant, tmp_path))
 

@@ -25,8 +25,8 @@ TOOLS: Final[Mapping[str, tuple[str, ...]]] = {
     "older-go": ("go",),
     "older-java": ("java", "javac", "mvn"),
 }
-"""Commands by SDK; `js` and `older-js` also need a browser, which `tests.browser.chromium` looks
-for.
+"""Commands by SDK; `js` and `older-js` also need a browser, which
+`tests.browser.chromium` looks for.
 """
 
 

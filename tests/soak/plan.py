@@ -1,10 +1,10 @@
 """What a soak sends over HTTP, and which faults the upstream has when: all of it follows from a
 seed.
 
-Bodies are those of the official Python SDK (`benchmarks.bodies`), of different sizes, round and
-round; each event gets a uuid that names the request and the event's place in it, so that nothing
-that was sent has to be kept. Now and then a body's last event has no name: it becomes a dead
-letter.
+Bodies are those of the official Python SDK (`benchmarks.bodies`), of different sizes,
+round and round; each event gets a uuid that names the request and the event's place in it,
+so that nothing that was sent has to be kept. Now and then a body's last event has no name:
+it becomes a dead letter.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class SdkRequest(Request):
 
 
 class SdkPlan:
-    """Everything that a seed leads to, and when it began, in seconds since 1970: the time of the
-    events.
+    """Everything that a seed leads to, and when it began, in seconds since
+    1970: the time of the events.
     """
 
     def __init__(self, seed: int, began: float) -> None:

@@ -73,8 +73,8 @@ DRAIN_LIMIT: Final = 240.0
 INTERRUPTED: Final = 130
 """Exit code of an import that was interrupted."""
 SLACK: Final = 10.0
-"""Seconds after a fault in which calls may still fail: a circuit that has opened closes again by
-then.
+"""Seconds after a fault in which calls may still fail: a circuit that has
+opened closes again by then.
 """
 AT_REST: Final = 2.0
 """Seconds from the last answer until idle connections are counted."""
@@ -201,8 +201,8 @@ class Soak:
         return True
 
     async def run(self) -> SoakReport:
-        """Do it all. What is wrong is in the report. Cancellation ends all processes but the
-        broker.
+        """Do it all. What is wrong is in the report. Cancellation ends all
+        processes but the broker.
         """
         database = self._root / "sandbox.db"
         async with contextlib.AsyncExitStack() as stack:
@@ -262,8 +262,8 @@ class Soak:
 
     @contextlib.asynccontextmanager
     async def _load(self, daemon: Member, port: int) -> AsyncIterator[None]:
-        """All of the load, until the block ends; then faults are over, and what was sent is
-        answered.
+        """All of the load, until the block ends; then faults are over, and
+        what was sent is answered.
         """
         await in_thread(lambda: write_import(self._imported, self._source))
         self.report.import_events = self._imported.count

@@ -160,8 +160,8 @@ def test_a_file_that_is_there_keeps_its_content(tmp_path: Path) -> None:
 
 
 def test_a_file_appears_when_it_is_whole(tmp_path: Path) -> None:
-    """Until then nothing has its name; then it can be read by this user alone, and nothing else is
-    left.
+    """Until then nothing has its name; then it can be read by this user alone,
+    and nothing else is left.
     """
     target = tmp_path / "out"
     with atomic_file(target, replace=False) as file:

@@ -26,8 +26,8 @@ MIDNIGHT: Final = 1_767_225_600.0
 
 
 async def settle(turns: int = TURNS) -> None:
-    """Let the loop run what is ready, and what that makes ready in its turn. Takes no time on any
-    clock.
+    """Let the loop run what is ready, and what that makes ready in its turn.
+    Takes no time on any clock.
     """
     for _ in range(turns):
         await asyncio.sleep(0)

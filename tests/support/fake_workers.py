@@ -70,10 +70,10 @@ int(number)}).encode())
 
 
 def fake(shown: Snapshot, **workers: Mapping[str, Any]) -> Launch:
-    """How to start such processes: each shows `shown`, unless `w<number>` says `shown`, `fails`,
-    `exits`, `code`, `mute`, `input` (it reads standard input, which is empty, to its end), `late`
-    (it never says that it works), `deaf` (it does nothing at all), `idle` or `log` (a file for its
-    role).
+    """How to start such processes: each shows `shown`, unless `w<number>` says `shown`,
+    `fails`, `exits`, `code`, `mute`, `input` (it reads standard input, which is empty, to its
+    end), `late` (it never says that it works), `deaf` (it does nothing at all), `idle` or
+    `log` (a file for its role).
     """
     behaviour = {str(number): {"shown": _plain(shown)} for number in range(10)}
     for name, how in workers.items():

@@ -1,5 +1,5 @@
-"""An intake over a real buffer, real dead letters and real books, and the events that it let
-through.
+"""An intake over a real buffer, real dead letters and real books, and the
+events that it let through.
 """
 
 from __future__ import annotations

@@ -218,8 +218,8 @@ async def _places(
 
 
 async def committed(bootstrap: str, group: str, topic: str) -> dict[int, int]:
-    """The offset that a group has committed for each partition of a topic; those without one are
-    missing.
+    """The offset that a group has committed for each partition of a topic; those
+    without one are missing.
     """
     async with admin(bootstrap) as client:
         offsets = await _answered(lambda: client.list_consumer_group_offsets(group))

@@ -74,16 +74,16 @@ def logging_restored() -> Iterator[None]:
 
 
 def forget_applications() -> None:
-    """Drop the up to 1,024 handlers that aiohttp remembers of applications with middlewares. Each
-    keeps its application alive: hundreds of sandboxes, which every search for garbage would walk
-    through.
+    """Drop the up to 1,024 handlers that aiohttp remembers of applications with
+    middlewares. Each keeps its application alive: hundreds of sandboxes, which every search
+    for garbage would walk through.
     """
     web_app._cached_build_middleware.cache_clear()
 
 
 def open_files() -> Files:
-    """The descriptors that are open now, without the standard streams: those are whoever captures
-    output's.
+    """The descriptors that are open now, without the standard streams: those are
+    whoever captures output's.
     """
     found: Files = {}
     for entry in list(DESCRIPTORS.iterdir()):

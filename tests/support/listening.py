@@ -26,8 +26,8 @@ LIMIT = 10.0
 
 @dataclass
 class FakeIntake:
-    """Keeps what it is offered, or raises what it is told to; what is `later` waits in
-    `waiters`.
+    """Keeps what it is offered, or raises what it is told to; what is
+    `later` waits in `waiters`.
     """
 
     taken: list[Incoming] = field(default_factory=list)

@@ -176,8 +176,8 @@ def assert_ports(container: Document, found: Settings) -> None:
 
 
 def assert_probes(container: Document) -> None:
-    """Each probe asks the admin server for a path that it has: life for life, readiness for
-    readiness.
+    """Each probe asks the admin server for a path that it has: life for life,
+    readiness for readiness.
     """
     probes = {name: each["httpGet"] for name, each in container.items() if name.endswith("Probe")}
     assert {"startupProbe", "livenessProbe"} <= set(probes)

@@ -49,8 +49,8 @@ def export(
 def in_protobuf(
     groups: Sequence[tuple[Any, Mapping[str, Any] | None, Sequence[Mapping[str, Any]]]],
 ) -> bytes:
-    """A request of groups, each with its resource's attributes, its scope and its records, as
-    protobuf.
+    """A request of groups, each with its resource's attributes, its scope and
+    its records, as protobuf.
     """
     request = ExportLogsServiceRequest()
     for resource, scope, records in groups:

@@ -70,8 +70,8 @@ def needs_read_only_root(state: Path) -> None:
 
 @contextlib.asynccontextmanager
 async def confined(state: Path, *args: str, env: Mapping[str, str]) -> AsyncIterator[Running]:
-    """`forwarder` with `args`, which may write to `state` and nowhere else, with this environment
-    alone.
+    """`forwarder` with `args`, which may write to `state` and nowhere else,
+    with this environment alone.
     """
     process = await asyncio.create_subprocess_exec(
         *_command(state, sys.executable, "-m", "forwarder", *args),

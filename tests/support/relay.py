@@ -26,8 +26,8 @@ class _Body(msgspec.Struct):
 
 
 class Relay(Upstream):
-    """See the module. An answer that `accepts` stands for what the service behind says. Keeps no
-    request.
+    """See the module. An answer that `accepts` stands for what the service
+    behind says. Keeps no request.
     """
 
     def __init__(self, answer: Decide, target: str, seen: set[str]) -> None:

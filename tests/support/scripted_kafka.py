@@ -167,8 +167,8 @@ class ScriptedClient:
 
 
 class ScriptedCluster:
-    """The brokers (`forwarder.sources.kafka.client.Brokers`): what they keep, and whether they
-    answer.
+    """The brokers (`forwarder.sources.kafka.client.Brokers`): what they keep,
+    and whether they answer.
     """
 
     def __init__(self, clock: Clock) -> None:

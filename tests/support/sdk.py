@@ -48,8 +48,8 @@ class RecordingSdk:
 
 
 class PostingSdk(RecordingSdk):
-    """Sends everything in one request when it is shut down, after `spoil` has had its way with the
-    events.
+    """Sends everything in one request when it is shut down, after `spoil` has had
+    its way with the events.
     """
 
     def __init__(

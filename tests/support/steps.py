@@ -11,8 +11,8 @@ from typing import Any
 
 
 def count_steps(call: Callable[[], object]) -> int:
-    """The instructions that a call takes. What a C function does isn't counted, however long it
-    takes.
+    """The instructions that a call takes. What a C function does isn't
+    counted, however long it takes.
     """
     steps = 0
 

@@ -50,8 +50,8 @@ class Supervised(Admin):
         )
 
     async def send(self, *names: str, distinct_id: str | None = "someone") -> int:
-        """Send events of those names; the status code. Without `distinct_id` they become dead
-        letters.
+        """Send events of those names; the status code. Without `distinct_id`
+        they become dead letters.
         """
         body = {
             "api_key": KEY,

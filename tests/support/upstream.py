@@ -90,8 +90,8 @@ def failing(fault: Fault) -> Answer:
 
 @dataclass(eq=False, slots=True)
 class Request:
-    """One request as it was received. `ended` is None until it was answered (or the connection
-    failed).
+    """One request as it was received. `ended` is None until it was answered
+    (or the connection failed).
     """
 
     path: str

@@ -40,8 +40,8 @@ class _Terminal:
         self.changed.set()
 
     async def showing(self, shows: tuple[str, ...], limit: float) -> None:
-        """Return once it has shown these lines; fails when it ends before, or after `limit`
-        seconds.
+        """Return once it has shown these lines; fails when it ends before,
+        or after `limit` seconds.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit):
@@ -79,8 +79,8 @@ class Walkthrough:
         await self._tasks.__aexit__(None, None, None)
 
     async def follow(self, steps: Iterable[Step]) -> None:
-        """Do all of it; an `AssertionError` names the line of the page on which something else
-        happens.
+        """Do all of it; an `AssertionError` names the line of the page on
+        which something else happens.
         """
         for step in steps:
             try:

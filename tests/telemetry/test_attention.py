@@ -64,8 +64,8 @@ def test_books_that_are_off_need_a_person() -> None:
 
 
 def test_thresholds_are_those_of_the_alerts() -> None:
-    """A page is amber where an alert would fire: old events, a buffer that fills, drops that lose
-    events.
+    """A page is amber where an alert would fire: old events, a buffer that
+    fills, drops that lose events.
     """
     age = re.search(r'forwarder_oldest_event_age_seconds\{job="forwarder"\}\) > (\d+)', ALERTS)
     filling = re.search(r'forwarder_buffer_limit_bytes\{job="forwarder"\} > ([\d.]+)', ALERTS)
@@ -98,8 +98,8 @@ def test_a_buffer_that_fills(used: int, severity: Severity) -> None:
 
 
 def test_dead_letters_and_drops() -> None:
-    """Dead letters are there until a person decides; a drop needs one only if events are lost by
-    it.
+    """Dead letters are there until a person decides; a drop needs one only
+    if events are lost by it.
     """
     assert (dead_letter_severity({"refused": 0}), dead_letter_severity({"refused": 1})) == (
         Severity.NEUTRAL,

@@ -50,8 +50,8 @@ def test_the_first_lines_are_written_and_the_others_counted() -> None:
 
 
 def test_while_they_keep_coming_there_is_one_line_an_interval() -> None:
-    """A flood that lasts is reported each minute; when it is over, lines are written as they come
-    again.
+    """A flood that lasts is reported each minute; when it is over, lines are
+    written as they come again.
     """
     limiter = LogLimiter()
     for _ in range(BURST + 1):

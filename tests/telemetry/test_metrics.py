@@ -57,8 +57,8 @@ def value(exposition: str, name: str, **labels: str) -> float:
 
 
 def test_documents_and_collector_agree() -> None:
-    """Each metric that exists is documented with its type, labels and meaning, and the other way
-    round.
+    """Each metric that exists is documented with its type, labels and meaning,
+    and the other way round.
     """
     actual = {
         name: (

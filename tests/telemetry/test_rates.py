@@ -43,8 +43,8 @@ def test_lanes_have_rates_of_their_own() -> None:
 
 
 def test_latency_is_that_of_the_requests_in_between() -> None:
-    """Earlier requests don't count; a quantile lies within its bucket, and there is none without
-    requests.
+    """Earlier requests don't count; a quantile lies within its bucket, and there
+    is none without requests.
     """
     slow = Histogram((0.1, 1.0), (10, 12, 3), 12.5)
     rates = rates_between(FULL, replace(LATER, request_duration=slow))

@@ -194,8 +194,8 @@ def test_a_tap_ends(end: Callable[[Tapped], None]) -> None:
     ],
 )
 def test_a_dead_letter_that_is_no_event(data: bytes, excerpt: str | None) -> None:
-    """Of what a source couldn't read, an excerpt is shown that is safe to print; its lane is
-    unknown.
+    """Of what a source couldn't read, an excerpt is shown that is safe to
+    print; its lane is unknown.
     """
     tapped = Tapped(TapFilter())
     assert tapped.point.tap is not None

@@ -156,8 +156,8 @@ async def test_a_head_without_end() -> None:
 
 
 async def test_a_trailer_without_end() -> None:
-    """Its bytes are bounded as those of a head: a body of any size comes before it, and none after
-    it.
+    """Its bytes are bounded as those of a head: a body of any size comes
+    before it, and none after it.
     """
     body = b"x" * MAX_HEAD
 
@@ -184,8 +184,8 @@ async def test_a_trailer_without_end() -> None:
 
 
 async def test_a_kept_connection_that_was_closed() -> None:
-    """A request that only asks goes out again on a new one; one that could do something twice
-    doesn't.
+    """A request that only asks goes out again on a new one; one that could do
+    something twice doesn't.
     """
     async with origin() as upstream, connections(upstream.url) as to:
         assert await get(to) == (200, b"ok")
@@ -271,8 +271,8 @@ async def test_one_name_is_looked_up_once_at_a_time(monkeypatch: pytest.MonkeyPa
 
 
 async def test_an_address_is_not_looked_up() -> None:
-    """It needs no thread of the loop's executor, and works where all of them wait for a name
-    server.
+    """It needs no thread of the loop's executor, and works where all of
+    them wait for a name server.
     """
     async with origin() as upstream, connections(upstream.url) as to:
         before = threading.active_count()

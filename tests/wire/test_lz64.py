@@ -82,8 +82,8 @@ def test_rubbish_ends(text: bytes, limit: int) -> None:
 
 
 def one_by_one(text: bytes) -> str | None:
-    """What the codes stand for, read bit by bit as the format's description says; None if it is no
-    stream.
+    """What the codes stand for, read bit by bit as the format's description says;
+    None if it is no stream.
     """
     digits = text.replace(b"\n", b"").rstrip(b"=")
     try:

@@ -213,8 +213,8 @@ def test_only_lone_surrogates_are_masked(text: bytes, masked: bytes) -> None:
 
 @given(st.text(alphabet=st.characters(codec=None, categories=["Cs", "Lu", "So"]), max_size=20))
 def test_masked_text_is_text(text: str) -> None:
-    """Whatever surrogates a JSON string has, masked it is UTF-8, and all its other characters are
-    there.
+    """Whatever surrogates a JSON string has, masked it is UTF-8, and all its
+    other characters are there.
     """
     escaped = json.dumps(text).encode()
     masked = json.loads(mask_lone_surrogates(escaped))

@@ -31,8 +31,8 @@ def events_of(request: Request) -> Any:
 
 @cases("space", ["", " ", "\n", "\r\n\t "])
 def test_the_three_shapes(space: str) -> None:
-    """An array, a batch and one event are the same array of events, whatever white space is around
-    them.
+    """An array, a batch and one event are the same array of events, whatever
+    white space is around them.
     """
     for value in ([EVENT], {"api_key": "k", "batch": [EVENT]}, EVENT):
         request = read_request((space + json.dumps(value) + space).encode())
@@ -242,8 +242,8 @@ PAIR = rb'{"event":"e","distinct_id":"d","token":"t","x":"\ud83d\ude00"}'
 def test_lone_surrogates_part_their_event_alone(
     text: bytes, clean: bytes, garbled: list[bytes]
 ) -> None:
-    """An event with half a character is parted from the others, as it was sent; pairs are no
-    reason.
+    """An event with half a character is parted from the others, as it was
+    sent; pairs are no reason.
     """
     request = read_request(text)
     assert bytes(request.events) == clean
@@ -349,8 +349,8 @@ def test_utf8_in_pieces(odd: bytes, shift: int, filler: str) -> None:
 
 @cases("member", ["sent_at", "token", "api_key"])
 def test_what_is_no_text_is_not_decoded(member: str) -> None:
-    """A clock or a key that is an array of very many arrays would take fifty times its size as
-    objects.
+    """A clock or a key that is an array of very many arrays would take fifty
+    times its size as objects.
     """
     text = b'{"%b":[%b[]],"batch":[]}' % (member.encode(), b"[]," * 200_000)
     tracemalloc.start()

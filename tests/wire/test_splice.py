@@ -69,8 +69,8 @@ VALUE: st.SearchStrategy[Any] = st.sampled_from(
 
 @given(objects())
 def test_removing_a_member_leaves_the_others(case: tuple[bytes, str]) -> None:
-    """First, middle, last or only one: key, value and one comma go, and the rest is valid and in
-    order.
+    """First, middle, last or only one: key, value and one comma go, and the
+    rest is valid and in order.
     """
     text, key = case
     assume('"' not in key)

@@ -188,8 +188,8 @@ def test_bearer(value: bytes) -> None:
     ],
 )
 def test_no_key(value: bytes) -> None:
-    """No header, another scheme, two keys, or one that can't be a project's; a personal key isn't
-    quoted.
+    """No header, another scheme, two keys, or one that can't be a project's; a
+    personal key isn't quoted.
     """
     with pytest.raises(InvalidToken) as raised:
         bearer_token(value)

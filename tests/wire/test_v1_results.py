@@ -100,8 +100,8 @@ def test_two_events_with_one_uuid_come_to_an_end_one_by_one() -> None:
 
 
 def test_what_has_no_key_can_t_be_told_to_come_again() -> None:
-    """Then the request has to come again as a whole; one without a key that came to an end is no
-    hindrance.
+    """Then the request has to come again as a whole; one without a key that came
+    to an end is no hindrance.
     """
     for settled, possible in ((b'{"uuid":"a"}', False), (b'{"uuid":"new"}', True)):
         results = Results([b'"a"', b""])

@@ -52,8 +52,8 @@ def test_directories_beyond_the_last_worker_are_left_over(tmp_path: Path) -> Non
 
 
 def test_nothing_is_left_where_nothing_is(tmp_path: Path) -> None:
-    """A directory that isn't there yet holds nothing; one process is enough, two workers need a
-    supervisor.
+    """A directory that isn't there yet holds nothing; one process is enough, two
+    workers need a supervisor.
     """
     assert leftovers(settings(tmp_path / "none"), {}) == []
     assert not needs_supervisor(settings(tmp_path / "none"))

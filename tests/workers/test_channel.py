@@ -1,5 +1,5 @@
-"""The channel between a supervisor and a worker, over a real pair of sockets; the assignment of a
-worker.
+"""The channel between a supervisor and a worker, over a real pair of sockets;
+the assignment of a worker.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ async def pair() -> AsyncIterator[Pair]:
 
 
 async def test_questions_are_answered_in_order(pair: Pair) -> None:
-    """Questions that are asked at once get their own answers; a snapshot is also told to the
-    listener.
+    """Questions that are asked at once get their own answers; a snapshot is
+    also told to the listener.
     """
     ask = pair.supervisor.ask
     answers = await asyncio.gather(
@@ -117,8 +117,8 @@ async def test_a_question_that_fails_leaves_the_others_alone(pair: Pair) -> None
 
 
 async def test_no_answer_in_time(pair: Pair) -> None:
-    """A worker that is too slow is not waited for; its answer, when it comes, isn't taken for
-    another's.
+    """A worker that is too slow is not waited for; its answer, when it comes,
+    isn't taken for another's.
     """
     assert await pair.supervisor.ask(Command.SHOW, 0) == b""
     assert await pair.supervisor.ask(Command.FIND, LIMIT, "x") == b'["x"]'
@@ -146,8 +146,8 @@ async def test_start_and_last_words_are_heard(pair: Pair) -> None:
 
 
 async def test_a_worker_learns_that_it_is_alone() -> None:
-    """When the supervisor's end closes, however that came, the worker is told; speaking on does no
-    harm.
+    """When the supervisor's end closes, however that came, the worker is told;
+    speaking on does no harm.
     """
     pair = Pair()
     await pair.open()

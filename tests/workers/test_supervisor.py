@@ -115,8 +115,8 @@ class Life:
 
 
 def counting(life: Life) -> Callable[..., Awaitable[bytes]]:
-    """`SupervisorsEnd.ask`, that counts the questions whether a worker responds that aren't
-    answered.
+    """`SupervisorsEnd.ask`, that counts the questions whether a worker
+    responds that aren't answered.
     """
     ask = SupervisorsEnd.ask
 
@@ -196,8 +196,8 @@ async def test_the_end_of_standard_input_ends_it(life: Life, tmp_path: Path) -> 
 
 
 async def test_a_worker_that_cant_start_ends_it(life: Life) -> None:
-    """Its reason is raised as the daemon's own, once the other has drained, and nothing is started
-    again.
+    """Its reason is raised as the daemon's own, once the other has drained, and
+    nothing is started again.
     """
     life.begin(fake(SHOWN, w1={"fails": "the directory is in use"}))
     with pytest.raises(ConfigurationError, match="the directory is in use") as raised:
@@ -216,8 +216,8 @@ async def test_a_worker_that_ends_with_2_without_a_word(life: Life) -> None:
 async def test_a_worker_that_keeps_dying_is_started_with_growing_pauses(
     life: Life, tmp_path: Path
 ) -> None:
-    """Each end is told with the pause that follows; the other worker goes on, and the daemon is
-    ready.
+    """Each end is told with the pause that follows; the other worker goes on,
+    and the daemon is ready.
     """
     life.begin(fake(SHOWN, w1={"exits": 1}))
     await life.started()
@@ -262,8 +262,8 @@ async def test_a_worker_that_isnt_there_any_more_when_it_stops(life: Life) -> No
 
 
 async def test_a_process_that_is_stopped_before_it_listens_to_anybody(life: Life) -> None:
-    """A service manager's signal to every process meets one that has only begun: nothing was left
-    behind.
+    """A service manager's signal to every process meets one that has only begun:
+    nothing was left behind.
     """
     life.begin(fake(SHOWN, w1={"deaf": True}))
     starting = await life.until(

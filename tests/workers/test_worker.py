@@ -1,5 +1,5 @@
-"""The daemon as a worker: with a fake pipeline and a fake clock, over a real channel to its
-supervisor.
+"""The daemon as a worker: with a fake pipeline and a fake clock, over a real
+channel to its supervisor.
 """
 
 from __future__ import annotations
@@ -127,8 +127,8 @@ async def test_it_says_that_it_works_and_its_last_words(a_life: Life) -> None:
 
 
 async def test_it_is_asked_where_an_event_is(a_life: Life) -> None:
-    """A question about one event is answered by the pipeline; one that makes no sense, with
-    nothing.
+    """A question about one event is answered by the pipeline; one that
+    makes no sense, with nothing.
     """
     await a_life.begin()
     await eventually(lambda: a_life.works)
@@ -138,8 +138,8 @@ async def test_it_is_asked_where_an_event_is(a_life: Life) -> None:
 
 
 async def test_it_reads_the_configuration_again(a_life: Life) -> None:
-    """A reload reaches the pipeline; the supervisor has said what needs a restart, the worker says
-    nothing.
+    """A reload reaches the pipeline; the supervisor has said what needs a restart,
+    the worker says nothing.
     """
     await a_life.begin()
     await eventually(lambda: a_life.works)

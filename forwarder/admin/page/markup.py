@@ -31,8 +31,8 @@ def pill(condition: HealthState) -> Markup:
 
 
 def moment(at: float, now: float, words: str = "") -> Markup:
-    """A time in seconds since 1970 as it is seen from now, or in `words`; the exact one is its
-    title.
+    """A time in seconds since 1970 as it is seen from now, or in `words`;
+    the exact one is its title.
     """
     exact = datetime.fromtimestamp(at, UTC)
     ticks = "" if words else " data-ago"

@@ -75,8 +75,8 @@ _FILES = 20
 
 
 def lanes(found: Sequence[LaneSnapshot], now: float) -> Markup:
-    """A row for each lane; those that need attention come first, the others in order of first
-    appearance.
+    """A row for each lane; those that need attention come first, the others in
+    order of first appearance.
     """
     ordered = sorted(found, key=lambda lane: _ORDER[lane_severity(lane)])
     rows = [(_row_severity(lane_severity(lane)), _lane(lane, now)) for lane in ordered]

@@ -52,8 +52,8 @@ class StoredChunk(Chunk):
     """A chunk with its record. `first` is the index of its first event in the record as it was
     received.
 
-    `size` is that of its events, also once they were released (`DiskBuffer.release`) and `data` is
-    empty.
+    `size` is that of its events, also once they were released
+    (`DiskBuffer.release`) and `data` is empty.
     """
 
     __slots__ = ("first", "record", "size")

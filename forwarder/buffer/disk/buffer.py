@@ -102,8 +102,8 @@ class DiskBuffer:
         self.on_arrival: Callable[[], None] = _nothing
         """Called when events can be taken that couldn't before."""
         self.on_damaged: Callable[[Lane, int], None] = _nothing
-        """Called when events of a lane can't be read: they are dropped, and their bytes are
-        quarantined.
+        """Called when events of a lane can't be read: they are dropped, and
+        their bytes are quarantined.
         """
         self._committer = committer
         self._clock = clock
@@ -205,8 +205,8 @@ class DiskBuffer:
         return cost(len(chunk.data), chunk.count)
 
     def queue(self, lane: Lane) -> LaneQueue:
-        """The lane's chunks in memory. Calling it starts loading more from the disk, if there are
-        more.
+        """The lane's chunks in memory. Calling it starts loading more from the
+        disk, if there are more.
         """
         holding = self.holdings.get(lane)
         if holding is None:
@@ -304,8 +304,8 @@ class DiskBuffer:
         return holding.events if holding else 0
 
     def tally(self, lane: Lane | None, source: str, reason: DropCause, count: int) -> None:
-        """Record in the log's books that events were received and dropped without being in the
-        buffer.
+        """Record in the log's books that events were received and dropped
+        without being in the buffer.
         """
         self.commits.tally(lane, source, reason, count)
 
@@ -497,8 +497,8 @@ class DiskBuffer:
         self.on_arrival()
 
     def close_run(self, lane: Lane, holding: DiskHolding, run: BacklogRun) -> None:
-        """All of a run was read. Its remaining figures are of unreadable events, or an estimate's
-        error.
+        """All of a run was read. Its remaining figures are of unreadable
+        events, or an estimate's error.
         """
         self.used -= run.bytes
         _count(holding, -run.bytes)

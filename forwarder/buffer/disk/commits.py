@@ -94,8 +94,8 @@ class Commits:
         self.closing = False
         """Whether the next group is the last, and marks a clean shutdown."""
         self.held_back = False
-        """Whether marks wait for longer than a group: for the commit of their dead letters, or for
-        room.
+        """Whether marks wait for longer than a group: for the commit of their
+        dead letters, or for room.
         """
         self._committer = committer
         self._clock = clock
@@ -172,8 +172,8 @@ class Commits:
         self._committer.request()
 
     def begin(self) -> None:
-        """Begin a segment as soon as the committer is started, to test whether the disk can be
-        written.
+        """Begin a segment as soon as the committer is started, to test whether
+        the disk can be written.
         """
         self._first = True
         self._committer.request()
@@ -333,8 +333,8 @@ class Commits:
             pending.records.append(record)
 
     def _choose(self, offer: Offer, pending: PendingGroup) -> None:
-        """Add an offer to the group if the files have room for it; else reject it when the group
-        ends.
+        """Add an offer to the group if the files have room for it; else
+        reject it when the group ends.
         """
         chunks, _, counts_for = offer
         size = counts_for + RECORD_OVERHEAD * len(chunks)
@@ -438,8 +438,8 @@ class Commits:
         self._committer.retry()
 
     def _refuse(self, offers: Sequence[Offer], error: BufferFull) -> None:
-        """Reject awaited offers; those that the buffer has accepted already come first in the next
-        group.
+        """Reject awaited offers; those that the buffer has accepted already come
+        first in the next group.
         """
         kept = [offer for offer in offers if offer[1] is None]
         if kept:

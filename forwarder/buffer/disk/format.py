@@ -196,8 +196,8 @@ def decode_record_header(data: bytes | memoryview, at: int, generation: int) -> 
 
 
 def search_key(generation: int) -> bytes:
-    """The bytes to search for a record by. They stand 8 bytes behind its start, after magic and
-    checksum.
+    """The bytes to search for a record by. They stand 8 bytes behind its start,
+    after magic and checksum.
     """
     return struct.pack("<Q", generation)
 

@@ -100,8 +100,8 @@ class LogGroup:
         fresh: bool = False,
         **fields: int | float,
     ) -> Placement:
-        """Add a record; `fresh`: of new events, which may not use the reserve. Raises
-        `BufferFull`.
+        """Add a record; `fresh`: of new events, which may not use the
+        reserve. Raises `BufferFull`.
         """
         size = sum(map(len, body))
         self.make_room(RECORD_HEADER_SIZE + len(meta) + size, RESERVE if fresh else 0)
@@ -132,8 +132,8 @@ class LogGroup:
         return max(0, self.tail.size - self.end - RECORD_HEADER_SIZE) if self.tail else 0
 
     def make_room(self, length: int, reserve: int) -> None:
-        """Begin the next segment if the tail has no room for so many bytes and its end. Raises
-        `BufferFull`.
+        """Begin the next segment if the tail has no room for so many bytes and its
+        end. Raises `BufferFull`.
         """
         if length > self.left:
             if length + SEGMENT_HEADER_SIZE > self._log.size:
@@ -280,8 +280,8 @@ class Log:
         return LogGroup(self, self.groups)
 
     def next_segment(self, reserve: int, *, planned: int) -> Segment:
-        """The next segment; `reserve` must stay free, `planned` are in use already. Raises
-        `BufferFull`.
+        """The next segment; `reserve` must stay free, `planned` are in use
+        already. Raises `BufferFull`.
         """
         # what is settled must be marked, whatever the limit
         without_any = self.tail is None and not planned and not reserve
@@ -307,8 +307,8 @@ class Log:
         )
 
     def make_spare(self) -> None:
-        """Keep a free file: what is settled must be marked even when the disk is full. Raises
-        `OSError`.
+        """Keep a free file: what is settled must be marked even when the disk
+        is full. Raises `OSError`.
         """
         if not self.free and self.available() > 0:
             spare = self._plan()

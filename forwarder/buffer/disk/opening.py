@@ -44,8 +44,8 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class OpenPolicy:
-    """`max_bytes` bounds everything that the log has on disk; `window` the memory for loaded
-    events.
+    """`max_bytes` bounds everything that the log has on disk; `window` the
+    memory for loaded events.
     """
 
     max_bytes: int
@@ -118,8 +118,8 @@ def open_buffer(
 
 
 def _size(max_bytes: int, found: RecoveredLog) -> int:
-    """The size of segments: that of the limit, or that of older segments whose records wouldn't
-    fit.
+    """The size of segments: that of the limit, or that of older segments
+    whose records wouldn't fit.
     """
     size = segment_size(max_bytes)
     largest = largest_event(max_bytes)

@@ -92,8 +92,8 @@ class NewRecord:
 
 
 def merge(offers: Sequence[Offer], most: int = MERGED_BYTES) -> Iterator[NewRecord]:
-    """The records of the offers, each lane's in order; small chunks are merged to about `most`
-    bytes.
+    """The records of the offers, each lane's in order; small chunks are
+    merged to about `most` bytes.
     """
     open_records: dict[Lane, NewRecord] = {}
     for chunks, held, _ in offers:

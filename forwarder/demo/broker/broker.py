@@ -115,8 +115,8 @@ class Broker:
         return self._order("look") == ""
 
     def start(self) -> None:
-        """Start it on its data and ports; returns when it serves, at once if it runs. Raises
-        `BrokerUnavailable`.
+        """Start it on its data and ports; returns when it serves, at once if it
+        runs. Raises `BrokerUnavailable`.
         """
         if self.running:
             return
@@ -325,8 +325,8 @@ _SMALL: Final = {
 
 
 def properties(options: BrokerOptions, ports: Mapping[str, int], data: Path) -> str:
-    """The broker's configuration file; `ports` has one for each listener, and one for the
-    controller.
+    """The broker's configuration file; `ports` has one for each listener,
+    and one for the controller.
     """
     addresses = {name: f"{name}://{HOST}:{port}" for name, port in ports.items()}
     advertised = [

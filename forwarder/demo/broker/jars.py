@@ -106,8 +106,8 @@ def _make(folder: Path) -> None:
 
 
 def _context(repository: Path) -> Any:
-    """Where to fetch from: Maven's central repository, or what the user's configuration of jgo
-    says.
+    """Where to fetch from: Maven's central repository, or what the user's
+    configuration of jgo says.
     """
     try:
         from jgo.config import GlobalSettings  # noqa: PLC0415 — of an extra

@@ -47,8 +47,8 @@ NEW_KEY: Final = "phc_drillProjectThatComesLater"
 PORTION: Final = 200
 SMALL_PORTION: Final = 50
 FLAG_CALLS: Final = 8
-"""More than it takes to open the pass-through's circuit breaker, so that some calls meet an open
-one.
+"""More than it takes to open the pass-through's circuit breaker, so that
+some calls meet an open one.
 """
 
 SDK_FLAG_SECONDS: Final = 3.0

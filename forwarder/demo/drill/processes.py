@@ -167,8 +167,8 @@ class DrillProbe:
         return await self._wait(running, self.status, holds)
 
     async def wait_until_up(self, running: ChildProcess, address: str, path: str) -> None:
-        """Return when a process answers 200, or after the limit. Raises `DrillFailed` if it ends
-        before.
+        """Return when a process answers 200, or after the limit. Raises
+        `DrillFailed` if it ends before.
         """
         await self._wait(running, lambda: self._code(f"{address}{path}"), lambda code: code == 200)
 
@@ -186,8 +186,8 @@ class DrillProbe:
         return int((await self._json("/sandbox/summary"))["conflicts"])
 
     async def flags(self, api_key: str) -> FlagCall:
-        """Request flags, as an SDK does, and measure how long that takes. Cancellation ends the
-        wait.
+        """Request flags, as an SDK does, and measure how long that takes.
+        Cancellation ends the wait.
         """
         began = self._clock.monotonic()
         body = {"api_key": api_key, "distinct_id": "drill", "token": api_key}

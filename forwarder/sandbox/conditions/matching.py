@@ -107,8 +107,8 @@ class PropertyCondition:
 def matches(
     condition: Mapping[str, object], properties: Mapping[str, object], now: datetime
 ) -> bool:
-    """Whether the properties match a condition. `now`: with a zone, for relative dates. Raise
-    `CannotDecide`.
+    """Whether the properties match a condition. `now`: with a zone, for relative
+    dates. Raise `CannotDecide`.
     """
     return prepare_condition(condition).matches(properties, now)
 

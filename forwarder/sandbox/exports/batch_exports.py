@@ -192,8 +192,8 @@ def change_export(
 def request_backfill(
     database: sqlite3.Connection, export: sqlite3.Row, body: Mapping[str, Any], now: datetime
 ) -> str:
-    """Make the runs of a backfill from `start_at` to `end_at`; returns the id of the first. Raises
-    `ManagementError`.
+    """Make the runs of a backfill from `start_at` to `end_at`; returns the id of the
+    first. Raises `ManagementError`.
     """
     first, last = (parse_time(body.get(field)) for field in ("start_at", "end_at"))
     for field, time in (("start_at", first), ("end_at", last)):

@@ -54,8 +54,8 @@ def change_destination(old: Mapping[str, Any], change: Mapping[str, Any]) -> dic
 
 
 class _Merging:
-    """Gives a new config the secrets of an old one. Each value is looked at once, however deep it
-    lies.
+    """Gives a new config the secrets of an old one. Each value is looked at
+    once, however deep it lies.
     """
 
     def __init__(self, kind: str) -> None:
@@ -64,8 +64,8 @@ class _Merging:
         self._known: dict[int, int] = {}
 
     def merged(self, old: Any, new: Any) -> Any:
-        """The new value with secrets. Both must live on meanwhile, for they are known by their
-        `id`.
+        """The new value with secrets. Both must live on meanwhile, for they
+        are known by their `id`.
         """
         if isinstance(new, dict):
             return self._object(old if isinstance(old, dict) else {}, new)

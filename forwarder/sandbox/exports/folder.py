@@ -109,7 +109,7 @@ def _remove(folder: int, name: str) -> None:
     try:
         os.unlink(name, dir_fd=folder)
     except OSError:
-        # it isn't there, or the disk that failed fails again; the next attempt overwrites it
+        # The file isn't there, or the disk still fails; the next attempt overwrites the file.
         return
 
 

@@ -47,8 +47,8 @@ class ExportJob:
     destination: Mapping[str, Any]
     """`{type, config}`, secrets included."""
     filters: Any
-    """As it is stored: a list of property conditions, or an object; an empty one selects
-    everything.
+    """As it is stored: a list of property conditions, or an object; an
+    empty one selects everything.
     """
     selection: Selection
     cursor: str
@@ -69,8 +69,8 @@ class DestinationPolicy:
 
 
 class DestinationFailed(Exception):
-    """The destination failed, and may work later. The message is shown to people and has no
-    secrets.
+    """The destination failed, and may work later. The message is shown to
+    people and has no secrets.
     """
 
 

@@ -54,8 +54,8 @@ _LINE_ENDS: Final = str.maketrans("\n\r", "  ")
 
 
 class ColumnKind(Enum):
-    """How a column's values are kept: all are text but for numbers and truth values; None is no
-    value.
+    """How a column's values are kept: all are text but for numbers and truth
+    values; None is no value.
     """
 
     TEXT = auto()
@@ -109,8 +109,8 @@ class ExportRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Model:
-    """How the records of a model are read, in SQL: `number` orders them, `time` and `arrival`
-    select.
+    """How the records of a model are read, in SQL: `number` orders them,
+    `time` and `arrival` select.
     """
 
     columns: Mapping[str, ColumnKind]
@@ -228,8 +228,8 @@ class RecordReader:
                 yield page
 
     async def _last_number(self) -> int:
-        """The number of the last record there is, with all arrivals folded in: no later one can be
-        selected.
+        """The number of the last record there is, with all arrivals folded in: no
+        later one can be selected.
         """
         if self._end is None:
             table = "distinct_ids" if self._job.model == "persons" else "events"

@@ -134,8 +134,8 @@ def due_runs(database: sqlite3.Connection, now: datetime) -> list[DueRun]:
 
 
 def begin_run(database: sqlite3.Connection, chosen: DueRun, now: datetime) -> BegunRun | None:
-    """Begin the next run, if there still is one that is due. No other run of the export may be
-    running.
+    """Begin the next run, if there still is one that is due. No other run of
+    the export may be running.
     """
     export = row(database, "SELECT * FROM batch_exports WHERE id = ?", chosen.export)
     if export is None or not any(
@@ -300,8 +300,8 @@ def continue_interrupted(database: sqlite3.Connection, now: datetime) -> int:
 def add_backfill(
     database: sqlite3.Connection, export: sqlite3.Row, span: TimeRange, now: datetime
 ) -> str:
-    """Make the runs of a backfill, one an interval, the oldest first; returns the id of the first
-    one.
+    """Make the runs of a backfill, one an interval, the oldest first; returns
+    the id of the first one.
     """
     made = format_time(now)
     parts = [
@@ -322,8 +322,8 @@ def add_retry(database: sqlite3.Connection, run: sqlite3.Row, now: datetime) -> 
     """Make a run that exports the same selection from its beginning, by the settings that the
     export then has; returns its id.
 
-    A run that hasn't begun, or of a seed, has no selection: the retry is like a backfill of its
-    interval.
+    A run that hasn't begun, or of a seed, has no selection: the retry is like a
+    backfill of its interval.
     """
     selection = json.loads(run["selection"]) if run["selection"] else {}
     kept = json.dumps({name: selection[name] for name in _SELECTED}) if selection else ""
@@ -379,8 +379,8 @@ def export_log(database: sqlite3.Connection, export: str, limit: int) -> list[Lo
 
 
 def clean_message(text: str) -> str:
-    """A message as it may be shown: without keys, credentials in addresses and NUL, and not too
-    long.
+    """A message as it may be shown: without keys, credentials in addresses
+    and NUL, and not too long.
     """
     return mask_secrets(text).replace("\0", "")[:LONGEST_MESSAGE]
 

@@ -106,8 +106,8 @@ class ExportScheduler:
         self._woken.set()
 
     async def settle(self) -> None:
-        """Return once nothing runs and nothing is due, or once it is closed. Cancellation ends the
-        wait.
+        """Return once nothing runs and nothing is due, or once it is closed.
+        Cancellation ends the wait.
         """
         if self._task is None or self._task.done():
             return

@@ -35,8 +35,8 @@ T = TypeVar("T")
 WritePart: TypeAlias = Callable[
     [str, Mapping[str, ColumnKind], Sequence[ExportRecord]], Awaitable[None]
 ]
-"""Makes a part durable under a name (which has no suffix yet). Raises `DestinationFailed` and
-`ExportMisconfigured`.
+"""Makes a part durable under a name (which has no suffix yet). Raises
+`DestinationFailed` and `ExportMisconfigured`.
 """
 DESTINATIONS: Final = ("Folder", "HTTP", "S3")
 _CURSOR: Final = re.compile(r"v1\.(\d{1,9})\.(\d{1,18})\.(\d{1,18})").fullmatch

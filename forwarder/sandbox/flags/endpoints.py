@@ -124,8 +124,8 @@ def evaluate_without_user(exchange: Exchange) -> tuple[ServiceResponse, str | No
 
 
 def list_flag_definitions(exchange: Exchange) -> tuple[ServiceResponse, str | None]:
-    """Answer an SDK's request for definitions, which requires a secret key; 304 if its ETag is
-    current.
+    """Answer an SDK's request for definitions, which requires a secret key;
+    304 if its ETag is current.
     """
     received = exchange.received
     api_key = received.parameter("token")
@@ -371,8 +371,8 @@ def _is_set(received: ReceivedRequest, name: str) -> bool:
 
 
 def _legacy(flag: Mapping[str, Any]) -> dict[str, Any]:
-    """A definition with what the oldest SDKs read: whether the flag is but a rollout, and of how
-    many.
+    """A definition with what the oldest SDKs read: whether the flag is but a
+    rollout, and of how many.
     """
     groups = flag["filters"]["groups"]
     simple = (

@@ -7,8 +7,8 @@ names, and matches when each of its conditions does and the share of its roll-ou
 identifier. Both shares, of roll-outs and variants, follow from a hash of the flag's key and the
 identifier alone.
 
-A condition that can't be computed fails its flag only if no other condition decides, as in the
-SDKs.
+A condition that can't be computed fails its flag only if no other condition
+decides, as in the SDKs.
 """
 
 from __future__ import annotations
@@ -144,8 +144,8 @@ def evaluate(
 
 
 def bucket(key: str, identifier: str, salt: str = "", separator: str = ".") -> float:
-    """Where an identifier stands for a flag, from 0 to 1: the first 15 hexadecimal digits of a
-    SHA-1.
+    """Where an identifier stands for a flag, from 0 to 1: the first 15
+    hexadecimal digits of a SHA-1.
     """
     digest = hashlib.sha1(
         f"{key}{separator}{identifier}{salt}".encode(errors="surrogatepass"), usedforsecurity=False
@@ -282,8 +282,8 @@ class _Evaluator:
         return self._off(flag, outcome.code, at, outcome.description)
 
     def _outcome(self, flag: Flag, condition_set: ConditionSet) -> _Outcome:
-        """What a condition set says. A condition that can't be computed counts only if all others
-        match.
+        """What a condition set says. A condition that can't be computed counts
+        only if all others match.
         """
         identity = self._identity(flag, condition_set.aggregation)
         if identity is None:
@@ -293,7 +293,7 @@ class _Evaluator:
         now = self._now
         for condition in condition_set.conditions:
             try:
-                # as most are: a call less
+                # Most conditions are of this kind: one call less.
                 if isinstance(condition, OwnProperty) and not condition.group:
                     holds = condition.condition.matches(properties, now)
                 else:
@@ -396,8 +396,8 @@ class _Evaluator:
     def _group_holds(
         self, group: CohortGroup, identity: _Identity, aggregation: int | None
     ) -> bool:
-        """Whether a group of conditions holds. One that can't be computed counts only if no other
-        decides.
+        """Whether a group of conditions holds. One that can't be computed counts
+        only if no other decides.
         """
         failure: CannotDecide | None = None
         for member, negated in group.members:
@@ -416,8 +416,8 @@ class _Evaluator:
         return group.every
 
     def _enrolled(self, flag: Flag) -> bool | None:
-        """Whether a person enrolled in the early access feature of a flag; None if they never
-        decided.
+        """Whether a person enrolled in the early access feature of a flag;
+        None if they never decided.
         """
         if flag.enrollment:
             value = self._person.get(f"$feature_enrollment/{flag.key}", _EMPTY)

@@ -98,8 +98,8 @@ def _required(content: object, name: str, kind: type) -> object:
 
 
 def read_linked(kind: DefinitionKind, content: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """The name under which a survey, feature or experiment is stored, and its form. Raises
-    `InvalidDefinition`.
+    """The name under which a survey, feature or experiment is stored, and its
+    form. Raises `InvalidDefinition`.
     """
     if not isinstance(content.get("name"), str) or not content["name"]:
         raise InvalidDefinition("name", "this is required")

@@ -140,8 +140,8 @@ def _cohorts_in(conditions: object) -> Iterator[int]:
 def _without_cohort(
     groups: list[dict[str, Any]], cohorts: Sequence[Cohort]
 ) -> list[dict[str, Any]]:
-    """Conditions with a cohort's in its place; unchanged if the cohort is static, nested, or
-    negated.
+    """Conditions with a cohort's in its place; unchanged if the cohort is
+    static, nested, or negated.
     """
     choices = next((_choices(cohort) for cohort in cohorts), None)
     properties = [each for group in groups for each in group.get("properties") or []]
@@ -160,8 +160,8 @@ def _without_cohort(
 
 
 def _choices(cohort: Cohort) -> list[list[Any]] | None:
-    """A cohort as alternatives, each of conditions that must all hold; None if it is not that
-    simple.
+    """A cohort as alternatives, each of conditions that must all hold; None
+    if it is not that simple.
     """
     tree = cohort.property_group or {}
     values = tree.get("values") or []

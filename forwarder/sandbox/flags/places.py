@@ -47,8 +47,8 @@ _PROPERTIES: Final[Mapping[str, tuple[str, ...]]] = {
     "$geoip_postal_code": ("postal", "code"),
     "$geoip_time_zone": ("location", "time_zone"),
 }
-"""The path of each property in a record of a city database; a database of countries has some of
-them.
+"""The path of each property in a record of a city database; a database of
+countries has some of them.
 """
 
 
@@ -72,8 +72,8 @@ class Places:
         self._reader.close()
 
     def properties(self, address: str) -> dict[str, str]:
-        """The properties of an address that are known; none of an address that is not in the
-        database.
+        """The properties of an address that are known; none of an address
+        that is not in the database.
         """
         try:
             record: Any = self._reader.get(address)

@@ -100,8 +100,8 @@ NO_DEFINITIONS: Final = ProjectDefinitions({}, {}, {}, (), (), (), ())
 def put_definition(
     store: Store, key: DefinitionKey, content: object, now: datetime
 ) -> StoredDefinition:
-    """Add or replace a definition. Raises `InvalidDefinition`, and changes nothing, if it can't be
-    parsed.
+    """Add or replace a definition. Raises `InvalidDefinition`, and changes
+    nothing, if it can't be parsed.
     """
     api_key, kind, name = key
     before = find_definition(store, key)
@@ -317,7 +317,7 @@ def _complete_cohort(name: str, content: Mapping[str, Any]) -> dict[str, Any]:
         raise InvalidDefinition("distinct_ids", "this is not a list of distinct ids")
     static = content.get("is_static", members is not None)
     defaults: dict[str, Any] = {"id": number, "name": f"Cohort {number}", "deleted": False}
-    # in another form, its conditions stand elsewhere
+    # A cohort in another form has its conditions elsewhere.
     if not {"filters", "groups", "values"} & content.keys():
         defaults["filters"] = {"properties": {"type": "OR", "values": []}}
     return {

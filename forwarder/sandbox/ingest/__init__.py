@@ -1,3 +1,3 @@
-"""Requests of events: from bytes to records, by the service's rules. It shares no decoder with the
-forwarder.
+"""Requests of events: from bytes to records, by the service's rules. It shares no
+decoder with the forwarder.
 """

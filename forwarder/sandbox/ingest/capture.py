@@ -140,8 +140,8 @@ def _part(part: Message) -> _FormPart:
 
 
 def _envelope(received: ReceivedRequest, parts: Sequence[_FormPart]) -> EventEnvelope:
-    """The event in the classic shape, with the key that the header names. Raises
-    `RequestRejected`.
+    """The event in the classic shape, with the key that the header
+    names. Raises `RequestRejected`.
     """
     scheme, _, token = received.headers.get("authorization", "").partition(" ")
     api_key = check_token(token.strip() if scheme.lower() == "bearer" else None)

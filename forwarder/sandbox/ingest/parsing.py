@@ -156,8 +156,8 @@ def _read_object(scanner: JsonScanner, start: int, envelope: EventEnvelope) -> i
 
 
 def read_array(scanner: JsonScanner, start: int, envelope: EventEnvelope) -> int:
-    """Add the events of the array at `start` to an envelope; returns where the array ends. Raises
-    `InvalidJson`.
+    """Add the events of the array at `start` to an envelope; returns where the array
+    ends. Raises `InvalidJson`.
     """
 
     def read(at: int) -> int:
@@ -218,8 +218,8 @@ def lacks_survey(event: str, element: EventElement) -> bool:
 
 
 def event_name(element: EventElement, path: str) -> str | None:
-    """The event's name; None if it has none. On `/engage` the name is understood to be
-    `$identify`.
+    """The event's name; None if it has none. On `/engage` the name is
+    understood to be `$identify`.
     """
     name = element.get("event")
     if name is None and path == "/engage":

@@ -21,8 +21,8 @@ HIDDEN_HEADERS: Final = frozenset({"authorization", "proxy-authorization", "cook
 
 @dataclass(frozen=True, slots=True)
 class IngestPolicy:
-    """Which keys exist, whether to answer as the real service, and the limit of a body in bytes
-    (exclusive).
+    """Which keys exist, whether to answer as the real service, and the limit of a
+    body in bytes (exclusive).
     """
 
     keys: ProjectKeys
@@ -53,8 +53,8 @@ class Exchange:
         return datetime.fromtimestamp(self.at, UTC)
 
     def decoded_text(self, limit: int) -> str:
-        """The text of the body, shorter than `limit` bytes; its encoding is recorded. Raises
-        `RequestRejected`.
+        """The text of the body, shorter than `limit` bytes; its encoding is
+        recorded. Raises `RequestRejected`.
         """
         decoded = decode(self.received, limit)
         self.record.encoding = decoded.encoding

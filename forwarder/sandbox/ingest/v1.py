@@ -159,8 +159,8 @@ def _decompressed(body: bytes, encoding: str, limit: int) -> bytes:
 
 
 def _read_body(body: bytes) -> EventEnvelope:
-    """The events, cut out of the text. Raises `RequestRejected` (400) if the body doesn't have the
-    form.
+    """The events, cut out of the text. Raises `RequestRejected` (400) if the
+    body doesn't have the form.
     """
     if not body:
         raise V1Rejected("empty_body", "the body is empty")

@@ -98,8 +98,8 @@ def _id(text: str, kind: IdKind) -> str:
 
 
 def key_digest(key: str) -> str:
-    """The digest that is stored for a key. It exists for malformed text, too, and then matches no
-    key.
+    """The digest that is stored for a key. It exists for malformed text, too,
+    and then matches no key.
     """
     return hashlib.sha256(key.encode(errors="surrogateescape")).hexdigest()
 

@@ -32,8 +32,8 @@ class PageBounds:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A page of a list: how many items there are in all, and those of this page as they are
-    answered.
+    """A page of a list: how many items there are in all, and those of this
+    page as they are answered.
     """
 
     count: int
@@ -44,9 +44,9 @@ class Listing:
 class ManagementCall:
     """An authorized call: key, scope, membership, level and body are checked.
 
-    For an endpoint of an environment the project exists, and `organization` is its. Other ids are
-    only well-formed: the handler checks whether the resource exists in this organization or
-    project.
+    For an endpoint of an environment the project exists, and `organization` is its. Other
+    ids are only well-formed: the handler checks whether the resource exists in this
+    organization or project.
     """
 
     endpoint: Endpoint[Any, Any]

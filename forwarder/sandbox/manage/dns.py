@@ -98,8 +98,8 @@ _HINT = (
 
 
 class FileResolver:
-    """Looks names up in a file, which is read for each lookup: what is written into it counts at
-    once.
+    """Looks names up in a file, which is read for each lookup: what is
+    written into it counts at once.
     """
 
     def __init__(self, path: Path) -> None:

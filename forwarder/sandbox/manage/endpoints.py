@@ -189,8 +189,8 @@ async def _reject_path(_request: web.Request) -> web.Response:
 
 
 def page_bounds(query: Mapping[str, str]) -> PageBounds:
-    """Limit and offset of a query; what isn't a number that makes sense counts as if it weren't
-    there.
+    """Limit and offset of a query; what isn't a number that makes sense
+    counts as if it weren't there.
     """
     limit = _number(query.get("limit"))
     offset = _number(query.get("offset"))

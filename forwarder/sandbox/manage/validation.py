@@ -66,8 +66,8 @@ class SentBody:
 
 
 def body_of(endpoint: Endpoint[Any, Any], sent: SentBody) -> Any:
-    """The accepted fields; for several bodies a list of them, or a tuple of a single one. Raises
-    `ManagementError`.
+    """The accepted fields; for several bodies a list of them, or a tuple of a single
+    one. Raises `ManagementError`.
     """
     if not endpoint.takes_body:
         return None

@@ -1,5 +1,5 @@
-"""The sandbox's clock, and the endpoints by which a test or a person follows and steers batch
-exports.
+"""The sandbox's clock, and the endpoints by which a test or a person follows
+and steers batch exports.
 """
 
 from __future__ import annotations

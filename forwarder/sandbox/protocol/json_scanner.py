@@ -19,8 +19,8 @@ from forwarder.core.nesting import is_deeper
 
 _WHITE_SPACE: Final = re.compile(r"[ \t\n\r]*").match
 _LONGEST_INTEGER: Final = 4000
-"""Digits that Python converts to an integer without complaint; longer ones no double can hold
-anyway.
+"""Digits that Python converts to an integer without complaint; longer ones
+no double can hold anyway.
 """
 
 
@@ -38,8 +38,8 @@ class JsonMember(NamedTuple):
 
 
 class JsonScanner:
-    """Walks one JSON text. `infinite` is set whenever a number too large for a double has been
-    passed.
+    """Walks one JSON text. `infinite` is set whenever a number too large for
+    a double has been passed.
     """
 
     def __init__(self, text: str) -> None:

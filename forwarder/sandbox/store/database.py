@@ -145,8 +145,8 @@ class Store:
     def clear(self) -> None:
         """Delete everything that arrived; the management tables and the definitions of flags stay.
 
-        Numbers of arrivals begin anew, so the runs of batch exports forget which ones they
-        selected.
+        Numbers of arrivals begin anew, so the runs of batch exports forget
+        which ones they selected.
         """
         self.effects.forget()
         self._connection.execute(_FORGET_SELECTED)
@@ -230,8 +230,8 @@ class Store:
         return count, [_event(row) for row in rows]
 
     def requests(self, wanted: RequestFilter, page: ListingPage) -> tuple[int, list[StoredRequest]]:
-        """The number of requests that match the filter, and a page of them, in the order of
-        arrival.
+        """The number of requests that match the filter, and a page of them,
+        in the order of arrival.
         """
         condition, parameters = wanted.condition()
         count = self._count("requests", condition, parameters)

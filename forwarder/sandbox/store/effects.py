@@ -139,8 +139,8 @@ class PersonTable:
     """The persons in a database; transactions are the caller's, and so is `flush` after the last
     `apply` of one.
 
-    `apply` caches what it reads and changes until then, so that many events of one person cost one
-    write.
+    `apply` caches what it reads and changes until then, so that many events of
+    one person cost one write.
     """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -198,8 +198,8 @@ class PersonTable:
         return int(self._execute("SELECT count(*) FROM persons").fetchone()[0])
 
     def listing(self, wanted: PersonFilter, page: ListingPage) -> tuple[int, list[StoredPerson]]:
-        """The number of persons that match the filter, and a page of them, in the order of
-        creation.
+        """The number of persons that match the filter, and a page of them,
+        in the order of creation.
         """
         condition, parameters = wanted.condition()
         count = self._execute(

@@ -71,8 +71,8 @@ class Changes:
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """Two distinct ids of one person: what `merged` had goes to `surviving`, whose own properties
-    win.
+    """Two distinct ids of one person: what `merged` had goes to `surviving`,
+    whose own properties win.
     """
 
     merged: str
@@ -162,8 +162,8 @@ def groups_of(properties: Mapping[str, Any]) -> dict[str, str]:
 
 
 def as_id(value: Any) -> str | None:
-    """What names something, as it is kept: text, what is not text as JSON; None where there is
-    none.
+    """What names something, as it is kept: text, what is not text as JSON;
+    None where there is none.
     """
     if value is None:
         return None

@@ -62,8 +62,8 @@ class StoreThread:
         """Run `do` on the store's thread and return what it returns, once that is committed. What
         `do` raises is raised here.
 
-        Raises `RuntimeError` after `close`. Cancellation ends the wait; the work is done all the
-        same.
+        Raises `RuntimeError` after `close`. Cancellation ends the wait; the
+        work is done all the same.
         """
         if self._last is not None:
             raise RuntimeError("the sandbox is closed")
@@ -75,8 +75,8 @@ class StoreThread:
     async def ask(self, do: Callable[[Store], T]) -> T:
         """Run a query of persons, groups or events, once all arrivals until now are folded in.
 
-        Folding is done in steps, so that a long backlog does not delay requests. Otherwise as
-        `run`.
+        Folding is done in steps, so that a long backlog does not delay
+        requests. Otherwise as `run`.
         """
         end = await self.run(Store.last_arrival)
         while await self.run(lambda store: store.effects.advance(end)):

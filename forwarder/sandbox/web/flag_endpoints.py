@@ -224,8 +224,8 @@ class FlagEndpoints:
         return web.json_response(names)
 
     async def change_flag(self, request: web.Request) -> web.Response:
-        """PATCH /sandbox/flags?id=N: turn a flag on or off, or change its rollout, and show its
-        row.
+        """PATCH /sandbox/flags?id=N: turn a flag on or off, or change its
+        rollout, and show its row.
         """
         reject_other_sites(request)
         number = _number(request.query.get("id", ""))
@@ -266,8 +266,8 @@ class FlagEndpoints:
         return listing(len(results), [json.dumps(result) for result in shown])
 
     async def _of_project(self, request: web.Request, do: Callable[[Store, str], T]) -> T:
-        """Run `do` for the project that the request names. Raises `ManagementError` if there is
-        none.
+        """Run `do` for the project that the request names. Raises
+        `ManagementError` if there is none.
         """
         api_key = request.query.get("api_key")
 
@@ -348,8 +348,8 @@ def _there(found: StoredDefinition | None) -> StoredDefinition:
 
 
 def _flag_rows(store: Store, wanted: Mapping[str, str]) -> list[FlagRow]:
-    """The rows of flags that match the parameters `id`, `api_key`, `project`, `organization` and
-    `text`.
+    """The rows of flags that match the parameters `id`, `api_key`, `project`,
+    `organization` and `text`.
     """
     calls = {(use.api_key, use.flag): use.calls for use in flag_calls(store, wanted.get("api_key"))}
     projects = {api_key: place for api_key, *place in store.select(_PROJECTS, [])}

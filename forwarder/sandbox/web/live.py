@@ -112,8 +112,8 @@ class LiveEndpoints:
             reader.closing.set()
 
     async def rates(self, request: web.Request) -> web.Response:
-        """GET /sandbox/rates: counts by second, of the last `seconds` (default 300, at most an
-        hour).
+        """GET /sandbox/rates: counts by second, of the last `seconds`
+        (default 300, at most an hour).
         """
         text = request.query.get("seconds", "")
         wanted = int(text) if text.isascii() and text.isdecimal() and len(text) <= 9 else WINDOW

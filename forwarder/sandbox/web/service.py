@@ -222,8 +222,8 @@ def _received(request: web.Request, body: bytes) -> ReceivedRequest:
 
 
 def cors_headers(request: web.Request) -> dict[str, str]:
-    """The headers with which a browser shows a response to the page; none for a request without
-    Origin.
+    """The headers with which a browser shows a response to the page; none for
+    a request without Origin.
     """
     origin = request.headers.get("Origin")
     if origin is None:

@@ -55,8 +55,8 @@ _FILTERS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class ArrivalReport:
-    """What the sandbox has besides the events that are waited for: it says why a test waits in
-    vain.
+    """What the sandbox has besides the events that are waited for: it says
+    why a test waits in vain.
     """
 
     names: tuple[tuple[str, int], ...]

@@ -38,8 +38,8 @@ _COMPRESSED: Final = (".gz", ".zst", ".bz2", ".zip", ".gzip", ".zstd")
 _TOKEN: Final = re.compile(
     rb'(?:[^"{}\[\]]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+([{}\[\]"]|\Z)', re.DOTALL
 )
-"""Up to the next bracket outside strings, the quote of a string whose end is still to come, or the
-end.
+"""Up to the next bracket outside strings, the quote of a string whose end is
+still to come, or the end.
 """
 _OPENING: Final = frozenset({b"{", b"["})
 _BRACKETS: Final = _OPENING | {b"}", b"]"}
@@ -112,8 +112,8 @@ def _read_lines(stream: PeekedStream, options: ReadOptions) -> Iterator[Numbered
 def _whole_lines(stream: PeekedStream, options: ReadOptions) -> Iterator[bytes]:
     """The text in whole lines. Of a line over the limit, little more than the limit is kept.
 
-    The last line needs no end, but where the stream is cut off it is left out: it might seem
-    complete.
+    The last line needs no end, but where the stream is cut off it is left
+    out: it might seem complete.
     """
     limit = options.max_record
     rest = bytearray()
@@ -242,7 +242,7 @@ def _read_csv(
     """A record a row; the first row has the names. The line is the row's first. Bytes that aren't
     UTF-8 survive as lone surrogates.
     """
-    # it is the module's, not the reader's, and too small by default
+    # The limit is the module's, not the reader's, and too small by default.
     csv.field_size_limit(options.max_record)
     lines = _CsvLines(stream, options)
     reader = csv.reader(chain.from_iterable(lines), delimiter=delimiter, quotechar=options.quote)
@@ -275,7 +275,7 @@ def _read_csv(
         if make is None and rows and (rows[0] or lines.between(lines.done, ends[0])):
             names = rows[0]
             make = _row_type(rows[0])
-            # each record has the names
+            # Each record repeats the names of the columns.
             most = min(_ROWS, options.block_bytes // (sum(map(len, names)) + 1) + 1)
         elif make is not None:
             some, begins = _encoded_rows(
@@ -300,8 +300,8 @@ def _read_csv(
 def _joined(
     made: Sequence[bytes | list[bytes]], names: Sequence[str], rows: Sequence[Sequence[str]]
 ) -> Sequence[bytes]:
-    """Records, some of them as lines, as one sequence; if all are lines, they are those of the
-    rows.
+    """Records, some of them as lines, as one sequence; if all are lines,
+    they are those of the rows.
     """
     if any(isinstance(each, list) for each in made):
         return [
@@ -314,8 +314,8 @@ def _joined(
 
 
 class _CsvLines(Iterator[list[str]]):
-    """The lines of a table, many at once. They are known until the rows that they are parts of are
-    done.
+    """The lines of a table, many at once. They are known until the rows that
+    they are parts of are done.
     """
 
     def __init__(self, stream: PeekedStream, options: ReadOptions) -> None:
@@ -399,8 +399,8 @@ def _encoded_rows(
 
 
 def _row_type(header: Sequence[str]) -> Callable[..., Any]:
-    """What makes an object of a row's cells. Raises `DamagedContent` if the header names no
-    columns.
+    """What makes an object of a row's cells. Raises `DamagedContent` if the
+    header names no columns.
     """
     if not header:
         raise DamagedContent("the first row can't be read")

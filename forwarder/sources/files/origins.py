@@ -315,9 +315,9 @@ def _check_links(found: Iterable[Path], root: Path, options: ReadOptions) -> Non
 
 
 def is_wanted(name: str) -> bool:
-    """Whether a file that was found rather than named belongs to the export: hidden files don't
-    (snapshots of volumes are such), nor does what a Mac adds to archives, or a file system to its
-    root.
+    """Whether a file that was found rather than named belongs to the export: hidden
+    files don't (snapshots of volumes are such), nor does what a Mac adds to archives, or
+    a file system to its root.
     """
     return not any(
         part.startswith(".") or part in _FOREIGN
@@ -380,8 +380,8 @@ def connect(
 
 
 def stored_objects(url: str, options: ReadOptions) -> Iterator[StoredObject]:
-    """The objects that a URL stands for: one object, all under a prefix, or those that match a
-    pattern.
+    """The objects that a URL stands for: one object, all under a prefix, or
+    those that match a pattern.
     """
     scheme, _, rest = url.partition("://")
     bucket, _, key = rest.partition("/")

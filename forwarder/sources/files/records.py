@@ -1,5 +1,5 @@
-"""Records as they are read from files, the location of each, how files are read, and how reading
-fails.
+"""Records as they are read from files, the location of each, how files are
+read, and how reading fails.
 """
 
 from __future__ import annotations
@@ -173,8 +173,8 @@ class BrokenSource(ForwarderError):
 
 
 class DamagedContent(Exception):
-    """Bytes aren't what their beginning promised. Inside this package only: outside it is a
-    `BrokenSource`.
+    """Bytes aren't what their beginning promised. Inside this package only:
+    outside it is a `BrokenSource`.
     """
 
     def __init__(self, reason: str, hint: str = "") -> None:

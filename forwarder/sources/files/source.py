@@ -226,8 +226,8 @@ class BlockReader(Iterator[RecordBlock], AbstractContextManager["BlockReader"]):
 
 
 def _digested(digest: _Hash, records: Sequence[bytes]) -> _Hash:
-    """The digest with more records, all at once: hashing a large text releases the interpreter
-    lock.
+    """The digest with more records, all at once: hashing a large text
+    releases the interpreter lock.
     """
     digest = digest.copy()
     if isinstance(records, LineRecords):

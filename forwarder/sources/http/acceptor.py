@@ -103,7 +103,7 @@ class Acceptor:
                 self._accept()
                 accepted += 1
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            # others were faster, or the sender has gone
+            # Another process accepted the connection, or the sender has gone.
             pass
         except OSError:  # the listener's log says when no more files can be opened
             self._pause(RETRY)
@@ -194,8 +194,8 @@ class Arrivals:
         state.arriving.add(connection)
 
     async def close(self) -> None:
-        """End those in progress, each of which has begun: one that hasn't couldn't close its
-        socket.
+        """End those in progress, each of which has begun: one that hasn't
+        couldn't close its socket.
         """
         await asyncio.sleep(0)
         for task in self._tasks:

@@ -1,10 +1,10 @@
 """The client's address: the peer's, or the one that trusted proxies report.
 
-A forwarding header is trusted only from its right end, and only as far as trusted proxies wrote
-it: everything further left may be invented by the sender. The first address from the right that is
-not a trusted proxy is the client. A hop that is not an address ends the walk at the last trusted
-hop. `X-Forwarded-For` wins over `Forwarded`, so a proxy that writes `Forwarded` has to remove the
-other.
+A forwarding header is trusted only from its right end, and only as far as trusted proxies
+wrote it: everything further left may be invented by the sender. The first address from the
+right that is not a trusted proxy is the client. A hop that is not an address ends the walk at
+the last trusted hop. `X-Forwarded-For` wins over `Forwarded`, so a proxy that writes
+`Forwarded` has to remove the other.
 """
 
 from __future__ import annotations
@@ -160,8 +160,8 @@ def _hops(forwarded_for: bytes, forwarded: bytes) -> Iterator[Address | None]:
 
 
 def _for_parameters(value: str) -> list[str]:
-    """The `for` parameters of a Forwarded header (RFC 7239), left to right; one empty one if it is
-    malformed.
+    """The `for` parameters of a Forwarded header (RFC 7239), left to right; one
+    empty one if it is malformed.
     """
     found: list[str] = []
     element: str | None = None

@@ -101,8 +101,8 @@ class _StopParsing(Exception):
 
 
 class HttpConnection(asyncio.Protocol):
-    """The parser of one connection, the request that is coming in, and the answers that are
-    pending.
+    """The parser of one connection, the request that is coming in, and the
+    answers that are pending.
     """
 
     __slots__ = (
@@ -182,8 +182,8 @@ class HttpConnection(asyncio.Protocol):
         self._recent: KnownHead | None = None
         """The head of the connection's last request, if it was a known one."""
         self._rememberable: KnownHead | None = None
-        """What was decided on the head of the request that was completed last, if it may be
-        remembered.
+        """What was decided on the head of the request that was completed last,
+        if it may be remembered.
         """
         self._upgrading = False
         self._head = head = RequestHead(behind_proxy=peer.trusted)
@@ -201,8 +201,8 @@ class HttpConnection(asyncio.Protocol):
 
     # How the connection was lost makes no difference.
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        """Leave nothing behind. The parser and what refers to it go at once, not when garbage is
-        collected.
+        """Leave nothing behind. The parser and what refers to it go at once, not
+        when garbage is collected.
         """
         state = self._state
         self._life.phase = CLOSING
@@ -421,8 +421,8 @@ class HttpConnection(asyncio.Protocol):
             self._reject(answers.INTERNAL_ERROR)
 
     def _wait_for_more(self, size: int) -> None:
-        """A request is not complete yet: is what there is of it, and of all others, still within
-        bounds?
+        """A request is not complete yet: is what there is of it, and of all
+        others, still within bounds?
         """
         life = self._life
         if life.phase == IDLE:
@@ -674,8 +674,8 @@ class HttpConnection(asyncio.Protocol):
         exchange.complete(route, headers)
 
     def _offer(self, head: RequestHead) -> tuple[HttpAnswer, bool]:
-        """The request's answer, and whether it can be written; else the intake acknowledges it
-        later.
+        """The request's answer, and whether it can be written; else the
+        intake acknowledges it later.
         """
         try:
             done = self._accept(self._incoming(head), self._answers.spare)
@@ -847,8 +847,8 @@ class ListenerState:
         self.empty.set()
 
     def drain(self, *, draining: bool) -> None:
-        """From now on each answer is its connection's last, and new requests are rejected; or no
-        longer.
+        """From now on each answer is its connection's last, and new requests
+        are rejected; or no longer.
         """
         self.draining = draining
         self.end_connections(ending=draining)

@@ -1,8 +1,8 @@
 """Starts and stops the ingestion listener, and reports its counts.
 
-Order of stopping: `end_connections()` (answers say `Connection: close`, requests are accepted as
-before), `stop_listening()`, `finish_requests()`, `draining = True` (new requests get 503),
-`close(grace)`.
+Order of stopping: `end_connections()` (answers say `Connection: close`, requests are
+accepted as before), `stop_listening()`, `finish_requests()`, `draining = True` (new requests
+get 503), `close(grace)`.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ class HttpStatistics:
     receiving_bytes: int
     """Bytes held of bodies that are not complete."""
     rejected: Mapping[tuple[str, str], int]
-    """Requests that were rejected here, those to be passed through too, by route and reason
-    (`answers.Rejection`).
+    """Requests that were rejected here, those to be passed through too, by route
+    and reason (`answers.Rejection`).
     """
 
 

@@ -96,8 +96,8 @@ def _bind(family: socket.AddressFamily, host: str, port: int) -> socket.socket:
 
 
 def adopt(descriptor: int, key: str = KEY) -> socket.socket:
-    """The inherited socket of a descriptor. Raises `ConfigurationError` if nothing can listen on
-    it.
+    """The inherited socket of a descriptor. Raises `ConfigurationError` if
+    nothing can listen on it.
     """
     try:
         os.set_inheritable(descriptor, False)

@@ -187,8 +187,8 @@ class ImportBlock:
     broken: BrokenSource | None = None
     """Why the file can't be read to its end."""
     sorted: SpoolIndex | None = None
-    """Before the first sorted events: what sorting found. All that came before is to be settled
-    first.
+    """Before the first sorted events: what sorting found. All that came
+    before is to be settled first.
     """
     entries: int = 0
     """How many sorted events it has."""
@@ -234,8 +234,8 @@ class ImportBlock:
         ]
 
     def refuse(self, refusals: MutableMapping[EventKey, RecordFate]) -> None:
-        """Take off its counts the events that the service has refused; they are taken out of
-        `refusals`.
+        """Take off its counts the events that the service has refused; they are
+        taken out of `refusals`.
         """
         if not refusals:
             return

@@ -31,8 +31,8 @@ NAMES: Final = 1000
 """Names of events that are counted one by one."""
 OTHER_NAMES: Final = "(other names)"
 LONGEST: Final = 200
-"""Characters that are kept of a name, or of a reason's detail: all of this is written with each
-checkpoint.
+"""Characters that are kept of a name, or of a reason's detail: all of this is
+written with each checkpoint.
 """
 _DIGEST: Final = re.compile("[0-9a-f]{32}")
 _A: Final = 0x9E3779B97F4A7C15F39CC0605CEDC835
@@ -126,8 +126,8 @@ class RecordBooks(Struct, forbid_unknown_fields=True):
     repeats: int = 0
     """Records that came before with the same natural key, on the same day."""
     mended: int = 0
-    """Of those refused: records whose events have all arrived since, by a replay of their dead
-    letters.
+    """Of those refused: records whose events have all arrived since, by a
+    replay of their dead letters.
     """
 
     @property
@@ -270,7 +270,7 @@ def count_replayed(
     record, of which no event was counted.
     """
     if day:
-        # counted when it was refused; edited, it may be of another day now
+        # The event was counted when it was refused; edited, it may be of another day.
         totals.days.setdefault(day, DayTally()).source -= 1
     for event in arrived:
         totals.day(event.day).add(1, 1, uuid_hash(event.uuid))

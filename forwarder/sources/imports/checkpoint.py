@@ -89,8 +89,8 @@ class FileCheckpoint(Struct, forbid_unknown_fields=True):
     """
     digested: int = 0
     digest: str = ""
-    """The running digest of the source after `digested` records, which is at or before the
-    position.
+    """The running digest of the source after `digested` records, which is
+    at or before the position.
     """
     complete: bool = False
 
@@ -246,8 +246,8 @@ class StateFolder:
                 part.unlink()
 
     def save(self, checkpoint: ImportCheckpoint) -> None:
-        """Write it durably, instead of the former one. Raises `ConfigurationError` if the disk
-        refuses.
+        """Write it durably, instead of the former one. Raises
+        `ConfigurationError` if the disk refuses.
         """
         try:
             with atomic_file(self.path / FILE, replace=True) as file:

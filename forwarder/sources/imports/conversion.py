@@ -296,8 +296,8 @@ _PERSON_POLICIES: Final[dict[str, tuple[Callable[..., None], Callable[..., None]
 OF_EVENTS: Final = 1 << 40
 """See `ImportDeadLetter.part`."""
 RefusedPart = tuple[int, RecordRefused, bytes | None, int]
-"""The index of a record, why it is refused, the text and the number of what is refused of it
-(`ImportDeadLetter.part`).
+"""The index of a record, why it is refused, the text and the number of what is refused
+of it (`ImportDeadLetter.part`).
 """
 NO_EVENT = RecordFate(FateKind.LEFT_OUT, "no_event_of_it")
 """The vendor's record stands for no event."""
@@ -365,8 +365,8 @@ class ImportDeadLetter(NamedTuple):
 
 @dataclass(slots=True)
 class ConvertedRecords:
-    """What some neighbouring records of a file became; indexes count from the first of these
-    records.
+    """What some neighbouring records of a file became; indexes count from
+    the first of these records.
     """
 
     counts: list[int]

@@ -83,8 +83,8 @@ class ImportedEvent(Struct, gc=False):
     time: int
     """Microseconds since 1970, UTC."""
     uuid: str
-    """The record's own, or derived: never random. Empty until it is made where it follows from
-    `natural_key`.
+    """The record's own, or derived: never random. Empty until it is made where it
+    follows from `natural_key`.
     """
     properties: dict[str, Any]
     """Values are JSON values, or `msgspec.Raw` where the record's bytes are kept. Finishing
@@ -97,8 +97,8 @@ class ImportedEvent(Struct, gc=False):
     moment: datetime | None = None
     """Its time once more, with the zone UTC, where its format has it: else finishing makes it."""
     natural_key: bytes = b""
-    """What its uuid follows from (`derived_uuid`), where that is made together with those of its
-    neighbours.
+    """What its uuid follows from (`derived_uuid`), where that is made together with
+    those of its neighbours.
     """
 
 

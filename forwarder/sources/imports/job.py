@@ -147,8 +147,8 @@ class ImportRequest:
     accepted: frozenset[str] = frozenset()
     """Codes of findings that don't stop it."""
     shard: Shard | None = None
-    """The part of the source that is read; None: all of it. Rate and limit are those of all shards
-    together.
+    """The part of the source that is read; None: all of it. Rate and limit are
+    those of all shards together.
     """
 
     @property
@@ -173,8 +173,8 @@ RULES: Final = "rules"
 
 
 def folder_name(request: ImportRequest, source: FileSource) -> str:
-    """The state folder of a format and paths as they were named; standard input is named by its
-    content.
+    """The state folder of a format and paths as they were named; standard input
+    is named by its content.
     """
     named = [source.identity if path == "-" else path for path in request.paths]
     digest = hashlib.sha256(json.dumps([request.chosen.name, named]).encode()).hexdigest()
@@ -182,8 +182,8 @@ def folder_name(request: ImportRequest, source: FileSource) -> str:
 
 
 def check_apart(state: Path, paths: Sequence[str]) -> None:
-    """Raises `ConfigurationError` if what an import writes would be read as its source by the next
-    run.
+    """Raises `ConfigurationError` if what an import writes would be read as
+    its source by the next run.
     """
     for path in paths:
         if Path(path).is_dir() and state.resolve().is_relative_to(Path(path).resolve()):
@@ -348,8 +348,8 @@ def _part(job: ImportJob) -> str:
 
 
 def check_divisible(paths: Sequence[str]) -> None:
-    """Raises `ConfigurationError` for what only one process can read, so that shards can't divide
-    it.
+    """Raises `ConfigurationError` for what only one process can read, so
+    that shards can't divide it.
     """
     for path in paths:
         if path == "-" or Path(path).is_fifo():
@@ -428,8 +428,8 @@ def read_shards(folder: Path) -> ImportJob | None:
 
 
 def share_job(folder: Path, job: ImportJob) -> ImportJob:
-    """Save the job for the other shards, unless one of them has saved it: that one's, then. Raises
-    `ConfigurationError`.
+    """Save the job for the other shards, unless one of them has saved it: that one's,
+    then. Raises `ConfigurationError`.
     """
     path = folder / SHARDS
     try:

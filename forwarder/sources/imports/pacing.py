@@ -141,8 +141,8 @@ class SendingPause:
 
 
 class ImportPace:
-    """When how many events may be sent. Wall-clock times are seconds since 1970, others are
-    monotonic.
+    """When how many events may be sent. Wall-clock times are seconds since
+    1970, others are monotonic.
     """
 
     def __init__(
@@ -162,8 +162,8 @@ class ImportPace:
         self._line = line or RateLine()
         self._quiet = quiet
         self._booked = 0.0
-        """Events that are booked and weren't sent; below zero after more were sent than were asked
-        for.
+        """Events that are booked and weren't sent; below zero after more were
+        sent than were asked for.
         """
         self._from = -math.inf
         """The moment from which these may be sent."""

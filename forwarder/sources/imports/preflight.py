@@ -64,8 +64,8 @@ KEYS: Final = 65_536
 LONGEST: Final = 200
 """Characters that are kept of a key; what differs only after them counts as one."""
 MOST_DAYS: Final = 36_600
-"""A century. A source that has more days is no history of events; those past it are counted
-together.
+"""A century. A source that has more days is no history of events; those past
+it are counted together.
 """
 HOPELESS: Final = 10_000
 """Records of a file none of which fits its format: no more of them are read."""
@@ -422,7 +422,7 @@ class Preflight:
             (-(-each.events // terms.batch_events), -(-each.bytes // terms.batch_bytes))
             for each in (*found.days, self._other_days)
         ]
-        # at least: none spans two days
+        # These are the fewest requests: none spans two days.
         sent.requests = sum(map(max, amounts))
         sent.seconds = round(sent.events / terms.rate, 3)
         found.names = self.names.top(TOP_NAMES)

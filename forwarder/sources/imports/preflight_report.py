@@ -238,8 +238,8 @@ class PersonImpact(Struct):
     with_unset: int = 0
     merging: int = 0
     upper_case_ids: int = 0
-    """Events that Mixpanel's option `replace_upper_case_ids` gives the id from before, or would
-    give.
+    """Events that Mixpanel's option `replace_upper_case_ids` gives the id
+    from before, or would give.
     """
     with_group_set: int = 0
 
@@ -349,8 +349,8 @@ def find_all(report: PreflightReport) -> tuple[PreflightFinding, ...]:
 def unaccepted(
     findings: Iterable[PreflightFinding], accepted: Collection[str]
 ) -> tuple[PreflightFinding, ...]:
-    """What stops an import and wasn't accepted. Raises `ConfigurationError` if a code to accept is
-    none.
+    """What stops an import and wasn't accepted. Raises `ConfigurationError` if
+    a code to accept is none.
     """
     unknown = sorted(set(accepted) - FINDINGS.keys())
     if unknown:
@@ -581,8 +581,8 @@ class PreflightResult:
 
     @classmethod
     def assess(cls, report: PreflightReport, accepted: Collection[str]) -> PreflightResult:
-        """The findings of a report. Raises `ConfigurationError` for an unknown code in
-        `accepted`.
+        """The findings of a report. Raises `ConfigurationError` for an
+        unknown code in `accepted`.
         """
         findings = find_all(report)
         return cls(report, findings, unaccepted(findings, accepted))

@@ -61,9 +61,9 @@ _PAGE: Final = 512
 class Repeats:
     """Knows the events of one run; to be closed. One caller at a time.
 
-    `folder` is the import's own, for files without a name; it is there already. What asks takes up
-    to a second when an index grows, and raises `ConfigurationError` if a file can't be written or
-    read.
+    `folder` is the import's own, for files without a name; it is there already. What asks
+    takes up to a second when an index grows, and raises `ConfigurationError` if a file
+    can't be written or read.
     """
 
     def __init__(self, folder: Path, slots: int = 1 << 20, max_slots: int = 1 << 23) -> None:
@@ -438,8 +438,8 @@ class DigestSpool:
 
 
 def _mapped(folder: Path, numbers: Column) -> memoryview:
-    """The numbers in a file without a name, of which the system has in memory what there is room
-    for.
+    """The numbers in a file without a name, of which the system has in
+    memory what there is room for.
     """
     with _usable(folder), TemporaryFile(dir=folder) as file:
         file.write(numbers)

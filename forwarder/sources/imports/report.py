@@ -131,8 +131,8 @@ def manifest_of(checkpoint: ImportCheckpoint, ended: float | None = None) -> Imp
 
 
 def read_manifest(path: Path) -> ImportManifest:
-    """The manifest in a file. Raises `ConfigurationError` if there is none, or it can't be relied
-    on.
+    """The manifest in a file. Raises `ConfigurationError` if there is none,
+    or it can't be relied on.
     """
     try:
         manifest = msgspec.json.decode(path.read_bytes(), type=ImportManifest)
@@ -255,8 +255,8 @@ def by_count(counts: Mapping[str, int]) -> list[tuple[str, int]]:
 
 
 def write_reports(found: ImportManifest, folder: Path) -> None:
-    """Write the manifest, too, instead of former ones. Raises `ConfigurationError` if that can't
-    be.
+    """Write the manifest, too, instead of former ones. Raises
+    `ConfigurationError` if that can't be.
     """
     manifest = msgspec.json.format(msgspec.json.encode(found), indent=2)
     for name, text in (

@@ -189,7 +189,7 @@ def _shared(made: ConvertedRecords) -> Iterator[SharedRecord | None]:
     if not made.partly and made.counts.count(1) == len(numbers):
         yield from repeat(None, len(numbers))
         return
-    # in the order of time
+    # The turns in the order of time.
     last = {
         number: turn
         for _, turn, number in sorted(zip(times, range(len(numbers)), numbers, strict=True))

@@ -49,8 +49,8 @@ from forwarder.sources.imports.checkpoint import (
 from forwarder.sources.imports.columns import EventKey
 
 MAX_PENDING: Final = 300_000
-"""Records or events that may be held because something before them isn't settled; then reading
-waits.
+"""Records or events that may be held because something before them isn't
+settled; then reading waits.
 """
 LETTER_BYTES: Final = 200
 """So many bytes of dead letters count as a record there: they wait in memory for the disk."""
@@ -293,8 +293,8 @@ class ImportSource:
         """Bring everything of the source to the service, and then the dead letters that are marked
         for it; or what is of it until `stop`.
 
-        Raises what reading raises. Checkpoints are written meanwhile, but not the last one: see
-        `save`.
+        Raises what reading raises. Checkpoints are written meanwhile, but not
+        the last one: see `save`.
         """
         saving = asyncio.create_task(self._save_as_it_settles())
         work = asyncio.create_task(self._bring())
@@ -337,8 +337,8 @@ class ImportSource:
         )
 
     def save(self) -> None:
-        """Write a checkpoint of what is settled now. Raises `ConfigurationError` if it can't be
-        written.
+        """Write a checkpoint of what is settled now. Raises
+        `ConfigurationError` if it can't be written.
         """
         self._news.clear()
         self._saved = True
@@ -425,8 +425,8 @@ class ImportSource:
             return
 
     async def _until(self, reached: Callable[[], bool]) -> None:
-        """Wait until something is so, or the run is stopped; it is looked at whenever something is
-        settled.
+        """Wait until something is so, or the run is stopped; it is looked at
+        whenever something is settled.
         """
         while not reached() and not self._stopping:
             self._settlement.clear()

@@ -123,7 +123,7 @@ def micros_of(time: datetime, clock: tzinfo | None = None) -> int:
     (None: UTC).
     """
     since = time - (_EPOCH_WITHOUT_ZONE if time.tzinfo is None else EPOCH)
-    # as `// microsecond`, in half of its time
+    # The same as `// microsecond`, in half of its time.
     micros = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
     return (
         micros
@@ -159,8 +159,8 @@ def _of_uncommon_text(text: str, clock: tzinfo | None) -> int:
 
 
 def _of_number(number: float | Decimal) -> int:
-    """Floats count by their shortest digits: 1712010112.345 is that, not what is nearest to it in
-    binary.
+    """Floats count by their shortest digits: 1712010112.345 is that, not what is
+    nearest to it in binary.
     """
     if isinstance(number, bool):
         raise _unreadable(number)

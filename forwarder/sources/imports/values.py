@@ -43,8 +43,8 @@ _decode_list = msgspec.json.Decoder(list[Raw] | None).decode
 _decode_text: Final[Callable[[Raw], str | None]] = msgspec.json.Decoder(str | None).decode
 Decoded = TypeVar("Decoded")
 _REMEMBERED: Final = 40
-"""Longer ids aren't remembered: they are more often those of messages, which come once, than of
-persons.
+"""Longer ids aren't remembered: they are more often those of messages, which
+come once, than of persons.
 """
 _AROUND: Final = string.whitespace + "\"'`\\\x00\u00a0\u200b\ufeff"
 """What may stand around an id and changes nothing of what it means: an id that was quoted once too
@@ -191,8 +191,8 @@ def is_deep(text: bytes) -> bool:
 
 
 def may_be_deep(texts: Sequence[bytes]) -> bool:
-    """Whether one of some objects with an object in each may be; counts the brackets of several at
-    once.
+    """Whether one of some objects with an object in each may be; counts the
+    brackets of several at once.
     """
     for start in range(0, len(texts), _COUNTED):
         some = texts[start : start + _COUNTED]
@@ -253,8 +253,8 @@ def check_id(text: str) -> str:
 
 
 def checked_id(raw: Raw | None, name: str) -> str:
-    """The id that a value is (`text_or_number`); empty if it is blank or there is none. Raises
-    `RecordRefused`.
+    """The id that a value is (`text_or_number`); empty if it is blank or there is
+    none. Raises `RecordRefused`.
     """
     found = text_or_number(raw, name) if raw else None
     return "" if not found or found.isspace() else check_id(found)

@@ -365,8 +365,8 @@ class Verification(Struct, frozen=True):
 def verify(
     manifest: ImportManifest, stored: StoredDays, shards: ShardGaps | None = None
 ) -> Verification:
-    """Compare what was delivered with what is there, by day; `manifest` is that of all `shards`
-    together.
+    """Compare what was delivered with what is there, by day; `manifest` is that
+    of all `shards` together.
     """
     there = stored.days()
     empty = DayTally()

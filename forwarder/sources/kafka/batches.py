@@ -26,8 +26,8 @@ MAX_BYTES: Final = 1_000_000
 """What a batch holds at most, unless a single record is larger."""
 
 KEPT: Final = 800
-"""Bytes that a record costs beside its value as long as all of it is kept: until its batch is
-accepted.
+"""Bytes that a record costs beside its value as long as all of it is kept:
+until its batch is accepted.
 """
 
 

@@ -347,7 +347,7 @@ async def diagnose(
         *[_within(limit, _ask(server, security, limit)) for server in servers]
     )
     troubles = [trouble for trouble in found if trouble is not None]
-    # one of them is well: what failed is over, or lies elsewhere
+    # If one of them is well, what failed is over, or lies elsewhere.
     if len(troubles) < len(found) or not troubles:
         return Trouble("bootstrap_servers", f"{', '.join(servers)}: {error_text(error)}")
     return min(troubles, key=lambda trouble: trouble.key == "bootstrap_servers")
@@ -468,8 +468,8 @@ async def _handshake(address: str, context: ssl.SSLContext, *, raising: bool = F
 
 
 async def _listen(reader: asyncio.StreamReader) -> None:
-    """Return when the broker has closed the connection, or seems to wait for a request. Raises its
-    alert.
+    """Return when the broker has closed the connection, or seems to wait for a
+    request. Raises its alert.
     """
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(ALERT_SECONDS):

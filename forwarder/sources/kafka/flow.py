@@ -35,8 +35,8 @@ SLICE_SECONDS: Final = 0.01
 """
 
 DECODING_SECONDS: Final = 5.0
-"""After which a record that is decoded elsewhere is requested again, unless it is reported as done
-before.
+"""After which a record that is decoded elsewhere is requested again, unless it is
+reported as done before.
 """
 
 FAILURES: Final = 8
@@ -149,7 +149,7 @@ class PartitionFlow:
         ]:
             if not self._take_waiting(partition, end):
                 failures += partition.held_until > now
-                # others first, the next time
+                # The next time other partitions come first.
                 self.partitions[partition.key] = self.partitions.pop(partition.key)
             if failures == FAILURES or self._now() >= end:
                 break
@@ -290,8 +290,8 @@ class PartitionFlow:
         return True
 
     def _take(self, pending: PendingBatch, until: float) -> bool:
-        """Whether the batch was accepted; else what is left of it waits before all others of its
-        partition.
+        """Whether the batch was accepted; else what is left of it waits before all
+        others of its partition.
         """
         partition = pending.partition
         try:

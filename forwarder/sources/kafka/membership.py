@@ -245,8 +245,8 @@ class Membership:
                 client.seek(key, offset)
 
     async def _begin_again(self, lost: Mapping[PartitionKey, int]) -> None:
-        """Resume at the beginning of partitions that don't have the next offset any more, or not
-        yet.
+        """Resume at the beginning of partitions that don't have the next
+        offset any more, or not yet.
         """
         revocations = self._revocations
         async with answered(ANSWER_SECONDS):
@@ -315,8 +315,8 @@ class Membership:
             await wait_for_event(self._check_now, seconds, self._clock)
 
     async def _check(self) -> float:
-        """Check the cluster; after how many seconds to check again. Raises `BrokersAway`, and
-        `TopicsMissing`.
+        """Check the cluster; after how many seconds to check again. Raises
+        `BrokersAway`, and `TopicsMissing`.
         """
         seen: Collection[str] | None = None
         self.client.check()

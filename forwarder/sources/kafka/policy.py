@@ -43,8 +43,8 @@ class KafkaPolicy:
     group_instance_id: str | None = None
     client_id: str = "forwarder"
     from_earliest: bool = True
-    """Where to begin in a partition of which nothing is committed: at its beginning, else at its
-    end.
+    """Where to begin in a partition of which nothing is committed: at its
+    beginning, else at its end.
     """
     mapping: RecordMapping | None = None
     """How records become events; None: they are events, as the HTTP listener accepts them."""

@@ -229,8 +229,8 @@ class ClusterReport:
         self.commits["failed"] += 1
 
     def went_back(self, topic: str, partition: int, offset: int) -> None:
-        """A partition ends before what was to be read next: it is read from `offset` on, where it
-        begins.
+        """A partition ends before what was to be read next: it is read from
+        `offset` on, where it begins.
         """
         _log.warning(
             (

@@ -83,8 +83,8 @@ class Security:
 
 
 def connection(security: Security) -> dict[str, Any]:
-    """aiokafka's arguments, from files as they are now. Raises `SecurityError`, which names the
-    setting.
+    """aiokafka's arguments, from files as they are now. Raises `SecurityError`,
+    which names the setting.
     """
     arguments: dict[str, Any] = {"security_protocol": security.protocol}
     if security.encrypted:

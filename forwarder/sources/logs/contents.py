@@ -146,8 +146,8 @@ NOTHING: Final = digest(b"")
 
 
 def tail_digest(content: FileContent, offset: int) -> bytes | None:
-    """The digest of the last `TAIL` bytes before the offset; None if the content is shorter than
-    that.
+    """The digest of the last `TAIL` bytes before the offset; None if the
+    content is shorter than that.
     """
     begin = max(0, offset - TAIL)
     data = content.exactly(begin, offset - begin)

@@ -32,8 +32,8 @@ class FoundFile(NamedTuple):
 
 
 class Discovery:
-    """What matches `paths` and none of `exclude`; an exclusion without `/` is matched with file
-    names.
+    """What matches `paths` and none of `exclude`; an exclusion without `/` is
+    matched with file names.
     """
 
     def __init__(
@@ -214,8 +214,8 @@ def _expression(part: str) -> str:
 
 
 def _whole_path(globs: Collection[str]) -> re.Pattern[str] | None:
-    """What matches the whole path of a file that one of these globs means; one without `/` means a
-    name.
+    """What matches the whole path of a file that one of these globs means; one
+    without `/` means a name.
     """
     whole = []
     for glob in globs:

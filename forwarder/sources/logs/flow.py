@@ -35,8 +35,8 @@ RETRY_SECONDS: Final = 0.2
 """After which what had to wait is handed over again."""
 
 DECODING_SECONDS: Final = 5.0
-"""After which a record that is decoded elsewhere is requested again, unless it is reported as done
-before.
+"""After which a record that is decoded elsewhere is requested again, unless it is
+reported as done before.
 """
 
 HOLD_SECONDS: Final = 2.0

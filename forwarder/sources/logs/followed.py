@@ -57,16 +57,16 @@ class FollowedFile:
     fingerprint: str = ""
     """Of the first line; empty as long as it isn't complete."""
     head: bytes | None = None
-    """The first bytes after the first line, as far as it had them when it was found; None: not
-    known.
+    """The first bytes after the first line, as far as it had them when it
+    was found; None: not known.
     """
     original: FollowedFile | None = None
     """What it may be a copy of; as long as that is followed, nothing is read of the copy."""
     before: str = ""
     """The identity of the content that was replaced by this one."""
     initial: int = 0
-    """Its size when the source was started for the first time, where that reads from the ends of
-    files.
+    """Its size when the source was started for the first time, where that
+    reads from the ends of files.
     """
     recalled: bool = False
     """Whether it is known what was stored for the file."""

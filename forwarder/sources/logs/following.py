@@ -396,8 +396,8 @@ class Follower:
         return True
 
     def _open_file(self, file: FollowedFile) -> FileReader | None:
-        """Open a file where the next block begins; None if that isn't possible now. Raises
-        `OSError`.
+        """Open a file where the next block begins; None if that isn't
+        possible now. Raises `OSError`.
         """
         if len(self._open) >= self._policy.max_open_files and not self._close_one():
             file.examined = None
@@ -463,8 +463,8 @@ class Follower:
             self._queue.append(file)
 
     def _add(self, file: FollowedFile, reader: FileReader, records: LogRecords) -> None:
-        """Make blocks of records, cut where the time changes at which they were read first. Raises
-        `OSError`.
+        """Make blocks of records, cut where the time changes at which they were read
+        first. Raises `OSError`.
         """
         if records.end <= file.boundary:
             return

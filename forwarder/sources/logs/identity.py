@@ -360,7 +360,7 @@ class Recognition:
         for row in self._store.alike(self._policy.name, fingerprint):
             former = FollowedFile.from_row(row, self._monotonic())
             there = self.files.get(former.key)
-            # else it isn't known whether it is still there
+            # Otherwise it isn't known whether the file is still there.
             if there is None or there.identity or former.replaced or former.gone:
                 kin.absent[_name(former)] = former
             kin.add(former)

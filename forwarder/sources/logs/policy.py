@@ -34,8 +34,8 @@ class LogPolicy:
     host: str = ""
     """What the uuids of this host's records begin with."""
     from_end: bool = False
-    """Whether files that exist when the source is started for the first time are begun at their
-    ends.
+    """Whether files that exist when the source is started for the first time
+    are begun at their ends.
     """
     max_line: int = 1_000_000
     max_open_files: int = 256

@@ -279,8 +279,8 @@ class PositionStore:
 
 
 def read_positions(path: Path) -> dict[str, list[StoredPosition]]:
-    """All positions by source, while the file may be in use; nothing is written. Raises
-    `ConfigurationError`.
+    """All positions by source, while the file may be in use; nothing is
+    written. Raises `ConfigurationError`.
     """
     try:
         with closing(

@@ -97,8 +97,8 @@ class FileReader:
 
 
 class ReadTroubles:
-    """What can't be read, by path. Each is logged once, until it is over or changes; reading is
-    retried.
+    """What can't be read, by path. Each is logged once, until it is over or
+    changes; reading is retried.
     """
 
     def __init__(self, source: str) -> None:

@@ -223,8 +223,8 @@ class Splitter:
     def _join(
         self, lines: list[bytes], begins: list[int], cut: list[tuple[int, bytes]], now: float
     ) -> tuple[list[bytes], list[int], list[tuple[int, bytes]]]:
-        """The records that lines make together; `cut`: a line before them, of which the rest was
-        skipped.
+        """The records that lines make together; `cut`: a line before them, of
+        which the rest was skipped.
         """
         values: list[bytes] = []
         offsets: list[int] = []
@@ -315,8 +315,8 @@ class Splitter:
 
 
 def _are_whole(lines: Sequence[bytes]) -> bool:
-    """Whether all lines of CRI are records as they are: no parts, no further tags, none without
-    content.
+    """Whether all lines of CRI are records as they are: no parts, no further
+    tags, none without content.
     """
     odd = [line for line in lines if line[30:40] not in _HEADERS or len(line) == 40]
     return all(map(_WHOLE.match, odd))

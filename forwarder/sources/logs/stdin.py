@@ -95,8 +95,8 @@ class StdinSource:
         self._wake.set()
 
     async def close(self) -> None:
-        """Stop. What was accepted and isn't delivered is left to the pipeline; it can't be read
-        again.
+        """Stop. What was accepted and isn't delivered is left to the
+        pipeline; it can't be read again.
         """
         self.stop_reading()
         if self._task is None:
@@ -186,8 +186,8 @@ class StdinSource:
             self._on_end()
 
     async def _next(self) -> bytes | None:
-        """What comes next; empty at the end; None if there is nothing yet, or it isn't to be read
-        now.
+        """What comes next; empty at the end; None if there is nothing yet, or
+        it isn't to be read now.
         """
         if self._splitter.held:
             self._add(self._splitter.overdue(self._clock.monotonic()))

@@ -42,8 +42,8 @@ def settle_some(rig: DiskRig, numbers: set[int]) -> None:
 
 @pytest.fixture
 def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DiskRig]:
-    """A log of two segments. In the first: six events, of which two are settled, and that was just
-    copied.
+    """A log of two segments. In the first: six events, of which two are settled,
+    and that was just copied.
     """
     rig = DiskRig(tmp_path / "worker-0")
     rig.put(LANE, *map(event, range(6)))

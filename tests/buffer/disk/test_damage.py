@@ -374,8 +374,8 @@ def test_a_record_that_was_being_written(damaged: Damaged) -> None:
 
 
 def test_a_foreign_file_is_put_away_or_left_alone(damaged: Damaged) -> None:
-    """What is named like a segment and isn't one is moved aside; anything else isn't
-    forwarder's.
+    """What is named like a segment and isn't one is moved aside;
+    anything else isn't forwarder's.
     """
     directory = damaged.rig.log_directory
     (directory / "notes.txt").write_text("mine")

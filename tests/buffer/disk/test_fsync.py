@@ -36,8 +36,8 @@ class Told:
 
 
 def acknowledged_and_found(directory: Path, *, syncs: bool) -> tuple[set[bytes], set[bytes]]:
-    """Offer events until the power goes; those that were acknowledged, and those that are there
-    afterwards.
+    """Offer events until the power goes; those that were acknowledged, and those
+    that are there afterwards.
     """
     rig = DiskRig(directory, disk=LossyDisk(syncs=syncs))
     acknowledged: set[bytes] = set()

@@ -1,5 +1,5 @@
-"""The disk buffer against a plain model of it, with crashes, full and failing disks among the
-steps.
+"""The disk buffer against a plain model of it, with crashes, full and
+failing disks among the steps.
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ class _Nobody:
 
 @st.composite
 def chunks(draw: st.DrawFn) -> Chunk:
-    """Small and large ones, with and without ids, somebody who waits, and a dead letter that they
-    were.
+    """Small and large ones, with and without ids, somebody who waits, and a
+    dead letter that they were.
     """
     name = draw(st.integers(0, 10**6))
     size = draw(st.sampled_from([0, 100, MERGE_BELOW - 100, MERGE_BELOW, MERGED_BYTES]))

@@ -47,8 +47,8 @@ HITS: Final = st.lists(
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A log of three segments, three lanes, events of many sizes; some are settled, one request in
-    part.
+    """A log of three segments, three lanes, events of many sizes; some are
+    settled, one request in part.
     """
     directory = tmp_path_factory.mktemp("template") / "worker-0"
     rig = DiskRig(directory)

@@ -44,8 +44,8 @@ DELIVERED_WITHIN: Final = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What to do: `seconds` with one destination away, or with one alone; so many `kills` of the
-    daemon.
+    """What to do: `seconds` with one destination away, or with one alone; so
+    many `kills` of the daemon.
     """
 
     seed: int
@@ -55,8 +55,8 @@ class Options:
 
 @dataclass(slots=True)
 class Report:
-    """What was done. Latencies are the 99th percentiles, in seconds, from sending an event to its
-    arrival.
+    """What was done. Latencies are the 99th percentiles, in seconds, from sending
+    an event to its arrival.
     """
 
     sent: int = 0

@@ -99,8 +99,8 @@ def judge(
     settled: Sequence[Settled] = (),
     division: Division | None = None,
 ) -> Verdict:
-    """What is wrong with these arrivals, once there will be no more. `division`: of an import in
-    shards.
+    """What is wrong with these arrivals, once there will be no more.
+    `division`: of an import in shards.
     """
     judging = _Judging(plan, settled, division or Division(plan.count))
     for arrival in arrived:

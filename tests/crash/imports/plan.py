@@ -25,8 +25,8 @@ DAYS: Final = 30
 VISIT: Final = 7
 """Records of one person in a row."""
 UPLOADS: Final = 50
-"""How often a device hands in what is a day old; so many records each time, of a thousand:
-`UPLOAD`.
+"""How often a device hands in what is a day old; so many records each time,
+of a thousand: `UPLOAD`.
 """
 UPLOAD: Final = 1
 BARE: Final = 9

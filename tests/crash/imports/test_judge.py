@@ -114,8 +114,8 @@ def test_what_is_wrong_is_found(problem: str) -> None:
 
 
 def test_of_shards_each_is_judged_by_itself() -> None:
-    """What is settled of one, and in which order its events come; two at once may come in any
-    order.
+    """What is settled of one, and in which order its events come; two at
+    once may come in any order.
     """
     division = Division(PLAN.count, files=7, of=3)
     places = [division.place(number) for number in range(PLAN.count)]

@@ -1,5 +1,5 @@
-"""The judge of the Kafka crash test finds what is wrong, whatever it is, and nothing where nothing
-is.
+"""The judge of the Kafka crash test finds what is wrong, whatever it is, and
+nothing where nothing is.
 """
 
 from __future__ import annotations

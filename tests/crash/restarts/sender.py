@@ -23,8 +23,8 @@ from tests.support.waiting import pause
 KEPT: Final = 10
 """Connections that are kept."""
 ANSWER_LIMIT: Final = 55.0
-"""Seconds after which a request has failed: more than a restart takes on a machine that is very
-busy.
+"""Seconds after which a request has failed: more than a restart takes on a
+machine that is very busy.
 """
 
 

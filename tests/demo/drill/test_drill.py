@@ -120,8 +120,8 @@ async def test_before_anything_is_sent_there_is_nothing() -> None:
 
 
 async def test_cancelled_it_ends_at_the_next_event() -> None:
-    """What was sent by then is remembered; the rest of the portion isn't sent, and no thread is
-    left.
+    """What was sent by then is remembered; the rest of the portion isn't
+    sent, and no thread is left.
     """
     begun = threading.Event()
     go_on = threading.Event()

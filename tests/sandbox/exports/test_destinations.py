@@ -117,8 +117,8 @@ def test_any_config_can_be_shown(config: Any) -> None:
 
 
 def test_of_an_address_the_password_is_hidden() -> None:
-    """The rest of it is of use; sent back so, it keeps the password, and with another host it
-    doesn't.
+    """The rest of it is of use; sent back so, it keeps the password, and with
+    another host it doesn't.
     """
     old = {"type": "New", "config": {"url": "postgres://ann:hid@den@host:5432/db"}}
     shown = without_secrets(old)

@@ -1,5 +1,5 @@
-"""Folders as destinations: nothing leads out, a file is complete or absent, and it is its owner's
-alone.
+"""Folders as destinations: nothing leads out, a file is complete or absent, and
+it is its owner's alone.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def destination(root: Path | None, path: Any = "a/b") -> FolderDestination:
 
 
 def test_files_are_private_and_replaced(tmp_path: Path) -> None:
-    """Folders on the way are made; a file of the same name has the new content; no temporary one
-    stays.
+    """Folders on the way are made; a file of the same name has the new
+    content; no temporary one stays.
     """
     root = tmp_path / "not" / "there"
     for content in (b"first and longer", b"second"):

@@ -87,8 +87,8 @@ async def test_where_it_is_posted(path: str, asked: str) -> None:
 
 
 async def test_what_is_posted() -> None:
-    """Events as SDKs send them, with their own times; by the project's key, or by the
-    destination's.
+    """Events as SDKs send them, with their own times; by the project's key,
+    or by the destination's.
     """
     accepting = Accepting()
     async with service(accepting.accept) as url:
@@ -194,8 +194,8 @@ async def test_a_service_that_is_away() -> None:
     "answer", [b"what?\r\n\r\n", b"HTTP/1.1 404 Not Found\r\nConnection: close\r\n\r\nno %s here"]
 )
 async def test_a_query_is_never_repeated(answer: bytes) -> None:
-    """Neither by what can't be read as an answer, nor by a service that names what it was asked
-    for.
+    """Neither by what can't be read as an answer, nor by a service that
+    names what it was asked for.
     """
 
     async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

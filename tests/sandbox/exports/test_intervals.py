@@ -73,8 +73,8 @@ def test_what_a_schedule_runs_next() -> None:
 
 
 def test_a_schedule_does_not_catch_up_for_ever() -> None:
-    """From `start_at` in the year 1 on there is one long interval, before the newest hundred
-    thousand.
+    """From `start_at` in the year 1 on there is one long interval, before the
+    newest hundred thousand.
     """
     long_ago = datetime(1, 1, 1, tzinfo=UTC)
     for interval, length in LENGTHS.items():

@@ -266,8 +266,8 @@ async def test_filters_are_applied() -> None:
 
 
 async def test_events_by_their_names() -> None:
-    """Those that the destination's config includes, without those that it excludes; persons know
-    none.
+    """Those that the destination's config includes, without those that it
+    excludes; persons know none.
     """
     events = [stored(number, event=name) for number, name in enumerate(("a", "b", "c"))]
     tried = [

@@ -263,8 +263,8 @@ async def test_a_schedule_has_its_bounds() -> None:
 
 
 async def test_a_pause_loses_nothing() -> None:
-    """No run begins meanwhile but those that were requested; then every interval runs, the oldest
-    first.
+    """No run begins meanwhile but those that were requested; then every
+    interval runs, the oldest first.
     """
     async with scheduling() as rig:
         export = await rig.export()

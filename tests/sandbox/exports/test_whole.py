@@ -48,8 +48,8 @@ async def send(client: Client, *numbers: int, timestamp: str = "2026-01-01T00:10
 
 
 async def advance(client: Client, by: str = "1h") -> list[dict[str, Any]]:
-    """Let an hour pass, or another time, and everything that is due run; the runs, the newest
-    first.
+    """Let an hour pass, or another time, and everything that is due run;
+    the runs, the newest first.
     """
     assert (await client.post("/sandbox/clock?settle=true", {"advance": by})).status == 200
     runs: list[dict[str, Any]] = (

@@ -112,8 +112,8 @@ def test_a_flag_with_everything() -> None:
 
 
 def test_defaults() -> None:
-    """A flag needs a key; nulls count as left out. It is active, and on for no one without
-    conditions.
+    """A flag needs a key; nulls count as left out. It is active, and on for
+    no one without conditions.
     """
     nothing = {
         "multivariate": None,
@@ -259,8 +259,8 @@ def test_a_wrong_flag_is_rejected_with_its_place(content: Any, path: str) -> Non
     ],
 )
 def test_forms_of_cohorts(form: dict[str, Any]) -> None:
-    """Those of the service, of the SDKs, and older ones; the property group is what an SDK
-    evaluates.
+    """Those of the service, of the SDKs, and older ones; the property group
+    is what an SDK evaluates.
     """
     cohort = parse_cohort({"id": 3, "name": "Ours", **form})
     assert (cohort.id, cohort.name, cohort.is_static) == (3, "Ours", False)

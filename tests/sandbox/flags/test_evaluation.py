@@ -209,8 +209,8 @@ def test_a_variant_that_does_not_exist_gives_way_to_the_hash() -> None:
 
 
 def test_groups() -> None:
-    """A group's key is hashed, its properties are compared, and a request without the group gets
-    nothing.
+    """A group's key is hashed, its properties are compared, and a request
+    without the group gets nothing.
     """
     gold = {
         "key": "tier",

@@ -92,8 +92,8 @@ async def test_dependencies() -> None:
 
 
 async def test_cohorts() -> None:
-    """Those that flags use, also within each other, without static ones, to an SDK that asks for
-    them.
+    """Those that flags use, also within each other, without static ones, to
+    an SDK that asks for them.
     """
     nested = {
         "type": "OR",
@@ -144,8 +144,8 @@ async def test_cohorts() -> None:
     ],
 )
 async def test_a_cohort_as_conditions(cohort: dict[str, Any], expected: list[Any] | None) -> None:
-    """Without cohorts a flag's only one is written out, beside the flag's own conditions, if it is
-    simple.
+    """Without cohorts a flag's only one is written out, beside the flag's own
+    conditions, if it is simple.
     """
     own = person_is("country", "DE")
     member = person_is("id", 1, "in", "cohort")

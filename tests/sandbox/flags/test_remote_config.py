@@ -17,8 +17,8 @@ ORIGIN = "https://shop.example.com"
 
 
 async def test_settings() -> None:
-    """The settings of a project: everything that could be on is off, and events go where they are
-    taken.
+    """The settings of a project: everything that could be on is off, and events
+    go where they are taken.
     """
     async with talking() as client:
         for slash in ("", "/"):
@@ -73,8 +73,8 @@ async def test_settings_as_a_script() -> None:
     ["/array/{}/config", "/array/{}/config.js", *[f"{path}/?token={{}}" for path in LIST_PATHS]],
 )
 async def test_whose_settings_there_are(path: str) -> None:
-    """A project that doesn't exist is 404, a key that can't be one 401; a script in a key stays
-    text.
+    """A project that doesn't exist is 404, a key that can't be one 401; a
+    script in a key stays text.
     """
     async with talking(SandboxOptions(api_keys=frozenset({KEY, "</script>"}))) as client:
         answers = [

@@ -156,8 +156,8 @@ async def somebody(client: Client, *, on: bool) -> str:
 
 
 async def test_continuity() -> None:
-    """A person keeps what it was before it was identified, also after persons merge; another flag
-    doesn't.
+    """A person keeps what it was before it was identified, also after persons
+    merge; another flag doesn't.
     """
     async with talking() as client:
         await define(client, lasting=HALF, fleeting={**HALF, "ensure_experience_continuity": False})

@@ -193,8 +193,8 @@ def test_all_encodings_are_tested() -> None:
 
 @cases("encoding", ENCODINGS)
 def test_each_encoding(encoding: str) -> None:
-    """What was compressed comes out, also if it is empty; without an encoding the body is what it
-    is.
+    """What was compressed comes out, also if it is empty; without an
+    encoding the body is what it is.
     """
     for text in (COMPRESSED_TEXT, b"x", b""):
         assert decompress(COMPRESS[encoding](text), encoding, len(COMPRESSED_TEXT) + 1) == text

@@ -394,8 +394,8 @@ async def test_a_cancelled_verification_ends(half: Half, domain: dict[str, Any])
 async def test_a_domain_that_goes_meanwhile_is_not_found(
     half: Half, domain: dict[str, Any]
 ) -> None:
-    """And the one that is added in its place has another challenge, and isn't verified by the old
-    one's.
+    """And the one that is added in its place has another challenge, and isn't
+    verified by the old one's.
     """
     again: dict[str, Any] = {}
 

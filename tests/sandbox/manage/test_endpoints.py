@@ -104,8 +104,8 @@ async def test_the_first_of_several_errors(
     ],
 )
 async def test_who_calls(tmp_path: Path, authorization: str | None, code: str) -> None:
-    """Only a personal key as a bearer counts, in any case of the word; a 401 says how to
-    authenticate.
+    """Only a personal key as a bearer counts, in any case of the word; a 401
+    says how to authenticate.
     """
     async with serving(tmp_path) as service:
         headers = {} if authorization is None else {"Authorization": authorization}
@@ -183,8 +183,8 @@ async def test_what_cannot_be_an_id(tmp_path: Path) -> None:
     ],
 )
 async def test_a_path_that_leads_nowhere(tmp_path: Path, path: str) -> None:
-    """Below `/api/` what isn't there is said in the API's own form, for every method and without a
-    key.
+    """Below `/api/` what isn't there is said in the API's own form, for every
+    method and without a key.
     """
     async with serving(tmp_path) as service:
         for method in ("GET", "POST", "PUT", "OPTIONS"):
@@ -209,8 +209,8 @@ async def test_a_path_that_leads_nowhere(tmp_path: Path, path: str) -> None:
     ],
 )
 async def test_another_method(tmp_path: Path, method: str, path: str, allowed: str) -> None:
-    """A method that a path doesn't have is told which it has, also where SDKs ask for flags and
-    surveys.
+    """A method that a path doesn't have is told which it has, also where SDKs
+    ask for flags and surveys.
     """
     async with serving(tmp_path) as service:
         reply = await service.ask(method, path, key=None)

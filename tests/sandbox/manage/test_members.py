@@ -399,8 +399,8 @@ def test_combined_invites_have_the_highest_level_and_all_access(half: Half) -> N
 
 @pytest.mark.parametrize("combine", [True, False])
 def test_a_pending_invite_above_ones_level_stays(half: Half, *, combine: bool) -> None:
-    """Who couldn't take it back can't put one of a lower level in its place either, until it has
-    expired.
+    """Who couldn't take it back can't put one of a lower level in its place
+    either, until it has expired.
     """
     member = half.member("mia@example.com", MEMBER)
     pending = half.answer(CREATE_INVITE, {**NINA, "level": ADMIN})

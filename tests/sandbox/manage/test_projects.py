@@ -79,8 +79,8 @@ def test_time_zones(name: str, known: bool) -> None:
 
 
 async def test_what_is_sent_is_kept(tmp_path: Path) -> None:
-    """Fields that are sent come back from create and get as they are, all others have their
-    defaults.
+    """Fields that are sent come back from create and get as they are, all
+    others have their defaults.
     """
     body = {
         "name": "Shop",

@@ -86,8 +86,8 @@ def test_a_values_text_is_what_was_sent(one: Spelled) -> None:
 
 @given(st.text(alphabet='{}[]":,0.1e-+ \\nultrsa', max_size=40))
 def test_any_text_is_read_or_refused(text: str) -> None:
-    """What is read as an array or an object is JSON to another reader too; everything else is
-    refused.
+    """What is read as an array or an object is JSON to another reader too;
+    everything else is refused.
     """
     with suppress(RequestRejected):
         envelope = read_envelope(text)

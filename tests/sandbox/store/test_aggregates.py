@@ -290,8 +290,8 @@ async def test_a_kill_loses_nothing_that_was_answered(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wanted", [ImportFilter(JOB), ImportFilter(JOB, KEY)])
 def test_both_questions_read_the_index_alone(wanted: ImportFilter) -> None:
-    """No event of a million is touched for them, and a page is found without passing those before
-    it.
+    """No event of a million is touched for them, and a page is found without
+    passing those before it.
     """
     store = Store(None)
     asked: list[str] = []

@@ -216,8 +216,8 @@ def test_a_step_of_large_events_is_short() -> None:
 
 
 async def test_a_file_goes_on_where_it_was(tmp_path: Path) -> None:
-    """After a restart nothing is folded in twice, and what nobody had asked for yet is folded in
-    then.
+    """After a restart nothing is folded in twice, and what nobody had asked
+    for yet is folded in then.
     """
     options = SandboxOptions(database=tmp_path / "x.db")
     async with talking(options) as client:
@@ -280,8 +280,8 @@ async def shown_person(client: Client, query: str = "") -> list[dict[str, Any]]:
 
 
 async def test_an_identified_event_makes_a_person() -> None:
-    """The default event makes a person of its distinct id, which is not identified and has no
-    properties.
+    """The default event makes a person of its distinct id, which is not
+    identified and has no properties.
     """
     [person] = await persons(event(timestamp="2025-12-01T10:00:00Z"), event())
     assert len(person.pop("id")) == 36

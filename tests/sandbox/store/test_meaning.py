@@ -37,8 +37,8 @@ def text(properties: dict[str, Any], *, escaped: int | None = None) -> bytes:
 
 @given(st.dictionaries(st.sampled_from(KEYS), VALUES), st.integers(0, 30))
 def test_a_letter_may_be_an_escape(properties: dict[str, Any], escaped: int) -> None:
-    """However a key is spelled, it means the same; so what is looked at before reading misses
-    nothing.
+    """However a key is spelled, it means the same; so what is looked at
+    before reading misses nothing.
     """
     assert meaning_of("seen", "ann", text(properties, escaped=escaped)) == meaning_of(
         "seen", "ann", text(properties)
@@ -71,8 +71,8 @@ def test_marks() -> None:
 
 @cases("event", ["$identify", "$create_alias", "$merge_dangerously", "$groupidentify"])
 def test_an_anonymous_event_asks_nothing_of_persons(event: str) -> None:
-    """`$process_person_profile: false` wins over everything that concerns a person; only false
-    does.
+    """`$process_person_profile: false` wins over everything that concerns a
+    person; only false does.
     """
     asked = {
         "$set": {"a": 1},

@@ -32,8 +32,8 @@ def add_and_fail(store: Store) -> None:
 
 
 async def test_a_failure_is_rolled_back_alone() -> None:
-    """Of a group that shares a commit the failed piece leaves nothing and hears of it; the others
-    stay.
+    """Of a group that shares a commit the failed piece leaves nothing and
+    hears of it; the others stay.
     """
     arrivals = StoreThread(None)
     results = await asyncio.gather(
@@ -45,8 +45,8 @@ async def test_a_failure_is_rolled_back_alone() -> None:
 
 
 async def test_a_commit_that_fails_fails_its_group() -> None:
-    """Nobody is told that something is kept when the commit failed; the next group is none the
-    worse.
+    """Nobody is told that something is kept when the commit failed; the next
+    group is none the worse.
     """
     arrivals = StoreThread(None)
 

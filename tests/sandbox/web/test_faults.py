@@ -116,8 +116,8 @@ async def test_other_endpoints_work_unless_they_are_named() -> None:
 
 
 async def test_an_answer_can_be_lost() -> None:
-    """With `after` the events are stored and the sender doesn't learn it: what it repeats is a
-    duplicate.
+    """With `after` the events are stored and the sender doesn't learn it: what
+    it repeats is a duplicate.
     """
     async with talking() as client:
         await fail(client, {"status": 504, "when": "after"})
@@ -199,8 +199,8 @@ async def test_they_are_removed() -> None:
 
 
 async def test_browsers_see_the_failure() -> None:
-    """A preflight request takes no fault, and the answer has the headers without which a page sees
-    none.
+    """A preflight request takes no fault, and the answer has the headers
+    without which a page sees none.
     """
     async with talking() as client:
         await fail(client, {"status": 503})

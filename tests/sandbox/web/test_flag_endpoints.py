@@ -209,8 +209,8 @@ async def test_pages_of_other_sites(method: str, path: str, header: tuple[str, s
 
 
 async def test_the_listing(tmp_path: Path) -> None:
-    """A flag's row has its project and how often it was checked; keys are masked; the filters
-    select.
+    """A flag's row has its project and how often it was checked; keys are
+    masked; the filters select.
     """
     async with talking(seed.seeded(tmp_path)) as client:
         called = event(

@@ -50,8 +50,8 @@ async def test_what_arrives_is_told() -> None:
 
 
 async def test_a_new_reader_is_told_what_is_here() -> None:
-    """It begins with the newest that are here, in the order of arrival, and how many older there
-    are.
+    """It begins with the newest that are here, in the order of arrival, and
+    how many older there are.
     """
     async with talking() as client:
         await client.post(
@@ -105,8 +105,8 @@ async def test_clearing_is_told() -> None:
 
 
 async def test_a_reader_of_another_history_begins_anew() -> None:
-    """An id from before a restart that forgot everything counts for nothing; with a file it still
-    does.
+    """An id from before a restart that forgot everything counts for nothing;
+    with a file it still does.
     """
     async with talking() as client, streaming(client.sandbox.url) as stream:
         await client.post("/batch/", batch(event(event="before")))
@@ -187,8 +187,8 @@ async def test_a_large_event_is_told_without_its_bytes() -> None:
 
 
 async def test_properties_with_line_breaks_stay_one_message() -> None:
-    """Line breaks between the tokens of an event, as a sender may have put them, don't end a
-    message.
+    """Line breaks between the tokens of an event, as a sender may have put
+    them, don't end a message.
     """
     body = (
         b'{"api_key":"%b","batch":[{"event":"e","distinct_id":"d","properties":{\r\n"a":\r1,\n'

@@ -85,8 +85,8 @@ async def test_pages(shown: Client, name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_no_secret_is_told(shown: Client, name: str) -> None:
-    """Neither a project key nor a personal one nor a secret of a destination is anywhere in a
-    listing.
+    """Neither a project key nor a personal one nor a secret of a destination
+    is anywhere in a listing.
     """
     text = json.dumps(await shown.get(f"/sandbox/{name}"))
     assert [secret for secret in SECRETS if secret in text] == []
@@ -123,8 +123,8 @@ async def test_filters(shown: Client, query: str, found: list[str]) -> None:
 
 
 async def test_an_organization_says_how_much_it_has(shown: Client) -> None:
-    """Its members, projects, domains and pending invites are counted, and no other
-    organization's.
+    """Its members, projects, domains and pending invites are counted, and
+    no other organization's.
     """
     item = await one(shown, "organizations", seed.ORGANIZATION)
     counts = {name: item[name] for name in ("members", "projects", "domains", "pending_invites")}
@@ -187,8 +187,8 @@ async def test_a_member_with_keys(shown: Client) -> None:
 
 
 async def test_an_invite_expires(tmp_path: Path) -> None:
-    """It is pending until the moment it expires at, and is then no longer counted among its
-    organization's.
+    """It is pending until the moment it expires at, and is then no longer counted
+    among its organization's.
     """
     now = [MIDNIGHT]
     async with talking(seeded(tmp_path, now=lambda: now[0])) as client:

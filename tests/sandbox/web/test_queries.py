@@ -191,8 +191,8 @@ async def test_a_personal_key_is_masked_where_it_does_not_belong() -> None:
 
 
 async def test_properties_are_shown_as_sent() -> None:
-    """Numbers beyond a double, repeated keys and escapes stand in the listing as they stood in the
-    body.
+    """Numbers beyond a double, repeated keys and escapes stand in the listing
+    as they stood in the body.
     """
     properties = (
         r'{"big":123456789012345678901234567890,"one":1.0,"e":1E+5,"a":1,"a":2,"s":"\u00e9\/",'

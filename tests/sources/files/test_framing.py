@@ -206,8 +206,8 @@ def rows(
 
 
 def test_rows_are_objects_of_texts_with_the_line_they_begin_on() -> None:
-    """Line breaks within quotes count, empty lines are skipped, and so is the mark of the byte
-    order.
+    """Line breaks within quotes count, empty lines are skipped, and so is
+    the mark of the byte order.
     """
     content = b'\xef\xbb\xbfid,note\r\n1,"a\r\nb ""c"""\r\n\r\n2,\xc3\xa9\n3,last'
     expected = [

@@ -263,8 +263,8 @@ def test_folders_of_the_volume_itself_are_not_even_looked_into(
 def test_standard_input_is_kept_and_is_the_same_as_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It can be read again, and has the identity of the same bytes in a file, so that uuids are
-    equal.
+    """It can be read again, and has the identity of the same bytes in a file,
+    so that uuids are equal.
     """
     (tmp_path / "x").write_bytes(gzip.compress(MANY, mtime=0))
 

@@ -87,8 +87,8 @@ async def workers(count: int, absent: int = 0) -> AsyncIterator[Workers]:
 
 
 async def test_short_connections_are_spread_evenly() -> None:
-    """Senders that come one after the other, and have gone before the next, reach all workers
-    alike.
+    """Senders that come one after the other, and have gone before the next,
+    reach all workers alike.
     """
     async with workers(3) as them:
         answered = [0, 0, 0]
@@ -159,8 +159,8 @@ async def test_a_sender_waits_for_a_file_to_open() -> None:
 
 
 async def test_what_waits_at_the_end_is_answered() -> None:
-    """Connections that have arrived when the listener stops are accepted, although it left them to
-    others.
+    """Connections that have arrived when the listener stops are accepted,
+    although it left them to others.
     """
     async with workers(1, absent=1) as them:
         to = them.listeners[0]

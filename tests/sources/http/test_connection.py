@@ -278,8 +278,8 @@ async def test_bytes_being_received_are_bounded() -> None:
 
 
 async def test_dribbling_uploads_stay_within_the_bound() -> None:
-    """200 connections that bring 19 MB each hold no more than the bound and what small requests
-    may.
+    """200 connections that bring 19 MB each hold no more than the bound and
+    what small requests may.
     """
     policy = HttpPolicy(max_receiving=4_000_000)
     async with listening(policy) as to:

@@ -252,8 +252,8 @@ CORS = re.compile(rb"(Access-Control-[\w-]+: [^\r]*|Vary: Origin)\r\n")
 def _comparable(
     conversation: tuple[bytes, bool, list[Incoming]],
 ) -> tuple[bytes, bool, list[Incoming]]:
-    """Leaves out what may differ: how much of a head that is no HTTP was read when that was
-    noticed.
+    """Leaves out what may differ: how much of a head that is no HTTP was
+    read when that was noticed.
     """
     written, ended, taken = conversation
     return CORS.sub(b"", written) if b"This is not HTTP" in written else written, ended, taken

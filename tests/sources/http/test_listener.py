@@ -52,8 +52,8 @@ async def test_address_in_use() -> None:
 
 
 async def test_unix_socket(tmp_path: Path) -> None:
-    """A socket file that nobody listens on is replaced, has its permissions, and is gone at the
-    end.
+    """A socket file that nobody listens on is replaced, has its
+    permissions, and is gone at the end.
     """
     path = tmp_path / "forwarder.sock"
     with socket.socket(socket.AF_UNIX) as dead:

@@ -164,8 +164,8 @@ async def test_errors_are_statuses(
 
 @BOTH
 async def test_errors_of_the_listener(content_type: str) -> None:
-    """What it rejects by itself is a status, too: a body over the limit, and everything while it
-    drains.
+    """What it rejects by itself is a status, too: a body over the limit, and
+    everything while it drains.
     """
     async with listening(HttpPolicy(otlp=True, max_body=100)) as to:
         reply = await to.ask(logs(content_type, body=b"x" * 101))

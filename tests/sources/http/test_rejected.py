@@ -66,8 +66,8 @@ async def test_by_the_listener(name: str) -> None:
 @cases(("error", "reason"), RAISED, ids=[type(error).__name__ for error, _ in RAISED])
 @cases("path", ["/batch", V1])
 async def test_by_the_intake(error: Exception, reason: Rejection, path: str) -> None:
-    """What the intake raises has its reason, in the v1 protocol too; also for a head that was seen
-    before.
+    """What the intake raises has its reason, in the v1 protocol too; also for a
+    head that was seen before.
     """
     async with listening(bugs=int(reason is Rejection.INTERNAL)) as to:
         client = await to.connect()

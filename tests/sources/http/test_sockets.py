@@ -84,8 +84,8 @@ def test_what_nothing_can_listen_on_is_an_error(wrong: str, tmp_path: Path) -> N
 
 
 def test_what_is_no_socket_stays(tmp_path: Path) -> None:
-    """A file at a Unix socket's place is not removed; a folder that isn't there is an error with a
-    name.
+    """A file at a Unix socket's place is not removed; a folder that isn't there
+    is an error with a name.
     """
     path = tmp_path / "file"
     path.write_text("precious")

@@ -69,8 +69,8 @@ async def test_tls(tmp_path: Path) -> None:
 
 
 def test_unusable_certificates(tmp_path: Path) -> None:
-    """Files that can't be used are configuration errors, and a bad renewal leaves the old pair
-    serving.
+    """Files that can't be used are configuration errors, and a bad renewal
+    leaves the old pair serving.
     """
     good = certificate(tmp_path, "a")
     other = certificate(tmp_path, "b")

@@ -153,8 +153,8 @@ async def test_each_answer_is_made_for_its_request() -> None:
 
 @cases("late", [False, True])
 async def test_events_that_have_to_come_again(late: bool) -> None:
-    """The answer says when, and its body is made when it is given: not before the events were
-    acknowledged.
+    """The answer says when, and its body is made when it is given: not before the
+    events were acknowledged.
     """
     async with listening() as to:
         results = answering_with(to, Scripted(b"early"))
@@ -179,8 +179,8 @@ async def test_events_that_have_to_come_again(late: bool) -> None:
 
 
 async def test_answers_keep_their_order() -> None:
-    """Late results, others that are known at once, errors and classic answers, in the order of the
-    requests.
+    """Late results, others that are known at once, errors and classic answers, in
+    the order of the requests.
     """
     async with listening() as to:
         answering_with(to, Scripted(b"results"))

@@ -168,8 +168,8 @@ def life(
     filters: EventFilters | None = None,
     room: int = 0,
 ) -> Generator[ImportLife]:
-    """A run, which is as killed when the context is left. `refused`: uuids that the service
-    refuses.
+    """A run, which is as killed when the context is left. `refused`: uuids
+    that the service refuses.
     """
     state.mkdir(exist_ok=True)
     ledger = ImportLedger(read_checkpoint(state) or ImportCheckpoint(JOB, 1.0, 1.0, []))

@@ -62,8 +62,8 @@ def test_days_are_those_of_utc(microseconds: int, day: str, text: str) -> None:
 
 
 def test_books_balance_and_add_up() -> None:
-    """Read is delivered, refused, left out and repeats together; a difference says how many are
-    missing.
+    """Read is delivered, refused, left out and repeats together; a difference
+    says how many are missing.
     """
     one = RecordBooks(
         read=10, delivered=5, refused={"no_time": 2}, left_out={"--event": 1}, repeats=2

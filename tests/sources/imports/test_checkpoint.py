@@ -72,8 +72,8 @@ def test_one_process_at_a_time_has_the_folder(folder: StateFolder) -> None:
 
 
 def test_what_a_killed_process_left_is_cleared(tmp_path: Path) -> None:
-    """In a container the next process has the same number: what it writes must not find its place
-    taken.
+    """In a container the next process has the same number: what it writes must
+    not find its place taken.
     """
     parts = [
         tmp_path / f".{name}.{os.getpid()}.part"

@@ -214,8 +214,8 @@ def test_a_record_with_several_events_may_have_them_all(tmp_path: Path) -> None:
 
 
 def test_what_is_refused_of_a_record_is_the_same_wherever_a_run_begins(tmp_path: Path) -> None:
-    """Its part tells a dead letter from others of its record: buried again, it must be the same
-    one.
+    """Its part tells a dead letter from others of its record: buried again,
+    it must be the same one.
     """
     body = b'{"batch":[' + b",".join([native(1), b'{"event":"x"}', native(2, size=900)]) + b"]}"
     records = (
@@ -400,8 +400,8 @@ def parts(refused: list[ImportDeadLetter]) -> list[tuple[int, int]]:
 
 
 def test_each_has_a_number_of_its_own() -> None:
-    """A whole record, what it holds at an index, and the events that were made of it and are too
-    large.
+    """A whole record, what it holds at an index, and the events that were made
+    of it and are too large.
     """
     made = conversion().convert(block_of_parts(RECORDS), 0, 0)
     expected = [(0, 0), (1, 2), (1, 4), (1, OF_EVENTS + 1), (2, OF_EVENTS), (3, OF_EVENTS)]

@@ -1,5 +1,5 @@
-"""Events as they are sent: what is added, what stays, what is refused; one by one and in whole
-blocks.
+"""Events as they are sent: what is added, what stays, what is refused; one by
+one and in whole blocks.
 """
 
 from __future__ import annotations
@@ -360,8 +360,8 @@ def test_values_keep_their_bytes_where_properties_are_put_together_anew() -> Non
 
 
 def test_what_is_added_takes_the_place_of_its_like() -> None:
-    """A job's id from before, and a wish to be located, give way; with geoip, an event's own wish
-    stays.
+    """A job's id from before, and a wish to be located, give way; with geoip,
+    an event's own wish stays.
     """
     record = {**HEAD, "properties": {"$geoip_disable": False, "a": 1, "$import_job_id": "another"}}
     assert json.loads(finish_raw(record))["properties"] == {"a": 1, **ADDED}

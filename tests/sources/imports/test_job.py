@@ -1,5 +1,5 @@
-"""Which import a request is: whether the source and the options are the same, and the job's
-identity.
+"""Which import a request is: whether the source and the options are the
+same, and the job's identity.
 """
 
 from __future__ import annotations

@@ -179,8 +179,8 @@ def test_memory_is_bounded() -> None:
 
 
 def test_times_by_where_they_lie() -> None:
-    """Future, younger than 48 h, not before `until` and January 1970 are told apart to the
-    microsecond.
+    """Future, younger than 48 h, not before `until` and January 1970 are told
+    apart to the microsecond.
     """
     times = [NOW + 1, NOW, NOW - 2 * DAY, NOW - 2 * DAY - 1, 31 * DAY, 31 * DAY - 1, 0]
     stream = [seen(event(number, time=time)) for number, time in enumerate(times)]
@@ -237,8 +237,8 @@ def test_how_far_from_sorted(
 
 
 def test_requests_are_of_one_day_each() -> None:
-    """A day takes as many requests as its events or its bytes need, whichever is more; days share
-    none.
+    """A day takes as many requests as its events or its bytes need, whichever
+    is more; days share none.
     """
     sizes = [(0, 10), (1, 10), (2, 10), (DAY, 95), (DAY, 95), (2 * DAY, 1)]
     stream = [
@@ -269,8 +269,8 @@ def test_volume_and_how_long_it_takes() -> None:
 
 
 def test_an_event_over_the_limit_refuses_its_record() -> None:
-    """Nothing of a record is sent if one of its events is too large; the largest that is allowed
-    passes.
+    """Nothing of a record is sent if one of its events is too large; the
+    largest that is allowed passes.
     """
     large = Seen(RecordLocation("a.json", 3), b"{}", [event(1), event(2)], [b"x", b"x" * 1001])
     made = report(

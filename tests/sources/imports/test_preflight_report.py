@@ -393,8 +393,8 @@ def test_illegal_ids_past_the_shown_are_counted() -> None:
 
 
 def test_what_was_found_is_known_to_later_runs(tmp_path: Path) -> None:
-    """From the file that it leaves; repeats aren't sent. Where it is gone or damaged, nothing is
-    compared.
+    """From the file that it leaves; repeats aren't sent. Where it is gone or
+    damaged, nothing is compared.
     """
     result = PreflightResult.assess(report([*odd(), seen(event(1))]), ())
     result.save(tmp_path)

@@ -84,8 +84,8 @@ def settled_by(found: list[ImportBlock]) -> dict[str, SettledFile]:
 
 
 def test_files_are_begun_read_and_ended_in_their_order(tmp_path: Path) -> None:
-    """Each file is known from its first block on, also if it has no records, and ends with its
-    last.
+    """Each file is known from its first block on, also if it has no
+    records, and ends with its last.
     """
     source = write(
         tmp_path, a=[line(n) for n in range(10)], b=[], c=[line(n) for n in range(10, 15)]

@@ -28,8 +28,8 @@ def event(
     who: str = "person",
     uuid: str = "0198c3c0",
 ) -> ImportedEvent:
-    """An event of a day, so many microseconds after its start; with a key its uuid follows from
-    that.
+    """An event of a day, so many microseconds after its start; with a key
+    its uuid follows from that.
     """
     return ImportedEvent(
         name, who, day * DAY + time, uuid if key is None else derived_uuid(key), {}, key is not None
@@ -87,16 +87,16 @@ def found(events: Sequence[ImportedEvent], folder: Path, sizes: Sizes = USUAL) -
 def test_what_a_repeat_is(
     first: ImportedEvent, second: ImportedEvent, is_repeat: bool, tmp_path: Path
 ) -> None:
-    """The same natural key and name on one UTC day; without a key, all that the service collapses
-    on.
+    """The same natural key and name on one UTC day; without a key, all that
+    the service collapses on.
     """
     assert found([first, second], tmp_path) == [False, is_repeat]
 
 
 @pytest.mark.parametrize("sizes", [SMALL, (2, 2), USUAL])
 def test_memory_is_bounded_and_nothing_forgotten(sizes: Sizes, tmp_path: Path) -> None:
-    """Far more events than an index may hold are all known, in whatever order of days they come
-    again.
+    """Far more events than an index may hold are all known, in whatever order
+    of days they come again.
     """
     events = [event(str(number), number % 7) for number in range(700)]
     with Repeats(tmp_path, *sizes) as repeats:
@@ -120,8 +120,8 @@ def test_a_file_left_by_a_former_version_is_removed(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cant_be_written_in_says_so(tmp_path: Path) -> None:
-    """Where the file can't be made the import ends with what to do, before anything could be sent
-    twice.
+    """Where the file can't be made the import ends with what to do, before
+    anything could be sent twice.
     """
     (folder := tmp_path / "folder").mkdir()
     repeats = Repeats(folder)
@@ -134,8 +134,8 @@ def test_a_folder_that_cant_be_written_in_says_so(tmp_path: Path) -> None:
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 4)), max_size=120), SIZES)
 def test_it_is_as_a_set_would_be(keys: list[tuple[int, int]], sizes: Sizes) -> None:
-    """For any order and any sizes: an event is a repeat if and only if its key came before on its
-    day.
+    """For any order and any sizes: an event is a repeat if and only if its
+    key came before on its day.
     """
     seen = set[tuple[int, int]]()
     expected = []
@@ -147,8 +147,8 @@ def test_it_is_as_a_set_would_be(keys: list[tuple[int, int]], sizes: Sizes) -> N
 
 
 def test_what_has_one_hash_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the index says of every digest that it may have it, each is looked up, and no event is
-    lost.
+    """Where the index says of every digest that it may have it, each is looked
+    up, and no event is lost.
     """
     monkeypatch.setattr(
         "forwarder.sources.imports.repeats.hash", lambda each: hash(each) & 1, raising=False

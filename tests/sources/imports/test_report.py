@@ -239,8 +239,8 @@ def test_it_says_what_the_manifest_says() -> None:
 
 @cases("days", [0, 1, 60, 700, 2500])
 def test_it_is_well_formed_and_stands_alone(days: int) -> None:
-    """Every element is closed; nothing is loaded from anywhere, nothing runs; each period has its
-    bars.
+    """Every element is closed; nothing is loaded from anywhere, nothing runs;
+    each period has its bars.
     """
     parsed = Parsed(html_page(manifest(days)))
     assert parsed.open == []
@@ -290,8 +290,8 @@ def test_bars_are_as_high_as_their_figures() -> None:
 
 
 def test_a_few_bars_stay_bars() -> None:
-    """A chart has room for 16 periods at least, and where all was delivered nothing is said to be
-    missing.
+    """A chart has room for 16 periods at least, and where all was delivered
+    nothing is said to be missing.
     """
     body = html_page(manifest(5)).decode()
     assert 'viewBox="0 0 16 100"' in body
@@ -302,8 +302,8 @@ def test_a_few_bars_stay_bars() -> None:
 
 
 def test_one_is_singular() -> None:
-    """Of one record, event and repeat the page speaks in the singular, and of a rate only if it is
-    one.
+    """Of one record, event and repeat the page speaks in the singular, and of
+    a rate only if it is one.
     """
     one = msgspec.structs.replace(
         manifest(0), books=RecordBooks(read=2, delivered=1, repeats=1), events=1, names={"a": 1}

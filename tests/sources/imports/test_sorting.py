@@ -145,8 +145,8 @@ def test_what_is_to_be_known_of_an_event_stays_with_it(tmp_path: Path) -> None:
 
 
 def test_blocks_of_a_run_are_read_one_after_the_other(tmp_path: Path) -> None:
-    """Runs of several blocks, and events larger than a block or than memory, come out as they went
-    in.
+    """Runs of several blocks, and events larger than a block or than memory,
+    come out as they went in.
     """
     events = [
         finished(-number % 7, number)._replace(data=bytes([number]) * size)

@@ -428,8 +428,8 @@ async def test_stopped_it_reads_no_more_and_counts_what_is_settled_later(tmp_pat
 
 
 async def test_dead_letters_are_sent_once_the_source_is_settled(tmp_path: Path) -> None:
-    """Their events belong to no block, and are in flight like others; a stop says that they aren't
-    settled.
+    """Their events belong to no block, and are in flight like others; a stop says
+    that they aren't settled.
     """
     async with reading(tmp_path, [block(0)]) as rig:
         rig.replays.chunks = block(5, 1).chunks(LANE, 0.0)

@@ -168,8 +168,8 @@ def test_what_the_service_refuses_is_refused() -> None:
 
 
 def test_a_record_of_which_the_format_refused_an_event_is_refused_once() -> None:
-    """Its other events are delivered; that the service refuses one of them changes nothing of its
-    reason.
+    """Its other events are delivered; that the service refuses one of them
+    changes nothing of its reason.
     """
     for refused in ((), ((0, 0, 0),)):
         it = ledger()
@@ -452,8 +452,8 @@ def test_a_file_that_is_broken_is_settled_as_far_as_it_goes_and_the_rest_later(
 
 
 def test_a_run_that_resumes_says_what_is_broken_too(tmp_path: Path) -> None:
-    """It doesn't read the file, but knows that it couldn't be read to its end: the import isn't
-    complete.
+    """It doesn't read the file, but knows that it couldn't be read to its end:
+    the import isn't complete.
     """
     path = tmp_path / "a.jsonl.gz"
     path.write_bytes(

@@ -185,8 +185,8 @@ def test_case_quotes_and_blanks_around_it_do_not_make_it_legal(text: str) -> Non
     ],
 )
 def test_any_other_id_stays_as_it_is(text: str) -> None:
-    """An id that tells persons apart is returned unchanged, with quotes and blanks that are its
-    own.
+    """An id that tells persons apart is returned unchanged, with quotes and
+    blanks that are its own.
     """
     assert check_id(text) == text
 

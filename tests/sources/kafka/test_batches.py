@@ -1,5 +1,5 @@
-"""Records of a partition as units: their sizes, what is known of each, what is left out, what is
-refused.
+"""Records of a partition as units: their sizes, what is known of each, what is
+left out, what is refused.
 """
 
 from __future__ import annotations

@@ -46,8 +46,8 @@ class Nobody:
 
 
 class Coordinator:
-    """As much of the library's as a commit needs; the broker behind it is known when the test says
-    so.
+    """As much of the library's as a commit needs; the broker behind it is
+    known when the test says so.
     """
 
     def __init__(self, generation: int) -> None:
@@ -78,8 +78,8 @@ async def consumer() -> AsyncIterator[Any]:
 
 
 async def test_a_commit_is_of_the_generation_in_which_it_was_made(consumer: Any) -> None:
-    """One that had to wait over a rebalance would be taken for a partition that somebody else has
-    now.
+    """One that had to wait over a rebalance would be taken for a partition
+    that somebody else has now.
     """
     coordinator = consumer._coordinator = Coordinator(3)
     committing = asyncio.create_task(consumer.commit({ZERO: 5}))

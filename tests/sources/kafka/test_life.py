@@ -199,8 +199,8 @@ async def test_a_member_that_dies_is_replaced(kafka: Kafka, topic: MakeTopic) ->
 async def test_a_static_member_comes_back_without_a_rebalance(
     kafka: Kafka, topic: MakeTopic
 ) -> None:
-    """The group keeps its partitions for it while it is away for a moment, and gives none to the
-    others.
+    """The group keeps its partitions for it while it is away for a moment, and
+    gives none to the others.
     """
     name = await topic(4)
     policy = policy_of(kafka, name)
@@ -376,8 +376,8 @@ async def test_where_a_new_group_begins(
 
 
 async def test_records_that_expired_are_told(kafka: Kafka, topic: MakeTopic) -> None:
-    """They are gone, and counted; what is left is read, though the group would begin at the end
-    otherwise.
+    """They are gone, and counted; what is left is read, though the group would
+    begin at the end otherwise.
     """
     name = await topic()
     await produce(kafka.bootstrap, name, values(100))

@@ -110,8 +110,8 @@ async def test_one_is_let_in(access: Access, mode: str) -> None:
 
 @pytest.mark.parametrize("mode", [mode for mode in MODES if "PLAIN" in mode or "SCRAM" in mode])
 async def test_a_wrong_password_is_named(access: Access, mode: str) -> None:
-    """The setting that holds the password, the user, and the broker's words; the password itself
-    nowhere.
+    """The setting that holds the password, the user, and the broker's words; the
+    password itself nowhere.
     """
     access.password_file.write_text("wrong-secret")
     server, security = access.mode(mode)
@@ -349,8 +349,8 @@ async def test_a_port_that_says_nothing_is_named() -> None:
 async def test_a_password_that_is_changed_meanwhile_is_used_at_the_next_connection(
     access: Access,
 ) -> None:
-    """The consumer was made with one that is no longer right: what is in the file counts when it
-    connects.
+    """The consumer was made with one that is no longer right: what is in the file
+    counts when it connects.
     """
     name = unique("events")
     await create_topic(access.kafka.bootstrap, name)
@@ -585,8 +585,8 @@ def asking(server: Server, **options: Any) -> ClientCredentials:
 
 
 async def test_a_token_is_asked_for_as_the_standard_says() -> None:
-    """Id and secret are encoded before they are joined (RFC 6749, 2.3.1): a colon in the id is no
-    border.
+    """Id and secret are encoded before they are joined (RFC 6749, 2.3.1): a
+    colon in the id is no border.
     """
     async with serving() as server:
         assert await asking(server, scope="kafka read").token() == "token-1"
@@ -849,8 +849,8 @@ def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("answer", ["v=AAAA", "v=not base64", "e=other-error", "rubbish"])
 async def test_a_server_that_doesnt_know_the_password_is_an_error_of_kafkas(answer: str) -> None:
-    """Else it would end the task that met it, and be told as a bug. One that does know it is let
-    through.
+    """Else it would end the task that met it, and be told as a bug. One that
+    does know it is let through.
     """
     security = Security(
         protocol="SASL_SSL", mechanism="SCRAM-SHA-256", username="me", password="s3cret"

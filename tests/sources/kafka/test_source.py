@@ -278,8 +278,8 @@ async def test_brokers_that_go_away_in_mid_stream(clock: FakeClock) -> None:
 
 
 async def test_brokers_that_stay_away_are_looked_for_anew(clock: FakeClock) -> None:
-    """After a long time by the configured addresses: those that the client knows may be gone for
-    good.
+    """After a long time by the configured addresses: those that the client
+    knows may be gone for good.
     """
     async with reading(clock) as bench:
         await bench.produce(ZERO, 10)
@@ -290,8 +290,8 @@ async def test_brokers_that_stay_away_are_looked_for_anew(clock: FakeClock) -> N
 
 
 async def test_a_client_that_dies_is_replaced(clock: FakeClock) -> None:
-    """One whose task has ended would be silent for ever: it is closed and made again, and that is
-    said.
+    """One whose task has ended would be silent for ever: it is closed and made
+    again, and that is said.
     """
     async with reading(clock) as bench:
         bench.client.dead = RuntimeError("its task has ended")

@@ -1,5 +1,5 @@
-"""Batches of a log: lines parsed, mapped and completed; what is left out, and what becomes a dead
-letter.
+"""Batches of a log: lines parsed, mapped and completed; what is left out, and
+what becomes a dead letter.
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ def test_what_the_mapping_gives_stays() -> None:
 
 
 def test_what_is_no_event_is_counted() -> None:
-    """Lines that `where` leaves out, lines of another format, and lines with bytes that aren't
-    UTF-8.
+    """Lines that `where` leaves out, lines of another format, and lines with
+    bytes that aren't UTF-8.
     """
     rules = MappingRules(event=".type", distinct_id=".user", where=".n > 1", properties="{}")
     found = batch(

@@ -188,8 +188,8 @@ async def test_what_the_buffer_couldnt_keep_is_read_again() -> None:
 
 
 async def test_what_was_read_meanwhile_of_a_file_that_is_read_again_is_discarded() -> None:
-    """A round of the thread may be under way when the buffer fails; it brings what comes after the
-    gap.
+    """A round of the thread may be under way when the buffer fails; it brings
+    what comes after the gap.
     """
     bench = Bench()
     other = LogFile("/var/log/other.log", "f2")

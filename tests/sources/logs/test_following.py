@@ -41,8 +41,8 @@ def test_lines_are_read_as_they_are_appended(logs: FollowedLogs) -> None:
 def test_changes_of_other_files_cost_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What neither matches nor is known isn't looked for; new files, directories and renamed ones
-    are.
+    """What neither matches nor is known isn't looked for; new files,
+    directories and renamed ones are.
     """
     logs = FollowedLogs(tmp_path, "**/*.log", exclude=("debug*",))
     path = logs.write("app.log", "one\n")
@@ -323,8 +323,8 @@ def test_compression_in_an_outage(logs: FollowedLogs, suffix: str) -> None:
 
 
 def test_equal_first_lines(logs: FollowedLogs) -> None:
-    """Files with the same first line are different files, also if one is all that another begins
-    with.
+    """Files with the same first line are different files, also if one is all
+    that another begins with.
     """
     logs.write("b.log", "start\nb\n")
     assert logs.read() == ["start", "b"]

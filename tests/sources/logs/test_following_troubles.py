@@ -82,8 +82,8 @@ def test_changes_of_a_linked_file(tmp_path: Path) -> None:
 
 
 def test_globs_and_exclusions(tmp_path: Path) -> None:
-    """Any number of directories is `**`; hidden files, and what is excluded by name or path, don't
-    match.
+    """Any number of directories is `**`; hidden files, and what is excluded by
+    name or path, don't match.
     """
     logs = FollowedLogs(tmp_path, "**/*.log", exclude=("debug*", f"{tmp_path}/log/old/**"))
     for name in (
@@ -487,8 +487,8 @@ def test_times_of_large_files_are_kept(tmp_path: Path) -> None:
 
 
 def test_times_are_kept(tmp_path: Path) -> None:
-    """What is read again after a kill, or because it couldn't be kept, has the time of its first
-    reading.
+    """What is read again after a kill, or because it couldn't be kept, has the
+    time of its first reading.
     """
     logs = FollowedLogs(tmp_path, stores_times=True)
     logs.write("app.log", "one\ntwo\n")

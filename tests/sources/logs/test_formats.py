@@ -647,8 +647,8 @@ def test_json() -> None:
 
 
 def test_regular_expressions() -> None:
-    """Searched in the line; groups that don't match are left out, and control characters are
-    escaped.
+    """Searched in the line; groups that don't match are left out, and
+    control characters are escaped.
     """
     form = made("regex", r"(?P<level>[A-Z]+) (?:user=(?P<user>\w+) )?(?P<message>.*)")
     assert parsed(form, "12:00 INFO user=änn hello") == {
@@ -724,8 +724,8 @@ def test_what_cant_be_configured(
 
 
 def test_undecodable_bytes_are_replaced() -> None:
-    """Each becomes U+FFFD, and lines that had any are counted; without any the lines are what they
-    were.
+    """Each becomes U+FFFD, and lines that had any are counted; without any the
+    lines are what they were.
     """
     lines = [b"a", "ü".encode()]
     assert replace_undecodable(lines) == (lines, 0)

@@ -124,8 +124,8 @@ async def running(bench: Bench) -> AsyncIterator[Bench]:
 
 
 async def test_what_is_read_is_settled_and_stored() -> None:
-    """The follower learns what is settled, and stores positions at the interval, not for each
-    block.
+    """The follower learns what is settled, and stores positions at the
+    interval, not for each block.
     """
     bench = Bench()
     blocks = bench.follower.write(3, 4)

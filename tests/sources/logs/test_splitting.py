@@ -235,8 +235,8 @@ def test_a_record_of_several_lines_over_the_limit() -> None:
 
 
 def test_parts_of_cri_are_joined_by_stream() -> None:
-    """The record has the first part's header; those behind an open one wait, and so does the
-    position.
+    """The record has the first part's header; those behind an open one wait,
+    and so does the position.
     """
     splitter = Splitter(0, 1000, cri=True)
     first = b"t1 stdout P ab\nt2 stderr F whole\nt3 stdout P cd\n"

@@ -103,8 +103,8 @@ class PassedRequest(NamedTuple):
     sender: str = ""
     """Who shares the permits and the headroom with others."""
     path: str = ""
-    """The forwarders that it has passed, this one too, as the header names them; empty for no
-    header.
+    """The forwarders that it has passed, this one too, as the header names
+    them; empty for no header.
     """
 
 

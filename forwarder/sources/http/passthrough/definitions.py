@@ -278,8 +278,8 @@ class CachedResponse:
 
 
 def cache_key(target: bytes, lines: Sequence[HeaderLine]) -> bytes:
-    """What a response depends on: the path, with or without its slash, the query, and the
-    credentials.
+    """What a response depends on: the path, with or without its slash, the
+    query, and the credentials.
     """
     path, _, query = target.partition(b"?")
     parts = (path.rstrip(b"/"), query, value_of(lines, b"authorization"))

@@ -1,9 +1,9 @@
 """Passes requests through: starts exchanges, runs each, and ends them all.
 
-Invariants: an exchange holds a permit of one of two pools, flags or the others, which senders
-share (`core/shares.py`), until its task has ended; each has a task of its own, which ends with its
-connection, and with `close` at the latest; events never come here, and nothing that comes here is
-buffered.
+Invariants: an exchange holds a permit of one of two pools, flags or the others, which
+senders share (`core/shares.py`), until its task has ended; each has a task of its own, which
+ends with its connection, and with `close` at the latest; events never come here, and nothing
+that comes here is buffered.
 """
 
 from __future__ import annotations

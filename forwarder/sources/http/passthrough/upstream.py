@@ -94,8 +94,8 @@ class PassThroughUpstream:
         """The response, of which the head has come in; the caller releases it. Raises `OSError`,
         for `failed`.
 
-        Cancellation drops the connection; the caller reports it to the circuit breaker, by
-        `abandoned`.
+        Cancellation drops the connection; the caller reports it to the circuit
+        breaker, by `abandoned`.
         """
         response = await self._connections.ask(request)
         if response.status < 200 or _BROKEN.search(
@@ -239,8 +239,8 @@ class CircuitBreaker:
             self._open(now, OpenBreaker(self.open.since, why))
 
     def abandoned(self, permit: BreakerPermit) -> None:
-        """Nobody waits for the answer any more: it says nothing, and the next one may probe in its
-        place.
+        """Nobody waits for the answer any more: it says nothing, and the next
+        one may probe in its place.
         """
         if permit is self._probe:
             self._probe = None

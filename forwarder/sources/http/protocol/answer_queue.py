@@ -56,8 +56,8 @@ class AnswerQueue:
         self._life = life
         self._write = life.write
         self.sender = sender
-        """Who shares with other senders (`core/shares.py`) what the last request with a large body
-        needs.
+        """Who shares with other senders (`core/shares.py`) what the last request
+        with a large body needs.
         """
         self.pending: deque[PendingAnswer] = deque()
         """In the order of the requests."""

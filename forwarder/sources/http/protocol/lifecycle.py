@@ -161,8 +161,8 @@ class Lifecycle:
             self._transport.write_eof()
 
     def half_close(self) -> bool:
-        """The sender sends no more: whether answers can still be written to it. Over TLS they
-        can't.
+        """The sender sends no more: whether answers can still be written to
+        it. Over TLS they can't.
         """
         if self.phase > ENDING or not self._transport.can_write_eof():
             return False

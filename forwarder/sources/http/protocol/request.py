@@ -299,8 +299,8 @@ class KnownHead:
         headers: bytes,
         accepted: bytes,
     ) -> None:
-        """`headers`: lines that every answer to it has; `accepted`: the whole answer when it is
-        accepted.
+        """`headers`: lines that every answer to it has; `accepted`: the whole
+        answer when it is accepted.
         """
         self.route = route
         self.incoming = incoming

@@ -155,8 +155,8 @@ class Routes:
             self.by_path[prefix + path] = self.by_path[prefix + path + b"/"] = route
 
     def find(self, url: bytes) -> tuple[Route, bytes]:
-        """The route of a request target in origin or absolute form, `other` if it is none, and the
-        query.
+        """The route of a request target in origin or absolute form, `other` if
+        it is none, and the query.
         """
         path, _, query = url.partition(b"?")
         route = self.by_path.get(path)
@@ -185,8 +185,8 @@ class Routes:
 def origin_form(url: bytes) -> bytes:
     """A request target without scheme and host, and with one slash at its beginning.
 
-    SDKs append their path to the host that they are given: one that ends with a slash makes it
-    `//batch/`.
+    SDKs append their path to the host that they are given: one that ends with a
+    slash makes it `//batch/`.
     """
     if not url.startswith(b"/"):
         url = _ORIGIN.sub(b"", url, count=1) or b"/"

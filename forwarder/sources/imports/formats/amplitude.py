@@ -285,7 +285,7 @@ def _properties(record: _AmplitudeRecord, device: str, groups: list[_Group]) -> 
         if start != b"{}" if start[:1] == b"{" else nested(persons, "user_properties"):
             properties["$set"] = persons
     if groups:
-        # of several of one type, the first
+        # Of several groups of one type, the first counts.
         properties["$groups"] = {kind: name for kind, name, _ in reversed(groups)}
     return properties
 

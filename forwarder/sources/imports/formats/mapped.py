@@ -1,8 +1,8 @@
 """Records of any kind by the mapping that Kafka, logs and imports share (`forwarder.mapping`).
 
-The rules say what an event's name, id, time, uuid and properties are. What they leave out is not
-guessed: an event without time or id is refused; only a missing uuid follows from where its record
-stands.
+The rules say what an event's name, id, time, uuid and properties are. What they leave out
+is not guessed: an event without time or id is refused; only a missing uuid follows from
+where its record stands.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ class MappedConverter(RecordConverter[_MappedEvent | list[_MappedEvent] | None])
 
 
 def _event(mapped: _MappedEvent, block: RecordBlock, index: int, *member: int) -> ImportedEvent:
-    """An event with what it must have; `member`: its index, if its record holds several. Raises
-    `RecordRefused`.
+    """An event with what it must have; `member`: its index, if its record holds
+    several. Raises `RecordRefused`.
     """
     if is_blank(mapped.distinct_id):
         raise RecordRefused(RefusalReason.NO_ID, "the rules give it no distinct_id")

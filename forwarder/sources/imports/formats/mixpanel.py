@@ -136,8 +136,8 @@ _decode_profile: Final = msgspec.json.Decoder(_MixpanelProfile).decode
 class MixpanelConverter(RecordConverter[_MixpanelRecord]):
     """Raw events at work. A time that can't be read, an id that many share or none at all: refused.
 
-    `replace_upper_case_ids`: whether ids of capitals, digits and hyphens alone count as those of
-    devices.
+    `replace_upper_case_ids`: whether ids of capitals, digits and hyphens alone
+    count as those of devices.
     """
 
     def __init__(
@@ -249,8 +249,8 @@ class MixpanelProfilesConverter(RecordConverter[_MixpanelProfile]):
 
 
 def _renamed(fields: dict[str, Raw], names: Mapping[str, str]) -> dict[str, Raw]:
-    """The same properties under the service's names, without Mixpanel's own notes; changes them in
-    place.
+    """The same properties under the service's names, without Mixpanel's own
+    notes; changes them in place.
     """
     for name in _LEFT:
         fields.pop(name, None)

@@ -298,8 +298,8 @@ def _parts_of(text: bytes) -> list[bytes] | None:
 
 
 def readable_text(record: bytes) -> bytes:
-    """The record as a text that decodes: NaN and infinite numbers are null. Raises
-    `RecordRefused`.
+    """The record as a text that decodes: NaN and infinite numbers are
+    null. Raises `RecordRefused`.
     """
     if not record.isascii():
         check_utf8(record)

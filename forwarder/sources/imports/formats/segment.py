@@ -153,7 +153,7 @@ class SegmentConverter(RecordConverter[_SegmentCall]):
             properties |= call.properties
         event = self._event(call, user, properties)
         message = optional_text(call.message_id)
-        # many would share it, and all but one be lost
+        # Many events would share an illegal key, and all but one of them be lost.
         keyed = message is not None and not is_illegal_key(message)
         if keyed:
             key = natural_key("segment", message)
@@ -171,8 +171,8 @@ class SegmentConverter(RecordConverter[_SegmentCall]):
         )
 
     def _event(self, call: _SegmentCall, user: str, properties: dict[str, Any]) -> str:
-        """The name of a call's event, after what its kind adds to the properties. Raises
-        `RecordRefused`.
+        """The name of a call's event, after what its kind adds to the
+        properties. Raises `RecordRefused`.
         """
         if call.type == "track":  # most are
             name = call.event
@@ -187,7 +187,7 @@ class SegmentConverter(RecordConverter[_SegmentCall]):
             _add(properties, "category", call.category)
         match call.type:
             case "page":
-                # of servers: they have no page around them
+                # Calls of servers have no page around them.
                 for ours, theirs in zip(PAGE, _PageContext.__struct_fields__, strict=True):
                     _add(properties, ours, properties.get(theirs, ABSENT))
                 return "$pageview"

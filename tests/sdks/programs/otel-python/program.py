@@ -3,8 +3,8 @@ over HTTP.
 
     python program.py --host http://127.0.0.1:8320 --count 1000 --journal sent.jsonl [--mode gzip]
 
-Each log record is a line of the journal. The program ends when the SDK says that everything was
-exported.
+Each log record is a line of the journal. The program ends when the SDK says that
+everything was exported.
 """
 
 from __future__ import annotations

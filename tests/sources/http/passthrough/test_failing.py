@@ -240,8 +240,8 @@ async def test_five_failures_in_a_row() -> None:
 
 
 async def opened(to: Listening, upstream: Origin) -> Client:
-    """A connection on which calls have failed until the next may probe, by an upstream that is
-    back.
+    """A connection on which calls have failed until the next may probe, by
+    an upstream that is back.
     """
     upstream.handler = reset
     client = await to.connect()

@@ -1,5 +1,5 @@
-"""Requests that are passed through, over real sockets: what arrives, what comes back, and in which
-order.
+"""Requests that are passed through, over real sockets: what arrives, what comes
+back, and in which order.
 """
 
 from __future__ import annotations
@@ -240,8 +240,8 @@ async def test_answers_keep_the_order_of_requests() -> None:
 
 @cases("size", [0, 1, 5_000, 3_000_000])
 async def test_bodies_in_chunks(size: int) -> None:
-    """A body of unknown length goes on in chunks, and an answer of unknown length comes back in
-    chunks.
+    """A body of unknown length goes on in chunks, and an answer of unknown
+    length comes back in chunks.
     """
     body = bytes(range(256)) * (size // 256 + 1)
 

@@ -63,8 +63,8 @@ def test_an_answer_that_begins_is_not_enough_for_a_closed_one() -> None:
 
 
 def test_probes_come_at_growing_intervals() -> None:
-    """One each time, after 1, 2, 4, … up to 30 seconds from the last one's failure, until one
-    succeeds.
+    """One each time, after 1, 2, 4, … up to 30 seconds from the last one's
+    failure, until one succeeds.
     """
     now = 100.0
     circuit = opened(now)
@@ -198,8 +198,8 @@ async def test_progress(clock: FakeClock, whole: bool) -> None:
 
 
 async def test_it_stands_still_while_the_sender_is_waited_for(clock: FakeClock) -> None:
-    """Neither its bringing the request nor its reading the answer counts, and both together don't
-    either.
+    """Neither its bringing the request nor its reading the answer counts, and
+    both together don't either.
     """
     patience = PausableTimeout(clock, 10, total=True)
     task = asyncio.create_task(waiting(patience))

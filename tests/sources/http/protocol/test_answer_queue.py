@@ -386,8 +386,8 @@ async def test_a_new_request_while_draining() -> None:
 
 
 async def test_close_drops_who_waits_too_long() -> None:
-    """When the grace is over the connection is dropped, and an acknowledgement after that does no
-    harm.
+    """When the grace is over the connection is dropped, and an acknowledgement
+    after that does no harm.
     """
     async with listening() as to:
         to.intake.later = late

@@ -169,8 +169,8 @@ async def test_other_versions(version: str, header: list[str]) -> None:
 
 
 async def test_http_1_0() -> None:
-    """HTTP/1.0 needs no Host and ends with its answer, unless the sender asks to keep the
-    connection.
+    """HTTP/1.0 needs no Host and ends with its answer, unless the sender
+    asks to keep the connection.
     """
     async with listening() as to:
         client = await to.connect()
@@ -317,8 +317,8 @@ async def test_expectation_in_http_1_0() -> None:
 
 
 async def test_the_level_that_is_asked_for() -> None:
-    """`Forwarder-Ack` is handed on, in any case of letters, and known heads keep it apart from
-    others.
+    """`Forwarder-Ack` is handed on, in any case of letters, and known heads
+    keep it apart from others.
     """
     async with listening() as to:
         client = await to.connect()
@@ -514,8 +514,8 @@ PIECES = st.one_of(
 
 @given(st.lists(PIECES, max_size=9))
 def test_joined(pieces: list[bytes]) -> None:
-    """The pieces, small and large, make the body in their order; a body that isn't kept is only
-    measured.
+    """The pieces, small and large, make the body in their order; a body that
+    isn't kept is only measured.
     """
     kept = BodyBuffer(keep=True)
     measured = BodyBuffer(keep=False)

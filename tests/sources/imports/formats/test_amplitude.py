@@ -305,8 +305,8 @@ def test_pairs_are_told_apart_by_both_ids() -> None:
 
 
 def test_a_forgotten_pair_gets_another_identify_never_the_same_uuid_at_another_time() -> None:
-    """A second one changes nothing; the same uuid at two times would be two events that look like
-    one.
+    """A second one changes nothing; the same uuid at two times would be two
+    events that look like one.
     """
     amplitude = AmplitudeConverter(remembered=1)
     first = convert(SIGNED_IN, amplitude)[0]
@@ -481,8 +481,8 @@ def test_a_sample_becomes_events_but_for_what_is_marked_as_wrong() -> None:
 
 
 def test_reading_a_source_again_gives_the_same_bytes() -> None:
-    """However its records are cut into blocks, and whatever was converted in between by another
-    converter.
+    """However its records are cut into blocks, and whatever was converted in
+    between by another converter.
     """
     records = [record for record, why in sample(600) if why is None]
     lines = range(1, len(records) + 1)

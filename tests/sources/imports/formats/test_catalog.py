@@ -83,8 +83,8 @@ def test_every_format_is_documented() -> None:
 
 @cases("form", EVERY)
 def test_what_is_described_can_be_typed_and_read(form: ImportFormat[Any]) -> None:
-    """Names and flags are words with hyphens, lines end as sentences do, and no two flags are the
-    same.
+    """Names and flags are words with hyphens, lines end as sentences do, and
+    no two flags are the same.
     """
     said = list(form.said)
     assert all(

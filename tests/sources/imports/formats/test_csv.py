@@ -175,8 +175,8 @@ def test_a_row_keeps_its_uuid(cell: str) -> None:
 
 
 def test_another_id_of_a_row_makes_its_uuid() -> None:
-    """What isn't a UUID still tells rows apart, together with event, time and id, wherever the row
-    stands.
+    """What isn't a UUID still tells rows apart, together with event, time and id,
+    wherever the row stands.
     """
     key = f'["csv","bought",{MICROS},"u1","17"]'
     made = one({**ROW, "uuid": "17"}, first=4)
@@ -193,8 +193,8 @@ def test_another_id_of_a_row_makes_its_uuid() -> None:
 
 @cases("row", [{**ROW, "uuid": ""}, {**ROW, "uuid": " "}, {**ROW, "uuid": None}, WITHOUT_UUID])
 def test_the_place_makes_the_uuid_of_other_rows(row: dict[str, Any]) -> None:
-    """Without an id two rows that say the same are two events, told apart by the file and their
-    number.
+    """Without an id two rows that say the same are two events, told apart by
+    the file and their number.
     """
     made = one(row, first=4)
     assert (made.keyed, made.uuid) == (False, derived_uuid('["csv","c0ffee",4]'))

@@ -118,8 +118,8 @@ def test_records_that_share_an_id_that_says_nothing_are_no_repeats() -> None:
 
 
 def test_places_are_counted_in_the_file() -> None:
-    """Records without ids have uuids of their numbers, and events of an array of their indexes
-    beside.
+    """Records without ids have uuids of their numbers, and events of an array
+    of their indexes beside.
     """
     bare = {key: value for key, value in RECORD.items() if key != "id"}
     place = '["mapping","' + "5eed" * 16 + '",%s]'
@@ -167,8 +167,8 @@ def test_refusals(record: bytes | object, why: RefusalReason) -> None:
 
 
 def test_rules_without_id_or_time() -> None:
-    """An id among the properties isn't the event's unless the rules say so, and there is no other
-    time.
+    """An id among the properties isn't the event's unless the rules say so,
+    and there is no other time.
     """
     record = RECORD | {"distinct_id": "u1"}
     assert (
@@ -197,8 +197,8 @@ def test_strange_records(record: bytes, why: RefusalReason | None) -> None:
 
 
 def test_the_sample() -> None:
-    """Of 2,000 orders each becomes its event but for those that are known to be bad; twice the
-    same.
+    """Of 2,000 orders each becomes its event but for those that are known
+    to be bad; twice the same.
     """
     records, count, expected = sample()
     converter = MappedConverter(mapping())

@@ -431,8 +431,8 @@ def test_a_profile_is_an_identify() -> None:
     ],
 )
 def test_the_properties_of_a_profile(given: dict[str, Any], becomes: dict[str, Any]) -> None:
-    """Places are renamed as in events, and how Mixpanel found them is dropped; everything else
-    stays.
+    """Places are renamed as in events, and how Mixpanel found them is
+    dropped; everything else stays.
     """
     assert person(converted_profile({"$distinct_id": "u1", "$properties": {**SEEN, **given}})) == {
         **SEEN,

@@ -228,8 +228,8 @@ def test_the_usual_record_becomes_the_usual_event(name: str) -> None:
 
 
 def test_tables_are_written_as_they_are_read() -> None:
-    """No word in a row is passed over, each row changes or says something, and no rule is there
-    twice.
+    """No word in a row is passed over, each row changes or says something,
+    and no rule is there twice.
     """
     assert set(TABLES) == set(BY_NAME)
     for name, table in TABLES.items():

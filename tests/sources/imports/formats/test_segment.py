@@ -230,8 +230,8 @@ def test_calls(record: dict[str, Any], event: str, properties: dict[str, Any]) -
 
 
 def test_what_segment_added_is_left_out() -> None:
-    """The keys, times and switches of Segment's delivery are no properties, whatever the switches
-    say.
+    """The keys, times and switches of Segment's delivery are no properties,
+    whatever the switches say.
     """
     added = {
         "writeKey": "w",
@@ -262,8 +262,8 @@ def test_ids(ids: dict[str, Any], distinct_id: str) -> None:
 
 
 def test_the_corrected_time_is_taken_before_the_original() -> None:
-    """`timestamp` is corrected for the sender's clock; `originalTimestamp` is taken where that is
-    missing.
+    """`timestamp` is corrected for the sender's clock; `originalTimestamp` is
+    taken where that is missing.
     """
     original = {"originalTimestamp": "2024-03-01T10:20:30.456789Z"}
     assert one({**TRACK, **original}).time == MICROS
@@ -409,8 +409,8 @@ NAMES = [
 @settings(max_examples=150, deadline=None)
 @given(st.sampled_from(sorted(CALLS)), st.dictionaries(st.sampled_from(NAMES), VALUES))
 def test_any_record_becomes_an_event_or_is_refused(kind: str, fields: dict[str, Any]) -> None:
-    """Whatever stands in the fields, nothing but `RecordRefused` comes of it, and an event is
-    complete.
+    """Whatever stands in the fields, nothing but `RecordRefused` comes of it,
+    and an event is complete.
     """
     try:
         event = one({**call(kind, event="e", groupId="g", previousId="p"), **fields})

@@ -40,8 +40,8 @@ REJECTED = RecordFate(
 
 
 def events(days: int) -> list[FinishedEvent]:
-    """Some of each day, more of them in the middle of each week, one of them the service's to
-    refuse.
+    """Some of each day, more of them in the middle of each week, one of them
+    the service's to refuse.
     """
     made = []
     for day in range(days):

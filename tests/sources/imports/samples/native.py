@@ -183,8 +183,8 @@ def complete_events(count: int, seed: int) -> Iterator[dict[str, Any]]:
 
 
 def sample(count: int = 2_400, seed: int = 1) -> tuple[list[bytes], list[RefusalReason]]:
-    """Lines that hold at least `count` events, and why lines among them are refused, in their
-    order.
+    """Lines that hold at least `count` events, and why lines among them are
+    refused, in their order.
     """
     dice = random.Random(seed)
     lines: list[bytes] = []
