@@ -101,9 +101,8 @@ async def test_metrics_are_text_or_openmetrics(session: aiohttp.ClientSession) -
     code, content_type, body = await get(session, "/metrics")
     assert (code, content_type) == (200, "text/plain")
     assert "forwarder_events_received_total{" in body
-    assert (await get(session, "/metrics", "application/openmetrics-text"))[
-        1
-    ] == "application/openmetrics-text"
+    scrape = await get(session, "/metrics", "application/openmetrics-text")
+    assert scrape[1] == "application/openmetrics-text"
 
 
 async def test_other_paths_and_methods(session: aiohttp.ClientSession) -> None:

@@ -61,9 +61,8 @@ def exporting(
 async def send(shown: Shown, *names: str) -> None:
     """Let events arrive now."""
     events = [event(event=name, timestamp=NOW.isoformat()) for name in names]
-    assert (
-        await shown.client.post("/batch/", {**batch(*events), "api_key": seed.TOKEN})
-    ).status == 200
+    answer = await shown.client.post("/batch/", {**batch(*events), "api_key": seed.TOKEN})
+    assert answer.status == 200
 
 
 async def advance(shown: Shown, time: str) -> None:

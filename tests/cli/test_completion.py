@@ -202,6 +202,5 @@ def test_bash_completes_with_what_is_installed(tmp_path: Path) -> None:
         r"every\ 5\ minutes",
         r"every\ 15\ minutes",
     ]
-    assert (tmp_path / "shown").read_text() in (
-        tmp_path / ".bash_completions" / "forwarder.sh"
-    ).read_text() + "\n"
+    installed = (tmp_path / ".bash_completions" / "forwarder.sh").read_text()
+    assert (tmp_path / "shown").read_text() in f"{installed}\n"

@@ -498,10 +498,6 @@ def test_a_records_place_is_an_object_for_programs(record: Path) -> None:
 
 def test_letters_of_requests_have_no_such_place(state: Path) -> None:
     """It is null for programs, and no line for a person."""
-    assert (
-        json.loads(invoke("show", "1", "--path", str(state), "--output", "json").output)[
-            "attributes"
-        ]
-        is None
-    )
+    document = json.loads(invoke("show", "1", "--path", str(state), "--output", "json").output)
+    assert document["attributes"] is None
     assert "attributes" not in invoke("show", "1", "--path", str(state)).output

@@ -187,9 +187,8 @@ def test_the_last_lines_of_a_large_file(config: Path, tmp_path: Path) -> None:
     sample.write_text(
         "".join(f'{{"event":"{number}","user":"{"x" * 900}"}}\n' for number in range(300))
     )
-    results = json.loads(run(config, sample, "--lines", "200", "--output", "json").stdout)[
-        "results"
-    ]
+    document = json.loads(run(config, sample, "--lines", "200", "--output", "json").stdout)
+    results = document["results"]
     assert [each["events"][0]["event"]["event"] for each in results] == [
         str(number) for number in range(100, 300)
     ]

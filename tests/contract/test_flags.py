@@ -67,11 +67,10 @@ async def test_flags_are_set_in_the_services_form(tmp_path: Path) -> None:
         assert (shown["key"], shown["tags"]) == ("beta", ["new"])
         assert (await decided(service))["featureFlags"] == {"beta": True}
         bearer = {"Authorization": f"Bearer {seed.OWNER_KEY}"}
-        definitions = (
-            await service.client.ask(
-                "GET", f"/flags/definitions?token={seed.SECOND_TOKEN}", None, bearer
-            )
-        ).json
+        response = await service.client.ask(
+            "GET", f"/flags/definitions?token={seed.SECOND_TOKEN}", None, bearer
+        )
+        definitions = response.json
         assert [flag["key"] for flag in definitions["flags"]] == ["beta"]
         wrong = await put_flag(
             service, "beta", {"filters": {"groups": [{"rollout_percentage": 101}]}}, status=400
@@ -80,11 +79,10 @@ async def test_flags_are_set_in_the_services_form(tmp_path: Path) -> None:
         assert (await decided(service))["featureFlags"] == {"beta": True}
         await put_flag(service, "beta", {"active": False})
         assert (await decided(service))["featureFlags"] == {"beta": False}
-        assert (
-            await service.client.ask(
-                "DELETE", f"/sandbox/flags/beta?api_key={seed.SECOND_TOKEN}", None, {}
-            )
-        ).status == 204
+        response = await service.client.ask(
+            "DELETE", f"/sandbox/flags/beta?api_key={seed.SECOND_TOKEN}", None, {}
+        )
+        assert response.status == 204
         assert (await decided(service))["featureFlags"] == {}
 
 

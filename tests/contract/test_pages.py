@@ -149,9 +149,10 @@ async def test_the_documented_sizes(tmp_path: Path) -> None:
         page = (await service.call("invites list")).json
         assert (page["count"], len(page["results"])) == (size + 1, size)
         assert f"limit={size}" in page["next"]
-        most = (
-            await service.call("invites list", query=f"?limit={int(limit['at most']) + 1}&offset=1")
-        ).json
+        answer = await service.call(
+            "invites list", query=f"?limit={int(limit['at most']) + 1}&offset=1"
+        )
+        most = answer.json
         assert f"limit={limit['at most']}&" in most["previous"] + "&"
 
 
@@ -160,13 +161,12 @@ async def test_each_organization_has_its_own_lists(tmp_path: Path) -> None:
     async with serving(tmp_path) as service:
         for row in LISTS:
             own = json.dumps(await service.items(row.call))
-            theirs = (
-                await service.call(
-                    row.call,
-                    key=seed.STRANGER_KEY,
-                    organization_id=seed.OTHER,
-                    project_id=seed.OTHER_PROJECT,
-                )
-            ).text
+            answer = await service.call(
+                row.call,
+                key=seed.STRANGER_KEY,
+                organization_id=seed.OTHER,
+                project_id=seed.OTHER_PROJECT,
+            )
+            theirs = answer.text
             assert "example.org" not in own + ("" if row.resource != "members" else "steve")
             assert "olga" not in theirs

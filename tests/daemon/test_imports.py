@@ -458,9 +458,10 @@ async def test_a_daemon_is_asked_to_answer_once_the_service_has_them(
 ) -> None:
     """Its own 200 alone would mean less. What comes to it isn't compressed: it is near."""
     async with Upstream() as daemon:
-        assert (
-            await run(request(upstream, tmp_path / "state", *files(tmp_path), via=daemon.url))
-        ).complete
+        finished = await run(
+            request(upstream, tmp_path / "state", *files(tmp_path), via=daemon.url)
+        )
+        assert finished.complete
     assert not upstream.requests
     assert {each.headers["forwarder-ack"] for each in daemon.requests} == {"delivered"}
     assert not any("content-encoding" in each.headers for each in daemon.requests)

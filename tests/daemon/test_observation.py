@@ -193,11 +193,10 @@ async def test_lanes_are_called_by_their_labels(clock: FakeClock) -> None:
     """Live and historical apart, never by the key."""
     async with Upstream() as upstream, Whole(upstream.url, clock) as whole:
         await whole.take(events(1))
-        assert (
-            await whole.send(
-                post("/batch/", batch(events(2), more=b'"historical_migration":true,'))
-            )
-        ).status == 200
+        answer = await whole.send(
+            post("/batch/", batch(events(2), more=b'"historical_migration":true,'))
+        )
+        assert answer.status == 200
         live, historical = whole.snapshot.lanes
         assert historical.label == live.label + "/historical"
         assert live.label.startswith("phc_…2345#")

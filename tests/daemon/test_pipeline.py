@@ -170,9 +170,8 @@ async def test_live_settings_take_effect_at_once(clock: FakeClock) -> None:
         await whole.take(events(4))
         await whole.emptied()
         assert [len(request.names) for request in upstream.requests] == [2, 2]
-        assert (
-            await whole.send(post("/batch/", batch(events(1), "phc_theoldkey12345678")))
-        ).status == 401
+        answer = await whole.send(post("/batch/", batch(events(1), "phc_theoldkey12345678")))
+        assert answer.status == 401
 
 
 async def test_the_key_of_otlp_is_allowed(clock: FakeClock) -> None:

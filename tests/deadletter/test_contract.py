@@ -39,9 +39,10 @@ async def make(
     kind, closing = stack
     if kind == "memory":
         return MemoryDeadLetters(max_bytes, largest)
-    return (
-        await closing.enter_async_context(started(directory, max_bytes=max_bytes, largest=largest))
-    ).store
+    answer = await closing.enter_async_context(
+        started(directory, max_bytes=max_bytes, largest=largest)
+    )
+    return answer.store
 
 
 async def test_it_keeps_original_bytes(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:

@@ -143,9 +143,8 @@ async def test_a_retry_after_survives_a_truncated_answer() -> None:
 async def test_a_hang_is_a_time_out() -> None:
     """After the time-out the request is given up."""
     async with Upstream(lambda _: failing(Fault.HANG)) as upstream:
-        assert (
-            await send(UpstreamPolicy(upstream.url, timeout=0.05))
-        ).error == "no whole answer within 0.05 s"
+        response = await send(UpstreamPolicy(upstream.url, timeout=0.05))
+        assert response.error == "no whole answer within 0.05 s"
 
 
 async def test_a_refused_connection_is_named() -> None:

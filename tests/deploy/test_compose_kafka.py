@@ -90,9 +90,8 @@ def test_addresses_between_services() -> None:
     assert list(cluster.bootstrap_servers) == [
         SERVICES["producer"]["environment"]["BOOTSTRAP_SERVERS"]
     ]
-    assert f"PLAINTEXT://{cluster.bootstrap_servers[0]}" in BROKER[
-        "KAFKA_ADVERTISED_LISTENERS"
-    ].split(",")
+    listeners = BROKER["KAFKA_ADVERTISED_LISTENERS"].split(",")
+    assert f"PLAINTEXT://{cluster.bootstrap_servers[0]}" in listeners
     assert list(cluster.topics) == [SERVICES["producer"]["environment"]["TOPIC"]]
     command = SERVICES["sandbox"]["command"]
     assert {each for each in command if each.startswith("--")} <= options(command)

@@ -80,6 +80,5 @@ async def test_disk_needs_a_disk() -> None:
     async with Upstream() as upstream, Whole(upstream.url) as whole:
         reply = await whole.send(post("/batch/", batch(events(1)), "Forwarder-Ack: disk"))
         assert (reply.status, b"in memory" in reply.body) == (400, True)
-        assert (
-            await whole.send(post("/batch/", batch(events(1)), "Forwarder-Ack: memory"))
-        ).status == 200
+        answer = await whole.send(post("/batch/", batch(events(1)), "Forwarder-Ack: memory"))
+        assert answer.status == 200

@@ -51,9 +51,8 @@ async def test_one_lane_has_seven_eighths_also_after_a_restart(*, crash: bool) -
         assert 0.95 * LIMIT * 7 / 8 < held <= LIMIT * 7 / 8
         await whole.restart(crash=crash)
         assert whole.snapshot.buffer_bytes == pytest.approx(held, rel=0.02)
-        assert (
-            await whole.send(post("/batch/", batch(events(50, "more", padding=100))))
-        ).status == 503
+        response = await whole.send(post("/batch/", batch(events(50, "more", padding=100))))
+        assert response.status == 503
         assert whole.snapshot.ready
         others = events(50, "other")
         await whole.take(others, OTHER)

@@ -123,16 +123,14 @@ async def test_before_any_key_is_known_the_reserve_is_kept_for_the_first() -> No
     ):
         await flood(whole, "early")
         await fill(whole, MADE_UP[0], "small", size=1)
-        assert (
-            await whole.send(post("/batch/", batch(events(1, "good", padding=300))))
-        ).status == 503
+        response = await whole.send(post("/batch/", batch(events(1, "good", padding=300))))
+        assert response.status == 503
         outage.away = False
         await eventually(lambda: any(request.api_key == KEY for request in upstream.decides))
 
         async def accept() -> bool:
-            return (
-                await whole.send(post("/batch/", batch(events(1, "good", padding=300))))
-            ).status == 200
+            answer = await whole.send(post("/batch/", batch(events(1, "good", padding=300))))
+            return answer.status == 200
 
         while not await accept():
             await whole.clock.sleep(1.0)

@@ -204,9 +204,10 @@ async def test_what_the_service_knows_counts_where_the_request_says_nothing() ->
         acme: dict[str, Any] = {"groups": {"company": "acme"}}
         assert (await table.ask(NOTHING, **acme)).values == {"tea": True, "big": True}
         assert (await table.ask({"plan": "free"}, **acme)).values == {"tea": True, "big": True}
-        assert (
-            await table.ask({"drink": "milk"}, **acme, group_properties={"company": {"seats": 5}})
-        ).values == {
+        answer = await table.ask(
+            {"drink": "milk"}, **acme, group_properties={"company": {"seats": 5}}
+        )
+        assert answer.values == {
             "tea": False,
             "big": False,
         }

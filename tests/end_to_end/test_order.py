@@ -119,11 +119,10 @@ async def test_historical_events_keep_their_order_by_default() -> None:
         Whole(upstream.url, batch={"max_events": 3, "max_age": "20ms"}) as whole,
     ):
         for raw in told:
-            assert (
-                await whole.send(
-                    post("/batch/", batch([raw], more=b'"historical_migration":true,'))
-                )
-            ).status == 200
+            reply = await whole.send(
+                post("/batch/", batch([raw], more=b'"historical_migration":true,'))
+            )
+            assert reply.status == 200
         await whole.emptied()
         assert all(request.json["historical_migration"] is True for request in upstream.requests)
         arrived = arrivals(upstream)

@@ -295,7 +295,6 @@ async def writing(folder: Path) -> AsyncIterator[tuple[Writers, Client]]:
     dns = Slow()
     options = SandboxOptions(seed=path, database=folder / "sandbox.db", resolver=dns)
     async with Sandbox(options) as sandbox, Client(sandbox.url, seed.OWNER_KEY) as client:
-        dns.challenge = (await client.domains.get(seed.ORGANIZATION, seed.DOMAIN))[
-            "verification_challenge"
-        ]
+        reply = await client.domains.get(seed.ORGANIZATION, seed.DOMAIN)
+        dns.challenge = reply["verification_challenge"]
         yield Writers(sandbox), client

@@ -192,17 +192,15 @@ def test_every_recipe_is_described() -> None:
 def test_commands_are_those_of_the_files() -> None:
     """The pipe's first half is the same in the recipe, on the page, and in the service."""
     [command] = re.findall(r"^(journalctl .*) \| forwarder run", RECIPES, re.MULTILINE)
-    assert f"#   {command} | forwarder run --config config/recipes/journald.yaml" in (
-        FOLDER / "journald.yaml"
-    ).read_text("utf-8")
+    recipe = (FOLDER / "journald.yaml").read_text("utf-8")
+    assert f"#   {command} | forwarder run --config config/recipes/journald.yaml" in recipe
     assert f"< <(exec {command})" in RECIPES
 
 
 def test_the_demos_mapping_is_the_recipes() -> None:
     """`forwarder demo --logs` runs the mapping that the page describes."""
-    mapping = yaml.safe_load((FOLDER / "nginx.yaml").read_text("utf-8"))["sources"]["logs"][0][
-        "mapping"
-    ]
+    recipe = yaml.safe_load((FOLDER / "nginx.yaml").read_text("utf-8"))
+    mapping = recipe["sources"]["logs"][0]["mapping"]
     assert mapping["hash"].pop("salt_file") == "/etc/forwarder/salt"
     assert mapping == MAPPING
 

@@ -275,9 +275,10 @@ async def test_what_was_changed_stays_changed(tmp_path: Path) -> None:
         await service.call("batch-exports update", {"name": "Renamed", "paused": True})
         await service.call("domains update", {"saml_entity_id": "entity"})
         await service.call("domains delete", id=seed.VERIFIED_DOMAIN)
-        replaced = (
-            await service.call("invites create", {"target_email": "NINA@example.com", "level": 1})
-        ).json
+        response = await service.call(
+            "invites create", {"target_email": "NINA@example.com", "level": 1}
+        )
+        replaced = response.json
         made = (await service.call("projects create", {"name": "Made"})).json
     async with serving(tmp_path, database=path) as service:
         levels = {
@@ -316,14 +317,13 @@ async def test_a_changed_key(tmp_path: Path) -> None:
 
 async def status(client: Client, key: str, name: str, organization: str = seed.ORGANIZATION) -> int:
     """The status of a list."""
-    return (
-        await client.ask(
-            "GET",
-            f"/api/organizations/{organization}/{name}/",
-            None,
-            {"Authorization": f"Bearer {key}"},
-        )
-    ).status
+    response = await client.ask(
+        "GET",
+        f"/api/organizations/{organization}/{name}/",
+        None,
+        {"Authorization": f"Bearer {key}"},
+    )
+    return response.status
 
 
 async def test_one_user_in_two_organizations(tmp_path: Path) -> None:
@@ -504,9 +504,8 @@ async def test_flags_of_the_example_decide() -> None:
             "old-search",
             "wish-lists",
         }
-        small = (await client.post("/flags/?v=2", {**asked, "groups": {"company": "small"}})).json[
-            "flags"
-        ]
+        response = await client.post("/flags/?v=2", {**asked, "groups": {"company": "small"}})
+        small = response.json["flags"]
         assert small["company-reports"]["enabled"] is False
         for path, section in (
             ("early_access_features", "earlyAccessFeatures"),

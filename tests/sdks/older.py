@@ -307,13 +307,12 @@ async def _held(
     persons = {}
     async with aiohttp.ClientSession() as session:
         for name in (f"user-{client.name}" for client in clients):
-            found = (
-                await asked(
-                    session,
-                    tried.service.url,
-                    f"persons?{urlencode({'api_key': KEY, 'distinct_id': name})}",
-                )
-            )["results"]
+            reply = await asked(
+                session,
+                tried.service.url,
+                f"persons?{urlencode({'api_key': KEY, 'distinct_id': name})}",
+            )
+            found = reply["results"]
             persons[name] = found[0]["properties"] if found else {}
     return events, persons
 

@@ -126,9 +126,8 @@ def test_a_garbled_page_costs_the_records_that_it_is_in(
     """
     file = damaged.files[index]
     page = file.records(RecordKind.DATA)[3].offset // PAGE + 1
-    lost = damaged.holding(lambda begin, end: begin < (page + 1) * PAGE and end > page * PAGE)[
-        index
-    ]
+    held = damaged.holding(lambda begin, end: begin < (page + 1) * PAGE and end > page * PAGE)
+    lost = held[index]
     getattr(file, kind)(page)
     lines = damaged.reopen()
     assert {line["event"] for line in lines} >= {

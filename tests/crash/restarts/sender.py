@@ -127,9 +127,8 @@ class Sender:
             if status != PROMISED:
                 self._failures[f"status {status}"] += 1
         except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
-            self._failures[
-                f"{type(error).__name__} on a {'kept' if kept else 'new'} connection"
-            ] += 1
+            age = "kept" if kept else "new"
+            self._failures[f"{type(error).__name__} on a {age} connection"] += 1
             connection.close()
         self._journal.note(request.number, status)
         self._sent += 1

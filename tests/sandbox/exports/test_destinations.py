@@ -167,9 +167,8 @@ def test_a_mask_keeps_a_secret(mask: str) -> None:
         **S3["config"],  # type: ignore[dict-item]
         "bucket_name": "c",
     }
-    assert change_destination({"type": "S3", "config": None}, {"type": "S3", "config": config})[
-        "config"
-    ] == {"bucket_name": "c"}
+    answer = change_destination({"type": "S3", "config": None}, {"type": "S3", "config": config})
+    assert answer["config"] == {"bucket_name": "c"}
 
 
 def test_a_secret_that_is_sent_is_the_new_one() -> None:

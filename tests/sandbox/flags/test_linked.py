@@ -68,9 +68,8 @@ async def test_early_access_features(tmp_path: Path) -> None:
         {"key": "someday", "filters": {"groups": [{"properties": [person_is("plan", "pro")]}]}}
     ]
     async with talking(seeded(tmp_path, early_access_features=features, flags=flags)) as client:
-        [dark] = (await client.get(f"/api/early_access_features/?token={KEY}"))[
-            "earlyAccessFeatures"
-        ]
+        answer = await client.get(f"/api/early_access_features/?token={KEY}")
+        [dark] = answer["earlyAccessFeatures"]
         assert (dark["name"], dark["flagKey"], dark["stage"], dark["documentationUrl"]) == (
             "Dark mode",
             "dark",

@@ -29,9 +29,8 @@ async def test_settings() -> None:
                 settings["surveys"],
                 settings["siteApps"],
             ) == (KEY, False, False, [])
-            assert (
-                await client.post(settings["analytics"]["endpoint"], batch(event()))
-            ).status == 200
+            answer = await client.post(settings["analytics"]["endpoint"], batch(event()))
+            assert answer.status == 200
         assert KEY not in (await client.ask("GET", "/sandbox/requests")).text
 
 
@@ -46,12 +45,10 @@ async def test_settings_of_a_project_with_flags() -> None:
         ):
             await define(client, **flags)
             assert (await client.get(path))["hasFeatureFlags"] is expected
-            assert (f'"hasFeatureFlags": {json.dumps(expected)}') in (
-                await client.ask("GET", f"{path}.js")
-            ).text
-        assert (
-            await client.post("/flags/?v=2&config=true", {"token": KEY, "distinct_id": "ann"})
-        ).json["hasFeatureFlags"] is True
+            script = await client.ask("GET", f"{path}.js")
+            assert f'"hasFeatureFlags": {json.dumps(expected)}' in script.text
+        answer = await client.post("/flags/?v=2&config=true", {"token": KEY, "distinct_id": "ann"})
+        assert answer.json["hasFeatureFlags"] is True
 
 
 async def test_settings_as_a_script() -> None:
@@ -170,7 +167,6 @@ async def test_replays_are_taken_and_dropped(strict: bool) -> None:
 async def test_events_of_language_models() -> None:
     """`/i/v0/ai/batch/` takes a batch as `/batch/` does."""
     async with talking() as client:
-        assert (
-            await client.post("/i/v0/ai/batch/", batch(event(event="$ai_generation")))
-        ).status == 200
+        answer = await client.post("/i/v0/ai/batch/", batch(event(event="$ai_generation")))
+        assert answer.status == 200
         assert [one.event for one in await client.sandbox.events()] == ["$ai_generation"]

@@ -27,9 +27,8 @@ async def identify(
 async def group(client: Client, group_type: str, key: str, **properties: Any) -> None:
     """Make a group."""
     said = {"$group_type": group_type, "$group_key": key, "$group_set": properties}
-    assert (
-        await client.post("/batch/", batch(event(event="$groupidentify", properties=said)))
-    ).status == 200
+    answer = await client.post("/batch/", batch(event(event="$groupidentify", properties=said)))
+    assert answer.status == 200
 
 
 async def test_stored_properties_count_at_once() -> None:
@@ -66,9 +65,8 @@ async def test_the_distinct_id_is_a_property() -> None:
     async with talking() as client:
         await define(client, hers=flag(person_is("distinct_id", ["ann", "7"])))
         assert [(await values(client, who))["hers"] for who in ("ann", "bob")] == [True, False]
-        assert (await client.post("/decide/?v=3", {"api_key": KEY, "distinct_id": 7})).json[
-            "featureFlags"
-        ] == {"hers": True}
+        answer = await client.post("/decide/?v=3", {"api_key": KEY, "distinct_id": 7})
+        assert answer.json["featureFlags"] == {"hers": True}
 
 
 async def test_groups() -> None:
@@ -205,9 +203,8 @@ async def test_cohorts() -> None:
                 }
             ],
         }
-        assert (await put(client, "cohorts/7", {"distinct_ids": ["anonymous-1"]})).json[
-            "is_static"
-        ] is True
+        answer = await put(client, "cohorts/7", {"distinct_ids": ["anonymous-1"]})
+        assert answer.json["is_static"] is True
         assert (await put(client, "cohorts/8", {"filters": {"properties": tree}})).status == 200
         await define(
             client,

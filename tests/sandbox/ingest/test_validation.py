@@ -227,17 +227,15 @@ async def test_strict_a_large_event_fails_its_request(size: int, status: int) ->
     raw = json.dumps(event(properties={"p": padding}), ensure_ascii=False)
     raw = raw.replace(padding, padding + "x" * (size - len(raw.encode())))
     async with talking(SandboxOptions(strict=True)) as client:
-        assert (
-            await client.post("/batch/", f'{{"api_key":"{KEY}","batch":[{raw}]}}'.encode())
-        ).status == status
+        answer = await client.post("/batch/", f'{{"api_key":"{KEY}","batch":[{raw}]}}'.encode())
+        assert answer.status == status
 
 
 async def test_an_engage_event_is_an_identify() -> None:
     """On /engage the name may be left out."""
     async with talking() as client:
-        assert (
-            await client.post("/engage/", {"token": KEY, "distinct_id": "ann", "$set": {}})
-        ).status == 200
+        answer = await client.post("/engage/", {"token": KEY, "distinct_id": "ann", "$set": {}})
+        assert answer.status == 200
         [kept] = await client.sandbox.events()
     assert kept.event == "$identify"
 

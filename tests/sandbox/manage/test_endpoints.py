@@ -289,21 +289,19 @@ async def test_no_body_at_all(tmp_path: Path) -> None:
     not looked at.
     """
     async with serving(tmp_path) as service:
-        assert (await service.ask("POST", f"{ORGANIZATION}/projects/")).json[
-            "name"
-        ] == "Default project"
+        response = await service.ask("POST", f"{ORGANIZATION}/projects/")
+        assert response.json["name"] == "Default project"
         headers = {"Authorization": AUTHORIZED, "Content-Type": "text/plain"}
-        assert (
-            await service.client.ask("POST", f"{ORGANIZATION}/projects/", b"", headers)
-        ).status == 201
-        assert (
-            await service.client.ask("GET", f"{ORGANIZATION}/projects/", b"{nonsense", headers)
-        ).json["count"] == 4
-        assert (
-            await service.client.ask(
-                "DELETE", f"{ORGANIZATION}/domains/{seed.DOMAIN}/", b"{" * 1_000_001, headers
-            )
-        ).status == 204
+        response = await service.client.ask("POST", f"{ORGANIZATION}/projects/", b"", headers)
+        assert response.status == 201
+        response = await service.client.ask(
+            "GET", f"{ORGANIZATION}/projects/", b"{nonsense", headers
+        )
+        assert response.json["count"] == 4
+        response = await service.client.ask(
+            "DELETE", f"{ORGANIZATION}/domains/{seed.DOMAIN}/", b"{" * 1_000_001, headers
+        )
+        assert response.status == 204
 
 
 @cases("size", [1_000_000, 1_000_001])
@@ -435,13 +433,15 @@ async def test_nobody_to_call(tmp_path: Path) -> None:
     every well-formed key.
     """
     async with talking(SandboxOptions(database=tmp_path / "x.db")) as client:
-        assert (
-            await client.ask("GET", f"{ORGANIZATION}/members/", None, {"Authorization": AUTHORIZED})
-        ).status == 401
+        response = await client.ask(
+            "GET", f"{ORGANIZATION}/members/", None, {"Authorization": AUTHORIZED}
+        )
+        assert response.status == 401
         event = {"event": "e", "distinct_id": "d"}
-        assert (
-            await client.post("/batch/", {"api_key": "phc_anything_at_all_000", "batch": [event]})
-        ).status == 200
+        response = await client.post(
+            "/batch/", {"api_key": "phc_anything_at_all_000", "batch": [event]}
+        )
+        assert response.status == 200
         assert await client.sandbox.organizations() == 0
 
 
@@ -474,9 +474,8 @@ async def test_a_call_that_waits_is_let_in_again(tmp_path: Path, take_away: str)
         arrivals = dns.arrivals = client.sandbox._thread
         headers = {"Authorization": AUTHORIZED}
         path = f"{ORGANIZATION}/domains/{seed.DOMAIN}/"
-        dns.challenge = (await client.ask("GET", path, None, headers)).json[
-            "verification_challenge"
-        ]
+        response = await client.ask("GET", path, None, headers)
+        dns.challenge = response.json["verification_challenge"]
         assert (await client.ask("POST", path + "verify/", None, headers)).status in (401, 403, 404)
         unverified = "SELECT 1 FROM domains WHERE id = ? AND verified_at IS NULL"
         assert await arrivals.run(lambda store: len(store.select(unverified, [seed.DOMAIN]))) == 1

@@ -43,9 +43,10 @@ async def created(
 
 async def sent(service: Service, api_key: str, path: str = "/batch/", **more: Any) -> int:
     """The status of what is sent with a key."""
-    return (
-        await service.client.post(path, {"api_key": api_key, "batch": [event()], **event(), **more})
-    ).status
+    answer = await service.client.post(
+        path, {"api_key": api_key, "batch": [event()], **event(), **more}
+    )
+    return answer.status
 
 
 def test_defaults() -> None:
@@ -166,9 +167,8 @@ async def test_the_level_is_the_callers(tmp_path: Path) -> None:
     """`effective_membership_level` is that of whoever asks."""
     async with serving(tmp_path) as service:
         for key, level in ((seed.OWNER_KEY, 15), (seed.ADMIN_KEY, 8), (seed.MEMBER_KEY, 1)):
-            assert (await service.call("projects get", key=key)).json[
-                "effective_membership_level"
-            ] == level
+            answer = await service.call("projects get", key=key)
+            assert answer.json["effective_membership_level"] == level
 
 
 @cases("path", ["/batch/", "/capture/", "/decide?v=3", "/flags/?v=2", "/i/v0/e/", "/s/"])
@@ -222,11 +222,10 @@ async def test_what_arrived(tmp_path: Path) -> None:
             return one["ingested_event"], item["ingested_event"], one["has_group_types"]
 
         assert await sent(service, seed.TOKEN, batch=[group]) == 200
-        assert (
-            await service.client.post(
-                "/batch/", {"api_key": project["api_token"], "batch": [event(event="")]}
-            )
-        ).status == 200
+        answer = await service.client.post(
+            "/batch/", {"api_key": project["api_token"], "batch": [event(event="")]}
+        )
+        assert answer.status == 200
         assert await known() == (False, False, False)
         assert await sent(service, project["api_token"]) == 200
         assert await known() == (True, True, False)

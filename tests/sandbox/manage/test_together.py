@@ -62,9 +62,8 @@ async def test_an_address_that_many_invite_at_once_has_one_invite(tmp_path: Path
 async def test_two_owners_who_demote_each_other_at_once_leave_one(tmp_path: Path) -> None:
     """Whoever is second isn't an owner any more."""
     async with talking(seed.seeded(tmp_path)) as client:
-        assert (
-            await call(client, "PATCH", f"{HOME}/members/{seed.ADMIN}/", {"level": 15})
-        ).status == 200
+        answer = await call(client, "PATCH", f"{HOME}/members/{seed.ADMIN}/", {"level": 15})
+        assert answer.status == 200
         replies = await asyncio.gather(
             call(client, "PATCH", f"{HOME}/members/{seed.ADMIN}/", {"level": 1}),
             call(client, "PATCH", f"{HOME}/members/{seed.OWNER}/", {"level": 1}, seed.ADMIN_KEY),
@@ -93,9 +92,10 @@ async def test_of_two_organizations_that_verify_a_domain_at_once_one_gets_it(
         sides = [(HOME, seed.OWNER_KEY), (THEIRS, seed.STRANGER_KEY)]
         paths = []
         for home, key in sides:
-            added = (
-                await call(client, "POST", f"{home}/domains/", {"domain": "both.example.com"}, key)
-            ).json
+            answer = await call(
+                client, "POST", f"{home}/domains/", {"domain": "both.example.com"}, key
+            )
+            added = answer.json
             records["_posthog-challenge.both.example.com"].append(added["verification_challenge"])
             paths.append(f"{home}/domains/{added['id']}/")
         replies = await asyncio.gather(

@@ -45,9 +45,8 @@ async def test_a_survey_needs_its_id(what: str) -> None:
                 survey(what, " "),
                 event(event=f"survey {what}", properties={}),
             ]
-            assert (
-                await client.post("/batch/", batch(*nameless, survey(what, "s"), event()))
-            ).status == 200
+            result = await client.post("/batch/", batch(*nameless, survey(what, "s"), event()))
+            assert result.status == 200
             [request] = await client.sandbox.requests()
             assert [str(one.reason) for one in request.not_ingested] == reasons
             assert request.arrivals == 5 - len(reasons)

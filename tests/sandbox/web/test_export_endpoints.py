@@ -49,9 +49,8 @@ async def runs(client: Client, **query: str) -> list[dict[str, Any]]:
         f"{path}?{'&'.join(f'{name}={value}' for name, value in query.items())}"
     )
     described = document()
-    schema = described["paths"][path]["get"]["responses"]["200"]["content"]["application/json"][
-        "schema"
-    ]
+    content = described["paths"][path]["get"]["responses"]["200"]["content"]
+    schema = content["application/json"]["schema"]
     jsonschema.Draft202012Validator({**schema, "components": described["components"]}).validate(
         listing
     )
@@ -138,9 +137,8 @@ async def test_a_waiting_run_can_be_stopped(tmp_path: Path) -> None:
             "FailedRetryable",
             "2026-01-01T01:00:02.000000Z",
         )
-        assert (
-            await client.post(f"/sandbox/batch-export-runs/{run['id']}/terminate", b"")
-        ).json == {"status": "Terminated"}
+        answer = await client.post(f"/sandbox/batch-export-runs/{run['id']}/terminate", b"")
+        assert answer.json == {"status": "Terminated"}
         await client.post("/sandbox/clock?settle=true", {"advance": "1m"})
         [run] = await runs(client)
         assert (run["status"], run["attempt"]) == ("Terminated", 1)

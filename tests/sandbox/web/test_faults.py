@@ -107,9 +107,8 @@ async def test_other_endpoints_work_unless_they_are_named() -> None:
             for path in ("/", "/livez", "/sandbox/events", "/openapi.json")
         ] == [200] * 4
         assert (await send(client)).status == 418
-        assert [(request.path, request.status) for request in await client.sandbox.requests()][
-            -2:
-        ] == [
+        requests = await client.sandbox.requests()
+        assert [(request.path, request.status) for request in requests[-2:]] == [
             ("/api/organizations/", 418),
             ("/batch/", 418),
         ]

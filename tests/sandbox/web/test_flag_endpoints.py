@@ -143,9 +143,8 @@ async def test_too_large() -> None:
         )
         await define(client, beta=flag(person_is("id", 7, "in", "cohort")))
         assert await values(client, person_properties={"email": addresses[-1]}) == {"beta": True}
-        assert (
-            await client.ask("PUT", f"/sandbox/flags/beta?api_key={KEY}", b" " * 10_000_000)
-        ).status == 413
+        answer = await client.ask("PUT", f"/sandbox/flags/beta?api_key={KEY}", b" " * 10_000_000)
+        assert answer.status == 413
 
 
 @cases(
@@ -263,9 +262,8 @@ async def test_changing_a_flag() -> None:
         [row] = (await client.get("/sandbox/flags"))["results"]
         assert (await patch(client, row["id"], {"active": False})).json["active"] is False
         assert await values(client) == {"beta": False}
-        changed = (await patch(client, row["id"], {"active": True, "rollout_percentage": 0})).json[
-            "definition"
-        ]
+        answer = await patch(client, row["id"], {"active": True, "rollout_percentage": 0})
+        changed = answer.json["definition"]
         assert [group["rollout_percentage"] for group in changed["filters"]["groups"]] == [0, 0]
         assert changed["version"] == 3
         assert await values(client) == {"beta": False}
@@ -320,9 +318,8 @@ async def test_who_gets_what_and_why() -> None:
         by_flag = await client.get(f"/sandbox/evaluations?flag={pro['id']}&distinct_id=bob")
         assert by_flag["results"][0]["enabled"] is False
         said = quote(json.dumps({"plan": "pro"}))
-        assert (await client.get(f"{path}bob&person_properties={said}"))["results"][0][
-            "enabled"
-        ] is True
+        answer = await client.get(f"{path}bob&person_properties={said}")
+        assert answer["results"][0]["enabled"] is True
 
 
 @cases(

@@ -118,9 +118,8 @@ async def test_after_the_timeout_it_says_what_is_there() -> None:
 async def test_an_empty_sandbox_says_so() -> None:
     """And a filter on nothing."""
     async with talking() as client:
-        assert (await wait(client, "timeout=0")).json[
-            "detail"
-        ] == "0 of 1 event arrived within 0 s. The sandbox has no events."
+        reply = await wait(client, "timeout=0")
+        assert reply.json["detail"] == "0 of 1 event arrived within 0 s. The sandbox has no events."
 
 
 @cases(

@@ -44,9 +44,8 @@ async def test_others_are_accepted(said: str) -> None:
     async with listening(path=path()) as to:
         client = await to.connect()
         for _ in range(3):
-            assert (
-                await client.ask(post("/batch/", b"{}", f"Forwarder-Path: {said}"))
-            ).status == 200
+            answer = await client.ask(post("/batch/", b"{}", f"Forwarder-Path: {said}"))
+            assert answer.status == 200
         assert len(to.listener._state.heads[0]) == 1
         told = [incoming.path.hops if incoming.path else None for incoming in to.intake.taken]
         assert told == [int(said.partition(";")[0]) if ";" in said else None] * 3

@@ -226,6 +226,5 @@ async def test_heads_of_it_are_not_remembered() -> None:
         for number in range(3):
             answering_with(to, b"%d" % number)
             assert (await client.ask(logs(PROTOBUF))).body == b"%d" % number
-            assert (
-                await client.ask(post("/batch/", b"{}", f"Content-Type: {PROTOBUF}"))
-            ).body == b'{"status":"Ok"}'
+            answer = await client.ask(post("/batch/", b"{}", f"Content-Type: {PROTOBUF}"))
+            assert answer.body == b'{"status":"Ok"}'

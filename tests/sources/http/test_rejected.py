@@ -104,9 +104,8 @@ async def test_stalled_and_draining() -> None:
         await waiting.send(b"POST /batch")
         await to.clock.advance(0)
         to.listener.draining = True
-        assert (
-            await waiting.ask(b" HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}")
-        ).status == 503
+        reply = await waiting.ask(b" HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}")
+        assert reply.status == 503
         assert to.listener.statistics().rejected == {
             ("/e", Rejection.STALLED): 1,
             ("/batch", Rejection.DRAINING): 1,

@@ -350,14 +350,8 @@ def test_long_histories_are_shown_by_month_and_by_year() -> None:
     years = text(seen(event(day, time=OLD - day * 40 * DAY)) for day in range(60))
     assert "\nmonth    events\n2023-09      15  " in months
     assert "\nyear  events\n2017       6  " in years
-    assert (
-        len(
-            json.loads(document(seen(event(day, time=OLD - day * DAY)) for day in range(60)))[
-                "report"
-            ]["days"]
-        )
-        == 60
-    )
+    found = json.loads(document(seen(event(day, time=OLD - day * DAY)) for day in range(60)))
+    assert len(found["report"]["days"]) == 60
 
 
 def test_many_names_end_in_other() -> None:

@@ -235,12 +235,12 @@ def test_times_of_access_logs() -> None:
     """Also ISO 8601, which servers can be set to; a leap second is the one before."""
     form = made("common")
     line = '203.0.113.7 - - [{}] "-" 200 5'
-    assert (parsed(form, line.format("2026-01-31T12:00:00.123+01:00")) or {})[
-        "time"
-    ] == "2026-01-31T11:00:00.123Z"
-    assert (parsed(form, line.format("31/Dec/2016:23:59:60 +0000")) or {})[
-        "time"
-    ] == "2016-12-31T23:59:59.000Z"
+    with_zone = parsed(form, line.format("2026-01-31T12:00:00.123+01:00"))
+    assert with_zone is not None
+    assert with_zone["time"] == "2026-01-31T11:00:00.123Z"
+    leap = parsed(form, line.format("31/Dec/2016:23:59:60 +0000"))
+    assert leap is not None
+    assert leap["time"] == "2016-12-31T23:59:59.000Z"
 
 
 WORDS = st.text(

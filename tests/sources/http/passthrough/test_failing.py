@@ -442,9 +442,10 @@ async def test_via() -> None:
     """The forwarder adds itself; loops are recognized by another header."""
     async with origin() as upstream, listening(passthrough=through(upstream)) as to:
         client = await to.connect()
-        assert (
-            await asked(client, get("/flags", "Via: 1.1 forwarder", "Via: 1.1 forwarder, 1.0 x"))
-        ).status == 200
+        answer = await asked(
+            client, get("/flags", "Via: 1.1 forwarder", "Via: 1.1 forwarder, 1.0 x")
+        )
+        assert answer.status == 200
         assert (
             upstream.asked[0].headers["via"] == "1.1 forwarder, 1.1 forwarder, 1.0 x, 1.1 forwarder"
         )

@@ -130,9 +130,8 @@ def test_the_gap_is_behind_the_brace_of_the_properties(record: bytes) -> None:
     """Where members can be put is told for events that were written with spaces, and without."""
     events = convert(record)
     assert record[: events.gaps[0]].endswith(b"{")
-    assert json.loads(record[: events.gaps[0]] + b'"new":2,' + record[events.gaps[0] :])[
-        "properties"
-    ] == {"new": 2, "a": 1}
+    answer = json.loads(record[: events.gaps[0]] + b'"new":2,' + record[events.gaps[0] :])
+    assert answer["properties"] == {"new": 2, "a": 1}
     assert (events.times, events.uuids, events.distinct_ids) == ([MICROS], [UUID], ["u1"])
 
 
