@@ -150,8 +150,8 @@ async def test_single_sign_on_is_for_verified_domains(tmp_path: Path) -> None:
             domain["sso_enforcement"],
         ) == ("new.example.net", False, "")
         for name, value in wanted.items():
-            answer = error_of(await service.call("domains update", {name: value}, id=domain["id"]))
-            assert answer[2:] == ("verification_needed", name)
+            error = error_of(await service.call("domains update", {name: value}, id=domain["id"]))
+            assert error[2:] == ("verification_needed", name)
         verified = (await service.call("domains update", wanted, id=seed.VERIFIED_DOMAIN)).json
         assert {name: verified[name] for name in wanted} == wanted
         for number, name in enumerate(("saml_entity_id", "saml_acs_url", "saml_x509_cert")):
