@@ -122,8 +122,10 @@ def test_no_line_is_too_long() -> None:
 
 
 DATA_PATH: Final = frozenset(
-    "archive buffer core daemon deadletter delivery intake mapping rules sources storage upstream "
-    "wire".split()
+    {
+        *("archive", "buffer", "core", "daemon", "deadletter", "delivery", "intake"),
+        *("mapping", "rules", "sources", "storage", "upstream", "wire"),
+    }
 )
 """Packages that events pass: what an error's frames hold there may be megabytes."""
 

@@ -206,12 +206,7 @@ class Intake:
                     self._path.note(lane, incoming.path)
                 chunk = Chunk(lane, data, 1, ids, now, incoming.source)
                 if self.event_rules is not None:
-                    try:
-                        ruling = ruling_of_one(self.event_rules, chunk, self.effort.ruled)
-                    except TooMuchWork:
-                        return self._decode_elsewhere(incoming, body, level, now, callback)
-                    if ruling is not None:
-                        return self._admit_ruled(chunk, ruling, level, callback)
+                    return self._accept_ruled(self.event_rules, chunk, incoming, level, callback)
                 return self.admission.admit_one(chunk, level, callback)
         effort = self.effort if incoming.revived is None else UNBOUNDED
         try:
@@ -407,10 +402,22 @@ class Intake:
                 chunk.origin = revived.number
         return submission
 
-    def _admit_ruled(
-        self, chunk: Chunk, ruling: Ruling, level: AckLevel, callback: AckCallback
+    def _accept_ruled(
+        self,
+        rules: EventRules,
+        chunk: Chunk,
+        incoming: Incoming,
+        level: AckLevel,
+        callback: AckCallback,
     ) -> bool:
-        """One event, which rules change or drop."""
+        """One event, which rules may change or drop."""
+        try:
+            ruling = ruling_of_one(rules, chunk, self.effort.ruled)
+        except TooMuchWork:
+            received = chunk.received_at
+            return self._decode_elsewhere(incoming, incoming.body, level, received, callback)
+        if ruling is None:
+            return self.admission.admit_one(chunk, level, callback)
         submission = self.admission.submission(ruling.chunks, chunk.source, callback)
         submission.ruling = ruling
         submission.letters = ruling.failed

@@ -4,18 +4,14 @@ not when the garbage collector runs, which it does seldom.
 
 from __future__ import annotations
 
-import errno
 import gzip
 import json
-import os
 import random
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
-from unittest.mock import patch
 from urllib.parse import quote
-
-import pytest
 
 from tests.support.cases import cases
 from tests.support.garbage import BODY, memory_traced, no_garbage
@@ -288,10 +284,8 @@ class Sender:
     async def send(self, request: bytes) -> int:
         """The status of the answer."""
         client = self._client = self._client or await self._whole.connect()
-        try:
+        with suppress(ConnectionError):  # it was answered before all was read
             await client.send(request)
-        except ConnectionError:
-            pass  # it was answered before all was read
         reply = await client.reply()
         if reply.headers.get("connection") == "close":
             await self.close()
@@ -376,32 +370,3 @@ async def settled(whole: Whole, outcome: Outcome) -> None:
     await quiet(whole)
     if outcome.statuses == {200} and outcome.upstream is None:
         await whole.emptied()
-
-
-if __name__ == "__main__":
-    import asyncio, sys, uvloop
-
-    import structlog
-
-    structlog.configure(processors=[lambda *_: (_ for _ in ()).throw(structlog.DropEvent)])
-
-    async def main() -> None:
-        import time
-
-        for name in sys.argv[1:] or OUTCOMES:
-            start = time.time()
-            try:
-                async with asyncio.timeout(60):
-                    await test_an_outcome_leaves_nothing_to_the_garbage_collector.__wrapped__(name)
-                print("OK  ", name, round(time.time() - start, 1), flush=True)
-            except BaseException as error:
-                print(
-                    "FAIL",
-                    name,
-                    round(time.time() - start, 1),
-                    type(error).__name__,
-                    str(error)[:900],
-                    flush=True,
-                )
-
-    uvloop.run(main())
