@@ -31,7 +31,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from forwarder.core.event import NO_IDS, split_events
-from forwarder.core.nesting import MAX_FLAT, are_deeper, is_deeper
+from forwarder.core.nesting import MAX_FLAT, MAX_NESTING, are_deeper, has_brackets, is_deeper
 from forwarder.core.ports import Reason
 from forwarder.core.uuids import new_uuid7, new_uuids7
 from forwarder.intake.stamp_event import (
@@ -124,6 +124,10 @@ class _StampableProperties(Struct, frozen=True, gc=False):
     anonymous: Raw = field(name="$anon_distinct_id", default=ABSENT)
 
 
+_NOTHING_STATED: Final = _StampableProperties()
+"""Of an event without properties."""
+
+
 class OneEvent(Struct, kw_only=True, gc=False):
     """A text that is one event: what would make it a batch, or need resolving, is
     absent or null.
@@ -150,7 +154,7 @@ class _Single(OneEvent, kw_only=True, gc=False):
 class _OrderedSingle(_Single, kw_only=True, gc=False):
     """The same with all its ids."""
 
-    properties: _StampableProperties = _StampableProperties()
+    properties: _StampableProperties = _NOTHING_STATED
 
 
 class _Head(Struct, gc=False):
@@ -166,7 +170,7 @@ class _Head(Struct, gc=False):
 class _FullHead(_Head, kw_only=True, gc=False):
     """The same with what its properties say of its stamps, and of its ids."""
 
-    properties: _StampableProperties = _StampableProperties()
+    properties: _StampableProperties = _NOTHING_STATED
 
 
 _NO_PROPERTIES: Final = Raw(b"{}")
@@ -258,12 +262,12 @@ def stamp_together(
     try:
         heads, properties, places = _read_heads(
             events,
-            located=context.ip is not None or (check_nesting and size > _LARGE),
+            located=context.ip is not None,
             inner=context.ip is not None or context.ordered or has_skew,
         )
+        if check_nesting and size > MAX_FLAT and _is_deep(events, heads, properties, places):
+            return None
     except msgspec.ValidationError:
-        return None
-    if check_nesting and size > MAX_FLAT and _is_deep(events, places):
         return None
     ids = [head.distinct_id for head in heads]
     names = [head.event for head in heads]
@@ -318,12 +322,26 @@ def _read_heads(
     return _decode_heads(events), (), ()
 
 
-def _is_deep(events: bytes | Raw, places: Sequence[Raw]) -> bool:
-    """Whether an event is nested too deep for a batch; `places`: of all properties, if the array
-    is large.
+def _is_deep(
+    events: bytes | Raw,
+    heads: Sequence[_Head],
+    properties: Sequence[_StampableProperties],
+    places: Sequence[Raw],
+) -> bool:
+    """Whether an event is nested too deep for a batch.
+
+    Each other event has a bracket of its own, and one of the properties that were read. So only
+    an array with many more can hold one that is too deep: it is looked at in parts.
     """
     text = bytes(events)
+    others = len(heads) - 1
+    if properties:
+        others += sum(each is not _NOTHING_STATED for each in properties) - 1
+    if not has_brackets(text, MAX_NESTING - _OUTSIDE + max(others, 0)):
+        return False
     parts = len(text) // _LARGE
+    if parts and not places:
+        places = [head.properties for head in _decode_located(events)]
     some = places[:: len(places) // parts + 1] if parts else ()
     located = [place for place in some if place is not _NO_PROPERTIES]
     return are_deeper(text, Locator(text).offsets(located), _OUTSIDE)
