@@ -47,15 +47,10 @@ def open_file(path: Path) -> BinaryIO:
 
 
 def read_file(path: Path, *, pipe: bool = False) -> bytes:
-    """The content. `pipe`: it is read once, so that it may be a pipe, or the null device. Raises
-    as `open_file`.
-    """
+    """The content. `pipe`: it is read once, so that it may be a pipe. Raises as `open_file`."""
     descriptor = _open(path)
     if pipe and stat.S_ISFIFO(os.fstat(descriptor).st_mode):
         return _read_pipe(descriptor)
-    if pipe and os.path.samestat(os.fstat(descriptor), Path(os.devnull).stat()):
-        os.close(descriptor)
-        return b""
     with os.fdopen(_regular(path, descriptor), "rb") as file:
         return file.read()
 
@@ -109,9 +104,14 @@ def _open(path: Path) -> int:
 
 
 def _regular(path: Path, descriptor: int) -> int:
-    """The descriptor, if it is of a regular file; closes it otherwise."""
+    """The descriptor, if it is of a regular file, or of the null device, which is an empty one;
+    closes it otherwise.
+    """
     try:
-        mode = os.fstat(descriptor).st_mode
+        found = os.fstat(descriptor)
+        if stat.S_ISCHR(found.st_mode) and found.st_rdev == Path(os.devnull).stat().st_rdev:
+            return descriptor
+        mode = found.st_mode
         if stat.S_ISDIR(mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         _refuse(path, mode)

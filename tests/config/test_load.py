@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -105,7 +106,7 @@ def test_the_default_file_that_may_not_be_looked_at_is_a_problem(
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "exists", forbidden)
-    monkeypatch.setattr(Path, "read_bytes", forbidden)
+    monkeypatch.setattr(os, "open", forbidden)
     with pytest.raises(InvalidConfiguration, match="can't be read: Permission denied"):
         load_settings(None, URL, default_file=tmp_path / "forwarder.yaml")
 

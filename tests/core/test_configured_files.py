@@ -64,7 +64,6 @@ def test_a_regular_file_is_read(tmp_path: Path) -> None:
         (Path.mkdir, "Is a directory"),
         (bind_socket, "it is a socket, not a regular file: write the content into a file there"),
         (lambda path: path.symlink_to("/dev/zero"), "it is a device, not a regular file"),
-        (lambda path: path.symlink_to("/dev/null"), "it is a device, not a regular file"),
     ],
 )
 @pytest.mark.timeout(20)
@@ -87,7 +86,7 @@ def test_a_pipe_is_read_where_once_is_enough() -> None:
         assert read_file(path, pipe=True) == b"a: 1\n"
         with pytest.raises(NotRegularFile, match="it was read before"):
             read_file(path, pipe=True)
-    assert read_file(Path("/dev/null"), pipe=True) == b""
+    assert read_file(Path("/dev/null")) == b""
     assert not any(map(names_descriptor, (Path("/dev/zero"), Path("/srv/dev/fd/3"), Path("fd/3"))))
 
 
