@@ -534,3 +534,16 @@ def test_a_configuration_may_come_through_a_pipe(tmp_path: Path) -> None:
         done = run("check", "--elsewhere", "--config", f"/dev/fd/{reader}")
         os.close(reader)
         assert (done.exit_code, words in done.output) == (status, True)
+
+
+def test_check_says_which_limit_of_memory_full_buffers_need() -> None:
+    """A hint with the figures to set, and the exit code of a configuration that can be used."""
+    result = run(
+        "check",
+        "--elsewhere",
+        UPSTREAM__URL="https://us.i.example.com",
+        LIMITS__MEMORY="128MiB",
+    )
+    assert result.exit_code == 0
+    assert "hint: buffer.max_bytes doesn't fit: full buffers take 64MiB of memory" in result.output
+    assert "raise limits.memory to 178MiB, or lower buffer.max_bytes to 19MiB" in result.output
