@@ -36,6 +36,8 @@ from benchmarks.logs import LINES, LOOP, Following, LogCase, whole_row
 from benchmarks.logs import select as select_logs
 from benchmarks.memory import MemoryResult, measure_memory
 from benchmarks.nginx import MISSING, find_nginx
+from benchmarks.outcomes import NAME as OUTCOMES
+from benchmarks.outcomes import REQUESTS, OutcomesResult, measure_outcomes, outcomes_table
 from benchmarks.passing import NAME as PASSTHROUGH
 from benchmarks.passing import PassingResult, measure_passing, passing_line
 from benchmarks.processes import BenchmarkError, end_on_signals, free_port
@@ -61,11 +63,18 @@ SINK_PORT: Final = 18900
 _STALLS: Final = dict(
     zip(STALLS, (measure_stall, measure_rules_stall, measure_kafka_stall), strict=True)
 )
-OTHERS: Final = (DECIDE, TAPS, PASSTHROUGH, START, LATENCY, *STALLS)
+OTHERS: Final = (DECIDE, TAPS, PASSTHROUGH, START, LATENCY, OUTCOMES, *STALLS)
 """What has a measurement of its own."""
 
 OtherResult: TypeAlias = (
-    ViaResult | StallResult | DecideResult | TapResult | PassingResult | StartResult | LatencyResult
+    ViaResult
+    | StallResult
+    | DecideResult
+    | TapResult
+    | PassingResult
+    | StartResult
+    | LatencyResult
+    | OutcomesResult
 )
 
 Floors = dict[tuple[Floor, Variant, int], Figure]
@@ -179,7 +188,10 @@ def _measure(arguments: argparse.Namespace, chosen: Chosen) -> int:
         _backlog(plan, name) if name in BACKLOG else _memory(plan, name, arguments.memory_seconds)
         for name in chosen.memory
     ]
-    results += [_other(plan, name) for name in chosen.others]
+    results += [
+        _outcomes(plan, arguments.requests) if name == OUTCOMES else _other(plan, name)
+        for name in chosen.others
+    ]
     if arguments.output:
         whole = {
             "machine": machine(),
@@ -357,6 +369,13 @@ def _stall(plan: Plan, name: str) -> StallResult:
     return result
 
 
+def _outcomes(plan: Plan, requests: int) -> OutcomesResult:
+    _say(f"{OUTCOMES}: {requests:,} requests of each outcome, for some minutes")
+    result = measure_outcomes(plan.target, plan.machine, requests)
+    print(outcomes_table(result))
+    return result
+
+
 def _memory(plan: Plan, name: str, seconds: float) -> MemoryResult:
     _say(f"{name}: {seconds:.0f} s without an upstream")
     result = measure_memory(name, plan.target, plan.machine, seconds)
@@ -406,6 +425,12 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--memory-seconds", type=float, default=60.0, help="without an upstream (default 60)"
+    )
+    parser.add_argument(
+        "--requests",
+        type=int,
+        default=REQUESTS,
+        help=f"of each outcome, where memory is measured by outcome (default {REQUESTS})",
     )
     parser.add_argument("--output", type=Path, metavar="FILE", help="write everything as JSON, too")
     parser.add_argument(

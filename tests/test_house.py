@@ -122,10 +122,8 @@ def test_no_line_is_too_long() -> None:
 
 
 DATA_PATH: Final = frozenset(
-    {
-        *("archive", "buffer", "core", "daemon", "deadletter", "delivery", "intake"),
-        *("mapping", "rules", "sources", "storage", "upstream", "wire"),
-    }
+    {"archive", "buffer", "core", "daemon", "deadletter", "delivery", "intake", "mapping"}
+    | {"rules", "sources", "storage", "upstream", "wire"}
 )
 """Packages that events pass: what an error's frames hold there may be megabytes."""
 

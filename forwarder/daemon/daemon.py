@@ -168,7 +168,7 @@ def run_tuned(main: Callable[[], Coroutine[Any, Any, int]], recurring: int = 0) 
 
 def _collect_seldom() -> None:
     """Collect garbage seldom: events form no cycles, and each collection would visit everything in
-    the buffer.
+    the buffer. Bodies are counted beside (`core/garbage.py`).
     """
     gc.freeze()
     gc.set_threshold(COLLECT_EVERY, 50, 100)

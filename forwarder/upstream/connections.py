@@ -179,8 +179,8 @@ class UpstreamConnections:
             connected = await start_connection(
                 addresses, happy_eyeballs_delay=_FALLBACK_DELAY, interleave=1
             )
-        except OSError as error:
-            drop_frames(error)  # one of them keeps the error
+        except BaseException as error:
+            drop_frames(error)  # one of them keeps it, and cancellation too
             raise
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return connected

@@ -13,11 +13,16 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote
 
+from forwarder.core.ack import AckLevel
+from forwarder.core.errors import Backpressure, BufferFull
 from tests.support.cases import cases
+from tests.support.decoders import NOTHING, HereDecoder
 from tests.support.garbage import BODY, memory_traced, no_garbage
 from tests.support.listening import Client, chunked, post
 from tests.support.otlp import AT, PROTOBUF, export, record
+from tests.support.records import RecordsRig, record_list
 from tests.support.upstream import OK, Fault, Upstream, failing, plain
+from tests.support.waiters import Told
 from tests.support.waiting import eventually
 from tests.support.whole import KEY, Whole
 
@@ -128,7 +133,6 @@ def answering(answer: Any) -> Callable[[Upstream], None]:
 
 
 SMALL: Final = {"max_bytes": "6MB"}
-NO_EVENT: Final = {"name": "seen"}
 LONG: Final = "x" * 10_000
 HTTP: Final = {"api_keys": [KEY], "otlp": {"api_key": KEY, "mapping": OTLP_MAPPING}}
 
@@ -370,3 +374,75 @@ async def settled(whole: Whole, outcome: Outcome) -> None:
     await quiet(whole)
     if outcome.statuses == {200} and outcome.upstream is None:
         await whole.emptied()
+
+
+async def test_an_aborted_upload_leaves_nothing_to_the_garbage_collector() -> None:
+    """Plain, in chunks, and on its way through to the upstream."""
+    uploads = [post("/batch/", body()), chunked(body()), post("/flags/", body())]
+    with memory_traced():
+        async with Upstream(keeps=False) as upstream, Whole(upstream.url, http=HTTP) as whole:
+            sender = Sender(whole)
+            for upload in uploads:
+                for _ in range(COUNT):
+                    await sender.abort(upload[: len(upload) // 2])
+                await quiet(whole)
+                with no_garbage(f"aborted {upload[:20]!r}"):
+                    for _ in range(COUNT):
+                        await sender.abort(upload[: len(upload) // 2])
+                    await quiet(whole)
+
+
+RECORDS: Final[dict[str, tuple[Any, dict[str, Any]]]] = {
+    "accepted or full": (record_list(event()), {"max_bytes": 1_000_000}),
+    "no JSON": (record_list(PADDING.encode() * 2), {}),
+    "too large": (record_list(event()), {"max_event": 20_000}),
+    "too large together": (record_list(*[event()] * 40), {"max_bytes": 1_000_000}),
+    "dead letters full": (record_list(event("")), {"dead_letter_bytes": 200_000}),
+    "dropped by rule": (
+        record_list(event()),
+        {"rules": [{"match": {"event": "seen"}, "drop": True}]},
+    ),
+}
+
+
+@cases("name", RECORDS, ids=str)
+async def test_a_record_leaves_nothing_to_the_garbage_collector(name: str) -> None:
+    """Whether it is accepted or not, and however often its source repeats it."""
+    records, options = RECORDS[name]
+    rig = RecordsRig(**options)
+
+    def accept() -> None:
+        with suppress(Backpressure):  # its source repeats it
+            rig.records.accept(records, Told(), AckLevel.MEMORY)
+
+    with memory_traced():
+        for _ in range(40):
+            accept()
+        with no_garbage(name, largest=2 << 20):
+            for _ in range(COUNT):
+                accept()
+    await rig.intake.close()
+
+
+async def test_a_large_record_leaves_nothing_to_the_garbage_collector() -> None:
+    """Though its source asks for it again and again, and it can't be decoded in the end."""
+    decoder = HereDecoder(closed=True)
+    rig = RecordsRig(decoder=decoder, effort=NOTHING)
+    records = record_list(event())
+    decoder.failure = BufferFull("busy")
+
+    def accept() -> str:
+        try:
+            rig.records.accept(records, Told(), AckLevel.MEMORY)
+        except Backpressure as error:
+            return error.code
+        return ""
+
+    with memory_traced():
+        assert accept() == "still_decoding"
+        with no_garbage("large"):
+            assert {accept() for _ in range(COUNT)} == {"still_decoding"}
+            decoder.open()
+            assert await rig.intake.drain(10.0)
+            assert accept() == "buffer_full"
+    await rig.intake.close()
