@@ -190,6 +190,7 @@ def _sending(
             yield program.memory()
         if connection is None:
             connection = socket.create_connection(("127.0.0.1", port), timeout=30)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         status, ends = _exchange(connection, outcome)
         statuses[status] += 1
         if ends:

@@ -290,7 +290,10 @@ class PausableTimeout:
     ) -> None:
         self._stop()
         self._inside = False
-        await self._timeout.__aexit__(kind, error, trace)
+        try:
+            await self._timeout.__aexit__(kind, error, trace)
+        finally:
+            del self._timeout  # it refers to its task, which keeps why it was cancelled
 
     def reading(self, *, expected: bool) -> None:
         """Whether the upstream is expected to bring more of the answer."""
