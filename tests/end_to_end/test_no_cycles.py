@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote
 
+import pytest
+
 from forwarder.core.ack import AckLevel
 from forwarder.core.errors import Backpressure, BufferFull
 from tests.support.cases import cases
@@ -337,7 +339,7 @@ async def fill(sender: Sender, whole: Whole) -> None:
             await sender.send(small)
 
 
-@cases("name", OUTCOMES, ids=str)
+@pytest.mark.parametrize("name", OUTCOMES)  # together they would exceed a test's time
 async def test_an_outcome_leaves_nothing_to_the_garbage_collector(name: str) -> None:
     """After some requests of each entrance that end so, their bodies are freed, though nothing is
     collected.
