@@ -379,7 +379,8 @@ class Intake:
         ]
         ruling: Ruling | None = None
         if self.event_rules is not None and (revived is None or revived.reason in BEFORE_RULES):
-            ruling = ruling_of(self.event_rules, chunks, content.stamped, effort.ruled)
+            known = [stamped.names for _, stamped in content.stamped]
+            ruling = ruling_of(self.event_rules, chunks, known, effort.ruled)
             chunks = ruling.chunks
             if revived is not None and ruling.refusal:
                 raise InvalidRequest(ruling.refusal)  # it stays the dead letter that it is

@@ -367,7 +367,8 @@ class _RecordReading:
             for lane, events in content.events
         ]
         try:
-            ruling = ruling_of(requests.event_rules, chunks, content.events, requests.effort.ruled)
+            names = [events.names for _, events in content.events]
+            ruling = ruling_of(requests.event_rules, chunks, names, requests.effort.ruled)
         except TooMuchWork:
             if len(records.values) > 1:
                 raise TogetherTooLarge(

@@ -9,14 +9,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from forwarder.core.event import Chunk, Lane
+from forwarder.core.event import Chunk
 from forwarder.core.ports import DeadLetter, Fate, Reason, RuleDrop
 from forwarder.wire.effort import Allowance
 from forwarder.wire.identity import ids_of
 from forwarder.wire.v1_results import Results
 
 if TYPE_CHECKING:
-    from forwarder.intake.stamping import StampedEvents
     from forwarder.rules.rules import EventRules, RuleTally
 
 BEFORE_RULES: Final = frozenset(Reason) - {
@@ -101,21 +100,20 @@ class Ruling:
 def ruling_of(
     rules: EventRules,
     chunks: Sequence[Chunk],
-    stamped: Iterable[tuple[Lane, StampedEvents]],
+    names: Iterable[Sequence[str] | None],
     allowed: float,
 ) -> Ruling:
-    """What the rules make of chunks of stamped events. Raises `TooMuchWork` if that takes more
-    than `allowed` (`Effort.ruled`).
+    """What the rules make of chunks; `names`: those of the events of each, as far as they are
+    known. Raises `TooMuchWork` if that takes more than `allowed` (`Effort.ruled`).
     """
     ruling = Ruling()
     allowance = None if math.isinf(allowed) else Allowance(allowed)
-    for chunk, (_, events) in zip(chunks, stamped, strict=True):
-        ruling.add(rules, chunk, events.names, allowance=allowance)
+    for chunk, known in zip(chunks, names, strict=True):
+        ruling.add(rules, chunk, known, allowance=allowance)
     return ruling
 
 
 def ruling_of_one(rules: EventRules, chunk: Chunk, allowed: float) -> Ruling | None:
     """`ruling_of` for one event; None if it stays as it is."""
-    ruling = Ruling()
-    ruling.add(rules, chunk, allowance=None if math.isinf(allowed) else Allowance(allowed))
+    ruling = ruling_of(rules, [chunk], [None], allowed)
     return ruling if ruling.ruled else None
