@@ -24,6 +24,9 @@ LOOKUP: Final = 2.0
 NAME: Final = 0.2
 """For an event's name."""
 
+LONG: Final = 200_000.0
+"""What costs more than this is never short; how much more is not estimated."""
+
 _CONDITION: Final = 20.0
 _CONDITION_BYTE: Final = 0.04
 _CONDITION_ELEMENT: Final = 1.0
@@ -85,7 +88,7 @@ class ConditionCost:
         cost += self._products
         if self._nested > 1:
             cost += _STEP * float(elements) ** self._nested
-        if self._powers:
+        if self._powers and cost < LONG:
             longest = max(map(len, event.replace(b'\\"', b"__").split(b'"')))
             for power in self._powers:
                 if power is not None:

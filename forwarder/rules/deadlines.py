@@ -17,14 +17,12 @@ from typing import Final
 from forwarder.core.error_text import error_text
 from forwarder.mapping.expressions import EVALUATION_ERRORS, Expressions
 from forwarder.mapping.problems import Unmappable
-from forwarder.rules.costs import ConditionCost
+from forwarder.rules.costs import LONG, ConditionCost
 
 EVENT_SECONDS: Final = 1.0
 """CPU time that a condition may take for one event."""
 TOTAL_SECONDS: Final = 5.0
 """CPU time that conditions may take for all events of a job which they take long for."""
-_SHORT: Final = 200_000.0
-"""Microseconds, by estimate, that need no child."""
 _TRUE: Final = b"1"
 _FALSE: Final = b"0"
 
@@ -49,7 +47,7 @@ class DeadlinedConditions:
         """The indexes of the events for which the condition holds. One that it takes too long for
         is reported to `failed`.
         """
-        if cost.of(events) < _SHORT:
+        if cost.of(events) < LONG:
             return condition.select(events, failed)
         found: list[int] = []
         at = 0
