@@ -17,7 +17,7 @@ from forwarder.mapping.paths import parse_path
 _EVENT: Final = 4.0
 _BYTE: Final = 0.01
 _COMMA: Final = 2.0
-_OPENING: Final = 4.0
+_OPENING: Final = 8.0
 
 LOOKUP: Final = 2.0
 """For an id that is looked up in a file, or hashed for a sample."""
@@ -30,7 +30,7 @@ LONG: Final = 200_000.0
 _CONDITION: Final = 20.0
 _CONDITION_BYTE: Final = 0.04
 _CONDITION_ELEMENT: Final = 1.0
-_STEP: Final = 0.2
+_STEP: Final = 0.6
 """For a step of nested iterations."""
 _PRODUCT: Final = 200.0
 """For a product, which repeats a text if one of its factors is a text."""
@@ -50,6 +50,10 @@ _ITERATION: Final = re.compile(
 _UNSIZED: Final = re.compile(r"\brange\b|\bsetpath\b|\]\s*[-+*/%|]?=[^=]")
 """What may take long for a short event: what a number in it says."""
 _REGULAR: Final = re.compile(r"\b(?:test|match|capture|scan|splits?|sub|gsub)\s*\(\s*")
+_MADE: Final = re.compile(
+    r"\\\(|[+*@]|\b(?:tostring|tojson|join|add|implode|gsub|sub|todate|strftime)\b"
+)
+"""What makes a text that may be longer than any in the event."""
 _LITERAL: Final = re.compile(r'"((?:[^"\\]|\\.)*)"', re.DOTALL)
 _QUANTIFIER: Final = re.compile(r"\\\\.|\\.|\[(?:\\\\.|[^\]])*\]|([*+{?])|(\)[*+{?])", re.DOTALL)
 
@@ -71,6 +75,7 @@ class ConditionCost:
         """Iterations that may stand within each other."""
         self._products = code.count("*") * _PRODUCT
         self._is_unsized = _UNSIZED.search(code) is not None
+        self._makes_texts = _MADE.search(code) is not None
         self._powers = [_power(expression, match.end()) for match in _REGULAR.finditer(expression)]
 
     def of(self, events: Sequence[bytes]) -> float:
@@ -89,7 +94,9 @@ class ConditionCost:
         if self._nested > 1:
             cost += _STEP * float(elements) ** self._nested
         if self._powers and cost < LONG:
-            longest = max(map(len, event.replace(b'\\"', b"__").split(b'"')))
+            longest = len(event)
+            if not self._makes_texts:
+                longest = max(map(len, event.replace(b'\\"', b"__").split(b'"')))
             for power in self._powers:
                 if power is not None:
                     cost += min(_MATCH_STEP * float(longest) ** power, _LONGEST_MATCH)

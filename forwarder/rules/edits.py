@@ -31,7 +31,7 @@ class EventEdit(Protocol):
     """A change to events."""
 
     passes: int
-    """How often it goes through an event."""
+    """How often it goes through an event, or does what takes as long."""
 
     def may_change(self, text: bytes) -> bool:
         """Whether events in a text may be changed; quick, and true if in doubt."""
@@ -65,7 +65,7 @@ class Redact:
         self._needles = [_Needle(each[-1]) for each in names if each] if all(names) else None
         self._redaction = Redaction(remove, hashed)
         self._key = key
-        self.passes = 2 if hashed else 1
+        self.passes = 3 if hashed else 1
 
     def may_change(self, text: bytes) -> bool:
         """See `EventEdit`."""
@@ -100,7 +100,7 @@ class RenameFields:
     """Members get other paths."""
 
     def __init__(self, paths: Sequence[tuple[Names, Names]]) -> None:
-        self.passes = 2 * len(paths)
+        self.passes = 3 * len(paths)
         self._moves = [_Move(old, new) for old, new in paths]
         self._needles = [_Needle(old[-1]) for old, _ in paths]
 

@@ -73,3 +73,10 @@ def test_a_large_event_is_too_much_for_a_condition(expression: str) -> None:
     """By what it repeats, or by reading it alone."""
     event = b'{"event":"e","distinct_id":"d","properties":{"a":[%b]}}' % b",".join([b"0"] * 25_000)
     assert ConditionCost(expression).of([event]) > SLICE
+
+
+def test_a_text_that_a_condition_makes_may_be_as_long_as_the_event() -> None:
+    """A regular expression on it counts so, whatever texts the event has."""
+    event = b'{"event":"e","properties":{"a":[%b]}}' % b",".join([b'{"b":0}'] * 250)
+    assert ConditionCost('.properties.a | tostring | test("0.*1")').of([event]) > SLICE
+    assert ConditionCost('.properties.b | test("0.*1")').of([event]) < SLICE
