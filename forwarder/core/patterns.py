@@ -19,7 +19,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from re import _constants as codes  # see decision 42
+from re import _constants as codes  # see decision 39
 from re import _parser as python_parser
 from typing import Any, Final
 

@@ -3,7 +3,7 @@
 Rules take time for what they look at: for each member and element of the event, far more than for
 its bytes. A comma stands between any two of those, and a bracket before the first, so that both
 together bound their number; commas within texts make an estimate too high, never too low. The
-figures are those of a usual machine, rounded up (docs/decisions/0041-rules-have-an-effort.md).
+figures are those of a usual machine, rounded up (docs/decisions/0038-rules-have-an-effort.md).
 """
 
 from __future__ import annotations
