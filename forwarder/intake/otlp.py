@@ -31,7 +31,8 @@ from forwarder.intake.requests import MappedRequest, RequestContent
 from forwarder.intake.stamp_event import AT_RECEIPT, derived_uuid
 from forwarder.intake.stamping import RejectedEvent
 from forwarder.mapping import EventParts, Mapping, MappingRules, NotJson, Unmappable, join_parts
-from forwarder.wire.effort import Effort, TooMuchWork
+from forwarder.rules.costs import reading_cost
+from forwarder.wire.effort import Allowance, Effort, TooMuchWork
 from forwarder.wire.otlp import decode_otlp_body, export_response, read_logs
 from forwarder.wire.shapes import Request
 from forwarder.wire.v1 import BEARER
@@ -139,12 +140,14 @@ class OtlpProtocol:
         digest = blake2b(text, digest_size=16).hexdigest()
         events = list[bytes]()
         size = 0
+        allowance = Allowance(effort.ruled)
         for index, record in enumerate(
             read_logs(text, protobuf=self._head.protobuf, effort=effort)
         ):
             size += len(record.data)
             if index >= effort.events // EVENTS_PER_RECORD or size > effort.text:
                 raise TooMuchWork
+            allowance.spend(reading_cost(record.data))
             try:
                 parts = self._parts_of(record.data, record.seconds)
             except (NotJson, Unmappable) as error:

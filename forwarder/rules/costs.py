@@ -64,6 +64,12 @@ def edit_cost(text: bytes, passes: int) -> float:
     return passes * (_EVENT + _BYTE * len(text) + _COMMA * text.count(b",") + _OPENING * openings)
 
 
+def reading_cost(text: bytes) -> float:
+    """Of an expression in jq that reads a text, and repeats nothing."""
+    elements = text.count(b",") + text.count(b"[") + text.count(b"{")
+    return _CONDITION + _CONDITION_BYTE * len(text) + _CONDITION_ELEMENT * elements
+
+
 class ConditionCost:
     """What a condition in jq costs."""
 
@@ -87,11 +93,10 @@ class ConditionCost:
         return sum([self._of_one(event) for event in events])
 
     def _of_one(self, event: bytes) -> float:
-        elements = event.count(b",") + event.count(b"[") + event.count(b"{")
-        cost = _CONDITION + _CONDITION_BYTE * len(event) + _CONDITION_ELEMENT * elements
-        cost *= 1 + self._nested / 2
+        cost = reading_cost(event) * (1 + self._nested / 2)
         cost += self._products
         if self._nested > 1:
+            elements = event.count(b",") + event.count(b"[") + event.count(b"{")
             cost += _STEP * float(elements) ** self._nested
         if self._powers and cost < LONG:
             longest = len(event)

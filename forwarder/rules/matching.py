@@ -247,11 +247,6 @@ class Matcher:
         return self._ids is not None
 
     @property
-    def evaluates(self) -> bool:
-        """Whether there is a condition in jq."""
-        return self._condition is not None
-
-    @property
     def by_content(self) -> bool:
         """Whether more than project key and source counts."""
         return self._by_name or self.by_file or self._condition is not None

@@ -404,10 +404,15 @@ async def test_a_usual_request_never_sees_the_decoder(large: tuple[IntakeRig, He
         export(
             *[record(number) for number in range(50)], protobuf=True, resource={"r": "x" * 30_000}
         ),
+        export(
+            *[record(number) for number in range(10)],
+            protobuf=True,
+            resource={f"r{number}": 1 for number in range(4_000)},
+        ),
         export(record([0] * 20_000), protobuf=True),
         gzip.compress(export(record("x" * 3_000_000), protobuf=True), mtime=0),
     ],
-    ids=["bytes", "repeated resource", "values", "compressed"],
+    ids=["bytes", "repeated resource", "repeated attributes", "values", "compressed"],
 )
 async def test_other_work_is_done_elsewhere(
     large: tuple[IntakeRig, HereDecoder], body: bytes

@@ -318,7 +318,7 @@ async def test_an_event_that_rules_take_long_for_is_read_elsewhere(tmp_path: Pat
         here = HereDecoder(closed=True)
         rig = IntakeRig(rules=[rule], decoder=here)
         event = json.dumps({**stamped_event(), "properties": 0})[:-2]
-        waiters = list[Patient]()
+        waiters: list[Patient] = []
         for body in (
             f'{{"api_key":"{KEY}","batch":[{event} {{"a":{value}}}}}]}}',
             f'{{"api_key":"{KEY}",{event[1:]} {{"a":{value}}}}}',
