@@ -30,7 +30,7 @@ from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError, ForwarderError
 from forwarder.core.nesting import check_nesting
 from forwarder.core.proposals import proposed
-from forwarder.core.tls import client_context
+from forwarder.core.tls import https_context
 
 if TYPE_CHECKING:
     from forwarder.admin.event_lookup import WantedUuid
@@ -505,7 +505,7 @@ def post(target: EventTarget, body: bytes, seconds: float) -> tuple[int, str, fl
         connection = UnixConnection(target.socket, seconds)
     elif parts.scheme == "https":
         connection = http.client.HTTPSConnection(
-            parts.netloc, timeout=seconds, context=target.context or client_context()
+            parts.netloc, timeout=seconds, context=target.context or https_context()
         )
     else:
         connection = http.client.HTTPConnection(parts.netloc, timeout=seconds)

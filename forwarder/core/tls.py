@@ -24,3 +24,13 @@ def client_context(ca_file: str | Path | None = None) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=ca_file)
     context.verify_flags &= ~(ssl.VERIFY_X509_STRICT | ssl.VERIFY_X509_PARTIAL_CHAIN)
     return context
+
+
+def https_context() -> ssl.SSLContext:
+    """`client_context` with what `http.client` sets in a context of its own: the protocol that it
+    speaks, and that a server may ask for a certificate later.
+    """
+    context = client_context()
+    context.set_alpn_protocols(["http/1.1"])
+    context.post_handshake_auth = True
+    return context

@@ -1,12 +1,13 @@
 """How much memory the daemon may take, and takes now: the limit and the figures that the kernel
 has of it.
 
-Only anonymous memory counts: what a process has written into its heap and its stacks. The page
-cache, where a disk buffer's files are, is given back when memory is short, and never counts.
+Only anonymous memory counts: what a process has written into its heap and its stacks, and in a
+cgroup files in memory (tmpfs). The page cache, where a disk buffer's files are, is given back when
+memory is short, and never counts.
 
-Two limits are known. `limits.memory` is for the daemon's own processes. Without it the limit of
-the cgroup counts that the daemon runs in, the tightest of it and those above it: the kernel kills
-by the total of all processes in there, so that the total counts, whoever takes it.
+Two kinds of limits are known. `limits.memory` is for the daemon's own processes. Without it those
+of the cgroup count that the daemon runs in, and of those above it: that which is nearest to its
+limit. The kernel kills by the total of all processes in there, whoever takes it.
 
 Each of several workers has an equal share of the limit, as it has of the buffer, and compares its
 share of what is used with it: of a cgroup's total a part as large as the others', of the processes
@@ -16,7 +17,7 @@ its own, its decoder process and a part of the supervisor. So the sum over the w
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -68,38 +69,44 @@ class CgroupLimit:
 
     limit: int
     folder: Path
-    key: bytes
-    """Which line of `memory.stat` is anonymous memory."""
+    keys: tuple[bytes, bytes]
+    """Which lines of `memory.stat` are anonymous memory, and files in memory (tmpfs), which can't
+    be given back either.
+    """
 
     def used(self) -> int:
-        """Anonymous memory of all processes in it."""
-        for line in (self.folder / "memory.stat").read_bytes().splitlines():
-            key, _, value = line.partition(b" ")
-            if key == self.key:
-                return int(value)
-        raise ValueError(f"{self.folder}/memory.stat has no line {self.key.decode()}")
+        """Anonymous memory of all processes in it, and their files in memory."""
+        lines = (self.folder / "memory.stat").read_bytes().splitlines()
+        figures = dict(line.split(b" ", 1) for line in lines if b" " in line)
+        anonymous, shared = self.keys
+        if anonymous not in figures:
+            raise ValueError(f"{self.folder}/memory.stat has no line {anonymous.decode()}")
+        return int(figures[anonymous]) + int(figures.get(shared, 0))
 
 
-@dataclass(frozen=True, slots=True)
 class CgroupMemory:
-    """A worker's share of a cgroup."""
+    """A worker's share of the cgroup that is nearest to its limit, of at least one."""
 
-    cgroup: CgroupLimit
-    workers: int = 1
+    def __init__(self, cgroups: Sequence[CgroupLimit], workers: int = 1) -> None:
+        self._cgroups = cgroups
+        self._workers = workers
+        self._nearest = min(cgroups, key=_limit)
 
     @property
     def limit(self) -> int:
-        """See `MemorySource`."""
-        return self.cgroup.limit // self.workers
+        """Of what was measured last."""
+        return self._nearest.limit // self._workers
 
     @property
     def origin(self) -> str:
-        """See `MemorySource`."""
-        return f"the limit of the cgroup {self.cgroup.folder}"
+        """Of what was measured last."""
+        return f"the limit of the cgroup {self._nearest.folder}"
 
     def used(self) -> int:
-        """See `MemorySource`."""
-        return self.cgroup.used() // self.workers
+        """Measures all of them."""
+        figures = [(cgroup.used(), cgroup) for cgroup in self._cgroups]
+        used, self._nearest = max(figures, key=lambda figure: figure[0] / max(1, figure[1].limit))
+        return used // self._workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,8 +165,8 @@ def find_memory(
 ) -> MemorySource | None:
     """What the memory of one worker is measured by; None if this system has no such figures."""
     processes = ProcessMemory(settings.limits.memory or 0, decoder, role.workers, root)
-    cgroup = None if settings.limits.memory else cgroup_limit(root)
-    source = processes if cgroup is None else CgroupMemory(cgroup, role.workers)
+    cgroups = [] if settings.limits.memory else cgroup_limits(root)
+    source = CgroupMemory(cgroups, role.workers) if cgroups else processes
     try:
         source.used()
     except (OSError, ValueError):
@@ -168,25 +175,34 @@ def find_memory(
 
 
 def cgroup_limit(root: Path = ROOT) -> CgroupLimit | None:
-    """The tightest limit of the cgroup that this process is in and of those above it, in version 2
-    or 1; None if none has one.
+    """The tightest of `cgroup_limits`; None if there is none."""
+    return min(cgroup_limits(root), key=_limit, default=None)
+
+
+def cgroup_limits(root: Path = ROOT) -> Sequence[CgroupLimit]:
+    """The limits of the cgroup that this process is in and of those above it, in version 2 or 1,
+    the innermost first.
     """
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except (OSError, ValueError):
-        return None
+        return ()
     found: list[CgroupLimit] = []
     for line in lines:
         _, controllers, path = [*line.split(":", 2), "", ""][:3]
         if not controllers:
-            found += _limits(root / "sys/fs/cgroup", path, "memory.max", b"anon")
+            found += _limits(root / "sys/fs/cgroup", path, "memory.max", (b"anon", b"shmem"))
         elif "memory" in controllers.split(","):
             top = root / "sys/fs/cgroup/memory"
-            found += _limits(top, path, "memory.limit_in_bytes", b"total_rss")
-    return min(found, key=lambda cgroup: cgroup.limit, default=None)
+            found += _limits(top, path, "memory.limit_in_bytes", (b"total_rss", b"total_shmem"))
+    return found
 
 
-def _limits(top: Path, path: str, name: str, key: bytes) -> Iterator[CgroupLimit]:
+def _limit(cgroup: CgroupLimit) -> int:
+    return cgroup.limit
+
+
+def _limits(top: Path, path: str, name: str, keys: tuple[bytes, bytes]) -> Iterator[CgroupLimit]:
     """The limits of a cgroup and of those above it. In a container its path may be that of the
     host, and its own folder the top.
     """
@@ -198,7 +214,7 @@ def _limits(top: Path, path: str, name: str, key: bytes) -> Iterator[CgroupLimit
         except OSError:
             continue
         if text.isdecimal() and int(text) < _UNLIMITED:
-            yield CgroupLimit(int(text), folder, key)
+            yield CgroupLimit(int(text), folder, keys)
 
 
 def buffered_memory(settings: Settings) -> int:

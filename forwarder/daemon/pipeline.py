@@ -171,10 +171,13 @@ def build(
         for each in intakes:
             each.memory_short = short
 
+    source = memory or find_memory(settings, role, lambda: decoder.pid)
+    # a few events that can't be delivered, of a halted lane say, must not reject all others
+    few = 0 if source is None else source.limit // 100
     watch = MemoryWatch(
-        memory or find_memory(settings, role, lambda: decoder.pid),
+        source,
         clock,
-        is_empty=lambda: not buffers.used,
+        is_empty=lambda: buffers.used <= few,
         on_change=reject_for_memory,
     )
     if watch.limited:

@@ -38,6 +38,9 @@ objects.
 RECLAIM_EMPTY: Final = 1.0
 """The same while the buffer is empty."""
 
+UNKNOWN_AFTER: Final = 10.0
+"""Seconds for which the last figure counts if there is no newer one."""
+
 REPORT_EVERY: Final = 60.0
 """Seconds between two lines in the log that say that memory is short."""
 
@@ -97,6 +100,7 @@ class MemoryWatch:
         self._reclaim = reclaim or reclaim_memory
         self._gauge = MemoryGauge(0 if source is None else source.limit)
         self._used = 0
+        self._measured_at = clock.monotonic()
         self._timer: Timer | None = None
         self._reported_at = -math.inf
         self._reported = False
@@ -140,6 +144,8 @@ class MemoryWatch:
         if self._source is None or not self.limited:
             return ()
         limit = self._gauge.limit
+        if self._clock.monotonic() >= self._measured_at + UNKNOWN_AFTER:
+            return (f"memory can't be measured any more ({self._source.origin})",)
         if self._gauge.short:
             return (
                 f"memory is short: over {size(ends_at(limit))} of {size(limit)} are used "
@@ -159,10 +165,15 @@ class MemoryWatch:
 
     def _measure(self) -> int:
         if self._source is not None:
+            now = self._clock.monotonic()
             try:
                 self._used = self._source.used()
             except (OSError, ValueError):
-                self._used = 0  # what can't be measured rejects nothing
+                if now >= self._measured_at + UNKNOWN_AFTER:
+                    self._used = 0  # what can't be measured rejects nothing
+            else:
+                self._measured_at = now
+                self._gauge.limit = self._source.limit
         return self._used
 
     def _report(self) -> None:

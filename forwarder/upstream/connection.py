@@ -140,11 +140,11 @@ class ArrivingAnswer:
 
     def _check(self) -> None:
         """Raises what ended it, which is kept here no longer: it would be part of its own
-        traceback.
+        traceback. Whoever asks again gets another error with the same words.
         """
         error = self._error
         if error is not None:
-            self._error = None
+            self._error = BrokenAnswer(str(error))
             try:
                 raise error
             finally:
@@ -307,7 +307,7 @@ class UpstreamConnection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         """The connection is over: that may be the end of a response."""
         self._transport = None
-        del self._parser
+        vars(self).pop("_parser", None)  # if TLS through a proxy fails, there was never one
         self.resume_writing()
         answer = self._answer
         if answer is not None and not answer.complete:

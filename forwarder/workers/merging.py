@@ -88,6 +88,10 @@ def merge(members: Sequence[WorkerShare], labels: Callable[[str], str] = str) ->
         buffer_limit_bytes=sum(
             member.snapshot.buffer_limit_bytes for member in members if member.listens
         ),
+        memory_bytes=sum(member.snapshot.memory_bytes for member in there if member.listens),
+        memory_limit_bytes=sum(
+            member.snapshot.memory_limit_bytes for member in members if member.listens
+        ),
         warnings=(
             *_by_worker(there, lambda snapshot: snapshot.warnings),
             *(_not_accepting(members) if ready else ()),

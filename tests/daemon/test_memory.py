@@ -80,6 +80,19 @@ def test_the_tightest_limit_above_counts_with_its_own_total(tmp_path: Path) -> N
     assert (found.limit, found.used()) == (200 * MIB, 150 * MIB)
 
 
+def test_the_cgroup_that_is_nearest_to_its_limit_is_watched(tmp_path: Path) -> None:
+    """A slice that others fill up is killed in, though the service's own limit is lower."""
+    version_2(tmp_path, str(100 * MIB), 10 * MIB)
+    cgroup_file(tmp_path, "app.slice/memory.max", f"{110 * MIB}\n")
+    cgroup_file(tmp_path, "app.slice/memory.stat", f"anon {104 * MIB}\nshmem {5 * MIB}\n")
+    found = find_memory(settings(), Role(), lambda: None, tmp_path)
+    assert found is not None
+    assert (found.used(), found.limit) == (109 * MIB, 110 * MIB)
+    assert found.origin.endswith("app.slice")
+    cgroup_file(tmp_path, "app.slice/memory.stat", f"anon {10 * MIB}\n")
+    assert (found.used(), found.limit) == (10 * MIB, 100 * MIB)
+
+
 def test_a_container_that_sees_only_its_own_cgroup(tmp_path: Path) -> None:
     """The path is the host's, or leads out of the container; what is mounted is its own."""
     for path in ("/kubepods/burstable/pod1/abc", "/../../other"):

@@ -14,6 +14,7 @@ from forwarder.daemon.pressure import (
     LOOK_EVERY,
     RECLAIM_EMPTY,
     RECLAIM_EVERY,
+    UNKNOWN_AFTER,
     MemoryGauge,
     MemoryWatch,
     reclaim_memory,
@@ -149,7 +150,9 @@ async def test_an_empty_buffer_ends_it() -> None:
 
 
 async def test_it_is_measured_by_a_timer() -> None:
-    """From the start to the stop; a measurement that fails rejects nothing."""
+    """From the start to the stop; the last figure counts for a while, then what can't be measured
+    rejects nothing, and a warning says so.
+    """
     rig = Rig()
     rig.watch.start()
     rig.memory.amount = 950
@@ -157,8 +160,11 @@ async def test_it_is_measured_by_a_timer() -> None:
     assert rig.changes == [True]
     assert "over 800 B of 1000 B are used (limits.memory)" in rig.watch.warnings()[0]
     rig.memory.broken = True
-    await rig.clock.advance(LOOK_EVERY)
+    await rig.clock.advance(UNKNOWN_AFTER / 2)
+    assert rig.changes == [True]
+    await rig.clock.advance(UNKNOWN_AFTER / 2 + LOOK_EVERY)
     assert rig.changes == [True, False]
+    assert rig.watch.warnings() == ("memory can't be measured any more (limits.memory)",)
     rig.watch.stop()
     assert rig.clock.pending == 0
 

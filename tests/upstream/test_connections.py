@@ -15,7 +15,13 @@ from typing import Any
 import pytest
 
 from forwarder.core.tls import client_context
-from forwarder.upstream.connection import MAX_HEAD, ArrivingAnswer, BrokenAnswer, OutgoingRequest
+from forwarder.upstream.connection import (
+    MAX_HEAD,
+    ArrivingAnswer,
+    BrokenAnswer,
+    OutgoingRequest,
+    UpstreamConnection,
+)
 from forwarder.upstream.connections import KEPT_SECONDS, NoConnection, UpstreamConnections
 from forwarder.upstream.proxies import ProxyRefusal
 from tests.support.cases import cases
@@ -312,6 +318,14 @@ async def test_a_handshake_that_fails_leaves_nothing(tmp_path: Path) -> None:
             ):
                 await asyncio.wait_for(to.ask(GET), LIMIT)
             assert not to._open
+
+
+async def test_a_connection_that_was_lost_before_it_was_made() -> None:
+    """As where TLS through a proxy fails: the transport reports only the loss."""
+    lost: list[UpstreamConnection] = []
+    connection = UpstreamConnection(lambda _: None, lambda _: None, lost.append)
+    connection.connection_lost(ConnectionResetError())
+    assert lost == [connection]
 
 
 class Tunnel:

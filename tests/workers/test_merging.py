@@ -139,6 +139,8 @@ def test_one_without_a_listener_makes_nothing_ready() -> None:
     merged = merge([member(0, full), member(7, listens=False)])
     assert not merged.ready
     assert merged.buffer_limit_bytes == FULL.buffer_limit_bytes
+    assert merged.memory_bytes == FULL.memory_bytes
+    assert merged.memory_limit_bytes == FULL.memory_limit_bytes
 
 
 def test_one_that_is_away_keeps_its_books_and_nothing_else() -> None:

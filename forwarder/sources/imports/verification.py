@@ -26,7 +26,7 @@ from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError, ForwarderError
 from forwarder.core.proposals import proposed
 from forwarder.core.secrets import mask_secrets
-from forwarder.core.tls import client_context
+from forwarder.core.tls import https_context
 from forwarder.sources.files.records import ReadOptions
 from forwarder.sources.files.source import open_source
 from forwarder.sources.imports.books import DayTally, digest_hex, uuid_hash
@@ -235,7 +235,7 @@ class _SandboxClient:
                 hint="Write it as http://127.0.0.1:8322.",
             )
         self._connection = (
-            http.client.HTTPSConnection(host, port, timeout=TIMEOUT, context=client_context())
+            http.client.HTTPSConnection(host, port, timeout=TIMEOUT, context=https_context())
             if parts.scheme == "https"
             else http.client.HTTPConnection(host, port, timeout=TIMEOUT)
         )
