@@ -140,7 +140,8 @@ class LaneEvents:
 
     def _split(self) -> Sequence[bytes | Raw]:
         if self._raws is None:
-            self._raws = [self.data] if self.count == 1 else split_events(self._array())
+            one = self.count == 1
+            self._raws = [self.data.strip()] if one else split_events(self._array())
         return self._raws
 
     @property

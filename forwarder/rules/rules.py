@@ -449,6 +449,8 @@ def _compile_all(
                 "Give each rule its own name.",
             )
         names.append(name)
+        for path, value in each.set.items():
+            _check_encodable(value, f"{key}.set.{path.removeprefix('.')}")
         matcher = Matcher(each.match, f"{key}.match", files, evaluate)
         rules.append(_compile(each, key, name, matcher, read))
     return rules
@@ -511,6 +513,17 @@ def _edit(
                 key, "a field can't be moved into itself, or in place of what holds it", _PATH_HINT
             )
     return RenameFields(pairs), [path for pair in pairs for path in pair]
+
+
+def _check_encodable(value: object, key: str) -> None:
+    """Raises `ConfigurationError` if a value can't be written: into an event, or for another
+    process.
+    """
+    try:
+        msgspec.msgpack.encode(value)
+    except (OverflowError, UnicodeEncodeError) as error:
+        hint = "Integers are from -2^63 to 2^64 - 1, and texts have no half of a surrogate pair."
+        raise misconfigured(key, f"can't be written: {error_text(error)}", hint) from None
 
 
 def _hash(settings: RuleHashSettings, key: str, read: ReadSalt) -> tuple[EventEdit, Sequence[Path]]:

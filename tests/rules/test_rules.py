@@ -16,6 +16,7 @@ from forwarder.config.rule_settings import RuleSettings
 from forwarder.core.errors import ConfigurationError
 from forwarder.rules.id_files import IdFiles
 from forwarder.rules.rules import EventRules, RuleOutcome, compile_rules
+from tests.support.cases import cases
 from tests.support.clock import FakeClock
 from tests.support.intakes import KEY, compiled_rules
 
@@ -470,3 +471,26 @@ def test_rules_do_what_the_model_does(rules: list[ModelRule], texts: list[str]) 
         [count for (_, outcome), count in compiled.counts.items() if outcome is RuleOutcome.DROPPED]
     )
     assert dropped == len(texts) - len(left)
+
+
+@cases(
+    "rule",
+    [
+        {"set": {".properties.a": 2}},
+        {"rename": {".properties.a": ".properties.z"}},
+        {"rename_event": {"e": "f"}},
+        {"remove": ".properties.a"},
+    ],
+)
+def test_white_space_around_one_event_changes_nothing(rule: Mapping[str, Any]) -> None:
+    """As between several."""
+    made = one(rule, EVENT)
+    assert made != EVENT
+    assert ruled(rules_of(rule), b"\n  " + EVENT + b"\n") == [made]
+
+
+@cases("value", [2**70, "\ud800", {"\ud800": 1}])
+def test_a_value_that_json_cannot_have_names_its_key(value: Any) -> None:
+    """A configuration that can't be used, not a failure of the daemon."""
+    with pytest.raises(ConfigurationError, match=r"^rules\[0\]\.set\.properties\.a"):
+        rules_of({"set": {".properties.a": value}})
