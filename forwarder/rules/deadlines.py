@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -23,6 +24,8 @@ EVENT_SECONDS: Final = 1.0
 """CPU time that a condition may take for one event."""
 TOTAL_SECONDS: Final = 5.0
 """CPU time that conditions may take for all events of a job which they take long for."""
+_LEAST_SECONDS: Final = 0.005
+"""What is left of a job's time is nothing if it is less: timers are no finer."""
 _TRUE: Final = b"1"
 _FALSE: Final = b"0"
 
@@ -51,7 +54,7 @@ class DeadlinedConditions:
             return condition.select(events, failed)
         found: list[int] = []
         at = 0
-        while at < len(events) and self._left > 0:
+        while at < len(events) and self._left >= _LEAST_SECONDS:
             verdicts = self._evaluate(condition, events[at:])
             for index, verdict in enumerate(verdicts, at):
                 if verdict == _TRUE:
@@ -59,7 +62,7 @@ class DeadlinedConditions:
                 elif verdict != _FALSE:
                     failed(index, Unmappable(verdict.decode()))
             at += len(verdicts)
-            if at < len(events):
+            if at < len(events) and self._left >= _LEAST_SECONDS:
                 seconds = min(self._event_seconds, self._total)
                 failed(at, Unmappable(f"where: jq takes over {seconds:g} s of CPU, or all memory"))
                 at += 1
@@ -87,9 +90,10 @@ class DeadlinedConditions:
         try:
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             signal.signal(signal.SIGPROF, signal.SIG_DFL)
-            seconds = min(self._event_seconds, self._left)
+            ends = time.process_time() + self._left
             for event in events:
-                signal.setitimer(signal.ITIMER_PROF, seconds)
+                left = max(ends - time.process_time(), _LEAST_SECONDS)
+                signal.setitimer(signal.ITIMER_PROF, min(self._event_seconds, left))
                 os.write(sending, _verdict(condition, event) + b"\n")
         finally:
             os._exit(0)

@@ -53,3 +53,13 @@ def test_what_is_short_needs_no_child() -> None:
     """It is evaluated even where no time is left."""
     conditions = DeadlinedConditions(total=0.0)
     assert evaluated(conditions, ".n > 5", b'{"n":9}', b'{"n":1}') == ([0], {})
+
+
+def test_what_a_job_may_take_binds_within_a_child() -> None:
+    """Many events, of which none takes too long by itself, end when all together do."""
+    loop = "[range(1000) as $a | range(100)] | length > 0"
+    conditions = DeadlinedConditions(event_seconds=5.0, total=0.1)
+    found, failed = evaluated(conditions, loop, *[b"{}"] * 200)
+    assert found == list(range(len(found)))
+    assert list(failed) == list(range(len(found), 200))
+    assert all(each.startswith("where: jq has taken 0.1 s of CPU") for each in failed.values())
