@@ -460,8 +460,6 @@ def _read_record(job: RecordJob, value: bytes, rules: _AppliedRules | None) -> _
     lanes = LaneRegistry(1, {}, KnownKeys((), (), verifiable=False))
     reader = RecordBatchReader(lanes, job.rules, "", job.max_bytes, report=lambda _name: None)
     content = reader.read(_OneRecord(job, value), job.received)
-    if len(content.letters) > MAX_REJECTED:
-        raise RequestTooLarge(f"over {MAX_REJECTED} events of it are rejected")
     parts = _Parts(content.nulled)
     rejected = [
         (letter.lane, RejectedEvent(letter.reason, letter.data, why=letter.why))
@@ -473,6 +471,8 @@ def _read_record(job: RecordJob, value: bytes, rules: _AppliedRules | None) -> _
         ruling = rules.ruling(content.events)
         parts.add_ruling(ruling)
         rejected += _failed(ruling)
+    if len(rejected) > MAX_REJECTED:  # none of them may be dropped
+        raise RequestTooLarge(f"over {MAX_REJECTED} events of it are rejected")
     parts.reject(rejected)
     return parts
 

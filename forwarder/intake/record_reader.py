@@ -104,8 +104,6 @@ class RecordBatchReader:
         content = BatchContent()
         values = records.values
         if values:
-            if len(values) == 1 and len(values[0]) > self._effort.text:
-                raise TooMuchWork
             try:
                 self._read_values(records, values, now, content)
             except TooMuchWork:
@@ -122,6 +120,8 @@ class RecordBatchReader:
     def _read_values(
         self, records: RecordBatch, values: Sequence[bytes], now: float, content: BatchContent
     ) -> None:
+        if len(values) == 1 and len(values[0]) > self._effort.text:
+            raise TooMuchWork
         joined = b",".join(values)
         max_event = self._rules.max_event
         if not self._rules.ordered[False]:

@@ -370,7 +370,7 @@ class _RecordReading:
             names = [events.names for _, events in content.events]
             ruling = ruling_of(requests.event_rules, chunks, names, requests.effort.ruled)
         except TooMuchWork:
-            if len(records.values) > 1:
+            if len(records.values) + len(records.rejected) > 1:
                 raise TogetherTooLarge(
                     "the rules take too long for so many records at once"
                 ) from None

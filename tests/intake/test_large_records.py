@@ -24,8 +24,10 @@ from forwarder.core.errors import (
 )
 from forwarder.core.event import Lane
 from forwarder.core.ports import Ordering, Reason
+from forwarder.core.records import RecordFacts, RejectedRecord
 from forwarder.intake.records import MAX_LARGE
 from forwarder.wire.effort import INLINE
+from tests.support.cases import cases
 from tests.support.decoders import NOTHING, HereDecoder
 from tests.support.intakes import KEY, batch, stamped_event
 from tests.support.records import RecordList, RecordsRig, record_list
@@ -204,3 +206,28 @@ async def test_the_decoder_makes_of_a_record_what_is_made_of_it_at_once(
         )
         found.append((chunks, letters, rig.intake.statistics().nulled_numbers))
     assert found[0] == found[1]
+
+
+@cases(
+    ("value", "rules"),
+    [
+        (batch(*[stamped_event()] * 9000), ()),
+        (stamped_event(), [{"match": {"where": "[range(9)] | length > 9"}, "drop": True}]),
+    ],
+)
+async def test_what_a_source_refused_is_not_lost_beside_a_large_record(
+    value: Any, rules: Any
+) -> None:
+    """They come again one by one."""
+    rig = Rig(rules=rules)
+    refused = RejectedRecord(RecordFacts("kafka/events/0/1", None), Reason.UNMAPPABLE, b"x", "why")
+    both = record_list(value)
+    both.rejected = [refused]
+    with pytest.raises(TogetherTooLarge):
+        rig.try_to_take(both)
+    assert rig.here.bodies == []
+    await rig.take_all(record_list(value))
+    await rig.take_all(RecordList([], rejected=[refused]))
+    assert len(rig.here.bodies) == 1
+    assert [letter.data for letter in rig.dead_letters.letters] == [b"x"]
+    await rig.intake.close()

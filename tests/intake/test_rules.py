@@ -455,3 +455,18 @@ def test_a_hashed_id_is_what_order_is_kept_by(tmp_path: Path) -> None:
     assert chunk.ids == {json.loads(event)["distinct_id"] for event in rig.events()}
     assert rig.intake.event_rules is not None
     assert rig.intake.event_rules.counts == {("rule-1", RuleOutcome.CHANGED): 2}
+
+
+async def test_a_large_record_on_which_rules_fail_too_often_is_one_dead_letter() -> None:
+    """With rejections of other kinds, none of which is lost."""
+    rig = RecordsRig(rules=[FAILING], decoder=HereDecoder(), dead_letter_bytes=100_000_000)
+    failing = {**stamped_event(), "properties": {"n": 1}}
+    value = record_list(batch(*[failing, {"event": "", "distinct_id": "d"}] * 3000))
+    with pytest.raises(StillDecoding):
+        rig.records.accept(value, Told(), AckLevel.DELIVERED)
+    await rig.intake.drain(10.0)
+    rig.records.accept(value, Told(), AckLevel.DELIVERED)
+    (letter,) = rig.dead_letters.letters
+    assert (letter.reason, letter.data) == (Reason.TOO_LARGE, value.values[0])
+    assert rig.balanced()
+    await rig.intake.close()
