@@ -239,8 +239,8 @@ class Intake:
             return None
 
     def _is_behind_large(self, incoming: Incoming, callback: AckCallback) -> bool:
-        """Whether the request was queued behind a large one of its connection. Raises `Draining`
-        or `MemoryShort`.
+        """Whether the request was queued behind a large one of its connection. Raises `Draining`,
+        `MemoryShort`, and what is wrong with its key.
         """
         if self._draining:
             raise Draining("shutting down", retry_after=2.0)
@@ -249,6 +249,8 @@ class Intake:
         if self._large is None or origin is None or origin not in self._large.origins:
             return False
         level = self._level if incoming.ack is None else self._level_of(incoming)
+        if incoming.head is not None:
+            self._checked_protocol(incoming, incoming.head)
         return not self._decode_elsewhere(incoming, incoming.body, level, self._now(), callback)
 
     def _may_fit_elsewhere(self, incoming: Incoming, error: Exception) -> bool:
@@ -316,12 +318,7 @@ class Intake:
         callback: AckCallback,
     ) -> bool:
         """A request of a protocol whose answers say what became of the events."""
-        protocol = self._protocol_of(head)
-        if isinstance(head, OtlpHead):
-            # who exports log records isn't the one whom they are about
-            incoming.source = OTLP
-            incoming.client = None
-        self._lanes.check_key(protocol.key())
+        protocol = self._checked_protocol(incoming, head)
         body = incoming.body
         try:
             text = self._decode_unless_large(incoming, protocol)
@@ -339,6 +336,18 @@ class Intake:
         except TooMuchWork:
             return self._decode_elsewhere(incoming, body, level, now, callback)
         return self.admission.admit(submission, level)
+
+    def _checked_protocol(self, incoming: Incoming, head: V1Head | OtlpHead) -> ResultProtocol:
+        """How the request is read, which is told whose events it has. Raises what is wrong with
+        its key.
+        """
+        protocol = self._protocol_of(head)
+        if isinstance(head, OtlpHead):
+            # who exports log records isn't the one whom they are about
+            incoming.source = OTLP
+            incoming.client = None
+        self._lanes.check_key(protocol.key())
+        return protocol
 
     def _protocol_of(self, head: V1Head | OtlpHead) -> ResultProtocol:
         """How a request with this head is read."""

@@ -477,3 +477,22 @@ def test_a_rule_that_cant_be_used() -> None:
     """Its setting is named."""
     with pytest.raises(ConfigurationError, match=r"sources\.http\.otlp\.mapping\.event"):
         OtlpMapping(OtlpSource(MappingRules(event=".a ||"), KEY))
+
+
+async def test_a_request_behind_a_large_one_is_one_of_log_records() -> None:
+    """Of its source, without the address of who exports, and for its own project."""
+    decoder = HereDecoder(closed=True)
+    rig = rig_of(decoder=decoder)
+    connection = object()
+    first = Patient(origin=connection)
+    assert not Export(rig, *some(MANY), told=first, client="8.8.8.8").told.reached
+    second = Patient(origin=connection)
+    assert not Export(rig, *some(1), told=second, client="8.8.8.8").told.reached
+    with pytest.raises(InvalidToken):
+        Export(rig, *some(1), told=Patient(origin=connection), authorization=b"Bearer phc_another")
+    decoder.open()
+    await rig.intake.drain(10.0)
+    assert (first.code, second.code, len(decoder.bodies)) == ("taken", "taken", 2)
+    assert {chunk.source for chunk in rig.chunks()} == {"otlp"}
+    assert not any("$ip" in event["properties"] for event in loads(rig))
+    await rig.intake.close()
