@@ -24,8 +24,8 @@ EVENT_SECONDS: Final = 1.0
 """CPU time that a condition may take for one event."""
 TOTAL_SECONDS: Final = 5.0
 """CPU time that conditions may take for all events of a job which they take long for."""
-_LEAST_SECONDS: Final = 0.005
-"""What is left of a job's time is nothing if it is less: timers are no finer."""
+_LEAST_SECONDS: Final = 0.02
+"""What is left behind a child that was ended is nothing if it is less: timers are no finer."""
 _TRUE: Final = b"1"
 _FALSE: Final = b"0"
 
@@ -54,7 +54,7 @@ class DeadlinedConditions:
             return condition.select(events, failed)
         found: list[int] = []
         at = 0
-        while at < len(events) and self._left >= _LEAST_SECONDS:
+        while at < len(events) and self._left > 0:
             verdicts = self._evaluate(condition, events[at:])
             for index, verdict in enumerate(verdicts, at):
                 if verdict == _TRUE:
@@ -62,7 +62,9 @@ class DeadlinedConditions:
                 elif verdict != _FALSE:
                     failed(index, Unmappable(verdict.decode()))
             at += len(verdicts)
-            if at < len(events) and self._left >= _LEAST_SECONDS:
+            if at < len(events) and self._left < _LEAST_SECONDS:
+                self._left = 0.0
+            elif at < len(events):
                 seconds = min(self._event_seconds, self._total)
                 failed(at, Unmappable(f"where: jq takes over {seconds:g} s of CPU, or all memory"))
                 at += 1
@@ -92,7 +94,7 @@ class DeadlinedConditions:
             signal.signal(signal.SIGPROF, signal.SIG_DFL)
             ends = time.process_time() + self._left
             for event in events:
-                left = max(ends - time.process_time(), _LEAST_SECONDS)
+                left = max(ends - time.process_time(), 1e-6)  # 0 is no timer
                 signal.setitimer(signal.ITIMER_PROF, min(self._event_seconds, left))
                 os.write(sending, _verdict(condition, event) + b"\n")
         finally:
