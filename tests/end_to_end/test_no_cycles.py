@@ -4,9 +4,9 @@ not when the garbage collector runs, which it does seldom.
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
-import random
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -19,9 +19,9 @@ from forwarder.core.ack import AckLevel
 from forwarder.core.errors import Backpressure, BufferFull
 from tests.support.cases import cases
 from tests.support.decoders import NOTHING, HereDecoder
-from tests.support.garbage import BODY, memory_traced, no_garbage
+from tests.support.garbage import BODY, PADDING, memory_traced, no_garbage
 from tests.support.listening import Client, chunked, post
-from tests.support.otlp import AT, PROTOBUF, export, record
+from tests.support.otlp import AT, JSON, PROTOBUF, export, record
 from tests.support.records import RecordsRig, record_list
 from tests.support.upstream import OK, Fault, Upstream, failing, plain
 from tests.support.waiters import Told
@@ -33,9 +33,6 @@ COUNT: Final = 12
 request is more than the tolerance.
 """
 
-_random: Final = random.Random(1)
-PADDING: Final = "".join(_random.choices("abcdefghijklmnopqrstuvwxyz0123456789", k=BODY // 2))
-"""What no codec makes much smaller."""
 OTLP_MAPPING: Final = {"event": ".event_name", "distinct_id": ".attributes.user"}
 OTHER_KEY: Final = "phc_anotheranother12345"
 
@@ -92,6 +89,38 @@ def classic(text: bytes) -> dict[str, bytes]:
     }
 
 
+def of_v1(text: bytes, *headers: str) -> bytes:
+    """A request in the v1 protocol."""
+    return post("/i/v1/analytics/events", text, f"Authorization: Bearer {KEY}", *headers)
+
+
+def of_otlp(text: bytes, *headers: str, kind: str = PROTOBUF) -> bytes:
+    """An export."""
+    return post("/v1/logs", text, f"Content-Type: {kind}", f"Authorization: Bearer {KEY}", *headers)
+
+
+def v1_and_otlp(text: bytes, *headers: str) -> dict[str, bytes]:
+    """A body that neither protocol can read, by both."""
+    return {
+        "v1": of_v1(text, *headers),
+        "otlp": of_otlp(text, *headers),
+        "otlp as JSON": of_otlp(text, *headers, kind=JSON),
+    }
+
+
+def large_ways() -> dict[str, bytes]:
+    """Requests that the decoder process reads, by each protocol."""
+    events = [event(), event("other")] * 18
+    text = body(*events)
+    return {
+        "large": post("/batch/", text),
+        "large gzip": post("/batch/", gzip.compress(text, 1), "Content-Encoding: gzip"),
+        "large v1": v1(*events),
+        "large otlp": of_otlp(export(*[record(PADDING)] * 36, protobuf=True)),
+        "large otlp as JSON": of_otlp(export(*[record(PADDING)] * 36, protobuf=False), kind=JSON),
+    }
+
+
 def every_way(key: str = KEY) -> dict[str, bytes]:
     """Requests of each entrance."""
     single = event(api_key=key, properties={"p": PADDING * 2})
@@ -116,6 +145,8 @@ class Outcome:
     """Whether the buffer is filled first."""
     upstream: Callable[[Upstream], Awaitable[None] | None] | None = None
     """What is done to the upstream first; None: it accepts everything."""
+    count: int = COUNT
+    """Of requests of each kind."""
     before: Callable[[Whole], object] = lambda _: None
     """What is done to the daemon first."""
 
@@ -189,6 +220,26 @@ OUTCOMES: Final = {
         fills=True,
         upstream=down,
     ),
+    "buffer full, large": Outcome(
+        {503}, large_ways(), sections={"buffer": SMALL}, fills=True, upstream=down, count=4
+    ),
+    "dropped by rule, large": Outcome(
+        {200},
+        large_ways(),
+        sections={"rules": [{"match": {"event": "*"}, "drop": True}]},
+        count=4,
+    ),
+    "some dropped by rule, buffer full, large": Outcome(
+        {503},
+        large_ways(),
+        sections={
+            "buffer": SMALL,
+            "rules": [{"match": {"event": "other"}, "drop": True}],
+        },
+        fills=True,
+        upstream=down,
+        count=4,
+    ),
     "dropped by rule": Outcome(
         {200}, sections={"rules": [{"match": {"event": "*"}, "drop": True}]}
     ),
@@ -212,6 +263,48 @@ OUTCOMES: Final = {
     ),
     "never fits": Outcome(
         {413}, classic(body(*[event()] * 30)), sections={"buffer": {"max_bytes": "1MiB"}}
+    ),
+    "never fits, by v1 and OTLP": Outcome(
+        {413, 200},
+        {
+            "v1": v1(*[event()] * 30),
+            "otlp": of_otlp(export(*[record(PADDING)] * 30, protobuf=True)),
+        },
+        sections={"buffer": {"max_bytes": "1MiB"}},
+    ),
+    "too large unpacked, by v1 and OTLP": Outcome(
+        {413},
+        v1_and_otlp(gzip.compress(b" " * 30_000_000 + body(), 1), "Content-Encoding: gzip"),
+        sections={"http": {"max_body": "1MB"}},
+    ),
+    "unreadable, by v1 and OTLP": Outcome({400}, v1_and_otlp(body()[:-2])),
+    "no events, by v1 and OTLP": Outcome(
+        {400, 200},
+        v1_and_otlp(json.dumps({"batch": PADDING * 2, "resourceLogs": PADDING}).encode()),
+    ),
+    "nested too deep, by v1 and OTLP": Outcome(
+        {400}, v1_and_otlp(b'{"batch":' * 8_000 + b"1" + b"}" * 8_000)
+    ),
+    "damaged gzip, by v1 and OTLP": Outcome(
+        {400}, v1_and_otlp(b"\x1f\x8b" + body(), "Content-Encoding: gzip")
+    ),
+    "unknown encoding, by OTLP": Outcome(
+        {415}, {"otlp": of_otlp(body(), "Content-Encoding: compress")}
+    ),
+    "unknown type, by OTLP": Outcome({415}, {"otlp": of_otlp(body(), kind="text/plain")}),
+    "no key": Outcome({401}, {"v1": post("/i/v1/analytics/events", body())}),
+    "not mapped, by OTLP": Outcome(
+        {200},
+        {"otlp": of_otlp(export(*[record(PADDING, attributes={})] * 2, protobuf=True))},
+        sections={"dead_letters": {"max_bytes": "1MB"}},
+    ),
+    "dead letters full, by v1 and OTLP": Outcome(
+        {200, 503, 413},
+        {
+            "v1": v1(event("", properties={"p": PADDING * 2})),
+            "otlp": of_otlp(export(*[record(PADDING, attributes={})] * 2, protobuf=True)),
+        },
+        sections={"dead_letters": {"max_bytes": "500kB"}},
     ),
     "no JSON": Outcome(
         {400}, {**classic(body()[:-2]), "v1": v1().replace(b'"batch": [', b'"batch": ]')}
@@ -361,11 +454,11 @@ async def check(name: str, outcome: Outcome) -> None:
                 await fill(sender, whole)
             outcome.before(whole)
             for way, request in outcome.requests.items():
-                statuses = {await sender.send(request) for _ in range(COUNT)}
+                statuses = {await sender.send(request) for _ in range(outcome.count)}
                 await sender.close()
                 await settled(whole, outcome)
                 with no_garbage(f"{name}, {way}", len(request)):
-                    statuses = {await sender.send(request) for _ in range(COUNT)}
+                    statuses = {await sender.send(request) for _ in range(outcome.count)}
                     await sender.close()
                     await settled(whole, outcome)
                 assert statuses <= outcome.statuses, f"{way}: {statuses}"
@@ -392,6 +485,37 @@ async def test_an_aborted_upload_leaves_nothing_to_the_garbage_collector() -> No
                     for _ in range(COUNT):
                         await sender.abort(upload[: len(upload) // 2])
                     await quiet(whole)
+
+
+async def test_a_stalled_upload_leaves_nothing_to_the_garbage_collector() -> None:
+    """It is answered 408, whatever it is of."""
+    uploads = {
+        **every_way(),
+        **{name: each for name, each in large_ways().items() if name == "large v1"},
+        "head": b"POST /batch/ HTTP/1.1\r\nX-Long: " + LONG.encode() * 2,
+        "flags": post("/flags/", body()),
+    }
+
+    async def stall(whole: Whole, upload: bytes) -> int:
+        client = await whole.connect()
+        await client.send(upload[: len(upload) // 2])
+        status = (await client.reply()).status
+        await client.close()
+        return status
+
+    with memory_traced():
+        async with Upstream(keeps=False) as upstream, Whole(upstream.url, http=HTTP) as whole:
+
+            async def stalled() -> dict[str, int]:
+                replies = [stall(whole, upload) for upload in uploads.values() for _ in range(4)]
+                found = await asyncio.gather(*replies)
+                await quiet(whole)
+                return dict(zip(uploads, found[::4], strict=True))
+
+            assert set((await stalled()).values()) == {408}
+            with no_garbage("stalled"):
+                await stalled()
+                await stalled()
 
 
 RECORDS: Final[dict[str, tuple[Any, dict[str, Any]]]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import random
 import tracemalloc
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -12,6 +13,11 @@ from typing import Any, Final
 
 BODY: Final = 64 * 1024
 """Bytes that a body has at least, in tests that look for bodies."""
+
+PADDING: Final = "".join(
+    random.Random(1).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=BODY // 2)
+)
+"""Half a body, of what no codec makes much smaller."""
 
 OURS: Final = "forwarder"
 
