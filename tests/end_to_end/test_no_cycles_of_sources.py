@@ -35,9 +35,9 @@ from tests.support.upstream import Answer as Said
 from tests.support.waiting import eventually, in_thread
 from tests.support.whole import KEY, Whole, batch, event
 
-ROUNDS: Final = 4
+ROUNDS: Final = 3
 """How often lines come, after one that warms up: a block of them may stay, as the last one."""
-FILLING: Final = 2_600_000
+FILLING: Final = 1_500_000
 """Bytes of lines that find no room."""
 TRIES: Final = 12
 """How often what finds no room is tried again."""
