@@ -24,7 +24,7 @@ from forwarder.intake.intake import Intake
 from forwarder.intake.records import SourceIntake
 from forwarder.sources.files.records import ReadOptions
 from forwarder.sources.logs.stdin import StdinSource
-from tests.daemon.imports import BUSY, Answer, Service, Setting, events_in, line, write
+from tests.daemon.imports import BUSY, Answer, Service, Setting, line, write
 from tests.daemon.imports import OK as TAKEN
 from tests.deadletter.rig import query
 from tests.support.cases import cases
@@ -237,11 +237,6 @@ class Records:
     """Whether no dead letter can be written for some time, again and again."""
 
 
-def _refusing_some(batch: Batch) -> Reply:
-    odd = any(each["properties"]["n"] % 4 == 1 for each in events_in(batch))
-    return Reply(400, body=b"no") if odd else TAKEN
-
-
 def _busy_often() -> Answer:
     turn = 0
 
@@ -257,7 +252,6 @@ IMPORTED: Final = {
     "accepted": Records(),
     "buffer full": Records(_busy_often()),
     "refused": Records(name=lambda number: "" if number % 3 else "seen"),
-    "refused by the service": Records(_refusing_some),
     "letters can't be written": Records(
         name=lambda number: "" if number % 3 else "seen", disk_is_full=True
     ),
@@ -304,7 +298,7 @@ async def test_a_record_of_an_import_leaves_nothing_to_the_garbage_collector(
         assert ended
 
 
-REPLAYED: Final = ("delivered", "refused again", "no room", "edited badly")
+REPLAYED: Final = ("refused again", "no room", "edited badly")
 
 
 @pytest.mark.parametrize("name", REPLAYED)
