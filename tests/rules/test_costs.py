@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forwarder.rules.costs import ConditionCost, edit_cost
+from forwarder.rules.costs import ConditionCost, edit_cost, reading_cost
 from forwarder.wire.effort import INLINE
 from tests.support.cases import cases
 
@@ -39,6 +39,14 @@ def test_an_edit_costs_in_proportion_to_its_passes() -> None:
         '.properties.url | test("^https://[a-z]+\\\\.com/.*")',
         '.properties.url | test("\\\\.com/shop")',
         ".properties.n * 2 > 1",
+        '.event | IN("order", "signup", "login")',
+        '.event == "order" and (.properties.n > 3 or (.properties.plan | not))',
+        '.properties.url | contains("shop")',
+        '.properties.url | split("/")[2] == "example.com"',
+        '.properties.plan | ascii_downcase == "b"',
+        r'"\(.event)-\(.properties.plan)" == "order-b"',
+        "(.properties.a // 0) + (.properties.b // 0) > 3",
+        'if .event == "a" then .properties.n - 1 > 0 else .properties | has("url") end',
     ],
 )
 def test_usual_conditions_on_a_usual_batch_stay_on_the_loop(expression: str) -> None:
@@ -54,6 +62,14 @@ def test_usual_conditions_on_a_usual_batch_stay_on_the_loop(expression: str) -> 
         '.properties.url | gsub("\\(.properties.plan)"; "x")',
         "[range(.properties.n)] | length > 1",
         ".properties.items[.properties.n] = 1 | .properties.n == 1",
+        "(.properties.b | .[20000000]) = 1 | true",
+        "def d: .,.; [d | d | d | d | d | d | d | d] | length > 1",
+        f"[{' | '.join(['(.,.)'] * 20)}] | length > 1",
+        '"x" * 1000000 | . + . + . + . | test("y")',
+        f"{'tojson | ' * 20} length > 1",
+        "[limit(100000; recurse(.))] | length > 1",
+        'reduce .properties.items[] as $item ("x"; . + .) | length > 1',
+        "what_a_later_jq_may_have",
     ],
 )
 def test_what_may_take_long_for_a_short_event_does_not(expression: str) -> None:
@@ -80,3 +96,44 @@ def test_a_text_that_a_condition_makes_may_be_as_long_as_the_event() -> None:
     event = b'{"event":"e","properties":{"a":[%b]}}' % b",".join([b'{"b":0}'] * 250)
     assert ConditionCost('.properties.a | tostring | test("0.*1")').of([event]) > SLICE
     assert ConditionCost('.properties.b | test("0.*1")').of([event]) < SLICE
+
+
+TEXT = b'{"event":"e","properties":{"t":"%b"}}' % (b"a," * 1500)
+LISTS = b'{"event":"e","properties":{"a":[%b],"b":[%b]}}' % ((b"0," * 1500 + b"1",) * 2)
+
+
+@cases(
+    ("expression", "event"),
+    [
+        ('.properties.t | gsub("a"; "b") | length > 0', TEXT),
+        ('.properties.t | sub("a"; "b"; "g") | length > 0', TEXT),
+        ('[.properties.t | scan(",")] | length > 3', TEXT),
+        ('[.properties.t | splits("a")] | length > 3', TEXT),
+        ('.properties.t | split("a"; null) | length > 3', TEXT),
+        (".properties as $p | $p.t | split($p.x.y; null) | length > 3", TEXT),
+        ('[.properties.t | match("a"; "g")] | length > 3', TEXT),
+        ('[.properties.t | test("a"; .)] | length > 3', TEXT),
+        (".properties.t | ascii_downcase | length > 3", TEXT),
+        ("(.properties.a - .properties.b | length) > 0", LISTS),
+        (".properties as $p | $p.a | contains($p.b)", LISTS),
+        (".properties as $p | $p.a | inside($p.b)", LISTS),
+        (".properties as $p | $p.a | indices($p.b) | length > 0", LISTS),
+        (".properties as $p | $p.a[$p.b] | length > 0", LISTS),
+        (".properties as $p | $p.a | values[$p.b] | length > 0", LISTS),
+        (".properties as $p | [$p.a[] | IN($p.b[])] | any", LISTS),
+        ("[.properties.a[] as $x | .properties.a | tojson] | length > 0", LISTS),
+    ],
+)
+def test_what_grows_with_the_square_of_a_text_or_list_leaves_the_loop(
+    expression: str, event: bytes
+) -> None:
+    """Some kilobytes are enough; what is usual goes through them once."""
+    assert ConditionCost(expression).of([event]) > SLICE
+    assert ConditionCost('.properties.t | test("^a")').of([event]) < SLICE
+    assert ConditionCost('.properties.plan == "free"').of([event]) < SLICE
+
+
+def test_a_usual_comparison_costs_what_reading_does() -> None:
+    """Nothing is added for what it says."""
+    for expression in ('.properties.city == "none"', '.event == "x"', ".properties.n > 3"):
+        assert ConditionCost(expression).of([EVENT]) == reading_cost(EVENT)
