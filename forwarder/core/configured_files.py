@@ -81,7 +81,7 @@ def in_thread(call: Callable[[], T]) -> asyncio.Future[T]:
         try:
             result = call()
         except Exception as error:
-            failure = error
+            failure = error.with_traceback(None)
         with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(settle, result, failure)
 

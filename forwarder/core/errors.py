@@ -78,13 +78,6 @@ class MemoryShort(Backpressure):
 
     code = "memory_short"
 
-    def __init__(self) -> None:
-        super().__init__(
-            "memory is short",
-            retry_after=2.0,
-            hint="the daemon's status says how much there is, and what limits it",
-        )
-
 
 class TooManyLanes(Backpressure):
     """No further project key can be held now."""

@@ -20,6 +20,7 @@ from typing import Final
 import structlog
 
 from forwarder.core.clock import Clock, Timer
+from forwarder.core.proposals import proposed
 from forwarder.daemon.allocator import trim
 from forwarder.daemon.memory import MemorySource, begins_at, ends_at
 from forwarder.telemetry.readable import size
@@ -189,7 +190,7 @@ class MemoryWatch:
                 limit="" if self._source is None else self._source.origin,
                 hint=(
                     "Events are accepted again when those in the buffer are delivered. Raise the "
-                    "limit, or lower buffer.max_bytes: `forwarder config check` says how far."
+                    f"limit, or lower buffer.max_bytes: {proposed('config check')} says how far."
                 ),
             )
         elif not gauge.short and self._reported:

@@ -535,7 +535,11 @@ class Intake:
     def check_memory(self) -> None:
         """Raises `MemoryShort` while memory is short."""
         if self._memory_short:
-            raise MemoryShort
+            raise MemoryShort(
+                "memory is short",
+                retry_after=2.0,
+                hint="the daemon's status says how much there is, and what limits it",
+            )
 
     @property
     def large(self) -> LargeBodies | None:

@@ -376,14 +376,14 @@ def test_a_configuration_that_may_not_be_read_is_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The usual one is the daemon's; that is said."""
-    opens = Path.open
+    opens = os.open
 
-    def refuse(self: Path, *arguments: Any, **named: Any) -> Any:
-        if self == usual(tmp_path):
-            raise PermissionError(str(self))
-        return opens(self, *arguments, **named)
+    def refuse(path: Any, *arguments: Any, **named: Any) -> int:
+        if path == usual(tmp_path):
+            raise PermissionError(str(path))
+        return opens(path, *arguments, **named)
 
-    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     assert typed("native", "x", *TARGET).settings.upstream.url == URL
     assert "is not readable by this user and is skipped" in capsys.readouterr().err
 

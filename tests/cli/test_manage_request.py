@@ -260,14 +260,14 @@ def test_the_usual_file_may_be_closed(
     assert found().key == KEY
     assert capsys.readouterr().err == ""
 
-    opens = Path.open
+    opens = os.open
 
-    def closed(path: Path, *arguments: Any, **named: Any) -> Any:
+    def closed(path: Any, *arguments: Any, **named: Any) -> int:
         if path == file:
             raise PermissionError
         return opens(path, *arguments, **named)
 
-    monkeypatch.setattr(Path, "open", closed)
+    monkeypatch.setattr(os, "open", closed)
     assert "--url URL is missing" in refused()
     assert capsys.readouterr().err == (
         f"{file} is not readable by this user and is skipped. Name another file with "

@@ -25,7 +25,8 @@ FRAMES: Final = 60
 def single(properties: bytes) -> bytes:
     """A body that is one event with these properties."""
     return (
-        b'{"api_key":"%b","event":"e","distinct_id":"d","uuid":"01900000-0000-7000-8000-000000000001",'
+        b'{"api_key":"%b","event":"e","distinct_id":"d",'
+        b'"uuid":"01900000-0000-7000-8000-000000000001",'
         b'"timestamp":"2026-01-01T00:00:00Z","properties":%b}'
     ) % (KEY.encode(), properties)
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
+from forwarder.core.nesting import MAX_NESTING
 from forwarder.intake.plain_records import (
     Head,
     all_ids,
@@ -35,11 +36,9 @@ def nested(depth: int, opening: bytes = b"[", closing: bytes = b"]") -> bytes:
     ("opening", "closing"), [(b"[", b"]"), (b'{"a":', b"}")], ids=["arrays", "objects"]
 )
 def test_what_may_be_nested_too_deep_isnt_plain(opening: bytes, closing: bytes) -> None:
-    """It is told by what opens, without a look at how: each decoder after this
-    one has less of the stack.
-    """
-    shallow = nested(400, opening, closing)
-    deep = nested(600, opening, closing)
+    """A record of more levels than a body may have is left to the way that says why."""
+    shallow = nested(MAX_NESTING - 2, opening, closing)
+    deep = nested(MAX_NESTING, opening, closing)
     assert plain_or_none([shallow, deep], 1_000_000)[1] is None
     assert all_plain([shallow], shallow, 1_000_000) is not None
     assert all_plain([shallow, deep], b",".join([shallow, deep]), 1_000_000) is None
