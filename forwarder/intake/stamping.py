@@ -259,11 +259,13 @@ def stamp_together(
     if size > context.max_event:
         return None
     has_skew = context.has_sent_at and context.skew != 0.0
+    inner = context.ip is not None or context.ordered or has_skew
     try:
         heads, properties, places = _read_heads(
             events,
-            located=context.ip is not None,
-            inner=context.ip is not None or context.ordered or has_skew,
+            # to say where properties are costs little, but not what they say besides
+            located=context.ip is not None or (check_nesting and size > _LARGE and not inner),
+            inner=inner,
         )
         if check_nesting and size > MAX_FLAT and _is_deep(events, heads, properties, places):
             return None
@@ -328,21 +330,21 @@ def _is_deep(
     properties: Sequence[_StampableProperties],
     places: Sequence[Raw],
 ) -> bool:
-    """Whether an event is nested too deep for a batch.
-
-    Each other event has a bracket of its own, and one of the properties that were read. So only
-    an array with many more can hold one that is too deep: it is looked at in parts.
+    """Whether an event is nested too deep for a batch. A large array is looked at in parts: it has
+    many brackets, of many events.
     """
     text = bytes(events)
-    others = len(heads) - 1
-    if properties:
-        others += sum(each is not _NOTHING_STATED for each in properties) - 1
-    if not has_brackets(text, MAX_NESTING - _OUTSIDE + max(others, 0)):
-        return False
     parts = len(text) // _LARGE
-    if parts and not places:
+    if not parts:
+        return has_brackets(text, MAX_NESTING - _OUTSIDE) and is_deeper(text, MAX_NESTING - 1)
+    if not places:
+        # Each event has a bracket of its own, and one of its properties. So only an array with
+        # many more can hold one that is too deep.
+        others = len(heads) + sum(each is not _NOTHING_STATED for each in properties) - 2
+        if not has_brackets(text, MAX_NESTING - _OUTSIDE + max(others, 0)):
+            return False
         places = [head.properties for head in _decode_located(events)]
-    some = places[:: len(places) // parts + 1] if parts else ()
+    some = places[:: len(places) // parts + 1]
     located = [place for place in some if place is not _NO_PROPERTIES]
     return are_deeper(text, Locator(text).offsets(located), _OUTSIDE)
 
