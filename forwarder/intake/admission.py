@@ -517,17 +517,21 @@ class Admission:
         """Into the buffer, or raise; whether the buffer holds the chunks already. If new events
         are dropped instead, no chunks are left.
         """
+        dropped = False
         while True:
             try:
                 return self._try(submission.chunks, callback)
             except _FULL as error:
-                if not self._makes_room(submission, error):
+                # what was dropped may be compacted away first: the disk refuses for a moment
+                if not dropped and not self._makes_room(submission, error):
                     raise
                 if self._when_full is WhenFull.DROP_NEWEST:
                     self._drop_newest(submission)
                     return True
-                if not self._drop_oldest(submission.chunks, anywhere=type(error) is BufferFull):
+                anywhere = not isinstance(error, LaneFull)
+                if not self._drop_oldest(submission.chunks, anywhere=anywhere):
                     raise
+                dropped = True
 
     def _try(self, chunks: Sequence[Chunk], callback: AckCallback | None) -> bool:
         self.lanes.admit(chunks)
