@@ -207,7 +207,7 @@ async def test_a_halted_lane_holds_nothing_up_for_ever(
     ):
         member = await members.start("one")
         await stream.write([raw for number in range(300) for raw in both(number)])
-        await stream.settled(50.0)
+        await stream.settled(40.0)
         shown = await member.status()
         dead = sum(lane.dead_lettered.get("lane_halted", 0) for lane in shown.lanes)
         assert dead == 300
