@@ -50,7 +50,7 @@ class Head(OneEvent, kw_only=True, gc=False):
     """One event, which may lack a uuid and a time."""
 
     event: EventName
-    uuid: str | UnsetType = UNSET
+    uuid: Raw = ABSENT
     timestamp: datetime | UnsetType = UNSET
 
 
@@ -168,8 +168,8 @@ def _ids_of(heads: Sequence[PlainHead]) -> list[str]:
 
 def _are_named(heads: Sequence[Head], ids: list[str]) -> bool:
     """Whether all have a name, and no invalid uuid, and none of these distinct_ids is blank."""
-    # by identity: to compare a text with UNSET takes longer
-    uuids = [head.uuid for head in heads if head.uuid is not UNSET]
+    # by identity: to compare takes longer
+    uuids = [head.uuid for head in heads if head.uuid is not ABSENT]
     return (
         "" not in [head.event for head in heads]
         and all(map(str.strip, ids))
@@ -243,7 +243,7 @@ def completed_all(
 
     None if one has no time for that, or could be too large then.
     """
-    nameless = [index for index, head in enumerate(heads) if head.uuid is UNSET]
+    nameless = [index for index, head in enumerate(heads) if head.uuid is ABSENT]
     timeless = [index for index, head in enumerate(heads) if head.timestamp is UNSET]
     if not nameless and not timeless:
         return joined
@@ -278,7 +278,7 @@ def completed(
     it.
     """
     members: list[bytes] = []
-    if head.uuid is UNSET:
+    if head.uuid is ABSENT:
         members.append(b'"uuid":"%b"' % uuid_of(facts, 0))
     if head.timestamp is UNSET:
         now = time_of(facts)

@@ -31,7 +31,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from forwarder.core.event import NO_IDS, split_events
-from forwarder.core.nesting import MAX_FLAT, MAX_NESTING, are_deeper, has_brackets, is_deeper
+from forwarder.core.nesting import MAX_FLAT, MAX_NESTING, are_deeper, is_deeper
 from forwarder.core.ports import Reason
 from forwarder.core.uuids import new_uuid7, new_uuids7
 from forwarder.intake.stamp_event import (
@@ -58,8 +58,8 @@ STAMP_BYTES: Final = 128
 """No uuid, time and key of `$ip` take more."""
 _LARGE: Final = 32 * 1024
 """Bytes of an array whose nesting is checked in parts of about this size."""
-_OUTSIDE: Final = 3
-"""Levels around an event's properties in a batch: the batch's own, the array's and the event's."""
+_OUTSIDE: Final = 2
+"""Levels around an event in a batch: the batch's own and the array's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,8 @@ class _Head(Struct, gc=False):
 
     event: EventName
     distinct_id: str
-    uuid: str | UnsetType = UNSET
+    uuid: Raw = ABSENT
+    """Costs no more than its text, and says where it stands."""
     timestamp: datetime | UnsetType = UNSET
     offset: None = None
 
@@ -255,33 +256,31 @@ def stamp_together(
     `check_nesting`: None, too, if one is nested too deep for a batch. Raises `msgspec.DecodeError`
     or `RecursionError` for what is not JSON, or is nested too deep.
     """
-    size = len(memoryview(events))
-    if size > context.max_event:
+    if len(memoryview(events)) > context.max_event:
         return None
     has_skew = context.has_sent_at and context.skew != 0.0
-    inner = context.ip is not None or context.ordered or has_skew
     try:
         heads, properties, places = _read_heads(
             events,
-            # to say where properties are costs little, but not what they say besides
-            located=context.ip is not None or (check_nesting and size > _LARGE and not inner),
-            inner=inner,
+            located=context.ip is not None,
+            inner=context.ip is not None or context.ordered or has_skew,
         )
-        if check_nesting and size > MAX_FLAT and _is_deep(events, heads, properties, places):
-            return None
     except msgspec.ValidationError:
         return None
     ids = [head.distinct_id for head in heads]
     names = [head.event for head in heads]
     if "" in names or not all(map(str.strip, ids)):
         return None
-    uuids = [head.uuid for head in heads if head.uuid is not UNSET]
-    # by identity: to compare a time with UNSET takes long
+    # by identity: to compare takes long
+    uuids = [head.uuid for head in heads if head.uuid is not ABSENT]
     timeless = [head for head in heads if head.timestamp is UNSET]
     if not all_hyphenated(uuids):
         return None
     is_complete = len(uuids) == len(heads) and not timeless
     if not is_complete and len(heads) > context.effort * _TOGETHER_PER_ALONE:
+        return None
+    begins = () if is_complete else Locator(events).offsets(split_events(events))
+    if check_nesting and _is_deep(events, begins, uuids):
         return None
     keys = order_keys(ids, properties) if context.ordered else NO_IDS
     if is_complete and context.ip is None and not has_skew:
@@ -291,7 +290,7 @@ def stamp_together(
         kinds.append(
             partial(
                 _missing_stamps,
-                events,
+                begins,
                 heads,
                 context,
                 bare=not uuids and len(timeless) == len(heads),
@@ -324,29 +323,20 @@ def _read_heads(
     return _decode_heads(events), (), ()
 
 
-def _is_deep(
-    events: bytes | Raw,
-    heads: Sequence[_Head],
-    properties: Sequence[_StampableProperties],
-    places: Sequence[Raw],
-) -> bool:
-    """Whether an event is nested too deep for a batch. A large array is looked at in parts: it has
-    many brackets, of many events.
+def _is_deep(events: bytes | Raw, begins: Sequence[int], uuids: Sequence[Raw]) -> bool:
+    """Whether an event is nested too deep for a batch.
+
+    A large array has many brackets, of many events, so it is looked at in parts: between some of
+    the places where events begin, or, without them, where their uuids stand.
     """
     text = bytes(events)
-    parts = len(text) // _LARGE
-    if not parts:
-        return has_brackets(text, MAX_NESTING - _OUTSIDE) and is_deeper(text, MAX_NESTING - 1)
-    if not places:
-        # Each event has a bracket of its own, and one of its properties. So only an array with
-        # many more can hold one that is too deep.
-        others = len(heads) + sum(each is not _NOTHING_STATED for each in properties) - 2
-        if not has_brackets(text, MAX_NESTING - _OUTSIDE + max(others, 0)):
-            return False
-        places = [head.properties for head in _decode_located(events)]
-    some = places[:: len(places) // parts + 1]
-    located = [place for place in some if place is not _NO_PROPERTIES]
-    return are_deeper(text, Locator(text).offsets(located), _OUTSIDE)
+    if len(text) <= MAX_FLAT:
+        return False
+    if len(text) <= _LARGE:
+        return is_deeper(text, MAX_NESTING - 1)
+    step = len(begins or uuids) * _LARGE // len(text) + 1
+    places = begins[::step] if begins else Locator(events).offsets(uuids[::step])
+    return are_deeper(text, places, _OUTSIDE if begins else _OUTSIDE + 1)
 
 
 def _spliced(
@@ -372,20 +362,20 @@ def _spliced(
 
 
 def _missing_stamps(
-    events: bytes | Raw,
+    begins: Sequence[int],
     heads: Sequence[_Head],
     context: StampContext,
-    locator: Locator,
+    _: Locator,
     *,
     bare: bool,
 ) -> Splices | None:
-    """The uuids and times that events lack, each in front of its event; None where only
-    `stamp_event` does what the context asks for.
+    """The uuids and times that events lack, each in front of its event, which begin at `begins`;
+    None where only `stamp_event` does what the context asks for.
 
     `bare`: all of them lack both.
     """
     nameless = (
-        range(len(heads)) if bare else [at for at, head in enumerate(heads) if head.uuid is UNSET]
+        range(len(heads)) if bare else [at for at, head in enumerate(heads) if head.uuid is ABSENT]
     )
     timeless = (
         nameless if bare else [at for at, head in enumerate(heads) if head.timestamp is UNSET]
@@ -393,7 +383,7 @@ def _missing_stamps(
     if context.reports_changes or (context.timeless and timeless):
         return None
     time = b'"timestamp":%b,' % time_text(context.now)
-    begins = [at + 1 for at in locator.offsets(split_events(events))]
+    begins = [at + 1 for at in begins]
     if nameless == timeless:
         stamps = _uuid_members(nameless, context, time)
         begins = begins if len(nameless) == len(heads) else [begins[at] for at in nameless]

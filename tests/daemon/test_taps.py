@@ -14,7 +14,7 @@ from forwarder.core.taps import TapOutcome
 from forwarder.telemetry.taps import TapFilter, TapRequest
 from tests.support.clock import FakeClock
 from tests.support.listening import post
-from tests.support.upstream import OK, Answer, Upstream, plain
+from tests.support.upstream import OK, Answer, Request, Upstream, plain
 from tests.support.whole import Whole, batch, event, events
 
 
@@ -45,8 +45,13 @@ async def test_events_come_in_and_are_settled() -> None:
     """In each way of decoding, and whatever becomes of them: delivered, rejected at receipt,
     refused, left at the end.
     """
-    refused: Answer = plain(400)
-    async with Upstream(lambda request: refused if b"poison" in request.body else OK) as upstream:
+
+    def answer(request: Request) -> Answer:
+        if b"late" in request.body:
+            return plain(500)
+        return plain(400) if b"poison" in request.body else OK
+
+    async with Upstream(answer) as upstream:
         whole = Whole(upstream.url)
         async with whole:
             watched = Watched(whole)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 import os
 from collections import Counter
+from dataclasses import dataclass, field
 from typing import Any, Final
 from unittest.mock import patch
 
@@ -104,22 +105,34 @@ async def test_a_halted_lane_has_a_quarter() -> None:
         await eventually(lambda: len(accepted(upstream)) == 50)
 
 
-async def press(whole: Whole, *, patient: bool = False) -> tuple[list[bytes], Counter[int]]:
-    """Send to three lanes, more than fits; the events that were answered 200, and how often each
-    status was.
+@dataclass(slots=True)
+class Pressed:
+    """What senders to three lanes were answered."""
+
+    sent: list[bytes] = field(default_factory=list)
+    """Events that were answered 200."""
+    in_doubt: int = 0
+    """Events whose answer says that they weren't written in time: a slow disk may have them yet."""
+    statuses: Counter[int] = field(default_factory=Counter)
+
+
+async def press(whole: Whole, *, patient: bool = False) -> Pressed:
+    """Send to three lanes, more than fits.
 
     A patient sender comes back when what was under way is written, as its Retry-After says.
     """
-    sent: list[bytes] = []
-    statuses = Counter[int]()
+    pressed = Pressed()
     for number in range(200):
         raw = events(50, f"p{number}-", padding=400)
-        status = (await whole.send(post("/batch/", batch(raw, THREE[number % 3])))).status
-        statuses[status] += 1
-        sent += raw if status == 200 else []
-        if patient and status == 503:
+        reply = await whole.send(post("/batch/", batch(raw, THREE[number % 3])))
+        pressed.statuses[reply.status] += 1
+        if reply.status == 200:
+            pressed.sent += raw
+        elif b"could not be written in time" in reply.body:
+            pressed.in_doubt += len(raw)
+        if patient and reply.status == 503:
             await whole.written()
-    return sent, statuses
+    return pressed
 
 
 @pytest.mark.parametrize("rule", ["drop_newest", "drop_oldest"])
@@ -137,9 +150,11 @@ async def test_drops_are_counted_for_good(rule: str, *, crash: bool) -> None:
         Whole(upstream.url, **full_by(rule)) as whole,
     ):
         with always_balanced(whole):
-            sent, statuses = await press(whole, patient=True)
-            assert set(statuses) <= {200, 503}
-            assert statuses[503] < (50 if rule == DropReason.DROP_OLDEST else 1)
+            pressed = await press(whole, patient=True)
+            sent = pressed.sent
+            refused = pressed.statuses[503] * 50 - pressed.in_doubt
+            assert set(pressed.statuses) <= {200, 503}
+            assert refused < (50 * 50 if rule == DropReason.DROP_OLDEST else 1)
             dropped = whole.total(lambda lane: lane.dropped[rule])
             assert 0 < dropped < len(sent)
             assert any(
@@ -149,12 +164,13 @@ async def test_drops_are_counted_for_good(rule: str, *, crash: bool) -> None:
             await whole.written()
             await whole.restart(crash=crash)
             assert whole.total(lambda lane: lane.dropped[rule]) == dropped
-            assert whole.total(lambda lane: lane.total_received) == len(sent)
+            received = whole.total(lambda lane: lane.total_received)
+            assert 0 <= received - len(sent) <= pressed.in_doubt
             assert whole.snapshot.warnings == ()
             taking = True
             await whole.emptied()
         arrived = accepted(upstream)
-        assert len(arrived) == len(sent) - dropped
+        assert len(arrived) == received - dropped
         kept = sent[: len(sent) - dropped] if rule == DropReason.DROP_NEWEST else sent[dropped:]
         assert len(set(kept) & set(arrived)) > 0.8 * len(kept)
 
@@ -166,13 +182,16 @@ async def test_reject_drops_nothing() -> None:
         Upstream(lambda _: OK if taking else plain(500)) as upstream,
         Whole(upstream.url, **SMALL) as whole,
     ):
-        sent, statuses = await press(whole)
-        assert set(statuses) == {200, 503}
+        pressed = await press(whole)
+        assert set(pressed.statuses) == {200, 503}
         assert whole.total(lambda lane: lane.total_dropped) == 0
-        assert whole.total(lambda lane: lane.total_received) == len(sent)
+        received = whole.total(lambda lane: lane.total_received)
+        assert 0 <= received - len(pressed.sent) <= pressed.in_doubt
         taking = True
         await whole.emptied()
-        assert accepted(upstream) == dict.fromkeys(sent, 1)
+        arrived = accepted(upstream)
+        assert set(arrived) >= set(pressed.sent)
+        assert len(arrived) == arrived.total() == received
 
 
 async def test_a_disk_that_refuses_is_told_and_waited_for() -> None:

@@ -7,11 +7,14 @@ import itertools
 import json
 import re
 import uuid
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Raw
 
 from forwarder.core.ports import Reason
 from forwarder.intake import stamp_event as module
@@ -325,7 +328,24 @@ def test_every_form_of_every_uuid(value: uuid.UUID, upper: bool) -> None:
     for text in (str(value), value.hex, f"{{{value}}}"):
         assert is_uuid((text.upper() if upper else text).encode())
     assert is_uuid(value.urn.encode())
-    assert all_hyphenated([str(value).upper() if upper else str(value)])
+    assert all_hyphenated(as_values([str(value).upper() if upper else str(value)]))
+
+
+def as_values(texts: Iterable[str]) -> list[Raw]:
+    """The texts as an event holds them."""
+    return [Raw(msgspec.json.encode(text)) for text in texts]
+
+
+def test_only_texts_are_uuids() -> None:
+    """Nothing else, also where it is as long."""
+    for value in (
+        b"null",
+        b"[]",
+        b"1" * 38,
+        b"[%b]" % (b"1" * 36),
+        b'"' + GOOD[:30].encode() + rb'\u0030"',
+    ):
+        assert not all_hyphenated([Raw(value)])
 
 
 @cases(
@@ -353,7 +373,7 @@ def test_every_form_of_every_uuid(value: uuid.UUID, upper: bool) -> None:
 def test_texts_that_are_none(text: str) -> None:
     """Anything else, and so in a list of good ones."""
     assert not is_uuid(text.encode())
-    assert not all_hyphenated([GOOD, text, GOOD])
+    assert not all_hyphenated(as_values([GOOD, text, GOOD]))
 
 
 @cases(
@@ -369,7 +389,7 @@ def test_bad_ones_do_not_make_up_for_each_other(uuids: list[str]) -> None:
     """Several texts that joined look like as many UUIDs are still no UUIDs: one of them would fail
     a whole upstream request.
     """
-    assert not all_hyphenated(uuids)
+    assert not all_hyphenated(as_values(uuids))
 
 
 @given(
@@ -382,7 +402,7 @@ def test_bad_ones_do_not_make_up_for_each_other(uuids: list[str]) -> None:
 )
 def test_all_means_each(uuids: list[str]) -> None:
     """One look at all of them says what a look at each would."""
-    assert all_hyphenated(uuids) == all(
+    assert all_hyphenated(as_values(uuids)) == all(
         len(each) == 36 and is_uuid(each.encode()) for each in uuids
     )
 
