@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from forwarder.cli.import_options import CommonOptions
-from forwarder.cli.settings import ask_for_key, key_or_file, loaded_sections
+from forwarder.cli.settings import ask_for_key, key_or_file, load_for_person
 from forwarder.config.addresses import check_upstream
 from forwarder.config.api_keys import check_project_key, read_key_file
 from forwarder.config.layers import InvalidConfiguration
@@ -54,11 +54,6 @@ from forwarder.storage.directory import is_locked, state_directories
 Given = TypeVar("Given")
 Checked = TypeVar("Checked")
 
-SECTIONS: Final = (
-    *("upstream", "upstreams", "routes", "passthrough"),
-    *("buffer", "batch", "delivery", "dead_letters", "log", "import", "workers"),
-)
-"""The sections of the configuration that imports read."""
 IMPORTS: Final = "imports"
 _UNLIMITED: Final = "unlimited"
 _MAPPING: Final = "import.mapping"
@@ -81,7 +76,7 @@ def request_of(
     `ConfigurationError`.
     """
     unaccepted((), typed.accept or ())
-    found = loaded_sections(SECTIONS, typed.config)
+    found = load_for_person(typed.config)
     settings = found.settings
     settings = settings.of_destination()
     if typed.upstream is not None:

@@ -144,13 +144,13 @@ def status(
 
     Example: forwarder import status --state /var/lib/forwarder/imports/segment-1a2b3c4d
     """
-    from forwarder.cli.import_request import SECTIONS, folders, state_root
+    from forwarder.cli.import_request import folders, state_root
     from forwarder.cli.output import report
-    from forwarder.cli.settings import loaded_sections
+    from forwarder.cli.settings import load_for_person
     from forwarder.sources.imports.checkpoint import CheckpointDamaged
     from forwarder.sources.imports.report import ImportStatus
 
-    place = state or state_root(loaded_sections(SECTIONS, config).settings)
+    place = state or state_root(load_for_person(config).settings)
     found: list[ImportStatus | ImportShards] = []
     damaged = False
     for folder in [state] if state else folders(place):
@@ -313,12 +313,11 @@ def verify(
     ):
         if is_wrong:
             raise typer.BadParameter(why)
-    from forwarder.cli.import_request import SECTIONS
-    from forwarder.cli.settings import loaded_sections
+    from forwarder.cli.settings import load_for_person
     from forwarder.sources.imports.report import read_manifest
     from forwarder.sources.imports.verification import verify as compare
 
-    read = loaded_sections(SECTIONS, config)
+    read = load_for_person(config)
     shards = None
     if manifest:
         kept = read_manifest(manifest)

@@ -15,7 +15,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from forwarder.cli.manage_fields import OWNERS, BodyField, FieldKind, fields_of, parsed, read_json
-from forwarder.cli.settings import ask_for_key, key_or_file, loaded_sections
+from forwarder.cli.settings import ask_for_key, key_or_file, load_for_person
 from forwarder.config.addresses import check_management
 from forwarder.config.api_keys import check_personal_key, personal_key_in, read_personal_key
 from forwarder.config.load import Loaded
@@ -59,7 +59,7 @@ def access(endpoint: Endpoint[Any, Any], typed: Mapping[str, Any]) -> Management
     """The access by options and configuration; asks for a missing key
     last. Raises `ConfigurationError`.
     """
-    loaded = loaded_sections([SECTION], typed.get("config"))
+    loaded = load_for_person(typed.get("config"))
     settings = _settings(loaded.settings.management, typed)
     if not settings.url:
         raise _missing("--url URL", "url", "the address of the management API")

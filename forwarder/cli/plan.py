@@ -21,18 +21,6 @@ if TYPE_CHECKING:
     from forwarder.core.errors import ConfigurationError
     from forwarder.planning.plan import CapacityPlan
 
-SECTIONS: Final = (
-    "upstream",
-    "sources",
-    "buffer",
-    "batch",
-    "delivery",
-    "dead_letters",
-    "shutdown",
-    "import",
-    "workers",
-)
-"""The sections of the configuration that are planned with."""
 _MOST: Final = 10**15
 _UNLIMITED: Final = "unlimited"
 
@@ -188,11 +176,11 @@ def plan(
 
     Example: forwarder plan --rate 20000 --outage 8h
     """
-    from forwarder.cli.settings import loaded_sections
+    from forwarder.cli.settings import load_for_person
     from forwarder.cli.target import checked
     from forwarder.config.values import Duration, Size
 
-    loaded = loaded_sections(SECTIONS, config)
+    loaded = load_for_person(config)
     chosen = source or (
         PlannedSource.KAFKA if loaded.settings.sources.kafka else PlannedSource.HTTP
     )
@@ -246,10 +234,10 @@ def plan(
         )
         done = plan_load(
             load,
-            _buffered(loaded.settings, buffer, chosen, configured=bool(loaded.origins)),
-            configured=bool(loaded.origins),
+            _buffered(loaded.settings, buffer, chosen, configured=loaded.is_said),
+            configured=loaded.is_said,
         )
-    _print(done, output, str(loaded.file or "the environment") if loaded.origins else "")
+    _print(done, output, str(loaded.file or "the environment") if loaded.is_said else "")
     raise typer.Exit(ExitCode.DONE if done.carried else ExitCode.NO)
 
 

@@ -1,5 +1,4 @@
-"""Settings for commands that a person runs: some sections of the configuration, and keys that may
-be typed.
+"""Settings for commands that a person runs: the configuration, and keys that may be typed.
 
 The usual configuration file may be readable by the daemon alone; such a command then runs without
 it.
@@ -11,23 +10,25 @@ from __future__ import annotations
 import getpass
 import os
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from forwarder.config.layers import DEFAULT, InvalidConfiguration, Place
-from forwarder.config.load import DEFAULT_FILE, Loaded, load_sections
+from forwarder.config.load import DEFAULT_FILE, Loaded, load_settings
 from forwarder.core.configured_files import check_file
 from forwarder.core.errors import ConfigurationError
 
 _NOTHING: Final = Path(os.devnull)
 
 
-def loaded_sections(sections: Collection[str], file: Path | None) -> Loaded:
-    """The sections, from `file` or from the default file. If this user may not read that one, it
-    is skipped with a warning.
+def load_for_person(file: Path | None) -> Loaded:
+    """The whole configuration, from `file` or from the default file, checked as the daemon checks
+    it: which of it a command uses is said by what it reads. If this user may not read the default
+    file, it is skipped with a warning.
 
-    Raises `ConfigurationError`.
+    Files of project keys aren't read: those may be the daemon's alone. Raises
+    `ConfigurationError`.
     """
     usual = DEFAULT_FILE
     if file is None and _is_closed(usual):
@@ -37,7 +38,9 @@ def loaded_sections(sections: Collection[str], file: Path | None) -> Loaded:
         )
         usual = _NOTHING
     try:
-        return load_sections(sections, file, os.environ, default_file=usual)
+        return load_settings(
+            file, os.environ, default_file=usual, require_upstream=False, read_keys=False
+        )
     except InvalidConfiguration as error:
         # its hint is `config check`, which requires all that the daemon requires
         raise ConfigurationError(error.message) from None

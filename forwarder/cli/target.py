@@ -16,10 +16,9 @@ from urllib.parse import urlsplit
 import typer
 
 from forwarder.cli.admin_client import ANY, NoDaemon, get, require_status, resolve
-from forwarder.cli.settings import loaded_sections
+from forwarder.cli.settings import load_for_person
 from forwarder.config.addresses import check_upstream
 from forwarder.config.api_keys import check_project_key, read_key_file
-from forwarder.config.keys import keys
 from forwarder.config.settings import Settings
 from forwarder.core.configured_files import check_file
 from forwarder.core.error_text import error_text
@@ -86,7 +85,7 @@ def choose_target(
     Raises `ConfigurationError`; ends the command with exit code 3 if no daemon answers at a named
     `admin` address.
     """
-    settings = loaded_sections({known[0] for known in keys()}, config).settings
+    settings = load_for_person(config).settings
     key = (
         checked("--api-key", check_project_key, api_key)
         if api_key is not None

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from forwarder.config.api_keys import read_key_file
 from forwarder.config.checks import conflicts
 from forwarder.config.environment import read_environment
-from forwarder.config.keys import PREFIX, SEPARATOR, dotted, keys, leaves, parts
+from forwarder.config.keys import PREFIX, SEPARATOR, dotted, leaves, parts
 from forwarder.config.keys import Path as KeyPath
 from forwarder.config.layers import (
     DEFAULT,
@@ -49,6 +49,11 @@ class Loaded:
     settings: Settings
     origins: Mapping[str, Origin]
     file: Path | None
+
+    @property
+    def is_said(self) -> bool:
+        """Whether anything is configured: not all is a default."""
+        return any(origin is not DEFAULT for origin in self.origins.values())
 
     def where(self, name: str) -> str:
         """Where a key stands, or what it is part of, or what is part of it; nothing
@@ -95,13 +100,21 @@ def load_settings(
     *,
     default_file: Path = DEFAULT_FILE,
     require_upstream: bool = True,
+    read_keys: bool = True,
 ) -> Loaded:
     """The settings of `environ`, over those of the file, over the defaults.
 
     Without `path`, `default_file` is read if it is there. Raises `InvalidConfiguration` with every
     problem at once; a missing `upstream.url` is one, unless `require_upstream` is false.
+    Without `read_keys` the files of project keys aren't read: they may be the daemon's alone.
     """
-    examined = examine(path, environ, default_file=default_file, require_upstream=require_upstream)
+    examined = examine(
+        path,
+        environ,
+        default_file=default_file,
+        require_upstream=require_upstream,
+        read_keys=read_keys,
+    )
     if examined.problems:
         raise InvalidConfiguration(examined.problems)
     return examined.loaded
@@ -113,11 +126,12 @@ def examine(
     *,
     default_file: Path = DEFAULT_FILE,
     require_upstream: bool = True,
+    read_keys: bool = True,
 ) -> Examined:
     """As `load_settings`, but nothing is raised: what is wrong is returned."""
     file, said = _said(path, environ, default_file)
     problems = [*said.problems, *_gaps(said)]
-    settings, wrong, unfit = _validate(said)
+    settings, wrong, unfit = _validate(said, read_keys=read_keys)
     if (
         require_upstream
         and ("upstream", "url") not in said.values
@@ -203,48 +217,6 @@ def _in_order(problems: Iterable[Problem], file: Path | None) -> list[Problem]:
     return sorted(problems, key=line)
 
 
-def load_section(
-    section: str,
-    path: Path | None,
-    environ: Mapping[str, str],
-    *,
-    default_file: Path = DEFAULT_FILE,
-) -> Loaded:
-    """As `load_sections`, of one alone."""
-    return load_sections([section], path, environ, default_file=default_file)
-
-
-def load_sections(
-    sections: Collection[str],
-    path: Path | None,
-    environ: Mapping[str, str],
-    *,
-    default_file: Path = DEFAULT_FILE,
-) -> Loaded:
-    """As `load_settings`, of some sections alone: the others keep their defaults, whatever is said
-    of them, and no file is read that a value of theirs names. For commands of people who may not
-    read all that the daemon may. Raises `InvalidConfiguration`.
-    """
-    file, said = _said(path, environ, default_file)
-    part = Layer({known: value for known, value in said.values.items() if known[0] in sections})
-    others = {known[0] for known in keys()}.difference(sections)
-    problems = [problem for problem in said.problems if _top(problem) not in others]
-    try:
-        settings = Settings.parse(nested(part.values))
-    except InvalidValues as error:
-        problems += _problems(error, part)
-        raise InvalidConfiguration(problems) from None
-    problems += [
-        Problem(_where(part, conflict.key), conflict.key, conflict.message, conflict.hint)
-        for conflict in conflicts(settings)
-    ]
-    if problems:
-        raise InvalidConfiguration(problems)
-    return Loaded(
-        settings, {dotted(known): value.origin for known, value in part.values.items()}, file
-    )
-
-
 def load_part(section: str, file: Path, environ: Mapping[str, str]) -> Settings:
     """Settings of a file that holds one section alone, by its dotted name, such as
     `import.mapping`. Raises `InvalidConfiguration`.
@@ -258,15 +230,6 @@ def load_part(section: str, file: Path, environ: Mapping[str, str]) -> Settings:
     if part.problems:
         raise InvalidConfiguration(part.problems)
     return settings
-
-
-def _top(problem: Problem) -> str:
-    """The section that a problem is about, as it is written."""
-    return (
-        parts(problem.key)[0]
-        if problem.key
-        else problem.where.removeprefix(PREFIX).lower().split(SEPARATOR)[0]
-    )
 
 
 def _said(
@@ -322,7 +285,7 @@ def _gaps(said: Layer) -> Iterator[Problem]:
             said.forget(item)
 
 
-def _validate(said: Layer) -> tuple[Settings, list[Problem], list[Problem]]:
+def _validate(said: Layer, *, read_keys: bool) -> tuple[Settings, list[Problem], list[Problem]]:
     """The settings, without values that can't be used, which are left out of what is said; what is
     wrong with those; what doesn't fit.
     """
@@ -338,7 +301,8 @@ def _validate(said: Layer) -> tuple[Settings, list[Problem], list[Problem]]:
         Problem(_where(said, conflict.key), conflict.key, conflict.message, conflict.hint)
         for conflict in conflicts(settings)
     ]
-    settings = _with_key_files(settings, said, found)
+    if read_keys:
+        settings = _with_key_files(settings, said, found)
     return settings, wrong, found
 
 

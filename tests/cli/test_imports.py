@@ -101,6 +101,30 @@ async def test_an_import_and_the_same_again(service: Client, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
+async def test_rules_of_the_configuration_hold(service: Client, tmp_path: Path) -> None:
+    """As for every other source: what is to be dropped or removed doesn't leave the machine."""
+    config = tmp_path / "forwarder.yaml"
+    config.write_text(
+        "rules:\n"
+        "- {name: noise, match: {source: import, event: noise}, drop: true}\n"
+        "- {name: secrets, remove: [.properties.password]}\n"
+    )
+    noise, *kept = events(4)
+    file = written(
+        tmp_path,
+        {**noise, "event": "noise"},
+        *({**each, "properties": {**each["properties"], "password": "hunter2"}} for each in kept),
+    )
+    done = await imported(
+        service, "native", file, "--state", tmp_path / "state", "--config", config
+    )
+    assert (done.code, await held(service)) == (0, [1, 2, 3])
+    found = (await service.get("/sandbox/events?limit=1000"))["results"]
+    assert not any("hunter2" in each["raw"] for each in found)
+    assert "rule:noise" in done.out
+
+
+@pytest.mark.slow
 async def test_findings_stop_it_until_they_are_accepted(service: Client, tmp_path: Path) -> None:
     """Nothing is sent before; afterwards the bad record is refused, and exit code 1 says so."""
     file = written(tmp_path, *events(3), {**events(1)[0], "distinct_id": "null"})

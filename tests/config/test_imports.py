@@ -8,10 +8,8 @@ import pytest
 
 from forwarder.config.display import as_json, as_yaml
 from forwarder.config.layers import InvalidConfiguration
-from forwarder.config.load import load_part, load_sections, load_settings
+from forwarder.config.load import load_part, load_settings
 from tests.support.cases import cases
-
-SECTIONS = ("upstream", "buffer", "batch", "import")
 
 
 def written(folder: Path, text: str) -> Path:
@@ -30,7 +28,9 @@ def written(folder: Path, text: str) -> Path:
 )
 def test_options_of_a_store(tmp_path: Path, text: str) -> None:
     """A mapping, or a text of pairs; what YAML takes for a number or a truth is text again."""
-    store = load_sections(SECTIONS, written(tmp_path, f"import: {{store: {text}}}"), {})
+    store = load_settings(
+        written(tmp_path, f"import: {{store: {text}}}"), {}, require_upstream=False
+    )
     assert store.settings.import_.store == {
         "region": "eu",
         "retries": "3",
@@ -42,8 +42,7 @@ def test_options_of_a_store(tmp_path: Path, text: str) -> None:
 def test_what_is_no_mapping_of_texts(tmp_path: Path, text: str) -> None:
     """Nothing of it is repeated: it may be a secret."""
     with pytest.raises(InvalidConfiguration, match=r"import\.store") as raised:
-        load_sections(
-            SECTIONS,
+        load_settings(
             written(tmp_path, f"import: {{store: {text!r}}}"),
             {"FORWARDER_IMPORT__RATE": "5"},
         )
@@ -74,29 +73,6 @@ def test_the_environment_goes_before_the_file(tmp_path: Path) -> None:
         "1:00-2:00",
         ".at",
     )
-
-
-def test_other_sections_do_not_matter_to_an_import(tmp_path: Path) -> None:
-    """Neither files that only the daemon may read, nor what is wrong in
-    sections that it doesn't use.
-    """
-    text = (
-        "sources: {http: {api_keys_file: /no/where}, kafka: [{x: 1}]}\nadmin: {listen: 7}\n"
-        "upstream: {url: https://h.example.com}\n"
-    )
-    assert (
-        load_sections(SECTIONS, written(tmp_path, text), {}).settings.upstream.url
-        == "https://h.example.com"
-    )
-
-
-def test_sections_that_are_used_have_to_fit_together(tmp_path: Path) -> None:
-    """As for the daemon."""
-    with pytest.raises(
-        InvalidConfiguration,
-        match=r"forwarder.yaml:1: batch.max_bytes: 21MB must be smaller than upstream.max_body",
-    ):
-        load_sections(SECTIONS, written(tmp_path, "batch: {max_bytes: 21MB}"), {})
 
 
 def test_rules_in_a_file_of_their_own(tmp_path: Path) -> None:

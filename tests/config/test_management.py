@@ -1,14 +1,16 @@
-"""One section of the configuration by itself, for commands of people who may not read the rest."""
+"""The section of the management API, as its commands and the daemon read it."""
 
 from __future__ import annotations
 
+import re
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from forwarder.config.display import as_yaml
 from forwarder.config.layers import InvalidConfiguration
-from forwarder.config.load import load_section, load_settings
+from forwarder.config.load import load_settings
 from forwarder.config.settings import Settings
 from tests.support.cases import cases
 
@@ -23,10 +25,14 @@ def written(folder: Path, text: str) -> Path:
     return file
 
 
+for_person = partial(load_settings, require_upstream=False, read_keys=False)
+"""As commands that a person runs load it."""
+
+
 def test_the_environment_goes_over_the_file(tmp_path: Path) -> None:
     """Key by key, as everywhere; where each came from is known."""
     file = written(tmp_path, "management:\n  url: https://old.example.com\n  project: 7\n")
-    loaded = load_section("management", file, {"FORWARDER_MANAGEMENT__URL": URL})
+    loaded = for_person(file, {"FORWARDER_MANAGEMENT__URL": URL})
     assert (loaded.settings.management.url, loaded.settings.management.project) == (URL, "7")
     assert str(loaded.origins["management.url"]) == "FORWARDER_MANAGEMENT__URL"
     assert str(loaded.origins["management.project"]) == f"{file}:3"
@@ -34,27 +40,29 @@ def test_the_environment_goes_over_the_file(tmp_path: Path) -> None:
 
 def test_nothing_is_there(tmp_path: Path) -> None:
     """Without a file and variables, the defaults."""
-    assert (
-        load_section("management", None, {}, default_file=tmp_path / "none").settings == Settings()
-    )
+    assert for_person(None, {}, default_file=tmp_path / "none").settings == Settings()
 
 
-def test_other_sections_do_not_matter(tmp_path: Path) -> None:
-    """Neither what is wrong in them nor the files that they name; the same in the environment."""
-    file = written(
-        tmp_path,
-        (
-            f"upstream: {{url: 7}}\nsources: {{kafka: [{{x: 1}}], http: {{api_keys_file: "
-            f"/no/where}}}}\nmanagement: {{url: {URL}}}\n"
-        ),
-    )
-    environ = {
-        "FORWARDER_UPSTREAM__NONSENSE": "x",
-        "FORWARDER_SOURCES__KAFKA": "[",
-        "FORWARDER_BATCH__MAX_AGE": "soon",
-    }
-    loaded = load_section("management", file, environ)
-    assert loaded.settings == Settings.parse({"management": {"url": URL}})
+@cases(
+    ("text", "told"),
+    [
+        ("upstream: {url: 7}\n", ":1: upstream.url"),
+        ("sources: {kafka: [{x: 1}]}\n", ":1: sources.kafka[0].x: unknown setting"),
+        ("rules: [{x: 1}]\n", "rules[0].x: unknown setting"),
+    ],
+)
+def test_the_rest_is_checked_too(tmp_path: Path, text: str, told: str) -> None:
+    """A configuration is right or wrong for all commands alike."""
+    with pytest.raises(InvalidConfiguration, match=re.escape(told)):
+        for_person(written(tmp_path, f"{text}management: {{url: {URL}}}\n"), {})
+
+
+def test_files_of_project_keys_are_not_read(tmp_path: Path) -> None:
+    """They may be the daemon's alone."""
+    file = written(tmp_path, "sources: {http: {api_keys_file: /no/where}}\n")
+    assert for_person(file, {}).settings.sources.http.api_keys_file == Path("/no/where")
+    with pytest.raises(InvalidConfiguration, match="/no/where"):
+        load_settings(file, {}, require_upstream=False)
 
 
 @cases(
@@ -85,7 +93,7 @@ def test_what_is_wrong_in_it_is_told(
 ) -> None:
     """And what belongs to no section, for it may be this one, misspelled."""
     with pytest.raises(InvalidConfiguration) as raised:
-        load_section("management", written(tmp_path, text), environ)
+        for_person(written(tmp_path, text), environ)
     assert told in raised.value.message
     assert "hunter2" not in raised.value.message
 
@@ -101,7 +109,7 @@ def test_its_secrets_are_in_no_text(tmp_path: Path) -> None:
     """Neither the key nor the proxy's password."""
     text = f"management: {{url: {URL}, api_key: {KEY}, proxy: 'http://u:hunter2@p:1'}}\n"
     file = written(tmp_path, text)
-    assert "hunter2" not in repr(load_section("management", file, {}))
+    assert "hunter2" not in repr(for_person(file, {}))
     shown = as_yaml(load_settings(file, {}, require_upstream=False))
     assert "hunter2" not in shown
     assert "api_key: phx_…good" in shown
