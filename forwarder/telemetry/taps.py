@@ -326,7 +326,8 @@ class EventTap:
                 chunk.lane,
                 chunk.source,
                 bytes(events[index]),
-                {"reason": reason} if reason else {},
+                # that of a rule's drop is no plain text
+                {"reason": str(reason)} if reason else {},
             )
 
     def _choose(

@@ -89,6 +89,20 @@ async def test_what_is_dropped_has_its_reason() -> None:
             )
 
 
+async def test_what_a_rule_drops_names_it() -> None:
+    """And the tap goes on."""
+    rules = [{"name": "noise", "match": {"event": "noise*"}, "drop": True}]
+    async with Upstream() as upstream, Whole(upstream.url, rules=rules) as whole:
+        watched = Watched(whole)
+        await whole.take([event("noise"), event("kept")])
+        await whole.emptied()
+        assert watched.count() == {
+            ("received",): 1,
+            ("dropped", "rule:noise"): 1,
+            ("delivered",): 1,
+        }
+
+
 async def test_a_dead_letter_that_is_replayed() -> None:
     """It was received once: now it is replayed, and then delivered."""
     async with Upstream() as upstream, Whole(upstream.url) as whole:
