@@ -31,10 +31,10 @@ from tests.support.leaks import (
     watch_sessions,
 )
 
-ASYNC_LIMIT: Final = 45.0
-"""Seconds for an asynchronous test, or for one example of a property. Less than pytest's own
-limit, which can only end the whole run: an exception that a signal raises inside a running loop
-ends whichever task it meets, not the test.
+ASYNC_SHARE: Final = 0.75
+"""Of the limit that pytest has for a test: that of an asynchronous one, or for one example of a
+property. Pytest's own can only end the whole run: an exception that a signal raises inside a
+running loop ends whichever task it meets, not the test.
 """
 
 # No limit for one example: what a machine does in a given moment is no property of the code.
@@ -132,20 +132,24 @@ def clock() -> FakeClock:
 
 
 def _limit(item: pytest.Function) -> None:
+    mark = item.get_closest_marker("timeout")
+    limit = ASYNC_SHARE * float(mark.args[0] if mark else item.config.getini("timeout"))
     handle = getattr(item.obj, "hypothesis", None)
     if handle is not None:
-        handle.inner_test = _limited(handle.inner_test)
+        handle.inner_test = _limited(handle.inner_test, limit)
     else:
-        item.obj = _limited(item.obj)
+        item.obj = _limited(item.obj, limit)
 
 
-def _limited(test: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[object]]:
+def _limited(
+    test: Callable[..., Awaitable[object]], limit: float
+) -> Callable[..., Awaitable[object]]:
     if getattr(test, "is_limited", False):
         return test
 
     @functools.wraps(test)
     async def within_limit(*arguments: Any, **named: Any) -> object:
-        async with asyncio.timeout(ASYNC_LIMIT):
+        async with asyncio.timeout(limit):
             return await test(*arguments, **named)
 
     # The mark is of this module: parameters of one property share its test.

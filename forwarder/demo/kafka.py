@@ -96,8 +96,10 @@ class KafkaDemo:
                 if self.stopping:
                     return
                 await self._produce(record)
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._stop.wait(), pause) if pause else None
+                if pause:
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(pause):
+                            await self._stop.wait()
         finally:
             await self._producer.flush()
 

@@ -129,8 +129,10 @@ class LogDemo:
             self._log.write(line.text(moment))
             if line.page is not None:
                 self._views[moment.strftime("%Y-%m-%dT%H:%M:%S"), line.page] += 1
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), pause) if pause else None
+            if pause:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await self._stop.wait()
 
     def stop_traffic(self) -> None:
         """Write nothing more."""

@@ -214,7 +214,7 @@ class RecordBatchReader:
         data: bytes = records.values[index]
         key = head.api_key
         distinct_id = head.distinct_id
-        if not (isinstance(distinct_id, str) and isinstance(head.uuid, str) and head.timestamp):
+        if not (isinstance(distinct_id, str) and head.uuid is not ABSENT and head.timestamp):
             facts = records.facts(index)
             whole = completed(data, head, facts, self._rules.max_event)
             if whole is None:

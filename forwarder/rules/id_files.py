@@ -173,7 +173,8 @@ class IdFile:
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(*self._command(), stdout=pipe, stderr=pipe)
         try:
-            out, err = await asyncio.wait_for(process.communicate(), READ_SECONDS)
+            async with asyncio.timeout(READ_SECONDS):
+                out, err = await process.communicate()
         except TimeoutError:
             process.kill()
             raise ValueError(f"it wasn't read within {READ_SECONDS:.0f} seconds") from None

@@ -161,8 +161,10 @@ def _unlz64(payload: bytes, limit: int) -> bytes:
 
 
 def gunzip(data: bytes, limit: int) -> bytes:
-    """Decompress gzip, of several members too. Raises `InvalidRequest` if it is broken or cut,
-    `RequestTooLarge` at `limit` bytes.
+    """Decompress gzip, of several members too; anything else behind a member is ignored, as by the
+    service, whose decoder ends with the first (`rust/capture/src/payload/decompression.rs`).
+
+    Raises `InvalidRequest` if it is broken or cut, `RequestTooLarge` at `limit` bytes.
     """
     parts: list[bytes] = []
     room = limit
@@ -179,7 +181,7 @@ def gunzip(data: bytes, limit: int) -> bytes:
         if not inflate.eof:
             raise InvalidRequest("the gzip body is cut off")
         data = inflate.unused_data
-        if not data.strip(b"\0"):
+        if not data.startswith(GZIP_MAGIC):
             return parts[0] if len(parts) == 1 else b"".join(parts)
     raise InvalidRequest(f"the gzip body has over {_MAX_GZIP_MEMBERS} members")
 

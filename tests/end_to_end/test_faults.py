@@ -130,7 +130,7 @@ async def test_everything_at_once() -> None:
     sent = events(300)
     async with (
         Upstream() as upstream,
-        Whole(upstream.url, upstream={"timeout": "200ms"}, batch={"max_events": 20}) as whole,
+        Whole(upstream.url, upstream={"timeout": "2s"}, batch={"max_events": 20}) as whole,
     ):
         upstream.script.extend(
             [

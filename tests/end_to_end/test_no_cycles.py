@@ -175,7 +175,7 @@ OUTCOMES: Final = {
     "delivered": Outcome({200}, sections={"buffer": {"ack": "delivered"}}),
     "not acknowledged": Outcome(
         {200, 503},
-        sections={"buffer": {"ack": "delivered", "ack_timeout": "1s"}},
+        sections={"buffer": {"ack": "delivered", "ack_timeout": "100ms"}},
         upstream=answering(plain(500)),
     ),
     "buffer full": Outcome({503}, sections={"buffer": SMALL}, fills=True, upstream=down),

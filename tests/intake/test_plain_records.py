@@ -19,6 +19,7 @@ from forwarder.intake.plain_records import (
     of_one_key,
     plain_or_none,
 )
+from forwarder.wire.identity import ABSENT
 from tests.support.cases import cases
 from tests.support.intakes import KEY, UUID, stamped_event
 
@@ -87,7 +88,7 @@ def key(*records: bytes, default: str | None = None) -> str | None:
 
 
 def _lacks(head: Head) -> tuple[bool, bool]:
-    return head.uuid is UNSET, head.timestamp is UNSET
+    return head.uuid is ABSENT, head.timestamp is UNSET
 
 
 def test_records_of_one_key_are_read_together() -> None:

@@ -26,7 +26,7 @@ from aiokafka.partitioner import DefaultPartitioner
 from forwarder.demo.broker import Broker
 from tests.support.waiting import tick
 
-LIMIT: Final = 30.0
+LIMIT: Final = 90.0
 """Seconds that anything asked of the broker may take."""
 
 EXTERNAL: Final = "KAFKA_BOOTSTRAP_SERVERS"

@@ -32,7 +32,9 @@ from tests.support.fake_workers import fake
 from tests.support.snapshots import FULL
 from tests.support.waiting import eventually, tick
 
-LIMIT = 20.0
+LIMIT = 60.0
+PROMPT = 0.3
+"""Seconds in which a worker that responds does so, on a busy machine too."""
 SHOWN = replace(FULL, workers=(), warnings=())
 HOLDS_LETTERS = replace(
     SHOWN,
@@ -302,7 +304,7 @@ async def test_a_worker_that_hangs_is_started_again(
     life: Life, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker that hasn't answered for a minute is killed, and another takes its place."""
-    monkeypatch.setattr(workers, "ANSWER_SECONDS", 0.01)
+    monkeypatch.setattr(workers, "ANSWER_SECONDS", PROMPT)
     monkeypatch.setattr(SupervisorsEnd, "ask", counting(life))
     life.begin(fake(SHOWN, w1={"mute": True}))
     await life.started()
@@ -318,7 +320,7 @@ async def test_a_worker_that_is_stopped_is_shown_until_it_continues(
     """Log, status and warnings name it; nothing waits for it, others accept; when it responds
     again, that is all over.
     """
-    monkeypatch.setattr(workers, "ANSWER_SECONDS", 0.01)
+    monkeypatch.setattr(workers, "ANSWER_SECONDS", PROMPT)
     life.begin(fake(SHOWN))
     await life.started()
     process = (await life.supervisor.snapshot()).workers[1].process
@@ -367,7 +369,7 @@ async def test_a_stop_waits_less_for_a_worker_that_doesnt_respond(
     """All others have ended by then: it is killed after a quarter of the time, and what it held
     counts as lost.
     """
-    monkeypatch.setattr(workers, "ANSWER_SECONDS", 0.01)
+    monkeypatch.setattr(workers, "ANSWER_SECONDS", PROMPT)
     life.begin(fake(SHOWN))
     await life.started()
     process = (await life.supervisor.snapshot()).workers[1].process

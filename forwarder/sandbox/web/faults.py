@@ -311,7 +311,8 @@ class FaultEndpoints:
     async def _delay(self, fault: FaultSpec) -> None:
         if fault.delay is not None:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._closing.wait(), fault.delay)
+                async with asyncio.timeout(fault.delay):
+                    await self._closing.wait()
 
 
 def _sent(instead: ServiceResponse, request: web.Request) -> web.Response:

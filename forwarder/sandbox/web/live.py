@@ -183,7 +183,8 @@ class LiveEndpoints:
         left = max(PAUSE, took * SHARE * len(self._readers))
         while left > 0 and not reader.gone:
             with suppress(TimeoutError):
-                await asyncio.wait_for(reader.closing.wait(), min(left, GONE))
+                async with asyncio.timeout(min(left, GONE)):
+                    await reader.closing.wait()
             left -= GONE
 
     async def _wait(self, reader: _Reader, commit: asyncio.Event) -> None:
@@ -191,7 +192,8 @@ class LiveEndpoints:
         waited = 0.0
         while not (commit.is_set() or reader.gone):
             with suppress(TimeoutError):
-                await asyncio.wait_for(commit.wait(), GONE)
+                async with asyncio.timeout(GONE):
+                    await commit.wait()
             waited += GONE
             if waited >= HEARTBEAT:
                 waited = 0.0

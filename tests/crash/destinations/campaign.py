@@ -219,6 +219,7 @@ class Campaign:
             ending.set()
             await asyncio.gather(*senders)
         finally:
+            ending.set()
             for sender in senders:
                 sender.cancel()
             await asyncio.gather(*senders, return_exceptions=True)
