@@ -3,8 +3,8 @@ it.
 
 Invariants: all other bytes of the record stay, white space and the spelling of names included. A
 field is found however its name is spelled (`\\u0070assword`), each time that its object has it,
-and also in the elements of arrays that stand where its path expects an object: so `.items.email`
-means the same as `.items[].email`.
+and also in the elements of arrays that stand where its path expects an object, and in a value that
+stands where it expects an array of such: so `.items.email` means the same as `.items[].email`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import hmac
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -64,6 +65,12 @@ class _RedactedNode:
         """Whether its index says what happens to an element of an array."""
         self.through: _RedactedNode | None = None
         """What holds for the elements of an array that stands instead of the value."""
+        self.alone: Sequence[_RedactedNode] = ()
+        """What holds for the elements of an array instead of which the value stands, or an array of
+        such.
+        """
+        self.inner: Sequence[_RedactedNode] = ()
+        """What holds for the members of an object that stands there."""
 
     def add(self, path: Path) -> _RedactedNode:
         """The node at a path."""
@@ -85,6 +92,12 @@ class _RedactedNode:
         self.by_index = any(isinstance(step, int) for step in self.below)
         for node in self.below.values():
             node.compile()
+        element = self.below.get(None)
+        if element is not None:
+            self.alone = (element, *element.alone)
+            members = _RedactedNode()
+            members.below = element.below
+            self.inner = (members, *element.inner)
 
 
 class Redaction:
@@ -121,7 +134,10 @@ class _Pass:
         """What becomes of a value that is neither dropped nor an array."""
         text = self._text
         is_object = text[start : start + 1] == b"{"
-        if not any(node.hashes for node in nodes):
+        held = nodes if is_object else _alone(nodes)
+        if is_object:
+            nodes = [*nodes, *chain.from_iterable([node.inner for node in nodes])]
+        if not any(node.hashes for node in held):
             if is_object:
                 self.object(start, end, nodes)
             return
@@ -150,11 +166,12 @@ class _Pass:
                 below = _matching(nodes, name)
                 found = matching[name] = below, any(node.drops for node in below)
             below, drops = found
-            if drops:
+            first = text[start + value]
+            if drops or (first not in _OPENING and any(node.drops for node in _alone(below))):
                 members.drop(start + after)
                 continue
             members.keep(start + at, start + after)
-            if text[start + value : start + value + 1] == b"[":
+            if first == _BRACKET:
                 self._array(start + value, below)
             else:
                 self._value(start + value, start + after, below)
@@ -183,11 +200,12 @@ class _Pass:
                 continue
             end = token.end() if first not in _OPENING else _end_of(tokens)
             array.index += 1
-            if array.drops:
+            is_plain = first not in _OPENING
+            if array.drops or (is_plain and any(node.drops for node in array.alone)):
                 array.elements.drop(end)
                 continue
             array.elements.keep(at, end)
-            if array.hashes or (found and first == _BRACE):
+            if array.hashes or (found and (first == _BRACE or (is_plain and array.alone))):
                 self._value(at, end, found)
 
 
@@ -197,6 +215,7 @@ class _Array:
     __slots__ = (
         "_nodes",
         "_through",
+        "alone",
         "drops",
         "elements",
         "found",
@@ -219,6 +238,8 @@ class _Array:
         """What holds for the next element."""
         self.drops = any(node.drops for node in found)
         self.hashes = any(node.hashes for node in found)
+        self.alone = [*chain.from_iterable([node.alone for node in found])]
+        """What holds for it if it stands instead of an array."""
 
     def matching(self) -> Sequence[_RedactedNode]:
         """What holds for the next element, where that depends on its index."""
@@ -297,6 +318,11 @@ def hash_content(text: bytes) -> bytes:
 def keyed_hash(key: bytes, content: bytes) -> bytes:
     """The hash as JSON text."""
     return b'"%b"' % hmac.digest(key, content, "sha256").hex().encode()
+
+
+def _alone(nodes: Sequence[_RedactedNode]) -> Sequence[_RedactedNode]:
+    """What holds for a value that is neither an array nor an object."""
+    return [*nodes, *chain.from_iterable([node.alone for node in nodes])]
 
 
 def _matching(nodes: Sequence[_RedactedNode], step: Step) -> list[_RedactedNode]:

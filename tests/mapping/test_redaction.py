@@ -59,6 +59,14 @@ def salt(tmp_path: Path) -> Path:
         ('{"u":{"x":1,"y":{}}}', ".u[]", '{"u":{}}'),
         ('{"u":{"x":{"a":1},"y":{"a":2,"b":3}}}', ".u[].a", '{"u":{"x":{},"y":{"b":3}}}'),
         ('{"u":"text"}', ".u.a", '{"u":"text"}'),
+        ('{"u":{"a":1,"b":2}}', ".u[].a", '{"u":{"b":2}}'),
+        ('{"u":{"a":1,"b":[{"a":2}]}}', ".u[].a", '{"u":{"b":[{}]}}'),
+        ('{"u":{"a":1,"b":2}}', ".u[][].a", '{"u":{"b":2}}'),
+        ('{"u":[{"a":1},[{"a":2}]]}', ".u[][].a", '{"u":[{},[{}]]}'),
+        ('{"u":{"v":{"a":1,"b":2}}}', ".u[].v[].a", '{"u":{"v":{"b":2}}}'),
+        ('{"u":"text","v":1}', ".u[]", '{"v":1}'),
+        ('{"u":[1,[2],3]}', ".u[][]", '{"u":[[]]}'),
+        ('{"u":"text"}', ".u[].a", '{"u":"text"}'),
         (r'{"q\"":1,"c:,{}":2,"z":3}', r'.["q\""]', '{"c:,{}":2,"z":3}'),
     ],
 )
@@ -110,6 +118,23 @@ def test_hash(salt: Path, value: str, expected: str) -> None:
         properties(f'{{"m":{value} , "n":{value}}}', hash=rule)
         == f'{{"m":{expected} , "n":{value}}}'
     )
+
+
+@cases(
+    ("record", "path", "expected"),
+    [
+        ('{"u":"x"}', ".u[]", f'{{"u":"{hashed("x")}"}}'),
+        ('{"u":["x",["y"]]}', ".u[][]", f'{{"u":["{hashed("x")}",["{hashed("y")}"]]}}'),
+        ('{"u":{"a":"x","b":1}}', ".u[].a", f'{{"u":{{"a":"{hashed("x")}","b":1}}}}'),
+        ('{"u":{"a":"x"}}', ".u[]", f'{{"u":{{"a":"{hashed("x")}"}}}}'),
+        ('{"u":"x"}', ".u[].a", '{"u":"x"}'),
+    ],
+)
+def test_one_in_place_of_a_list_is_hashed_too(
+    salt: Path, record: str, path: str, expected: str
+) -> None:
+    """Senders write one value where they have no list of them."""
+    assert properties(record, hash=HashRule((path,), salt)) == expected
 
 
 def test_one_value_has_one_hash(salt: Path) -> None:
