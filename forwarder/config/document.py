@@ -48,6 +48,20 @@ _REFERENCE: Final = re.compile(
 )
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML of which JSON is a part, also where that writes a character beyond U+FFFF as two
+    escapes, as most encoders of JSON do.
+    """
+
+    def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
+        """A scalar with its whole characters; a half without the other stays."""
+        node = super().compose_scalar_node(anchor)
+        if not node.value.isascii():
+            halves = node.value.encode("utf-16-le", "surrogatepass")
+            node.value = halves.decode("utf-16-le", "surrogatepass")
+        return node
+
+
 def read_document(file: FilePath, environ: Mapping[str, str], path: Path = ()) -> Layer:
     """What the file says, with `${VAR}` replaced from `environ`; `path`: the section that it
     holds, without which it holds all of them.
@@ -72,7 +86,7 @@ def read_document(file: FilePath, environ: Mapping[str, str], path: Path = ()) -
 
 def _parse(text: str, file: str, environ: Mapping[str, str], path: Path) -> Layer:
     layer = Layer()
-    loader = yaml.SafeLoader(text)
+    loader = _Loader(text)
     try:
         root = loader.get_single_node()
         if root is not None:

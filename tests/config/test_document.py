@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from forwarder.config.document import interpolate, read_document
 from forwarder.config.layers import InvalidConfiguration, Layer
+from forwarder.config.load import load_settings
 from tests.support.cases import cases
 
 
@@ -114,6 +116,21 @@ def test_references_are_replaced_with_their_line_in_errors(tmp_path: Path) -> No
 def test_tags_make_nothing_but_plain_values(tmp_path: Path, value: str) -> None:
     """A tag that YAML would make an object of is a problem of its key."""
     assert told(read(tmp_path, f"log:\n  level: {value}\n")) == [(2, "log.level")]
+
+
+@pytest.mark.parametrize("text", ["\U0001f4cf", "a\U0001f4cf\u00e9\U0001f600b"])
+def test_json_may_escape_what_it_likes(tmp_path: Path, text: str) -> None:
+    """Most encoders of JSON write a character beyond U+FFFF as a pair of escapes."""
+    config = {"rules": [{"name": "unit", "set": {f'.properties["{text}"]': text}}]}
+    escaped = json.dumps({**config, "upstream": {"url": "https://h.example.com"}})
+    assert "\\ud83d" in escaped
+    file = tmp_path / "forwarder.json"
+    file.write_text(escaped)
+    [rule] = load_settings(file, {}).settings.rules
+    assert dict(rule.set) == {f'.properties["{text}"]': text}
+    file.write_text(escaped.replace("\\ud83d", "\\ud83d "))
+    with pytest.raises(InvalidConfiguration, match=r"half a character|no JSON"):
+        load_settings(file, {})
 
 
 def test_what_looks_like_a_date_is_text(tmp_path: Path) -> None:
