@@ -85,7 +85,7 @@ def run_pytest(directory: Path, source: str) -> str:
     ]
     command = [sys.executable, "-m", "pytest", *options, str(directory)]
     return subprocess.run(
-        command, cwd=ROOT, capture_output=True, text=True, timeout=50, check=False
+        command, cwd=ROOT, capture_output=True, text=True, timeout=180, check=False
     ).stdout
 
 

@@ -24,7 +24,7 @@ def loaded_by(script: str) -> set[str]:
     """The modules that are there after a script."""
     script += "\nimport sys\nprint(*sys.modules)"
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=30
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=180
     )
     return set(done.stdout.split())
 

@@ -95,7 +95,7 @@ def test_forwarder_is_measured_without_a_loss(tmp_path: Path) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=55,
+        timeout=180,
         check=False,
     )
     assert output.exists(), done.stderr
@@ -121,7 +121,7 @@ def test_nginx_is_measured_in_its_place(tmp_path: Path) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=55,
+        timeout=180,
         check=False,
     )
     assert output.exists(), done.stderr

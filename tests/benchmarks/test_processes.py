@@ -23,7 +23,7 @@ TWO_CORES = pytest.mark.skipif(
     len(os.sched_getaffinity(0)) < 2,
     reason="the benchmarks need a core for the target and one for the load",
 )
-LIMIT = 20.0
+LIMIT = 60.0
 """Seconds after which a test that waits for a process has failed."""
 
 

@@ -33,7 +33,7 @@ NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-
 """What the browser may be called, the first one found is taken; `CHROMIUM` in the environment
 names another.
 """
-LIMIT: Final = 15_000.0
+LIMIT: Final = 60_000.0
 """Milliseconds that a page may take for anything: far more than it does, on a machine that is busy.
 """
 FONTS: Final = Path(__file__).with_name("fonts.conf")

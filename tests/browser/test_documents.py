@@ -64,7 +64,7 @@ async def test_the_search_finds_a_setting(browser: Browser, site: str) -> None:
     async with visit(browser) as visitor:
         await visitor.page.goto(f"{site}/index.html")
         field = visitor.page.get_by_role("combobox", name="Search")
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             # the page's script may not listen to the key yet, and would follow other letters
             while not await field.is_visible():
                 await visitor.page.keyboard.press("Control+k")

@@ -14,7 +14,7 @@ from tests.browser.gallery import VIEWS, WIDTHS, View, opened, showing
 from tests.browser.looking import overflowing, unreadable
 from tests.browser.rules import source, violations
 
-pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(300)]
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

@@ -124,7 +124,7 @@ def test_completion_is_quick() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=30,
+        timeout=180,
     )
     assert done.stdout.endswith("heavy: []\n"), done
 
@@ -161,7 +161,7 @@ def shell_output(home: Path, shell: str, *scripts: str) -> str:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=180,
         )
     return done.stdout
 

@@ -491,7 +491,7 @@ rules:
         (lambda path: path.symlink_to("/dev/zero"), "it is a device, not a regular file"),
     ],
 )
-@pytest.mark.timeout(50)
+@pytest.mark.timeout(180)
 def test_a_path_of_no_file_is_a_mistake_wherever_it_is_set(
     tmp_path: Path, put: Callable[[Path], object], words: str
 ) -> None:

@@ -81,7 +81,7 @@ async def test_kafka_once_exits_with_0_when_everything_arrived() -> None:
     """`--kafka --once` starts a broker, produces the sample, compares, prints the books and exits
     with 0.
     """
-    done = await forwarder("demo", "--kafka", "--once", "--port", "0", limit=50)
+    done = await forwarder("demo", "--kafka", "--once", "--port", "0", limit=180)
     assert (done.code, done.err) == (0, "")
     assert (
         "0 missing, 0 changed in transit, 1 unreadable and 1 among the dead letters; the "
@@ -95,7 +95,7 @@ async def test_logs_once_exits_with_0_when_everything_arrived() -> None:
     """`--logs --once` writes the sample's lines, follows them, compares, and says
     where the log is.
     """
-    done = await forwarder("demo", "--logs", "--once", "--port", "0", limit=50)
+    done = await forwarder("demo", "--logs", "--once", "--port", "0", limit=180)
     assert (done.code, done.err) == (0, "")
     assert "0 missing, 0 changed in transit; the books balance." in done.out
     assert re.search(r"write lines to    /\S+/access\.log ", done.out)

@@ -42,7 +42,7 @@ def test_man_can_show_it() -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=30,
+        timeout=180,
     )
     assert shown.stderr == ""
     assert "forwarder send EVENT" in shown.stdout

@@ -60,7 +60,7 @@ class Child:
         assert self._process.stdin is not None
         self._process.stdin.close()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(60):
                 await self._process.wait()
         if self._process.returncode is None:
             self._process.kill()

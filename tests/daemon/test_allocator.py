@@ -42,7 +42,7 @@ def test_large_blocks_are_given_back() -> None:
         [sys.executable, "-c", AFTER_LARGE_BLOCKS],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=180,
         check=True,
     )
     assert int(done.stdout) < 4_000_000
@@ -73,7 +73,7 @@ def test_blocks_that_come_again_keep_their_memory() -> None:
         [sys.executable, "-c", RECURRING_BLOCKS],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=180,
         check=True,
     )
     kept, mapped = map(int, done.stdout.split())

@@ -273,4 +273,4 @@ def test_it_does_nothing_without_the_process_that_has_started_it() -> None:
     command = [sys.executable, "-m", "forwarder.daemon.decoder_process", "1", str(1 << 40)]
     mine, its = socket.socketpair()
     with mine, its:
-        assert subprocess.run(command, stdin=its.fileno(), timeout=30, check=False).returncode == 0
+        assert subprocess.run(command, stdin=its.fileno(), timeout=180, check=False).returncode == 0

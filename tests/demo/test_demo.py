@@ -106,7 +106,7 @@ async def test_status_can_be_watched() -> None:
 async def live(demo: Demo) -> asyncio.Task[None]:
     """Endless traffic, once it has begun."""
     task = asyncio.create_task(demo.traffic(None, pause=0.001))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not demo.sent:
             await asyncio.wait({task}, timeout=0.01)
     return task

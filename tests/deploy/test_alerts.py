@@ -173,7 +173,7 @@ def test_each_alert_fires_for_its_cause(tmp_path: Path) -> None:
         [promtool, "test", "rules", str(script)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -123,7 +123,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(BUILDING)]
 def helm(*args: str) -> subprocess.CompletedProcess[str]:
     """Ask helm."""
     return subprocess.run(
-        [HELM.path(), *args], capture_output=True, text=True, timeout=60, check=False
+        [HELM.path(), *args], capture_output=True, text=True, timeout=180, check=False
     )
 
 

@@ -149,7 +149,7 @@ async def test_new_topics_and_partitions_are_found(
         await add_partitions(kafka.bootstrap, name, 3)
         await later.write([event("later")])
         await stream.write([Record(event("added"), partition=2)])
-        await upstream.until(lambda: len(accepted(upstream)) == 2, limit=20)
+        await upstream.until(lambda: len(accepted(upstream)) == 2, limit=60)
         await stream.settled()
         assert accepted(upstream) == {event("later"): 1, event("added"): 1}
         assert await member.stop() == 0

@@ -566,7 +566,7 @@ async def piped(file: Path, data: bytes, env: Mapping[str, str]) -> int:
         stderr=sys.stderr,
     )
     try:
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(60):
             await process.communicate(data)
     finally:
         if process.returncode is None:

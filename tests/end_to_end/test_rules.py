@@ -28,7 +28,7 @@ MOST = 100_000
 
 def status_of(daemon: ForwarderDaemon) -> dict[str, Any]:
     """The daemon's figures."""
-    with urlopen(f"{daemon.admin_url}/status", timeout=30) as answer:
+    with urlopen(f"{daemon.admin_url}/status", timeout=180) as answer:
         found: dict[str, Any] = json.loads(answer.read())
     return found
 
@@ -37,7 +37,7 @@ class Sender:
     """Sends numbered events of all people on one connection."""
 
     def __init__(self, daemon: ForwarderDaemon, api_key: str) -> None:
-        self._connection = HTTPConnection(urlsplit(daemon.url).netloc, timeout=30)
+        self._connection = HTTPConnection(urlsplit(daemon.url).netloc, timeout=180)
         self._api_key = api_key
         self.sent = 0
 

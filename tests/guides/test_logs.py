@@ -220,6 +220,6 @@ def test_the_service_of_the_journal(tmp_path: Path) -> None:
     (tmp_path / "forwarder.service.d").mkdir()
     (tmp_path / "forwarder.service.d" / "override.conf").write_text(addition)
     done = subprocess.run(
-        [program, "verify", str(unit)], capture_output=True, text=True, timeout=30, check=False
+        [program, "verify", str(unit)], capture_output=True, text=True, timeout=180, check=False
     )
     assert (done.returncode, done.stdout + done.stderr) == (0, "")

@@ -62,7 +62,7 @@ def run(arguments: list[str], sandbox: AnalyticsSandbox, folder: Path) -> str:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=40,
+        timeout=180,
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"

@@ -53,7 +53,7 @@ async def test_a_program_does_what_it_says(number: int, tmp_path: Path) -> None:
         environment = {"PERSONAL_API_KEY": seed.OWNER_KEY, "PYTHONPATH": str(ROOT)}
         done = await in_thread(
             lambda: subprocess.run(
-                command, env=environment, capture_output=True, text=True, timeout=40, check=False
+                command, env=environment, capture_output=True, text=True, timeout=180, check=False
             )
         )
     assert (done.returncode, done.stderr) == (0, "")

@@ -27,7 +27,7 @@ SITE: Final = "shop.example.com"
 ROOT: Final = "/srv/shop"
 FORWARDER: Final = "127.0.0.1:8320"
 """The addresses in the document."""
-LIMIT: Final = 20.0
+LIMIT: Final = 60.0
 """Seconds in which a server listens: far more than it takes on a machine that is busy."""
 
 _NGINX: Final = """daemon off;

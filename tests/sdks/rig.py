@@ -26,7 +26,7 @@ from tests.support.waiting import tick
 
 KEY: Final = "phc_realRealSdksKey0123456789"
 SECRET: Final = "phx_realRealPersonalKey012345"
-LIMIT: Final = 45.0
+LIMIT: Final = 120.0
 """Seconds that a program may take: several times what it does."""
 
 ENV: Final[Mapping[str, str]] = {

@@ -148,7 +148,7 @@ def _usual(project: FlagProject, visitor: Visitor, decided: FlagAnswers) -> Flag
     )
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("deciding", [pytest.param(each, id=each.name) for each in SDKS])
 async def test_the_sdk_decides_as_the_service_does(deciding: DecidingSdk, tmp_path: Path) -> None:
     """Of 1,000 visitors: what the SDK decides is what `/flags` and `/decide` answer; and it reads

@@ -41,7 +41,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 each = pytest.mark.parametrize(
     "client",
-    [pytest.param(client, id=client.name, marks=pytest.mark.timeout(240)) for client in CLIENTS],
+    [pytest.param(client, id=client.name, marks=pytest.mark.timeout(480)) for client in CLIENTS],
 )
 
 
@@ -96,7 +96,7 @@ def test_times_are_right(client: Client, outcome: Run) -> None:
 @pytest.mark.parametrize(
     "client", [client for client in CLIENTS if client.in_browser], ids=lambda client: client.name
 )
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(480)
 def test_people_are_known(client: Client, outcome: Run) -> None:
     """What `people.set` and its successors say of a person is known of it."""
     _skip_where_absent(client)
@@ -106,7 +106,7 @@ def test_people_are_known(client: Client, outcome: Run) -> None:
         assert person.get("first_seen") == "2026-01-01"
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(480)
 def test_nothing_is_rejected(outcome: Run) -> None:
     """No request with events was rejected, no uuid came with two contents, and the
     books balance.

@@ -72,7 +72,7 @@ FIRST: Final = [PYTHON[1], NODE[0], JS[0], GO[0], JAVA[0]]
 """Each SDK once, as it is used most."""
 V1: Final = [variant for variant in VARIANTS if variant.v1]
 
-LIMIT: Final = 120
+LIMIT: Final = 300
 """Seconds for a test: the first one of a variant runs it."""
 
 

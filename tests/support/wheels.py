@@ -39,7 +39,7 @@ def build_sdist(folder: Path) -> Path:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=180,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -78,7 +78,9 @@ def install_wheel(wheel: Path, folder: Path) -> str:
 
 def _pip(*arguments: str, cwd: Path) -> None:
     command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=50, check=False)
+    done = subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, timeout=180, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-LIMIT: Final = 50.0
+LIMIT: Final = 150.0
 """Seconds that a run may take: far more than it does."""
 
 

@@ -28,7 +28,7 @@ from forwarder.workers.channel import (
 from tests.support.snapshots import FULL
 from tests.support.waiting import eventually
 
-LIMIT = 5.0
+LIMIT = 30.0
 
 
 class Heard:

@@ -29,7 +29,7 @@ from tests.support.pipelines import FakePipeline
 from tests.support.snapshots import FULL
 from tests.support.waiting import eventually
 
-LIMIT = 5.0
+LIMIT = 30.0
 IDLE = replace(FULL, lanes=(), dead_letters_wanted=0)
 ONE_OF_TWO = Role(1, 2)
 

@@ -73,7 +73,7 @@ with Broker() as broker:
 def test_a_broker_dies_with_the_process_that_made_it() -> None:
     """Of a process that is killed with -9 neither the broker nor its data is left."""
     ended = subprocess.run(
-        [sys.executable, "-c", ENDS], capture_output=True, text=True, timeout=50, check=False
+        [sys.executable, "-c", ENDS], capture_output=True, text=True, timeout=180, check=False
     )
     # the guard holds its stderr: it has ended as well by now
     assert ended.returncode == -signal.SIGKILL, ended.stderr

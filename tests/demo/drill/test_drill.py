@@ -76,7 +76,7 @@ def lose_one(database: Path) -> str:
     return str(uuid)
 
 
-LIMIT = 10.0
+LIMIT = 60.0
 MANY = 10_000_000
 
 

@@ -83,7 +83,7 @@ def completed(service: Service) -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(170)
+@pytest.mark.timeout(300)
 async def test_each_event_is_exported_once(
     tmp_path: Path, bucket: Bucket, expected: list[str]
 ) -> None:

@@ -52,7 +52,7 @@ from tests.support.secure_kafka import (
 from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.slow
-LIMIT = 20.0
+LIMIT = 60.0
 
 
 @pytest_asyncio.fixture(autouse=True)

@@ -26,7 +26,7 @@ async def watch() -> AsyncIterator[Watch]:
 async def _changed(watch: Watch, folder: Path, name: str) -> set[str]:
     """Write until the directory is watched and the change is reported."""
     found: set[str] = set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while str(folder / name) not in found:
             with (folder / name).open("a") as file:
                 file.write("line\n")
