@@ -388,7 +388,16 @@ BERLIN = "Europe/Berlin"
             "Apr 01 12:00:00 kernel: [1.5] up",
             {"time": "2026-04-01T10:00:00.000Z", "app": "kernel", "message": "[1.5] up"},
         ),
-        ("Apr 1 2020 12:00:00 h a:", None),
+        (
+            "Apr 1 12:00:00 kernel: [1.5] up",
+            {"time": "2026-04-01T10:00:00.000Z", "app": "kernel", "message": "[1.5] up"},
+        ),
+        (
+            "Apr 1 2020 12:00:00 h a:",
+            {"time": "2020-04-01T10:00:00.000Z", "host": "h", "app": "a", "message": ""},
+        ),
+        ("Apr 123 12:00:00 h a: x", None),
+        ("Apr 0 12:00:00 h a: x", None),
         (
             "Apr  1 2020 12:00:00.123: h a:",
             {"time": "2020-04-01T10:00:00.000Z", "host": "h", "app": "a", "message": ""},

@@ -11,7 +11,7 @@
 
 Nil values (`-`) are left out. Structured data over 16 KiB stays a string: it may have thousands of
 values, which a line of a log may cost but not a daemon. Times of RFC 3164 are `Oct 11 22:14:15`, in
-a zone, with or without a year, or ISO 8601 as rsyslog writes them.
+a zone, with or without a year and a pad of the day, or ISO 8601 as rsyslog writes them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _NEW: Final = re.compile(
 )
 _OLD: Final = re.compile(
     (
-        rf"(?:<([0-9]{{1,3}})>)?+(?:{ISO_TIME}|([A-Z][a-z]{{2}} [ 0-9][0-9] (?:[0-9]{{4}} "
+        rf"(?:<([0-9]{{1,3}})>)?+(?:{ISO_TIME}|([A-Z][a-z]{{2}} {{1,2}}[0-9]{{1,2}} (?:[0-9]{{4}} "
         rf")?[0-9:]{{8}})(?:\.[0-9]++)?+:?) ++(.*+)"
     ),
     re.DOTALL,
