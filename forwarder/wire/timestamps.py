@@ -2,7 +2,8 @@
 what a query says of its sender's clock.
 
 That is `_`, the time at which a request was sent, in milliseconds since 1970. The service treats
-it as `sent_at` (wire facts: Time, and the notes on older versions of the browser SDK). A repeated
+it as `sent_at` (wire facts: Time, and the notes on older versions of the browser SDK), if its year
+is after 2020: a 0, say, is no time (wire facts: "Times", and `rust/capture`). A repeated
 request, marked by `retry_count`, may keep the `_` of its first attempt; a beacon that empties a
 retry queue keeps it without any mark. Corrected by that, events would move by the length of the
 outage. But a request can only be late, never early: a `_` in the future always shows a clock that
@@ -65,6 +66,8 @@ def shifted(time: datetime, seconds: float) -> datetime | None:
 
 
 _MAX_DIGITS: Final = 14
+_EARLIEST: Final = datetime(2021, 1, 1, tzinfo=UTC).timestamp()
+"""A `_` before this moment says nothing."""
 _FALSE: Final = (b"", b"0")
 
 
@@ -95,6 +98,8 @@ def read_sender_clock(query: bytes, now: float) -> SenderClock:
     if not digits.isdigit() or len(digits) > _MAX_DIGITS:
         return UNKNOWN
     sent_at = int(digits) / 1000
+    if sent_at < _EARLIEST:
+        return UNKNOWN
     is_repeated = fields.get(b"retry_count", b"") not in _FALSE
     if sent_at > now or not (is_repeated or fields.get(b"beacon") == b"1"):
         return SenderClock(sent_at)

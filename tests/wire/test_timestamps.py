@@ -130,11 +130,15 @@ BEHIND = b"_=1767222000000"
 
 @cases(
     "query",
-    [b"", b"ip=1&ver=1.57.2", b"_=", b"_=now", b"_=-5", b"_=123456789012345", b"a_=1767229200000"],
+    [
+        *(b"", b"ip=1&ver=1.57.2", b"_=", b"_=now", b"_=-5", b"_=123456789012345"),
+        *(b"a_=1767229200000", b"_=0", b"_=1609459199999", b"_=1700000000"),
+    ],
 )
 def test_nothing_is_known_without_a_time(query: bytes) -> None:
-    """No `_`, or one that isn't a number of milliseconds, says nothing."""
+    """No `_`, or one that isn't a number of milliseconds, or is before 2021, says nothing."""
     assert read_sender_clock(query, NOW) == UNKNOWN
+    assert read_sender_clock(b"_=1609459200000", NOW).sent_at == 1_609_459_200
 
 
 @cases(

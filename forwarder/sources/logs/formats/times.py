@@ -19,7 +19,9 @@ _MONTHS: Final = dict(
 _ACCESS: Final = re.compile(
     r"(\d\d)/([A-Z][a-z]{2})/(\d{4}):(\d\d):(\d\d):(\d\d) ([+-]\d\d)(\d\d)", re.ASCII
 )
-_OLD: Final = re.compile(r"([A-Z][a-z]{2}) {1,2}(\d{1,2}) (?:(\d{4}) )?(\d\d):(\d\d):(\d\d)", re.ASCII)
+_OLD: Final = re.compile(
+    r"([A-Z][a-z]{2}) {1,2}(\d{1,2}) (?:(\d{4}) )?(\d\d):(\d\d):(\d\d)", re.ASCII
+)
 ISO_TIME: Final = (
     r"([0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]++))?+(Z|[+-][0-9]{2}:"
     r"[0-9]{2})"
