@@ -23,7 +23,7 @@ from forwarder.core.ports import Reason
 from forwarder.core.uuids import new_uuid7, uuid5, uuids5
 from forwarder.wire.identity import ABSENT, canonical_id, first_byte, id_text
 from forwarder.wire.splice import Edits, Locator
-from forwarder.wire.timestamps import at, format_timestamp, parse_timestamp, shifted
+from forwarder.wire.timestamps import ReadTime, at, format_timestamp, read_time, shifted
 from forwarder.wire.v1_event import MALFORMED_EVENT
 
 EventName: TypeAlias = str
@@ -174,7 +174,7 @@ def stamp_event(data: bytes, context: StampContext, index: int = 0) -> StampedEv
     )
     if reason:
         return reason
-    time = own_time(head.timestamp)
+    time = own_time(head.timestamp, context.now)
     if context.timeless and time is None:
         return Reason.MISSING_TIMESTAMP
     uuid = b"" if _is_valid_uuid(head.uuid) else _new_uuid(context, index)
@@ -209,7 +209,7 @@ class _New(NamedTuple):
     uuid: bytes
     distinct_id: bytes
     """As JSON text."""
-    own_time: datetime | None
+    own_time: ReadTime | None
     """The event's own: parsing it again would take as long as all else."""
     event: bytes
     """As JSON text."""
@@ -281,23 +281,25 @@ def _offset(raw: Raw) -> float | None:
 
 
 def _timestamp(
-    own: datetime | None, properties: LooseProperties, offset: float | None, context: StampContext
+    own: ReadTime | None, properties: LooseProperties, offset: float | None, context: StampContext
 ) -> bytes | None:
     """The event's time as JSON text, by the service's rules at receipt (wire facts: Time); None if
-    its own stays as it is.
+    its own stays as it is: what the service doesn't read would become its "now".
     """
     corrected = context.has_sent_at and bytes(properties.ignore_sent_at) in FALSY
     if own and (corrected or offset is None or context.timeless):
-        return corrected_time(own, context) if corrected and context.skew else None
+        if corrected and context.skew:
+            return corrected_time(own, context)
+        return None if own.by_service else b'"%b"' % format_timestamp(own.time)
     base = context.now if context.offset_base is None else context.offset_base
     return _receipt_unless(None if offset is None else shifted(at(base), -offset / 1000), context)
 
 
-def corrected_time(own: datetime | None, context: StampContext) -> bytes:
+def corrected_time(own: ReadTime | None, context: StampContext) -> bytes:
     """An event's own time by a right clock, as JSON text; that of receipt where it has none, or
     where the calendar ends.
     """
-    return _receipt_unless(None if own is None else shifted(own, -context.skew), context)
+    return _receipt_unless(None if own is None else shifted(own.time, -context.skew), context)
 
 
 def _receipt_unless(time: datetime | None, context: StampContext) -> bytes:
@@ -305,9 +307,9 @@ def _receipt_unless(time: datetime | None, context: StampContext) -> bytes:
     return time_text(context.now) if time is None else b'"%b"' % format_timestamp(time)
 
 
-def own_time(timestamp: Raw) -> datetime | None:
+def own_time(timestamp: Raw, now: float) -> ReadTime | None:
     """The time that a member stands for; None if it is absent or none."""
-    return parse_timestamp(_decode_any(timestamp)) if first_byte(timestamp) == b'"' else None
+    return read_time(_decode_any(timestamp), at(now)) if first_byte(timestamp) == b'"' else None
 
 
 def time_text(seconds: float) -> bytes:

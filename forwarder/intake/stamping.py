@@ -421,7 +421,9 @@ def _corrected_times(
     ]
     begins = locator.offsets(own)
     ends = [begin + len(memoryview(time)) for begin, time in zip(begins, own, strict=True)]
-    return Splices(begins, ends, [corrected_time(own_time(time), context) for time in own])
+    return Splices(
+        begins, ends, [corrected_time(own_time(time, context.now), context) for time in own]
+    )
 
 
 def _addresses(

@@ -12,33 +12,79 @@ is ahead.
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
 from typing import Final, NamedTuple
 
+from forwarder.wire.service_times import WEEKDAYS, service_time
 
-def parse_timestamp(text: str) -> datetime | None:
-    """The time that a text stands for, in UTC where it names no zone; None if it is no time.
 
-    ISO 8601 in all forms that `datetime.fromisoformat` knows (also `+03`, a date alone, more than
-    six digits), or an RFC 2822 date.
+class ReadTime(NamedTuple):
+    """What a text stands for."""
+
+    time: datetime
+    has_zone: bool
+    """Whether the text names a zone; without one it is UTC."""
+    by_service: bool
+    """Whether the service reads it, too; else it would take its own "now"."""
+
+
+_is_usual: Final = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ](?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})?"
+    r"(?:Z|[+-][0-9]{2}:[0-9]{2})?"
+).fullmatch
+_is_iso: Final = re.compile(r"[0-9W-]{8,10}(?:[Tt ](?:[01][0-9]|2[0-3])[0-9:.,Zz+-]*)?").fullmatch
+"""Leaves the midnight of 24:00 to those who write it: not each Python reads it."""
+_is_javascript: Final = re.compile(
+    r"[A-Z][a-z]{2} (?P<month>[A-Z][a-z]{2}) (?P<day>[0-9]{2}) (?P<year>[0-9]{4}) "
+    r"(?P<time>[0-9]{2}:[0-9]{2}:[0-9]{2}) GMT(?P<offset>[+-][0-9]{4})(?: \([^()]*\))?"
+).fullmatch
+_has_weekday: Final = re.compile(rf"({'|'.join(WEEKDAYS)}), ", re.IGNORECASE).match
+_UTC_OF_MAIL: Final = re.compile(r"(?<=[0-9] )UTC\Z")
+
+
+def read_time(text: str, now: datetime | None = None) -> ReadTime | None:
+    """The time that a text stands for: to the service, or, where it reads none, to any reader:
+    ISO 8601 in its other forms, white space around, what JavaScript's `Date` prints. None if it is
+    no time; nothing is guessed.
+
+    `now`: for texts that say only a part of it (`service_time`); None: those are no times.
     """
-    found = _parse_iso(text.strip().replace("z", "Z")) or _parse_mail_date(text)
-    return found if found is None or found.tzinfo else found.replace(tzinfo=UTC)
+    if _is_usual(text) and (usual := _from_iso(text, by_service=True)) is not None:
+        return usual
+    found = service_time(text, now)
+    if found is not None:
+        return ReadTime(*found, by_service=True)
+    return _read_by_others(text.strip(), now)
 
 
-def _parse_iso(text: str) -> datetime | None:
+def _read_by_others(text: str, now: datetime | None) -> ReadTime | None:
+    if parts := _is_javascript(text):
+        text = "{day} {month} {year} {time} {offset}".format_map(parts.groupdict())
+    found = service_time(_UTC_OF_MAIL.sub("GMT", text), now)
+    if found is None and (day := _has_weekday(text)):
+        found = service_time(text[day.end() :])
+        if found is not None and found.time.weekday() != WEEKDAYS.index(day[1].lower()):
+            return None
+    if found is not None:
+        return ReadTime(*found, by_service=False)
+    return _from_iso(text.upper(), by_service=False) if _is_iso(text) else None
+
+
+def _from_iso(text: str, *, by_service: bool) -> ReadTime | None:
     try:
-        return datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except ValueError:
         return None
+    if time.tzinfo is None:
+        return ReadTime(time.replace(tzinfo=UTC), has_zone=False, by_service=by_service)
+    return ReadTime(time, has_zone=True, by_service=by_service)
 
 
-def _parse_mail_date(text: str) -> datetime | None:
-    try:
-        return parsedate_to_datetime(text)
-    except (ValueError, TypeError, IndexError, OverflowError):
-        return None
+def parse_timestamp(text: str, now: datetime | None = None) -> datetime | None:
+    """The time of `read_time` alone."""
+    found = read_time(text, now)
+    return None if found is None else found.time
 
 
 def format_timestamp(time: datetime) -> bytes:

@@ -32,7 +32,7 @@ from tests.support.garbage import PADDING, memory_traced, no_garbage
 from tests.support.listening import post
 from tests.support.upstream import OK, Request, Upstream, plain
 from tests.support.upstream import Answer as Said
-from tests.support.waiting import eventually, in_thread
+from tests.support.waiting import FastClock, eventually, in_thread
 from tests.support.whole import KEY, Whole, batch, event
 
 ROUNDS: Final = 3
@@ -309,8 +309,12 @@ async def test_a_replayed_letter_leaves_nothing_to_the_garbage_collector(
     tried.
     """
     sections: dict[str, Any] = {"dead_letters": {"path": str(tmp_path)}, "buffer": SMALL}
+    clock = FastClock(100)  # a lane that is refused a few times in a row pauses for minutes
     with memory_traced():
-        async with Upstream(keeps=False) as upstream, Whole(upstream.url, **sections) as whole:
+        async with (
+            Upstream(keeps=False) as upstream,
+            Whole(upstream.url, clock, **sections) as whole,
+        ):
             [replayer] = whole.pipeline._parts.replayers
             path = whole.pipeline._parts.destinations[0].stores.dead_letters.statistics().path
             assert path is not None

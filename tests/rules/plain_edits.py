@@ -73,6 +73,16 @@ class PlainRedaction:
             return None
         if text[:1] == b"[":
             return self._array(text, nodes, key)
+        elements = _elements(nodes)
+        if text[:1] == b"{":
+            for element in elements:
+                inner = _Node()
+                inner.below = element.below
+                nodes = [*nodes, inner]
+        else:
+            if any(node.drops for node in elements):
+                return None
+            nodes = [*nodes, *elements]
         left = self._object(text, nodes, key) if text[:1] == b"{" else text
         content = hash_content(left) if any(node.hashes for node in nodes) else b""
         return keyed_hash(key, content) if content else left
@@ -96,6 +106,12 @@ class PlainRedaction:
             value = text[start:end]
             pieces.add(start, start, end, self._value(value, found, key) if found else value)
         return pieces.joined()
+
+
+def _elements(nodes: Sequence[_Node]) -> list[_Node]:
+    """What would hold for the elements of an array, or of arrays in it, in place of the value."""
+    found = [node.below[None] for node in nodes if None in node.below]
+    return [*found, *_elements(found)] if found else []
 
 
 def _matching(nodes: Sequence[_Node], step: Step) -> list[_Node]:

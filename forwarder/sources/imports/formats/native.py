@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta, tzinfo
-from email.utils import parsedate_to_datetime
+from datetime import datetime, timedelta, tzinfo
 from typing import Any, Final
 
 import msgspec
@@ -35,7 +34,7 @@ from forwarder.sources.imports.values import are_deep, check_id, check_utf8, is_
 from forwarder.wire.identity import ABSENT, canonical_id, first_byte, id_text
 from forwarder.wire.repair import mask_lone_surrogates, null_non_finite_numbers
 from forwarder.wire.shapes import MALFORMED, is_utf8
-from forwarder.wire.timestamps import format_timestamp
+from forwarder.wire.timestamps import format_timestamp, read_time
 
 _UNFIT: Final = (*MALFORMED, UnicodeDecodeError)
 """What decoding raises for a text that isn't of the form that is looked for."""
@@ -347,33 +346,19 @@ def _id_of(members: dict[str, Raw]) -> str:
 
 
 def _time_of(raw: Raw, clock: tzinfo | None) -> int:
-    """The time in microseconds. Forms that only the service's own parser knows (a date as in mail)
-    are read as it does.
+    """The time in microseconds. Other forms that the service's parser knows (a date as in mail, a
+    day with AM or PM) are read as it does, if they are whole.
     """
     if raw is ABSENT or bytes(raw) in {_NULL, b'""'}:
         raise RecordRefused(RefusalReason.NO_TIME, "it has no timestamp")
     try:
         return parse_time(raw, clock)
     except RecordRefused:
-        found = _mail_date(str(_decode_any(raw))) if first_byte(raw) == b'"' else None
+        found = read_time(str(_decode_any(raw))) if first_byte(raw) == b'"' else None
         if found is None:
             raise
-        return parse_time(found.isoformat(), clock)
-
-
-def _mail_date(text: str) -> datetime | None:
-    """A date as in mail with a time of day; without a zone if it names none. `-0000` is UTC, of a
-    sender who doesn't say where.
-    """
-    try:
-        found = parsedate_to_datetime(text) if ":" in text else None
-    except (ValueError, TypeError, IndexError, OverflowError):
-        return None
-    return (
-        found.replace(tzinfo=UTC)
-        if found is not None and text.rstrip().endswith("-0000")
-        else found
-    )
+        time = found.time if found.has_zone else found.time.replace(tzinfo=None)
+        return parse_time(time.isoformat(), clock)
 
 
 def _is_read_as(raw: Raw, clock: tzinfo | None) -> bool:

@@ -1,0 +1,78 @@
+"""The service's times: by a table of what its own parsers say."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from forwarder.wire.service_times import service_time
+from tests.support.cases import cases
+
+_LINES: Final = [
+    line.rsplit("|", 1)
+    for line in Path(__file__).with_name("service_times.txt").read_text("utf-8").splitlines()
+]
+NOW: Final = datetime.fromisoformat(_LINES[0][1])
+"""When the table was made, in a second: what a text leaves out is of that moment."""
+TABLE: Final = dict(_LINES[1:])
+
+
+def expected(text: str) -> datetime | None:
+    """What the table says of a text."""
+    said = TABLE[text]
+    if said == "-":
+        return None
+    leap = timedelta(seconds=said[17:19] == "60")
+    time = datetime.fromisoformat(f"{said[:17]}{min(int(said[17:19]), 59):02}{said[19:26]}+00:00")
+    return time + leap
+
+
+@cases("text", list(TABLE))
+def test_as_the_service_reads_it(text: str) -> None:
+    """Each text of the table: what `parse_from_rfc3339`, `dateparser` 0.2.1 and `jiff` 0.2 said."""
+    found = service_time(text, NOW)
+    wanted = expected(text)
+    assert (found is None) == (wanted is None), found
+    if found is not None and wanted is not None:
+        assert abs(found.time - wanted) < timedelta(seconds=2)
+
+
+@cases("text", [text for text in TABLE if (time := expected(text)) and time.date() == NOW.date()])
+def test_a_part_is_no_time_without_a_now(text: str) -> None:
+    """A time of day, say."""
+    assert service_time(text) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "has_zone"),
+    [
+        ("2023/03/16 20:53:20", False),
+        ("May 27, 2023 10:00 pm", False),
+        ("2023-05-27 22:00 CEST", True),
+        ("Thu, 16 Mar 2023 20:53:20 +0200", True),
+        ("2023-03-16 20:53:20+02", True),
+        ("1679000000", True),
+    ],
+)
+def test_whether_a_zone_is_named(text: str, *, has_zone: bool) -> None:
+    """Where it isn't, an import may know it."""
+    found = service_time(text)
+    assert found is not None
+    assert found.has_zone is has_zone
+
+
+@given(st.text(max_size=80) | st.from_regex(r"[0-9A-Za-z:/., +-]{0,60}"))
+def test_no_text_makes_an_error(text: str) -> None:
+    """A text is a time in UTC, or none."""
+    found = service_time(text, NOW)
+    assert found is None or found.time.tzinfo is UTC
+
+
+def test_long_texts_are_none() -> None:
+    """They take no time, either."""
+    assert service_time("2025-03-01 " + " " * 10_000_000 + "12:00:00", NOW) is None
