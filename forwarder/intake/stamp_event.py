@@ -23,7 +23,7 @@ from forwarder.core.ports import Reason
 from forwarder.core.uuids import new_uuid7, uuid5, uuids5
 from forwarder.wire.identity import ABSENT, canonical_id, first_byte, id_text
 from forwarder.wire.splice import Edits, Locator
-from forwarder.wire.timestamps import ReadTime, at, format_timestamp, read_time, shifted
+from forwarder.wire.timestamps import TextTime, at, format_timestamp, read_time, shifted
 from forwarder.wire.v1_event import MALFORMED_EVENT
 
 EventName: TypeAlias = str
@@ -209,7 +209,7 @@ class _New(NamedTuple):
     uuid: bytes
     distinct_id: bytes
     """As JSON text."""
-    own_time: ReadTime | None
+    own_time: TextTime | None
     """The event's own: parsing it again would take as long as all else."""
     event: bytes
     """As JSON text."""
@@ -281,7 +281,7 @@ def _offset(raw: Raw) -> float | None:
 
 
 def _timestamp(
-    own: ReadTime | None, properties: LooseProperties, offset: float | None, context: StampContext
+    own: TextTime | None, properties: LooseProperties, offset: float | None, context: StampContext
 ) -> bytes | None:
     """The event's time as JSON text, by the service's rules at receipt (wire facts: Time); None if
     its own stays as it is: what the service doesn't read would become its "now".
@@ -295,7 +295,7 @@ def _timestamp(
     return _receipt_unless(None if offset is None else shifted(at(base), -offset / 1000), context)
 
 
-def corrected_time(own: ReadTime | None, context: StampContext) -> bytes:
+def corrected_time(own: TextTime | None, context: StampContext) -> bytes:
     """An event's own time by a right clock, as JSON text; that of receipt where it has none, or
     where the calendar ends.
     """
@@ -307,7 +307,7 @@ def _receipt_unless(time: datetime | None, context: StampContext) -> bytes:
     return time_text(context.now) if time is None else b'"%b"' % format_timestamp(time)
 
 
-def own_time(timestamp: Raw, now: float) -> ReadTime | None:
+def own_time(timestamp: Raw, now: float) -> TextTime | None:
     """The time that a member stands for; None if it is absent or none."""
     return read_time(_decode_any(timestamp), at(now)) if first_byte(timestamp) == b'"' else None
 

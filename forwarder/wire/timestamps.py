@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from forwarder.wire.service_times import WEEKDAYS, service_time
 
 
-class ReadTime(NamedTuple):
+class TextTime(NamedTuple):
     """What a text stands for."""
 
     time: datetime
@@ -43,7 +43,7 @@ _has_weekday: Final = re.compile(rf"({'|'.join(WEEKDAYS)}), ", re.IGNORECASE).ma
 _UTC_OF_MAIL: Final = re.compile(r"(?<=[0-9] )UTC\Z")
 
 
-def read_time(text: str, now: datetime | None = None) -> ReadTime | None:
+def read_time(text: str, now: datetime | None = None) -> TextTime | None:
     """The time that a text stands for: to the service, or, where it reads none, to any reader:
     ISO 8601 in its other forms, white space around, what JavaScript's `Date` prints. None if it is
     no time; nothing is guessed.
@@ -54,11 +54,11 @@ def read_time(text: str, now: datetime | None = None) -> ReadTime | None:
         return usual
     found = service_time(text, now)
     if found is not None:
-        return ReadTime(*found, by_service=True)
+        return TextTime(*found, by_service=True)
     return _read_by_others(text.strip(), now)
 
 
-def _read_by_others(text: str, now: datetime | None) -> ReadTime | None:
+def _read_by_others(text: str, now: datetime | None) -> TextTime | None:
     if parts := _is_javascript(text):
         text = "{day} {month} {year} {time} {offset}".format_map(parts.groupdict())
     found = service_time(_UTC_OF_MAIL.sub("GMT", text), now)
@@ -67,18 +67,18 @@ def _read_by_others(text: str, now: datetime | None) -> ReadTime | None:
         if found is not None and found.time.weekday() != WEEKDAYS.index(day[1].lower()):
             return None
     if found is not None:
-        return ReadTime(*found, by_service=False)
+        return TextTime(*found, by_service=False)
     return _from_iso(text.upper(), by_service=False) if _is_iso(text) else None
 
 
-def _from_iso(text: str, *, by_service: bool) -> ReadTime | None:
+def _from_iso(text: str, *, by_service: bool) -> TextTime | None:
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
         return None
     if time.tzinfo is None:
-        return ReadTime(time.replace(tzinfo=UTC), has_zone=False, by_service=by_service)
-    return ReadTime(time, has_zone=True, by_service=by_service)
+        return TextTime(time.replace(tzinfo=UTC), has_zone=False, by_service=by_service)
+    return TextTime(time, has_zone=True, by_service=by_service)
 
 
 def parse_timestamp(text: str, now: datetime | None = None) -> datetime | None:
