@@ -164,6 +164,8 @@ _IN_PART: Final = {"proxy": mask_credentials, "api_key": mask_key, "api_keys": m
 def _masked(name: str, value: Any) -> Any:
     if isinstance(value, list):
         return [_masked(name, item) for item in value]
+    if isinstance(value, dict) and (mask := _IN_PART.get(name)):  # secrets by secrets
+        return {mask(inner): mask(item) for inner, item in value.items()}
     if isinstance(value, dict):  # of names that the user chose
         return {inner: _masked(inner, item) for inner, item in value.items()}
     return _IN_PART.get(name, _hidden)(value) if isinstance(value, str) else value

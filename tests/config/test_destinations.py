@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from forwarder.config.display import as_json, as_yaml
 from forwarder.config.layers import InvalidConfiguration
 from forwarder.config.load import load_settings
 from forwarder.config.settings import Settings
@@ -40,6 +41,20 @@ def test_a_mapping_of_names(tmp_path: Path) -> None:
     assert settings.routes[0].to == (RouteTarget("us"), RouteTarget("eu", 0.05))
     assert settings.routes[1].to == (RouteTarget("eu"),)
     assert settings.other_keys == {"phc_a": ["phc_b"]}
+
+
+def test_no_key_is_shown_whole(tmp_path: Path) -> None:
+    """Neither the one that a destination uses nor the one that stands for it."""
+    file = tmp_path / "forwarder.yaml"
+    file.write_text(
+        "upstreams: {eu: {url: https://eu.example.com, api_keys: "
+        "{phc_hunter2hunter2from: phc_hunter2hunter2goes}}}\n"
+    )
+    loaded = load_settings(file, {})
+    for shown in (as_yaml(loaded), str(as_json(loaded))):
+        assert "hunter2" not in shown
+        assert "phc_…from" in shown
+        assert "phc_…goes" in shown
 
 
 def test_from_the_environment(tmp_path: Path) -> None:
