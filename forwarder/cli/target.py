@@ -19,7 +19,8 @@ from forwarder.cli.admin_client import ANY, NoDaemon, get, require_status, resol
 from forwarder.cli.settings import load_for_person
 from forwarder.config.addresses import check_upstream
 from forwarder.config.api_keys import check_project_key, read_key_file
-from forwarder.config.settings import Settings
+from forwarder.config.settings import ImportSettings, Settings
+from forwarder.config.source_settings import KafkaSettings, LogSourceSettings, OtlpSettings
 from forwarder.core.configured_files import check_file
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
@@ -130,15 +131,21 @@ def _listening(admin: str) -> tuple[str, ...]:
 
 def _configured_keys(settings: Settings) -> Iterator[str]:
     """The configured project keys; a file is read when its keys are needed."""
-    http = settings.sources.http
-    own = settings.import_
+    sources = settings.sources
+    http = sources.http
     yield from http.api_keys
     if http.api_keys_file is not None:
         yield from checked("sources.http.api_keys_file", read_key_file, http.api_keys_file)
-    kafka = [each.api_key for each in settings.sources.kafka]
-    logs = [each.api_key for each in settings.sources.logs]
-    others = (http.otlp.api_key, *kafka, *logs, own.api_key)
-    yield from (key for key in others if key)
+    others: dict[str, OtlpSettings | KafkaSettings | LogSourceSettings | ImportSettings] = {
+        "sources.http.otlp": http.otlp,
+        **{f"sources.kafka[{number}]": each for number, each in enumerate(sources.kafka)},
+        **{f"sources.logs[{number}]": each for number, each in enumerate(sources.logs)},
+        "import": settings.import_,
+    }
+    yield from (each.api_key for each in others.values() if each.api_key)
+    for name, each in others.items():
+        if each.api_key_file is not None:
+            yield from checked(f"{name}.api_key_file", read_key_file, each.api_key_file)
 
 
 def checked(name: str, read: Callable[[Given], Result], given: Given) -> Result:

@@ -7,12 +7,15 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pytest
 from typer.testing import CliRunner
 
 from forwarder.admin.server import AdminServer
 from forwarder.cli.app import app
 from forwarder.cli.send import EventPlace, EventSearch, Whereabouts
+from forwarder.cli.target import choose_target
 from forwarder.core.errors import ForwarderError
 from forwarder.core.event import Lane
 from forwarder.inspect.explain import Trace
@@ -190,6 +193,41 @@ def test_what_can_not_be_sent_is_said(args: list[str], code: int, said: str) -> 
     assert (2 if expected else result.exit_code) == code
     assert said in shown
     assert "phx_personal" not in shown
+
+
+MAPPING = {"event": ".e", "distinct_id": ".d"}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"http": {"api_keys_file": "key"}},
+        {"http": {"otlp": {"api_key_file": "key", "mapping": MAPPING}}},
+        {
+            "kafka": [
+                {"name": "k", "bootstrap_servers": "h:9", "topics": ["t"], "api_key_file": "key"}
+            ]
+        },
+        {
+            "logs": [
+                {
+                    "name": "l",
+                    "path": "/x",
+                    "format": "json",
+                    "mapping": MAPPING,
+                    "api_key_file": "key",
+                }
+            ]
+        },
+    ],
+)
+def test_the_key_may_stand_in_a_file(source: dict[str, Any], tmp_path: Path) -> None:
+    """Wherever one is configured for events, it is the key to send with."""
+    key = tmp_path / "key"
+    key.write_text(f"{KEY}\n")
+    file = tmp_path / "forwarder.yaml"
+    file.write_text(json.dumps({"sources": source}).replace('"key"', json.dumps(str(key))))
+    assert choose_target("http://127.0.0.1:9", None, None, file).api_key == KEY
 
 
 def snapshot(lane: LaneSnapshot, upstream: Upstream | None = None, now: float = 9.0) -> Snapshot:
