@@ -19,6 +19,10 @@ from tests.support.upstream import Answer, Upstream
 from tests.support.waiting import eventually
 
 BAD = "bad0"
+HALTED = 150.0
+"""Seconds in which a letter is written though its event was alone in its batch, as on a slow
+machine: that halts its lane first, for a minute.
+"""
 
 
 def refusing(request: Any) -> Answer:
@@ -46,8 +50,7 @@ async def test_a_refused_event_is_mended_and_sent_again(tmp_path: Path, kind: st
             await first.send(3, "good")
             await first.send(1, "bad")
             await first.send(3, "more")
-            # alone in its batch the refused one halts its lane first, for a minute
-            await eventually(lambda: _count(tmp_path) == 1, 150.0)
+            await eventually(lambda: _count(tmp_path) == 1, HALTED)
             first.command.send(signal.SIGTERM)
             assert await first.command.ended() == 0
         listed = json.loads((await letters(tmp_path, "ls", "--output", "json")).out)
@@ -121,7 +124,7 @@ async def test_a_kill_while_a_letter_is_written(tmp_path: Path, instant: str) ->
             assert await first.command.ended() == -signal.SIGKILL
         async with daemon(upstream.url, **env) as second:
             await second.send(1, "last")
-            await eventually(lambda: _count(tmp_path) == 1)
+            await eventually(lambda: _count(tmp_path) == 1, HALTED)
             await upstream.until(lambda: {"more0", "last0"} <= set(upstream.delivered))
             assert (await forwarder("audit", "--admin", second.admin)).code == 0
             second.command.send(signal.SIGTERM)
@@ -139,7 +142,7 @@ async def test_a_kill_between_replay_and_removal(tmp_path: Path) -> None:
             await first.send(1, "good")
             await first.send(1, "bad")
             await first.send(1, "more")
-            await eventually(lambda: _count(tmp_path) == 1)
+            await eventually(lambda: _count(tmp_path) == 1, HALTED)
             replayed = await letters(tmp_path, "replay", "--edit", '.event = "mended"', "--yes")
             assert (replayed.code, "The daemon stopped" in replayed.err) == (1, True)
             assert await first.command.ended() == -signal.SIGKILL
