@@ -309,7 +309,7 @@ def _receipt_unless(time: datetime | None, context: StampContext) -> bytes:
 
 def own_time(timestamp: Raw, now: float) -> TextTime | None:
     """The time that a member stands for; None if it is absent or none."""
-    return read_time(_decode_any(timestamp), at(now)) if first_byte(timestamp) == b'"' else None
+    return read_time(_decode_any(timestamp), now) if first_byte(timestamp) == b'"' else None
 
 
 def time_text(seconds: float) -> bytes:

@@ -277,8 +277,12 @@ def stamp_together(
     if not all_hyphenated(uuids):
         return None
     is_complete = len(uuids) == len(heads) and not timeless
-    if not is_complete and len(heads) > context.effort * _TOGETHER_PER_ALONE:
-        return None
+    if not is_complete and (
+        len(heads) > context.effort * _TOGETHER_PER_ALONE
+        or context.reports_changes
+        or (context.timeless and timeless)
+    ):
+        return None  # too much at once, or what only `stamp_event` does
     begins = () if is_complete else Locator(events).offsets(split_events(events))
     if check_nesting and _is_deep(events, begins, uuids):
         return None
@@ -368,9 +372,8 @@ def _missing_stamps(
     _: Locator,
     *,
     bare: bool,
-) -> Splices | None:
-    """The uuids and times that events lack, each in front of its event, which begin at `begins`;
-    None where only `stamp_event` does what the context asks for.
+) -> Splices:
+    """The uuids and times that events lack, each in front of its event, which begin at `begins`.
 
     `bare`: all of them lack both.
     """
@@ -380,8 +383,6 @@ def _missing_stamps(
     timeless = (
         nameless if bare else [at for at, head in enumerate(heads) if head.timestamp is UNSET]
     )
-    if context.reports_changes or (context.timeless and timeless):
-        return None
     time = b'"timestamp":%b,' % time_text(context.now)
     begins = [at + 1 for at in begins]
     if nameless == timeless:

@@ -45,7 +45,7 @@ _CLOCK: Final = r"(?P<H>[0-9]{1,2}):(?P<M>[0-9]{2})(?::(?P<S>[0-9]{2}))?"
 _CLOCK_2: Final = r"(?P<H>[0-9]{2}):(?P<M>[0-9]{2})(?::(?P<S>[0-9]{2}))?"
 _FRACTION: Final = r"(?P<f>\.[0-9]{1,9})?"
 _HALF: Final = r"(?:\s*(?P<half>am|pm|AM|PM))?"
-_SPACE_OR: Final = r"[+-:a-zA-Z0-9]{3,6}"
+_ZONE: Final = r"[+-:a-zA-Z0-9]{3,6}"
 """A zone, as `dateparser` looks for it."""
 
 
@@ -71,11 +71,11 @@ _FORMS: Final = tuple(
     for pattern in (
         rf"{_DATE}\s+{_CLOCK_2}{_FRACTION}(?P<offset>[+-][0-9]{{2}}:?(?:[0-9]{{2}})?)",
         rf"{_DATE}\s+{_CLOCK_2}{_FRACTION}{_HALF}",
-        rf"{_DATE}\s+{_CLOCK_2}{_FRACTION}(?:\s*(?P<zone>{_SPACE_OR}))",
+        rf"{_DATE}\s+{_CLOCK_2}{_FRACTION}(?:\s*(?P<zone>{_ZONE}))",
         _DATE,
-        rf"{_DATE}(?:\s*(?P<zone>{_SPACE_OR}))",
+        rf"{_DATE}(?:\s*(?P<zone>{_ZONE}))",
         rf"{_CLOCK}{_HALF}",
-        rf"{_CLOCK}{_HALF}\s+(?P<zone>{_SPACE_OR})",
+        rf"{_CLOCK}{_HALF}\s+(?P<zone>{_ZONE})",
         r"(?P<Y>[0-9]{4})-(?P<b>[a-zA-Z]{3})-(?P<d>[0-9]{2})",
         r"(?P<b>[a-zA-Z]{3})\s+(?P<d>[0-9]{1,2})\s*at\s+(?P<H>[0-9]{1,2}):(?P<M>[0-9]{2})"
         r"\s*(?P<half>am|pm|AM|PM)",
@@ -84,7 +84,7 @@ _FORMS: Final = tuple(
         rf"(?P<B>[a-zA-Z]{{3,9}})(?:\. \s*|\s+)(?P<d>[0-9]{{1,2}}), \s*(?P<Y>[0-9]{{2,4}})"
         rf"(?:, \s*|\s+){_CLOCK}{_HALF}",
         rf"(?P<B>[a-zA-Z]{{3,9}})\s+(?P<d>[0-9]{{1,2}}),?\s+(?P<Y>[0-9]{{4}})\s*,?(?:at)?\s+"
-        rf"{_CLOCK_2}{_HALF}\s+(?P<zone>{_SPACE_OR})",
+        rf"{_CLOCK_2}{_HALF}\s+(?P<zone>{_ZONE})",
         r"(?P<B>[a-zA-Z]{3,9})(?:\. \s*|\s+)(?P<d>[0-9]{1,2}), \s*(?P<y>[0-9]{2,4})",
         rf"(?P<d>[0-9]{{1,2}})\s+(?P<B>[a-zA-Z]{{3,9}})\s+(?P<Y>[0-9]{{2,4}})(?:, \s*|\s+)"
         rf"{_CLOCK}{_FRACTION}",

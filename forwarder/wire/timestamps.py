@@ -43,19 +43,21 @@ _has_weekday: Final = re.compile(rf"({'|'.join(WEEKDAYS)}), ", re.IGNORECASE).ma
 _UTC_OF_MAIL: Final = re.compile(r"(?<=[0-9] )UTC\Z")
 
 
-def read_time(text: str, now: datetime | None = None) -> TextTime | None:
+def read_time(text: str, now: float | None = None) -> TextTime | None:
     """The time that a text stands for: to the service, or, where it reads none, to any reader:
     ISO 8601 in its other forms, white space around, what JavaScript's `Date` prints. None if it is
     no time; nothing is guessed.
 
-    `now`: for texts that say only a part of it (`service_time`); None: those are no times.
+    `now`: seconds since 1970, for texts that say only a part of it (`service_time`); None: those
+    are no times.
     """
     if _is_usual(text) and (usual := _from_iso(text, by_service=True)) is not None:
         return usual
-    found = service_time(text, now)
+    moment = None if now is None else at(now)
+    found = service_time(text, moment)
     if found is not None:
         return TextTime(*found, by_service=True)
-    return _read_by_others(text.strip(), now)
+    return _read_by_others(text.strip(), moment)
 
 
 def _read_by_others(text: str, now: datetime | None) -> TextTime | None:
@@ -81,9 +83,9 @@ def _from_iso(text: str, *, by_service: bool) -> TextTime | None:
     return TextTime(time, has_zone=True, by_service=by_service)
 
 
-def parse_timestamp(text: str, now: datetime | None = None) -> datetime | None:
-    """The time of `read_time` alone."""
-    found = read_time(text, now)
+def parse_timestamp(text: str) -> datetime | None:
+    """The time of `read_time` alone, if the text says all of it."""
+    found = read_time(text)
     return None if found is None else found.time
 
 
