@@ -17,6 +17,7 @@ import hypothesis
 import pytest
 import pytest_asyncio
 
+from forwarder.storage import failpoints
 from tests.support.clock import FakeClock
 from tests.support.leaks import (
     forget_applications,
@@ -123,6 +124,13 @@ def state_of_its_own(
     place = tmp_path_factory.getbasetemp() / f"state-{next(_places)}"
     monkeypatch.setenv("STATE_DIRECTORY", str(place))
     monkeypatch.setenv("XDG_STATE_HOME", str(place))
+
+
+@pytest.fixture(autouse=True)
+def disarmed() -> Iterator[None]:
+    """No failpoint outlives its test: the next one of the same process would fail for it."""
+    yield
+    failpoints.arm("")
 
 
 @pytest.fixture

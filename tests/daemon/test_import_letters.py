@@ -10,7 +10,6 @@ import sys
 from functools import partial
 from pathlib import Path
 
-import pytest
 from structlog.testing import capture_logs
 
 from forwarder.daemon.import_letters import ImportDeadLetters
@@ -53,12 +52,6 @@ async def main():
 
 asyncio.run(main())
 """
-
-
-@pytest.fixture(autouse=True)
-def disarmed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No failpoint outlives its test."""
-    monkeypatch.setattr(failpoints, "ARMED", {})
 
 
 def test_every_refusal_of_a_format_has_a_reason() -> None:

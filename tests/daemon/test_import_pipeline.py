@@ -18,7 +18,6 @@ from forwarder.sources.files.records import ReadOptions
 from forwarder.sources.imports import source
 from forwarder.sources.imports.conversion import EventFilters
 from forwarder.sources.imports.pacing import ImportPace, QuietHours, RateLine
-from forwarder.storage import failpoints
 from tests.daemon.imports import (
     BUSY,
     LANE,
@@ -35,12 +34,6 @@ from tests.daemon.imports import (
     write,
 )
 from tests.support.clock import MIDNIGHT, FakeClock
-
-
-@pytest.fixture(autouse=True)
-def disarmed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No failpoint outlives its test."""
-    monkeypatch.setattr(failpoints, "ARMED", {})
 
 
 async def test_all_of_a_source_arrives_once(tmp_path: Path) -> None:

@@ -30,7 +30,6 @@ from forwarder.sources.imports.checkpoint import SourceChanged
 from forwarder.sources.imports.conversion import EventFilters
 from forwarder.sources.imports.source import ImportLedger, ImportProgress
 from forwarder.sources.imports.times import date_of
-from forwarder.storage import failpoints
 from tests.daemon.imports import (
     FIRST_DAY,
     OK,
@@ -49,12 +48,6 @@ from tests.daemon.imports import (
 
 A_RECORD = ReadOptions(block_bytes=1)
 """Blocks of one record each."""
-
-
-@pytest.fixture(autouse=True)
-def disarmed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No failpoint outlives its test."""
-    monkeypatch.setattr(failpoints, "ARMED", {})
 
 
 async def test_each_batch_is_saved_when_it_is_settled(tmp_path: Path) -> None:

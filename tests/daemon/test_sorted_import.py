@@ -23,7 +23,6 @@ from forwarder.sources.imports.checkpoint import ImportCheckpoint
 from forwarder.sources.imports.conversion import Conversion
 from forwarder.sources.imports.sorting import FILE, EventSorter, EventSpool, sorted_blocks
 from forwarder.sources.imports.times import date_of
-from forwarder.storage import failpoints
 from tests.daemon.imports import (
     FIRST_DAY,
     JOB,
@@ -38,12 +37,6 @@ from tests.daemon.imports import (
 from tests.support.waiting import LIMIT
 
 REFUSED = Reply(400, "text/plain", body=b"no")
-
-
-@pytest.fixture(autouse=True)
-def disarmed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No failpoint outlives its test."""
-    monkeypatch.setattr(failpoints, "ARMED", {})
 
 
 class SortedSetting(Setting):

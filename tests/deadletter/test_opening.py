@@ -18,17 +18,10 @@ from structlog.testing import capture_logs
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.ports import Reason
 from forwarder.deadletter import opening, schema
-from forwarder.storage import failpoints
 from forwarder.storage.directory import ASIDE, DEAD_LETTERS
 from tests.deadletter.rig import LANE, StoreRig, event_letter, fill, letter, query, started
 
 LETTERS = 200
-
-
-@pytest.fixture(autouse=True)
-def disarmed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No failpoint outlives its test."""
-    monkeypatch.setattr(failpoints, "ARMED", {})
 
 
 async def filled(directory: Path) -> bytes:

@@ -29,12 +29,6 @@ EVENT = (
 )
 
 
-@pytest.fixture(autouse=True)
-def disarmed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No failpoint outlives its test."""
-    monkeypatch.setattr(failpoints, "ARMED", {})
-
-
 @dataclass
 class Door:
     """An intake that answers as it is told to, and keeps what it took."""

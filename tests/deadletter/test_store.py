@@ -23,12 +23,6 @@ from tests.deadletter.rig import LANE, Holding, StoreRig, event_letter, fill, le
 HISTORICAL = Lane(LANE.api_key, historical=True)
 
 
-@pytest.fixture(autouse=True)
-def disarmed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No failpoint outlives its test."""
-    monkeypatch.setattr(failpoints, "ARMED", {})
-
-
 def modes(directory: Path) -> dict[str, int]:
     """The permissions of the files that are there."""
     return {path.name: path.stat().st_mode & 0o777 for path in directory.iterdir()}
