@@ -7,13 +7,16 @@ import json
 import re
 import sys
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
 from tests.end_to_end.test_process import Daemon, daemon
+from tests.support.confined import CONFINED, GROUP, SPEED, cgroup
 from tests.support.fake_memory import FakeMemory
 from tests.support.listening import Client, chunked, post
 from tests.support.upstream import OK, Upstream, plain
@@ -102,6 +105,8 @@ class Senders:
     """Of the events that were answered 200."""
     answers: Counter[int | bytes] = field(default_factory=Counter)
     """By status, and by text where it was 503."""
+    peak: int = 0
+    """Bytes of anonymous memory that the daemon had at most."""
     done: bool = False
     """Whether to stop after the next answer."""
 
@@ -157,19 +162,7 @@ async def test_an_outage_with_large_requests_is_survived(
         "FORWARDER_LIMITS__MEMORY": str(limit),
     }
     async with Upstream(lambda _: plain(503)) as upstream, daemon(upstream.url, **env) as forwarder:
-        senders = Senders(forwarder.ingestion)
-        process = forwarder.command.process.pid
-        peak = 0
-
-        async def watch() -> None:
-            nonlocal peak
-            while not senders.done:
-                peak = max(peak, anonymous(process))
-                await pause(0.02)
-
-        tasks = [asyncio.create_task(senders.send(f"s{number}")) for number in range(4)]
-        tasks.append(asyncio.create_task(watch()))
-        try:
+        async with pushing(forwarder) as senders:
             await eventually(lambda: senders.answers[503] >= rejected)
             if buffer > limit:
                 assert senders.answers[b"Memory is short.\n"]
@@ -177,14 +170,74 @@ async def test_an_outage_with_large_requests_is_survived(
                     await pause(0.05)
                 assert shown["memory_limit_bytes"] == limit
                 assert shown["not_ready"] == ["memory is short: senders get 503"]
-            held = len(senders.names)
-            upstream.answer = lambda _: OK
-            await eventually(lambda: len(senders.names) >= held + 20)
-        finally:
-            senders.done = True
-            await asyncio.gather(*tasks)
-        assert peak < limit
-        while (await status(forwarder))["buffer_bytes"]:
-            await pause(0.05)
-        assert set(senders.names) <= set(upstream.delivered)
-        assert (await forwarder.read("/readyz"))[0] == 200
+            await over(senders, upstream)
+        assert senders.peak < limit
+        await all_delivered(forwarder, senders, upstream)
+
+
+HOUR: Final = 3600
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is measured on Linux")
+async def test_an_hour_without_upstream_is_survived_in_160_mb() -> None:
+    """By the daemon's clock, with as many requests as senders can make meanwhile. The kernel kills
+    what takes more; where no cgroup can be made, the peak is compared.
+    """
+    limit = 160 * MB
+    with cgroup(limit) as group:
+        env = {
+            "FORWARDER_UPSTREAM__VERIFY_KEYS": "false",
+            "FORWARDER_UPSTREAM__TIMEOUT": "10m",  # seconds of a clock that hurries
+            "FORWARDER_LOG__LEVEL": "info",
+            "FORWARDER_BUFFER__MAX_BYTES": "16MB",
+            SPEED: "200",
+            **({"FORWARDER_LIMITS__MEMORY": str(limit)} if group is None else {GROUP: str(group)}),
+        }
+        async with (
+            Upstream(lambda _: plain(503)) as upstream,
+            daemon(upstream.url, CONFINED, **env) as forwarder,
+        ):
+            async with pushing(forwarder) as senders:
+                while (shown := await status(forwarder))["now"] < shown["started_at"] + HOUR:
+                    assert shown["memory_limit_bytes"] == pytest.approx(limit, rel=0.01)
+                    await pause(0.2)
+                assert senders.answers[503]
+                await over(senders, upstream)
+            assert senders.peak < limit
+            await all_delivered(forwarder, senders, upstream)
+
+
+@asynccontextmanager
+async def pushing(forwarder: Daemon) -> AsyncIterator[Senders]:
+    """Senders that push on until the block is left."""
+    senders = Senders(forwarder.ingestion)
+    process = forwarder.command.process.pid
+
+    async def watch() -> None:
+        while not senders.done:
+            senders.peak = max(senders.peak, anonymous(process))
+            await pause(0.02)
+
+    tasks = [asyncio.create_task(senders.send(f"s{number}")) for number in range(4)]
+    tasks.append(asyncio.create_task(watch()))
+    try:
+        yield senders
+    finally:
+        senders.done = True
+        await asyncio.gather(*tasks)
+
+
+async def over(senders: Senders, upstream: Upstream) -> None:
+    """End the outage, and wait until senders get 200 again."""
+    held = len(senders.names)
+    upstream.answer = lambda _: OK
+    await eventually(lambda: len(senders.names) >= held + 20, told=lambda: senders.answers)
+
+
+async def all_delivered(forwarder: Daemon, senders: Senders, upstream: Upstream) -> None:
+    """All that was answered 200 arrives, and the daemon is ready."""
+    while (await status(forwarder))["buffer_bytes"]:
+        await pause(0.05)
+    assert set(senders.names) <= set(upstream.delivered)
+    assert (await forwarder.read("/readyz"))[0] == 200

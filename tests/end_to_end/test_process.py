@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import aiohttp
@@ -16,7 +16,7 @@ from posthog import Posthog
 from posthog.request import reset_sessions
 
 from tests.support.admin import resident
-from tests.support.commands import Running, running
+from tests.support.commands import COMMAND, Running, running
 from tests.support.upstream import OK, Answer, Upstream, plain
 from tests.support.waiting import eventually, in_thread
 
@@ -72,13 +72,16 @@ class Daemon:
 
 
 @asynccontextmanager
-async def daemon(upstream: str, **env: str) -> AsyncIterator[Daemon]:
-    """A daemon that listens."""
+async def daemon(
+    upstream: str, command: Sequence[str] = COMMAND, **env: str
+) -> AsyncIterator[Daemon]:
+    """A daemon that listens; `command`: what stands for `forwarder`."""
+    given = {**ENV, "FORWARDER_UPSTREAM__URL": upstream, **env}
     async with (
-        running("run", env={**ENV, "FORWARDER_UPSTREAM__URL": upstream, **env}) as command,
+        running("run", env=given, command=command) as process,
         aiohttp.ClientSession() as client,
     ):
-        yield Daemon(command, await command.line('"event": "listening"'), client)
+        yield Daemon(process, await process.line('"event": "listening"'), client)
 
 
 def talk(host: str, count: int) -> None:

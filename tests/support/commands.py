@@ -20,6 +20,8 @@ from forwarder.core.proposals import use_configuration
 LIMIT: Final = 90.0
 """Seconds that a command may take: far more than it does, on a machine that is busy."""
 
+COMMAND: Final = (sys.executable, "-m", "forwarder")
+
 
 @dataclass(frozen=True, slots=True)
 class Finished:
@@ -122,12 +124,15 @@ def invoke(*args: str, env: Mapping[str, str] | None = None) -> Finished:
 
 
 @contextlib.asynccontextmanager
-async def running(*args: str, env: Mapping[str, str] | None = None) -> AsyncIterator[Running]:
+async def running(
+    *args: str, env: Mapping[str, str] | None = None, command: Sequence[str] = COMMAND
+) -> AsyncIterator[Running]:
     """`forwarder` with `args` in the background, both outputs in one; killed at the end if it
-    still runs.
+    still runs. `command`: what stands for it.
     """
     process = await asyncio.create_subprocess_exec(
-        *command_line(args),
+        *command,
+        *args,
         env=environment(env),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
@@ -140,7 +145,7 @@ async def running(*args: str, env: Mapping[str, str] | None = None) -> AsyncIter
 
 def command_line(args: Sequence[str]) -> list[str]:
     """How `forwarder` is started with `args`."""
-    return [sys.executable, "-m", "forwarder", *args]
+    return [*COMMAND, *args]
 
 
 def environment(env: Mapping[str, str] | None) -> dict[str, str]:
