@@ -53,10 +53,22 @@ class Chunk:
     `received_at` is wall-clock time in seconds; `source` is where they came from, and `origin` the
     number of the dead letter that they were, if they are replayed (else 0); `cost` is what the
     chunk counts for against a limit of memory in bytes: its own, and what holding it takes; `ack`
-    counts its events down as they are settled, if their sender waits for that.
+    counts its events down as they are settled, if their sender waits for that; `to` is the number
+    of the destination that it is for, where that is known before it is divided among them.
     """
 
-    __slots__ = ("ack", "cost", "count", "data", "ids", "lane", "origin", "received_at", "source")
+    __slots__ = (
+        "ack",
+        "cost",
+        "count",
+        "data",
+        "ids",
+        "lane",
+        "origin",
+        "received_at",
+        "source",
+        "to",
+    )
 
     def __init__(  # noqa: PLR0917 - one for each request: keywords would cost
         self,
@@ -76,6 +88,7 @@ class Chunk:
         self.source = source
         self.ack = ack
         self.origin = 0
+        self.to: int | None = None
         self.cost = len(data) + CHUNK_OVERHEAD + EVENT_OVERHEAD * count
 
     @property

@@ -145,6 +145,8 @@ class DeadLetter:
     """What else its source knows of it (key and headers of a record), as the text of a JSON
     object; empty if nothing.
     """
+    to: int | None = None
+    """As `Chunk.to`."""
 
 
 def letters_of(chunk: Chunk, reason: Reason, why: str, at: float) -> list[DeadLetter]:

@@ -59,6 +59,7 @@ from forwarder.sources.http.sockets import adopt
 from forwarder.sources.http.tls import load_tls, reload_tls
 from forwarder.telemetry.snapshot import Snapshot, State
 from forwarder.telemetry.taps import TapBatch, TapRequest, Taps
+from forwarder.wire.effort import INLINE
 
 if TYPE_CHECKING:
     from forwarder.archive.archiver import Archiver
@@ -117,7 +118,8 @@ def build(
 
         api_keys = allowed_keys(settings.sources.http.api_keys, settings)
         front = LaneRegistry(settings.sources.http.max_lanes, {}, first.known, api_keys=api_keys)
-        admission = FanOut(branches, EventRoutes(settings.routes, settings.destinations), front)
+        routes = EventRoutes(settings.routes, settings.destinations)
+        admission = FanOut(branches, routes, front, allowed=INLINE.ruled)
     policy = intake_policy(settings)
     ordering_of = lane_ordering(settings)
     otlp = _otlp_mapping(settings)

@@ -326,6 +326,10 @@ class Admission:
         self._on_accepted = on_accepted
         self._taps = taps or TapPoint()
         self._awaited: dict[Submission, None] = {}
+        self.routes: bytes | None = None
+        """By which the decoder process divides what it reads (`RouteTable.encoded`); None: by
+        none.
+        """
         self.nulled_numbers = 0
         """NaN and Infinity that became null."""
         self.filtered_records = 0

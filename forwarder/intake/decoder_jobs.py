@@ -46,6 +46,7 @@ from forwarder.intake.lanes import KnownKeys, LaneRegistry
 from forwarder.intake.record_reader import RecordBatchReader
 from forwarder.intake.requests import ReadingRules, RequestReader
 from forwarder.intake.result_protocols import ResultProtocol, V1Protocol
+from forwarder.intake.routed import routed_parts
 from forwarder.intake.ruling import Ruling
 from forwarder.intake.stamp_event import NOT_INGESTED
 from forwarder.intake.stamping import RejectedEvent, StampedEvents
@@ -57,6 +58,7 @@ from forwarder.wire.v1_results import Results, ResultsState
 
 if TYPE_CHECKING:
     from forwarder.rules.matching import EvaluateCondition
+    from forwarder.rules.routing import EventRoutes
     from forwarder.rules.rules import EventRules
 
 FRAME: Final = struct.Struct("!IQ")
@@ -94,6 +96,14 @@ class RulesOfJob(Struct, array_like=True):
     """Of what the rules leave: more than an empty lane could hold is not made."""
 
 
+class RoutesOfJob(Struct, array_like=True):
+    """The routes by which what is read is divided among destinations."""
+
+    encoded: bytes
+    """The same bytes as long as the routes are the same."""
+    source: str
+
+
 class RequestJob(Struct, tag="request", array_like=True):
     """A request that is to be read; its body follows."""
 
@@ -111,6 +121,7 @@ class RequestJob(Struct, tag="request", array_like=True):
     otlp: tuple[bytes, bytes, bool] | None = None
     """What is configured, authorization and encoding of an OTLP request."""
     event_rules: RulesOfJob | None = None
+    routes: RoutesOfJob | None = None
 
 
 class RecordJob(Struct, tag="record", array_like=True):
@@ -123,6 +134,7 @@ class RecordJob(Struct, tag="record", array_like=True):
     api_key: str | None
     foreign: bool
     event_rules: RulesOfJob | None = None
+    routes: RoutesOfJob | None = None
 
 
 class IdQuestion(NamedTuple):
@@ -142,10 +154,12 @@ class DecodedHead(Struct, array_like=True):
     error: str = ""
     message: str = ""
     lanes: Sequence[tuple[str, bool]] = ()
-    pieces: Sequence[tuple[int, int]] = ()
-    """Of each piece: which of `lanes`, and how many events."""
-    kinds: Sequence[tuple[int, str, str]] = ()
-    """Of rejected events: which of `lanes` (-1: none), the reason, and more about it."""
+    pieces: Sequence[tuple[int, int, int | None]] = ()
+    """Of each piece: which of `lanes`, how many events, and its destination (`Chunk.to`)."""
+    kinds: Sequence[tuple[int, str, str, int | None]] = ()
+    """Of rejected events: which of `lanes` (-1: none), the reason, more about it, and their
+    destination.
+    """
     dropped: Sequence[tuple[int, int, str]] = ()
     """Of each group of events that a rule drops: which of `lanes`, how many, and the rule."""
     outcomes: Sequence[tuple[str, str, int]] = ()
@@ -172,10 +186,12 @@ class DecoderReply(NamedTuple):
     def chunks(self, received: float, source: str) -> Iterator[Chunk]:
         """The events, a piece at a time."""
         lanes = [Lane(*lane) for lane in self.head.lanes]
-        for index, (lane, count) in enumerate(self.head.pieces):
+        for index, (lane, count, to) in enumerate(self.head.pieces):
             ids = self.parts[2 * index + 1]
             keys = frozenset(_decode_ids(ids)) if ids else NO_IDS
-            yield Chunk(lanes[lane], self.parts[2 * index], count, keys, received, source)
+            chunk = Chunk(lanes[lane], self.parts[2 * index], count, keys, received, source)
+            chunk.to = to
+            yield chunk
 
     def ruling(self, rules: EventRules | None, received: float, source: str) -> Ruling | None:
         """What rules made of it, but for the events that are left and those that are rejected;
@@ -200,7 +216,9 @@ class DecoderReply(NamedTuple):
 
     def rejected(self) -> Iterator[list[tuple[Lane | None, RejectedEvent]]]:
         """The rejected events, a group at a time."""
-        kinds = [(self._lane(lane), Reason(reason), why) for lane, reason, why in self.head.kinds]
+        kinds = [
+            (self._lane(lane), Reason(reason), why, to) for lane, reason, why, to in self.head.kinds
+        ]
         first = 2 * len(self.head.pieces) + len(self.head.dropped)
         for at in range(first, first + 3 * len(self.head.groups), 3):
             data = self.parts[at]
@@ -209,8 +227,9 @@ class DecoderReply(NamedTuple):
             group: list[tuple[Lane | None, RejectedEvent]] = []
             start = 0
             for length, kind in zip(lengths, indexes, strict=True):
-                lane, reason, why = kinds[kind]
-                group.append((lane, RejectedEvent(reason, data[start : start + length], why=why)))
+                lane, reason, why, to = kinds[kind]
+                event = data[start : start + length]
+                group.append((lane, RejectedEvent(reason, event, why=why, to=to)))
                 start += length
             yield group
 
@@ -291,18 +310,22 @@ def work(
     """Do a job; the head of what was read, and the parts that follow it. Raises only
     what is a bug.
 
-    `conditions`: how those of rules are evaluated, called if there are rules; None: at once.
+    `conditions`: how those of rules and routes are evaluated, called if there are such; None: at
+    once.
     """
     job = _decode_job(head)
-    rules = None
+    rules = routes = evaluate = None
+    if conditions is not None and (job.event_rules is not None or job.routes is not None):
+        evaluate = conditions()
     if job.event_rules is not None:
-        evaluate = None if conditions is None else conditions()
         rules = _AppliedRules(job.event_rules, look_up, evaluate)
+    if job.routes is not None:
+        routes = _AppliedRoutes(job.routes, evaluate)
     try:
         parts = (
-            _read(job, body, rules)
+            _read(job, body, rules, routes)
             if isinstance(job, RequestJob)
-            else _read_record(job, body, rules)
+            else _read_record(job, body, rules, routes)
         )
     except ForwarderError as error:
         if error.code not in _ERRORS:
@@ -379,7 +402,37 @@ class _AppliedRules:
         return ruling
 
 
-def _read(job: RequestJob, body: bytes, rules: _AppliedRules | None) -> _Parts:
+@lru_cache(maxsize=2)
+def _restored_routes(encoded: bytes, evaluate: EvaluateCondition | None) -> EventRoutes:
+    from forwarder.rules.routing import restored_routes  # noqa: PLC0415 - most have one destination
+
+    return restored_routes(encoded, evaluate)
+
+
+class _AppliedRoutes:
+    """The routes of one job."""
+
+    def __init__(self, routes: RoutesOfJob, evaluate: EvaluateCondition | None) -> None:
+        self._routes = _restored_routes(routes.encoded, evaluate)
+        self._source = routes.source
+
+    def of(self, chunk: Chunk) -> Iterable[tuple[int | None, Chunk]]:
+        """The chunk's events by destination; None: those of its lane."""
+        if self._routes.whole(chunk.lane, self._source) is not None:
+            return ((None, chunk),)
+        chunk.source = self._source
+        return routed_parts(self._routes, chunk)
+
+    def of_rejected(self, lane: Lane, event: bytes) -> Sequence[int | None]:
+        """The destinations of an event that becomes a dead letter; None: those of its lane."""
+        if self._routes.whole(lane, self._source) is not None:
+            return (None,)
+        return self._routes.of_events(lane, self._source, event, 1)[0]
+
+
+def _read(
+    job: RequestJob, body: bytes, rules: _AppliedRules | None, routes: _AppliedRoutes | None
+) -> _Parts:
     reader = RequestReader(
         job.rules,
         LaneRegistry(job.max_lanes, {}, KnownKeys((), (), verifiable=False), api_keys=job.api_keys),
@@ -400,7 +453,7 @@ def _read(job: RequestJob, body: bytes, rules: _AppliedRules | None) -> _Parts:
     content = reader.read(request, incoming, job.received)
     del request, text
     results = None if protocol is None else protocol.results(content)
-    parts = _Parts(content.nulled, content.filtered)
+    parts = _Parts(content.nulled, content.filtered, routes=routes)
     if rules is None:
         parts.add(content.stamped)
         parts.reject(content.rejected)
@@ -456,11 +509,13 @@ class _OneRecord:
         return ""
 
 
-def _read_record(job: RecordJob, value: bytes, rules: _AppliedRules | None) -> _Parts:
+def _read_record(
+    job: RecordJob, value: bytes, rules: _AppliedRules | None, routes: _AppliedRoutes | None
+) -> _Parts:
     lanes = LaneRegistry(1, {}, KnownKeys((), (), verifiable=False))
     reader = RecordBatchReader(lanes, job.rules, "", job.max_bytes, report=lambda _name: None)
     content = reader.read(_OneRecord(job, value), job.received)
-    parts = _Parts(content.nulled)
+    parts = _Parts(content.nulled, routes=routes)
     rejected = [
         (letter.lane, RejectedEvent(letter.reason, letter.data, why=letter.why))
         for letter in content.letters
@@ -480,11 +535,14 @@ def _read_record(job: RecordJob, value: bytes, rules: _AppliedRules | None) -> _
 class _Parts:
     """Gathers what was read."""
 
-    def __init__(self, nulled: int, filtered: int = 0) -> None:
+    def __init__(
+        self, nulled: int, filtered: int = 0, *, routes: _AppliedRoutes | None = None
+    ) -> None:
         self._head = DecodedHead(nulled=nulled, filtered=filtered)
+        self._routes = routes
         self._lanes: dict[Lane, int] = {}
-        self._kinds: dict[tuple[int, str, str], int] = {}
-        self._pieces: list[tuple[int, int]] = []
+        self._kinds: dict[tuple[int, str, str, int | None], int] = {}
+        self._pieces: list[tuple[int, int, int | None]] = []
         self._groups: list[int] = []
         self._parts: list[bytes] = []
 
@@ -494,9 +552,10 @@ class _Parts:
             self._add(Chunk(lane, events.data, events.count, events.ids, 0.0))
 
     def _add(self, chunk: Chunk) -> None:
-        for piece in cut_by_size(chunk, PIECE_BYTES, PIECE_EVENTS):
-            self._pieces.append((self._lane(chunk.lane), piece.count))
-            self._parts += [piece.data, _encode(list(piece.ids)) if piece.ids else b""]
+        for whole in cut_by_size(chunk, PIECE_BYTES, PIECE_EVENTS):
+            for to, piece in ((None, whole),) if self._routes is None else self._routes.of(whole):
+                self._pieces.append((self._lane(chunk.lane), piece.count, to))
+                self._parts += [piece.data, _encode(list(piece.ids)) if piece.ids else b""]
 
     def add_ruling(self, ruling: Ruling) -> None:
         """Events that rules were applied to, in place of `add`."""
@@ -523,15 +582,19 @@ class _Parts:
         # those that have to be kept never give way to those that may be dropped
         kept: Counter[bool] = Counter()
         for lane, each in rejected:
-            key = (_NO_LANE if lane is None else self._lane(lane), each.reason.value, each.why)
-            kind = self._kinds.setdefault(key, len(self._kinds))
+            number = _NO_LANE if lane is None else self._lane(lane)
             droppable = each.reason in NOT_INGESTED
             if kept[droppable] >= MAX_REJECTED:
-                overflow[kind] += 1
+                overflow[self._kind(number, each, None)] += 1
                 continue
             kept[droppable] += 1
-            data.append(each.data)
-            kinds.append(kind)
+            for to in (
+                (None,)
+                if self._routes is None or lane is None
+                else self._routes.of_rejected(lane, each.data)
+            ):
+                data.append(each.data)
+                kinds.append(self._kind(number, each, to))
             if len(data) >= PIECE_EVENTS:
                 self._group(data, kinds)
                 data = []
@@ -539,6 +602,10 @@ class _Parts:
         if data:
             self._group(data, kinds)
         self._head.overflow = list(overflow.items())
+
+    def _kind(self, lane: int, rejected: RejectedEvent, to: int | None) -> int:
+        key = (lane, rejected.reason.value, rejected.why, to)
+        return self._kinds.setdefault(key, len(self._kinds))
 
     def add_results(self, results: EventResults) -> None:
         """The results of all events. To be called last."""

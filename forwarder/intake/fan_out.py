@@ -4,7 +4,8 @@ once for each of them.
 A destination has an admission of its own, with its own buffer, quotas, books and dead letters
 (`admission.py`). `FanOut` stands above them and looks like one of them. The steps, in order:
 divide the submission by destination, prepare all parts, admit all parts, join what they
-acknowledge.
+acknowledge. Where dividing would take too long, the decoder process does it: its chunks and letters
+say where they go.
 
 Invariants: a submission is accepted by all required destinations that it is routed to, or by none:
 all are asked before the first accepts. An optional destination never rejects and is never waited
@@ -14,6 +15,7 @@ bytes of its events are shared.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -24,7 +26,9 @@ from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import DeadLetter, DropReason
 from forwarder.intake.admission import Admission, Submission
 from forwarder.intake.lanes import MAX_REMEMBERED, LaneRegistry
+from forwarder.intake.routed import RouteTable, routed_parts
 from forwarder.intake.ruling import Ruling
+from forwarder.wire.effort import Allowance
 
 Sizes = dict[Lane, tuple[int, int]]
 """Bytes and events by lane."""
@@ -42,22 +46,6 @@ class HaltedLanes(Protocol):
 
     def since(self) -> Mapping[Lane, float]:
         """When each lane was halted, wall-clock seconds."""
-
-
-class RouteTable(Protocol):
-    """Which destinations events go to, by their numbers in the order in which they are
-    configured.
-    """
-
-    def whole(self, lane: Lane, source: str) -> Sequence[int] | None:
-        """Where all events of this lane and source go; None if that depends on the event."""
-
-    def of_events(
-        self, lane: Lane, source: str, data: bytes, count: int
-    ) -> Sequence[Sequence[int]]:
-        """Where each of the events goes that are joined in `data`. Of one that can't be read only
-        lane and source count.
-        """
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,13 +77,24 @@ class Branch:
 class FanOut:
     """Admits to all destinations that the routes name; otherwise as an `Admission`."""
 
-    def __init__(self, branches: Sequence[Branch], routes: RouteTable, lanes: LaneRegistry) -> None:
+    def __init__(
+        self,
+        branches: Sequence[Branch],
+        routes: RouteTable,
+        lanes: LaneRegistry,
+        *,
+        allowed: float = math.inf,
+    ) -> None:
         """`branches`: the destinations in the order in which the routes number them; the first is
-        the default. `lanes`: of senders.
+        the default. `lanes`: of senders. `allowed`: microseconds that routes may take for a
+        submission, by their own estimate (`Effort.ruled`).
         """
         self._branches = branches
+        self._allowed = allowed
         self._all_required = all(branch.required for branch in branches)
         self._routes = routes
+        self.routes = routes.encoded
+        """See `Admission`."""
         first = branches[0].admission
         self.clock = first.clock
         self.lanes = lanes
@@ -142,11 +141,14 @@ class FanOut:
                 branch.admission.quotas.check_room(branch.lane(lane), size)
 
     def admit_one(self, chunk: Chunk, level: AckLevel, callback: AckCallback) -> bool:
-        """See `Admission.admit_one`."""
+        """See `Admission.admit_one`. Raises `TooMuchWork` as `admit` does."""
         lane = chunk.lane
         source = chunk.source
-        whole = self._routes.whole(lane, source)
-        numbers = self._routes.of_events(lane, source, chunk.data, 1)[0] if whole is None else whole
+        numbers = self._routes.whole(lane, source)
+        if numbers is None:
+            numbers = self._routes.of_events(
+                lane, source, chunk.data, 1, allowance=Allowance(self._allowed)
+            )[0]
         if len(numbers) == 1 and (branch := self._branches[numbers[0]]).required:
             chunk.lane = branch.lane(lane)
             return branch.admission.admit_one(chunk, level, callback)
@@ -164,7 +166,9 @@ class FanOut:
         return self.admit_parts(parts, level, callback)
 
     def admit(self, submission: Submission, level: AckLevel) -> bool:
-        """See `Admission.admit`."""
+        """See `Admission.admit`. Raises `TooMuchWork`, with nothing accepted, if routes would take
+        too long.
+        """
         return self.admit_parts(self.divide(submission), level, submission.callback or _no_callback)
 
     def end_waiting(self) -> None:
@@ -175,16 +179,23 @@ class FanOut:
     # Dividing
 
     def divide(self, submission: Submission) -> list[SubmissionPart]:
-        """What each destination gets of a submission; at least one part, which may be empty."""
+        """What each destination gets of a submission; at least one part, which may be empty.
+        Raises `TooMuchWork` as `admit` does.
+        """
         source = submission.source
+        allowance = Allowance(self._allowed)
         chunks: dict[int, list[Chunk]] = {}
         letters: dict[int, list[DeadLetter]] = {}
         droppable: dict[int, list[DeadLetter]] = {}
         overflow: dict[int, list[tuple[Lane, int]]] = {}
         for chunk in submission.chunks:
-            whole = self._routes.whole(chunk.lane, chunk.source)
+            whole = (
+                self._routes.whole(chunk.lane, chunk.source) if chunk.to is None else (chunk.to,)
+            )
             if whole is None:
-                self._divide_chunk(chunk, chunks)
+                for number, piece in routed_parts(self._routes, chunk, allowance):
+                    piece.lane = self._branches[number].lane(chunk.lane)
+                    chunks.setdefault(number, []).append(piece)
                 continue
             for number in whole:
                 chunks.setdefault(number, []).append(self._copy(chunk, number))
@@ -193,7 +204,7 @@ class FanOut:
             (submission.droppable, droppable),
         ):
             for letter in kept:
-                for number in self._of_letter(letter):
+                for number in self._of_letter(letter, allowance):
                     of_destination.setdefault(number, []).append(self._mapped(letter, number))
         for lane, count in submission.overflow:
             for number in self._routes.whole(lane, source) or (0,):
@@ -226,22 +237,6 @@ class FanOut:
         required.submission.results = submission.results
         return parts
 
-    def _divide_chunk(self, chunk: Chunk, chunks: dict[int, list[Chunk]]) -> None:
-        """Divide a chunk whose events go different ways; neighbours that go the same way stay
-        together, in their order.
-        """
-        events = chunk.events()
-        routed = self._routes.of_events(chunk.lane, chunk.source, chunk.data, chunk.count)
-        for number in sorted({number for numbers in routed for number in numbers}):
-            here = [at for at, numbers in enumerate(routed) if number in numbers]
-            # others know where their events were, by their first
-            runs = [here] if type(chunk) is Chunk else _neighbours(here)
-            for run in runs:
-                data = b",".join([events[at] for at in run])
-                part = chunk.part(data, len(run), chunk.ids, run[0])
-                part.lane = self._branches[number].lane(chunk.lane)
-                chunks.setdefault(number, []).append(part)
-
     def _copy(self, chunk: Chunk, number: int) -> Chunk:
         """The whole chunk for a destination. The original stays as it is: if it is rejected, its
         source offers it again.
@@ -257,15 +252,17 @@ class FanOut:
             ruled=ruling.ruled,
         )
 
-    def _of_letter(self, letter: DeadLetter) -> Sequence[int]:
+    def _of_letter(self, letter: DeadLetter, allowance: Allowance) -> Sequence[int]:
+        if letter.to is not None:
+            return (letter.to,)
         if letter.lane is None:
             return (0,)
         whole = self._routes.whole(letter.lane, letter.source)
-        return (
-            self._routes.of_events(letter.lane, letter.source, letter.data, 1)[0]
-            if whole is None
-            else whole
-        )
+        if whole is not None:
+            return whole
+        return self._routes.of_events(
+            letter.lane, letter.source, letter.data, 1, allowance=allowance
+        )[0]
 
     def _mapped(self, letter: DeadLetter, number: int) -> DeadLetter:
         """The letter with the destination's own lane."""
@@ -382,17 +379,6 @@ def sizes_of(chunks: Sequence[Chunk]) -> Sizes:
         size, count = sizes.get(chunk.lane, (0, 0))
         sizes[chunk.lane] = size + len(chunk.data), count + chunk.count
     return sizes
-
-
-def _neighbours(numbers: Sequence[int]) -> list[list[int]]:
-    """The numbers, which rise, in runs without a gap."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and runs[-1][-1] == number - 1:
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return runs
 
 
 def _no_callback(_: Backpressure | None) -> None:

@@ -42,7 +42,14 @@ from forwarder.core.ports import (
 )
 from forwarder.core.shares import Headroom
 from forwarder.intake.admission import Admission, Submission
-from forwarder.intake.decoder_jobs import DecoderReply, RequestJob, RulesOfJob, encode_job, no_files
+from forwarder.intake.decoder_jobs import (
+    DecoderReply,
+    RequestJob,
+    RoutesOfJob,
+    RulesOfJob,
+    encode_job,
+    no_files,
+)
 from forwarder.intake.fan_out import FanOut
 from forwarder.intake.large import (
     DECODE_SECONDS,
@@ -205,9 +212,12 @@ class Intake:
                 if incoming.path is not None or self._path.active:
                     self._path.note(lane, incoming.path)
                 chunk = Chunk(lane, data, 1, ids, now, incoming.source)
-                if self.event_rules is not None:
-                    return self._accept_ruled(self.event_rules, chunk, incoming, level, callback)
-                return self.admission.admit_one(chunk, level, callback)
+                try:
+                    if self.event_rules is not None:
+                        return self._accept_ruled(self.event_rules, chunk, level, callback)
+                    return self.admission.admit_one(chunk, level, callback)
+                except TooMuchWork:
+                    return self._decode_elsewhere(incoming, body, level, now, callback)
         effort = self.effort if incoming.revived is None else UNBOUNDED
         try:
             if len(text) > self._usual_text:
@@ -222,9 +232,9 @@ class Intake:
                     request, incoming, self._received(incoming, now), effort
                 )
             submission = self._submission(content, incoming, now, callback, effort)
+            return self.admission.admit(submission, level)
         except TooMuchWork:
             return self._decode_elsewhere(incoming, body, level, now, callback)
-        return self.admission.admit(submission, level)
 
     def _read_outlined(self, text: bytes, incoming: Incoming, now: float) -> RequestContent | None:
         """What is in a batch in its usual form, without a pass that only finds its events; None:
@@ -333,9 +343,9 @@ class Intake:
             content = self._reader.read(request, incoming, now, self.effort)
             head.results = protocol.results(content)
             submission = self._submission(content, incoming, now, callback, self.effort)
+            return self.admission.admit(submission, level)
         except TooMuchWork:
             return self._decode_elsewhere(incoming, body, level, now, callback)
-        return self.admission.admit(submission, level)
 
     def _checked_protocol(self, incoming: Incoming, head: V1Head | OtlpHead) -> ResultProtocol:
         """How the request is read, which is told whose events it has. Raises what is wrong with
@@ -413,19 +423,10 @@ class Intake:
         return submission
 
     def _accept_ruled(
-        self,
-        rules: EventRules,
-        chunk: Chunk,
-        incoming: Incoming,
-        level: AckLevel,
-        callback: AckCallback,
+        self, rules: EventRules, chunk: Chunk, level: AckLevel, callback: AckCallback
     ) -> bool:
-        """One event, which rules may change or drop."""
-        try:
-            ruling = ruling_of_one(rules, chunk, self.effort.ruled)
-        except TooMuchWork:
-            received = chunk.received_at
-            return self._decode_elsewhere(incoming, incoming.body, level, received, callback)
+        """One event, which rules may change or drop. Raises `TooMuchWork` as `Effort` says."""
+        ruling = ruling_of_one(rules, chunk, self.effort.ruled)
         if ruling is None:
             return self.admission.admit_one(chunk, level, callback)
         submission = self.admission.submission(ruling.chunks, chunk.source, callback)
@@ -465,6 +466,7 @@ class Intake:
             if isinstance(head, OtlpHead) and otlp is not None
             else None,
             self.rules_of_job(incoming.source),
+            self.routes_of_job(incoming.source),
         )
         results = None if head is None else LateResults()
         request = _LargeRequest(
@@ -493,6 +495,11 @@ class Intake:
         if self.event_rules is None:
             return None
         return RulesOfJob(self.event_rules.encoded, source, self._quotas.max_lane_bytes)
+
+    def routes_of_job(self, source: str) -> RoutesOfJob | None:
+        """The routes by which the decoder process divides what it reads; None: it needs none."""
+        routes = self.admission.routes
+        return None if routes is None else RoutesOfJob(routes, source)
 
     def may_change(self, level: AckLevel) -> bool:
         """Whether the results of a request's events may still change after it was read."""
@@ -683,7 +690,13 @@ def _letters(
     droppable: list[DeadLetter] = []
     for lane, each in rejected:
         letter = DeadLetter(
-            each.reason, lane, each.data, now, each.why or AT_RECEIPT[each.reason].why, source
+            each.reason,
+            lane,
+            each.data,
+            now,
+            each.why or AT_RECEIPT[each.reason].why,
+            source,
+            to=each.to,
         )
         (droppable if each.reason in NOT_INGESTED else kept).append(letter)
     return kept, droppable

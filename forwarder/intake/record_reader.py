@@ -302,6 +302,7 @@ class RecordBatchReader:
             self._source,
             facts.name,
             attributes=attributes,
+            to=rejected.to,
         )
 
 

@@ -10,6 +10,7 @@ later, for a newer request; those are counted, and count as settled.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
@@ -130,6 +131,20 @@ class SourceIntake:
         reading.check_memory()
         note_body(sum(map(len, records.values)))
         content = reading.read(records, now)
+        with suppress(TooMuchWork):
+            return self._accept_read(reading, records, content, (callback, level, now, given_up))
+        content = reading.read_elsewhere(records, now)
+        return self._accept_read(reading, records, content, (callback, level, now, given_up))
+
+    def _accept_read(
+        self,
+        reading: _RecordReading,
+        records: RecordBatch,
+        content: BatchContent,
+        how: tuple[AckCallback, AckLevel, float, Collection[Lane]],
+    ) -> AcceptedBatch | None:
+        """Accept what was read of records. Raises `TooMuchWork` if routes would take too long."""
+        callback, level, now, given_up = how
         try:
             accepted = self._admit(content, callback, level, now, given_up)
         except RequestTooLarge as error:
@@ -150,12 +165,13 @@ class SourceIntake:
         given_up: Collection[Lane],
     ) -> AcceptedBatch | None:
         """What was read of a batch into buffer, dead letters and books. Raises a `Backpressure`,
-        or `RequestTooLarge` if it never fits.
+        `RequestTooLarge` if it never fits, or `TooMuchWork` if routes would take too long.
         """
-        chunks = [
-            Chunk(lane, events.data, events.count, events.ids, now, self._source)
-            for lane, events in content.events
-        ]
+        chunks: list[Chunk] = []
+        for lane, events in content.events:
+            chunk = Chunk(lane, events.data, events.count, events.ids, now, self._source)
+            chunk.to = events.to
+            chunks.append(chunk)
         keys = len({chunk.lane for chunk in chunks})
         if keys > max(self._admission.lanes.max_lanes // 2, 1):
             raise RequestTooLarge(
@@ -332,16 +348,23 @@ class _RecordReading:
             raise Draining("shutting down", retry_after=2.0)
         large = self._decoded.get(id(records)) if self._decoded else None
         if large is None:
-            try:
+            with suppress(TooMuchWork):
                 content = self._reader.read(records, now)
-                self._apply_rules(records, content, now)
-            except TooMuchWork:
-                large = self._decode(records, now)
-            else:
+                self._apply_rules(content, now)
                 return content
+            return self.read_elsewhere(records, now)
+        return self._content_of(large, now)
+
+    def read_elsewhere(self, records: RecordBatch, now: float) -> BatchContent:
+        """`read`, of what would hold the loop for too long. Raises as it does."""
+        if len(records.values) + len(records.rejected) > 1:
+            raise TogetherTooLarge("rules and routes take too long for so many records at once")
+        return self._content_of(self._decode(records, now), now)
+
+    def _content_of(self, large: _LargeRecord, now: float) -> BatchContent:
         error = large.error
         if error is not None:
-            del self._decoded[id(records)]
+            self.forget(large.records)
             large.error = None
             try:
                 raise error
@@ -355,10 +378,8 @@ class _RecordReading:
             list(content.events), list(content.letters), content.nulled, content.ruling
         )  # it is requested again if there is no room now
 
-    def _apply_rules(self, records: RecordBatch, content: BatchContent, now: float) -> None:
-        """Raises `TooMuchWork` for one record, `TogetherTooLarge` for several, on which the rules
-        would hold the loop for too long.
-        """
+    def _apply_rules(self, content: BatchContent, now: float) -> None:
+        """Raises `TooMuchWork` if the rules would hold the loop for too long."""
         requests = self._requests
         if requests.event_rules is None:
             return
@@ -366,15 +387,8 @@ class _RecordReading:
             Chunk(lane, events.data, events.count, events.ids, now, self._source)
             for lane, events in content.events
         ]
-        try:
-            names = [events.names for _, events in content.events]
-            ruling = ruling_of(requests.event_rules, chunks, names, requests.effort.ruled)
-        except TooMuchWork:
-            if len(records.values) + len(records.rejected) > 1:
-                raise TogetherTooLarge(
-                    "the rules take too long for so many records at once"
-                ) from None
-            raise
+        names = [events.names for _, events in content.events]
+        ruling = ruling_of(requests.event_rules, chunks, names, requests.effort.ruled)
         content.ruling = ruling
         content.events = [
             (chunk.lane, StampedEvents(chunk.data, chunk.count, chunk.ids))
@@ -405,6 +419,7 @@ class _RecordReading:
             records.api_key,
             foreign=records.foreign,
             event_rules=requests.rules_of_job(self._source),
+            routes=requests.routes_of_job(self._source),
         )
         large = _LargeRecord(records, self._reader, now, self._source)
         bodies.submit(
@@ -442,7 +457,7 @@ class _LargeRecord:
     def __init__(
         self, records: RecordBatch, reader: RecordBatchReader, now: float, source: str
     ) -> None:
-        self._records = records
+        self.records = records
         """Kept, so that its identity is not reused."""
         self._reader = reader
         self._source = source
@@ -455,7 +470,7 @@ class _LargeRecord:
 
     async def run(self, bodies: LargeBodies, job: RecordJob, rules: EventRules | None) -> None:
         """Have it read; `rules`: those of the job."""
-        value = self._records.values[0]
+        value = self.records.values[0]
         content = BatchContent()
         try:
             decoded = await bodies.decode(
@@ -473,7 +488,10 @@ class _LargeRecord:
             content.ruling = decoded.ruling(rules, self.requested, self._source)
             for chunk in await bodies.sliced(decoded.chunks(self.requested, self._source)):
                 content.events.append(
-                    (chunk.lane, StampedEvents(chunk.data, chunk.count, chunk.ids))
+                    (
+                        chunk.lane,
+                        StampedEvents(chunk.data, chunk.count, chunk.ids, to=chunk.to),
+                    )
                 )
             for group in await bodies.sliced(decoded.rejected()):
                 content.letters += [self._letter(lane, each) for lane, each in group]
@@ -481,7 +499,7 @@ class _LargeRecord:
         self._finish()
 
     def _letter(self, lane: Lane | None, rejected: RejectedEvent) -> DeadLetter:
-        records = self._records
+        records = self.records
         return self._reader.letter(
             lane, rejected, records.facts(0), records.attributes(0), self.requested
         )

@@ -72,6 +72,8 @@ class RejectedEvent:
     """Its index among the events of its array."""
     why: str = ""
     """What its dead letter says, if it is more than the reason."""
+    to: int | None = None
+    """As `Chunk.to`."""
 
 
 class Replaced(NamedTuple):
@@ -96,6 +98,8 @@ class StampedEvents:
     """Whether each event was stamped by itself, which takes far longer."""
     names: Sequence[str] | None = None
     """The events' names, where they were read together."""
+    to: int | None = None
+    """As `Chunk.to`."""
 
 
 # Typed views of an event: no more than routing needs. An event that does not fit one (another

@@ -10,14 +10,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from forwarder.config.rule_settings import RouteSettings
 from forwarder.core.event import Lane
 from forwarder.mapping.problems import misconfigured
-from forwarder.rules.matching import KnownIds, LaneEvents, Matcher, PeopleSample
+from forwarder.rules.matching import (
+    EvaluateCondition,
+    KnownIds,
+    LaneEvents,
+    Matcher,
+    PeopleSample,
+)
+from forwarder.wire.effort import Allowance
 
 MAX_DECIDED: Final = 4096
 """Project keys and sources whose route is remembered."""
@@ -48,15 +56,37 @@ class _NoFiles:
         raise misconfigured(f"{key}.distinct_id_file", "is only for rules", "Remove it.")
 
 
+class _RouteSource(Struct):
+    """What routes are compiled from."""
+
+    documents: list[dict[str, Any]]
+    destinations: list[str]
+
+
 class EventRoutes:
     """See `forwarder.intake.fan_out.RouteTable`."""
 
-    def __init__(self, routes: Sequence[RouteSettings], destinations: Sequence[str]) -> None:
-        """Raises `ConfigurationError` for a condition that can't be used."""
+    def __init__(
+        self,
+        routes: Sequence[RouteSettings],
+        destinations: Sequence[str],
+        evaluate: EvaluateCondition | None = None,
+    ) -> None:
+        """`evaluate`: how conditions are evaluated; None: at once. Raises `ConfigurationError` for
+        a condition that can't be used.
+        """
+        names = list(destinations)
         self._routes = [
-            _route(each, f"routes[{number}].match", list(destinations))
+            _route(each, f"routes[{number}].match", names, evaluate)
             for number, each in enumerate(routes)
         ]
+        documents = [each.as_document(changed_only=True) for each in routes]
+        self.encoded = (
+            None
+            if all(each.whole for each in self._routes)
+            else msgspec.msgpack.encode(_RouteSource(documents, names))
+        )
+        """See `RouteTable.encoded`; `restored_routes` reads it."""
         self._decided: dict[tuple[str, str], tuple[int, ...] | None] = {}
 
     def whole(self, lane: Lane, source: str) -> Sequence[int] | None:
@@ -79,10 +109,16 @@ class EventRoutes:
         return route.to if route.whole else None
 
     def of_events(
-        self, lane: Lane, source: str, data: bytes, count: int
+        self,
+        lane: Lane,
+        source: str,
+        data: bytes,
+        count: int,
+        *,
+        allowance: Allowance | None = None,
     ) -> Sequence[Sequence[int]]:
         """See `RouteTable.of_events`."""
-        events = LaneEvents(data, count, lane.api_key, source)
+        events = LaneEvents(data, count, lane.api_key, source, allowance=allowance)
         found: list[Sequence[int]] = [DEFAULT] * count
         left: Sequence[int] = range(count)
         try:
@@ -115,8 +151,20 @@ class EventRoutes:
         return matching[0].to if matching else DEFAULT
 
 
-def _route(settings: RouteSettings, key: str, destinations: list[str]) -> _Route:
-    matcher = Matcher(settings.match, key, _NoFiles())
+def restored_routes(encoded: bytes, evaluate: EvaluateCondition | None) -> EventRoutes:
+    """The routes of another process, as `EventRoutes.encoded` says them."""
+    source = msgspec.msgpack.decode(encoded, type=_RouteSource)
+    routes = [RouteSettings.parse(document) for document in source.documents]
+    return EventRoutes(routes, source.destinations, evaluate)
+
+
+def _route(
+    settings: RouteSettings,
+    key: str,
+    destinations: list[str],
+    evaluate: EvaluateCondition | None,
+) -> _Route:
+    matcher = Matcher(settings.match, key, _NoFiles(), evaluate)
     to = tuple(destinations.index(target.name) for target in settings.to if target.sample is None)
     sampled = [
         (destinations.index(target.name), PeopleSample(target.sample))

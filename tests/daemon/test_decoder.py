@@ -90,7 +90,7 @@ async def decoder() -> AsyncIterator[DecoderProcess]:
 async def test_it_starts_when_it_is_needed_and_stays(decoder: DecoderProcess) -> None:
     """One process for all bodies, none before the first; large ones in both directions."""
     assert decoder.pid is None
-    assert sum(count for _, count in (await decoded(decoder)).head.pieces) == 5000
+    assert sum(count for _, count, _ in (await decoded(decoder)).head.pieces) == 5000
     pid = decoder.pid
     spaces = (
         b'{"api_key":"phc_good","batch":['

@@ -32,6 +32,7 @@ SMALL: dict[str, Any] = {
     "sources": {"http": {"listen": "127.0.0.1:0", "max_body": "200kB"}},
 }
 DELIVERED = "Forwarder-Ack: delivered"
+V1_PATH = "/i/v1/analytics/events"
 
 
 def several(*upstreams: Upstream, **more: Any) -> dict[str, Any]:
@@ -324,3 +325,64 @@ async def test_a_large_body_is_divided_too() -> None:
         await whole.emptied()
     assert accepted(us) == accepted(lab) == dict.fromkeys(sent, 1)
     assert eu.requests == []
+
+
+LONG = b'{"to":"%b","p":[' + b"1," * 60_000 + b"1]}"
+"""Properties for which a condition takes longer than may be done before other requests go on."""
+
+
+def long_event(name: str, to: str) -> bytes:
+    """An event with such properties."""
+    return event(name, properties=LONG % to.encode())
+
+
+@pytest.mark.parametrize("entrance", ["single", "batch", "v1", "log"])
+async def test_conditions_that_take_long_delay_nobody(entrance: str, tmp_path: Path) -> None:
+    """The decoder process evaluates those of routes, also of what becomes a dead letter; each event
+    goes where its route says, in order, as it was received.
+    """
+    names = [(f"e{number}", ("us", "eu")[number % 2]) for number in range(6)]
+    sent = [long_event(*each) for each in names]
+    bad = b'{"event":"bad","properties":%b}' % (LONG % b"eu")
+    log = tmp_path / "app.log"
+    log.touch()
+    source = {
+        "api_key": KEY,
+        "path": [str(log)],
+        "mapping": {"event": ".event", "distinct_id": ".distinct_id", "properties": ".properties"},
+    }
+    size = {"max_event": "1MB"}
+    route = {"match": {"where": '.properties.to == "eu"'}, "to": ["eu"]}
+    async with Upstream() as us, Upstream() as eu:
+        where = several(us, eu, us=size, eu=size, routes=[route])
+        where["sources"] = {"http": {"listen": "127.0.0.1:0"}, "logs": [source]}
+        async with Whole("", **where) as whole:
+            if entrance == "single":
+                for each in sent:
+                    body = b'{"api_key":"%b",%b' % (KEY.encode(), each[1:])
+                    assert (await whole.send(post("/capture/", body))).status == 200
+            elif entrance == "batch":
+                await whole.take([*sent, bad])
+            elif entrance == "v1":
+                body = b'{"created_at":"2026-01-01T00:00:00Z","batch":[%b]}' % b",".join(sent)
+                headers = ("Authorization: Bearer " + KEY, "Content-Type: application/json")
+                assert (await whole.send(post(V1_PATH, body, *headers))).status == 200
+            else:
+                log.write_bytes(b"\n".join([*sent, bad, b""]))
+            letters = int(entrance in ("batch", "log"))
+            await eventually(
+                lambda: whole.total(lambda lane: lane.total_received) == len(sent) + letters,
+                told=lambda: whole.snapshot,
+            )
+            await whole.emptied()
+            snapshot = whole.snapshot
+            assert whole.pipeline._parts.decoder.starts == 1
+    for name, upstream in (("us", us), ("eu", eu)):
+        here = [event for event, to in names if to == name]
+        assert [each for request in upstream.requests for each in request.names] == here
+        if entrance == "batch":
+            assert set(accepted(upstream)) == {
+                long_event(*each) for each in names if each[1] == name
+            }
+    dead = {each.name: sum(each.lanes[0].dead_lettered.values()) for each in snapshot.destinations}
+    assert dead == {"us": 0, "eu": letters}

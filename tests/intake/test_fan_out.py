@@ -18,6 +18,7 @@ from forwarder.intake.fan_out import Branch, FanOut
 from forwarder.intake.lanes import LaneRegistry
 from forwarder.intake.quotas import UnsharedBuffer
 from forwarder.intake.records import SourceIntake
+from forwarder.wire.effort import Allowance
 from tests.support.intakes import AllKnown, IntakeRig
 from tests.support.records import Idle
 from tests.support.waiters import Told
@@ -37,8 +38,16 @@ class Fixed:
         """See `RouteTable.whole`."""
         return None if self.apart else self.to
 
+    encoded = None
+
     def of_events(
-        self, lane: Lane, source: str, data: bytes, count: int
+        self,
+        lane: Lane,
+        source: str,
+        data: bytes,
+        count: int,
+        *,
+        allowance: Allowance | None = None,
     ) -> Sequence[Sequence[int]]:
         """See `RouteTable.of_events`."""
         return [self.to, (0,), self.to][:count]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from forwarder.cli.main import main
+from forwarder.core.clock import SystemClock
 from forwarder.daemon import daemon
 from tests.support.waiting import FastClock
 
@@ -65,5 +66,6 @@ if __name__ == "__main__":
     group = os.environ.pop(GROUP, None)
     if group is not None:
         (Path(group) / "cgroup.procs").write_text(str(os.getpid()), "ascii")
-    daemon.SystemClock = partial(FastClock, float(os.environ.pop(SPEED)))  # type: ignore[attr-defined, assignment]
+    speed = float(os.environ.pop(SPEED))
+    vars(daemon)[SystemClock.__name__] = partial(FastClock, speed)
     main()
