@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +29,17 @@ from benchmarks.bodies import API_KEY
 from benchmarks.kafka import broker
 from benchmarks.processes import Program, free_port
 from benchmarks.records import make_topic
-from benchmarks.stall_bodies import WorstBody, bodies, records, ruled_bodies, rules
+from benchmarks.stall_bodies import (
+    LINE_MAPPING,
+    OTLP_MAPPING,
+    WorstBody,
+    bodies,
+    records,
+    ruled_bodies,
+    ruled_lines,
+    ruled_records,
+    rules,
+)
 from benchmarks.targets import Machine, Target
 from benchmarks.upstream import upstream
 
@@ -140,36 +151,44 @@ def measure_rules_stall(target: Target, machine: Machine) -> StallResult:
     with tempfile.TemporaryDirectory() as folder:
         salt = Path(folder) / "salt"
         salt.write_text("salt")
-        settings = {"FORWARDER_RULES": json.dumps(rules(str(salt)))}
+        log = Path(folder) / "app.log"
+        log.touch()
+        followed = {"path": [str(log)], "mapping": LINE_MAPPING, "api_key": API_KEY}
+        settings = {
+            "FORWARDER_RULES": json.dumps(rules(str(salt))),
+            "FORWARDER_SOURCES__HTTP__OTLP__MAPPING": json.dumps(OTLP_MAPPING),
+            "FORWARDER_SOURCES__LOGS": json.dumps([followed]),
+        }
         with _daemon(target, machine, settings) as (program, probes):
             quiet = _quiet(probes)
             for body in ruled_bodies():
                 stalls.append(_measure(body, program, probes, target.port))
                 print(stall_line(stalls[-1]), flush=True)
+            for name, lines in ruled_lines():
+                read = partial(_follow, log, lines, program)
+                stalls.append(_handed_in(f"{name}-log", len(lines), read, program, probes))
     return StallResult("stall-rules", quiet, stalls)
 
 
 def measure_kafka_stall(target: Target, machine: Machine) -> StallResult:
-    """The same with records of a topic, which a daemon reads while they are probed."""
+    """The same with records of a topic, with and without rules that apply to them."""
     stalls = []
-    with broker(machine.load_core) as bootstrap:
+    with tempfile.TemporaryDirectory() as folder, broker(machine.load_core) as bootstrap:
+        salt = Path(folder) / "salt"
+        salt.write_text("salt")
         topic = f"stall-{os.urandom(3).hex()}"
         cluster = {"bootstrap_servers": bootstrap, "topics": [topic], "group_id": topic}
         make_topic(bootstrap, topic, AT_ONCE)
-        settings = {"FORWARDER_SOURCES__KAFKA": json.dumps([cluster])}
+        settings = {
+            "FORWARDER_SOURCES__KAFKA": json.dumps([cluster]),
+            "FORWARDER_RULES": json.dumps(rules(str(salt))),
+        }
         with _daemon(target, machine, settings) as (program, probes):
             time.sleep(JOIN)
             quiet = _quiet(probes)
-            for name, record in records():
-                stall = Stall(name, size=len(record), answers="-")
-                cpu = program.cpu_seconds()
-                stall.alone = _during(probes, partial(_read, bootstrap, topic, record, 1, program))
-                stall.cpu = program.cpu_seconds() - cpu
-                stall.together = _during(
-                    probes, partial(_read, bootstrap, topic, record, AT_ONCE, program)
-                )
-                stalls.append(stall)
-                print(stall_line(stall), flush=True)
+            for name, record in chain(records(), ruled_records()):
+                read = partial(_read, bootstrap, topic, record, program)
+                stalls.append(_handed_in(name, len(record), read, program, probes))
     return StallResult("stall-kafka", quiet, stalls)
 
 
@@ -250,9 +269,38 @@ def _post(port: int, request: bytes, answers: list[str]) -> None:
         answers.append(type(error).__name__)
 
 
-def _read(bootstrap: str, topic: str, record: bytes, count: int, program: Program) -> None:
+def _handed_in(
+    name: str,
+    size: int,
+    read: Callable[[int], None],
+    program: Program,
+    probes: Sequence[Probe],
+) -> Stall:
+    """What something does of `size` bytes that a source reads, once and several times."""
+    stall = Stall(name, size=size, answers="-")
+    cpu = program.cpu_seconds()
+    stall.alone = _during(probes, partial(read, 1))
+    stall.cpu = program.cpu_seconds() - cpu
+    stall.together = _during(probes, partial(read, AT_ONCE))
+    print(stall_line(stall), flush=True)
+    return stall
+
+
+def _follow(log: Path, lines: bytes, program: Program, count: int) -> None:
+    """Have lines read, until the daemon rests."""
+    with log.open("ab") as file:
+        for _ in range(count):
+            file.write(lines + b"\n")
+    _until_rest(program)
+
+
+def _read(bootstrap: str, topic: str, record: bytes, program: Program, count: int) -> None:
     """Have records read, until the daemon rests."""
     _produce(bootstrap, topic, record, count)
+    _until_rest(program)
+
+
+def _until_rest(program: Program) -> None:
     end = time.monotonic() + LIMIT
     before = program.cpu_seconds()
     time.sleep(1.0)

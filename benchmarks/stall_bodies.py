@@ -7,7 +7,7 @@ from __future__ import annotations
 import base64
 import gzip
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote_from_bytes
@@ -129,11 +129,11 @@ _NESTED: Final = (
 _REGULAR: Final = '.properties.a | type == "string" and test("(0+)+1")'
 
 
-def ruled_bodies() -> Iterator[WorstBody]:
-    """Bodies that rules take long for: one event of nearly a megabyte, and many small ones."""
+def ruled_values() -> dict[str, bytes]:
+    """Values of a property `a` that rules take long for, by name; the largest nearly a megabyte."""
     size = 980_000
     deep = b"[" * 440 + b'"b",' + _repeated(b"[]", size - 2000) + b"]" * 440
-    values = {
+    return {
         "flat": b"[%b]" % _repeated(b"0", size),
         "deep": deep,
         "members": b'{%b,"b":0}' % _repeated(b'"":0', size),
@@ -144,6 +144,11 @@ def ruled_bodies() -> Iterator[WorstBody]:
         "nested": b"[%b]" % _repeated(b"0", 900),
         "match": b'"%b"' % (b"0" * 30),
     }
+
+
+def ruled_bodies() -> Iterator[WorstBody]:
+    """Bodies that rules take long for: one event of nearly a megabyte, and many small ones."""
+    values = ruled_values()
     for name, value in values.items():
         yield WorstBody(f"rules-{name}", _batch(_event(value)))
     for name, count in (("short", 34), ("short", 600), ("nested", 300), ("match", 300)):
@@ -151,6 +156,73 @@ def ruled_bodies() -> Iterator[WorstBody]:
         yield WorstBody(f"rules-{name}-{count}", packed, ((b"Content-Encoding", b"gzip"),))
     whole = _batch(b",".join([_event(values["members"])] * 18))
     yield WorstBody("rules-members-18", whole)
+    for name in ("short", "nested", "text"):
+        yield _exported(f"rules-otlp-{name}", [_otlp_value(values[name])] * 20)
+    wide = [_attribute(b"r%d" % number, b'{"intValue":"1"}') for number in range(8000)]
+    yield _exported("rules-otlp-wide", [_otlp_value(values["nested"])] * 90, wide)
+
+
+OTLP_MAPPING: Final = {
+    "event": ".attributes.e",
+    "distinct_id": ".attributes.e",
+    "properties": "{a: .body}",
+}
+LINE_MAPPING: Final = {
+    "event": ".event",
+    "distinct_id": ".distinct_id",
+    "properties": ".properties",
+}
+
+
+def ruled_lines() -> Iterator[tuple[str, bytes]]:
+    """The same as lines of a log in JSON: one, and many small ones."""
+    values = ruled_values()
+    for name, value in values.items():
+        yield f"rules-{name}", _event(value)
+    for name, count in (("short", 30), ("nested", 300), ("match", 300)):
+        yield f"rules-{name}-{count}", b"\n".join([_event(values[name])] * count)
+
+
+def ruled_records() -> Iterator[tuple[str, bytes]]:
+    """The same as records of Kafka."""
+    for body in ruled_bodies():
+        if body.path == b"/batch/" and len(body.data) < 1_000_000:
+            yield f"{body.name}-kafka", body.data
+
+
+def _attribute(name: bytes, value: bytes) -> bytes:
+    return b'{"key":"%b","value":%b}' % (name, value)
+
+
+def _otlp_value(value: bytes) -> bytes:
+    """A text, or a list of one number, in OTLP's JSON."""
+    if value.startswith(b'"'):
+        return b'{"stringValue":%b}' % value
+    items = b",".join([b'{"intValue":"0"}'] * (value.count(b",") + 1))
+    return b'{"arrayValue":{"values":[%b]}}' % items
+
+
+def _exported(name: str, values: list[bytes], resource: Sequence[bytes] = ()) -> WorstBody:
+    """Log records with these bodies, of a resource with these attributes."""
+    text = (
+        b'{"resourceLogs":[{"resource":{"attributes":[%b]},"scopeLogs":[{"logRecords":[%b]}]}]}'
+        % (
+            b",".join(resource),
+            b",".join(
+                [
+                    b'{"attributes":[%b],"body":%b}'
+                    % (_attribute(b"e", b'{"stringValue":"e"}'), value)
+                    for value in values
+                ]
+            ),
+        )
+    )
+    headers = (
+        (b"Content-Type", b"application/json"),
+        (b"Content-Encoding", b"gzip"),
+        (b"Authorization", b"Bearer " + _KEY),
+    )
+    return WorstBody(name, gzip.compress(text), headers, b"/v1/logs")
 
 
 _ALSO_ENCODED: Final = ("nan", "surrogates", "spaces", "unstamped-49000", "deep")
