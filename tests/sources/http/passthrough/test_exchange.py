@@ -354,14 +354,16 @@ async def acknowledge(to: Listening, chance: random.Random, stop: asyncio.Event)
     st.lists(
         st.tuples(st.sampled_from(KINDS), st.integers(0, 9), st.binary(max_size=40)), max_size=14
     ),
-    st.randoms(use_true_random=False),
+    st.integers(0, 2**32 - 1),
 )
 async def test_every_request_gets_its_answer(
-    requests: list[tuple[str, int, bytes]], chance: random.Random
+    requests: list[tuple[str, int, bytes]], seed: int
 ) -> None:
     """Events that are acknowledged at once or late, in any order, calls with and without bodies,
     refusals: one stream, cut anywhere.
     """
+    # of its own: how often it is asked depends on the machine, and what Hypothesis gives has an end
+    chance = random.Random(seed)
     spelled_out = [spelled(*request) for request in requests]
     stream = b"".join([request for request, _ in spelled_out])
     async with origin(echo) as upstream, listening(passthrough=through(upstream)) as to:
