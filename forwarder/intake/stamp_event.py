@@ -21,7 +21,7 @@ from msgspec import Raw, Struct, field
 
 from forwarder.core.ports import Reason
 from forwarder.core.uuids import new_uuid7, uuid5, uuids5
-from forwarder.wire.identity import ABSENT, canonical_id, first_byte, id_text
+from forwarder.wire.identity import ABSENT, canonical_id, first_byte, id_text, second_texts
 from forwarder.wire.splice import Edits, Locator
 from forwarder.wire.timestamps import TextTime, at, format_timestamp, read_time, shifted
 from forwarder.wire.v1_event import MALFORMED_EVENT
@@ -187,10 +187,8 @@ def stamp_event(data: bytes, context: StampContext, index: int = 0) -> StampedEv
     stamped = _edited(data, head, properties, context, new)
     if len(stamped) > context.max_event:
         return Reason.TOO_LARGE
-    second = (id_text(properties.alias), id_text(properties.anonymous)) if context.ordered else ()
-    return StampedEvent(
-        stamped, (own, *filter(None, second)), uuid, context.reports_changes and time is None
-    )
+    second = second_texts(properties) if context.ordered else ()
+    return StampedEvent(stamped, (own, *second), uuid, context.reports_changes and time is None)
 
 
 def _name_problem(name: Raw) -> Reason | None:

@@ -24,7 +24,7 @@ from datetime import datetime
 from functools import partial
 from io import BytesIO
 from itertools import chain, islice
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -45,7 +45,13 @@ from forwarder.intake.stamp_event import (
     time_text,
 )
 from forwarder.wire.effort import check_effort
-from forwarder.wire.identity import ABSENT, MAX_ID_CHARACTERS, canonical_id, id_text
+from forwarder.wire.identity import (
+    ABSENT,
+    MAX_ID_CHARACTERS,
+    OrderingIds,
+    canonical_id,
+    second_id_text,
+)
 from forwarder.wire.shapes import check_count
 from forwarder.wire.splice import Locator, Splices, in_order, spliced
 
@@ -104,18 +110,6 @@ class StampedEvents:
 
 # Typed views of an event: no more than routing needs. An event that does not fit one (another
 # type, an absent key) makes its whole request use the next way.
-
-
-class OrderingIds(Protocol):
-    """The ids that an event's properties name beside its own."""
-
-    @property
-    def alias(self) -> Raw:
-        """The second id of `$create_alias`."""
-
-    @property
-    def anonymous(self) -> Raw:
-        """The second id of `$identify`."""
 
 
 class _StampableProperties(Struct, frozen=True, gc=False):
@@ -459,7 +453,7 @@ def order_keys(ids: list[str], properties: Sequence[OrderingIds]) -> frozenset[s
     if max(map(len, ids), default=0) > MAX_ID_CHARACTERS or "\0" in "".join(ids):
         ids = [canonical_id(text) for text in ids]
     second = [
-        id_text(raw)
+        second_id_text(raw)
         for each in properties
         for raw in (each.alias, each.anonymous)
         if raw is not ABSENT

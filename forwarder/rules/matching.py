@@ -9,7 +9,7 @@ events match and `()` where none does, so that the usual answers cost nothing by
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Container, Iterable, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Final, Protocol
@@ -24,7 +24,7 @@ from forwarder.mapping.expressions import Expressions
 from forwarder.mapping.problems import misconfigured
 from forwarder.rules.costs import LOOKUP, NAME, ConditionCost
 from forwarder.wire.effort import Allowance
-from forwarder.wire.identity import ABSENT, id_text
+from forwarder.wire.identity import ABSENT, id_text, second_ids, second_texts
 
 MAX_NAMES: Final = 4096
 """Names whose verdict a matcher remembers."""
@@ -75,6 +75,7 @@ class LaneEvents:
         "_ids",
         "_names",
         "_raws",
+        "_second_ids",
         "allowance",
         "api_key",
         "count",
@@ -104,6 +105,7 @@ class LaneEvents:
         self.distinct_names: frozenset[str] | None = None
         self._names = None if names is None else [*names]
         self._ids: list[str] | None = None
+        self._second_ids: dict[int, list[str]] | None = None
         self._events: list[bytes] | None = None
         self._raws: Sequence[bytes | Raw] | None = None
 
@@ -126,6 +128,17 @@ class LaneEvents:
         if self._ids is None:
             self._ids = [_own_id(event) for event in _decode_ids(self._array())]
         return self._ids
+
+    @property
+    def second_ids(self) -> Mapping[int, Sequence[str]]:
+        """The ids that events name beside their own, by the indexes of those that name some."""
+        if self._second_ids is None:
+            self._second_ids = {}
+            if _may_name_others(self.joined()):
+                for index, event in enumerate(_decode_ids(self._array())):
+                    if texts := second_texts(second_ids(event.properties)):
+                        self._second_ids[index] = texts
+        return self._second_ids
 
     @property
     def events(self) -> list[bytes]:
@@ -171,6 +184,7 @@ class LaneEvents:
     def forget_ids(self) -> None:
         """Ids have changed: they are read again."""
         self._ids = None
+        self._second_ids = None
 
     def keep(self, indexes: Sequence[int]) -> None:
         """Keep only these events."""
@@ -179,8 +193,14 @@ class LaneEvents:
             self._names = [self._names[index] for index in indexes]
         if self._ids is not None:
             self._ids = [self._ids[index] for index in indexes]
+        self._second_ids = None
         self.distinct_names = None
         self.count = len(indexes)
+
+
+def _may_name_others(text: bytes) -> bool:
+    """Whether events in a text may name ids beside their own, however the names are spelled."""
+    return b"alias" in text or b"$anon_distinct_id" in text or b"\\u" in text
 
 
 def _own_id(event: _IdentifiedEvent) -> str:
@@ -272,14 +292,28 @@ class Matcher:
         if self._by_name:
             selected = self._by_names(events, selected)
         if self._ids is not None and selected:
-            if events.allowance is not None:
-                events.allowance.spend(LOOKUP * len(selected))
-            ids = events.ids
-            known = self._ids.among({ids[index] for index in selected})
-            selected = [index for index in selected if ids[index] in known] or NONE
+            selected = self._by_people(self._ids, events, selected)
         if self._condition is not None and selected:
             selected = self._by_condition(events, selected, failed)
         return selected
+
+    def _by_people(
+        self, file: KnownIds, events: LaneEvents, selected: Sequence[int]
+    ) -> Sequence[int]:
+        """Those whose own id is in the file, or one that they name beside it."""
+        ids = events.ids
+        second = events.second_ids
+        others = {index: second[index] for index in selected if index in second} if second else {}
+        if events.allowance is not None:
+            events.allowance.spend(LOOKUP * (len(selected) + sum(map(len, others.values()))))
+        known = file.among({ids[index] for index in selected}.union(*others.values()))
+        if not others:
+            return [index for index in selected if ids[index] in known] or NONE
+        return [
+            index
+            for index in selected
+            if ids[index] in known or any(each in known for each in others.get(index, ()))
+        ] or NONE
 
     def _by_names(self, events: LaneEvents, selected: Sequence[int]) -> Sequence[int]:
         if events.allowance is not None:

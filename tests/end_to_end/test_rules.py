@@ -13,11 +13,12 @@ from urllib.request import urlopen
 
 from forwarder.testing.daemon import ForwarderDaemon, running_forwarder
 from forwarder.testing.sandbox import running_sandbox
+from tests.support.cases import cases
 from tests.support.kafka import Kafka, MakeTopic, Record
 from tests.support.members import Members
 from tests.support.streams import Stream
 from tests.support.upstream import Upstream
-from tests.support.whole import KEY, accepted
+from tests.support.whole import KEY, Whole, accepted
 
 PEOPLE = 10
 """Who send events, in turn."""
@@ -108,6 +109,47 @@ def test_people_are_suppressed_while_events_come(tmp_path: Path) -> None:
         assert gone
         assert max(gone) < after
         assert sandbox.call("GET", "/sandbox/conflicts")["count"] == 0
+
+
+NAMING = [
+    b'{"event":"own","distinct_id":"gone"}',
+    b'{"event":"$identify","distinct_id":"ann","properties":{"$anon_distinct_id":"gone"}}',
+    b'{"event":"$create_alias","distinct_id":"ann","properties":{"alias":"gone"}}',
+    b'{"event":"spelled","distinct_id":"ann","properties":{"\\u0061lias":"\\u0067one"}}',
+    b'{"event":"float","distinct_id":1e2}',
+    b'{"event":"zeros","properties":{"distinct_id":1.50}}',
+    b'{"event":"object","distinct_id":{"b": 1, "a": [2.0]}}',
+    b'{"event":"merged","distinct_id":"ann","properties":{"alias":7e0}}',
+]
+OTHERS = [
+    b'{"event":"kept","distinct_id":"ann","properties":{"$anon_distinct_id":"bob"}}',
+    b'{"event":"kept","distinct_id":"100"}',
+    b'{"event":"kept","distinct_id":"ann","properties":{"alias":null,"list":["gone"]}}',
+]
+
+
+@cases("large", [False, True])
+async def test_people_are_suppressed_whichever_id_names_them(tmp_path: Path, large: bool) -> None:
+    """Their own id, one that is merged with another, and ids that are no text; also in a body
+    that the decoder process reads.
+    """
+    people = tmp_path / "people"
+    people.write_text('gone\n100.0\n1.5\n{"a":[2.0],"b":1}\n7\n')
+    rule = {"name": "forgotten", "match": {"distinct_id_file": str(people)}, "drop": True}
+    sent = [*NAMING, *OTHERS, *([b'{"event":"kept","distinct_id":"ann"}'] * 3000 * large)]
+    async with (
+        Upstream() as upstream,
+        Whole(upstream.url, rules=[rule], buffer={"ack_timeout": "1m"}) as whole,
+    ):
+        if large:
+            await whole.take(sent)
+        else:
+            for each in sent:
+                await whole.take([each])
+        await whole.emptied()
+        (lane,) = whole.snapshot.lanes
+        assert dict(lane.dropped) == {"rule:forgotten": len(NAMING)}
+    assert {name for request in upstream.requests for name in request.names} == {"kept"}
 
 
 KEPT = (

@@ -27,7 +27,7 @@ from tests.support.cases import cases
         ({"distinct_id": "\u2003"}, set()),
         ({"distinct_id": 5}, {"5"}),
         ({"distinct_id": True}, {"true"}),
-        ({"distinct_id": ["a", 1]}, {'["a", 1]'}),
+        ({"distinct_id": ["a", 1]}, {'["a",1]'}),
         ({"distinct_id": "a\0b"}, {"a\ufffdb"}),
         ({"distinct_id": "😀" * 201}, {"😀" * 200}),
         ({"distinct_id": ["y" * 300]}, {'["' + "y" * 198}),
@@ -51,6 +51,35 @@ def test_ids(event: dict[str, Any], ids: set[str]) -> None:
     assert ids_of(json.dumps(event).encode()) == ids
 
 
+@cases(
+    ("value", "own", "second"),
+    [
+        ("17", "17", "17"),
+        ("-3", "-3", "-3"),
+        ("1e2", "100.0", "100"),
+        ("1.50", "1.5", "1.5"),
+        ("100.0", "100.0", "100"),
+        ("-0", "-0.0", "0"),
+        ("0.00001", "0.00001", "0.00001"),
+        ("1E-7", "1e-7", "1e-7"),
+        ("1e16", "1e16", "10000000000000000"),
+        ("1e21", "1e21", "1e+21"),
+        ("18446744073709551615", "18446744073709551615", "18446744073709552000"),
+        ("18446744073709551616", "1.8446744073709552e19", "18446744073709552000"),
+        ("-9223372036854775809", "-9.223372036854776e18", "-9223372036854776000"),
+        ("false", "false", "false"),
+        ('{"b": 1e2, "a": [null, "\\u00e9"]}', '{"a":[null,"é"],"b":100.0}', "[object Object]"),
+        ('[1, [true, null], "x"]', '[1,[true,null],"x"]', "1,true,,x"),
+    ],
+)
+def test_what_is_no_text_becomes_the_text_of_the_service(value: str, own: str, second: str) -> None:
+    """The id of an event as its capture writes it, one that is merged as its ingestion does."""
+    assert ids_of(b'{"distinct_id": %b}' % value.encode()) == {own}
+    named = b'{"distinct_id": "a", "properties": {"%b": %b}}'
+    for name in (b"alias", b"$anon_distinct_id"):
+        assert ids_of(named % (name, value.encode())) == {"a", second}
+
+
 def test_escapes_do_not_hide_an_id() -> None:
     """Keys and values are compared as text, not as they are spelled."""
     assert ids_of(
@@ -63,6 +92,12 @@ def test_only_objects_have_ids(event: bytes) -> None:
     """Anything else is an error that callers know."""
     with pytest.raises(msgspec.DecodeError):
         ids_of(event)
+
+
+@cases("value", [b"9" * 400, b"1e400", b"[1e400, -1e400]"])
+def test_a_number_that_no_float_holds_is_no_error(value: bytes) -> None:
+    """The service refuses such an event; here it has some id."""
+    assert len(ids_of(b'{"distinct_id": %b, "properties": {"alias": %b}}' % (value, value))) == 2
 
 
 def test_canonical_ids_are_stable() -> None:

@@ -333,16 +333,24 @@ def _name_of(raw: Raw) -> str:
 
 
 def _id_of(members: dict[str, Raw]) -> str:
-    """The id that the service reads: the top level wins over the properties."""
-    text = id_text(members.get("distinct_id", ABSENT)) or id_text(
+    """The id that the service reads: the top level wins over the properties. What is no text is
+    written as it stands, so that large numbers keep their digits.
+    """
+    text = _as_written(members.get("distinct_id", ABSENT)) or _as_written(
         members.get("$distinct_id", ABSENT)
     )
     properties = members.get("properties", ABSENT)
     if not text and first_byte(properties) == b"{":
-        text = id_text(_decode_own_id(properties).distinct_id)
+        text = _as_written(_decode_own_id(properties).distinct_id)
     if not text:
         raise RecordRefused(RefusalReason.NO_ID, "it has no distinct_id")
     return check_id(text)
+
+
+def _as_written(raw: Raw) -> str:
+    if first_byte(raw) in (b"", b'"') or bytes(raw) == _NULL:
+        return id_text(raw)
+    return canonical_id(bytes(raw).decode("utf-8", "replace"))
 
 
 def _time_of(raw: Raw, clock: tzinfo | None) -> int:
