@@ -86,6 +86,21 @@ def test_ids_are_those_that_the_service_stores() -> None:
     assert select({"distinct_id_file": "/ids"}, events, "17", "x", "y", "z" * 200) == [0, 1, 2, 3]
 
 
+def test_second_ids_are_those_of_the_events_that_are_left() -> None:
+    """Whatever else a request holds: properties that are no object, and events that went before."""
+    events = lane_events(
+        {"event": "a", "distinct_id": "p", "properties": {"alias": "x"}},
+        {"event": "b", "distinct_id": "p", "properties": None},
+        {"event": "c", "distinct_id": "p", "properties": {"$anon_distinct_id": "x"}},
+        {"event": "d", "distinct_id": "p"},
+    )
+    assert select({"distinct_id_file": "/ids"}, events, "x") == [0, 2]
+    events.keep([1, 2, 3])
+    assert select({"distinct_id_file": "/ids"}, events, "x") == [1]
+    odd = lane_events(*[{"event": "e", "properties": each} for each in ([1], {"alias": "x"})])
+    assert select({"distinct_id_file": "/ids"}, odd, "x") == [1]
+
+
 def test_a_condition_that_fails_is_reported_and_does_not_match() -> None:
     """The others are still looked at."""
     failed: dict[int, str] = {}
