@@ -113,7 +113,7 @@ def build(
     decoder = DecoderProcess(settings.sources.http.max_body, clock, DECODE_SECONDS)
     branches = [each.branch for each in destinations]
     admission: Admission | FanOut = first.admission
-    if destinations[1:]:
+    if destinations[1:] or first.branch.api_keys:
         from forwarder.rules.routing import EventRoutes  # noqa: PLC0415 - most have one destination
 
         api_keys = allowed_keys(settings.sources.http.api_keys, settings)
@@ -136,7 +136,7 @@ def build(
     )
     intakes = [intake]
     # a dead letter goes back to the destination that it is of, whatever the routes say
-    if destinations[1:]:
+    if admission is not first.admission:
         intakes += [
             Intake(
                 each.admission, policy=policy, ordering_of=ordering_of, event_rules=rules.compiled

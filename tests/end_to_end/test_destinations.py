@@ -310,6 +310,19 @@ async def test_what_is_rejected_at_receipt_is_a_dead_letter_of_each() -> None:
         assert letters == {"us": 2, "eu": 1}
 
 
+async def test_the_only_one_has_project_keys_of_its_own_too() -> None:
+    """What is left of a move to another service: senders keep the key that they have."""
+    async with Upstream() as eu:
+        where = several(eu, us={"api_keys": {SHOP: SHOP_EU}}, routes=[])
+        async with Whole("", **where) as whole:
+            with always_balanced(whole.pipeline):
+                await whole.take(events(3), SHOP)
+                await whole.take(events(1, "other"))
+                await whole.emptied()
+    keys = {name: request.api_key for request in eu.requests for name in request.names}
+    assert keys == {"e0": SHOP_EU, "e1": SHOP_EU, "e2": SHOP_EU, "other0": KEY}
+
+
 async def test_a_large_body_is_divided_too() -> None:
     """What the decoder process reads goes the same ways."""
     sent = events(4000, "order", padding=400)
