@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Raw
 
@@ -51,6 +51,9 @@ from forwarder.wire.effort import UNBOUNDED, Effort, TooMuchWork, check_effort
 from forwarder.wire.encodings import decode_body
 from forwarder.wire.identity import ABSENT, check_token
 from forwarder.wire.shapes import Request, check_count, read_request, split_by_token
+
+if TYPE_CHECKING:
+    from forwarder.rules.rules import FailedEvent
 
 _REASONS: Final[dict[type[ForwarderError], Reason]] = {
     InvalidRequest: Reason.UNDECODABLE,
@@ -114,7 +117,7 @@ class RecordBatchReader:
                 raise
         for each in records.rejected:
             rejected = RejectedEvent(each.reason, each.data, why=each.why)
-            content.letters.append(self.letter(None, rejected, each.facts, each.attributes, now))
+            content.letters += self.letters([(None, rejected)], each.facts, each.attributes, now)
         return content
 
     def _read_values(
@@ -195,7 +198,7 @@ class RecordBatchReader:
                 size += len(value)
             else:
                 unwrapped = self._read_any(records, index, effort)
-                size += _gather(unwrapped, gathered)
+                size += _gather(unwrapped, index, gathered)
                 content.letters += self._letters(records, index, unwrapped.rejected, now)
                 content.nulled += unwrapped.nulled
                 effort = effort.without(unwrapped.one_by_one)
@@ -205,7 +208,9 @@ class RecordBatchReader:
                 )
         for lane, found in gathered.items():
             keys = self._keys(lane, found.ids, found.properties).union(found.keys)
-            content.events.append((lane, StampedEvents(b",".join(found.data), found.count, keys)))
+            joined = b",".join(found.data)
+            stamped = StampedEvents(joined, len(found.records), keys, records=found.records)
+            content.events.append((lane, stamped))
 
     def _read_plain(
         self, records: RecordBatch, index: int, head: PlainHead, gathered: dict[Lane, _Gathered]
@@ -234,7 +239,7 @@ class RecordBatchReader:
         if found is None:
             found = gathered[lane] = _Gathered()
         found.data.append(data)
-        found.count += 1
+        found.records.append(index)
         found.ids.append(distinct_id)
         found.properties.append(head.properties)
         return True
@@ -272,14 +277,34 @@ class RecordBatchReader:
         rejected: Sequence[tuple[Lane | None, RejectedEvent]],
         now: float,
     ) -> list[DeadLetter]:
-        """The dead letters of a record's rejected events."""
         if not rejected:
             return []
-        facts = records.facts(index)
-        attributes = records.attributes(index)
-        return [self.letter(known, each, facts, attributes, now) for known, each in rejected]
+        return self.letters(rejected, records.facts(index), records.attributes(index), now)
 
-    def letter(
+    def letters(
+        self,
+        rejected: Sequence[tuple[Lane | None, RejectedEvent]],
+        facts: RecordFacts,
+        attributes: str,
+        now: float,
+    ) -> list[DeadLetter]:
+        """The dead letters of all that is rejected of a record: itself, or events of it."""
+        return [self._letter(lane, each, facts, attributes, now) for lane, each in rejected]
+
+    def letter_of_rules(
+        self,
+        records: RecordBatch,
+        events: StampedEvents,
+        lane: Lane,
+        failed: FailedEvent,
+        now: float,
+    ) -> DeadLetter:
+        """The dead letter of an event of these records that rules failed on."""
+        index = failed.place if events.records is None else events.records[failed.place]
+        rejected = RejectedEvent(Reason.RULE_FAILED, failed.data, why=failed.why)
+        return self._letter(lane, rejected, records.facts(index), records.attributes(index), now)
+
+    def _letter(
         self,
         lane: Lane | None,
         rejected: RejectedEvent,
@@ -287,9 +312,7 @@ class RecordBatchReader:
         attributes: str,
         now: float,
     ) -> DeadLetter:
-        """The dead letter of a record, or of an event of it. Its time is the record's, if that
-        isn't to come yet.
-        """
+        """A dead letter, whose time is the record's, if that isn't to come yet."""
         at = time_of(facts)
         moment = now if at is None else min(at, now)
         why = rejected.why or AT_RECEIPT[rejected.reason].why
@@ -313,20 +336,21 @@ class _Gathered:
     """
 
     data: list[bytes] = field(default_factory=list)
-    count: int = 0
+    records: list[int] = field(default_factory=list)
+    """Of each event, the index of its record."""
     ids: list[str] = field(default_factory=list)
     properties: list[PlainProperties] = field(default_factory=list)
     keys: set[str] = field(default_factory=set)
 
 
-def _gather(unwrapped: _RecordContent, gathered: dict[Lane, _Gathered]) -> int:
+def _gather(unwrapped: _RecordContent, record: int, gathered: dict[Lane, _Gathered]) -> int:
     """Put a record's events behind those of the records before it; what it counts for, in bytes."""
     size = sum([len(each.data) + EVENT_OVERHEAD for _, each in unwrapped.rejected])
     for lane, stamped in unwrapped.stamped:
         size += len(stamped.data)
         found = gathered.setdefault(lane, _Gathered())
         found.data.append(stamped.data)
-        found.count += stamped.count
+        found.records += [record] * stamped.count
         found.keys |= stamped.ids
     return size
 

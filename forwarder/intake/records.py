@@ -54,7 +54,7 @@ from forwarder.intake.stamping import RejectedEvent, StampedEvents
 from forwarder.wire.effort import TooMuchWork
 
 if TYPE_CHECKING:
-    from forwarder.rules.rules import EventRules
+    from forwarder.rules.rules import EventRules, FailedEvent
 
 MAX_LARGE: Final = 4
 """Large records that are decoded, or were and wait for room in the buffer."""
@@ -350,7 +350,7 @@ class _RecordReading:
         if large is None:
             with suppress(TooMuchWork):
                 content = self._reader.read(records, now)
-                self._apply_rules(content, now)
+                self._apply_rules(records, content, now)
                 return content
             return self.read_elsewhere(records, now)
         return self._content_of(large, now)
@@ -378,7 +378,7 @@ class _RecordReading:
             list(content.events), list(content.letters), content.nulled, content.ruling
         )  # it is requested again if there is no room now
 
-    def _apply_rules(self, content: BatchContent, now: float) -> None:
+    def _apply_rules(self, records: RecordBatch, content: BatchContent, now: float) -> None:
         """Raises `TooMuchWork` if the rules would hold the loop for too long."""
         requests = self._requests
         if requests.event_rules is None:
@@ -387,8 +387,13 @@ class _RecordReading:
             Chunk(lane, events.data, events.count, events.ids, now, self._source)
             for lane, events in content.events
         ]
+
+        def letter(chunk: int, failed: FailedEvent) -> DeadLetter:
+            lane, events = content.events[chunk]
+            return self._reader.letter_of_rules(records, events, lane, failed, now)
+
         names = [events.names for _, events in content.events]
-        ruling = ruling_of(requests.event_rules, chunks, names, requests.effort.ruled)
+        ruling = ruling_of(requests.event_rules, chunks, names, requests.effort.ruled, letter)
         content.ruling = ruling
         content.events = [
             (chunk.lane, StampedEvents(chunk.data, chunk.count, chunk.ids))
@@ -448,7 +453,10 @@ class _RecordReading:
         lanes = {lane for lane, _ in content.events}
         lane = lanes.pop() if len(lanes) == 1 else None
         rejected = RejectedEvent(Reason.TOO_LARGE, records.values[0], why=why)
-        return self._reader.letter(lane, rejected, records.facts(0), records.attributes(0), now)
+        (letter,) = self._reader.letters(
+            [(lane, rejected)], records.facts(0), records.attributes(0), now
+        )
+        return letter
 
 
 class _LargeRecord:
@@ -480,9 +488,9 @@ class _LargeRecord:
             if isinstance(error, Backpressure):
                 raise
             reason = Reason.TOO_LARGE if isinstance(error, RequestTooLarge) else Reason.UNDECODABLE
-            content.letters = [
-                self._letter(None, RejectedEvent(reason, value, why=error_text(error)))
-            ]
+            content.letters = self._letters(
+                [(None, RejectedEvent(reason, value, why=error_text(error)))]
+            )
         else:
             content.nulled = decoded.head.nulled
             content.ruling = decoded.ruling(rules, self.requested, self._source)
@@ -493,15 +501,15 @@ class _LargeRecord:
                         StampedEvents(chunk.data, chunk.count, chunk.ids, to=chunk.to),
                     )
                 )
-            for group in await bodies.sliced(decoded.rejected()):
-                content.letters += [self._letter(lane, each) for lane, each in group]
+            groups = await bodies.sliced(decoded.rejected())
+            content.letters = self._letters([each for group in groups for each in group])
         self.content = content
         self._finish()
 
-    def _letter(self, lane: Lane | None, rejected: RejectedEvent) -> DeadLetter:
+    def _letters(self, rejected: Sequence[tuple[Lane | None, RejectedEvent]]) -> list[DeadLetter]:
         records = self.records
-        return self._reader.letter(
-            lane, rejected, records.facts(0), records.attributes(0), self.requested
+        return self._reader.letters(
+            rejected, records.facts(0), records.attributes(0), self.requested
         )
 
     def fail(self, error: Exception) -> None:

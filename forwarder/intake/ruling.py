@@ -5,8 +5,9 @@ and what becomes dead letters.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from forwarder.core.event import Chunk
@@ -16,7 +17,8 @@ from forwarder.wire.identity import ids_of
 from forwarder.wire.v1_results import Results
 
 if TYPE_CHECKING:
-    from forwarder.rules.rules import EventRules, RuleTally
+    from forwarder.rules.rules import EventRules, FailedEvent, RuleTally
+
 
 BEFORE_RULES: Final = frozenset(Reason) - {
     Reason.REFUSED,
@@ -46,9 +48,11 @@ class Ruling:
         names: Sequence[str] | None = None,
         *,
         allowance: Allowance | None = None,
+        letter: Callable[[FailedEvent], DeadLetter] | None = None,
     ) -> None:
         """Apply the rules to a chunk; `names`: those of its events, if they are known. Raises
-        `TooMuchWork` if that takes more than `allowance`; None: it may take long.
+        `TooMuchWork` if that takes more than `allowance`; None: it may take long. `letter`: what
+        makes the dead letter of an event on which they fail, where more is known of its origin.
         """
         api_key = chunk.lane.api_key
         ruled = rules.apply(
@@ -70,6 +74,8 @@ class Ruling:
             )
         self.failed += [
             DeadLetter(Reason.RULE_FAILED, lane, each.data, at, each.why, source)
+            if letter is None
+            else letter(each)
             for each in ruled.failed
         ]
         if ruled.kept:
@@ -102,14 +108,18 @@ def ruling_of(
     chunks: Sequence[Chunk],
     names: Iterable[Sequence[str] | None],
     allowed: float,
+    letter: Callable[[int, FailedEvent], DeadLetter] | None = None,
 ) -> Ruling:
     """What the rules make of chunks; `names`: those of the events of each, as far as they are
     known. Raises `TooMuchWork` if that takes more than `allowed` (`Effort.ruled`).
+
+    `letter`: as in `Ruling.add`, called with the chunk's index, too.
     """
     ruling = Ruling()
     allowance = None if math.isinf(allowed) else Allowance(allowed)
-    for chunk, known in zip(chunks, names, strict=True):
-        ruling.add(rules, chunk, known, allowance=allowance)
+    for index, (chunk, known) in enumerate(zip(chunks, names, strict=True)):
+        of_chunk = None if letter is None else partial(letter, index)
+        ruling.add(rules, chunk, known, allowance=allowance, letter=of_chunk)
     return ruling
 
 

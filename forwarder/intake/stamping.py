@@ -106,6 +106,8 @@ class StampedEvents:
     """The events' names, where they were read together."""
     to: int | None = None
     """As `Chunk.to`."""
+    records: Sequence[int] | None = None
+    """Of a batch of records: the index of each event's record; None: each record is one event."""
 
 
 # Typed views of an event: no more than routing needs. An event that does not fit one (another

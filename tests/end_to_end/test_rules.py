@@ -13,12 +13,14 @@ from urllib.request import urlopen
 
 from forwarder.testing.daemon import ForwarderDaemon, running_forwarder
 from forwarder.testing.sandbox import running_sandbox
+from tests.end_to_end.test_kafka_poison import where
 from tests.support.cases import cases
+from tests.support.commands import forwarder
 from tests.support.kafka import Kafka, MakeTopic, Record
 from tests.support.members import Members
 from tests.support.streams import Stream
 from tests.support.upstream import Upstream
-from tests.support.whole import KEY, Whole, accepted
+from tests.support.whole import KEY, Whole, accepted, event
 
 PEOPLE = 10
 """Who send events, in turn."""
@@ -156,6 +158,63 @@ KEPT = (
     b'{"event":"order","distinct_id":"ann","uuid":"01900000-0000-7000-8000-%012d",'
     b'"timestamp":"2026-05-04T00:00:00Z","properties":{"e":1.50, "u":"\\u00e9"}}'
 )
+
+
+FAILING = {
+    "name": "strict",
+    "match": {"where": '.properties.n | startswith("a")'},
+    "remove": ".properties.x",
+}
+
+
+async def test_a_letter_of_a_rule_says_where_its_event_came_from(
+    kafka: Kafka, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """Of a record by itself, of one among several events of a record, and of a line: topic,
+    partition and offset, or file and position.
+    """
+    stream = Stream(kafka.bootstrap, await topic(1))
+    log = tmp_path / "app.log"
+    lines = [json.dumps({"type": "line", "user": "bob", "n": n}) + "\n" for n in ("a", 1, "a")]
+    log.write_text("".join(lines))
+    logs = {"name": "app", "path": str(log), "mapping": MAPPING, "api_key": KEY}
+    good, bad = [event(name, properties=b'{"n":%b}' % n) for name, n in GOOD_AND_BAD]
+    records = [good, bad, b"[%b,%b]" % (good, bad), good, b'{"event":"odd","n":1}', bad]
+    async with (
+        Upstream() as upstream,
+        Members(
+            tmp_path, {**stream.settings, "api_key": KEY}, upstream={"url": upstream.url}
+        ) as all_,
+    ):
+        offsets = [offset for _, offset in await stream.write(map(Record, records))]
+        daemon = await all_.start(
+            "one", rules=[FAILING], sources={"logs": [{**logs, "poll_interval": "50ms"}]}
+        )
+        await daemon.until(lambda now: sum(lane.total_dead for lane in now.lanes) == 5)
+        listed = await forwarder("dead-letters", "ls", *where(daemon))
+        assert await daemon.stop() == 0
+    found = json.loads(listed.out)["results"]
+    of_records = sorted(
+        (each["attributes"]["offset"], each["coordinates"].rpartition("/")[2], each["reason"])
+        for each in found
+        if each["source"] == "kafka"
+    )
+    assert of_records == [
+        (offsets[at], str(offsets[at]), reason)
+        for at, reason in (
+            (1, "rule_failed"),
+            (2, "rule_failed"),
+            (4, "missing_distinct_id"),
+            (5, "rule_failed"),
+        )
+    ]
+    (of_line,) = [each for each in found if each["source"] == "logs"]
+    assert of_line["reason"] == "rule_failed"
+    assert of_line["coordinates"] == f"{log}:{len(lines[0])}"
+    assert of_line["attributes"]["path"] == str(log)
+
+
+GOOD_AND_BAD = (("good", b'"a"'), ("bad", b"1"))
 MAPPING = {"event": ".type", "distinct_id": ".user", "properties": "{n, password}"}
 
 

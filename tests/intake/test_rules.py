@@ -236,15 +236,23 @@ def test_records() -> None:
 
 
 def test_a_record_that_can_not_be_protected_is_a_dead_letter() -> None:
-    """Its source waits until that is durable, as for others."""
-    rig = RecordsRig(rules=[FAILING])
-    rig.records.accept(
-        record_list({**stamped_event(), "properties": {"n": 1}}, stamped_event()),
-        Told(),
-        AckLevel.DELIVERED,
-    )
-    assert rig.figures(LANE)[2] == {Reason.RULE_FAILED: 2}
-    assert rig.balanced()
+    """Its source waits until that is durable, as for others. It says which record it was, also
+    where records are read one by one, or hold several events.
+    """
+    good, bad = [{**stamped_event(), "properties": {"n": n}} for n in ("a", 1)]
+    for records, failing in (
+        ([good, bad, bad], [1, 2]),
+        ([good, batch(bad, good, bad), good, bad, {**bad, "uuid": None}], [1, 1, 3, 4]),
+    ):
+        rig = RecordsRig(rules=[FAILING])
+        found = record_list(*records, offset=7, at=5.0)
+        rig.records.accept(found, Told(), AckLevel.DELIVERED)
+        assert rig.figures(LANE)[2] == {Reason.RULE_FAILED: len(failing)}
+        assert rig.balanced()
+        assert [
+            (letter.coordinates, letter.attributes, letter.at)
+            for letter in rig.dead_letters.letters
+        ] == [(found.facts(at).name, found.attributes(at), 5.0) for at in failing]
 
 
 def test_what_a_rejected_batch_of_records_would_drop_is_not_counted() -> None:
