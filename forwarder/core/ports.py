@@ -147,14 +147,24 @@ class DeadLetter:
     """
     to: int | None = None
     """As `Chunk.to`."""
+    ruled: bool = False
+    """Whether the rules for events were applied to it: they aren't again when it is replayed."""
+    sender_key: str = ""
+    """The project key that its sender used; empty: that of its lane."""
+    new_uuid: str = ""
+    """The uuid that a replay gives it if it has none. Letters of the same event, at several
+    destinations, have the same.
+    """
 
 
 def letters_of(chunk: Chunk, reason: Reason, why: str, at: float) -> list[DeadLetter]:
-    """A dead letter for each event of a chunk."""
+    """A dead letter for each event of a chunk that was admitted, or would have been if there were
+    room.
+    """
     lane = chunk.lane
     source = chunk.source
     return [
-        DeadLetter(reason, lane, event, at, why, source, *chunk.where(index))
+        DeadLetter(reason, lane, event, at, why, source, *chunk.where(index), ruled=True)
         for index, event in enumerate(chunk.events())
     ]
 
@@ -168,6 +178,16 @@ class Revived(NamedTuple):
     """When it became one, wall-clock seconds: an event that was rejected at receipt gets that time
     if it has none of its own.
     """
+    uuid: str = ""
+    """The uuid that it gets if it has none; empty: a new one."""
+    ruled: bool = False
+    """See `DeadLetter.ruled`."""
+    sender_key: str | None = None
+    """The project key that its sender used, which rules match; None: that of its lane. Empty: it
+    isn't known, and any matches.
+    """
+    source: str = ""
+    """Where it came from first, which rules match."""
 
 
 class EventResults(Protocol):

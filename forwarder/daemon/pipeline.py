@@ -144,7 +144,7 @@ def build(
             for each in destinations
         ]
     replayers = [
-        each.stores.open_replayer(own, clock)
+        each.stores.open_replayer(own, clock, each.branch.api_keys)
         for each, own in zip(destinations, intakes[-len(destinations) :], strict=True)
     ]
 

@@ -81,13 +81,17 @@ class Stores:
         """The dead letters, if they are in memory only."""
         return self.dead_letters.letters if isinstance(self.dead_letters, MemoryDeadLetters) else ()
 
-    def open_replayer(self, intake: RequestIntake, clock: Clock) -> Replayer | None:
-        """What sends dead letters again that an operator has marked; None if they are in memory."""
+    def open_replayer(
+        self, intake: RequestIntake, clock: Clock, api_keys: Mapping[str, str]
+    ) -> Replayer | None:
+        """What sends dead letters again that an operator has marked; None if they are in memory.
+        `api_keys`: see `Replayer`.
+        """
         if self.dead_letter_file is None:
             return None
         from forwarder.deadletter.replay import Replayer  # noqa: PLC0415 - needs SQLite
 
-        return Replayer(self.dead_letter_file, intake, clock)
+        return Replayer(self.dead_letter_file, intake, clock, api_keys)
 
     async def close(self) -> None:
         """Write what is to be written, close all files, release the locks."""

@@ -29,6 +29,7 @@ from forwarder.deadletter.schema import (
     DeadLetterDatabase,
     UnreadableDatabase,
     check,
+    name_old_letters,
     open_readable,
     open_writable,
 )
@@ -40,7 +41,8 @@ BESIDE: Final = ("", "-wal", "-shm")
 
 _COLUMNS: Final = (
     "number, reason, api_key, historical, at, why, source, coordinates, sequence, idx, receipt, "
-    "cost, event, distinct_id, uuid, crc, mark, rate, note, data, replacement, attributes"
+    "cost, event, distinct_id, uuid, crc, mark, rate, note, data, replacement, attributes, "
+    "ruled, sender_key, new_uuid"
 )
 
 _NAMES: Final = _COLUMNS.replace(" ", "").split(",")
@@ -223,6 +225,7 @@ def _salvage(damaged: Path, fresh: sqlite3.Connection) -> SalvageReport:
                 row,
             )
             found.dead_letters += 1
+        name_old_letters(fresh)
         _copy_counters(source, fresh, found.dead_letters)
         _keep_numbers(source, fresh)
         fresh.execute("COMMIT")

@@ -10,9 +10,10 @@ safe as any event there.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -21,7 +22,7 @@ import structlog
 from forwarder.core.clock import Clock, Timer
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import Backpressure, ForwarderError
-from forwarder.core.event import split_events
+from forwarder.core.event import Lane, split_events
 from forwarder.core.ports import Incoming, Reason, RequestIntake, Revived
 from forwarder.deadletter.store import DeadLetterStore
 from forwarder.deadletter.table import MarkedDeadLetter
@@ -60,7 +61,15 @@ class ReplayStatistics:
 class Replayer:
     """Replays marked dead letters, from `start` to `stop`. Used on the loop."""
 
-    def __init__(self, store: DeadLetterStore, intake: RequestIntake, clock: Clock) -> None:
+    def __init__(
+        self,
+        store: DeadLetterStore,
+        intake: RequestIntake,
+        clock: Clock,
+        api_keys: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """`api_keys`: the project keys that stand for those of senders at the destination."""
+        self._api_keys = api_keys
         self._store = store
         self._intake = intake
         self._clock = clock
@@ -151,9 +160,16 @@ class Replayer:
             historical,
             marked.data,
         )
-        incoming = Incoming(
-            body, source=SOURCE, revived=Revived(marked.number, marked.reason, marked.at)
+        revived = Revived(
+            marked.number,
+            marked.reason,
+            marked.at,
+            marked.uuid,
+            marked.ruled,
+            self._sender_key(marked, marked.lane),
+            marked.source,
         )
+        incoming = Incoming(body, source=SOURCE, revived=revived)
         try:
             held = self._intake.accept(incoming, partial(self._acknowledged, marked.number))
         except Backpressure as error:
@@ -164,6 +180,15 @@ class Replayer:
         if held:
             self._held(marked.number)
         return None
+
+    def _sender_key(self, marked: MarkedDeadLetter, lane: Lane) -> str:
+        """The project key that rules match; empty if it isn't known."""
+        if marked.sender_key is not None:
+            return marked.sender_key or lane.api_key
+        known = [sender for sender, own in self._api_keys.items() if own == lane.api_key]
+        if not known:
+            return lane.api_key
+        return known[0] if len(known) == 1 else ""
 
     def _acknowledged(self, number: int, error: Backpressure | None) -> None:
         """See `core.ack.AckCallback`."""

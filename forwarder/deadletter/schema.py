@@ -8,6 +8,9 @@ version of this format.
 - `data`: the event's bytes as received; `crc`: their CRC-32, which detects damage by the disk.
 - `attributes`: what the source knows of it beside its position (`coordinates`), as the text of a
   JSON object, or ''. Since version 2.
+- Since version 3, what a replay has to know: `ruled`, 1 if the rules for events were applied to it;
+  `sender_key`, the project key that its sender used, or '' if that is `api_key` (NULL: an older
+  version didn't note it); `new_uuid`, the uuid that a replay gives it if it has none, or ''.
 - `event`, `distinct_id`, `uuid`: read from `data` where possible, for searching only.
 - `receipt`: 1 if it was rejected at receipt. `cost`: what it counts for against
   `dead_letters.max_bytes`.
@@ -20,8 +23,9 @@ transactions that change the rows: `received` (by source) of dead letters withou
 `dropped` (by reason) with the source of each (`name` is `reason/source`). An `api_key` of '' is
 the unknown lane.
 
-A file of version 1 is upgraded to version 2 when it is opened for writing; a reader sees it as
-version 2.
+A file of an older version is upgraded when it is opened for writing; a reader sees it as one of
+this version. Of its letters `ruled` follows from the reason, and `new_uuid` from what the letters
+of an event have in common at all destinations.
 
 Write-ahead log, synchronous: a commit that has returned is on the disk. Free pages are returned to
 the file system.
@@ -36,9 +40,10 @@ from pathlib import Path
 from typing import Final
 
 from forwarder.core.error_text import error_text
+from forwarder.core.uuids import uuid5
 from forwarder.storage.private import open_file
 
-VERSION: Final = 2
+VERSION: Final = 3
 _OLDEST: Final = 1
 """The oldest version that is read."""
 
@@ -51,6 +56,27 @@ _LARGEST_IDLE_WAL: Final = 4 << 20
 _MAGIC: Final = b"SQLite format 3\0"
 _HEADER_SIZE: Final = 100
 _VERSION_AT: Final = 60
+
+_ADDED: Final = {
+    "attributes": "TEXT NOT NULL DEFAULT ''",
+    "ruled": "INTEGER NOT NULL DEFAULT 0",
+    "sender_key": "TEXT",
+    "new_uuid": "TEXT NOT NULL DEFAULT ''",
+}
+"""The columns that version 1 hasn't."""
+
+_OLD_RULED: Final = """
+    reason IN ('refused', 'gave_up', 'undelivered_at_exit', 'lane_halted')
+    OR (reason = 'too_large' AND NOT receipt AND coordinates = '')
+"""
+"""Whether rules were applied to a letter of an older version: whatever had been in the buffer.
+Records that are too large have coordinates.
+"""
+
+_OLD_NAMESPACE: Final = bytes.fromhex("c1c5cf4e9d1f4c0b8a3e7b62d90f54a7")
+"""The namespace of the uuids of older letters. It never changes: each destination has a file of
+its own.
+"""
 
 _SCHEMA: Final = (
     """CREATE TABLE letters (
@@ -75,7 +101,10 @@ _SCHEMA: Final = (
         note TEXT,
         data BLOB NOT NULL,
         replacement BLOB,
-        attributes TEXT NOT NULL DEFAULT ''
+        attributes TEXT NOT NULL DEFAULT '',
+        ruled INTEGER NOT NULL DEFAULT 0,
+        sender_key TEXT,
+        new_uuid TEXT NOT NULL DEFAULT ''
     )""",
     "CREATE UNIQUE INDEX letters_by_place ON letters (sequence, idx) WHERE sequence IS NOT NULL",
     "CREATE INDEX letters_by_mark ON letters (mark, number) WHERE mark IS NOT NULL",
@@ -166,11 +195,8 @@ def open_readable(path: Path) -> sqlite3.Connection:
     )
     try:
         version = _version(connection)
-        if version == _OLDEST:
-            # A temporary view hides the table of the same name.
-            connection.execute(
-                "CREATE TEMP VIEW letters AS SELECT *, '' AS attributes FROM main.letters"
-            )
+        if version and version < VERSION:
+            _show_as_new(connection)
     except BaseException as error:
         connection.close()
         raise _classified(error) from error
@@ -178,6 +204,40 @@ def open_readable(path: Path) -> sqlite3.Connection:
         connection.close()
         raise UnreadableDatabase("it is empty")
     return connection
+
+
+def name_old_letters(connection: sqlite3.Connection) -> None:
+    """Give a uuid to the letters of an older version that were never stamped, within a
+    transaction.
+    """
+    rows = connection.execute(
+        """
+        SELECT source, coordinates, at, crc, row_number() OVER (
+            PARTITION BY source, coordinates, at, crc ORDER BY number
+        ), number
+        FROM letters WHERE sender_key IS NULL AND NOT ruled AND new_uuid = ''
+        """
+    ).fetchall()
+    connection.executemany(
+        "UPDATE letters SET new_uuid = ? WHERE number = ?",
+        [(uuid5(_OLD_NAMESPACE, repr(row).encode()).decode(), number) for *row, number in rows],
+    )
+
+
+def _missing(connection: sqlite3.Connection) -> list[str]:
+    """The columns that the table hasn't."""
+    columns = {row[1] for row in connection.execute("PRAGMA table_info(letters)")}
+    return [name for name in _ADDED if name not in columns]
+
+
+def _show_as_new(connection: sqlite3.Connection) -> None:
+    """Show a table of an older version as one of this version."""
+    values = {"attributes": "''", "ruled": _OLD_RULED, "sender_key": "NULL", "new_uuid": "''"}
+    added = ", ".join([f"{values[name]} AS {name}" for name in _missing(connection)])
+    if added:
+        # A temporary view hides the table of the same name. The columns are constants.
+        view = f"SELECT *, {added} FROM main.letters"  # noqa: S608
+        connection.execute(f"CREATE TEMP VIEW letters AS {view}")
 
 
 def check(connection: sqlite3.Connection) -> None:
@@ -245,7 +305,12 @@ def _upgrade(connection: sqlite3.Connection) -> None:
     if not _version(connection):
         for statement in _SCHEMA:
             connection.execute(statement)
-    elif "attributes" not in [row[1] for row in connection.execute("PRAGMA table_info(letters)")]:
-        connection.execute("ALTER TABLE letters ADD COLUMN attributes TEXT NOT NULL DEFAULT ''")
+    else:
+        for name in _missing(connection):
+            connection.execute(f"ALTER TABLE letters ADD COLUMN {name} {_ADDED[name]}")
+        # the condition is a constant
+        older = f"sender_key IS NULL AND ({_OLD_RULED})"
+        connection.execute(f"UPDATE letters SET ruled = 1 WHERE {older}")  # noqa: S608
+        name_old_letters(connection)
     connection.execute(f"PRAGMA user_version = {VERSION}")
     connection.execute("COMMIT")

@@ -40,8 +40,8 @@ _FREED_PAGES: Final = 256
 _INSERT: Final = """
     INSERT OR IGNORE INTO letters (
         number, reason, api_key, historical, at, why, source, coordinates, sequence, idx, receipt,
-        cost, event, distinct_id, uuid, crc, data, attributes
-    ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+        cost, event, distinct_id, uuid, crc, data, attributes, ruled, sender_key, new_uuid
+    ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _COUNT: Final = """
     INSERT INTO counters (api_key, historical, kind, name, count) VALUES (?, ?, ?, ?, ?)
@@ -56,7 +56,8 @@ _MARKED: Final = """
     SELECT
         number, reason, api_key, historical, at, rate, coalesce(replacement, data), crc,
         replacement IS NOT NULL, coordinates, attributes,
-        (SELECT count(*) FROM letters AS other WHERE other.sequence = letters.sequence)
+        (SELECT count(*) FROM letters AS other WHERE other.sequence = letters.sequence),
+        source, ruled, sender_key, coalesce(nullif(new_uuid, ''), uuid, '')
     FROM letters WHERE mark = 'replay' ORDER BY number
 """
 
@@ -100,6 +101,13 @@ class MarkedDeadLetter(NamedTuple):
     """How many dead letters are of the same record, this one included; one
     without a place is alone.
     """
+    source: str = ""
+    ruled: bool = False
+    """Whether the rules for events were applied to it."""
+    sender_key: str | None = ""
+    """The project key that its sender used; empty: that of its lane. None: it isn't known."""
+    uuid: str = ""
+    """The one that it gets if it has none, or the event's own text in its place."""
 
 
 class RemovedDeadLetter(NamedTuple):
@@ -284,6 +292,10 @@ def _marked(row: Sequence[Any]) -> MarkedDeadLetter:
         coordinates,
         attributes,
         together,
+        source,
+        ruled,
+        sender_key,
+        uuid,
     ) = row
     lane = lane_of(api_key, historical)
     intact = bool(edited) or crc32(data) == crc
@@ -299,6 +311,10 @@ def _marked(row: Sequence[Any]) -> MarkedDeadLetter:
         coordinates,
         attributes,
         max(1, together),
+        source,
+        bool(ruled),
+        sender_key,
+        uuid,
     )
 
 
@@ -335,6 +351,9 @@ def _row(entry: NumberedDeadLetter) -> tuple[Any, ...]:
         crc32(letter.data),
         letter.data,
         _text(letter.attributes),
+        int(letter.ruled),
+        letter.sender_key,
+        letter.new_uuid,
     )
 
 

@@ -265,9 +265,11 @@ class FanOut:
         )[0]
 
     def _mapped(self, letter: DeadLetter, number: int) -> DeadLetter:
-        """The letter with the destination's own lane."""
+        """The letter with the destination's own lane; it knows its sender's."""
         lane = letter.lane and self._branches[number].lane(letter.lane)
-        return letter if lane == letter.lane else replace(letter, lane=lane)
+        if lane is None or letter.lane is None or lane == letter.lane:
+            return letter
+        return replace(letter, lane=lane, sender_key=letter.lane.api_key)
 
     def _part(
         self, number: int, chunks: Sequence[Chunk], source: str, *, source_waits: bool = False

@@ -41,6 +41,7 @@ from forwarder.core.ports import (
     V1Head,
 )
 from forwarder.core.shares import Headroom
+from forwarder.core.uuids import new_uuid7
 from forwarder.intake.admission import Admission, Submission
 from forwarder.intake.decoder_jobs import (
     DecoderReply,
@@ -61,7 +62,7 @@ from forwarder.intake.large import (
 )
 from forwarder.intake.requests import ReadingRules, RequestContent, RequestReader
 from forwarder.intake.result_protocols import ResultProtocol, V1Protocol
-from forwarder.intake.ruling import BEFORE_RULES, Ruling, ruling_of, ruling_of_one
+from forwarder.intake.ruling import Ruling, ruling_of, ruling_of_one, ruling_of_revived
 from forwarder.intake.stamp_event import AT_RECEIPT, NOT_INGESTED
 from forwarder.intake.stamping import RejectedEvent, read_single
 from forwarder.wire.decompress import ZSTD_MAGIC
@@ -397,13 +398,17 @@ class Intake:
             for lane, stamped in content.stamped
         ]
         ruling: Ruling | None = None
-        if self.event_rules is not None and (revived is None or revived.reason in BEFORE_RULES):
+        rules = self.event_rules
+        if rules is not None and revived is None:
             known = [stamped.names for _, stamped in content.stamped]
-            ruling = ruling_of(self.event_rules, chunks, known, effort.ruled)
-            chunks = ruling.chunks
-            if revived is not None and ruling.refusal:
-                raise InvalidRequest(ruling.refusal)  # it stays the dead letter that it is
+            ruling = ruling_of(rules, chunks, known, effort.ruled)
             ruling.note(content.results)
+        elif rules is not None and revived is not None and not revived.ruled:
+            ruling = ruling_of_revived(rules, chunks, revived)
+            if ruling.refusal:
+                raise InvalidRequest(ruling.refusal)  # it stays the dead letter that it is
+        if ruling is not None:
+            chunks = ruling.chunks
         submission = self.admission.submission(chunks, source, callback)
         if content.rejected:
             if revived is not None:
@@ -697,6 +702,7 @@ def _letters(
             each.why or AT_RECEIPT[each.reason].why,
             source,
             to=each.to,
+            new_uuid=new_uuid7(now).decode(),
         )
         (droppable if each.reason in NOT_INGESTED else kept).append(letter)
     return kept, droppable

@@ -10,7 +10,7 @@ may have project keys of their own, and each that has none, or an invalid one, i
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -45,7 +45,7 @@ from forwarder.intake.plain_records import (
 )
 from forwarder.intake.requests import ReadingRules
 from forwarder.intake.ruling import Ruling
-from forwarder.intake.stamp_event import AT_RECEIPT, StampContext
+from forwarder.intake.stamp_event import AT_RECEIPT, StampContext, derived_uuid
 from forwarder.intake.stamping import RejectedEvent, StampedEvents, order_keys, stamp
 from forwarder.wire.effort import UNBOUNDED, Effort, TooMuchWork, check_effort
 from forwarder.wire.encodings import decode_body
@@ -289,7 +289,13 @@ class RecordBatchReader:
         now: float,
     ) -> list[DeadLetter]:
         """The dead letters of all that is rejected of a record: itself, or events of it."""
-        return [self._letter(lane, each, facts, attributes, now) for lane, each in rejected]
+        return [
+            replace(
+                self._letter(lane, each, facts, attributes, now),
+                new_uuid=derived_uuid(f"{facts.name}/rejected/{number}").decode(),
+            )
+            for number, (lane, each) in enumerate(rejected)
+        ]
 
     def letter_of_rules(
         self,

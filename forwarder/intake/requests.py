@@ -13,9 +13,9 @@ from msgspec import Raw
 
 from forwarder.core.errors import InvalidRequest
 from forwarder.core.event import Lane
-from forwarder.core.ports import Incoming, Reason
+from forwarder.core.ports import Incoming, Reason, Revived
 from forwarder.intake.lanes import LaneRegistry
-from forwarder.intake.stamp_event import AT_RECEIPT, StampContext
+from forwarder.intake.stamp_event import AT_RECEIPT, StampContext, is_uuid
 from forwarder.intake.stamping import RejectedEvent, StampedEvents, stamp, stamp_together
 from forwarder.wire.effort import UNBOUNDED, Effort, check_effort
 from forwarder.wire.shapes import Request, check_count, split_by_token
@@ -164,7 +164,14 @@ class RequestReader:
             reports_changes=isinstance(request, V1Request),
             event=incoming.event,
             effort=effort.events,
+            uuid_of=None if incoming.revived is None else _uuid_of(incoming.revived),
         )
+
+
+def _uuid_of(revived: Revived) -> Callable[[int], bytes] | None:
+    """What gives a replayed event its uuid, if its dead letter knows one."""
+    uuid = revived.uuid.encode()
+    return (lambda _: uuid) if is_uuid(uuid) else None
 
 
 def _parts(

@@ -8,27 +8,16 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from forwarder.core.event import Chunk
-from forwarder.core.ports import DeadLetter, Fate, Reason, RuleDrop
+from forwarder.core.ports import DeadLetter, Fate, Reason, Revived, RuleDrop
 from forwarder.wire.effort import Allowance
 from forwarder.wire.identity import ids_of
 from forwarder.wire.v1_results import Results
 
 if TYPE_CHECKING:
     from forwarder.rules.rules import EventRules, FailedEvent, RuleTally
-
-
-BEFORE_RULES: Final = frozenset(Reason) - {
-    Reason.REFUSED,
-    Reason.GAVE_UP,
-    Reason.UNDELIVERED_AT_EXIT,
-    Reason.LANE_HALTED,
-}
-"""Reasons of dead letters to which rules were not applied, or may not have been: they are when one
-is replayed.
-"""
 
 
 @dataclass(slots=True)
@@ -120,6 +109,29 @@ def ruling_of(
     for index, (chunk, known) in enumerate(zip(chunks, names, strict=True)):
         of_chunk = None if letter is None else partial(letter, index)
         ruling.add(rules, chunk, known, allowance=allowance, letter=of_chunk)
+    return ruling
+
+
+def ruling_of_revived(rules: EventRules, chunks: Sequence[Chunk], revived: Revived) -> Ruling:
+    """What the rules make of a replayed dead letter: as of the event when it was received, with
+    the project key and the source that it had then.
+    """
+    ruling = Ruling()
+    for chunk in chunks:
+        key = chunk.lane.api_key if revived.sender_key is None else revived.sender_key
+        received = Chunk(
+            chunk.lane._replace(api_key=key),
+            chunk.data,
+            chunk.count,
+            chunk.ids,
+            chunk.received_at,
+            revived.source,
+        )
+        left = len(ruling.chunks)
+        ruling.add(rules, received)
+        for each in ruling.chunks[left:]:
+            each.lane = chunk.lane
+            each.source = chunk.source
     return ruling
 
 

@@ -31,11 +31,6 @@ MAX_NAMES: Final = 4096
 LONGEST_NAME: Final = 200
 """Characters of the longest name that it remembers."""
 
-REPLAY: Final = "replay"
-"""The source of dead letters that are replayed. Where they came from first isn't known then, so
-they match any source.
-"""
-
 NONE: Final[Sequence[int]] = ()
 EvaluateCondition = Callable[
     [Expressions, ConditionCost, Sequence[bytes], Callable[[int, Exception], object]], list[int]
@@ -293,10 +288,12 @@ class Matcher:
         return self._by_name or self.by_file or self._condition is not None
 
     def may_match(self, api_key: str, source: str) -> bool:
-        """Whether events of this project key and source may match."""
-        if self._sources and source not in self._sources and source != REPLAY:
+        """Whether events of this project key and source may match; an empty key isn't known, and
+        matches any (`core.ports.Revived`).
+        """
+        if self._sources and source not in self._sources:
             return False
-        return not self._api_keys or api_key in self._api_keys
+        return not self._api_keys or not api_key or api_key in self._api_keys
 
     def select(
         self, events: LaneEvents, among: Sequence[int] | None = None, failed: Failed | None = None

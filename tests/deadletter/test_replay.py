@@ -5,21 +5,26 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
 from forwarder.core.ack import AckCallback
 from forwarder.core.errors import Backpressure, BufferFull
 from forwarder.core.event import Lane
-from forwarder.core.ports import DeadLetter, Incoming, Reason
+from forwarder.core.ports import DeadLetter, Incoming, Reason, Revived
 from forwarder.deadletter.replay import Replayer
+from forwarder.deadletter.schema import open_writable
 from forwarder.storage import failpoints
+from forwarder.storage.directory import DEAD_LETTERS
 from tests.deadletter.rig import LANE, StoreRig, event_letter, query, started
+from tests.support.cases import cases
 from tests.support.intakes import IntakeRig, stamped_event
 
+UUID = "0190a0a0-1111-7222-8333-444455556666"
 HISTORICAL = Lane(LANE.api_key, historical=True)
 EVENT = (
     b"{ "
@@ -52,9 +57,11 @@ class Door:
 
 
 @contextlib.asynccontextmanager
-async def replaying(rig: StoreRig, door: Door) -> AsyncIterator[Replayer]:
+async def replaying(
+    rig: StoreRig, door: Door, api_keys: Mapping[str, str] = MappingProxyType({})
+) -> AsyncIterator[Replayer]:
     """A replayer between the store and the door."""
-    replayer = Replayer(rig.store, door, rig.clock)
+    replayer = Replayer(rig.store, door, rig.clock, api_keys)
     replayer.start()
     await rig.commit()
     try:
@@ -92,8 +99,8 @@ async def test_a_marked_letter_goes_through_the_intake(tmp_path: Path) -> None:
         ]
         assert [incoming.source for incoming in door.taken] == ["replay", "replay"]
         assert [incoming.revived for incoming in door.taken] == [
-            (1, Reason.REFUSED, 1000.0),
-            (2, Reason.REFUSED, 5.0),
+            Revived(1, Reason.REFUSED, 1000.0, UUID, sender_key=LANE.api_key, source="http"),
+            Revived(2, Reason.REFUSED, 5.0, UUID, sender_key=LANE.api_key, source="http"),
         ]
         await turn(rig)
         assert (rig.data(), rig.store.statistics().letters, rig.store.busy) == ([], 0, set())
@@ -240,6 +247,34 @@ async def test_a_crash_between_buffer_and_removal(tmp_path: Path) -> None:
     crashed.store.forget([incoming.revived.number for incoming in door.taken if incoming.revived])
     assert (crashed.store.accounts(), crashed.store.statistics().letters) == ({}, 0)
     crashed.store.close()
+
+
+@cases(
+    ("api_keys", "noted", "key"),
+    [
+        ({}, None, LANE.api_key),
+        ({"phc_a": LANE.api_key}, None, "phc_a"),
+        ({"phc_a": LANE.api_key, "phc_b": LANE.api_key}, None, ""),
+        ({"phc_a": LANE.api_key, "phc_b": LANE.api_key}, "phc_b", "phc_b"),
+        ({"phc_a": LANE.api_key}, "", LANE.api_key),
+    ],
+)
+async def test_rules_match_the_key_of_the_sender(
+    tmp_path: Path, api_keys: dict[str, str], noted: str | None, key: str
+) -> None:
+    """As the letter has it; an older one hasn't, and if several are possible it isn't known."""
+    door = Door()
+    async with started(tmp_path) as rig:
+        rig.store.bury([event_letter(EVENT, source="kafka")])
+        await rig.commit()
+        mark(tmp_path)
+        with contextlib.closing(open_writable(tmp_path / DEAD_LETTERS)) as connection:
+            connection.execute("UPDATE letters SET sender_key = ?", (noted,))
+        async with replaying(rig, door, api_keys):
+            await turn(rig)
+    (revived,) = [incoming.revived for incoming in door.taken]
+    assert revived is not None
+    assert (revived.sender_key, revived.source) == (key, "kafka")
 
 
 async def test_it_stops_with_letters_in_hand(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 from pathlib import Path
 from typing import Final
+from uuid import UUID
 
 from isal.isal_zlib import crc32
 from structlog.testing import capture_logs
@@ -58,6 +59,71 @@ def old_file(directory: Path, letters: int = 3) -> Path:
             "INSERT INTO counters VALUES (?, 0, 'received', 'http', ?)", (LANE.api_key, letters)
         )
     return path
+
+
+OLD_LETTERS: Final = (
+    ("refused", "http", "", 0, b'{"n":1,"uuid":"x"}', True),
+    ("gave_up", "kafka", "", 0, b'{"n":2}', True),
+    ("undelivered_at_exit", "http", "", 0, b'{"n":3}', True),
+    ("lane_halted", "kafka", "", 0, b'{"n":4}', True),
+    ("too_large", "http", "", 0, b'{"n":5}', True),
+    ("too_large", "http", "", 1, b'{"n":6}', False),
+    ("too_large", "kafka", "c/t/0/7", 0, b'{"n":7}', False),
+    ("missing_event", "http", "", 1, b'{"n":8}', False),
+    ("missing_event", "http", "", 1, b'{"n":8}', False),
+    ("rule_failed", "kafka", "", 0, b'{"n":9}', False),
+)
+"""Reason, source, coordinates, whether at receipt, bytes; and whether rules were applied."""
+
+
+def version_2(directory: Path, number: int = 0) -> Path:
+    """A file of version 2 with letters of every kind, numbered behind `number`."""
+    directory.mkdir(exist_ok=True)
+    path = directory / DEAD_LETTERS
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.executescript(VERSION_1)
+        connection.execute("ALTER TABLE letters ADD COLUMN attributes TEXT NOT NULL DEFAULT ''")
+        connection.execute("PRAGMA user_version = 2")
+        for at, (reason, source, coordinates, receipt, data, _) in enumerate(OLD_LETTERS, 1):
+            connection.execute(
+                "INSERT INTO letters (number, reason, api_key, historical, at, why, source, "
+                "coordinates, receipt, cost, crc, data) VALUES (?, ?, ?, 0, 12.5, '', ?, ?, ?, "
+                "500, ?, ?)",
+                (
+                    number + at,
+                    reason,
+                    LANE.api_key,
+                    source,
+                    coordinates,
+                    receipt,
+                    crc32(data),
+                    data,
+                ),
+            )
+    return path
+
+
+def test_old_letters_are_brought_up_to_what_a_replay_has_to_know(tmp_path: Path) -> None:
+    """Whether rules were applied, and a uuid for each event that was never stamped: the same in
+    the files of all destinations, however often the file is opened.
+    """
+    columns = "SELECT ruled, sender_key, new_uuid FROM letters ORDER BY number"
+    path = version_2(tmp_path)
+    with contextlib.closing(open_readable(path)) as connection:
+        read = connection.execute(columns).fetchall()
+    open_writable(path).close()
+    found = query(tmp_path, columns)
+    assert [row[:2] for row in found] == [(int(each[-1]), None) for each in OLD_LETTERS]
+    assert [row[:2] for row in read] == [row[:2] for row in found]
+    uuids = [uuid for ruled, _, uuid in found if not ruled]
+    assert len({UUID(each) for each in uuids}) == len(uuids)
+    assert {uuid for ruled, _, uuid in found if ruled} == {""}
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("PRAGMA user_version = 2")
+    other = version_2(tmp_path / "other", 100)
+    for each in (path, other):
+        open_writable(each).close()
+    assert query(tmp_path, columns) == query(other.parent, columns) == found
 
 
 def version(directory: Path) -> int:

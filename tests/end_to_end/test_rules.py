@@ -4,6 +4,8 @@ kill, and books that balance.
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 from http.client import HTTPConnection
 from pathlib import Path
@@ -11,15 +13,17 @@ from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
+from forwarder.storage import failpoints
 from forwarder.testing.daemon import ForwarderDaemon, running_forwarder
 from forwarder.testing.sandbox import running_sandbox
+from tests.end_to_end.test_destinations import SHOP, SHOP_EU, several
 from tests.end_to_end.test_kafka_poison import where
 from tests.support.cases import cases
 from tests.support.commands import forwarder
 from tests.support.kafka import Kafka, MakeTopic, Record
 from tests.support.members import Members
 from tests.support.streams import Stream
-from tests.support.upstream import Upstream
+from tests.support.upstream import OK, Answer, Request, Upstream, plain
 from tests.support.whole import KEY, Whole, accepted, event
 
 PEOPLE = 10
@@ -158,6 +162,74 @@ KEPT = (
     b'{"event":"order","distinct_id":"ann","uuid":"01900000-0000-7000-8000-%012d",'
     b'"timestamp":"2026-05-04T00:00:00Z","properties":{"e":1.50, "u":"\\u00e9"}}'
 )
+
+
+async def replay(state: Path, *args: str) -> None:
+    """Have all dead letters in a directory sent again, by the command."""
+    told = await forwarder(
+        "dead-letters", "replay", *args, "--path", str(state), "--yes", "--no-wait"
+    )
+    assert told.code == 0, told.err
+
+
+async def test_a_replayed_event_is_ruled_as_its_senders_event_was(tmp_path: Path) -> None:
+    """By the sender's key where a destination has another one, and by its source; as the same
+    event at each destination, also when it is sent again after a crash.
+    """
+    rules = [
+        {"match": {"api_key": SHOP, "source": "http"}, "remove": ".properties.email"},
+        {"match": {"api_key": SHOP_EU}, "set": {".properties.by": "the other's key"}},
+        {"match": {"source": "kafka"}, "set": {".properties.by": "another source"}},
+    ]
+    state = tmp_path / "state"
+    sent = b'{"distinct_id":"ann","properties":{"n":%d,"email":"a@example.com"}}'
+    async with Upstream() as us, Upstream() as eu:
+        places = several(us, eu, eu={"api_keys": {SHOP: SHOP_EU}})
+        letters = {"path": str(state), "max_bytes": "4MiB"}
+        async with Whole("", dead_letters=letters, rules=rules, **places) as whole:
+            await whole.take([sent % 1, sent % 2], SHOP)
+            failpoints.arm("replay.held=eio")  # the letters can't be removed
+            await replay(state, "--edit", '.event = "order"')
+            await whole.until(lambda: len(us.delivered) == len(eu.delivered) == 2)
+            await whole.restart(crash=True)
+            failpoints.arm("")
+            await whole.until(lambda: len(us.delivered) == len(eu.delivered) == 4)
+            await whole.emptied()
+    arrived = accepted(us)
+    assert arrived == accepted(eu)
+    assert [*arrived.values()] == [2, 2]
+    events = [json.loads(each) for each in arrived]
+    assert [event["properties"] for event in events] == [{"n": 1}, {"n": 2}]
+    assert len({event["uuid"] for event in events}) == 2
+    assert {request.api_key for request in us.requests} == {SHOP}
+    assert {request.api_key for request in eu.requests} == {SHOP_EU}
+
+
+@cases("status", [400, 413])
+async def test_what_the_service_refused_is_not_ruled_again(tmp_path: Path, status: int) -> None:
+    """Whatever its reason: a hash stays a hash, and not one of a hash."""
+    salt = tmp_path / "salt"
+    salt.write_text("salt")
+    rule = {"hash": {"field": ".properties.email", "salt_file": str(salt)}}
+    refused = ["refused"]
+
+    def answer(request: Request) -> Answer:
+        return plain(status, "no") if set(refused) & set(request.names) else OK
+
+    async with Upstream(answer) as upstream:
+        state = tmp_path / "state"
+        async with Whole(
+            upstream.url, rules=[rule], dead_letters={"path": str(state), "max_bytes": "4MiB"}
+        ) as whole:
+            for name in ("first", "refused", "last"):
+                await whole.take([event(name, properties=b'{"email":"a@example.com"}')])
+            await whole.until(lambda: whole.total(lambda lane: lane.total_dead) == 1)
+            await whole.until(lambda: {"first", "last"} <= set(upstream.delivered))
+            refused.clear()
+            await replay(state)
+            await whole.until(lambda: "refused" in upstream.delivered)
+    hashes = {json.loads(each)["properties"]["email"] for each in accepted(upstream)}
+    assert hashes == {hmac.new(b"salt", b"a@example.com", hashlib.sha256).hexdigest()}
 
 
 FAILING = {

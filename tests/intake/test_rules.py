@@ -140,7 +140,7 @@ def test_a_dead_letter_that_rules_saw_before_is_replayed_as_it_is() -> None:
     rig.ask(
         {**stamped_event(), "properties": {"password": 1}},
         source="replay",
-        revived=Revived(1, Reason.REFUSED),
+        revived=Revived(1, Reason.REFUSED, ruled=True),
     )
     assert json.loads(rig.events()[-1])["properties"] == {"password": 1}
     with pytest.raises(InvalidRequest, match="rule noise drops it"):
