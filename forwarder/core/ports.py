@@ -145,8 +145,10 @@ class DeadLetter:
     """What else its source knows of it (key and headers of a record), as the text of a JSON
     object; empty if nothing.
     """
-    to: int | None = None
-    """As `Chunk.to`."""
+    to: Sequence[int] | None = None
+    """The numbers of the destinations that it is for, where that is known before it is divided
+    among them.
+    """
     ruled: bool = False
     """Whether the rules for events were applied to it: they aren't again when it is replayed."""
     sender_key: str = ""

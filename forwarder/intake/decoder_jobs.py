@@ -156,9 +156,9 @@ class DecodedHead(Struct, array_like=True):
     lanes: Sequence[tuple[str, bool]] = ()
     pieces: Sequence[tuple[int, int, int | None]] = ()
     """Of each piece: which of `lanes`, how many events, and its destination (`Chunk.to`)."""
-    kinds: Sequence[tuple[int, str, str, int | None]] = ()
+    kinds: Sequence[tuple[int, str, str, Sequence[int] | None]] = ()
     """Of rejected events: which of `lanes` (-1: none), the reason, more about it, and their
-    destination.
+    destinations (`DeadLetter.to`).
     """
     dropped: Sequence[tuple[int, int, str]] = ()
     """Of each group of events that a rule drops: which of `lanes`, how many, and the rule."""
@@ -423,11 +423,11 @@ class _AppliedRoutes:
         chunk.source = self._source
         return routed_parts(self._routes, chunk)
 
-    def of_rejected(self, lane: Lane, event: bytes) -> Sequence[int | None]:
+    def of_rejected(self, lane: Lane, event: bytes) -> tuple[int, ...] | None:
         """The destinations of an event that becomes a dead letter; None: those of its lane."""
         if self._routes.whole(lane, self._source) is not None:
-            return (None,)
-        return self._routes.of_events(lane, self._source, event, 1)[0]
+            return None
+        return tuple(self._routes.of_events(lane, self._source, event, 1)[0])
 
 
 def _read(
@@ -541,7 +541,7 @@ class _Parts:
         self._head = DecodedHead(nulled=nulled, filtered=filtered)
         self._routes = routes
         self._lanes: dict[Lane, int] = {}
-        self._kinds: dict[tuple[int, str, str, int | None], int] = {}
+        self._kinds: dict[tuple[int, str, str, tuple[int, ...] | None], int] = {}
         self._pieces: list[tuple[int, int, int | None]] = []
         self._groups: list[int] = []
         self._parts: list[bytes] = []
@@ -588,13 +588,16 @@ class _Parts:
                 overflow[self._kind(number, each, None)] += 1
                 continue
             kept[droppable] += 1
-            for to in (
-                (None,)
-                if self._routes is None or lane is None
-                else self._routes.of_rejected(lane, each.data)
-            ):
-                data.append(each.data)
-                kinds.append(self._kind(number, each, to))
+            data.append(each.data)
+            kinds.append(
+                self._kind(
+                    number,
+                    each,
+                    None
+                    if self._routes is None or lane is None
+                    else self._routes.of_rejected(lane, each.data),
+                )
+            )
             if len(data) >= PIECE_EVENTS:
                 self._group(data, kinds)
                 data = []
@@ -603,7 +606,7 @@ class _Parts:
             self._group(data, kinds)
         self._head.overflow = list(overflow.items())
 
-    def _kind(self, lane: int, rejected: RejectedEvent, to: int | None) -> int:
+    def _kind(self, lane: int, rejected: RejectedEvent, to: tuple[int, ...] | None) -> int:
         key = (lane, rejected.reason.value, rejected.why, to)
         return self._kinds.setdefault(key, len(self._kinds))
 

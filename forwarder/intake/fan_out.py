@@ -254,7 +254,7 @@ class FanOut:
 
     def _of_letter(self, letter: DeadLetter, allowance: Allowance) -> Sequence[int]:
         if letter.to is not None:
-            return (letter.to,)
+            return letter.to
         if letter.lane is None:
             return (0,)
         whole = self._routes.whole(letter.lane, letter.source)

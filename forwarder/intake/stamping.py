@@ -78,8 +78,8 @@ class RejectedEvent:
     """Its index among the events of its array."""
     why: str = ""
     """What its dead letter says, if it is more than the reason."""
-    to: int | None = None
-    """As `Chunk.to`."""
+    to: Sequence[int] | None = None
+    """As `DeadLetter.to`."""
 
 
 class Replaced(NamedTuple):
