@@ -143,7 +143,8 @@ class _Pass:
             return
         value = text[start:end]
         if is_object:
-            edits = OrderedEdits(value, self._edits.limit)
+            # it may be longer than the text whose part its hash becomes
+            edits = OrderedEdits(value, max(self._edits.limit, len(value)))
             _Pass(edits, self._key).object(0, len(value), nodes)
             value = edits.made()
         content = hash_content(value)
