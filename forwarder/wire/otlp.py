@@ -18,7 +18,7 @@ import math
 import re
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
@@ -58,6 +58,9 @@ _BOM: Final = b"\xef\xbb\xbf"
 
 JSON_TYPE: Final = b"application/json"
 PROTOBUF_TYPE: Final = b"application/x-protobuf"
+
+
+_Decoded = TypeVar("_Decoded")
 
 
 class LogRecord(NamedTuple):
@@ -143,7 +146,28 @@ class _ExportRequest(Struct, rename="camel", gc=False):
     resource_logs: list[_ResourceLogs] | None = None
 
 
+class _BareScopeLogs(Struct, rename="camel", forbid_unknown_fields=True):
+    scope: Any = None
+    log_records: Any = None
+    schema_url: Any = None
+
+
+class _BareResourceLogs(Struct, rename="camel", forbid_unknown_fields=True):
+    resource: Any = None
+    scope_logs: list[_BareScopeLogs] | None = None
+    schema_url: Any = None
+
+
+class _BareRequest(Struct, rename="camel", forbid_unknown_fields=True):
+    """`ExportLogsServiceRequest` in JSON without log records. Unknown members are errors: records
+    may be in them.
+    """
+
+    resource_logs: list[_BareResourceLogs] | None = None
+
+
 _decode_json: Final = msgspec.json.Decoder(_ExportRequest).decode
+_decode_bare_json: Final = msgspec.json.Decoder(_BareRequest).decode
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -152,6 +176,7 @@ def decode_otlp_body(incoming: Incoming, limit: int) -> bytes:
     that the protocol doesn't have.
 
     Raises `InvalidRequest` where it can't be decompressed, `RequestTooLarge` over `limit` bytes.
+    An empty message in protobuf has no bytes, but a compressed one has.
     """
     mime = incoming.content_type.partition(b";")[0].strip().lower()
     if mime not in (JSON_TYPE, PROTOBUF_TYPE):
@@ -160,6 +185,10 @@ def decode_otlp_body(incoming: Incoming, limit: int) -> bytes:
             f"unsupported content type: {shown!r}; send {PROTOBUF_TYPE.decode()} or "
             f"{JSON_TYPE.decode()}"
         )
+    encoding = incoming.content_encoding.strip().lower()
+    if not incoming.body and encoding not in (b"", b"identity"):
+        shown = encoding[:100].decode("latin-1")
+        raise InvalidRequest(f"the body is empty, which isn't {shown}")
     return decompress_content(incoming.body, incoming.content_encoding, limit)
 
 
@@ -169,9 +198,43 @@ def read_logs(text: bytes, *, protobuf: bool, effort: Effort = UNBOUNDED) -> Ite
     Raises `InvalidRequest` for what is no such request, also while records are made,
     `RequestTooLarge` before the first one where they would repeat over `MAX_REPEATED` bytes, and
     `TooMuchWork` beyond `effort`.
+
+    By OTLP (`specification.md` of open-telemetry/opentelemetry-proto at d3b7479) an empty request
+    succeeds, unknown fields are ignored, and what is invalid is 400. A request that has unknown
+    fields and no record is taken for the latter: something was meant that would be lost silently.
     """
-    request = _parse_protobuf(text) if protobuf else _parse_json(text, effort)
+    request: Any = _parse_protobuf(text) if protobuf else _parse_json(text, effort, _decode_json)
+    if not _has_records(request):
+        if protobuf:
+            _reject_unknown_fields(request)
+        else:
+            _parse_json(text, effort, _decode_bare_json)
     return _Reading(effort.events * VALUES_PER_EVENT).records(request)
+
+
+def _has_records(request: Any) -> bool:
+    return any(
+        of_scope.log_records
+        for of_resource in request.resource_logs or ()
+        for of_scope in of_resource.scope_logs or ()
+    )
+
+
+def _reject_unknown_fields(request: Any) -> None:
+    from google.protobuf.unknown_fields import UnknownFieldSet  # noqa: PLC0415 - see below
+
+    for of_resource in request.resource_logs:
+        for message in (of_resource, *of_resource.scope_logs):
+            _reject_unknown(UnknownFieldSet(message), message)
+    _reject_unknown(UnknownFieldSet(request), request)
+
+
+def _reject_unknown(fields: Any, message: Any) -> None:
+    for field in fields:
+        raise InvalidRequest(
+            "the body isn't an ExportLogsServiceRequest: it has no log records, but a field "
+            f"{field.field_number} that {message.DESCRIPTOR.name} doesn't have"
+        )
 
 
 def _parse_protobuf(text: bytes) -> Any:
@@ -221,13 +284,13 @@ def _tolerant_request() -> Callable[[bytes], Any]:
     return parse
 
 
-def _parse_json(text: bytes, effort: Effort) -> _ExportRequest:
+def _parse_json(text: bytes, effort: Effort, decode: Callable[[bytes], _Decoded]) -> _Decoded:
     text = text.removeprefix(_BOM)
     if not (text.isascii() or is_utf8(text)):
         text = text.decode("utf-8", "replace").encode()
     reject_nesting(text)
     try:
-        return _decode_json(text)
+        return decode(text)
     except msgspec.ValidationError as error:
         raise InvalidRequest(
             f"the body isn't an ExportLogsServiceRequest: {error_text(error)}"
@@ -235,15 +298,15 @@ def _parse_json(text: bytes, effort: Effort) -> _ExportRequest:
     except MALFORMED as error:
         if len(text) > effort.repaired:
             raise TooMuchWork from None
-        return _parse_repaired(text, error)
+        return _parse_repaired(text, error, decode)
 
 
-def _parse_repaired(text: bytes, error: Exception) -> _ExportRequest:
+def _parse_repaired(text: bytes, error: Exception, decode: Callable[[bytes], _Decoded]) -> _Decoded:
     """The same of a text with NaN, which becomes null, or with lone
     surrogates, which become U+FFFD.
     """
     try:
-        return _decode_json(mask_lone_surrogates(null_non_finite_numbers(text)[0]))
+        return decode(mask_lone_surrogates(null_non_finite_numbers(text)[0]))
     except msgspec.ValidationError as invalid:
         raise InvalidRequest(f"the body isn't an ExportLogsServiceRequest: {invalid}") from None
     except MALFORMED:

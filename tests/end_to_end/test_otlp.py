@@ -167,6 +167,13 @@ async def test_what_becomes_no_event(protobuf: bool) -> None:
         (request(b"\xff", protobuf=True), 400),
         (request(b"\xff" * 300_000, protobuf=True), 400),
         (request(b"{", protobuf=False), 400),
+        (request(b"\x08\x01", protobuf=True), 400),
+        (request(b"\x08\x01" * 300_000, protobuf=True), 400),
+        (request(b'{"resource_logs":[{}]}', protobuf=False), 400),
+        (request(b"", protobuf=False), 400),
+        (request(b"", "Content-Encoding: gzip", protobuf=True), 400),
+        (request(gzipped(b"\x08\x01"), "Content-Encoding: gzip", protobuf=True), 400),
+        (request(gzipped(b"{}")[:-9], "Content-Encoding: gzip", protobuf=False), 400),
         (request(body_of(1, protobuf=True), "Authorization: Bearer phc_other", protobuf=True), 401),
         (request(gzipped(b"\0" * 30_000_000), "Content-Encoding: gzip", protobuf=True), 413),
         (
@@ -182,7 +189,24 @@ async def test_what_becomes_no_event(protobuf: bool) -> None:
         (b"GET /v1/logs HTTP/1.1\r\nHost: a\r\n\r\n", 405),
         (request(b"{}", protobuf=False, path="/v1/traces"), 404),
     ],
-    ids=["bytes", "many bytes", "json", "key", "bomb", "too much", "type", "method", "traces"],
+    ids=[
+        "bytes",
+        "many bytes",
+        "json",
+        "no field",
+        "many times no field",
+        "no member",
+        "nothing",
+        "nothing in gzip",
+        "gzip of no field",
+        "gzip cut off",
+        "key",
+        "bomb",
+        "too much",
+        "type",
+        "method",
+        "traces",
+    ],
 )
 async def test_what_is_rejected(asked: bytes, status: int) -> None:
     """None of these is to be repeated, and the next request is accepted as ever."""
@@ -194,6 +218,18 @@ async def test_what_is_rejected(asked: bytes, status: int) -> None:
         )
         await whole.emptied()
         assert len(await sandbox.events()) == 1
+
+
+@pytest.mark.parametrize("protobuf", [False, True])
+async def test_an_empty_request_succeeds(protobuf: bool) -> None:
+    """A request without telemetry is one, compressed or not."""
+    body = export(protobuf=protobuf)
+    async with Sandbox() as sandbox, Whole(sandbox.url, SystemClock(), http=HTTP) as whole:
+        for asked in (
+            request(body, protobuf=protobuf),
+            request(gzipped(body), "Content-Encoding: gzip", protobuf=protobuf),
+        ):
+            assert accepted(await whole.send(asked), protobuf=protobuf)
 
 
 async def test_what_was_answered_is_on_disk() -> None:

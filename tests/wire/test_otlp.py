@@ -245,16 +245,49 @@ def test_what_json_may_write_otherwise() -> None:
 
 @cases(
     "text",
-    [b"{}", b'{"resourceLogs":null}', b'{"resourceLogs":[]}', b'\xef\xbb\xbf{"resourceLogs":[{}]}'],
+    [
+        b"{}",
+        b'{"resourceLogs":null}',
+        b'{"resourceLogs":[]}',
+        b'\xef\xbb\xbf{"resourceLogs":[{}]}',
+        b'{"resourceLogs":[{"resource":{"a":NaN},"schemaUrl":"u","scopeLogs":[{"scope":{},'
+        b'"logRecords":[],"schemaUrl":""}]}]}',
+    ],
 )
 def test_json_without_records(text: bytes) -> None:
     """A request may hold nothing."""
     assert read(text, protobuf=False) == []
 
 
-def test_protobuf_without_records() -> None:
+@cases("text", [b"", export(protobuf=True), b"\x0a\x00", b"\x0a\x02\x12\x00"])
+def test_protobuf_without_records(text: bytes) -> None:
     """An empty body is an empty message."""
-    assert read(b"", protobuf=True) == []
+    assert read(text, protobuf=True) == []
+
+
+@cases(
+    "text",
+    [
+        b"\x08\x01",
+        b"\x0a\x00\x08\x01",
+        b"\x0a\x02\x18\x01\x12\x00",
+        b"\x0a\x04\x12\x02\x20\x01",
+        # `instrumentation_library_logs`, as exporters wrote until 2022
+        b"\x0a\x05\xc2\x3e\x02\x12\x00",
+    ],
+)
+def test_protobuf_with_unknown_fields_alone(text: bytes) -> None:
+    """It parses, as almost anything does, but whoever sent it meant something."""
+    with pytest.raises(InvalidRequest, match="no log records, but a field"):
+        read(text, protobuf=True)
+
+
+def test_unknown_fields_beside_records() -> None:
+    """They are ignored, as the protocol has it."""
+    body = export(record("a"), protobuf=True) + b"\x98\x06\x01"
+    assert len(read(body, protobuf=True)) == 1
+    text = export(record("a"), protobuf=False)
+    assert len(read(text[:-1] + b',"added":{"later":1}}', protobuf=False)) == 1
 
 
 @cases(
@@ -269,6 +302,11 @@ def test_protobuf_without_records() -> None:
         b'{"resourceLogs":{}}',
         b'{"resourceLogs":[null]}',
         b'{"resourceLogs":[[]]}',
+        b'{"event":"x"}',
+        b'{"resource_logs":[{"scope_logs":[{"log_records":[{}]}]}]}',
+        b'{"resourceSpans":[{"scopeSpans":[{"spans":[{}]}]}]}',
+        b'{"resourceLogs":[{"instrumentationLibraryLogs":[{"logs":[{}]}]}]}',
+        b'{"resourceLogs":[{"scopeLogs":[{"logs":[{}]}]}]}',
         b'{"resourceLogs":[{"scopeLogs":[{"logRecords":5}]}]}',
         b'{"resourceLogs":[{"scopeLogs":[{"logRecords":["a"]}]}]}',
         *[
