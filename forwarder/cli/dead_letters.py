@@ -483,17 +483,24 @@ def follow(
     """
     daemons: list[SelectedLetters] = []
     marked = 0
+    adopted = 0
     for each in selected:
         if _is_of_import(each.file):
             typer.echo(f"{letters(len(each.numbers))} marked; {_by_import(each.file)}")
         elif each.file.has_daemon:
             daemons.append(each)
+        elif each.file.has_supervisor:
+            adopted += len(each.numbers)
         else:
             marked += len(each.numbers)
     if marked:
         typer.echo(
             f"{letters(marked)} marked; no daemon runs: they are sent at its next start, or by "
             f"`{proposed('buffer drain')}`"
+        )
+    if adopted:
+        typer.echo(
+            f"{letters(adopted)} of former workers marked; the daemon sends them within seconds"
         )
     if daemons and wait:
         return _report(daemons, _watch(daemons, pause))

@@ -130,6 +130,12 @@ def marked_of(connection: sqlite3.Connection) -> int:
     return found
 
 
+def has_marks(connection: sqlite3.Connection) -> bool:
+    """Whether dead letters are marked, for replay or to be dropped."""
+    statement = "SELECT EXISTS (SELECT 1 FROM letters WHERE mark IS NOT NULL)"
+    return bool(connection.execute(statement).fetchone()[0])
+
+
 def first_source(connection: sqlite3.Connection) -> str:
     """The source of the first dead letter; empty if there is none."""
     row = connection.execute("SELECT source FROM letters ORDER BY number LIMIT 1").fetchone()

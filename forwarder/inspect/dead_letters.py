@@ -41,6 +41,7 @@ from forwarder.storage.directory import (
     LockedDirectory,
     destination_of,
     is_locked,
+    worker_directories,
     worker_number,
 )
 
@@ -63,6 +64,18 @@ class WorkerLetters:
     def has_daemon(self) -> bool:
         """Whether a process has its directory now."""
         return is_locked(self.path.parent)
+
+    @property
+    def has_supervisor(self) -> bool:
+        """Whether its directory is a former worker's, which the daemon that runs adopts when there
+        is work in it.
+        """
+        directory = self.path.resolve().parent
+        return (
+            worker_number(directory) is not None
+            and not self.has_daemon
+            and any(is_locked(other) for other in worker_directories(directory.parent).values())
+        )
 
     @property
     def number(self) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -98,17 +99,46 @@ def _of_worker(settings: Settings, environment: Mapping[str, str], number: int) 
 
 def letters_changed_at(settings: Settings, environment: Mapping[str, str], number: int) -> int:
     """When the dead letters of a former worker changed last, in nanoseconds since 1970; 0 if it
-    has none.
+    has none. A change is in the write-ahead log first, and may stay there.
     """
-    files = [directory / DEAD_LETTERS for directory in _of_worker(settings, environment, number)]
+    files = [
+        directory / f"{DEAD_LETTERS}{suffix}"
+        for directory in _of_worker(settings, environment, number)
+        for suffix in ("", "-wal")
+    ]
     return max((_changed_at(file) for file in files), default=0)
 
 
 def _changed_at(file: Path) -> int:
+    """0 also for an empty file: a reader of the letters creates an empty log."""
     try:
-        return file.stat().st_mtime_ns
+        status = file.stat()
     except OSError:
         return 0
+    return status.st_mtime_ns if status.st_size else 0
+
+
+def has_marked_letters(settings: Settings, environment: Mapping[str, str], number: int) -> bool:
+    """Whether an operator has marked dead letters of a former worker, to be sent again or dropped,
+    as far as they can be read now.
+    """
+    # SQLite is needed only where a former worker has left letters.
+    import sqlite3  # noqa: PLC0415
+
+    from forwarder.deadletter.schema import UnreadableDatabase, open_readable  # noqa: PLC0415
+    from forwarder.deadletter.selection import has_marks  # noqa: PLC0415
+
+    for directory in _of_worker(settings, environment, number):
+        file = directory / DEAD_LETTERS
+        if not file.is_file():
+            continue
+        try:
+            with closing(open_readable(file)) as connection:
+                if has_marks(connection):
+                    return True
+        except (UnreadableDatabase, sqlite3.Error, OSError):
+            continue  # its next worker reports it
+    return False
 
 
 def _directories(root: Path) -> dict[tuple[int, str], Path]:

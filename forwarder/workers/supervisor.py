@@ -42,7 +42,12 @@ from forwarder.daemon.restart import SIGNALS, InPlaceRestart, PendingRestart, un
 from forwarder.daemon.roles import Role
 from forwarder.telemetry.snapshot import Snapshot, State
 from forwarder.telemetry.taps import TapBatch, TapRequest, merged
-from forwarder.workers.adoption import leftovers, letters_changed_at, remove_if_empty
+from forwarder.workers.adoption import (
+    has_marked_letters,
+    leftovers,
+    letters_changed_at,
+    remove_if_empty,
+)
 from forwarder.workers.channel import Assignment, Command
 from forwarder.workers.merging import LabelLimit, merge
 from forwarder.workers.shared_address import SharedAddress, hold_address
@@ -114,8 +119,8 @@ class Supervisor:
         self._workers: dict[int, WorkerProcess] = {}
         self._tasks: dict[int, asyncio.Task[int]] = {}
         self._letters: dict[int, int] = {}
-        """When the dead letters of former workers changed last, by worker, in nanoseconds
-        since 1970.
+        """When the dead letters of former workers had changed last when their worker ended, in
+        nanoseconds since 1970; 0 if some were still marked.
         """
 
     async def run(self) -> int:
@@ -188,7 +193,7 @@ class Supervisor:
         fixed = keys_needing_restart(self._settings, settings)
         for worker in self._workers.values():
             worker.command(Command.RELOAD)
-        self._adopt()
+        self._adopt(leftovers(self._settings, os.environ))
         _log.info("configuration read again", needs_restart=fixed)
 
     async def snapshot(self) -> Snapshot:
@@ -245,7 +250,7 @@ class Supervisor:
             failure = await self._all_settled()
             if not self._stop.is_set() and failure is None:
                 await self._announce()
-                self._adopt()
+                self._adopt(leftovers(self._settings, os.environ))
                 while not await wait_for_event(self._stop, CHECK_EVERY, self._clock):
                     self._adopt_changed()
             code = await self._end(address)
@@ -300,7 +305,10 @@ class Supervisor:
         last = self._workers[number].snapshot
         if number >= self._settings.workers and task.result() == 0 and last is not None:
             remove_if_empty(self._settings, os.environ, number, last)
-            self._letters[number] = letters_changed_at(self._settings, os.environ, number)
+            changed = letters_changed_at(self._settings, os.environ, number)
+            # what was marked while it was ending it hasn't seen
+            marked = has_marked_letters(self._settings, os.environ, number)
+            self._letters[number] = 0 if marked else changed
 
     async def _all_settled(self) -> ForwarderError | None:
         """Wait until each worker runs, or has ended once, or a stop is requested; the error if one
@@ -320,27 +328,29 @@ class Supervisor:
         announce_addresses(self._settings, snapshot, self._admin.address)
         announce_buffer(self._settings, snapshot, self._settings.buffer.path)
 
-    def _adopt(self) -> None:
-        """Start a worker without a listener for each directory of a former worker."""
-        for number in leftovers(self._settings, os.environ):
+    def _adopt(self, numbers: Sequence[int]) -> None:
+        """Start a worker without a listener for each of these directories of former workers."""
+        for number in numbers:
             task = self._tasks.get(number)
             if self._address is not None and (task is None or task.done()):
                 _log.info(
                     "a directory of a former worker is adopted: its events are delivered",
                     directory=f"worker-{number}",
                 )
+                self._letters.pop(number, None)
                 self._begin(number, self._address, listens=False)
 
     def _adopt_changed(self) -> None:
-        """Adopt directories again whose dead letters an operator has marked
+        """Adopt directories again whose dead letters an operator has marked or dropped
         since their worker ended.
         """
-        if any(
-            letters_changed_at(self._settings, os.environ, number) > known
-            for number, known in self._letters.items()
-        ):
-            self._letters.clear()
-            self._adopt()
+        self._adopt(
+            [
+                number
+                for number, known in self._letters.items()
+                if letters_changed_at(self._settings, os.environ, number) > known
+            ]
+        )
 
     async def _end(self, address: SharedAddress) -> int:
         """Have all workers end; the worst of their exit codes."""

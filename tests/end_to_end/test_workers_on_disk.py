@@ -185,6 +185,29 @@ async def test_dead_letters_keep_a_former_workers_directory(
         assert await stopped(daemon) == 0
 
 
+async def test_dead_letters_of_a_former_worker_are_replayed(
+    upstream: Service, tmp_path: Path
+) -> None:
+    """What an operator marks after the directory's worker has ended is sent within seconds, by the
+    daemon that runs.
+    """
+    upstream.now = OK
+    async with on_disk(upstream.url, tmp_path) as daemon:
+        for number in range(40):
+            assert await daemon.send(f"{number}", distinct_id=None) == 200
+        assert await stopped(daemon) == 0
+    async with on_disk(upstream.url, tmp_path, FORWARDER_WORKERS="1") as daemon:
+        await daemon.until(lambda now: [each.state for each in now.workers] == ["running", "done"])
+        edit = ("--edit", '.distinct_id = "known"', "--yes")
+        replayed = await forwarder("dead-letters", "replay", "--path", str(tmp_path), *edit)
+        assert replayed.code == 0, replayed.err
+        assert "of former workers marked; the daemon sends them within seconds" in replayed.out
+        await daemon.until(lambda now: total(now, "delivered") == 40)
+        await daemon.until(lambda now: now.workers[1].state == "done")
+        assert await stopped(daemon) == 0
+    assert sorted(upstream.delivered) == sorted(str(number) for number in range(40))
+
+
 async def test_a_directory_in_use_is_one_clear_error(tmp_path: Path) -> None:
     """One worker that can't have its directory ends the start with 2, saying once which and who
     has it.

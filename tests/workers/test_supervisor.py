@@ -8,6 +8,7 @@ import os
 import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from forwarder.admin.event_lookup import WantedUuid
 from forwarder.config.settings import Settings
 from forwarder.core.errors import ConfigurationError
 from forwarder.daemon.daemon import INTERRUPTED
+from forwarder.deadletter.schema import open_readable, open_writable
 from forwarder.telemetry.snapshot import LaneSnapshot, Snapshot, State, balanced
 from forwarder.telemetry.taps import TapFilter, TapRequest
 from forwarder.workers import worker_process as workers
@@ -482,19 +484,29 @@ async def test_directories_that_were_left_are_emptied(life: Life, tmp_path: Path
 
 async def test_letters_that_are_marked_later_are_seen(life: Life, tmp_path: Path) -> None:
     """A directory that stays for its dead letters gets a worker again as soon as somebody has
-    changed them.
+    marked one, even if that is in the database's log alone; not when they are only looked at.
     """
     letters = tmp_path / "worker-2" / "dead-letters.db"
     letters.parent.mkdir()
-    letters.touch()
+    with closing(open_writable(letters)) as writing:
+        writing.execute(
+            "INSERT INTO letters (reason, historical, at, why, source, coordinates, receipt, cost, "
+            "crc, data) VALUES ('refused', 0, 1.0, '', 'http', '', 0, 1, 0, x'7b7d')"
+        )
     life.begin(
         fake(SHOWN, w2={"log": str(tmp_path / "log"), "shown": HOLDS_LETTERS}),
         settings(dead_letters={"path": str(tmp_path)}),
     )
     await life.started()
     await life.until(lambda now: len(now.workers) == 3 and now.workers[2].state == "done")
-    await life.clock.advance(5)
-    os.utime(letters)
+    with closing(open_readable(letters)) as reading:
+        reading.execute("SELECT count(*) FROM letters").fetchone()
+        await life.clock.advance(5)
+        assert len((tmp_path / "log").read_text().splitlines()) == 1
+        unchanged = letters.read_bytes()
+        with closing(open_writable(letters)) as writing:
+            writing.execute("UPDATE letters SET mark = 'replay'")
+    assert letters.read_bytes() == unchanged
     async with asyncio.timeout(LIMIT):
         while len((tmp_path / "log").read_text().splitlines()) < 2:
             await life.clock.advance(0.5)
