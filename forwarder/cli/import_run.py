@@ -39,6 +39,7 @@ from forwarder.cli.tables import EVERY, console
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.proposals import proposed
 from forwarder.core.secrets import mask_key
+from forwarder.core.stop_requests import STOP_SIGNALS, StopRequests, remove_handlers
 from forwarder.daemon.imports import ImportRun, KeyUnverified
 from forwarder.sources.files.records import BrokenSource
 from forwarder.sources.imports.job import ImportRequest
@@ -63,7 +64,6 @@ RATE_WINDOW: Final = 15.0
 _BAR: Final = 40
 _REFRESH: Final = 0.1
 """Seconds between two pictures on a terminal."""
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,14 +357,21 @@ def stopped_by_signals(
     stop: Callable[[], None],
     tidy: Callable[[], None],
     exit_now: Callable[[int], None] = os._exit,
+    monotonic: Callable[[], float] = time.monotonic,
 ) -> Iterator[None]:
-    """Call `stop` on the first signal; on the second, call `tidy` and exit."""
-    received = 0
+    """Call `stop` on the first signal; on the second, at least a second later, call `tidy` and
+    exit.
+    """
+    requests = StopRequests(monotonic)
+    stopped = False
 
     def on_signal(number: signal.Signals) -> None:
-        nonlocal received
-        received += 1
-        if received == 1:
+        nonlocal stopped
+        request = requests.count()
+        if not request:
+            return
+        if request == 1:
+            stopped = True
             sys.stderr.write(
                 f"{number.name}: reading stops; events in flight are settled and saved. A second "
                 "signal stops at once.\n"
@@ -379,13 +386,12 @@ def stopped_by_signals(
         sys.stderr.flush()
         exit_now(ExitCode.INTERRUPTED)
 
-    for number in _SIGNALS:
+    for number in STOP_SIGNALS:
         loop.add_signal_handler(number, on_signal, number)
     try:
         yield
     finally:
-        for number in _SIGNALS:
-            loop.remove_signal_handler(number)
+        remove_handlers(loop, STOP_SIGNALS, ends=stopped)
 
 
 @contextmanager

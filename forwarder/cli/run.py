@@ -15,9 +15,9 @@ def run(config: Config = None) -> None:
     address.
 
     SIGTERM and SIGINT drain and stop it (exit code 1 if events are left), as does the end of
-    standard input if a log source reads that; a second signal stops it at once (130). SIGHUP
-    reloads the configuration, SIGUSR2 restarts it in place. Sockets passed by systemd's socket
-    activation are used.
+    standard input if a log source reads that; a second signal ends the drain: what memory holds
+    becomes dead letters (130). Signals within a second are one. SIGHUP reloads the configuration,
+    SIGUSR2 restarts it in place. Sockets passed by systemd's socket activation are used.
 
     Example: FORWARDER_UPSTREAM__URL=https://us.i.example.com forwarder run
     """

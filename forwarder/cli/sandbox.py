@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Final
@@ -16,6 +15,7 @@ from forwarder.core.error_text import error_text
 from forwarder.core.errors import ForwarderError
 from forwarder.core.installation import shipped
 from forwarder.core.proposals import proposed
+from forwarder.core.stop_requests import STOP_SIGNALS, remove_handlers
 from forwarder.sandbox import Sandbox, SandboxOptions
 from forwarder.sandbox.app import split_address
 from forwarder.sandbox.ingest.validation import check_token
@@ -167,7 +167,7 @@ async def _serve(options: SandboxOptions) -> None:
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in STOP_SIGNALS:
         loop.add_signal_handler(number, stop.set)
     async with Sandbox(options) as running:
         kept = (
@@ -179,3 +179,4 @@ async def _serve(options: SandboxOptions) -> None:
         typer.echo(f"Sandbox listening on {running.url}\nEvents are kept {kept}.\n{management}")
         await stop.wait()
         typer.echo("Sandbox stopping.")
+    remove_handlers(loop, STOP_SIGNALS, ends=True)

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 from collections.abc import Callable
 
 from forwarder.cli.exit_codes import ExitCode
+from forwarder.core.stop_requests import STOP_SIGNALS, StopRequests
 
 
 def stop_on_signals(stop: Callable[[], None]) -> None:
-    """Call `stop` at the first SIGINT or SIGTERM of the running loop; a second one ends the
-    process at once.
+    """Call `stop` at the first SIGINT or SIGTERM of the running loop; a second one, at least a
+    second later, ends the process at once.
     """
     loop = asyncio.get_running_loop()
-    seen: list[signal.Signals] = []
+    requests = StopRequests()
 
-    def signalled(number: signal.Signals) -> None:
-        seen.append(number)
-        if len(seen) > 1:
+    def signalled() -> None:
+        request = requests.count()
+        if request == 1:
+            stop()
+        elif request:
             os._exit(ExitCode.INTERRUPTED)
-        stop()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, signalled, number)
+    for number in STOP_SIGNALS:
+        loop.add_signal_handler(number, signalled)

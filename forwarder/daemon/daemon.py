@@ -3,8 +3,9 @@ ends.
 
 Invariants: the admin server is the first to listen and the last to close, so that a start or a
 drain can be watched; from the first SIGTERM or SIGINT on `/readyz` fails, while events are still
-accepted for `shutdown.delay`; a second one ends the process at once. The exit code is 0 only if no
-accepted event is left undelivered in memory; the events of a disk buffer stay for the next start.
+accepted for `shutdown.delay`; a second one, a second later at the earliest, cuts the drain short:
+what memory holds becomes dead letters at once. The exit code is 0 only if no accepted event is left
+undelivered in memory; the events of a disk buffer stay for the next start.
 """
 
 from __future__ import annotations
@@ -27,11 +28,12 @@ import uvloop
 from forwarder.admin.event_lookup import Sighting, WantedUuid
 from forwarder.admin.server import AdminServer
 from forwarder.config.settings import Settings
-from forwarder.core.clock import Clock, SystemClock
+from forwarder.core.clock import Clock, SystemClock, Timer
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError, ForwarderError
 from forwarder.core.ports import DeadLetter, Reason
 from forwarder.core.proposals import proposed
+from forwarder.core.stop_requests import STOP_SIGNALS, StopRequests, remove_handlers
 from forwarder.daemon.allocator import fix_thresholds
 from forwarder.daemon.inheritance import NOTHING, InheritedDescriptors
 from forwarder.daemon.memory import memory_risks
@@ -46,6 +48,9 @@ from forwarder.telemetry.taps import TapBatch, TapRequest
 
 INTERRUPTED: Final = 130
 """Exit code after a second signal, SIGINT and SIGTERM alike (surface: Exit codes)."""
+
+INTERRUPT_SECONDS: Final = 10.0
+"""How long writing dead letters may take after a second signal."""
 
 LEFT_BEHIND: Final = 1
 
@@ -62,12 +67,27 @@ Load = Callable[[], Settings]
 _log = structlog.get_logger(__name__)
 
 
-def log_interrupted(settings: Settings, number: signal.Signals, events: int) -> None:
-    """Log that a second signal ends the process now, and what happens to the events in
+def log_interrupted(number: signal.Signals, events: int) -> None:
+    """Log that a second signal ends the drain, and how many events are buffered."""
+    _log.error("interrupted", signal=number.name, exit_code=INTERRUPTED, events_waiting=events)
+
+
+def log_ended_at_once(settings: Settings, why: str, events: int) -> None:
+    """Log that the process ends without writing anything more, and what happens to the events in
     the buffer.
     """
     fate = {"events_waiting": events} if settings.buffer.kind == "disk" else {"events_lost": events}
-    _log.error("interrupted", signal=number.name, exit_code=INTERRUPTED, **fate)
+    _log.error("ended at once", why=why, exit_code=INTERRUPTED, **fate)
+
+
+def too_slow(seconds: float) -> str:
+    """Why a process is ended that was interrupted so long ago."""
+    return f"what is buffered wasn't saved within {seconds:g} s of the second signal"
+
+
+def third(number: signal.Signals) -> str:
+    """Why a process is ended while it saves what is buffered."""
+    return f"a third signal, {number.name}, came before what is buffered was saved"
 
 
 def read_again(load: Load | None) -> Settings | None:
@@ -144,7 +164,9 @@ def run_daemon(
 
     async def main() -> int:
         nonlocal daemon
-        daemon = Daemon(settings, build, load, restart=restart, inherited=inherited)
+        daemon = Daemon(
+            settings, build, load, restart=restart, inherited=inherited, ends_process=True
+        )
         return await daemon.run()
 
     code = run_tuned(main, settings.largest_fetch)
@@ -196,10 +218,12 @@ class Daemon:
         exit_now: Callable[[int], None] = os._exit,
         restart: InPlaceRestart | None = None,
         inherited: InheritedDescriptors = NOTHING,
+        ends_process: bool = False,
     ) -> None:
         """`restart`: how SIGUSR2 restarts it in place; `inherited`: what it uses in place of the
-        configured addresses, and its locks.
+        configured addresses, and its locks. `ends_process`: whether the process ends with it.
         """
+        self._ends_process = ends_process
         self._inherited = inherited = inherited.fitting(settings)
         if inherited is not NOTHING:
             own = bool(inherited.listen)
@@ -215,6 +239,9 @@ class Daemon:
         self._admin = AdminServer(self.snapshot, self._pipeline.explain, self._pipeline.tap)
         self._addresses = settings.sources.http.listen, settings.admin.listen
         self._stop = asyncio.Event()
+        self._requests = StopRequests(self._clock.monotonic)
+        self._interrupted = asyncio.Event()
+        self._interruption: Timer | None = None
         self.restarting = PendingRestart(restart, self._stop)
         only = settings.destinations[0] if len(settings.destinations) == 1 else None
         self.directory = (
@@ -248,7 +275,7 @@ class Daemon:
         is open without draining.
         """
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in STOP_SIGNALS:
             loop.add_signal_handler(number, self.on_stop_signal, number)
         loop.add_signal_handler(signal.SIGHUP, self.reload)
         loop.add_signal_handler(signal.SIGUSR2, self.on_restart_signal)
@@ -260,22 +287,43 @@ class Daemon:
         finally:
             await self._close()
             await self.restarting.close()
-            for number in SIGNALS:
-                loop.remove_signal_handler(number)
+            ends = self._ends_process and not self.restarting.decided
+            remove_handlers(loop, SIGNALS, ends=ends)
 
     def on_restart_signal(self) -> None:
         """Restart in place, if the new program accepts the configuration."""
         self.restarting.request()
 
     def on_stop_signal(self, number: signal.Signals) -> None:
-        """Begin the shutdown; the second time, end the process at once."""
-        if not self._stop.is_set() or self.restarting.withdraw():
+        """Begin the shutdown; the second time, end the drain; the third time, end the process at
+        once. Signals within a second are one.
+        """
+        request = self._requests.count()
+        if request == 1:
+            self.restarting.withdraw()
             _log.info(
                 "stopping", signal=number.name, accepts_for_seconds=self._settings.shutdown.delay
             )
             self._stop.set()
-            return
-        log_interrupted(self._settings, number, self._pipeline.snapshot().buffered)
+        elif request == 2:
+            log_interrupted(number, self._pipeline.snapshot().buffered)
+            self.interrupt()
+        elif request:
+            self._end_at_once(third(number))
+
+    def interrupt(self) -> None:
+        """End the drain: what memory holds becomes dead letters now. Should that take too long,
+        the process ends without.
+        """
+        self._stop.set()
+        self._interrupted.set()
+        if self._interruption is None:
+            self._interruption = self._clock.call_later(
+                INTERRUPT_SECONDS, lambda: self._end_at_once(too_slow(INTERRUPT_SECONDS))
+            )
+
+    def _end_at_once(self, why: str) -> None:
+        log_ended_at_once(self._settings, why, self._pipeline.snapshot().buffered)
         sys.stdout.flush()
         sys.stderr.flush()
         self._exit_now(INTERRUPTED)
@@ -302,16 +350,32 @@ class Daemon:
         try:
             await self._start()
             await self._stop.wait()
-            await self._drain()
+            await self._drain_until_interrupted()
         finally:
             left = await self._pipeline.close()
+            if self._interruption is not None:
+                self._interruption.cancel()
             if left:
                 log_undelivered(left, self._pipeline.snapshot().dead_letters_path)
         waiting = 0 if left else self._pipeline.snapshot().buffered
         if waiting:
             log_buffered(self._pipeline.snapshot(), self.directory)
         _log.info("stopped", undelivered=len(left), waiting=waiting)
+        if self._interrupted.is_set():
+            return INTERRUPTED
         return LEFT_BEHIND if left else 0
+
+    async def _drain_until_interrupted(self) -> None:
+        drain = asyncio.create_task(self._drain(), name="drain")
+        interrupted = asyncio.create_task(self._interrupted.wait(), name="wait for a second signal")
+        try:
+            await asyncio.wait({drain, interrupted}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            drain.cancel()
+            interrupted.cancel()
+            await asyncio.gather(drain, interrupted, return_exceptions=True)
+        if not drain.cancelled():
+            drain.result()
 
     async def _start(self) -> None:
         try:

@@ -47,6 +47,8 @@ class Command(Enum):
     STOP = b"s"
     MAKE_WAY = b"w"
     """Stop at once, without `shutdown.delay`: another process replaces it."""
+    INTERRUPT = b"i"
+    """Stop without draining: what memory holds becomes dead letters."""
     RELOAD = b"r"
 
 

@@ -3,8 +3,9 @@ presents them as one daemon.
 
 Invariants: it handles no event itself; the admin server is the first to listen and the last to
 close; after the first SIGTERM or SIGINT nothing is started any more, and the supervisor ends after
-its workers, with the worst of their exit codes; a second signal kills them. When `workers` is
-lowered, workers that don't listen deliver what the directories of former workers hold.
+its workers, with the worst of their exit codes; a second signal ends their drain, a third kills
+them. When `workers` is lowered, workers that don't listen deliver what the directories of former
+workers hold.
 """
 
 from __future__ import annotations
@@ -24,17 +25,22 @@ from forwarder import __version__
 from forwarder.admin.event_lookup import Sighting, WantedUuid
 from forwarder.admin.server import AdminServer
 from forwarder.config.settings import Settings
-from forwarder.core.clock import Clock, SystemClock, wait_for_event
+from forwarder.core.clock import Clock, SystemClock, Timer, wait_for_event
 from forwarder.core.connection_loads import create_loads
 from forwarder.core.errors import ForwarderError
 from forwarder.core.path import new_instance
+from forwarder.core.stop_requests import STOP_SIGNALS, StopRequests, remove_handlers
 from forwarder.daemon.daemon import (
+    INTERRUPT_SECONDS,
     INTERRUPTED,
     Load,
     announce_addresses,
     announce_buffer,
+    log_ended_at_once,
     log_interrupted,
     read_again,
+    third,
+    too_slow,
 )
 from forwarder.daemon.inheritance import NOTHING, InheritedDescriptors
 from forwarder.daemon.policies import keys_needing_restart
@@ -56,6 +62,9 @@ from forwarder.workers.worker_process import Launch, WorkerProcess, WorkerState,
 CHECK_EVERY: Final = 1.0
 """Seconds between two checks for work in directories of former workers."""
 
+WORKERS_END: Final = INTERRUPT_SECONDS + 2.0
+"""Seconds after a second signal when workers are killed: each ends by itself before."""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -75,7 +84,12 @@ def run_supervisor(
     async def main() -> int:
         nonlocal supervisor
         supervisor = Supervisor(
-            settings, load, launch(arguments), restart=restart, inherited=inherited
+            settings,
+            load,
+            launch(arguments),
+            restart=restart,
+            inherited=inherited,
+            ends_process=True,
         )
         return await supervisor.run()
 
@@ -96,10 +110,12 @@ class Supervisor:
         exit_now: Callable[[int], None] = os._exit,
         restart: InPlaceRestart | None = None,
         inherited: InheritedDescriptors = NOTHING,
+        ends_process: bool = False,
     ) -> None:
         """`restart`: how SIGUSR2 restarts it in place; `inherited`: sockets to use in place of the
-        configured addresses.
+        configured addresses. `ends_process`: whether the process ends with it.
         """
+        self._ends_process = ends_process
         # each worker takes its directory's lock itself
         self._inherited = inherited.fitting(settings).without_locks()
         self._settings = settings
@@ -115,6 +131,9 @@ class Supervisor:
         self._loads = create_loads(settings.workers)
         self._addresses = settings.sources.http.listen, settings.admin.listen
         self._stop = asyncio.Event()
+        self._requests = StopRequests(self._clock.monotonic)
+        self._interrupted = False
+        self._interruption: Timer | None = None
         self.restarting = PendingRestart(restart, self._stop)
         self._workers: dict[int, WorkerProcess] = {}
         self._tasks: dict[int, asyncio.Task[int]] = {}
@@ -126,7 +145,7 @@ class Supervisor:
     async def run(self) -> int:
         """Start, wait for a signal, stop; the exit code. Cancellation kills the workers."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in STOP_SIGNALS:
             loop.add_signal_handler(number, self.on_stop_signal, number)
         loop.add_signal_handler(signal.SIGHUP, self.on_hangup)
         loop.add_signal_handler(signal.SIGUSR2, self.restarting.request)
@@ -150,29 +169,44 @@ class Supervisor:
             self._loads.close()
             await self._admin.close()
             await self.restarting.close()
-            for number in SIGNALS:
-                loop.remove_signal_handler(number)
+            ends = self._ends_process and not self.restarting.decided
+            remove_handlers(loop, SIGNALS, ends=ends)
 
     def on_stop_signal(self, number: signal.Signals) -> None:
-        """Have the workers drain; the second time, kill them and end at once."""
-        if not self._stop.is_set() or self.restarting.withdraw():
+        """Have the workers drain; the second time, have them end their drain; the third time, kill
+        them and end at once. Signals within a second are one.
+        """
+        request = self._requests.count()
+        if request == 1:
+            self.restarting.withdraw()
             _log.info(
-                "stopping",
-                signal=signal.Signals(number).name,
-                accepts_for_seconds=self._settings.shutdown.delay,
+                "stopping", signal=number.name, accepts_for_seconds=self._settings.shutdown.delay
             )
             self._stop.set()
-            return
-        for worker in self._workers.values():
-            worker.kill()
-        snapshots = [
-            worker.snapshot
+        elif request == 2:
+            log_interrupted(number, self._buffered())
+            self._interrupted = True
+            self._stop.set()
+            for worker in self._workers.values():
+                worker.stop(Command.INTERRUPT)
+            self._interruption = self._clock.call_later(
+                WORKERS_END, lambda: self._end_at_once(too_slow(WORKERS_END))
+            )
+        elif request:
+            self._end_at_once(third(number))
+
+    def _buffered(self) -> int:
+        """Events that workers hold which haven't ended, as far as it is known."""
+        return sum(
+            worker.snapshot.buffered
             for worker in self._workers.values()
             if worker.snapshot and worker.state is not WorkerState.DONE
-        ]
-        log_interrupted(
-            self._settings, signal.Signals(number), sum(snapshot.buffered for snapshot in snapshots)
         )
+
+    def _end_at_once(self, why: str) -> None:
+        for worker in self._workers.values():
+            worker.kill()
+        log_ended_at_once(self._settings, why, self._buffered())
         sys.stdout.flush()
         sys.stderr.flush()
         self._exit_now(INTERRUPTED)
@@ -256,6 +290,8 @@ class Supervisor:
             code = await self._end(address)
         finally:
             await _cancelled(self._tasks.values())
+            if self._interruption is not None:
+                self._interruption.cancel()
         if failure is not None:
             raise failure
         _log.info("stopped", exit_code=code)
@@ -364,9 +400,12 @@ class Supervisor:
                 admin_listen=before.admin_listen if before.admin else self._addresses[1],
             )
         address.release()
+        command = Command.MAKE_WAY if self.restarting.decided else Command.STOP
         for worker in self._workers.values():
-            worker.stop(Command.MAKE_WAY if self.restarting.decided else Command.STOP)
+            worker.stop(Command.INTERRUPT if self._interrupted else command)
         codes = await asyncio.gather(*self._tasks.values())
+        if self._interrupted:
+            return INTERRUPTED
         return max((code if code >= 0 else 1 for code in codes), default=0)
 
 

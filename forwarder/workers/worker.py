@@ -43,7 +43,9 @@ def run_worker(settings: Settings, load: Load, assignment: Assignment) -> int:
         return assignment.applied(load())
 
     return run_tuned(
-        lambda: live(assignment.applied(settings), build, load_again, assignment),
+        lambda: live(
+            assignment.applied(settings), build, load_again, assignment, ends_process=True
+        ),
         settings.largest_fetch,
     )
 
@@ -54,6 +56,8 @@ async def live(
     load: Load,
     assignment: Assignment,
     clock: Clock | None = None,
+    *,
+    ends_process: bool = False,
 ) -> int:
     """A worker from start to exit code; it reports to the supervisor why it can't start.
     Cancellation doesn't drain.
@@ -61,7 +65,15 @@ async def live(
     end = WorkersEnd(assignment.channel)
     try:
         await end.open()
-        daemon = WorkerDaemon(settings, build_pipeline, load, assignment, end, clock=clock)
+        daemon = WorkerDaemon(
+            settings,
+            build_pipeline,
+            load,
+            assignment,
+            end,
+            clock=clock,
+            ends_process=ends_process,
+        )
         return await daemon.run()
     except ForwarderError as error:
         end.fail(error)
@@ -82,8 +94,16 @@ class WorkerDaemon(Daemon):
         end: WorkersEnd,
         *,
         clock: Clock | None = None,
+        ends_process: bool = False,
     ) -> None:
-        super().__init__(settings, build_pipeline, load, role=assignment.role, clock=clock)
+        super().__init__(
+            settings,
+            build_pipeline,
+            load,
+            role=assignment.role,
+            clock=clock,
+            ends_process=ends_process,
+        )
         self._end = end
         self._listens = assignment.role.listens
         self._orphaned = False
@@ -112,6 +132,7 @@ class WorkerDaemon(Daemon):
         actions = {
             Command.STOP: self._stop.set,
             Command.MAKE_WAY: self._stop_at_once,
+            Command.INTERRUPT: self.interrupt,
             Command.RELOAD: self.reload,
         }
         self._end.serve(answers, actions, self._on_orphaned)

@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +30,7 @@ from forwarder.cli.options import TextOutput
 from forwarder.cli.tables import EVERY
 from forwarder.config.settings import Settings
 from forwarder.core.errors import ConfigurationError
+from forwarder.core.stop_requests import STOP_SIGNALS
 from forwarder.daemon.imports import KeyUnverified, UpstreamRefuses
 from forwarder.sources.files.records import BrokenSource
 from forwarder.sources.imports.checkpoint import ImportCheckpoint
@@ -462,17 +464,48 @@ def test_a_look_at_a_source_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == "analyzing the source: 1,000 records, 5.0 MiB, 200 a second\n"
 
 
+class AskedClock:
+    """A time that stands still, and how often it was asked for."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+        self.asked = 0
+
+    def __call__(self) -> float:
+        """Say it."""
+        self.asked += 1
+        return self.time
+
+
+@pytest.fixture
+def kept_handlers() -> Iterator[None]:
+    """What a process that is about to exit does to its signals is undone."""
+    before = [(number, signal.getsignal(number)) for number in STOP_SIGNALS]
+    yield
+    for number, handler in before:
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("kept_handlers")
 async def test_the_second_signal_ends_it_at_once(capsys: pytest.CaptureFixture[str]) -> None:
-    """The first one asks it to stop; after the second the terminal is tidied up first."""
+    """The first one asks it to stop; what comes with it changes nothing; after the second the
+    terminal is tidied up first.
+    """
     heard: list[object] = []
+    clock = AskedClock()
     with stopped_by_signals(
         asyncio.get_running_loop(),
         lambda: heard.append("stop"),
         lambda: heard.append("tidy"),
         heard.append,
+        clock,
     ):
         os.kill(os.getpid(), signal.SIGTERM)
         await eventually(lambda: heard == ["stop"])
+        os.kill(os.getpid(), signal.SIGINT)
+        await eventually(lambda: clock.asked == 2)
+        assert heard == ["stop"]
+        clock.time = 1.0
         os.kill(os.getpid(), signal.SIGINT)
         await eventually(lambda: heard == ["stop", "tidy", ExitCode.INTERRUPTED])
     said = capsys.readouterr().err.splitlines()

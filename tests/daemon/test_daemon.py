@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import aiohttp
 import pytest
@@ -23,7 +24,7 @@ from forwarder.core.clock import Clock
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import Lane
 from forwarder.core.ports import DeadLetter, Reason
-from forwarder.daemon.daemon import INTERRUPTED, Daemon
+from forwarder.daemon.daemon import INTERRUPT_SECONDS, INTERRUPTED, Daemon
 from forwarder.daemon.restart import InPlaceRestart
 from forwarder.daemon.roles import Role
 from forwarder.telemetry.labels import lane_label
@@ -208,17 +209,62 @@ async def test_events_left_behind_make_1_and_are_named(
     assert lane.api_key not in str(life.logs)
 
 
-async def test_a_second_signal_ends_it_now(life: Life) -> None:
-    """The second signal doesn't wait for delay or drain: the process exits with 130, and says what
-    is lost.
+async def test_a_second_signal_ends_the_drain(life: Life) -> None:
+    """The second signal doesn't wait for delay or drain: everything is closed, which makes dead
+    letters of what is in memory, and the exit code is 130. One that comes with the first is none.
     """
     life.prepare = lambda pipeline: setattr(pipeline, "shown", FULL)
     life.begin(settings(shutdown={"delay": "1h"}))
     await life.started()
     await life.signalled(signal.SIGTERM, seen=lambda: not life.daemon.snapshot().ready)
-    await life.signalled(signal.SIGINT, seen=lambda: bool(life.exits))
+    await life.clock.advance(0.9)
+    life.daemon.on_stop_signal(signal.SIGINT)
+    await life.clock.advance(0.1)
+    assert not life.task.done()
+    await life.signalled(signal.SIGINT, seen=life.task.done)
+    assert await life.ended() == INTERRUPTED
+    assert life.exits == []
+    assert life.pipeline.done[-1] == "close"
+    assert life.logged("interrupted")["events_waiting"] == 70
+
+
+@pytest.mark.parametrize("by", ["signal", "clock"])
+async def test_what_takes_too_long_after_it_is_cut_off(life: Life, by: str) -> None:
+    """A third signal, or a disk that doesn't write, ends the process, and the log says what is
+    lost.
+    """
+    life.prepare = lambda pipeline: setattr(pipeline, "shown", FULL)
+    life.begin(settings())
+    await life.started()
+    held = asyncio.Event()
+
+    async def close() -> list[DeadLetter]:
+        await held.wait()
+        return []
+
+    with patch.object(life.pipeline, "close", close):
+        for _ in range(2):
+            life.daemon.on_stop_signal(signal.SIGTERM)
+            await life.clock.advance(1.0)
+        if by == "signal":
+            life.daemon.on_stop_signal(signal.SIGTERM)
+        else:
+            assert life.exits == []
+            await life.clock.advance(INTERRUPT_SECONDS)
+        held.set()
+        assert await life.ended() == INTERRUPTED
     assert life.exits == [INTERRUPTED]
-    assert life.logged("interrupted")["events_lost"] == 70
+    assert life.logged("ended at once")["events_lost"] == 70
+
+
+async def test_a_signal_after_the_end_of_standard_input_is_the_first(life: Life) -> None:
+    """The daemon drains already, and goes on with it."""
+    life.begin(settings(shutdown={"delay": "1h"}))
+    await life.started()
+    life.pipeline.input_ended()
+    await life.signalled(signal.SIGTERM, seen=lambda: not life.daemon.snapshot().ready)
+    await life.clock.advance(3600)
+    assert await life.ended() == 0
 
 
 async def test_start_says_what_a_memory_buffer_means(life: Life) -> None:

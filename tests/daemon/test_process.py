@@ -113,18 +113,47 @@ async def test_what_is_left_is_named_and_makes_1() -> None:
     assert KEY not in "\n".join(process.command.lines)
 
 
-async def test_a_second_signal_ends_it_at_once() -> None:
-    """A drain that would take an hour is cut short by a second signal: exit code 130."""
+async def test_a_second_signal_ends_the_drain(tmp_path: Path) -> None:
+    """A drain that would take an hour is cut short by a second signal: exit code 130. What memory
+    holds is a dead letter then.
+    """
+    lettered = {"FORWARDER_DEAD_LETTERS__PATH": str(tmp_path)}
     async with (
         Upstream(lambda _: plain(503)) as upstream,
-        daemon(upstream.url, FORWARDER_SHUTDOWN__DRAIN_TIMEOUT="1h") as process,
+        daemon(upstream.url, FORWARDER_SHUTDOWN__DRAIN_TIMEOUT="1h", **lettered) as process,
     ):
         assert await process.send("one") == 200
         process.command.send(signal.SIGTERM)
         await process.logged("draining")
-        process.command.send(signal.SIGTERM)
-        assert (await process.logged("interrupted"))["events_lost"] == 1
+        await process.command.send_until(signal.SIGTERM, '"event": "interrupted"')
+        assert (await process.logged("events were left behind"))["undelivered"] == 1
         assert await process.command.ended() == 130
+    assert (
+        "undelivered_at_exit"
+        in (await forwarder("dead-letters", "ls", "--path", str(tmp_path))).out
+    )
+
+
+async def test_signals_that_come_together_are_one(tmp_path: Path) -> None:
+    """A supervisor and a process group pass on the same stop: nothing is cut short, and what has
+    been answered 200 is delivered.
+    """
+    open_now = asyncio.Event()
+    async with (
+        Upstream(lambda _: Answer(when=open_now)) as upstream,
+        daemon(upstream.url, FORWARDER_DEAD_LETTERS__PATH=str(tmp_path)) as process,
+    ):
+        assert await process.send("first", "second") == 200
+        await upstream.until(lambda: upstream.in_flight == 1)
+        process.command.send(signal.SIGTERM)
+        process.command.send(signal.SIGINT)
+        await process.logged("draining")
+        process.command.send(signal.SIGTERM)
+        open_now.set()
+        await process.logged("stopped")
+        process.command.send(signal.SIGTERM)
+        assert await process.command.ended() == 0
+        assert sorted(upstream.delivered) == ["first", "second"]
 
 
 async def test_events_are_taken_during_the_delay(upstream: Upstream) -> None:

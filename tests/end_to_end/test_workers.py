@@ -164,23 +164,35 @@ async def test_the_worst_exit_code_is_the_daemons() -> None:
         assert await daemon.command.ended() == 1
 
 
-async def test_a_second_signal_kills_them() -> None:
-    """A drain that would take an hour is cut short: exit code 130, and no worker is left."""
+async def test_a_second_signal_ends_their_drain(tmp_path: Path) -> None:
+    """A drain that would take an hour is cut short: exit code 130, no worker is left, and what
+    they held are dead letters. A signal that comes with the first changes nothing.
+    """
     async with (
         Upstream(lambda _: plain(503)) as upstream,
-        supervised(upstream.url, FORWARDER_SHUTDOWN__DRAIN_TIMEOUT="1h") as daemon,
+        supervised(
+            upstream.url,
+            FORWARDER_DEAD_LETTERS__PATH=str(tmp_path),
+            FORWARDER_SHUTDOWN__DRAIN_TIMEOUT="1h",
+        ) as daemon,
     ):
         assert await daemon.send("one") == 200
         workers = [
             each.process
             for each in (await daemon.until(lambda now: total(now, "buffered") == 1)).workers
         ]
-        daemon.command.send(signal.SIGTERM)
+        for process in processes(daemon, *workers):
+            os.kill(process, signal.SIGTERM)
+            os.kill(process, signal.SIGINT)
         await daemon.logged("draining")
-        daemon.command.send(signal.SIGTERM)
-        assert (await daemon.logged("interrupted"))["events_lost"] == 1
+        await daemon.command.send_until(signal.SIGTERM, '"event": "interrupted"')
+        assert (await daemon.logged("events were left behind"))["undelivered"] == 1
         assert await daemon.command.ended() == 130
         await eventually(lambda: not any(map(is_there, processes(daemon, *workers))))
+    assert (
+        "undelivered_at_exit"
+        in (await forwarder("dead-letters", "ls", "--path", str(tmp_path))).out
+    )
 
 
 async def test_workers_end_with_their_supervisor() -> None:

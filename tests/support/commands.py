@@ -21,6 +21,8 @@ LIMIT: Final = 90.0
 """Seconds that a command may take: far more than it does, on a machine that is busy."""
 
 COMMAND: Final = (sys.executable, "-m", "forwarder")
+AGAIN: Final = 0.2
+"""Seconds between two signals of `Running.send_until`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,15 @@ class Running:
     def send(self, signal: int) -> None:
         """Send the process a signal."""
         self.process.send_signal(signal)
+
+    async def send_until(self, signal: int, *texts: str) -> str:
+        """Send it again and again, until a line holds all of `texts`; that line. A stop that
+        follows another within a second is none of its own.
+        """
+        line = asyncio.create_task(self.line(*texts))
+        while not (await asyncio.wait({line}, timeout=AGAIN))[0]:
+            self.send(signal)
+        return await line
 
     async def ended(self) -> int:
         """The exit code; the rest of the output goes to `lines`."""

@@ -63,7 +63,7 @@ while head := line.recv(3):
 int(number)}).encode())
     elif head[:1] == b"r":
         shown = json.dumps({**how["shown"], "warnings": ["reloaded"]}).encode()
-    elif head[:1] == b"s":
+    elif head[:1] in how.get("ends", "si").encode():
         say(b"E", shown)
         sys.exit(how.get("code", 0))
 """
@@ -71,9 +71,9 @@ int(number)}).encode())
 
 def fake(shown: Snapshot, **workers: Mapping[str, Any]) -> Launch:
     """How to start such processes: each shows `shown`, unless `w<number>` says `shown`,
-    `fails`, `exits`, `code`, `mute`, `input` (it reads standard input, which is empty, to its
-    end), `late` (it never says that it works), `deaf` (it does nothing at all), `idle` or
-    `log` (a file for its role).
+    `fails`, `exits`, `code`, `ends` (the commands that end it), `mute`, `input` (it reads standard
+    input, which is empty, to its end), `late` (it never says that it works), `deaf` (it does
+    nothing at all), `idle` or `log` (a file for its role).
     """
     behaviour = {str(number): {"shown": _plain(shown)} for number in range(10)}
     for name, how in workers.items():

@@ -384,17 +384,34 @@ async def test_a_stop_waits_less_for_a_worker_that_doesnt_respond(
     assert await life.ended() == 1
 
 
-async def test_a_second_signal_kills(life: Life) -> None:
-    """The second signal kills all workers, says what is lost, and ends the process at once
-    with 130.
+async def test_a_second_signal_ends_the_drain(life: Life) -> None:
+    """The second signal, one that comes a second later, has all workers save what they hold; the
+    exit code is 130.
     """
-    life.begin(fake(SHOWN))
+    life.begin(fake(SHOWN, w0={"ends": "i"}, w1={"ends": "i", "code": 1}))
     await life.started()
     life.supervisor.on_stop_signal(signal.SIGTERM)
+    life.supervisor.on_stop_signal(signal.SIGTERM)
+    await life.clock.advance(1.0)
+    assert not life.task.done()
     life.supervisor.on_stop_signal(signal.SIGINT)
+    assert await life.ended() == INTERRUPTED
+    assert life.exits == []
+    assert (await life.logged("interrupted"))["events_waiting"] == 140
+
+
+async def test_a_third_signal_kills(life: Life) -> None:
+    """Workers that don't end are killed then; the log says what is lost, and the process ends at
+    once with 130.
+    """
+    life.begin(fake(SHOWN, w0={"ends": "-"}, w1={"ends": "-"}))
+    await life.started()
+    for _ in range(3):
+        life.supervisor.on_stop_signal(signal.SIGTERM)
+        await life.clock.advance(1.0)
     assert life.exits == [INTERRUPTED]
-    assert (await life.logged("interrupted"))["events_lost"] == 140
-    assert await life.ended() == 1
+    assert (await life.logged("ended at once"))["events_lost"] == 140
+    assert await life.ended() == INTERRUPTED
 
 
 async def test_hangup_is_passed_on(life: Life) -> None:
