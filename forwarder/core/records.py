@@ -5,7 +5,7 @@
 A source hands over neighbouring records of one partition (or file) as one batch. The batch
 is accepted whole or not at all, and is settled as one: when each of its events is
 delivered, is a durable dead letter, or (at the level `disk`) is durable in the buffer.
-"Now" is a record's own time and uuids come from its position, so that a batch that is read
+"Now" is a record's own time and uuids come from its position and time, so that a batch that is read
 twice yields the same bytes twice.
 """
 
@@ -24,9 +24,7 @@ class RecordFacts(NamedTuple):
     """What is known of a record beside its bytes; made for many records, so it has to be cheap."""
 
     name: str
-    """Its position, such as `cluster/topic/partition/offset`: uuids are derived from it, and its
-    dead letters are found by it.
-    """
+    """Its position, such as `cluster/topic/partition/offset`: its dead letters are found by it."""
     at: float | None
     """Its own time, seconds since 1970; None if it has none: then an event without
     a timestamp is rejected.
@@ -35,6 +33,10 @@ class RecordFacts(NamedTuple):
     """The project key of events that name none."""
     distinct_id: str | None = None
     """The distinct_id of events that have none."""
+    identity: str = ""
+    """What uuids are derived from, where a position doesn't name one record for ever; empty: from
+    `name`.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +73,8 @@ class RecordBatch(Protocol):
         """
 
     def names(self, indexes: Sequence[int]) -> Sequence[str]:
-        """`RecordFacts.name` of each of these records: for very many of them, that only this is
-        needed of, `facts` would take too long.
+        """What the uuids of each of these records are derived from: for very many of them, that
+        only this is needed of, `facts` would take too long.
         """
 
     def times(self, indexes: Sequence[int]) -> Sequence[float | None]:

@@ -499,7 +499,7 @@ class _OneRecord:
         return self._facts
 
     def names(self, indexes: Sequence[int]) -> list[str]:
-        return [self._facts.name for _ in indexes]
+        return [self._facts.identity or self._facts.name for _ in indexes]
 
     def times(self, indexes: Sequence[int]) -> list[float | None]:
         return [self._facts.at for _ in indexes]

@@ -232,7 +232,7 @@ def id_of(facts: RecordFacts) -> str:
 
 def uuid_of(facts: RecordFacts, index: int) -> bytes:
     """The uuid of the event with this index in the record."""
-    return derived_uuid(f"{facts.name}/{index}")
+    return derived_uuid(f"{facts.identity or facts.name}/{index}")
 
 
 def completed_all(

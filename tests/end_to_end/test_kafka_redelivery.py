@@ -4,16 +4,19 @@ service can tell that it has it.
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 from pathlib import Path
 
 import msgspec
+from aiokafka.errors import KafkaError
 
-from tests.support.kafka import Kafka, MakeTopic, Record
+from tests.support.kafka import Kafka, MakeTopic, Record, admin, create_topic
 from tests.support.members import Members
 from tests.support.streams import Stream
 from tests.support.upstream import Upstream
+from tests.support.waiting import LIMIT, pause
 from tests.support.whole import KEY, accepted
 
 
@@ -83,3 +86,42 @@ async def test_copies_are_the_same_bytes(kafka: Kafka, topic: MakeTopic, tmp_pat
         sum(b'"properties":{"e":1.50, "u":"\\u00e9"}' in raw for raw in accepted(upstream))
         == EVENTS - 1
     )
+
+
+async def test_a_topic_that_is_created_again_has_other_uuids(
+    kafka: Kafka, topic: MakeTopic, tmp_path: Path
+) -> None:
+    """Its offsets begin again, and its events are others: the service must not take them for those
+    that it has. What is delivered again of either is the same.
+    """
+    stream = Stream(kafka.bootstrap, await topic())
+    settings = {**stream.settings, "api_key": KEY}
+    async with (
+        Upstream() as upstream,
+        Members(tmp_path, settings, upstream={"url": upstream.url}) as members,
+    ):
+        for life in ("one", "two"):
+            if life == "two":
+                async with admin(kafka.bootstrap) as client:
+                    await client.delete_topics([stream.topic])
+                await eventually_created(kafka, stream.topic)
+            await stream.write([bare(f"{life}-{number}") for number in range(10)])
+            member = await members.start(life)
+            expected = 10 if life == "one" else 20
+            await upstream.until(lambda: len(accepted(upstream)) == expected)  # noqa: B023
+            assert await member.stop() == 0
+    found = [msgspec.json.decode(raw) for raw in accepted(upstream)]
+    assert len({event["event"] for event in found}) == 20
+    assert len({event["uuid"] for event in found}) == 20
+
+
+async def eventually_created(kafka: Kafka, topic: str) -> None:
+    """Create a topic once its namesake is gone."""
+    async with asyncio.timeout(LIMIT):
+        while True:
+            try:
+                await create_topic(kafka.bootstrap, topic)
+            except KafkaError:
+                await pause(0.05)
+            else:
+                return

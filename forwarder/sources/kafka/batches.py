@@ -3,6 +3,12 @@
 
 Nothing is made of a record but its value, as long as its events are complete: its position, key
 and headers are rendered when they are needed.
+
+A position isn't one record's for ever: offsets begin again in a topic that is created again, and in
+a cluster that is rebuilt, and can be given twice after an unclean election. So uuids are derived
+from the position and the record's own time, which belongs to the record: the log keeps it, also
+through compaction (apache/kafka, `clients/…/common/record/DefaultRecordBatch.java` at a9014ff), and
+mirrors copy it. Brokers of all versions have it, where topic ids are of some.
 """
 
 from __future__ import annotations
@@ -24,6 +30,11 @@ PartitionKey: TypeAlias = tuple[str, int]
 MAX_RECORDS: Final = 500
 MAX_BYTES: Final = 1_000_000
 """What a batch holds at most, unless a single record is larger."""
+
+TIMED_SINCE: Final = 1_795_737_600_000
+"""2026-11-27T00:00:00Z in milliseconds: uuids of records with an earlier time, or none, are derived
+from their position alone, as by versions before; so they stay what they were.
+"""
 
 KEPT: Final = 800
 """Bytes that a record costs beside its value as long as all of it is kept:
@@ -112,7 +123,13 @@ class KafkaBatch:
         """See `core.records.RecordBatch.names`."""
         records = self._records
         begin = self._name_of_partition()
-        return [f"{begin}{records[index].offset}" for index in indexes]
+        found = [records[index] for index in indexes]
+        return [
+            f"{begin}{record.offset}@{record.timestamp}"
+            if (record.timestamp or 0) >= TIMED_SINCE
+            else f"{begin}{record.offset}"
+            for record in found
+        ]
 
     def times(self, indexes: Sequence[int]) -> list[float | None]:
         """See `core.records.RecordBatch.times`."""
@@ -173,11 +190,14 @@ class KafkaBatch:
 
     def _facts(self, record: KafkaRecord) -> RecordFacts:
         policy = self._policy
+        name = f"{self._name_of_partition()}{record.offset}"
+        timed = (record.timestamp or 0) >= TIMED_SINCE
         return RecordFacts(
-            f"{self._name_of_partition()}{record.offset}",
+            name,
             _seconds(record.timestamp),
             policy.api_key if policy.api_key_header is None else _api_key(policy, record),
             _text(record.key) if policy.key_is_distinct_id and record.key is not None else None,
+            f"{name}@{record.timestamp}" if timed else "",
         )
 
     def _name_of_partition(self) -> str:

@@ -13,8 +13,16 @@ import pytest
 
 from forwarder.core.ports import Reason
 from forwarder.core.records import RecordFacts
+from forwarder.intake.plain_records import uuid_of
+from forwarder.intake.stamp_event import derived_uuid
 from forwarder.mapping import NotJson, Unmappable
-from forwarder.sources.kafka.batches import MAX_BYTES, MAX_RECORDS, KafkaBatch, cut
+from forwarder.sources.kafka.batches import (
+    MAX_BYTES,
+    MAX_RECORDS,
+    TIMED_SINCE,
+    KafkaBatch,
+    cut,
+)
 from forwarder.sources.kafka.policy import KafkaPolicy
 from tests.support.record_intakes import FakeRecord, records
 
@@ -83,10 +91,32 @@ def test_names_and_times_are_those_of_the_facts() -> None:
         FakeRecord(7, None),
         FakeRecord(8, timestamp=-1),
         FakeRecord(9, timestamp=1_767_225_600_250),
+        FakeRecord(10, timestamp=TIMED_SINCE),
     )
-    wanted = [2, 0, 1]
-    assert unit.names(wanted) == [unit.facts(index).name for index in wanted]
+    wanted = [2, 0, 3, 1]
+    facts = [unit.facts(index) for index in wanted]
+    assert unit.names(wanted) == [each.identity or each.name for each in facts]
     assert unit.times(wanted) == [unit.facts(index).at for index in wanted]
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "name"),
+    [
+        (TIMED_SINCE, f"main/events/3/7@{TIMED_SINCE}"),
+        (TIMED_SINCE + 1, f"main/events/3/7@{TIMED_SINCE + 1}"),
+        (TIMED_SINCE - 1, "main/events/3/7"),
+        (-1, "main/events/3/7"),
+        (None, "main/events/3/7"),
+    ],
+)
+def test_what_uuids_are_derived_from(timestamp: int | None, name: str) -> None:
+    """Position and time: an offset may be another record's after a topic was created again. Those
+    of records from before that was so don't change.
+    """
+    unit = one(POLICY, FakeRecord(7, timestamp=timestamp))
+    assert unit.names([0]) == [name]
+    assert unit.facts(0).name == "main/events/3/7"
+    assert uuid_of(unit.facts(0), 0) == derived_uuid(f"{name}/0")
 
 
 def test_a_record_without_a_time_has_none() -> None:
