@@ -16,12 +16,13 @@ import re
 import shutil
 from collections.abc import Mapping
 from concurrent.futures import Executor
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, Protocol
 from urllib.parse import unquote
+
+import structlog
 
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
@@ -65,6 +66,8 @@ _DETAIL: Final = re.compile(r"<(?:Code|Message)>(.*?)</", re.DOTALL)
 _LATER: Final = frozenset({"408", "409", "425", "429"})
 _SHOWN: Final = 300
 
+_log = structlog.get_logger()
+
 
 @dataclass(frozen=True, slots=True)
 class PublishFailed(Exception):
@@ -83,13 +86,29 @@ def archive_identity(directory: Path) -> str:
     """What tells the files of the archive that is made from this state directory from those of
     others; chosen at the first call.
 
-    Raises `ConfigurationError` or `OSError` if it can't be kept.
+    Raises `ConfigurationError` if it can't be kept. A file that holds something else is replaced,
+    and that is logged.
     """
     kept = directory / IDENTITY_FILE
-    with suppress(FileNotFoundError):
-        text = kept.read_text("ascii", "replace").strip()
+    try:
+        text: str | None = kept.read_text("ascii", "replace").strip()
+    except FileNotFoundError:
+        text = None
+    except OSError as error:
+        raise ConfigurationError(
+            f"the identity of an archive in {kept} can't be read: {error_text(error)}",
+            hint="Let this user read it; or move it away: then another one is chosen, and files of "
+            "the archive that aren't complete stay as they are.",
+        ) from error
+    if text is not None:
         if re.fullmatch("[0-9a-f]{6}", text):
             return text
+        _log.error(
+            "the identity of an archive is damaged; another one is chosen",
+            path=str(kept),
+            found=text[:_SHOWN],
+            meaning=f"Files `.…{UNFINISHED}` of the old one stay in the archive's folder.",
+        )
     with atomic_file(kept, replace=True) as file:
         identity = os.urandom(3).hex()
         file.write(f"{identity}\n".encode())

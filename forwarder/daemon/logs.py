@@ -66,7 +66,7 @@ class LogSources:
         """
         if all(source.stdin for source in settings.sources.logs):
             return cls(settings, intake, clock, None)
-        positions = OpenPositions.open(settings, state)
+        positions = OpenPositions.open(settings, state, clock)
         try:
             return cls(settings, intake, clock, positions)
         except BaseException:
@@ -98,7 +98,8 @@ class LogSources:
     def observe(self) -> tuple[tuple[LogSourceState, ...], list[str]]:
         """The state of all sources, and warnings about them."""
         states = tuple(source.statistics() for source in self._sources)
-        return states, list(log_warnings(states))
+        lost = "" if self._positions is None else self._positions.store.warning
+        return states, [*log_warnings(states), *([lost] if lost else [])]
 
     def _end_of_input(self) -> None:
         self.on_input_end()
@@ -112,8 +113,10 @@ class OpenPositions:
         self.store = store
 
     @classmethod
-    def open(cls, settings: Settings, state: Path | None) -> OpenPositions:
-        """Open them in the state directory. Raises `ConfigurationError`."""
+    def open(cls, settings: Settings, state: Path | None, clock: Clock) -> OpenPositions:
+        """Open them in the state directory; a damaged file is quarantined. Raises
+        `ConfigurationError`.
+        """
         key = "buffer.path" if settings.buffer.kind == "disk" else "dead_letters.path"
         if state is None:
             hint = f"Set `{key}` to a directory of its own that this user may write in."
@@ -122,7 +125,8 @@ class OpenPositions:
             )
         lock = LockedDirectory.acquire(state / DIRECTORY, key, own=1)
         try:
-            return cls(lock, PositionStore(lock.path / FILE))
+            sources = [source.name for source in settings.sources.logs if not source.stdin]
+            return cls(lock, PositionStore.open(lock.path / FILE, clock.now(), sources))
         except BaseException:
             lock.release()
             raise

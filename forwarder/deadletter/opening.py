@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,11 +32,8 @@ from forwarder.deadletter.schema import (
     open_readable,
     open_writable,
 )
-from forwarder.storage.directory import ASIDE, DEAD_LETTERS
-from forwarder.storage.private import make_directory, sync_directory
-
-BESIDE: Final = ("", "-wal", "-shm")
-"""Suffixes of the files that SQLite keeps for a database."""
+from forwarder.storage.directory import DEAD_LETTERS
+from forwarder.storage.quarantine import BESIDE, quarantine_database
 
 _COLUMNS: Final = (
     "number, reason, api_key, historical, at, why, source, coordinates, sequence, idx, receipt, "
@@ -60,6 +56,10 @@ class OpenedDatabase:
     file: DeadLetterDatabase
     failing: str = ""
     quarantined: tuple[Path, ...] = ()
+    emptied: bool = False
+    """Whether the file was there, and had no byte: something has emptied it, or the process that
+    created it was killed at once.
+    """
 
 
 def open_file(directory: Path, now: float) -> OpenedDatabase:
@@ -67,8 +67,19 @@ def open_file(directory: Path, now: float) -> OpenedDatabase:
     can't be read or quarantined.
     """
     path = directory / DEAD_LETTERS
+    emptied = path.is_file() and not path.stat().st_size
+    if emptied:
+        _log.error(
+            "the dead letters' file is empty: what it held is gone",
+            path=str(path),
+            hint=(
+                "Restore it from a backup while no forwarder runs, if there were dead letters, and "
+                "find out what emptied it."
+            ),
+        )
     try:
-        return OpenedDatabase(DeadLetterDatabase(path, _checked(open_writable(path))))
+        file = DeadLetterDatabase(path, _checked(open_writable(path)))
+        return OpenedDatabase(file, emptied=emptied)
     except UnreadableDatabase as error:
         return _replace_unreadable(path, error_text(error), now)
     except (sqlite3.Error, OSError) as error:
@@ -92,7 +103,7 @@ def _checked(connection: sqlite3.Connection) -> sqlite3.Connection:
 def _replace_unreadable(path: Path, why: str, now: float) -> OpenedDatabase:
     """Quarantine the file, create a new one, and copy the readable rows."""
     try:
-        damaged = _quarantine(path, now)
+        damaged = quarantine_database(path, now)
     except OSError as error:
         raise ConfigurationError(
             f"{path} can't be read ({why}), and can't be quarantined: {why_of(error)}",
@@ -118,29 +129,6 @@ def _replace_unreadable(path: Path, why: str, now: float) -> OpenedDatabase:
         ),
     )
     return OpenedDatabase(file, failing, (damaged,))
-
-
-def _quarantine(path: Path, now: float) -> Path:
-    """Move the file with those that belong to it; return its new path. Raises `OSError`."""
-    directory = path.parent / ASIDE
-    make_directory(directory)
-    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
-    number = 0
-    while True:
-        target = directory / (
-            f"{path.stem}-{stamp}" + (f"-{number}" if number else "") + path.suffix
-        )
-        if not target.exists():
-            break
-        number += 1
-    # the database last: while it exists the next opening moves the rest
-    for ending in reversed(BESIDE):
-        part = path.with_name(path.name + ending)
-        if part.exists():
-            part.rename(target.with_name(target.name + ending))
-    for changed in (directory, path.parent):
-        sync_directory(changed)
-    return target
 
 
 def _read_only(path: Path, failing: str, now: float) -> OpenedDatabase:

@@ -49,6 +49,8 @@ class DeadLetterStatistics:
     """How many are marked for replay or drop."""
     path: Path | None = None
     """The database; None in memory."""
+    emptied: bool = False
+    """Whether the database was an empty file when this process opened it."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -58,9 +60,18 @@ class DeadLetterStatistics:
             if self.failing
             else ()
         )
-        return failing + tuple(
-            f"a file of dead letters couldn't be read, and was quarantined as {path}"
-            for path in self.quarantined
+        emptied = (
+            (f"the dead letters' file {self.path} was empty at the start: what it held is gone",)
+            if self.emptied
+            else ()
+        )
+        return (
+            *failing,
+            *emptied,
+            *(
+                f"a file of dead letters couldn't be read, and was quarantined as {path}"
+                for path in self.quarantined
+            ),
         )
 
 

@@ -110,6 +110,7 @@ class DeadLetterStore:
         """Use `open`."""
         self._file = opened.file
         self._quarantined = opened.quarantined
+        self._emptied = opened.emptied
         self._failing = opened.failing
         self._committer = committer
         self._clock = clock
@@ -335,6 +336,7 @@ class DeadLetterStore:
             self._quarantined,
             self._marked,
             self._file.path,
+            self._emptied,
         )
 
     def close(self) -> None:

@@ -124,9 +124,11 @@ def is_locked(path: Path) -> bool:
 
 
 def _unusable(path: Path, key: str, error: OSError) -> ConfigurationError:
-    where = error.filename if isinstance(error, NotPrivate) else path
+    where = error.filename if isinstance(error, NotPrivate | IsADirectoryError) else path
     hint = f"Set `{key}` to a directory that this user may write in."
-    if isinstance(error, PermissionError):
+    if isinstance(error, IsADirectoryError):
+        hint = "Move it away: a file has that name."
+    elif isinstance(error, PermissionError):
         hint = (
             f"Set `{key}` to a directory that user {user_name()} may write in, or run "
             "forwarder as the user that it belongs to."

@@ -226,6 +226,20 @@ async def test_the_log_beside_it_is_read_without_writing(tmp_path: Path) -> None
     ]
 
 
+async def test_an_emptied_file_is_reported(tmp_path: Path) -> None:
+    """What it held can't be known, but that it was there can: log and status say so, once."""
+    await filled(tmp_path)
+    (tmp_path / DEAD_LETTERS).write_bytes(b"")
+    rig, errors = opened(tmp_path)
+    assert len(errors) == 1
+    assert "is empty: what it held is gone" in errors[0]
+    assert any("was empty at the start" in warning for warning in rig.store.statistics().warnings)
+    rig.store.close()
+    rig, errors = opened(tmp_path)
+    assert (errors, rig.store.statistics().warnings) == ([], ())
+    rig.store.close()
+
+
 async def test_what_can_be_neither_read_nor_moved_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,10 @@ source was started for the first time.
 
 Write-ahead log, synchronous: what `save` has returned for is on the disk, all of it or, after an
 error, nothing.
+
+A damaged file is quarantined, and its readable rows are copied into a new one. A position needs no
+checksum for that: `tail` shows whether it is right. Files without a row are read from the beginning
+then, also where `read_from` is `end`: what was written since is among it.
 """
 
 from __future__ import annotations
@@ -30,14 +34,17 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Collection, Sequence
-from contextlib import closing
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
+
+import structlog
 
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 from forwarder.storage.private import make_file
+from forwarder.storage.quarantine import quarantine_database
 
 FILE: Final = "logs.db"
 VERSION: Final = 1
@@ -54,6 +61,10 @@ LEFT = 32
 """Bits of `StoredPosition.state`."""
 
 _BUSY_SECONDS: Final = 5.0
+_MEANING: Final = (
+    "Log files whose position is lost are read again from the beginning. Events that were "
+    "delivered before have the same uuids."
+)
 _COLUMNS: Final = (
     "identity, generation, fingerprint, device, inode, path, position, tail, anchor, "
     "anchor_tail, size, modified, state, seen"
@@ -92,6 +103,26 @@ _SCHEMA: Final = (
 )
 
 
+_ROWS: Final[Sequence[tuple[str, str, Sequence[type]]]] = (
+    (
+        "positions",
+        "source, identity, generation",
+        (str, str, int, str, int, int, bytes, int, bytes, int, bytes, int, int, int, float),
+    ),
+    ("times", "source, identity, generation, first", (str, str, int, int, int, float)),
+    ("sources", "name", (str, float)),
+)
+"""Of each table its key, and what a row consists of."""
+
+_log = structlog.get_logger()
+
+
+class PositionsDamaged(ConfigurationError):
+    """The file's content isn't what was written."""
+
+    code = "positions_damaged"
+
+
 class StoredPosition(NamedTuple):
     """A row; its columns are described above."""
 
@@ -127,10 +158,12 @@ class PositionStore:
     """
 
     def __init__(self, path: Path) -> None:
-        """Open it, or create it. Raises `ConfigurationError` if it is damaged, of another version,
-        or can't be used.
+        """Open it, or create it. Raises `PositionsDamaged`, and `ConfigurationError` if it is of
+        another version, or can't be used.
         """
         self.path = path
+        self.warning = ""
+        """What was lost of it before it was opened; empty if nothing was."""
         self._lock = threading.Lock()
         try:
             make_file(path)
@@ -146,6 +179,75 @@ class PositionStore:
             if isinstance(error, FAILURES):
                 raise _unusable(path, error) from error
             raise
+
+    @classmethod
+    def open(cls, path: Path, now: float, sources: Collection[str]) -> Self:
+        """Open or create it, and quarantine a damaged file. `now`: seconds since 1970; `sources`:
+        those that may have had rows. Raises `ConfigurationError` if it can't be used.
+        """
+        emptied = path.is_file() and not path.stat().st_size
+        try:
+            store = cls(path)
+        except PositionsDamaged as error:
+            return cls._replacing(path, error.message, now, sources)
+        if emptied:
+            store._begin_again(sources, now)
+            store.warning = f"the positions of log files in {path} were gone: the file was empty"
+            _log.error(
+                "logs: positions are gone: their file is empty",
+                path=str(path),
+                meaning=_MEANING,
+            )
+        return store
+
+    @classmethod
+    def _replacing(cls, path: Path, why: str, now: float, sources: Collection[str]) -> Self:
+        """The store with what can be read of a damaged file, which is quarantined."""
+        try:
+            moved = quarantine_database(path, now)
+        except OSError as error:
+            raise ConfigurationError(
+                f"{why}; and the file can't be quarantined: {error_text(error)}",
+                hint="Move it away, or make its directory writable.",
+            ) from error
+        store = cls(path)
+        try:
+            saved = store._salvage(moved)
+            store._begin_again(sources, now)
+        except FAILURES as error:
+            store.close()
+            raise _unusable(path, error) from error
+        store.warning = (
+            f"the positions of log files couldn't be read, and were quarantined as {moved}"
+        )
+        _log.error(
+            "logs: positions can't be read; their file was quarantined",
+            why=why,
+            moved_to=str(moved),
+            positions_saved=saved,
+            meaning=_MEANING,
+        )
+        return store
+
+    def _salvage(self, damaged: Path) -> int:
+        """Copy the readable rows of a damaged file; how many positions there are then."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        for table, row in _readable_rows(damaged):
+            # S608: the table is one of ours, the values have placeholders.
+            places = ", ".join("?" * len(row))
+            self._connection.execute(
+                f"INSERT OR IGNORE INTO {table} VALUES ({places})",  # noqa: S608
+                row,
+            )
+        self._connection.execute("COMMIT")
+        ((count,),) = self._all("SELECT count(*) FROM positions")
+        return int(count)
+
+    def _begin_again(self, sources: Collection[str], now: float) -> None:
+        """Have these sources not be new, whatever was known of them."""
+        self._connection.executemany(
+            "INSERT OR IGNORE INTO sources VALUES (?, ?)", [(name, now) for name in sources]
+        )
 
     def close(self) -> None:
         """Close the database."""
@@ -278,14 +380,29 @@ class PositionStore:
             connection.execute("COMMIT")
 
 
+def _readable_rows(damaged: Path) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """What can be read from either end of each table, with the table's name."""
+    with suppress(sqlite3.Error), closing(_connect_readable(damaged)) as connection:
+        for table, key, kinds in _ROWS:
+            for order in (key, key.replace(",", " DESC,") + " DESC"):
+                with suppress(sqlite3.Error):
+                    # S608: the table and its key are constants.
+                    statement = f"SELECT * FROM {table} ORDER BY {order}"  # noqa: S608
+                    for row in connection.execute(statement):
+                        if tuple(map(type, row)) == kinds:
+                            yield table, row
+
+
+def _connect_readable(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", timeout=_BUSY_SECONDS, uri=True)
+
+
 def read_positions(path: Path) -> dict[str, list[StoredPosition]]:
     """All positions by source, while the file may be in use; nothing is
     written. Raises `ConfigurationError`.
     """
     try:
-        with closing(
-            sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", timeout=_BUSY_SECONDS, uri=True)
-        ) as connection:
+        with closing(_connect_readable(path)) as connection:
             _check_version(connection, path)
             # S608: the columns are a constant.
             statement = f"SELECT source, {_COLUMNS} FROM positions"  # noqa: S608
@@ -327,11 +444,17 @@ def _unusable(path: Path, error: sqlite3.Error | OSError) -> ConfigurationError:
         in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
         or type(error) is sqlite3.DatabaseError
     ):
-        return ConfigurationError(
+        return PositionsDamaged(
             f"the positions of log files in {path} are damaged: {error_text(error)}",
-            hint="Restore the file from a backup; or remove it, and those beside it that begin "
-            "with its name: then the files are read from "
-            "the beginning, and their events have the same uuids as before.",
+            hint=(
+                "The next start of the daemon quarantines the file. Without it the log files are "
+                "read from the beginning; their events have the same uuids as before."
+            ),
+        )
+    if path.is_dir():
+        return ConfigurationError(
+            f"the positions of log files in {path} can't be used: it is a directory",
+            hint="Move the directory away.",
         )
     return ConfigurationError(
         f"the positions of log files in {path} can't be used: {error_text(error)}",

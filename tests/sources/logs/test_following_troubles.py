@@ -15,9 +15,8 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from forwarder.core.errors import ConfigurationError
 from forwarder.core.patterns import LinearPattern
-from forwarder.sources.logs.positions import PositionStore
+from forwarder.sources.logs.positions import PositionsDamaged, PositionStore, read_positions
 from forwarder.sources.logs.splitting import Splitter
 from tests.support.followed_logs import WAIT, FollowedLogs
 
@@ -383,17 +382,17 @@ def test_times_that_cannot_be_stored(tmp_path: Path) -> None:
 
 
 def test_a_damaged_store(tmp_path: Path) -> None:
-    """That is an error with the file's name and what to do."""
+    """Whoever only reads it gets an error with the file's name and what happens next."""
     path = tmp_path / "logs.db"
     PositionStore(path).close()
     data = path.read_bytes()
     path.write_bytes(data[:100] + b"\xff" * (len(data) - 100))
-    with pytest.raises(ConfigurationError, match=re.escape(str(path))) as raised:
-        PositionStore(path)
-    assert "Restore" in raised.value.hint
+    with pytest.raises(PositionsDamaged, match=re.escape(str(path))) as raised:
+        read_positions(path)
+    assert "quarantines" in raised.value.hint
     path.write_text("not a database at all, but long enough to look like one" * 10)
-    with pytest.raises(ConfigurationError, match="damaged"):
-        PositionStore(path)
+    with pytest.raises(PositionsDamaged, match="damaged"):
+        read_positions(path)
 
 
 def test_few_descriptors(tmp_path: Path) -> None:

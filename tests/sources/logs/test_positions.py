@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import random
 import sqlite3
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.sources.logs.positions import GONE, REPLACED, PositionStore, ReadTime, StoredPosition
+from forwarder.sources.logs.positions import (
+    GONE,
+    REPLACED,
+    PositionStore,
+    ReadTime,
+    StoredPosition,
+    read_positions,
+)
 
 
 def row(
@@ -108,3 +117,58 @@ def test_other_versions_and_places(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="can't be used: No such file") as raised:
         PositionStore(tmp_path / "absent" / "logs.db")
     assert raised.value.hint
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_damaged_file_is_quarantined_and_what_can_be_read_of_it_is_kept(
+    tmp_path: Path, seed: int
+) -> None:
+    """Each row of the new file was in the old one, which stays; a source that had been started
+    isn't started anew, which would skip what its files hold.
+    """
+    path = tmp_path / "logs.db"
+    store = PositionStore(path)
+    rows = [row(f"identity-{number:04}", inode=number) for number in range(2000)]
+    store.save("logs", rows, [("identity-0000", 0, ReadTime(10, 20, 1.0))], now=5.0)
+    store.close()
+    data = bytearray(path.read_bytes())
+    at = random.Random(seed).randrange(1, len(data) // 4096) * 4096
+    data[at : at + 4096] = b"\xff" * 4096
+    path.write_bytes(data)
+    with capture_logs() as logs:
+        store = PositionStore.open(path, 7.0, ["logs", "others"])
+    (line,) = logs
+    assert (line["log_level"], 0 < line["positions_saved"] <= 2000) == ("error", True)
+    (moved,) = (tmp_path / "aside").glob("*.db")
+    assert moved.read_bytes() == data
+    assert str(moved) == line["moved_to"]
+    assert str(moved) in store.warning
+    kept = read_positions(path).get("logs", [])
+    assert len(kept) == line["positions_saved"]
+    assert set(kept) <= set(rows)
+    assert not store.is_new("logs")
+    assert not store.is_new("others")
+    assert store.is_new("added later")
+    store.close()
+    assert PositionStore.open(path, 8.0, ["logs"]).warning == ""
+
+
+def test_an_emptied_file_is_reported(tmp_path: Path) -> None:
+    """Nothing of it can be kept, but it is known that there was one."""
+    path = tmp_path / "logs.db"
+    path.touch()
+    with capture_logs() as logs:
+        store = PositionStore.open(path, 7.0, ["logs"])
+    assert [line["event"] for line in logs] == ["logs: positions are gone: their file is empty"]
+    assert "was empty" in store.warning
+    assert not store.is_new("logs")
+    store.close()
+
+
+def test_what_can_be_neither_read_nor_moved_is_an_error(tmp_path: Path) -> None:
+    """Without its positions nothing is followed."""
+    path = tmp_path / "logs.db"
+    path.write_bytes(b"rubbish" * 1000)
+    (tmp_path / "aside").touch()
+    with pytest.raises(ConfigurationError, match="can't be quarantined"):
+        PositionStore.open(path, 7.0, [])
