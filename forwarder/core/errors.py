@@ -60,8 +60,8 @@ class BufferFull(Backpressure):
 
 
 class DiskRefuses(BufferFull):
-    """The disk can't take more now: it is full, fails, is too slow, or its files are being
-    compacted. Dropping events wouldn't help.
+    """The disk can't take more now: it is full, fails, or is too slow. Dropping events wouldn't
+    help.
     """
 
     code = "disk_refuses"

@@ -232,7 +232,13 @@ class _DestinationObserver:
             figures,
             warnings,
             tuple(self._retries(delivery, now)),
-            _not_ready(State.RUNNING, buffer.bytes, buffer.limit_bytes, refusing),
+            _not_ready(
+                State.RUNNING,
+                buffer.bytes,
+                buffer.limit_bytes,
+                refusing,
+                files_full=bool(disk and disk.files_full) and self._when_full is WhenFull.REJECT,
+            ),
         )
 
     def _lanes(self, delivery: DeliveryStatistics, now: float) -> tuple[LaneSnapshot, ...]:
@@ -349,7 +355,9 @@ def _dropped_when_full(books: Books) -> Iterator[int]:
         yield sum([account.dropped.get(reason, 0) for reason in _WHEN_FULL])
 
 
-def _not_ready(state: State, used: int, limit: int, refusing: str = "") -> tuple[str, ...]:
+def _not_ready(
+    state: State, used: int, limit: int, refusing: str = "", *, files_full: bool = False
+) -> tuple[str, ...]:
     """Why nothing can be accepted; an upstream that is down or a halted lane is no reason
     (architecture: Health).
     """
@@ -359,6 +367,8 @@ def _not_ready(state: State, used: int, limit: int, refusing: str = "") -> tuple
         return ("draining: this process is about to end",)
     if refusing:
         return (f"the disk refuses to write: {refusing}; senders get 503",)
+    if files_full:
+        return ("the buffer's files are full: senders get 503",)
     return ("the buffer is full: senders get 503",) if used >= limit * FULL else ()
 
 

@@ -57,6 +57,9 @@ from forwarder.wire.v1_results import BUFFER_FULL, Results
 _FULL: Final = (BufferFull, LaneFull)
 """What `when_full` is about: exactly these, no subclasses (a disk that can't be written, say)."""
 
+MAX_OFFERED_AGAIN: Final = 3
+"""How often a submission may drop older events in vain: what is in flight can hold their room."""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -124,6 +127,7 @@ class Submission:
         "given_up",
         "letters",
         "nulled",
+        "offered_again",
         "overflow",
         "reserved",
         "results",
@@ -172,6 +176,7 @@ class Submission:
         self.timer: Timer | None = None
         """Bounds how long a sender waits for the delivery of its events."""
         self.counted = False
+        self.offered_again = 0
         self.given_up: Collection[Lane] = ()
         """Lanes whose events become dead letters where they have no room, because they have been
         halted for too long.
@@ -181,6 +186,11 @@ class Submission:
         """The buffer holds the events as safely as it can, or has rejected them late
         (`core.ack.AckCallback`).
         """
+        if error is not None:
+            if self.admission.is_offered_again(self, error):
+                return
+            if not self.chunks:
+                error = None
         if error is not None:
             self.admission.release(self)
             if self.ack is None:
@@ -521,13 +531,11 @@ class Admission:
         """Into the buffer, or raise; whether the buffer holds the chunks already. If new events
         are dropped instead, no chunks are left.
         """
-        dropped = False
         while True:
             try:
                 return self._try(submission.chunks, callback)
             except _FULL as error:
-                # what was dropped may be compacted away first: the disk refuses for a moment
-                if not dropped and not self._makes_room(submission, error):
+                if not self._makes_room(submission, error):
                     raise
                 if self._when_full is WhenFull.DROP_NEWEST:
                     self._drop_newest(submission)
@@ -535,7 +543,28 @@ class Admission:
                 anywhere = not isinstance(error, LaneFull)
                 if not self._drop_oldest(submission.chunks, anywhere=anywhere):
                     raise
-                dropped = True
+
+    def is_offered_again(self, submission: Submission, error: Backpressure) -> bool:
+        """What the buffer has rejected late is offered again, a few times, if events may be dropped
+        for it; whether the buffer will answer. If not, and no chunks are left, they were dropped.
+        """
+        if (
+            submission.callback is None
+            or submission.offered_again == MAX_OFFERED_AGAIN
+            or not self._makes_room(submission, error)
+        ):
+            return False
+        submission.offered_again += 1
+        if self._when_full is WhenFull.DROP_NEWEST:
+            self._drop_newest(submission)
+            submission.ack = None
+            return False
+        try:
+            return self._drop_oldest(submission.chunks, anywhere=True) and not self._offer(
+                submission, submission.offered
+            )
+        except Backpressure:
+            return False
 
     def _try(self, chunks: Sequence[Chunk], callback: AckCallback | None) -> bool:
         self.lanes.admit(chunks)

@@ -13,6 +13,7 @@ from unittest.mock import patch
 
 import pytest
 
+from forwarder.core.clock import SystemClock
 from forwarder.core.ports import DropReason
 from tests.end_to_end.test_memory import fill
 from tests.support.listening import post
@@ -236,3 +237,79 @@ async def test_a_disk_that_refuses_is_told_and_waited_for() -> None:
                 await whole.restart(crash=True)
             assert whole.total(lambda lane: lane.delivered) == 100
             assert accepted(upstream) == dict.fromkeys([*before, *after], 1)
+
+
+LARGE: Final = 720_000
+"""Bytes of an event of which two fit a segment of 2 MiB: a third of the files is wasted."""
+
+
+def large_full_by(when_full: str, ack: str) -> dict[str, Any]:
+    """Settings of a small buffer with that rule, in which large events waste more of the files
+    than a lane's share leaves.
+    """
+    return {
+        "buffer": {"kind": "disk", "max_bytes": "16MiB", "when_full": when_full, "ack": ack},
+        "batch": {"max_bytes": "200kB"},
+        "delivery": {"concurrency": 1},
+    }
+
+
+async def send_large(whole: Whole, count: int) -> tuple[list[bytes], list[int]]:
+    """Events that come one by one, and what each was answered."""
+    sent = events(count, "large", padding=LARGE)
+    return sent, [(await whole.send(post("/batch/", batch([raw])))).status for raw in sent]
+
+
+@pytest.mark.parametrize("ack", ["memory", "disk"])
+async def test_full_files_are_a_full_buffer(ack: str) -> None:
+    """Below the limit, too, full files reject as a full buffer does, and nothing is ready; what
+    was accepted arrives, and then there is room again.
+    """
+    taking = False
+    settings = large_full_by("reject", ack)
+    async with (
+        Upstream(lambda _: OK if taking else plain(500)) as upstream,
+        Whole(upstream.url, SystemClock(), **settings) as whole,
+    ):
+        sent, statuses = await send_large(whole, 30)
+        kept = [raw for raw, status in zip(sent, statuses, strict=True) if status == 200]
+        assert set(statuses[-5:]) == {503}
+        shown = whole.snapshot
+        assert shown.buffer_bytes < 0.8 * shown.buffer_limit_bytes
+        assert (shown.ready, shown.not_ready) == (
+            False,
+            ("the buffer's files are full: senders get 503",),
+        )
+        assert shown.rejected_requests == {("/batch", "buffer_full"): 30 - len(kept)}
+        taking = True
+        await whole.emptied()
+        assert set(accepted(upstream)) == set(kept)
+        await whole.until(lambda: whole.snapshot.ready)
+        await whole.take(events(1, "again", padding=LARGE))
+
+
+@pytest.mark.parametrize("ack", ["memory", "disk"])
+@pytest.mark.parametrize("when_full", ["drop_newest", "drop_oldest"])
+async def test_full_files_drop_what_a_full_buffer_drops(when_full: str, ack: str) -> None:
+    """All are answered 200, unless what is in flight or not yet written holds the room of what is
+    dropped; the first or the last of them arrive, and the books know of the others.
+    """
+    taking = False
+    async with (
+        Upstream(lambda _: OK if taking else plain(500)) as upstream,
+        Whole(upstream.url, SystemClock(), **large_full_by(when_full, ack)) as whole,
+    ):
+        sent, statuses = await send_large(whole, 40)
+        rejected = statuses.count(503)
+        assert rejected <= {"drop_newest": 0, "drop_oldest": 2 if ack == "disk" else 39}[when_full]
+        shown = whole.snapshot
+        assert shown.ready
+        assert {reason for _, reason in shown.rejected_requests} <= {"buffer_full"}
+        taking = True
+        await whole.emptied()
+        arrived = [raw for raw in sent if raw in accepted(upstream)]
+        [lane] = whole.snapshot.lanes
+        assert lane.dropped == {when_full: 40 - rejected - len(arrived)}
+        assert 5 <= len(arrived) < 25
+        answered = [raw for raw, status in zip(sent, statuses, strict=True) if status == 200]
+        assert answered[0 if when_full == "drop_newest" else -1] in arrived

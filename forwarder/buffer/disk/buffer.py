@@ -48,7 +48,7 @@ from forwarder.core.error_text import error_text
 from forwarder.core.errors import BUFFER_FULL_HINT, BufferFull, RequestTooLarge
 from forwarder.core.event import CHUNK_OVERHEAD, EVENT_OVERHEAD, NO_IDS, Chunk, Lane
 from forwarder.core.lanes import LaneQueue
-from forwarder.core.ports import DropCause, Fate, Ordering
+from forwarder.core.ports import DropCause, DropReason, Fate, Ordering
 from forwarder.storage import failpoints
 from forwarder.storage.committer import RETRY_SECONDS, Committer
 from forwarder.telemetry.labels import lane_label
@@ -60,13 +60,15 @@ _log = structlog.get_logger()
 @dataclass(frozen=True, slots=True)
 class DiskStatistics(BufferStatistics):
     """`disk_bytes`: size of the files; `write_error`: why the disk refuses to write, or empty;
-    `quarantined`: how many files are.
+    `quarantined`: how many files are; `files_full`: whether the files have no room for what was
+    offered last, whatever the limit leaves.
     """
 
     disk_bytes: int = 0
     memory_bytes: int = 0
     write_error: str = ""
     quarantined: int = 0
+    files_full: bool = False
 
 
 def _nothing(*_: object) -> None:
@@ -256,6 +258,8 @@ class DiskBuffer:
             _count(holding, -size)
             holding.events -= count
             self._take_memory(holding, -chunk.cost)
+            if fate is DropReason.DROP_OLDEST:
+                self.commits.drop(size)
         self._forget_if_empty(lane)
         self.commits.mark_soon()
         settle_acks(chunks, fate)
@@ -323,6 +327,7 @@ class DiskBuffer:
             self.memory.used,
             refusing,
             self._quarantine.files,
+            self.commits.files_full,
         )
 
     async def close(self) -> None:

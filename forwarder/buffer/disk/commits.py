@@ -4,6 +4,11 @@ written together.
 Takes part in the committer: `prepare` builds a group on the loop, the commit thread writes and
 syncs it, `finish` acknowledges. If a commit fails, offers that are awaited are rejected;
 everything else is kept for the next group, which is tried after a second.
+
+Files can be full before the buffer's limit is reached: a segment that has no room for the next
+large record is left as it is. That is `BufferFull`, like the limit. Where events were dropped to
+make room, an offer waits for it: the first group writes the marks, which free segments, and the
+next one has their room, unless older events have to be copied first.
 """
 
 from __future__ import annotations
@@ -93,6 +98,10 @@ class Commits:
         """Why the disk refuses to write, while it does."""
         self.closing = False
         """Whether the next group is the last, and marks a clean shutdown."""
+        self._lacking = 0
+        """What the smallest offer counts for that the full files had no room for, since one had; 0
+        if there was none.
+        """
         self.held_back = False
         """Whether marks wait for longer than a group: for the commit of their
         dead letters, or for room.
@@ -102,6 +111,9 @@ class Commits:
         self._owner = owner
         self._offers: list[Offer] = []
         self._room = 0
+        self._dropped = 0
+        """Bytes dropped to make room, which later groups than `_dropped_in` have."""
+        self._dropped_in = 0
         self._tally = LogBooks()
         self._due = self._first = self._stuck = False
         self._running: PendingGroup | None = None
@@ -115,6 +127,7 @@ class Commits:
         if offered > self._room:
             self._check_room(offered)
         self.offered = offered
+        self._lacking = 0
         if not self._offers:
             self._committer.request()
         self._offers.append(offer)
@@ -135,14 +148,40 @@ class Commits:
                 "too much waits to be written: the disk is slower than the senders",
                 hint="use a faster disk",
             )
-        if offered > self.log.room():
-            raise DiskRefuses("the buffer's files are full", hint=BUFFER_FULL_HINT)
+        room = self._room_left()
+        if offered > room and not (self._makes_room and offered <= room + self._dropped):
+            self._note_lack(offered - self.offered)
+            raise BufferFull("the buffer's files are full", hint=BUFFER_FULL_HINT)
+
+    def drop(self, size: int) -> None:
+        """Events that count for so many bytes are dropped to make room for what is offered next."""
+        if not self._makes_room:
+            self._dropped = 0
+        self._dropped += size
+        self._dropped_in = self.log.groups + 1
+
+    @property
+    def _makes_room(self) -> bool:
+        """Whether a group that has the room of what was dropped is still to come."""
+        return self.log.groups <= self._dropped_in
+
+    @property
+    def files_full(self) -> bool:
+        """Whether the files have no room for what was rejected last."""
+        return bool(self._lacking) and self.offered + self._lacking > self._room_left()
+
+    def _note_lack(self, size: int) -> None:
+        self._lacking = min(self._lacking or size, size)
+
+    def _room_left(self) -> int:
+        """The room in the files, beside the group that is being written."""
+        return self.log.room(None if self._running is None else self._running.group)
 
     def _set_room(self) -> None:
         """How much may be offered without `_check_room`: less than the room, and nothing while the
         disk refuses.
         """
-        self._room = 0 if self.refusing else min(MAX_PENDING, self.log.room())
+        self._room = 0 if self.refusing else min(MAX_PENDING, self._room_left())
 
     def mark_soon(self) -> None:
         """Marks are pending: write them with the next group, or soon."""
@@ -210,11 +249,14 @@ class Commits:
             pending = self._build()
         except OffersDontFitError:
             pending = self._build(refuses=True)
-        if not pending.group.writes and not pending.group.held_back and not pending.refused:
+        # all that was to be moved may be settled by now: the segment is freed all the same
+        nothing = not (pending.group.writes or pending.group.held_back or pending.moving)
+        if nothing and not pending.refused:
             if pending.incomplete:
                 self._committer.retry()
             return None
         self._running = pending
+        self._set_room()
         return pending.group
 
     def _build(self, *, refuses: bool = False) -> PendingGroup:
@@ -405,16 +447,35 @@ class Commits:
             segment = self.moving[0]
             self.moving = None
             self._owner.moved(segment, pending.moved)
-        self._refuse(
-            pending.refused,
-            DiskRefuses(
-                "the buffer's files are full",
-                hint="the upstream is slower than the senders, or down",
-            ),
-        )
+        self._reject_for_room(pending)
         for _, held, _ in pending.offers:
             if held is not None:
                 held(None)
+
+    def _reject_for_room(self, pending: PendingGroup) -> None:
+        """Reject what the files had no room for, unless room is being made for it."""
+        refused = pending.refused
+        if refused and self._is_room_coming(pending):
+            self._offers[:0] = refused
+            self.offered += sum([counts_for for _, _, counts_for in refused])
+            if self._is_compacting():
+                self._committer.retry()  # what is copied is written earlier than that
+            else:
+                self._committer.request()
+            return
+        for _, _, counts_for in refused:
+            self._note_lack(counts_for)
+        self._refuse(refused, BufferFull("the buffer's files are full", hint=BUFFER_FULL_HINT))
+
+    def _is_room_coming(self, pending: PendingGroup) -> bool:
+        """Whether events were dropped, and what holds their segments is still being written or
+        copied.
+        """
+        written = pending.group.number > self._dropped_in and not pending.moving
+        return self._dropped > 0 and (not written or self._is_compacting())
+
+    def _is_compacting(self) -> bool:
+        return bool(self.log.in_use) and self.log.in_use[0].busy
 
     def _failed(self, pending: PendingGroup, error: Exception) -> None:
         """Nothing of the group counts: reject awaited offers, and keep the rest for
