@@ -292,7 +292,7 @@ class RecordBatchReader:
         return [
             replace(
                 self._letter(lane, each, facts, attributes, now),
-                new_uuid=derived_uuid(f"{facts.name}/rejected/{number}").decode(),
+                new_uuid=derived_uuid(f"{facts.identity or facts.name}/rejected/{number}").decode(),
             )
             for number, (lane, each) in enumerate(rejected)
         ]
