@@ -20,6 +20,7 @@ import msgspec
 from forwarder.core.errors import ForwarderError
 from forwarder.core.event import Chunk
 from forwarder.core.ports import Buffer, DeadLetter
+from forwarder.core.secrets import mask_secrets
 from forwarder.telemetry.labels import UNDECODABLE, lane_label
 
 WAITING = "waiting"
@@ -123,4 +124,5 @@ def _copies(wanted: WantedUuid, chunks: Sequence[Chunk], where: str) -> Iterator
 
 def _dead_letter(letter: DeadLetter) -> Sighting:
     lane = lane_label(letter.lane) if letter.lane else UNDECODABLE
-    return Sighting(lane, DEAD_LETTER, letter.at, letter.reason.value, letter.why)
+    why = mask_secrets(letter.why, letter.lane.api_key if letter.lane else "")
+    return Sighting(lane, DEAD_LETTER, letter.at, letter.reason.value, why)

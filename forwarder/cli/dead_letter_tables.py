@@ -19,7 +19,7 @@ from rich.text import Text
 from forwarder.cli.output import visible, visible_lines
 from forwarder.cli.tables import console
 from forwarder.core.event import Lane
-from forwarder.core.secrets import mask_key, mask_secrets
+from forwarder.core.secrets import mask_secrets
 from forwarder.deadletter.selection import DeadLetterContent, DeadLetterSummary
 from forwarder.inspect.dead_letters import WorkerLetters
 from forwarder.sources.imports.blocks import SOURCE
@@ -61,13 +61,13 @@ def print_table(
         )
     for file, letter in found:
         age = duration(now - letter.at)
-        where = _end_of(letter.coordinates) if imported else letter.label
+        where = _end_of(without_keys(letter.coordinates, letter.lane)) if imported else letter.label
         row = (
             file.name(letter.number),
             age,
             letter.reason,
             where,
-            letter.event or "",
+            without_keys(letter.event or "", letter.lane),
             size(letter.size),
             _why(letter),
         )
@@ -96,7 +96,11 @@ def print_letter(
 
 
 def letter_as_json(file: WorkerLetters, letter: DeadLetterSummary) -> dict[str, Any]:
-    """A letter for programs: times in ISO 8601, sizes in bytes."""
+    """A letter for programs, without keys: times in ISO 8601, sizes in bytes."""
+
+    def masked(text: str | None) -> str | None:
+        return text and without_keys(text, letter.lane)
+
     return {
         "number": file.name(letter.number),
         "reason": letter.reason,
@@ -104,19 +108,33 @@ def letter_as_json(file: WorkerLetters, letter: DeadLetterSummary) -> dict[str, 
         "at": datetime.fromtimestamp(letter.at, UTC)
         .isoformat(timespec="milliseconds")
         .replace("+00:00", "Z"),
-        "why": mask_secrets(letter.why),
+        "why": masked(letter.why),
         "source": letter.source,
-        "coordinates": letter.coordinates,
+        "coordinates": masked(letter.coordinates),
         "attributes": attributes_of(letter.attributes, letter.lane),
-        "event": letter.event,
-        "distinct_id": letter.distinct_id,
-        "uuid": letter.uuid,
+        "event": masked(letter.event),
+        "distinct_id": masked(letter.distinct_id),
+        "uuid": masked(letter.uuid),
         "bytes": letter.size,
         "mark": letter.mark,
         "rate": letter.rate,
-        "note": letter.note,
+        "note": masked(letter.note),
         "file": str(file.path),
     }
+
+
+def content_as_json(
+    file: WorkerLetters, letter: DeadLetterSummary, content: DeadLetterContent
+) -> dict[str, Any]:
+    """A letter with its event for programs, without keys; an event that isn't UTF-8 in base64."""
+    document = {
+        **letter_as_json(file, letter),
+        "intact": content.intact,
+        **_data_as_json("data", content.data, letter.lane),
+    }
+    if content.replacement is not None:
+        document |= _data_as_json("replacement", content.replacement, letter.lane)
+    return document
 
 
 def readable(data: bytes, lane: Lane | None) -> str:
@@ -126,9 +144,7 @@ def readable(data: bytes, lane: Lane | None) -> str:
 
 def without_keys(text: str, lane: Lane | None) -> str:
     """The text with the lane's key, and everything that looks like a key, masked."""
-    if lane is not None and lane.api_key:
-        text = text.replace(lane.api_key, mask_key(lane.api_key))
-    return mask_secrets(text)
+    return mask_secrets(text, "" if lane is None else lane.api_key)
 
 
 def attributes_of(text: str, lane: Lane | None) -> dict[str, Any] | None:
@@ -157,11 +173,12 @@ def _end_of(coordinates: str) -> str:
 
 def _why(letter: DeadLetterSummary) -> str:
     mark = letter.mark and f"[{letter.mark}]"
-    note = letter.note and f"(replay: {letter.note})"
-    return mask_secrets(" ".join(filter(None, (mark, letter.why[:_MAX_WHY], note))))
+    note = letter.note and f"(replay: {without_keys(letter.note, letter.lane)})"
+    why = without_keys(letter.why, letter.lane)[:_MAX_WHY]
+    return " ".join(filter(None, (mark, why, note)))
 
 
-def data_as_json(name: str, data: bytes, lane: Lane | None) -> dict[str, str]:
+def _data_as_json(name: str, data: bytes, lane: Lane | None) -> dict[str, str]:
     try:
         return {name: without_keys(data.decode(), lane)}
     except UnicodeDecodeError:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from forwarder.cli.dead_letter_tables import (
-    data_as_json,
+    content_as_json,
     letter_as_json,
     letters,
     print_letter,
@@ -161,36 +161,47 @@ def show(
     ] = False,
     output: TableOrJson = Output.TABLE,
 ) -> None:
-    """Show one dead letter and its event. Anything that looks like a key is masked, except with
-    --raw.
+    """Show one dead letter and its event, or all of a uuid. Anything that looks like a key is
+    masked, except with --raw.
+
+    As JSON, a number is one object, and a uuid {"count":…,"results":[…]}, as in `ls`.
 
     Exit codes: 0 shown; 1 not found.
 
     Example: forwarder dead-letters show 17 --raw > event.json
     """
     files = _files(config, path)
-    found = with_content(files, _query([name], files))
+    query = _query([name], files)
+    found = with_content(files, query)
     if not found:
         sys.stderr.write(
             f"Error: dead letter {name} was not found\n  `{proposed('dead-letters ls')}` lists "
             "all of them.\n"
         )
         raise typer.Exit(ExitCode.NO)
-    for file, letter, content in found:
-        if raw:
-            sys.stdout.buffer.write(content.data)
-            sys.stdout.buffer.flush()
-        elif output is Output.JSON:
-            document = {
-                **letter_as_json(file, letter),
-                "intact": content.intact,
-                **data_as_json("data", content.data, letter.lane),
-            }
-            if content.replacement is not None:
-                document |= data_as_json("replacement", content.replacement, letter.lane)
-            typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
-        else:
-            print_letter(file, letter, content)
+    if raw:
+        if len(found) > 1:
+            names = ", ".join(file.name(letter.number) for file, letter, _ in found)
+            raise ConfigurationError(
+                f"--raw: {letters(len(found))} have this uuid",
+                hint=f"Name one by its number: {names}.",
+            )
+        sys.stdout.buffer.write(found[0][2].data)
+        sys.stdout.buffer.flush()
+    elif output is Output.JSON:
+        documents = [content_as_json(*each) for each in found]
+        typer.echo(
+            json.dumps(
+                {"count": len(documents), "results": documents}
+                if query.criteria.uuids
+                else documents[0],
+                indent=2,
+                ensure_ascii=False,
+            )
+        )
+    else:
+        for each in found:
+            print_letter(*each)
 
 
 @app.command()

@@ -2,7 +2,8 @@
 
 What the daemon answers to `/explain` covers its memory. An event that isn't there was
 settled, or is in files alone: the counts of its lane before and after decide, and where
-they can't, the files do.
+they can't, the files do. Where there are several destinations, each has a copy of its own, if its
+lane has received anything since.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn, TypeAlias
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -36,7 +37,9 @@ if TYPE_CHECKING:
     from forwarder.admin.event_lookup import WantedUuid
     from forwarder.cli.target import EventTarget
     from forwarder.inspect.explain import Trace
-    from forwarder.telemetry.snapshot import LaneSnapshot, Snapshot
+    from forwarder.telemetry.snapshot import DestinationSnapshot, LaneSnapshot, Snapshot
+
+    LettersInFiles: TypeAlias = Callable[["LaneSearch", LaneSnapshot], Sequence[Trace] | None]
 
 PERSON: Final = "forwarder-send"
 """The distinct_id of test events, so that they all belong to one person."""
@@ -69,11 +72,13 @@ class EventPlace(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Whereabouts:
-    """Where an event is, and what a person should know of that."""
+    """Where an event's copy for a destination is, and what a person should know of that."""
 
     place: EventPlace
     why: str = ""
     hint: str = ""
+    destination: str = ""
+    """Empty if there is only one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,49 +232,59 @@ class Journey:
             time.sleep(pause)
 
     def _follow(self, search: EventSearch) -> ExitCode:
-        shown = None
+        shown: dict[str, Whereabouts] = {}
         pause = FIRST_PAUSE
         while True:
             found = search.look()
-            if found != shown and found.place in {EventPlace.BUFFERED, EventPlace.DELIVERED}:
-                self._say(
-                    found.place,
-                    f"{found.why}; {self._took()} after it was sent"
-                    if found.why
-                    else f"after {self._took()}",
+            for each in found:
+                if each != shown.get(each.destination):
+                    self._say_where(each)
+                shown[each.destination] = each
+            places = {each.place for each in found}
+            if found[0].destination:
+                self._facts["destinations"] = {each.destination: each.place for each in found}
+            if places == {EventPlace.DELIVERED}:
+                return self._end(EventPlace.DELIVERED, ExitCode.DONE)
+            if EventPlace.BUFFERED not in places or self._left() <= 0:
+                return self._not_delivered(
+                    [each for each in found if each.place is not EventPlace.DELIVERED]
                 )
-                shown = found
-            if found.place is EventPlace.DELIVERED:
-                return self._end(found.place, ExitCode.DONE)
-            if found.place is not EventPlace.BUFFERED or self._left() <= 0:
-                return self._not_delivered(found)
             time.sleep(min(pause, max(0.0, self._left())))
             pause = min(pause * 2, LONGEST_PAUSE)
 
-    def _not_delivered(self, found: Whereabouts) -> ExitCode:
-        uuid = self._event.uuid
+    def _say_where(self, found: Whereabouts) -> None:
+        """Print that it is delivered or buffered; all else is an error at the end."""
         if found.place is EventPlace.BUFFERED:
+            self._say(found.place, f"{found.why}; {self._took()} after it was sent")
+        elif found.place is EventPlace.DELIVERED:
+            to = f"to {found.destination} " if found.destination else ""
+            self._say(found.place, f"{to}after {self._took()}")
+
+    def _not_delivered(self, left: Sequence[Whereabouts]) -> ExitCode:
+        """Report each copy that isn't delivered."""
+        for found in left:
+            self._error(*self._trouble(found))
+        settled = [each for each in left if each.place is not EventPlace.BUFFERED]
+        worst = (settled or left)[0]
+        return self._end(worst.place, ExitCode.NO, why=worst.why)
+
+    def _trouble(self, found: Whereabouts) -> tuple[str, str]:
+        """What happened to a copy, and what to do."""
+        if found.place is EventPlace.BUFFERED:
+            to = f" to {found.destination}" if found.destination else ""
             message = (
-                f"the event wasn't delivered within {self._seconds:g} s; "
+                f"the event wasn't delivered{to} within {self._seconds:g} s; "
                 f"{_GONE if found.why == _GONE else 'it stays buffered'}"
             )
             hint = f"{found.hint[:1].upper()}{found.hint[1:]}. " if found.hint else ""
-            hint += f"`{proposed('explain', uuid)}` finds it later."
-        else:
-            message = (
-                f"the event is a {found.place}"
-                if found.place is EventPlace.DEAD_LETTER
-                else f"the event was {found.place}"
-            )
-            message = (
-                "the event was settled, and how can't be seen from here"
-                if found.place is EventPlace.UNKNOWN
-                else message
-            )
-            message = f"{message}: {found.why}"
-            hint = found.hint
-        self._error(message, hint)
-        return self._end(found.place, ExitCode.NO, why=found.why)
+            return message, f"{hint}`{proposed('explain', self._event.uuid)}` finds it later."
+        of = f" for {found.destination}" if found.destination else ""
+        message = {
+            EventPlace.DEAD_LETTER: f"the event is a dead letter{of}",
+            EventPlace.DROPPED: f"the event was dropped{of}",
+            EventPlace.UNKNOWN: f"the event was settled{of}, and how can't be seen from here",
+        }[found.place]
+        return f"{message}: {found.why}", found.hint
 
     def _rejected(self, status: int, text: str) -> NoReturn:
         reason = f"{status} {text}".rstrip()
@@ -321,31 +336,22 @@ class Journey:
 
 
 class EventSearch:
-    """Finds the event by the daemon's memory, the counts of its lane, and if those can't decide,
-    by the configured files.
-    """
+    """Finds an event's copies: that of each destination which has received anything since."""
 
     def __init__(
         self,
-        lane: str,
-        before: LaneSnapshot,
+        lanes: Sequence[LaneSearch],
         *,
         live: Callable[[], Snapshot | None],
         traces: Callable[[], Sequence[Trace]],
-        in_files: Callable[[LaneSnapshot], Sequence[Trace] | None],
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        """`in_files`, given the lane's figures, returns None where there are no files that can be
-        read, or only those of another daemon.
-        """
-        self._lane = lane
-        self._before = before
+        """`lanes`: where it may be, one of each destination."""
+        self._lanes = lanes
         self._live = live
         self._traces = traces
-        self._in_files = in_files
         self._pause = pause
-        self._received_by: float | None = None
-        """A time of the daemon's clock at which it had the event."""
+        self._receiving: list[LaneSearch] = []
 
     @classmethod
     def begin(
@@ -356,48 +362,112 @@ class EventSearch:
         """
         from forwarder.cli.admin_client import live_traces
         from forwarder.cli.target import snapshot_of
-        from forwarder.core.event import Lane
         from forwarder.inspect.audit import books_of
         from forwarder.inspect.explain import search_files
         from forwarder.inspect.state_files import WorkerFiles, configured_files
-        from forwarder.telemetry.labels import lane_label
 
-        def in_files(now: LaneSnapshot) -> Sequence[Trace] | None:
+        def in_files(lane: LaneSearch, now: LaneSnapshot) -> Sequence[Trace] | None:
             try:
                 files = configured_files(config) if by_files else []
                 found = list(search_files(wanted, files))
                 letters = books_of(WorkerFiles(None, each.dead_letters) for each in files)
             except ConfigurationError:
                 return None
-            written = sum(each.total_dead for each in letters if each.label == lane)
+            written = sum(each.total_dead for each in letters if lane.is_named(each.label))
             return found if found or (files and written >= now.total_dead) else None
 
-        lane = lane_label(Lane(target.api_key))
-        live = snapshot_of(target.admin)
         return cls(
-            lane,
-            _lane_of(live, lane),
+            lane_searches(target.api_key, snapshot_of(target.admin), in_files),
             live=lambda: snapshot_of(target.admin),
             traces=lambda: live_traces(wanted.text, target.admin, config)[0],
-            in_files=in_files,
         )
 
-    def look(self) -> Whereabouts:
-        """Where the event is now. That it is settled has to be seen twice: an event that becomes a
-        dead letter is shortly nowhere.
+    def look(self) -> Sequence[Whereabouts]:
+        """Where the copies are now, at least one. That one is settled has to be seen twice: an
+        event that becomes a dead letter is shortly nowhere.
         """
         found = self._look()
-        if found.place is not EventPlace.BUFFERED:
+        if any(each.place is not EventPlace.BUFFERED for each in found):
             self._pause(SURE_AFTER)
             return self._look()
         return found
 
-    def _look(self) -> Whereabouts:
+    def _look(self) -> Sequence[Whereabouts]:
         traces = self._traces()
         snapshot = self._live()
         if snapshot is None:
-            return Whereabouts(EventPlace.BUFFERED, _GONE)
-        now = _lane_of(snapshot, self._lane)
+            return [Whereabouts(EventPlace.BUFFERED, _GONE)]
+        if not self._receiving:
+            self._receiving = [lane for lane in self._lanes if lane.has_received(snapshot)]
+        return [lane.find(traces, snapshot) for lane in self._receiving or self._lanes]
+
+
+def lane_searches(
+    api_key: str, before: Snapshot | None, in_files: LettersInFiles
+) -> list[LaneSearch]:
+    """The lane of a sender's key at each destination of a daemon that had this state before."""
+    from forwarder.telemetry.labels import key_label
+
+    label = key_label(api_key)
+    if before is None or not before.destinations:
+        return [LaneSearch(label, "", _lane_of(before, label), in_files)]
+    return [
+        LaneSearch(own, each.name, _lane_of(each, own), in_files)
+        for each in before.destinations
+        for own in [each.key_labels.get(label, label)]
+    ]
+
+
+class LaneSearch:
+    """Finds the event in a destination's lane by the daemon's memory, the counts of the lane, and
+    if those can't decide, by the configured files.
+    """
+
+    def __init__(
+        self, label: str, destination: str, before: LaneSnapshot, in_files: LettersInFiles
+    ) -> None:
+        """`in_files`, given this and the lane's figures, returns None where there are no files
+        that can be read, or only those of another daemon.
+        """
+        self._label = label
+        self._destination = destination
+        self.name = f"{label}@{destination}" if destination else label
+        """Its label among those of all destinations."""
+        self._before = before
+        self._in_files = in_files
+        self._received_by: float | None = None
+        """A time of the daemon's clock at which it had the event."""
+
+    def is_named(self, label: str) -> bool:
+        """Whether files have it by this label: they name the destination also where there is one
+        alone.
+        """
+        return label == self.name or (
+            not self._destination and label.partition("@")[0] == self.name
+        )
+
+    def has_received(self, snapshot: Snapshot) -> bool:
+        """Whether the lane has received events since before."""
+        return self._now(snapshot).total_received > self._before.total_received
+
+    def find(self, traces: Sequence[Trace], snapshot: Snapshot) -> Whereabouts:
+        """Where this destination's copy is; `traces` are those of all in the daemon's memory."""
+        found = self._find(self._own(traces), snapshot)
+        return replace(found, destination=self._destination)
+
+    def _now(self, snapshot: Snapshot) -> LaneSnapshot:
+        return _lane_of(self._part(snapshot), self._label)
+
+    def _part(self, snapshot: Snapshot) -> Snapshot | DestinationSnapshot:
+        """What the snapshot has of this destination."""
+        own = [each for each in snapshot.destinations if each.name == self._destination]
+        return own[0] if own else snapshot
+
+    def _own(self, traces: Sequence[Trace]) -> list[Trace]:
+        return [each for each in traces if self._destination in ("", each.destination)]
+
+    def _find(self, traces: Sequence[Trace], snapshot: Snapshot) -> Whereabouts:
+        now = self._now(snapshot)
         if self._received_by is None:
             self._received_by = snapshot.now
         may_wait = now.oldest_age is not None and snapshot.now - now.oldest_age <= self._received_by
@@ -412,10 +482,10 @@ class EventSearch:
                     not may_wait and now.delivered > self._before.delivered and not now.difference
                 )
                 return Whereabouts(EventPlace.DELIVERED) if sure else self._buffered(now, snapshot)
-            found = self._in_files(now)
+            found = self._in_files(self, now)
             if found is None:
                 return self._undecided(now, may_wait=may_wait)
-            traces = found
+            traces = self._own(found)
         for trace in traces:
             if trace.where.startswith("dead letter"):
                 return Whereabouts(
@@ -447,7 +517,7 @@ class EventSearch:
         if may_wait:
             return Whereabouts(
                 EventPlace.BUFFERED,
-                f"or settled: lane {self._lane} has {now.buffered:,} buffered events",
+                f"or settled: lane {self.name} has {now.buffered:,} buffered events",
             )
         words = ", ".join(
             [
@@ -461,7 +531,7 @@ class EventSearch:
         )
         return Whereabouts(
             EventPlace.UNKNOWN,
-            f"meanwhile lane {self._lane} had new dead letters or dropped events ({words})",
+            f"meanwhile lane {self.name} had new dead letters or dropped events ({words})",
             hint,
         )
 
@@ -478,18 +548,19 @@ class EventSearch:
     def _buffered(self, now: LaneSnapshot, snapshot: Snapshot) -> Whereabouts:
         from forwarder.telemetry.snapshot import UpstreamState
 
+        upstream = self._part(snapshot).upstream
         if now.halted:
             return Whereabouts(
                 EventPlace.BUFFERED,
-                f"lane {now.label} is halted: {now.halted}: {now.why}",
+                f"lane {self.name} is halted: {now.halted}: {now.why}",
                 now.hint,
             )
-        if snapshot.upstream.state is UpstreamState.DOWN:
+        if upstream.state is UpstreamState.DOWN:
             return Whereabouts(
                 EventPlace.BUFFERED,
-                f"the upstream {snapshot.upstream.url} is down: {snapshot.upstream.last_error}",
+                f"the upstream {upstream.url} is down: {upstream.last_error}",
             )
-        return Whereabouts(EventPlace.BUFFERED, f"in lane {now.label}")
+        return Whereabouts(EventPlace.BUFFERED, f"in lane {self.name}")
 
 
 def post(target: EventTarget, body: bytes, seconds: float) -> tuple[int, str, float]:
@@ -521,7 +592,7 @@ def post(target: EventTarget, body: bytes, seconds: float) -> tuple[int, str, fl
         connection.close()
 
 
-def _lane_of(snapshot: Snapshot | None, label: str) -> LaneSnapshot:
+def _lane_of(snapshot: Snapshot | DestinationSnapshot | None, label: str) -> LaneSnapshot:
     """The lane's figures, or those of lanes without a label of their own; of a lane that isn't
     there yet none.
     """

@@ -146,7 +146,8 @@ def explain(
     wanted = WantedUuid.parse(uuid)
     live, asked = live_traces(wanted.text, admin, config)
     files = _files_at(path, empty=True) if path is not None else configured_files(config)
-    traces = [*live, *(trace for trace in search_files(wanted, files) if not _is_live(trace, live))]
+    found = search_files(wanted, files, path)
+    traces = [*live, *(trace for trace in found if not _is_live(trace, live))]
     for trace in traces:
         typer.echo(_trace_line(trace, time.time()))
     if traces:
@@ -243,7 +244,8 @@ def _judge(lanes: Sequence[LaneSnapshot], hint: str) -> None:
 def _is_live(trace: Trace, live: list[Trace]) -> bool:
     """Whether the daemon has reported the same copy, of which it knows more than its files."""
     return any(
-        (trace.where, trace.lane, trace.since) == ("buffered", each.lane, each.since)
+        (trace.where, trace.destination, trace.lane, trace.since)
+        == ("buffered", each.destination, each.lane, each.since)
         for each in live
     )
 
@@ -252,8 +254,9 @@ def _trace_line(trace: Trace, now: float) -> str:
     from forwarder.telemetry.readable import duration
 
     when = datetime.fromtimestamp(trace.since, UTC).isoformat(timespec="seconds")
+    copy = f"{trace.where}, for {trace.destination}" if trace.destination else trace.where
     parts = [
-        f"{trace.where}, lane {trace.lane}, since {when} ({duration(now - trace.since)})",
+        f"{copy}, lane {trace.lane}, since {when} ({duration(now - trace.since)})",
         trace.reason,
         trace.why,
     ]

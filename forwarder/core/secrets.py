@@ -26,10 +26,12 @@ def mask_credentials(text: str) -> str:
     return _CREDENTIALS.sub("…@", text) if "@" in text else text
 
 
-def mask_secrets(text: str) -> str:
-    """`text` with everything masked that looks like a key (`phc_`, `phx_`, `phs_` …) or like
-    credentials in an address.
+def mask_secrets(text: str, key: str = "") -> str:
+    """`text` with everything masked that is this key, or looks like one (`phc_`, `phx_`, `phs_` …)
+    or like credentials in an address.
     """
+    if key:
+        text = text.replace(key, mask_key(key))
     masked = _KEY.sub(lambda match: mask_key(match[0]), text) if "ph" in text else text
     return mask_credentials(masked)
 
@@ -44,20 +46,21 @@ whatever a sender writes into it.
 HIDDEN: Final = "…"
 
 
-def redact(value: Any) -> Any:
+def redact(value: Any, key: str = "") -> Any:
     """Decoded JSON without secrets: what a property holds whose name looks like a secret's, and so
-    do parameters in addresses, is `…`; keys and credentials in texts are masked (`mask_secrets`).
+    do parameters in addresses, is `…`; keys, this one too, and credentials in texts and in names
+    are masked (`mask_secrets`).
 
     Raises `RecursionError` for what is nested too deep.
     """
     if isinstance(value, str):
-        return mask_secrets(_PARAMETER.sub(_hidden, value) if "=" in value else value)
+        return mask_secrets(_PARAMETER.sub(_hidden, value) if "=" in value else value, key)
     if isinstance(value, dict):
         return {
-            name: HIDDEN if _SECRET_NAME.search(name) else redact(each)
+            mask_secrets(name, key): HIDDEN if _SECRET_NAME.search(name) else redact(each, key)
             for name, each in value.items()
         }
-    return [redact(each) for each in value] if isinstance(value, list) else value
+    return [redact(each, key) for each in value] if isinstance(value, list) else value
 
 
 def _hidden(parameter: re.Match[str]) -> str:

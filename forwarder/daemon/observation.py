@@ -28,7 +28,7 @@ from forwarder.intake.lanes import LaneRegistry
 from forwarder.sources.http.listener import HttpListener
 from forwarder.sources.http.passthrough import PassThrough, PassThroughStatistics
 from forwarder.telemetry.books import Account, Books
-from forwarder.telemetry.labels import OTHER, LaneLabels
+from forwarder.telemetry.labels import OTHER, LaneLabels, key_label
 from forwarder.telemetry.merging import merge_figures
 from forwarder.telemetry.readable import duration, plural
 from forwarder.telemetry.snapshot import (
@@ -200,6 +200,10 @@ class _DestinationObserver:
         self._when_full = destination.settings.buffer.when_full
         self._url = without_credentials(destination.settings.destination.address)
         self._labels = LaneLabels()
+        self._key_labels = {
+            key_label(key): key_label(own)
+            for key, own in destination.settings.destination.api_keys.items()
+        }
         self._found = sum(map(self._stores.buffer.count, self._stores.buffer.waiting_lanes()))
         self._dropped_before = sum(_dropped_when_full(destination.books))
 
@@ -215,6 +219,7 @@ class _DestinationObserver:
             **_figures(DestinationSnapshot, upstream=delivery, buffer=buffer),
             name=self._of.name,
             required=self._of.required,
+            key_labels=self._key_labels,
             lanes=self._lanes(delivery, now),
             buffer_refusing=bool(refusing),
             buffer_found=self._found,

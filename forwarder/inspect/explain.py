@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -18,9 +18,12 @@ from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import Lane
 from forwarder.core.proposals import proposed
+from forwarder.core.secrets import mask_secrets
 from forwarder.deadletter.schema import UnreadableDatabase, open_readable
 from forwarder.inspect.buffer_contents import unsettled
+from forwarder.inspect.dead_letters import WorkerLetters, letter_files
 from forwarder.inspect.state_files import WorkerFiles
+from forwarder.storage.directory import destination_of
 from forwarder.telemetry.labels import UNDECODABLE, lane_label
 
 _MEANINGS: Final = {
@@ -38,8 +41,8 @@ _LETTERS: Final = f"""SELECT number, reason, api_key, historical, at, why, mark,
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A copy of an event. `since` is wall-clock seconds; `note` says what
-    to do, or what is unknown.
+    """A copy of an event. `since` is wall-clock seconds; `note` says what to do, or what is
+    unknown; `destination` is empty if there is only one.
     """
 
     where: str
@@ -48,6 +51,7 @@ class Trace:
     reason: str = ""
     why: str = ""
     note: str = ""
+    destination: str = ""
 
 
 def parse_traces(answer: bytes) -> list[Trace]:
@@ -56,23 +60,32 @@ def parse_traces(answer: bytes) -> list[Trace]:
         found = msgspec.json.decode(answer, type=list[Sighting])
     except msgspec.DecodeError:
         return []
-    return [Trace(_meaning(each), each.lane, each.since, each.reason, each.why) for each in found]
+    return [
+        Trace(
+            _MEANINGS.get(each.where, each.where),
+            each.lane,
+            each.since,
+            each.reason,
+            each.why,
+            destination=each.destination,
+        )
+        for each in found
+    ]
 
 
-def _meaning(sighting: Sighting) -> str:
-    meaning = _MEANINGS.get(sighting.where, sighting.where)
-    return f"{meaning}, for {sighting.destination}" if sighting.destination else meaning
-
-
-def search_files(wanted: WantedUuid, workers: Iterable[WorkerFiles]) -> Iterator[Trace]:
-    """Every copy in the buffers and dead letters of these workers. Raises `ConfigurationError` if
-    they can't be read.
+def search_files(
+    wanted: WantedUuid, workers: Sequence[WorkerFiles], path: Path | None = None
+) -> Iterator[Trace]:
+    """Every copy in the buffers and dead letters of these workers, which are those in `path` or of
+    the configuration. Raises `ConfigurationError` if they can't be read.
     """
+    letters = letter_files([files.dead_letters for files in workers if files.dead_letters])
+    options = () if path is None else ("--path", path)
     for files in workers:
         if files.log is not None:
             yield from _in_buffer(wanted, files.log)
-        if files.dead_letters is not None:
-            yield from _in_letters(wanted, files.dead_letters)
+    for file in letters:
+        yield from _in_letters(wanted, file, options)
 
 
 def _in_buffer(wanted: WantedUuid, directory: Path) -> Iterator[Trace]:
@@ -80,16 +93,24 @@ def _in_buffer(wanted: WantedUuid, directory: Path) -> Iterator[Trace]:
     for record in unsettled(directory):
         for event in record.events:
             if wanted.is_of(event):
-                yield Trace("buffered", lane_label(record.lane), record.received_at, note=note)
+                yield Trace(
+                    "buffered",
+                    lane_label(record.lane),
+                    record.received_at,
+                    note=note,
+                    destination=destination_of(directory),
+                )
 
 
-def _in_letters(wanted: WantedUuid, file: Path) -> Iterator[Trace]:
+def _in_letters(
+    wanted: WantedUuid, file: WorkerLetters, options: Sequence[object]
+) -> Iterator[Trace]:
     try:
-        with contextlib.closing(open_readable(file)) as connection:
+        with contextlib.closing(open_readable(file.path)) as connection:
             rows = connection.execute(_LETTERS, (wanted.text.replace("-", ""),))
-            yield from (_letter(row, file) for row in rows if wanted.may_be_in(row[-1]))
+            yield from (_letter(row, file, options) for row in rows if wanted.may_be_in(row[-1]))
     except (sqlite3.Error, UnreadableDatabase, OSError) as error:
-        raise unreadable_letters(file, error) from error
+        raise unreadable_letters(file.path, error) from error
 
 
 def unreadable_letters(file: Path, error: Exception) -> ConfigurationError:
@@ -100,15 +121,17 @@ def unreadable_letters(file: Path, error: Exception) -> ConfigurationError:
     )
 
 
-def _letter(row: Sequence[Any], file: Path) -> Trace:
+def _letter(row: Sequence[Any], file: WorkerLetters, options: Sequence[object]) -> Trace:
     number, reason, api_key, historical, at, why, mark, _ = row
-    lane = UNDECODABLE if api_key is None else lane_label(Lane(api_key, bool(historical)))
+    lane = None if api_key is None else Lane(api_key, bool(historical))
+    name = file.name(number)
     wish = f", marked: {mark}" if mark else ""
     return Trace(
-        f"dead letter {number}",
-        lane,
+        f"dead letter {name}",
+        UNDECODABLE if lane is None else lane_label(lane),
         at,
         reason,
-        why,
-        f"in {file}{wish}; `{proposed(f'dead-letters show {number}')}` shows it",
+        mask_secrets(why, api_key or ""),
+        f"in {file.path}{wish}; `{proposed('dead-letters show', name, *options)}` shows it",
+        destination_of(file.path.parent),
     )

@@ -84,9 +84,9 @@ def plain(text: str) -> str:
     return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
 
 
-def line_excerpt(line: bytes) -> str:
+def line_excerpt(line: bytes, key: str = "") -> str:
     """At most 200 bytes of a line of another program, as they may be shown anywhere: without
-    secrets and what a terminal obeys.
+    secrets, this key among them, and what a terminal obeys.
 
     A longer one ends with `…`. A line that was cut before may end within a secret, so it isn't
     shorter than 200 bytes then.
@@ -94,7 +94,7 @@ def line_excerpt(line: bytes) -> str:
     text = line[:_EXCERPT].decode(errors="replace").replace("\t", " ")
     if len(line) >= _EXCERPT:
         text = _CUT_CREDENTIALS.sub("…", text.rstrip("\N{REPLACEMENT CHARACTER}"))
-    shown = mask_secrets(plain(text))
+    shown = mask_secrets(plain(text), key)
     encoded = shown.encode()
     whole = len(encoded) <= _EXCERPT and len(line) <= _EXCERPT
     return shown if whole else encoded[: _EXCERPT - 3].decode(errors="ignore") + "…"

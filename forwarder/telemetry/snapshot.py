@@ -392,6 +392,8 @@ class DestinationSnapshot:
 
     name: Annotated[str, FIRST]
     required: Annotated[bool, FIRST] = True
+    key_labels: Annotated[Mapping[str, str], FIRST] = field(default_factory=dict)
+    """Its `api_keys`: the label of a sender's key, and that of the key that stands for it here."""
     lanes: Annotated[tuple[LaneSnapshot, ...], LANES] = ()
     buffer_bytes: Annotated[int, SUM] = 0
     buffer_limit_bytes: Annotated[int, SUM] = 0

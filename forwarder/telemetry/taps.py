@@ -252,7 +252,7 @@ class EventTap:
             if self._names is None or self._names.is_of(letter.data):
                 why = {
                     "reason": reason or letter.reason.value,
-                    "why": mask_secrets(plain(letter.why)),
+                    "why": mask_secrets(plain(letter.why), _key_of(letter.lane)),
                 }
                 self._choose(outcome, letter.lane, letter.source, letter.data, why)
             self._seconds -= self._spent() - began
@@ -348,7 +348,7 @@ class EventTap:
             "outcome": outcome.value,
             "lane": label,
             "source": source,
-            **_shown(event),
+            **_shown(event, _key_of(lane)),
             **why,
         }
         try:
@@ -360,14 +360,20 @@ class EventTap:
         self._bytes += len(line)
 
 
-def _shown(event: bytes) -> dict[str, Any]:
-    """Name, id and all of an event without its secrets; of what isn't one, an excerpt."""
+def _key_of(lane: Lane | None) -> str:
+    return "" if lane is None else lane.api_key
+
+
+def _shown(event: bytes, key: str) -> dict[str, Any]:
+    """Name, id and all of an event without its secrets and its project key; of what isn't one, an
+    excerpt.
+    """
     try:
-        data = redact(msgspec.json.decode(event)) if len(event) <= LARGEST_EVENT else None
+        data = redact(msgspec.json.decode(event), key) if len(event) <= LARGEST_EVENT else None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         data = None
     if not isinstance(data, dict):
-        return {"data": line_excerpt(event)}
+        return {"data": line_excerpt(event, key)}
     return {"event": data.get("event"), "distinct_id": data.get("distinct_id"), "data": data}
 
 

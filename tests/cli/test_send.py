@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from forwarder.admin.server import AdminServer
 from forwarder.cli.app import app
-from forwarder.cli.send import EventPlace, EventSearch, Whereabouts
+from forwarder.cli.send import EventPlace, EventSearch, LaneSearch, Whereabouts
 from forwarder.cli.target import choose_target
 from forwarder.core.errors import ForwarderError
 from forwarder.core.event import Lane
@@ -240,13 +240,17 @@ def search(
 ) -> EventSearch:
     """A search that sees these, without waiting."""
     return EventSearch(
-        LANE,
-        EMPTY,
+        [LaneSearch(LANE, "", EMPTY, lambda _, __: files)],
         live=lane,
         traces=lambda: traces,
-        in_files=lambda _: files,
         pause=lambda _: None,
     )
+
+
+def only(found: Sequence[Whereabouts]) -> Whereabouts:
+    """Where the event is, for the only destination."""
+    (one,) = found
+    return one
 
 
 DOWN = Upstream("http://up", UpstreamState.DOWN, "timeout")
@@ -321,7 +325,7 @@ def test_where_an_event_is(
     after: LaneSnapshot, live: list[Trace], files: list[Trace] | None, found: Whereabouts
 ) -> None:
     """Its daemon's memory, then the lane's counts, then the files decide."""
-    assert search(lambda: snapshot(after), live, files).look() == found
+    assert search(lambda: snapshot(after), live, files).look() == [found]
 
 
 def test_an_event_is_not_among_pending_ones_that_are_younger() -> None:
@@ -331,9 +335,9 @@ def test_an_event_is_not_among_pending_ones_that_are_younger() -> None:
     now = [9.0]
     after = LaneSnapshot(LANE, {"http": 11}, delivered=9, buffered=2, oldest_age=0.5)
     steady = search(lambda: snapshot(after, now=now[0]), [], None)
-    assert steady.look().place is EventPlace.BUFFERED
+    assert only(steady.look()).place is EventPlace.BUFFERED
     now[0] = 10.0
-    assert steady.look().place is EventPlace.DELIVERED
+    assert only(steady.look()).place is EventPlace.DELIVERED
 
 
 def test_what_can_not_be_seen_is_unknown() -> None:
@@ -341,7 +345,7 @@ def test_what_can_not_be_seen_is_unknown() -> None:
     to search.
     """
     after = LaneSnapshot(LANE, delivered=5, dead_lettered={"refused": 2})
-    found = search(lambda: snapshot(after), [], None).look()
+    found = only(search(lambda: snapshot(after), [], None).look())
     assert (found.place, "refused" in found.why, "--config FILE" in found.hint) == (
         EventPlace.UNKNOWN,
         True,
@@ -352,5 +356,6 @@ def test_what_can_not_be_seen_is_unknown() -> None:
 def test_a_buffered_event_says_that_the_upstream_is_down() -> None:
     """So that it is known why it waits; a daemon that went away meanwhile is said, too."""
     after = LaneSnapshot(LANE, buffered=1)
-    assert "is down: timeout" in search(lambda: snapshot(after, DOWN), [BUFFERED], []).look().why
-    assert "doesn't answer any more" in search(lambda: None, [], []).look().why
+    waiting = only(search(lambda: snapshot(after, DOWN), [BUFFERED], []).look())
+    assert "is down: timeout" in waiting.why
+    assert "doesn't answer any more" in only(search(lambda: None, [], []).look()).why
