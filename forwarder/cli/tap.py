@@ -165,7 +165,8 @@ def _as_text() -> Callable[[dict[str, Any]], int]:
         text.append(
             f"{record['outcome']:<13} ", style=f"not dim {_STYLES.get(record['outcome'], 'red')}"
         )
-        text.append(f"{record['lane']} {record['source']}  ")
+        at = f"@{record['destination']}" if record.get("destination") else ""
+        text.append(f"{record['lane']}{at} {record['source']}  ")
         text.append(_word(record.get("event")), style="not dim bold")
         text.append(f"  {_word(record.get('distinct_id'))}  ", style="not dim")
         text.append(visible(f"{reason}  ") if reason else "", style="not dim red")

@@ -1,5 +1,5 @@
-"""Where events pass that a client may watch (`forwarder tap`): the point that admission, delivery
-and the pipeline's end share.
+"""Where events pass that a client may watch (`forwarder tap`): the point that a destination's
+admission and delivery and the pipeline's end share.
 
 Invariant: without a tap, `TapPoint.tap` is None, and nothing is done but to look at that, once for
 each request or batch.

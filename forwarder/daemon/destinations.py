@@ -57,6 +57,7 @@ class EventDestination:
     batcher: Batcher
     delivery: Delivery | Archiver
     admission: Admission
+    taps: TapPoint
     branch: Branch
 
     @property
@@ -76,7 +77,6 @@ def build_destination(
     clock: Clock,
     *,
     path: ForwarderPath,
-    taps: TapPoint,
     inherited: InheritedLocks,
     window: int | None,
 ) -> EventDestination:
@@ -110,6 +110,7 @@ def build_destination(
         else None
     )
     batcher = Batcher(stores.buffer, batch_policy(settings))
+    taps = TapPoint()
     delivery: Delivery | Archiver
     if sink is None:
         delivery = _archiver(upstream, stores, books, clock)
@@ -158,6 +159,7 @@ def build_destination(
         batcher=batcher,
         delivery=delivery,
         admission=admission,
+        taps=taps,
         branch=Branch(admission, delivery, halts, upstream.required, upstream.api_keys),
     )
 

@@ -28,7 +28,7 @@ from forwarder.core.lanes import LaneQueue
 from forwarder.core.path import ForwarderPath
 from forwarder.core.ports import DeadLetter, DropReason, Fate, Reason, letters_of
 from forwarder.core.shares import Headroom, HeldTogether
-from forwarder.core.taps import TapOutcome, TapPoint
+from forwarder.core.taps import TapOutcome
 from forwarder.daemon.decoder import DecoderProcess
 from forwarder.daemon.destinations import EventDestination, build_destination, own_keys
 from forwarder.daemon.memory import MemorySource, find_memory
@@ -103,8 +103,7 @@ def build(
     Raises `ConfigurationError` for files that can't be used.
     """
     path = ForwarderPath(clock, role.instance, settings.other_keys)
-    taps = TapPoint()
-    destinations = _destinations(settings, role, clock, path=path, taps=taps, window=window)
+    destinations = _destinations(settings, role, clock, path=path, window=window)
     first = destinations[0]
     http = http_policy(settings, role)
     held = [each.stores.memory for each in destinations]
@@ -198,7 +197,7 @@ def build(
         rules=rules,
         memory=watch,
     )
-    return Pipeline(settings, clock, role, parts, taps)
+    return Pipeline(settings, clock, role, parts)
 
 
 def _pass_through(
@@ -222,7 +221,6 @@ def _destinations(
     clock: Clock,
     *,
     path: ForwarderPath,
-    taps: TapPoint,
     window: int | None,
 ) -> Sequence[EventDestination]:
     """All destinations, the first of them the default. Raises
@@ -237,7 +235,7 @@ def _destinations(
                 own = settings.of_destination(name)
                 built.append(
                     build_destination(
-                        own, role, clock, path=path, taps=taps, inherited=inherited, window=window
+                        own, role, clock, path=path, inherited=inherited, window=window
                     )
                 )
         except BaseException:
@@ -302,17 +300,14 @@ class KeptDescriptors:
 class Pipeline:
     """A pipeline's life: start, accept and deliver, shut down, close."""
 
-    def __init__(
-        self, settings: Settings, clock: Clock, role: Role, parts: PipelineParts, taps: TapPoint
-    ) -> None:
+    def __init__(self, settings: Settings, clock: Clock, role: Role, parts: PipelineParts) -> None:
         self._settings = settings
         """What it was built with: keys that can't be reloaded keep these values."""
         self._clock = clock
         self._role = role
         self._parts = parts
         self._observer = Observer(settings, clock, parts)
-        self._point = taps
-        self._taps = Taps(taps, clock)
+        self._taps = Taps({each.name: each.taps for each in parts.destinations}, clock)
         self._tls: ssl.SSLContext | None = None
         self.state = State.STARTING
 
@@ -501,8 +496,8 @@ class Pipeline:
         }
         for chunk in returned:
             destination.books.drop(chunk.lane, DropReason.RETURNED_TO_BROKER, chunk.count)
-            if self._point.tap is not None:
-                self._point.tap.chunks(TapOutcome.DROPPED, (chunk,), DropReason.RETURNED_TO_BROKER)
+            if (tap := destination.taps.tap) is not None:
+                tap.chunks(TapOutcome.DROPPED, (chunk,), DropReason.RETURNED_TO_BROKER)
             stores.buffer.settle([chunk], DropReason.RETURNED_TO_BROKER)
         if stores.disk_buffer is not None:
             return []
@@ -519,8 +514,8 @@ class Pipeline:
         letters = letters_of(chunk, reason, why, chunk.received_at)
         destination.stores.dead_letters.bury_at_exit(letters)
         destination.books.bury(chunk.lane, reason, len(letters))
-        if self._point.tap is not None:
-            self._point.tap.letters(TapOutcome.DEAD_LETTERED, letters)
+        if destination.taps.tap is not None:
+            destination.taps.tap.letters(TapOutcome.DEAD_LETTERED, letters)
         destination.stores.buffer.settle([chunk], Fate.BURIED)
         return letters
 

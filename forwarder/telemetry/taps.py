@@ -18,7 +18,7 @@ import json
 import random
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from fnmatch import translate
 from typing import Any, Final
@@ -107,15 +107,19 @@ def merged(batches: Iterable[TapBatch]) -> TapBatch:
 
 
 class Taps:
-    """All taps of a pipeline (`core.taps.Tap`)."""
+    """All taps of a pipeline."""
 
     def __init__(
-        self, point: TapPoint, clock: Clock, spent: Callable[[], float] = time.thread_time
+        self,
+        points: Mapping[str, TapPoint],
+        clock: Clock,
+        spent: Callable[[], float] = time.thread_time,
     ) -> None:
-        """They are connected to `point` as long as there are any. `spent`: seconds of CPU that
-        this thread has had; a busy machine that runs others meanwhile doesn't make a tap blind.
+        """They are connected to the points, by the names of their destinations, as long as there
+        are any. `spent`: seconds of CPU that this thread has had; a busy machine that runs others
+        meanwhile doesn't make a tap blind.
         """
-        self._point = point
+        self._points = points
         self._clock = clock
         self._spent = spent
         self._open: dict[str, EventTap] = {}
@@ -132,26 +136,33 @@ class Taps:
             tap = self._open[request.tap] = EventTap(
                 request.wanted, self._clock.monotonic, self._clock.now, self._spent
             )
-            self._point.tap = self
+            for destination, point in self._points.items():
+                point.tap = _DestinationTap(self, destination)
         return tap.fetch(now)
 
-    def chunks(self, outcome: TapOutcome, chunks: Sequence[Chunk], reason: str = "") -> None:
-        """See `core.taps.Tap`."""
+    def chunks(
+        self, destination: str, outcome: TapOutcome, chunks: Sequence[Chunk], reason: str
+    ) -> None:
+        """Chunks of a destination had this outcome."""
         now = self._clock.monotonic()
         try:
             for tap in self._open.values():
-                tap.chunks(outcome, chunks, reason, now)
+                tap.chunks(destination, outcome, chunks, reason, now)
         except Exception:
             self._fail()
         if now >= self._next_check:
             self._forget(now)
 
-    def letters(self, outcome: TapOutcome, letters: Sequence[DeadLetter], reason: str = "") -> None:
-        """See `core.taps.Tap`."""
+    def letters(
+        self, destination: str, outcome: TapOutcome, letters: Sequence[DeadLetter], reason: str
+    ) -> None:
+        """Events of a destination that are, or would have become, dead letters had this
+        outcome.
+        """
         now = self._clock.monotonic()
         try:
             for tap in self._open.values():
-                tap.letters(outcome, letters, reason, now)
+                tap.letters(destination, outcome, letters, reason, now)
         except Exception:
             self._fail()
         if now >= self._next_check:
@@ -172,7 +183,24 @@ class Taps:
         for name in names:
             self._open.pop(name, None)
         if not self._open:
-            self._point.tap = None
+            for point in self._points.values():
+                point.tap = None
+
+
+class _DestinationTap:
+    """What all taps see of one destination (`core.taps.Tap`)."""
+
+    def __init__(self, taps: Taps, destination: str) -> None:
+        self._taps = taps
+        self._destination = destination
+
+    def chunks(self, outcome: TapOutcome, chunks: Sequence[Chunk], reason: str = "") -> None:
+        """See `core.taps.Tap`."""
+        self._taps.chunks(self._destination, outcome, chunks, reason)
+
+    def letters(self, outcome: TapOutcome, letters: Sequence[DeadLetter], reason: str = "") -> None:
+        """See `core.taps.Tap`."""
+        self._taps.letters(self._destination, outcome, letters, reason)
 
 
 class EventTap:
@@ -218,7 +246,14 @@ class EventTap:
         self.polled = now
         return batch
 
-    def chunks(self, outcome: TapOutcome, chunks: Sequence[Chunk], reason: str, now: float) -> None:
+    def chunks(
+        self,
+        destination: str,
+        outcome: TapOutcome,
+        chunks: Sequence[Chunk],
+        reason: str,
+        now: float,
+    ) -> None:
         """Look at chunks that had this outcome, as far as they are wanted and there is time."""
         if outcome not in self._outcomes:
             return
@@ -232,11 +267,16 @@ class EventTap:
                 self._skipped += chunk.count
                 continue
             began = self._spent()
-            self._look_at(outcome, chunk, reason)
+            self._look_at(destination, outcome, chunk, reason)
             self._seconds -= self._spent() - began
 
     def letters(
-        self, outcome: TapOutcome, letters: Sequence[DeadLetter], reason: str, now: float
+        self,
+        destination: str,
+        outcome: TapOutcome,
+        letters: Sequence[DeadLetter],
+        reason: str,
+        now: float,
     ) -> None:
         """Look at events that are, or would have become, dead letters."""
         if outcome not in self._outcomes:
@@ -254,7 +294,9 @@ class EventTap:
                     "reason": reason or letter.reason.value,
                     "why": mask_secrets(plain(letter.why), _key_of(letter.lane)),
                 }
-                self._choose(outcome, letter.lane, letter.source, letter.data, why)
+                self._choose(
+                    outcome, letter.lane, letter.source, letter.data, _named(destination) | why
+                )
             self._seconds -= self._spent() - began
 
     def _may_look(self, outcome: TapOutcome, now: float) -> bool:
@@ -290,7 +332,7 @@ class EventTap:
         label = key_label(lane.api_key) if lane else UNDECODABLE
         return not self._keys or label.endswith(self._keys)
 
-    def _look_at(self, outcome: TapOutcome, chunk: Chunk, reason: str) -> None:
+    def _look_at(self, destination: str, outcome: TapOutcome, chunk: Chunk, reason: str) -> None:
         """Choose from a chunk as many of the wanted events as the rate allows,
         beginning anywhere.
         """
@@ -320,18 +362,18 @@ class EventTap:
         number = min(len(wanted), int(self._tokens[outcome]))
         start = random.randrange(len(wanted) - number + 1)  # noqa: S311 - a sample, no secret
         self._skipped += len(wanted) - number
+        # that of a rule's drop is no plain text
+        more = _named(destination) | ({"reason": str(reason)} if reason else {})
         for index in wanted[start : start + number]:
-            self._choose(
-                outcome,
-                chunk.lane,
-                chunk.source,
-                bytes(events[index]),
-                # that of a rule's drop is no plain text
-                {"reason": str(reason)} if reason else {},
-            )
+            self._choose(outcome, chunk.lane, chunk.source, bytes(events[index]), more)
 
     def _choose(
-        self, outcome: TapOutcome, lane: Lane | None, source: str, event: bytes, why: dict[str, str]
+        self,
+        outcome: TapOutcome,
+        lane: Lane | None,
+        source: str,
+        event: bytes,
+        more: dict[str, str],
     ) -> None:
         self._tokens[outcome] -= 1
         if self._bytes >= QUEUE_BYTES:
@@ -348,8 +390,8 @@ class EventTap:
             "outcome": outcome.value,
             "lane": label,
             "source": source,
+            **more,
             **_shown(event, _key_of(lane)),
-            **why,
         }
         try:
             line = msgspec.json.encode(shown)
@@ -358,6 +400,11 @@ class EventTap:
             return
         self._queue.append(Raw(line))
         self._bytes += len(line)
+
+
+def _named(destination: str) -> dict[str, str]:
+    """Which one it is, if there are several."""
+    return {"destination": destination} if destination else {}
 
 
 def _key_of(lane: Lane | None) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import pytest
 
 from forwarder.admin.server import AdminServer
+from forwarder.core.taps import TapPoint
 from forwarder.telemetry.labels import key_label
 from tests.support.commands import invoked, running
 from tests.support.upstream import Upstream
@@ -26,17 +28,29 @@ class TappedDaemon:
 
     async def tapped(self) -> None:
         """Wait until a tap is open."""
-        await self.whole.until(lambda: self.whole.pipeline._point.tap)
+        await self.whole.until(lambda: point(self.whole).tap)
+
+
+def point(whole: Whole) -> TapPoint:
+    """Where the events of its first destination pass."""
+    return whole.pipeline._parts.destinations[0].taps
+
+
+@asynccontextmanager
+async def watched(whole: Whole) -> AsyncIterator[TappedDaemon]:
+    """Its admin server beside it."""
+    async with whole:
+        admin = AdminServer(whole.pipeline.snapshot, whole.pipeline.explain, whole.pipeline.tap)
+        await admin.start("127.0.0.1:0")
+        yield TappedDaemon(whole, admin, admin.address)
+        await admin.close()
 
 
 @pytest.fixture
 async def daemon() -> AsyncIterator[TappedDaemon]:
     """Both running."""
-    async with Upstream() as upstream, Whole(upstream.url) as whole:
-        admin = AdminServer(whole.pipeline.snapshot, whole.pipeline.explain, whole.pipeline.tap)
-        await admin.start("127.0.0.1:0")
-        yield TappedDaemon(whole, admin, admin.address)
-        await admin.close()
+    async with Upstream() as upstream, watched(Whole(upstream.url)) as running_one:
+        yield running_one
 
 
 async def test_a_line_for_each_event(daemon: TappedDaemon) -> None:
@@ -66,7 +80,40 @@ async def test_a_line_for_each_event(daemon: TappedDaemon) -> None:
         await tap.line("delivered", "order placed")
         tap.send(signal.SIGINT)
         assert await tap.ended() == 130
-    await whole.until(lambda: whole.pipeline._point.tap is None)
+    await whole.until(lambda: point(whole).tap is None)
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+async def test_each_destination_has_a_line(output: str) -> None:
+    """In the lane's label as in `status`, and as a field of its own for programs."""
+    own = {KEY: "phc_destinationsown"}
+    async with Upstream() as us, Upstream() as eu:
+        upstreams = [
+            {"name": "us", "url": us.url, "verify_keys": False},
+            {"name": "eu", "url": eu.url, "verify_keys": False, "api_keys": own},
+        ]
+        several = Whole(
+            "", upstream={"url": ""}, upstreams=upstreams, routes=[{"to": ["us", "eu"]}]
+        )
+        async with (
+            watched(several) as daemon,
+            running("tap", "--admin", daemon.address, "--output", output) as tap,
+        ):
+            await daemon.tapped()
+            await daemon.whole.take([event("x", "anna")])
+            await daemon.whole.emptied()
+            lines = [await tap.line("x") for _ in range(4)]
+    shown = [(KEY, "us"), (own[KEY], "eu")]
+    for outcome in ("received", "delivered"):
+        for key, name in shown:
+            if output == "text":
+                wanted = [f" {outcome} ", f" {key_label(key)}@{name} http  x  anna "]
+            else:
+                wanted = [
+                    f'"{outcome}", "lane": "{key_label(key)}"',
+                    f'"destination": "{name}"',
+                ]
+            assert [line for line in lines if all(part in line for part in wanted)], lines
 
 
 async def test_an_expression_is_evaluated_for_each_event(daemon: TappedDaemon) -> None:

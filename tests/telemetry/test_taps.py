@@ -44,7 +44,7 @@ class Tapped:
     def __init__(self, wanted: TapFilter) -> None:
         self.clock = FakeClock()
         self.point = TapPoint()
-        self._taps = Taps(self.point, self.clock, self.clock.monotonic)
+        self._taps = Taps({"": self.point}, self.clock, self.clock.monotonic)
         self._asked = TapRequest("one", wanted)
         self.batch()
 
