@@ -43,6 +43,15 @@ Directory = Annotated[
     ),
 ]
 
+OfDestination = Annotated[
+    str | None,
+    typer.Option(
+        "--destination",
+        metavar="NAME",
+        help="Only what waits for this one of several destinations.",
+    ),
+]
+
 
 @app.command()
 def ls(path: Directory = None, config: Config = None, output: TableOrJson = Output.TABLE) -> None:
@@ -77,7 +86,7 @@ def verify(path: Directory = None, config: Config = None) -> None:
 
 
 @app.command()
-def export(
+def export(  # noqa: PLR0917 - a command's options
     path: Directory = None,
     config: Config = None,
     output: Annotated[
@@ -89,19 +98,20 @@ def export(
         str | None,
         typer.Option("--lane", metavar="LABEL", help="Only this lane, by its label in `ls`."),
     ] = None,
+    destination: OfDestination = None,
 ) -> None:
     """Write each buffered event as a line of JSON that can be sent again. The lines contain
     project keys.
 
     Each line is {"api_key":…,"historical_migration":…,"batch":[EVENT]}, with the event's bytes as
-    received.
+    received. An event for several destinations is a line for each, with its project key there.
 
     Example: forwarder buffer export /var/lib/forwarder --output events.jsonl
     """
     from forwarder.inspect.export import check_lane
     from forwarder.storage.private import atomic_file
 
-    directories = _directories(path, config)
+    directories = _directories(path, config, destination)
     contents = _inspect(directories)
     if lane is not None:
         check_lane(contents, lane)
@@ -130,25 +140,47 @@ def drain(
     path: Directory = None,
     config: Config = None,
     upstream: Annotated[
-        str | None, typer.Option("--upstream", metavar="URL", help="Deliver to this service.")
+        str | None,
+        typer.Option(
+            "--upstream", metavar="URL", help="Deliver to this service, not to the configured one."
+        ),
     ] = None,
+    destination: OfDestination = None,
 ) -> None:
-    """Deliver the events of a disk buffer whose daemon is down. Events that the service refuses
-    become dead letters beside it.
+    """Deliver the events of a disk buffer whose daemon is down, each to its own destination. Events
+    that the service refuses become dead letters beside it.
 
     Exit codes: 0 the buffer is empty; 1 events are left; 2 not a buffer, or in use by a process; 3
     the upstream can't be reached.
 
     Example: forwarder buffer drain /var/lib/forwarder --upstream https://us.i.example.com
     """
+    from forwarder.cli.target import checked
+    from forwarder.config.addresses import check_upstream
     from forwarder.config.load import load_settings
+    from forwarder.inspect.drain import of_directory
     from forwarder.telemetry.logs import configure_logging
 
-    directories = _directories(path, config)
-    given = {"FORWARDER_UPSTREAM__URL": upstream} if upstream else {}
-    settings = load_settings(config, {**os.environ, **given}).settings
+    url = "" if upstream is None else checked("--upstream", check_upstream, upstream)
+    directories = _directories(path, config, destination)
+    if url:
+        _reject_several(directories)
+    settings = load_settings(config, os.environ, require_upstream=not url).settings
     configure_logging(settings.log.format, "warning")
-    raise typer.Exit(_drain(directories, settings))
+    raise typer.Exit(_drain([(each, of_directory(settings, each, url)) for each in directories]))
+
+
+def _reject_several(directories: Sequence[Path]) -> None:
+    """Events of several destinations aren't for one service. Raises `ConfigurationError`."""
+    from forwarder.core.errors import ConfigurationError
+    from forwarder.storage.directory import destination_of
+
+    names = sorted({destination_of(each) for each in directories})
+    if len(names) > 1:
+        raise ConfigurationError(
+            f"--upstream: there are buffers of several destinations ({', '.join(names)})",
+            hint=f"Say whose events go to that service, for example --destination {names[-1]}.",
+        )
 
 
 def _export(directories: Sequence[Path], lane: str | None, file: BinaryIO, total: int) -> int:
@@ -168,27 +200,23 @@ def _export(directories: Sequence[Path], lane: str | None, file: BinaryIO, total
     return count
 
 
-def _drain(directories: Sequence[Path], settings: Settings) -> ExitCode:
-    """Empty one directory after the other, as long as the upstream is available."""
-    from forwarder.cli.online import ask_upstream
+def _drain(directories: Sequence[tuple[Path, Settings]]) -> ExitCode:
+    """Empty one directory after the other, as long as its upstream is available."""
     from forwarder.cli.tables import EventProgress
     from forwarder.core.clock import SystemClock
-    from forwarder.inspect.drain import drain_directory, of_directory
+    from forwarder.inspect.drain import drain_directory
 
     left = 0
-    contents = _inspect(directories)
+    contents = _inspect([directory for directory, _ in directories])
     _reject_if_in_use(contents)
-    own = [of_directory(settings, directory) for directory in directories]
-    for upstream in {
-        each.upstream.url: each.upstream
-        for each, content in zip(own, contents, strict=True)
-        if content.events and not each.destination.archive.url
-    }.values():
-        answer = asyncio.run(ask_upstream(upstream, ()))
-        if not answer.reached:  # what else is wrong, its lanes find out, as the daemon's do
-            sys.stderr.write("Error: " + "\n".join(answer.lines(upstream.url)) + "\n")
-            return ExitCode.UNREACHABLE
-    for directory, content in zip(directories, contents, strict=True):
+    unreachable = _unreachable(
+        settings
+        for (_, settings), content in zip(directories, contents, strict=True)
+        if content.events
+    )
+    for (directory, settings), content in zip(directories, contents, strict=True):
+        if content.events and settings.destination.address in unreachable:
+            continue
         with EventProgress(f"draining {directory}", content.events) as progress:
             done = asyncio.run(
                 drain_directory(settings, directory, SystemClock(), progress.advance)
@@ -201,7 +229,8 @@ def _drain(directories: Sequence[Path], settings: Settings) -> ExitCode:
                 f"Error: the upstream is unavailable: {done.unreachable}\n  The remaining events "
                 "stay in the buffer.\n"
             )
-            return ExitCode.UNREACHABLE
+            unreachable.add(settings.destination.address)
+            continue
         for line in left_lines(done.left):
             sys.stderr.write(line + "\n")
         if still > done.left_events:
@@ -210,7 +239,29 @@ def _drain(directories: Sequence[Path], settings: Settings) -> ExitCode:
                 "delivered again\n"
             )
         left += still
+    if unreachable:
+        return ExitCode.UNREACHABLE
     return ExitCode.NO if left else ExitCode.DONE
+
+
+def _unreachable(destinations: Iterable[Settings]) -> set[str]:
+    """The addresses of services that don't answer, which is reported. What else is wrong, their
+    lanes find out, as the daemon's do.
+    """
+    from forwarder.cli.online import ask_upstream
+
+    found: set[str] = set()
+    asked = {
+        each.upstream.url: each.upstream
+        for each in destinations
+        if not each.destination.archive.url
+    }
+    for url, upstream in asked.items():
+        answer = asyncio.run(ask_upstream(upstream, ()))
+        if not answer.reached:
+            sys.stderr.write("Error: " + "\n".join(answer.lines(url)) + "\n")
+            found.add(url)
+    return found
 
 
 def _reject_if_in_use(contents: Sequence[BufferContent]) -> None:
@@ -225,16 +276,34 @@ def _reject_if_in_use(contents: Sequence[BufferContent]) -> None:
             )
 
 
-def _directories(path: Path | None, config: Path | None) -> list[Path]:
-    """The workers' directories: those of PATH, or else of the configuration."""
+def _directories(
+    path: Path | None, config: Path | None, destination: str | None = None
+) -> list[Path]:
+    """The workers' directories, those of one destination if it is named: in PATH, or else of the
+    configuration. Raises `ConfigurationError`.
+    """
     from forwarder.config.load import load_settings
+    from forwarder.core.errors import ConfigurationError
     from forwarder.inspect.state_files import buffers_at, buffers_of
+    from forwarder.storage.directory import destination_of
 
-    return (
+    found = (
         buffers_at(path)
         if path is not None
         else buffers_of(load_settings(config, os.environ, require_upstream=False).settings)
     )
+    if destination is None:
+        return found
+    own = [each for each in found if destination_of(each) == destination]
+    if not own:
+        names = sorted({destination_of(each) for each in found} - {""})
+        raise ConfigurationError(
+            f"--destination: there is no buffer for {destination}",
+            hint=f"There are buffers for {', '.join(names)}."
+            if names
+            else "The buffer has no name: leave --destination out.",
+        )
+    return own
 
 
 def _inspect(directories: Sequence[Path]) -> list[BufferContent]:

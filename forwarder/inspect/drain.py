@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
 
-from forwarder.config.settings import Settings
+from forwarder.config.settings import ArchiveSettings, Settings
 from forwarder.core.clock import Clock
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.ports import DeadLetter
@@ -69,8 +69,8 @@ class DrainResult:
 async def drain_directory(
     settings: Settings, directory: Path, clock: Clock, report: Callable[[int], None]
 ) -> DrainResult:
-    """Deliver what a worker's directory holds; `report` is called with the number of events that
-    were settled since its last call.
+    """Deliver what a worker's directory holds, by the settings of `of_directory`; `report` is
+    called with the number of events that were settled since its last call.
 
     Raises `Locked` if a process has the directory, `ConfigurationError` if it can't be used.
     Cancelled, it closes what it opened; undelivered events stay.
@@ -102,18 +102,24 @@ async def drain_pipeline(
         await pipeline.close()
 
 
-def of_directory(settings: Settings, directory: Path) -> Settings:
-    """The settings of the destination that a worker's directory belongs to. Raises
-    `ConfigurationError` if it isn't configured.
+def of_directory(settings: Settings, directory: Path, url: str = "") -> Settings:
+    """The settings of the destination that a worker's directory belongs to, with the service at
+    `url` in its place if that is given. Raises `ConfigurationError` if neither is known.
     """
     name = destination_of(directory)
-    if name and name not in settings.destinations:
+    if name and name not in settings.destinations and not url:
         raise ConfigurationError(
             f"{directory} holds events for the destination {name}, which isn't configured",
-            hint=f"Name a configuration with upstreams.{name}: --config FILE.",
+            hint=(
+                f"Name a configuration with upstreams.{name} (--config FILE), or the service "
+                "that gets them (--upstream URL)."
+            ),
         )
     own = settings.of_destination(name)
-    return replace(own, upstream=replace(own.destination, name=name))
+    destination = replace(own.destination, name=name)
+    if url:
+        destination = replace(destination, url=url, archive=ArchiveSettings())
+    return replace(own, upstream=destination)
 
 
 def _alone(settings: Settings, directory: Path) -> tuple[Settings, Role]:
@@ -124,9 +130,7 @@ def _alone(settings: Settings, directory: Path) -> tuple[Settings, Role]:
             f"{directory} isn't named worker-<n>", hint="Rename it, for example to worker-0."
         )
     buffer = replace(settings.buffer, kind="disk", path=directory.resolve().parent)
-    return replace(of_directory(settings, directory), buffer=buffer, workers=1), Role(
-        number, listens=False
-    )
+    return replace(settings, buffer=buffer, workers=1), Role(number, listens=False)
 
 
 async def _drain(pipeline: Drainable, clock: Clock) -> str:
