@@ -77,15 +77,10 @@ def request_of(
     """
     unaccepted((), typed.accept or ())
     found = load_for_person(typed.config)
-    settings = found.settings
-    settings = settings.of_destination()
+    settings = found.settings.of_destination()
     if typed.upstream is not None:
-        settings = replace(
-            settings,
-            upstream=replace(
-                settings.upstream, url=_checked("--upstream", check_upstream, typed.upstream)
-            ),
-        )
+        url = _checked("--upstream", check_upstream, typed.upstream)
+        settings = _delivering_to(url, found.settings)
     if not (settings.upstream.url or typed.via or typed.dry_run):
         hint = (
             "For example --upstream https://us.i.example.com, or `upstream.url` in the "
@@ -152,6 +147,17 @@ def request_of(
         accepted=frozenset(typed.accept or ()),
         shard=None if typed.shard is None else Shard.parse(typed.shard),
     )
+
+
+def _delivering_to(url: str, settings: Settings) -> Settings:
+    """The settings of the destination at this address; of one that isn't configured, those of the
+    first without the project keys that stand for others there.
+    """
+    for each in settings.upstreams:
+        if each.url.rstrip("/") == url.rstrip("/"):
+            return settings.of_destination(each.name)
+    own = settings.of_destination()
+    return replace(own, upstream=replace(own.destination, url=url, api_keys={}))
 
 
 def project_key(found: Loaded, typed: str | None, *, required: bool) -> str:

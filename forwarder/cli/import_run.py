@@ -124,7 +124,7 @@ class ImportCommand:
             events = preflight.report.to_send
             question = (
                 f"Send {plural(events, 'event')} to {self.request.address}, project "
-                f"{mask_key(self.request.api_key)}? This can't be undone."
+                f"{mask_key(self.request.own_key)}? This can't be undone."
             )
             return self._send(events) if confirm(question, yes=self.typed.yes) else ExitCode.NO
 
@@ -176,7 +176,7 @@ class ImportCommand:
         )
         part = "" if request.shard is None else f" shard {request.shard}"
         say(
-            f"Sending{part} to {request.address}{via}, project {mask_key(request.api_key)}, "
+            f"Sending{part} to {request.address}{via}, project {mask_key(request.own_key)}, "
             f"{rate}. State: {self.opened.state}"
         )
 

@@ -132,7 +132,7 @@ class ImportRun:
             check_divisible(request.paths)
         self._request = request = replace(request, paths=tuple(map(absolute, request.paths)))
         self._clock = clock
-        self._lane = Lane(request.api_key, historical=True)
+        self._lane = Lane(request.own_key, historical=True)
         self._pipeline: ImportPipeline | None = None
         self._stopped = False
         self._doing = ""
@@ -239,7 +239,7 @@ class ImportRun:
         """
         sink = self._sink()
         url = self._request.address
-        key = self._request.api_key
+        key = self._request.own_key
         try:
             reply = await sink.decide(key)
         finally:
@@ -332,7 +332,7 @@ class ImportRun:
         )
         limits = ChunkLimits.of_batches(policy.max_bytes, policy.max_events)
         alone = self._conversion(replace(self._filters, limit=None), None)
-        target = hashlib.sha256(f"{request.address}\n{request.api_key}".encode()).hexdigest()[:16]
+        target = hashlib.sha256(f"{request.address}\n{request.own_key}".encode()).hexdigest()[:16]
         # a shard has its part for itself, whatever machine it is on
         shares = request.rate and request.shard is None
         line = (

@@ -178,6 +178,7 @@ def pass_through_policy(settings: Settings, sink: HttpSink) -> PassThroughPolicy
         definitions_max_age=passed.definitions_max_age,
         tls=sink.tls,
         proxy=upstream.proxy,
+        api_keys=settings.destination.api_keys,
     )
 
 

@@ -126,7 +126,7 @@ class ImportRequest:
     settings: Settings
     """Upstream, batches, retries."""
     api_key: str
-    """Of the project that the events go to."""
+    """Project key, as senders use it: rules match it."""
     state: Path | None = None
     """The job's state folder, of an import in shards the one above those of the shards; None:
     `state_root` has one for this format and these paths.
@@ -166,6 +166,14 @@ class ImportRequest:
     def address(self) -> str:
         """Where its events go."""
         return self.via or self.settings.upstream.url
+
+    @property
+    def own_key(self) -> str:
+        """The project key at `address`: the one that stands for `api_key` there (`api_keys`), if
+        one does. A running daemon translates it by itself.
+        """
+        own = {} if self.via else self.settings.destination.api_keys
+        return own.get(self.api_key, self.api_key)
 
 
 RULES: Final = "rules"
@@ -237,7 +245,7 @@ def job_of(
     }
     filters = request.filters
     address = request.address
-    key = request.api_key
+    key = request.own_key
     unsaid = {*(() if address else ("via", "upstream")), *(() if key else ("api-key",))}
     before = begun.options if begun else {}
     options = {

@@ -204,6 +204,7 @@ class PassedBody:
         "_headroom",
         "_holding",
         "_life",
+        "_room",
         "_sender",
         "_timeout",
         "_window",
@@ -218,6 +219,7 @@ class PassedBody:
         self._sender = sender
         self._timeout = timeout
         self._window = bytearray()
+        self._room = WINDOW
         self._arrived = asyncio.Event()
         self._ended = self._discarded = self._holding = False
         self.length = 0
@@ -231,7 +233,7 @@ class PassedBody:
         self._headroom.add(self._sender, len(piece))
         self._arrived.set()
         if not self._holding and (
-            len(self._window) > WINDOW or self._headroom.exceeded(self._sender)
+            len(self._window) > self._room or self._headroom.exceeded(self._sender)
         ):
             self._holding = True
             self._life.hold_body()
@@ -252,6 +254,21 @@ class PassedBody:
         piece = bytes(self._window)
         self._empty()
         return piece
+
+    async def collect(self, most: int) -> bytes | None:
+        """All of it, up to `most` bytes, waiting for it; None if it is more, or more than there is
+        headroom for. Cancellation reads nothing.
+        """
+        self._room = most
+        while not self._ended:
+            if self._holding:
+                return None
+            self._arrived.clear()
+            self._timeout.sending(expected=False)
+            await self._arrived.wait()
+        self._timeout.sending(expected=True)
+        whole = self.whole()
+        return None if whole is None or len(whole[0]) > most else whole[0]
 
     def whole(self) -> tuple[bytes] | None:
         """All of it, if it has arrived and none of it was read; that reads it."""

@@ -16,6 +16,7 @@ from typing import Any, Final
 import structlog
 
 from forwarder.core.clock import Clock, wait_for_event
+from forwarder.core.errors import RequestTooLarge
 from forwarder.core.shares import Headroom, Pool
 from forwarder.sources.http.passthrough.allowed import (
     PassedRequest,
@@ -24,7 +25,13 @@ from forwarder.sources.http.passthrough.allowed import (
     lines_for_upstream,
 )
 from forwarder.sources.http.passthrough.definitions import FlagDefinitions, UpstreamResponse
-from forwarder.sources.http.passthrough.exchange import PassedExchange, ResponseHead, SenderStalled
+from forwarder.sources.http.passthrough.exchange import (
+    PassedBody,
+    PassedExchange,
+    ResponseHead,
+    SenderStalled,
+)
+from forwarder.sources.http.passthrough.own_keys import LARGEST_BODY, OwnKeys
 from forwarder.sources.http.passthrough.upstream import (
     RETRY_AFTER,
     BreakerPermit,
@@ -51,7 +58,50 @@ from flags.
 """
 
 _TOO_MANY: Final = answers.unavailable("Too many requests are being passed through.", RETRY_AFTER)
+_NO_ROOM: Final = answers.unavailable(
+    "There is no room for a body that is searched for project keys.", RETRY_AFTER
+)
+_TOO_LARGE: Final = answers.problem(
+    413,
+    f"The body is searched for project keys, so it may have at most {LARGEST_BODY} bytes, "
+    "decompressed too.",
+    answers.Rejection.TOO_LARGE,
+)
 _NOT_TEXT: Final = answers.bad_request("A header can't be passed on: it is not UTF-8.")
+
+
+class _BodyRejected(Exception):
+    """A body isn't passed on; its sender gets `answer`."""
+
+    def __init__(self, answer: HttpAnswer) -> None:
+        super().__init__()
+        self.answer = answer
+
+
+class WholeBody:
+    """A body of which all is there."""
+
+    __slots__ = ("_left", "data")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self._left = data
+
+    async def read(self) -> bytes:
+        """All of it; then nothing."""
+        left = self._left
+        self._left = b""
+        return left
+
+    def whole(self) -> tuple[bytes] | None:
+        """All of it."""
+        return (self.data,)
+
+    def progressed(self) -> None:
+        """The upstream took it."""
+
+    def discard(self) -> None:
+        """Nobody reads it any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +135,7 @@ class PassThrough:
         self._definitions = FlagDefinitions(
             self._main, clock, timeout=policy.flags_timeout, max_age=policy.definitions_max_age
         )
+        self._own_keys = OwnKeys(policy.api_keys) if policy.api_keys else None
         self._flags = Pool(FLAG_PERMITS)
         self._others = Pool(OTHER_PERMITS)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -99,6 +150,11 @@ class PassThrough:
 
         `queue` and `life`: of the connection that it comes on.
         """
+        if self._own_keys is not None:
+            request = request._replace(
+                target=self._own_keys.in_target(request.target),
+                lines=self._own_keys.in_lines(request.lines),
+            )
         cacheable = self._definitions.serves(request)
         upstream = self._assets if request.route.assets else self._main
         try:
@@ -204,11 +260,25 @@ class PassThrough:
                 status = await self._exchange(exchange, upstream, permit, lines)
         except OSError as error:
             exchange.fail(upstream.failed(permit, error))
+        except _BodyRejected as rejection:
+            upstream.breaker.abandoned(permit)
+            exchange.fail(rejection.answer)
         except BaseException:
             upstream.breaker.abandoned(permit)
             raise
         else:
             upstream.completed(status)
+
+    @staticmethod
+    async def _with_own_keys(body: PassedBody, keys: OwnKeys) -> WholeBody:
+        """The body with the destination's keys, once all of it is there. Raises `_BodyRejected`."""
+        data = await body.collect(LARGEST_BODY)
+        if data is None:
+            raise _BodyRejected(_NO_ROOM if body.length <= LARGEST_BODY else _TOO_LARGE)
+        try:
+            return WholeBody(keys.in_body(data))
+        except RequestTooLarge:
+            raise _BodyRejected(_TOO_LARGE) from None
 
     async def _exchange(
         self,
@@ -218,10 +288,13 @@ class PassThrough:
         lines: bytes,
     ) -> int:
         request = exchange.request
-        body = exchange.body if request.content_length != 0 else None
+        length = request.content_length
+        body: PassedBody | WholeBody | None = exchange.body if length != 0 else None
+        if body is not None and self._own_keys is not None:
+            body = await self._with_own_keys(exchange.body, self._own_keys)
+            length = len(body.data)
         response = await upstream.ask(
-            permit,
-            OutgoingRequest(request.method, request.target, lines, request.content_length, body),
+            permit, OutgoingRequest(request.method, request.target, lines, length, body)
         )
         try:
             kept = lines_for_sender(response.lines, cross_origin=bool(request.origin))

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final
 
@@ -65,6 +66,8 @@ class PassThroughPolicy:
     """
     tls: ssl.SSLContext | None = None
     proxy: str | None = None
+    api_keys: Mapping[str, str] = field(default_factory=dict)
+    """Project keys to use there, by those that senders use; other keys stay."""
 
 
 class PassThroughUpstream:
