@@ -38,10 +38,12 @@ from forwarder.planning.capacity import (
     max_in_flight_for,
     most_requests,
     partitions_for,
+    process_memory,
     requests_for,
     retention,
 )
 from forwarder.planning.figures import OTHER, MeasuredQuantity
+from forwarder.planning.routed import largest_shares, most_copies
 from forwarder.telemetry.readable import duration, plural
 
 EXAMPLE_URL: Final = "https://us.i.example.com"
@@ -101,7 +103,10 @@ def plan_load(load: Load, settings: Settings, *, configured: bool) -> CapacityPl
     `configured`: the settings are a daemon's own, whose limits are listed; else they are defaults,
     and the limits of what is planned are.
     """
-    given = settings
+    if len(settings.destinations) > 1:
+        return _plan_several(load, settings)
+    addresses = _addresses(settings)
+    given = settings = settings.of_destination()
     found = capacity_of(load, settings)
     requests = requests_for(load, settings, found.processes)
     if requests > most_requests(settings):
@@ -130,9 +135,125 @@ def plan_load(load: Load, settings: Settings, *, configured: bool) -> CapacityPl
         _title(load, settings),
         figures,
         shown,
-        _settings(load, planned),
+        _settings(load, planned, addresses),
         list(_notes(load, settings)),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _DestinationPart:
+    """What one of several destinations takes of the machines that all share."""
+
+    name: str
+    load: Load
+    given: Settings
+    planned: Settings
+    found: Capacity
+    limits: Sequence[CapacityLimit]
+
+    def named(self, text: str) -> str:
+        """As labels of lanes name it."""
+        return f"{text}@{self.name}"
+
+
+def _plan_several(load: Load, settings: Settings) -> CapacityPlan:
+    """The plan for a configuration with several destinations: an event is received once, and
+    buffered and delivered for each that its route names.
+    """
+    shares = largest_shares(settings)
+    copies = replace(load, rate=load.rate * most_copies(settings))
+    first = settings.of_destination()
+    whole = capacity_of(copies, first)
+    parts = [_part(name, share, load, settings, whole) for name, share in shares.items()]
+    for part in parts:  # one setting holds for all of them
+        if most_requests(part.planned) > most_requests(first):
+            first = replace(first, delivery=part.planned.delivery)
+    largest = max(part.found.max_bytes for part in parts)
+    whole = replace(
+        whole,
+        max_bytes=largest,
+        memory=_memory_of_all(whole, parts),
+        traffic_in=load.rate * load.event_bytes,
+    )
+    planned = _planned(load, first, whole)
+    gets = ", ".join(f"{part.name} {shares[part.name]:.3g}" for part in parts)
+    figures = [
+        PlannedFigure(
+            "copies",
+            copies.rate,
+            f"{about(copies.rate)} events/s",
+            f"an event has one for each destination; as if all took the route to the most ({gets})",
+            "routes",
+        ),
+        *_machines(copies, first, whole),
+    ]
+    for part in parts:
+        own = [*_storage(part.load, part.planned, part.found)]
+        if not part.given.destination.archive.url:
+            own += _upstream(part.load, part.planned, part.found)
+        figures += [replace(each, name=part.named(each.name)) for each in own]
+    if load.source is LoadSource.KAFKA:
+        figures += _kafka(load, planned, whole)
+    cpu = CapacityLimit("cpu", settings.workers * whole.carrying * whole.core_rate, copies.rate)
+    limits = [_limit(cpu, planned)]
+    for part in parts:
+        limits += [
+            replace(shown, name=part.named(shown.name))
+            for shown in (_limit(limit, planned) for limit in part.limits)
+        ]
+    return CapacityPlan(
+        f"{_title(load, first)}; {plural(len(parts), 'destination')}",
+        figures,
+        sorted(limits, key=lambda limit: limit.factor),
+        _settings(load, planned, _addresses(settings)),
+        [*_notes(load, first), "Keep your routes, and the other keys of upstreams."],
+    )
+
+
+def _part(
+    name: str, share: float, load: Load, settings: Settings, whole: Capacity
+) -> _DestinationPart:
+    """What a destination takes, on so many machines and workers as the whole has."""
+    own_load = replace(load, rate=load.rate * share, machines=whole.machines)
+    given = settings.of_destination(name)
+    planned = replace(given, workers=whole.workers)
+    requests = requests_for(own_load, planned, whole.processes)
+    if requests > most_requests(planned):
+        planned = replace(planned, delivery=replace(planned.delivery, concurrency=requests))
+    as_given = capacity_of(own_load, given, fixed_workers=True, max_bytes=given.buffer.limit)
+    left_out = {"cpu", *(("upstream", "service") if given.destination.archive.url else ())}
+    return _DestinationPart(
+        name,
+        own_load,
+        given,
+        planned,
+        capacity_of(own_load, planned, fixed_workers=True),
+        [each for each in limits_of(own_load, given, as_given) if each.name not in left_out],
+    )
+
+
+def _memory_of_all(whole: Capacity, parts: Sequence[_DestinationPart]) -> int:
+    """Bytes of a machine: of its processes, and what each destination's buffer has in memory."""
+    return parts[0].found.memory + sum(
+        whole.workers
+        * (
+            process_memory(part.load, part.planned, part.found.max_bytes // whole.workers)
+            - process_memory(part.load, part.planned, 0)
+        )
+        for part in parts[1:]
+    )
+
+
+def _addresses(settings: Settings) -> Mapping[str, Any]:
+    """Where events go, as it is written in a file."""
+    if not settings.upstreams:
+        return {"upstream": {"url": settings.upstream.url or EXAMPLE_URL}}
+    return {
+        "upstreams": {
+            each.name: {"archive": each.archive.url} if each.archive.url else {"url": each.url}
+            for each in settings.upstreams
+        }
+    }
 
 
 def about(number: float) -> str:
@@ -422,9 +543,9 @@ def _limit(limit: CapacityLimit, planned: Settings) -> PlannedLimit:
     return PlannedLimit(name, reached, limit.factor, fix)
 
 
-def _settings(load: Load, planned: Settings) -> Mapping[str, Any]:
+def _settings(load: Load, planned: Settings, addresses: Mapping[str, Any]) -> Mapping[str, Any]:
     """What to write: what the plan decides, and what a file can't do without."""
-    written: dict[str, Any] = {"upstream": {"url": planned.upstream.url or EXAMPLE_URL}}
+    written: dict[str, Any] = {**addresses}
     if load.source is LoadSource.KAFKA:
         cluster = kafka_of(planned)
         topics = (
@@ -477,6 +598,8 @@ def _notes(load: Load, settings: Settings) -> Iterator[str]:
 
 def plan_import(load: MigrationLoad, settings: Settings) -> CapacityPlan:
     """The plan for a migration."""
+    addresses = _addresses(settings)
+    settings = settings.of_destination()
     found = import_capacity(load, settings)
     core = f"a core is planned for {about(found.shard_rate)} events/s of this format"
     guidance = "import.rate; the service's published guidance is a few thousand"
@@ -532,7 +655,7 @@ def plan_import(load: MigrationLoad, settings: Settings) -> CapacityPlan:
         ),
     ]
     rate = "unlimited" if load.rate == inf else int(load.rate)
-    written = {"upstream": {"url": settings.upstream.url or EXAMPLE_URL}, "import": {"rate": rate}}
+    written = {**addresses, "import": {"rate": rate}}
     note = (
         "Imported events can't be deleted one by one: rehearse with a sample first, as "
         "`forwarder help migration` says."

@@ -129,6 +129,49 @@ def test_a_configuration_is_used_and_its_first_limit_is_shown(tmp_path: Path) ->
     assert not (planned(*load[:2], "--outage", "1d", *load[4:], code=1))["carried"]
 
 
+SEVERAL = """
+upstreams:
+  us: {url: "http://127.0.0.1:9"}
+  eu: {url: "http://127.0.0.1:8", api_keys: {phc_us_shop1234567: phc_eu_shop7654321}}
+  lab: {url: "http://127.0.0.1:7", required: false}
+  spare: {url: "http://127.0.0.1:6"}
+routes:
+  - {match: {api_key: phc_us_shop1234567}, to: [us, eu]}
+  - {match: {event: "order*"}, to: [us, {lab: {sample: 0.1}}]}
+buffer: {kind: disk, max_bytes: 64MiB}
+delivery: {concurrency: 1}
+"""
+
+
+def test_each_destination_is_planned(tmp_path: Path) -> None:
+    """With what its routes may bring it, on machines that carry all copies; what is written
+    carries the load.
+    """
+    file = tmp_path / "forwarder.yaml"
+    file.write_text(SEVERAL)
+    load = ["--rate", "20000", "--outage", "1h", "--config", str(file)]
+    found = planned(*load, code=1)
+    shown = figures(found)
+    assert shown["copies"]["value"] == 40_000
+    alone = figures(planned(*load[:4]))
+    assert shown["cores"]["value"] == pytest.approx(2 * alone["cores"]["value"])
+    assert shown["disk@us"]["value"] == shown["disk@eu"]["value"]
+    assert shown["disk@lab"]["value"] == pytest.approx(shown["disk@us"]["value"] / 10, rel=0.02)
+    assert "disk@spare" not in shown
+    assert {"requests@us", "catch-up@eu", "batch@lab"} <= shown.keys()
+    failing = {limit["name"] for limit in found["limits"] if limit["factor"] < 1}
+    assert {"buffer.max_bytes@us", "buffer.max_bytes@eu", "requests to the service@us"} <= failing
+    text = printed(*load, code=1)
+    assert "disk@eu" in text
+    assert "phc_" not in text
+    written = yaml.safe_load(SEVERAL)
+    assert found["settings"]["upstreams"]["eu"] == {"url": "http://127.0.0.1:8"}
+    file.write_text(
+        yaml.safe_dump({**found["settings"], **{k: written[k] for k in ("upstreams", "routes")}})
+    )
+    assert planned(*load)["carried"]
+
+
 def test_kafka_is_planned_where_it_is_configured(tmp_path: Path) -> None:
     """Without `--source`; the settings keep its brokers and topics."""
     file = tmp_path / "forwarder.yaml"
