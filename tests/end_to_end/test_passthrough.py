@@ -5,6 +5,7 @@ with several workers.
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import signal
 import tracemalloc
@@ -72,6 +73,46 @@ async def test_events_and_flags_through_one_daemon() -> None:
             {("/e", 200): 5},
             {("/flags", 200): 5},
         )
+
+
+async def test_the_key_of_the_destination_in_place_of_the_senders() -> None:
+    """In path, query and a compressed body in chunks; other keys pass byte for byte, and a body
+    that can't be searched is 413 instead of lost.
+    """
+    own = "phc_destinationsown"
+    async with origin(service) as upstream:
+        where = {"name": "eu", "url": upstream.url, "verify_keys": False, "api_keys": {KEY: own}}
+        other = {"name": "us", "url": "http://127.0.0.1:9", "verify_keys": False}
+        async with passing("", upstream={"url": ""}, upstreams=[where, other]) as daemon:
+            client = await connected(daemon)
+            packed = gzip.compress(b'{"token":"%b","distinct_id":"a"}' % KEY.encode())
+            chunked = b"%x\r\n%b\r\n0\r\n\r\n" % (len(packed), packed)
+            head = b"POST /flags/?v=2 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+            assert (await asked(client, head + chunked)).status == 200
+            assert gzip.decompress(upstream.asked[-1].body) == (
+                b'{"token":"%b","distinct_id":"a"}' % own.encode()
+            )
+            for target, passed in (
+                (f"/array/{KEY}/config", f"/array/{own}/config"),
+                (f"/flags/definitions?token={KEY}", f"/flags/definitions?token={own}"),
+            ):
+                assert (await asked(client, get(target))).status == 200
+                assert upstream.targets[-1] == passed
+            plain = b'{"token" : "phc_another", "x":[1.0 ]}'
+            assert (await asked(client, post("/flags/?v=2", plain))).status == 200
+            assert upstream.asked[-1].body == plain
+            snapshot = b'[{"properties":{"token":"%b","$x":"%b"}}]'
+            recorded = post("/s/", snapshot % (KEY.encode(), b"x" * 3_000_000))
+            assert (await asked(client, recorded)).status == 200
+            assert upstream.asked[-1].body == snapshot % (own.encode(), b"x" * 3_000_000)
+            before = len(upstream.asked)
+            bomb = gzip.compress(b" " * 9_000_000)
+            assert (await asked(client, post("/s/", bomb))).status == 413
+            large = await asked(client, post("/s/", b"{" + b" " * 9_000_000))
+            assert large.status == 413
+            assert b"searched for project keys" in large.body
+            assert len(upstream.asked) == before
+            await client.close()
 
 
 async def test_an_outage() -> None:

@@ -66,10 +66,12 @@ class PassedExchange:
         *,
         clock: Clock,
         timeout: PausableTimeout,
+        window: int = WINDOW,
     ) -> None:
+        """`window`: bytes of its body that may wait to be read."""
         self.request = request
         self.timeout = timeout
-        self.body = PassedBody(life, headroom, request.sender, timeout)
+        self.body = PassedBody(life, headroom, request.sender, timeout, window)
         self.task: asyncio.Task[None] | None = None
         self._answer = StreamedAnswer(queue, life, self.cancel)
         self._clock = clock
@@ -212,14 +214,19 @@ class PassedBody:
     )
 
     def __init__(
-        self, life: Lifecycle, headroom: Headroom, sender: str, timeout: PausableTimeout
+        self,
+        life: Lifecycle,
+        headroom: Headroom,
+        sender: str,
+        timeout: PausableTimeout,
+        room: int = WINDOW,
     ) -> None:
         self._life = life
         self._headroom = headroom
         self._sender = sender
         self._timeout = timeout
         self._window = bytearray()
-        self._room = WINDOW
+        self._room = room
         self._arrived = asyncio.Event()
         self._ended = self._discarded = self._holding = False
         self.length = 0
@@ -255,11 +262,10 @@ class PassedBody:
         self._empty()
         return piece
 
-    async def collect(self, most: int) -> bytes | None:
-        """All of it, up to `most` bytes, waiting for it; None if it is more, or more than there is
-        headroom for. Cancellation reads nothing.
+    async def collect(self) -> bytes | None:
+        """All of it, waiting for it; None if it is more than the window, or than there is headroom
+        for. Cancellation reads nothing.
         """
-        self._room = most
         while not self._ended:
             if self._holding:
                 return None
@@ -268,7 +274,7 @@ class PassedBody:
             await self._arrived.wait()
         self._timeout.sending(expected=True)
         whole = self.whole()
-        return None if whole is None or len(whole[0]) > most else whole[0]
+        return None if whole is None or len(whole[0]) > self._room else whole[0]
 
     def whole(self) -> tuple[bytes] | None:
         """All of it, if it has arrived and none of it was read; that reads it."""

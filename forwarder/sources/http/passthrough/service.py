@@ -26,6 +26,7 @@ from forwarder.sources.http.passthrough.allowed import (
 )
 from forwarder.sources.http.passthrough.definitions import FlagDefinitions, UpstreamResponse
 from forwarder.sources.http.passthrough.exchange import (
+    WINDOW,
     PassedBody,
     PassedExchange,
     ResponseHead,
@@ -169,7 +170,13 @@ class PassThrough:
             pool.release(request.sender)
             return permit
         exchange = PassedExchange(
-            request, queue, life, headroom, clock=self._clock, timeout=self._timeout(request)
+            request,
+            queue,
+            life,
+            headroom,
+            clock=self._clock,
+            timeout=self._timeout(request),
+            window=WINDOW if self._own_keys is None else LARGEST_BODY,
         )
         serving = (
             self._serve(exchange, upstream, lines)
@@ -272,7 +279,7 @@ class PassThrough:
     @staticmethod
     async def _with_own_keys(body: PassedBody, keys: OwnKeys) -> WholeBody:
         """The body with the destination's keys, once all of it is there. Raises `_BodyRejected`."""
-        data = await body.collect(LARGEST_BODY)
+        data = await body.collect()
         if data is None:
             raise _BodyRejected(_NO_ROOM if body.length <= LARGEST_BODY else _TOO_LARGE)
         try:
