@@ -161,11 +161,11 @@ def tap_path(wanted: Mapping[str, Sequence[str] | None], rate: float) -> str:
 
 def label_of(key: str) -> str:
     """What the daemon looks for in labels: of a project key its label, so that the key itself is
-    sent nowhere.
+    sent nowhere; of a lane's label the key's.
     """
     from forwarder.telemetry.labels import HISTORICAL, key_label
 
-    return key.removesuffix(HISTORICAL) if "#" in key else key_label(key)
+    return key.partition("@")[0].removesuffix(HISTORICAL) if "#" in key else key_label(key)
 
 
 @contextlib.contextmanager

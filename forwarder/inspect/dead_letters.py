@@ -131,12 +131,16 @@ class LetterQuery:
 
     def of(self, file: WorkerLetters) -> DeadLetterFilter | None:
         """The criteria for this file; None if they match nothing in it."""
-        if not self.numbers and not self.criteria.uuids:
-            return self.criteria
-        numbers = tuple(number for worker, number in self.numbers if worker in ("", file.number))
-        if not numbers and not self.criteria.uuids:
+        lane, of_destination, name = self.criteria.lane.partition("@")
+        if of_destination and name != destination_of(file.path.parent):
             return None
-        return replace(self.criteria, numbers=numbers)
+        criteria = replace(self.criteria, lane=lane)
+        if not self.numbers and not criteria.uuids:
+            return criteria
+        numbers = tuple(number for worker, number in self.numbers if worker in ("", file.number))
+        if not numbers and not criteria.uuids:
+            return None
+        return replace(criteria, numbers=numbers)
 
 
 @dataclass(frozen=True, slots=True)

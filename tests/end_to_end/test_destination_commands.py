@@ -16,6 +16,7 @@ from uuid import uuid4
 
 import aiohttp
 
+from forwarder.telemetry.labels import key_label
 from tests.support.commands import Finished, Running, forwarder, invoked, running
 from tests.support.upstream import OK, UNAUTHORIZED, Answer, Request, Upstream, plain
 
@@ -135,6 +136,10 @@ async def test_letters_are_named_as_they_can_be_shown(tmp_path: Path) -> None:
             "eu",
             "us",
         ]
+        at_eu = await daemon.command("dead-letters", "ls", "--lane", f"{key_label(SHOP_EU)}@eu")
+        assert "1 dead letter" in at_eu.out.splitlines()[-1]
+        at_us = await daemon.command("dead-letters", "ls", "--lane", f"{key_label(SHOP_EU)}@us")
+        assert "No dead letters." in at_us.out
         raw = await daemon.command("dead-letters", "show", uuid, "--raw")
         assert (raw.code, raw.out) == (2, "")
         assert "2 dead letters have this uuid" in raw.err
