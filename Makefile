@@ -134,6 +134,13 @@ test-sdks: $(VENV)/.browser  ## the official SDKs, from their registries, throug
 looks: $(VENV)/.browser  ## accept how the pages look now, for test-browser to compare with; look at what changed before it is committed
 	RENEW_LOOKS=1 $(BIN)/pytest tests/browser/test_looks.py -k looks_as
 
+.PHONY: promises promises-guards
+promises: $(VENV)/.broker  ## what the documents promise, at every entrance, as a table; PROMISES="--only Kafka replay" chooses
+	$(BIN)/python -m tests.promises $(PROMISES)
+
+promises-guards: $(VENV)/.broker  ## take out one guard after the other: does the table notice? PROMISES="--guard rules --only OTLP" chooses
+	$(BIN)/python -m tests.promises.guards $(PROMISES)
+
 .PHONY: release-check first-hour
 release-check: setup  ## build the wheel and the source archive, and prove each in a fresh environment outside the repository; RELEASE="--output dist" keeps both
 	$(BIN)/python -m tests.release $(RELEASE)

@@ -7,10 +7,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import random
 import shutil
 import signal
-import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -21,14 +19,10 @@ from typing import Final
 import yaml
 
 from tests.crash.load_plan import LANES
+from tests.support.ports import free_ports
 
 ENDS_WITHIN: Final = 40.0
 """Seconds that a process which was told to end may take."""
-
-_PORTS: Final = range(20000, 30000)
-"""Below those that the kernel gives to outgoing connections, so that a port stays free while the
-daemon is down.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +36,7 @@ class Places:
     @classmethod
     def choose(cls, root: Path) -> Places:
         """Two free ports."""
-        return cls(root, *_free_ports(2))
+        return cls(root, *free_ports(2))
 
     @property
     def buffer(self) -> Path:
@@ -184,15 +178,3 @@ async def _spawn(
         return await asyncio.create_subprocess_exec(
             *line, env=environment, stdout=log if out is None else out, stderr=log
         )
-
-
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as held:
-        ports: list[int] = []
-        while len(ports) < count:
-            port = random.choice(_PORTS)
-            probe = held.enter_context(socket.socket())
-            with contextlib.suppress(OSError):
-                probe.bind(("127.0.0.1", port))
-                ports.append(port)
-        return ports

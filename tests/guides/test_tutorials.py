@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import socket
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +15,7 @@ import yaml
 from tests.support.cases import cases
 from tests.support.documents import DOCS, text_of
 from tests.support.markdown import Step, blocks, steps
+from tests.support.ports import free_ports
 from tests.support.shells import Shell, missing
 from tests.support.walkthrough import Walkthrough
 
@@ -25,15 +25,6 @@ SET_UP: Final = "make setup"
 WORDS: Final = 1500
 LIMIT: Final = 90.0
 """Seconds that a command of a page may take, on a machine that is busy."""
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports on 127.0.0.1 that no one listens on."""
-    bound = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in bound]
-    for each in bound:
-        each.close()
-    return ports
 
 
 def followed(page: Path) -> list[Step]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import socket
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -19,6 +18,7 @@ from typing import IO, Final
 
 from tests.sdks.toolchains import refuse
 from tests.support.documents import page, snippet
+from tests.support.ports import free_ports
 from tests.support.waiting import tick
 
 DOCUMENT: Final = page("first-party")
@@ -99,7 +99,8 @@ async def proxy(name: str, place: Path, root: Path, forwarder: str) -> AsyncIter
     """A server that serves the files in `root`, and passes the prefix to `forwarder` (host and
     port); its address. Gone at the end.
     """
-    site = f"127.0.0.1:{_free_port()}"
+    [port] = free_ports(1)
+    site = f"127.0.0.1:{port}"
     command = PROXIES[name](place, site, root, forwarder)
     env = {
         **os.environ,
@@ -139,11 +140,3 @@ async def _listening(process: asyncio.subprocess.Process, site: str, log: IO[byt
 def _path() -> str:
     """Where programs are looked for: Debian's nginx isn't where ordinary users' paths lead."""
     return f"{os.environ.get('PATH', os.defpath)}:/usr/sbin"
-
-
-def _free_port() -> int:
-    """A port that nobody listens on: these servers don't say which one they would choose."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -136,15 +136,19 @@ def invoke(*args: str, env: Mapping[str, str] | None = None) -> Finished:
 
 @contextlib.asynccontextmanager
 async def running(
-    *args: str, env: Mapping[str, str] | None = None, command: Sequence[str] = COMMAND
+    *args: str,
+    env: Mapping[str, str] | None = None,
+    command: Sequence[str] = COMMAND,
+    stdin: int | None = None,
 ) -> AsyncIterator[Running]:
     """`forwarder` with `args` in the background, both outputs in one; killed at the end if it
-    still runs. `command`: what stands for it.
+    still runs. `command`: what stands for it; `stdin`: as asyncio has it.
     """
     process = await asyncio.create_subprocess_exec(
         *command,
         *args,
         env=environment(env),
+        stdin=stdin,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )

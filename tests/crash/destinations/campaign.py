@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 import json
 import random
-import socket
 import time
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
@@ -25,6 +24,7 @@ from tests.crash.destinations.service import DestinationService, listens
 from tests.crash.frame import Evidence, Say, silent
 from tests.crash.process import Killable
 from tests.support.listening import Client, post
+from tests.support.ports import free_ports
 from tests.support.waiting import eventually, in_thread, pause
 from tests.support.whole import batch
 
@@ -82,10 +82,10 @@ class Campaign:
             root, lambda: f"seed {options.seed}, after {self.report.kills} kills"
         )
         self._services = {
-            name: DestinationService(name, free_port(), root) for name in ("us", "eu")
+            name: DestinationService(name, port, root)
+            for name, port in zip(("us", "eu"), free_ports(2), strict=True)
         }
-        self._port = free_port()
-        self._admin = free_port()
+        self._port, self._admin = free_ports(2)
         self._sent: dict[str, tuple[bytes, float]] = {}
         """Events that were acknowledged, and when each was sent first."""
         self._before: frozenset[str] = frozenset()
@@ -297,12 +297,6 @@ async def _close(client: Client | None) -> None:
     if client is not None:
         with contextlib.suppress(OSError):
             await client.close()
-
-
-def free_port() -> int:
-    """A port of this machine that nothing listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 def quantile(values: Iterable[float], share: float) -> float:

@@ -1,0 +1,245 @@
+"""What must have become of the events of a promise: each raises `AssertionError` if it hasn't."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from tests.promises.agreed import (
+    AT,
+    MAX_EVENT,
+    SECRET,
+    SHARE,
+    TOO_BIG,
+    VERBATIM,
+    hashed,
+    moment,
+    share_of,
+)
+
+if TYPE_CHECKING:
+    from tests.promises.seen import Seen
+
+
+def is_dropped(seen: Seen) -> None:
+    assert seen.arrivals() == [], "it was delivered"
+    seen.check_dropped(seen.count_of(seen.sent[0].data["event"]))
+
+
+def has_property(**expected: Any) -> Callable[[Seen], None]:
+    def check(seen: Seen) -> None:
+        properties = seen.only().properties
+        assert {name: properties.get(name) for name in expected} == expected, properties
+
+    return check
+
+
+def by_source(seen: Seen) -> None:
+    properties = seen.only().properties
+    found = {name for name in properties if name.startswith("from_")}
+    expected = seen.entrance.sources_of_rules
+    assert found == {f"from_{source}" for source in expected}, properties
+
+
+def sample_has_people_whole(seen: Seen) -> None:
+    expected = {
+        event.data["distinct_id"]
+        for event in seen.sent
+        if share_of(event.data["distinct_id"]) < SHARE
+    }
+    assert {arrival.event["distinct_id"] for arrival in seen.arrivals()} == expected
+    assert 0 < len(expected) < len(seen.sent)
+
+
+def renamed(seen: Seen) -> None:
+    assert seen.only().event["event"] == "user signed up"
+
+
+def is_removed(seen: Seen) -> None:
+    arrival = seen.only()
+    assert "password" not in arrival.properties, arrival.properties
+    assert [sorted(item) for item in arrival.properties["items"]] == [["n"], ["n"]]
+    assert "kept" in arrival.properties
+    assert SECRET not in arrival.raw
+
+
+def is_hashed(seen: Seen) -> None:
+    properties = seen.only().properties
+    assert properties["email"] == hashed("ann@example.com"), properties
+
+
+def failed_closed(seen: Seen) -> None:
+    assert seen.arrivals() == [], "it was delivered with what should have been removed"
+    letters = seen.letters("guarded")
+    assert len(letters) == seen.count_of("guarded")
+    for letter in letters:
+        assert seen.entrance.says_why(letter, "rule_failed", "startswith"), letter
+
+
+def is_unchanged(seen: Seen) -> None:
+    arrival = seen.only()
+    assert VERBATIM in arrival.raw, arrival.raw
+
+
+def goes_where_its_route_says(seen: Seen) -> None:
+    for event in seen.sent:
+        at = {arrival.destination for arrival in seen.everywhere() if arrival.is_of(event)}
+        assert at == event.to, f"{event.data['event']} is at {sorted(at)}, not {sorted(event.to)}"
+
+
+def sample_of_a_route(seen: Seen) -> None:
+    for event in seen.sent:
+        person = event.data["distinct_id"]
+        at = {arrival.destination for arrival in seen.everywhere() if arrival.is_of(event)}
+        expected = {"us", "eu"} if share_of(person) < SHARE else {"us"}
+        assert at == expected, f"{person} is at {sorted(at)}"
+
+
+def keys_are_translated(seen: Seen) -> None:
+    for arrival in seen.everywhere():
+        expected = seen.entrance.key_at(arrival.destination)
+        assert arrival.key == expected, f"{arrival.destination} has it with another key"
+    assert {arrival.destination for arrival in seen.everywhere()} >= seen.sent[0].to
+
+
+def no_key_is_shown(seen: Seen) -> None:
+    assert len(seen.arrivals()) == 1
+    for what, text in seen.shown().items():
+        assert text, f"{what} is empty"
+        for key in seen.entrance.keys:
+            assert key not in text, f"{what} shows {key}"
+
+
+def is_too_large(seen: Seen) -> None:
+    assert seen.arrived("small enough"), "the other one wasn't delivered"
+    assert not seen.arrived("larger than an event"), "it was delivered"
+    (letter,) = seen.letters("larger than an event")
+    assert seen.entrance.says_why(letter, "too_large", "max_event"), letter
+
+
+def exceeding_is_rejected(seen: Seen) -> None:
+    what, expected = seen.exceeded
+    assert what == expected
+
+
+def books_balance(seen: Seen) -> None:
+    seen.check_books()
+
+
+def drops_are_counted(seen: Seen) -> None:
+    assert seen.arrivals() == []
+    seen.check_dropped(2)
+
+
+def keeps_its_uuid(seen: Seen) -> None:
+    (sent,) = seen.sent
+    assert seen.only().event["uuid"] == sent.data["uuid"]
+
+
+def gets_a_uuid(seen: Seen) -> None:
+    found = [UUID(arrival.event["uuid"]) for arrival in seen.arrivals()]
+    assert len(set(found)) == len(seen.sent) == 2, found
+
+
+def keeps_its_time(seen: Seen) -> None:
+    arrival = seen.only()
+    (sent,) = seen.sent
+    assert moment(arrival.event["timestamp"]) == moment(sent.data["timestamp"])
+
+
+def gets_the_time_of_receipt(seen: Seen) -> None:
+    found = moment(seen.only().event["timestamp"])
+    margin = timedelta(seconds=1)
+    assert seen.began - margin <= found <= seen.sent_by + margin, found
+
+
+def keeps_the_text_of_its_time(seen: Seen) -> None:
+    (sent,) = seen.sent
+    assert seen.only().event["timestamp"] == sent.data["timestamp"]
+
+
+def is_acknowledged(seen: Seen) -> None:
+    during, after = seen.acknowledged
+    expected = seen.entrance.acknowledges_at_once
+    assert during is expected, f"while the service is down it is acknowledged: {during}"
+    assert after, "it is never acknowledged"
+    assert seen.arrivals(), "it was acknowledged, and isn't there"
+
+
+def is_replayed(seen: Seen) -> None:
+    arrival = seen.only()
+    (sent,) = seen.sent
+    assert seen.letters_before(TOO_BIG)
+    assert seen.letters(TOO_BIG) == []
+    assert "big" not in arrival.properties
+    if seen.entrance.carries_uuids:
+        assert arrival.event["uuid"] == sent.data["uuid"]
+        assert moment(arrival.event["timestamp"]) == moment(AT)
+
+
+def replayed_letters_follow_rules(seen: Seen) -> None:
+    arrival = seen.only()
+    assert "password" not in arrival.properties
+    assert arrival.properties["email"] == hashed("ann@example.com"), arrival.properties
+
+
+def says_where_it_came_from(seen: Seen) -> None:
+    (letter,) = seen.letters("of no use")
+    assert letter["source"] == seen.entrance.source_of_letters, letter
+    assert bool(letter["coordinates"]) is seen.entrance.has_coordinates, letter
+    assert letter["bytes"] > MAX_EVENT
+
+
+def failure_says_where_it_came_from(seen: Seen) -> None:
+    letters = seen.letters("guarded")
+    assert letters
+    for letter in letters:
+        assert bool(letter["coordinates"]) is seen.entrance.has_coordinates, letter
+
+
+def is_tapped(seen: Seen) -> None:
+    for outcome in seen.entrance.tapped_as:
+        found = [line for line in seen.taps(outcome) if line["event"] == "tap seen"]
+        assert found, f"not as {outcome}"
+        assert {line["source"] for line in found} <= {seen.entrance.tapped_source, ""}, found
+        assert found[0]["data"]["properties"]["n"] == 1
+
+
+def drop_is_tapped(seen: Seen) -> None:
+    found = [line["reason"] for line in seen.taps("dropped")]
+    assert found == ["rule:tap-noise"], found
+
+
+def letter_is_tapped(seen: Seen) -> None:
+    found = {line["reason"] for line in seen.taps("dead-lettered")}
+    assert found == {"too_large"}, found
+
+
+def secrets_are_hidden(seen: Seen) -> None:
+    found = [
+        line for line in seen.taps(seen.entrance.tapped_as[0]) if line["event"] == "tap secret"
+    ]
+    assert found, "not tapped"
+    assert {line["data"]["properties"]["client_secret"] for line in found} == {"…"}
+    assert SECRET not in json.dumps(found)
+
+
+def is_found_while_it_is_buffered(seen: Seen) -> None:
+    assert "waiting" in seen.explained_while_buffered, seen.explained_while_buffered
+
+
+def letter_is_explained(seen: Seen) -> None:
+    assert "dead letter" in seen.explained_letter, seen.explained_letter
+
+
+def is_forgotten(seen: Seen) -> None:
+    assert seen.arrivals() == [], "it was delivered"
+    seen.check_dropped(1)
+
+
+def each_once(seen: Seen) -> None:
+    assert len(seen.arrivals()) == len(seen.sent)
+    assert seen.conflicts == []

@@ -1,0 +1,78 @@
+"""`python -m tests.promises.guards`: does the table notice when a guard is missing?
+
+One guard after the other is taken out of every process that is started (`removals.py`), the table
+is filled again, and at each entrance a row about that guard must be broken: caught, or else
+missed. Outside CI: it fills the table once for each guard.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterable
+from typing import Final
+from unittest.mock import patch
+
+from tests.promises.__main__ import filled
+from tests.promises.entrances import ENTRANCES
+from tests.promises.removals import GUARDS, Guard
+from tests.promises.table import Cell, CellState
+from tests.support.repository import ROOT
+
+FOLDER: Final = ROOT / "tests" / "promises" / "without"
+CAUGHT: Final = "caught"
+MISSED: Final = "MISSED"
+
+
+def without(name: str) -> dict[str, str]:
+    """The environment of processes without a guard."""
+    path = os.pathsep.join((str(FOLDER), str(ROOT)))
+    return {"PROMISES_WITHOUT": name, "PYTHONPATH": path}
+
+
+def verdicts(guard: Guard, cells: Iterable[Cell]) -> dict[str, str]:
+    """By entrance: caught, missed, or `-` where no row about the guard applies."""
+    found: dict[str, str] = {}
+    for cell in cells:
+        found.setdefault(cell.entrance, "-")
+        if cell.promise not in guard.rows or cell.entrance in guard.spares:
+            continue
+        if cell.state is CellState.BROKEN:
+            found[cell.entrance] = CAUGHT
+        elif cell.state is CellState.OK and found[cell.entrance] != CAUGHT:
+            found[cell.entrance] = MISSED
+    return found
+
+
+def main() -> int:
+    """Print the table of guards and entrances; 0 if none was missed."""
+    parser = argparse.ArgumentParser(prog="tests.promises.guards", description=__doc__)
+    names = [each.name for each in ENTRANCES]
+    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="ENTRANCE")
+    parser.add_argument(
+        "--guard", nargs="+", choices=list(GUARDS), default=list(GUARDS), metavar="GUARD"
+    )
+    given = parser.parse_args()
+    columns = [each for each in ENTRANCES if each.name in given.only]
+    width = max(map(len, GUARDS))
+    print(" " * width, *(f"{each.name:>{_wide(each.name)}}" for each in columns), flush=True)
+    missed = False
+    for name in given.guard:
+        with patch.dict(os.environ, without(name)):
+            found = verdicts(GUARDS[name], filled(columns))
+        row = (f"{found[each.name]:>{_wide(each.name)}}" for each in columns)
+        print(name.ljust(width), *row, flush=True)
+        missed = missed or MISSED in found.values()
+    for name in given.guard:
+        for entrance, why in GUARDS[name].spares.items():
+            print(f"  {name} at {entrance}: {why}")
+    return int(missed)
+
+
+def _wide(name: str) -> int:
+    return max(len(name), len(MISSED))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

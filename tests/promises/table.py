@@ -1,0 +1,157 @@
+"""The cells: each promise at each entrance, and the table that shows them."""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from forwarder.testing.sandbox import AnalyticsSandbox, running_sandbox
+from tests.promises.agreed import SERVICES
+from tests.promises.entrance import Entrance
+from tests.promises.entrances import ENTRANCES
+from tests.promises.promises import PROMISES, Promise
+from tests.promises.seen import Evidence, Seen
+
+
+class CellState(StrEnum):
+    """What is known of a cell, as the table shows it."""
+
+    OK = "ok"
+    INAPPLICABLE = "-"
+    UNTESTED = "?"
+    KNOWN = "known"
+    """It is broken, and `KNOWN_FAULTS` says so."""
+    BROKEN = "BROKEN"
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One promise at one entrance. `why`: it doesn't apply, isn't tested, or is broken."""
+
+    promise: str
+    entrance: str
+    state: CellState
+    why: str = ""
+
+
+_NO_COORDINATES: Final = "a dead letter of a rule that failed has no coordinates of its record"
+_OTHER_KEY: Final = "a replayed letter has the destination's key, which no rule matches"
+KNOWN_FAULTS: Final[Mapping[tuple[str, str], str]] = {
+    ("acknowledgement", "send"): "with several destinations it doesn't see the delivery",
+    ("keys", "import"): "`api_keys` of the destination isn't applied",
+    ("match by key", "replay"): _OTHER_KEY,
+    **{
+        ("rules by key on replay", each.name): _OTHER_KEY for each in ENTRANCES if each.suffix == ""
+    },
+    **{
+        ("where a letter of a failed rule came from", name): _NO_COORDINATES
+        for name in ("log file", "stdin", "Kafka")
+    },
+}
+"""Cells, by promise and entrance, that are broken and known to be; one that holds is an error."""
+
+
+def worlds(entrances: Iterable[type[Entrance]] = ENTRANCES) -> dict[str, list[type[Entrance]]]:
+    """Entrances by the world that they share."""
+    found: dict[str, list[type[Entrance]]] = defaultdict(list)
+    for entrance in entrances:
+        found[entrance.kind.name].append(entrance)
+    return dict(found)
+
+
+@contextmanager
+def running_services() -> Iterator[Mapping[str, AnalyticsSandbox]]:
+    """A sandbox for each destination that is a service."""
+    with ExitStack() as stack:
+        yield {name: stack.enter_context(running_sandbox("--strict")) for name in SERVICES}
+
+
+async def cells_of(
+    columns: Iterable[type[Entrance]],
+    folder: Path,
+    services: Mapping[str, AnalyticsSandbox],
+    kafka: str = "",
+) -> list[Cell]:
+    """All cells of entrances that share a world. Cancellation ends its processes."""
+    entrances = [make() for make in columns]
+    world = entrances[0].kind(folder, services, entrances, kafka)
+    await world.run()
+    return [judge(promise, each, world.evidence) for each in entrances for promise in PROMISES]
+
+
+def judge(promise: Promise, entrance: Entrance, evidence: Evidence) -> Cell:
+    """What became of a promise; never raises for a broken one."""
+    if why := entrance.inapplicable.get(promise.name):
+        return Cell(promise.name, entrance.name, CellState.INAPPLICABLE, why)
+    if why := entrance.untested.get(promise.name):
+        return Cell(promise.name, entrance.name, CellState.UNTESTED, why)
+    known = KNOWN_FAULTS.get((promise.name, entrance.name))
+    try:
+        seen = Seen(promise, entrance, evidence)
+        seen.check_worked()
+        promise.check(seen)
+    except Exception as error:
+        if known:
+            return Cell(promise.name, entrance.name, CellState.KNOWN, known)
+        return Cell(promise.name, entrance.name, CellState.BROKEN, _words(error))
+    if known:
+        why = f"it holds: take it out of KNOWN_FAULTS ({known})"
+        return Cell(promise.name, entrance.name, CellState.BROKEN, why)
+    return Cell(promise.name, entrance.name, CellState.OK)
+
+
+def _words(error: Exception) -> str:
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    notes = "; ".join(getattr(error, "__notes__", []))
+    said = f"{type(error).__name__}: {error} {notes}".strip()
+    return f"{Path(place.filename).name}:{place.lineno}: {place.line}: {said}"
+
+
+def untested(names: Iterable[str], why: str) -> list[Cell]:
+    """The cells of entrances that can't be tried here."""
+    return [
+        Cell(promise.name, name, CellState.UNTESTED, why) for name in names for promise in PROMISES
+    ]
+
+
+def as_text(cells: Sequence[Cell]) -> str:
+    """The table, its counts, and the reasons below."""
+    found = {(cell.promise, cell.entrance): cell for cell in cells}
+    columns = [each.name for each in ENTRANCES if any(cell.entrance == each.name for cell in cells)]
+    letters = {name: chr(ord("A") + number) for number, name in enumerate(columns)}
+    width = max(len(promise.name) for promise in PROMISES)
+    lines = [f"  {letters[name]}  {name}" for name in columns]
+    lines += ["", " ".join([" " * width, *(f"{letters[name]:>6}" for name in columns)])]
+    for promise in PROMISES:
+        row = [found[promise.name, name] for name in columns]
+        lines.append(" ".join([promise.name.ljust(width), *(f"{cell.state:>6}" for cell in row)]))
+    counts = Counter(cell.state for cell in cells)
+    words = {
+        CellState.OK: "ok",
+        CellState.INAPPLICABLE: "don't apply",
+        CellState.UNTESTED: "aren't tested",
+        CellState.KNOWN: "are broken, as is known",
+        CellState.BROKEN: "are BROKEN",
+    }
+    figures = ", ".join(f"{counts[state]} {word}" for state, word in words.items())
+    lines += ["", f"{len(cells)} cells: {figures}"]
+    for state in (CellState.BROKEN, CellState.KNOWN, CellState.UNTESTED, CellState.INAPPLICABLE):
+        reasons = [cell for cell in cells if cell.state is state]
+        if reasons:
+            lines += ["", f"{words[state]}:".capitalize(), *_grouped(reasons)]
+    return "\n".join(lines)
+
+
+def _grouped(cells: Sequence[Cell]) -> Iterator[str]:
+    """The reasons of cells, each once."""
+    names: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for cell in cells:
+        names[cell.entrance, cell.why].append(cell.promise)
+    for (entrance, why), promises in names.items():
+        yield f"  {entrance}: {', '.join(promises)}: {why}"
