@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from tests.promises.agreed import (
@@ -22,6 +22,9 @@ from tests.promises.agreed import (
 
 if TYPE_CHECKING:
     from tests.promises.seen import Seen
+
+NO_ID: Final = ("missing_distinct_id", "unmappable", "no_id")
+"""Reasons of an event without an id: of a request or record, of a mapping, of a format."""
 
 
 def is_dropped(seen: Seen) -> None:
@@ -77,6 +80,24 @@ def failed_closed(seen: Seen) -> None:
     assert len(letters) == seen.count_of("guarded")
     for letter in letters:
         assert seen.entrance.says_why(letter, "rule_failed", "startswith"), letter
+
+
+def stays_as_it_is(seen: Seen) -> None:
+    """A rule that doesn't redact has failed on it."""
+    assert seen.only().properties["env"] == "text"
+
+
+def is_a_letter_of_a_rule(seen: Seen) -> None:
+    """A rule has failed on it that says so."""
+    assert seen.arrivals() == []
+    (letter,) = seen.letters("strict")
+    assert seen.entrance.says_why(letter, "rule_failed", "strictly"), letter
+
+
+def is_rejected_alone(seen: Seen) -> None:
+    """It has no id, and the other one has."""
+    assert [each.event["event"] for each in seen.arrivals()] == ["with an id"]
+    assert sum(seen.reasons[reason] for reason in NO_ID) == 1, seen.reasons
 
 
 def is_unchanged(seen: Seen) -> None:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import Final
 from unittest.mock import patch
 
@@ -23,6 +24,7 @@ from tests.support.repository import ROOT
 FOLDER: Final = ROOT / "tests" / "promises" / "without"
 CAUGHT: Final = "caught"
 MISSED: Final = "MISSED"
+ALL: Final = "all"
 
 
 def without(name: str) -> dict[str, str]:
@@ -31,18 +33,23 @@ def without(name: str) -> dict[str, str]:
     return {"PROMISES_WITHOUT": name, "PYTHONPATH": path}
 
 
-def verdicts(guard: Guard, cells: Iterable[Cell]) -> dict[str, str]:
-    """By entrance: caught, missed, or `-` where no row about the guard applies."""
-    found: dict[str, str] = {}
+def verdicts(guard: Guard, cells: Sequence[Cell]) -> dict[str, str]:
+    """By entrance: caught, missed, or `-` where no row about the guard applies; `all` where
+    nothing works without it, so that no row by itself could show it.
+    """
+    states: dict[str, dict[str, CellState]] = defaultdict(dict)
     for cell in cells:
-        found.setdefault(cell.entrance, "-")
-        if cell.promise not in guard.rows or cell.entrance in guard.spares:
-            continue
-        if cell.state is CellState.BROKEN:
-            found[cell.entrance] = CAUGHT
-        elif cell.state is CellState.OK and found[cell.entrance] != CAUGHT:
-            found[cell.entrance] = MISSED
-    return found
+        states[cell.entrance][cell.promise] = cell.state
+    return {name: _verdict(guard, name, rows) for name, rows in states.items()}
+
+
+def _verdict(guard: Guard, entrance: str, rows: Mapping[str, CellState]) -> str:
+    about = {state for name, state in rows.items() if name in guard.rows}
+    if entrance in guard.spares or not about & {CellState.OK, CellState.BROKEN}:
+        return "-"
+    if CellState.OK not in rows.values():
+        return ALL
+    return CAUGHT if CellState.BROKEN in about else MISSED
 
 
 def main() -> int:

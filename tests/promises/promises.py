@@ -277,6 +277,29 @@ PROMISES: Final = (
         check=checks.failed_closed,
     ),
     Promise(
+        name="another rule that fails",
+        topic=Topic.RULES,
+        quotes={RULES: "Other rules leave the event as it is"},
+        samples=(Sample(event="loose", properties={"env": "text"}),),
+        rules=({"match": {"event": "loose"}, "set": {".properties.env.name": 1}},),
+        check=checks.stays_as_it_is,
+    ),
+    Promise(
+        name="a rule that says what fails",
+        topic=Topic.RULES,
+        quotes={RULES: "unless they say `on_error: dead_letter`"},
+        samples=(Sample(event="strict", properties={"env": "text"}),),
+        rules=(
+            {
+                "name": "strictly",
+                "match": {"event": "strict"},
+                "set": {".properties.env.name": 1},
+                "on_error": "dead_letter",
+            },
+        ),
+        check=checks.is_a_letter_of_a_rule,
+    ),
+    Promise(
         name="routes",
         topic=Topic.ROUTES,
         quotes={
@@ -373,6 +396,16 @@ PROMISES: Final = (
         ),
         rules=({"name": "counted", "match": {"event": "counted"}, "drop": True},),
         check=checks.drops_are_counted,
+    ),
+    Promise(
+        name="an event without an id",
+        topic=Topic.DEAD_LETTERS,
+        quotes={
+            WHEN: "Only that event becomes a dead letter; the others are delivered once.",
+            DESTINATIONS: "What is rejected at receipt is a dead letter of each destination",
+        },
+        samples=(Sample(event="with an id"), Sample(event="without an id", distinct_id="")),
+        check=checks.is_rejected_alone,
     ),
     Promise(
         name="own uuid",

@@ -6,24 +6,17 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import Any, ClassVar, cast
 
 from forwarder.sources.imports.report import MANIFEST
 from tests.promises.agreed import MAX_LINE
 from tests.promises.entrance import MAPPING, ODD_TIME, Entrance
 from tests.promises.seen import Evidence, PromisedEvent
-from tests.promises.world import (
-    ImportWorld,
-    PipedWorld,
-    World,
-)
+from tests.promises.world import ImportWorld, KafkaWorld, PipedWorld, World
 from tests.support.commands import Running, running
 from tests.support.kafka import create_topic, unique
 from tests.support.streams import Stream
 from tests.support.waiting import eventually
-
-if TYPE_CHECKING:
-    pass
 
 
 class LogFile(Entrance):
@@ -132,7 +125,7 @@ class Topics(Entrance):
     name = "Kafka"
     covers = frozenset({"sources.kafka"})
     source = "kafka"
-    kind = type("KafkaWorld", (World,), {"name": "Kafka"})
+    kind = KafkaWorld
     has_coordinates = True
     needs_kafka = True
     inapplicable: ClassVar[Mapping[str, str]] = {

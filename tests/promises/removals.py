@@ -100,7 +100,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
         rows=frozenset({"remove", "hash"}),
     ),
     "people to forget": Guard(
-        changes={"forwarder.rules.rules:EventRules.known": returning([])},
+        changes={"forwarder.rules.id_files:IdFile.__contains__": returning(False)},
         rows=frozenset({"people to forget", "people to forget, as hashes"}),
     ),
     "routes": Guard(

@@ -11,11 +11,7 @@ from tests.promises.agreed import MAX_BODY
 from tests.promises.entrance import MAPPING, ODD_TIME, Entrance
 from tests.promises.promises import Topic
 from tests.promises.seen import PromisedEvent
-from tests.promises.world import (
-    DrainedWorld,
-    KilledWorld,
-    World,
-)
+from tests.promises.world import DrainedWorld, KilledWorld, SendWorld, WorkersWorld, World
 from tests.support.commands import Running, running
 from tests.support.listening import post
 from tests.support.otlp import export
@@ -86,7 +82,6 @@ class V1(Classic):
 
     name = "v1"
     covers = frozenset({f"path /i/v1/analytics/events{slash}" for slash in ("", "/")})
-    inapplicable: ClassVar[Mapping[str, str]] = {}
 
     def _request(self, events: Sequence[PromisedEvent], *headers: str) -> bytes:
         own = (f"Authorization: Bearer {self.key}", "Content-Type: application/json")
@@ -158,7 +153,7 @@ class Workers(Classic):
 
     name = "two workers"
     covers = frozenset({"workers"})
-    kind = type("WorkersWorld", (World,), {"name": "two workers"})
+    kind = WorkersWorld
 
     def settings(self, world: World) -> Mapping[str, Any]:
         """Two of them."""
@@ -219,6 +214,7 @@ class Replay(Classic):
         "routes": "“a replayed letter goes back to that destination alone”",
         "routes by share": "“a replayed letter goes back to that destination alone”",
         "a body that is too large": "one event is replayed at a time",
+        "an event without an id": "none of its events has one, until it is repaired",
         "bytes stay": "the letters are edited, which may change the notation of numbers",
         "tap of drops": "what a rule would drop stays a dead letter",
         "tap of dead letters": "what can't be accepted stays a dead letter",
@@ -274,7 +270,7 @@ class Send(Entrance):
 
     name = "send"
     covers = frozenset({"command send"})
-    kind = type("SendWorld", (World,), {"name": "send"})
+    kind = SendWorld
     carries_uuids = False
 
     def __init__(self) -> None:
@@ -325,6 +321,7 @@ class Send(Entrance):
 
     inapplicable: ClassVar[Mapping[str, str]] = {
         "own uuid": "the command makes the uuid",
+        "an event without an id": "the command demands one",
         "own timestamp": "the event happens now",
         "the text of a time": "the event happens now",
         "a body that is too large": "arguments of a command have a limit far below",
@@ -336,6 +333,7 @@ class Send(Entrance):
             *("match by condition", "people to forget", "people to forget, as hashes", "hash"),
             *("a rule that redacts fails closed", "sample", "routes by share", "rules on replay"),
             *("match by key", "rules by key on replay"),
+            *("another rule that fails", "a rule that says what fails"),
             *(
                 "where a dead letter came from",
                 "secrets in a tap",

@@ -81,7 +81,11 @@ async def cells_of(
     """All cells of entrances that share a world. Cancellation ends its processes."""
     entrances = [make() for make in columns]
     world = entrances[0].kind(folder, services, entrances, kafka)
-    await world.run()
+    try:
+        await world.run()
+    except Exception as error:
+        for each in entrances:
+            world.evidence.failures.setdefault(each.name, error)
     return [judge(promise, each, world.evidence) for each in entrances for promise in PROMISES]
 
 

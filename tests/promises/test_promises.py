@@ -17,8 +17,9 @@ from forwarder.config.source_settings import HttpSettings, LogSourceSettings, So
 from forwarder.sources.http.protocol.routes import Routes
 from forwarder.testing.sandbox import AnalyticsSandbox
 from tests.promises.entrances import ENTRANCES
+from tests.promises.guards import verdicts
 from tests.promises.promises import PROMISES, Promise, Topic, rules_of
-from tests.promises.removals import GUARDS
+from tests.promises.removals import GUARDS, Guard
 from tests.promises.seen import Evidence
 from tests.promises.table import (
     KNOWN_FAULTS,
@@ -122,8 +123,8 @@ def test_reasons_are_of_rows_and_columns_that_exist() -> None:
 def test_every_rule_action_and_condition_has_a_row() -> None:
     """Whatever a rule can do, and match, some row does."""
     rules = list(rules_of(PROMISES))
-    actions = {each.name for each in fields(RuleSettings)} - {"name", "match", "on_error"}
-    assert {key for rule in rules for key in rule} - {"name", "match"} == actions
+    keys = {each.name for each in fields(RuleSettings)}
+    assert {key for rule in rules for key in rule} == keys
     conditions = {each.name for each in fields(MatchSettings)}
     assert {key for rule in rules for key in rule.get("match", {})} == conditions
     sources = {rule["match"]["source"] for rule in rules if "source" in rule.get("match", {})}
@@ -174,6 +175,20 @@ def test_guards_name_rows_and_columns_that_exist() -> None:
     for guard in GUARDS.values():
         assert guard.rows <= {promise.name for promise in PROMISES}
         assert set(guard.spares) <= {entrance.name for entrance in ENTRANCES}
+
+
+def test_a_guard_is_caught_by_its_own_rows() -> None:
+    """A row about it is broken; that others are, or all because nothing works, is no proof."""
+    guard = Guard(changes={}, rows=frozenset({"drop"}), spares={"v1": "it has none"})
+    states = {"OTLP": ("ok", "ok"), "v1": ("BROKEN", "ok"), "send": ("BROKEN", "ok")}
+    states |= {"Kafka": ("BROKEN", "BROKEN"), "stdin": ("-", "ok"), "drain": ("ok", "BROKEN")}
+    cells = [
+        Cell(promise, entrance, CellState(state))
+        for entrance, pair in states.items()
+        for promise, state in zip(("drop", "set"), pair, strict=True)
+    ]
+    expected = {"OTLP": "MISSED", "v1": "-", "send": "caught", "Kafka": "all", "stdin": "-"}
+    assert verdicts(guard, cells) == {**expected, "drain": "MISSED"}
 
 
 def test_what_fails_at_one_entrance_breaks_its_column_alone() -> None:

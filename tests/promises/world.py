@@ -48,11 +48,10 @@ LIST: Final = ("dead-letters", "ls", "--output", "json", "--limit", "10000")
 
 
 class World:
-    """A daemon that goes on while the services are down; see the module. `failures`: by entrance,
-    what went wrong before anything could be looked at.
-    """
+    """A daemon that goes on while the services are down; see the module."""
 
     name = "daemon"
+    """Entrances whose worlds have one name share it."""
     has_daemon = True
 
     def __init__(
@@ -232,7 +231,7 @@ class World:
         if self._tap is None:
             return
         await self._until_tapped("tap is closed")
-        self._tap.send(signal.SIGINT)
+        self._tap.send(signal.SIGKILL)
         await self._tap.ended()
         self.evidence.texts["tap"] = "\n".join(self._tap.lines)
         self.evidence.tapped += [
@@ -386,6 +385,24 @@ class World:
                 if str(event["properties"].get("cell", "")).startswith(mine):
                     known = key if path.name.startswith(key) else ""
                     yield Arrival("own", line.decode(), event, known)
+
+
+class WorkersWorld(World):
+    """A daemon of two workers."""
+
+    name = "two workers"
+
+
+class SendWorld(World):
+    """A daemon of its own for the events that each take a process."""
+
+    name = "send"
+
+
+class KafkaWorld(World):
+    """A daemon that reads a topic."""
+
+    name = "Kafka"
 
 
 class KilledWorld(World):
