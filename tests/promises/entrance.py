@@ -155,12 +155,11 @@ class Entrance:
 
     async def received(self, world: World) -> None:
         """Wait until the daemon has received all that is for the first destination."""
-        label = f"{self._label('us')}@us"
         expected = sum("us" in each.to for each in world.evidence.sent[self.name])
 
         def are_there() -> bool:
-            lanes = [each for each in world.status()["lanes"] if each["label"] == label]
-            return sum(sum(lane["received"].values()) for lane in lanes) >= expected
+            lanes = [each for each in world.status()["lanes"] if each["label"].endswith("@us")]
+            return sum(lane["received"].get(self.source, 0) for lane in lanes) >= expected
 
         await eventually(are_there, told=world.status)
 
@@ -171,7 +170,9 @@ class Entrance:
     async def is_acknowledged(self, world: World) -> bool:
         """Whether that was confirmed by now."""
         asked = self._asked
-        return asked is not None and asked.done() and asked.result().status == 200
+        if asked is None or not asked.done() or asked.exception():
+            return False
+        return asked.result().status == 200
 
     async def finish(self, world: World) -> None:
         """See the class."""

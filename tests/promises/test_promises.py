@@ -65,6 +65,7 @@ def held(cells: list[Cell]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(480)
 @pytest.mark.parametrize("world", QUICK)
 async def test_every_promise_holds_at_every_entrance(
     world: str, services: Mapping[str, AnalyticsSandbox], tmp_path: Path
