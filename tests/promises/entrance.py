@@ -159,7 +159,8 @@ class Entrance:
 
         def are_there() -> bool:
             lanes = [each for each in world.status()["lanes"] if each["label"].endswith("@us")]
-            return sum(lane["received"].get(self.source, 0) for lane in lanes) >= expected
+            received: int = sum(lane["received"].get(self.source, 0) for lane in lanes)
+            return received >= expected
 
         await eventually(are_there, told=world.status)
 

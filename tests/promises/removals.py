@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Final
 
-_UNLIMITED: Final = 1 << 30
+_LARGE: Final = 1_000_000
+"""Bytes: far more than the rows take, and no more than other limits allow."""
 _UUID: Final = b"00000000-0000-4000-8000-000000000000"
 
 Change = Callable[[Any], Any]
@@ -116,13 +117,13 @@ GUARDS: Final[Mapping[str, Guard]] = {
         rows=frozenset({"no key is shown"}),
     ),
     "limit of events": Guard(
-        changes={"forwarder.config.settings:UpstreamSettings.max_event": fixed(_UNLIMITED)},
+        changes={"forwarder.config.settings:UpstreamSettings.max_event": fixed(_LARGE)},
         rows=frozenset({"an event that is too large"}),
     ),
     "limit of bodies": Guard(
         changes={
-            "forwarder.config.source_settings:HttpSettings.max_body": fixed(_UNLIMITED),
-            "forwarder.config.source_settings:LogSourceSettings.max_line": fixed(_UNLIMITED),
+            "forwarder.config.source_settings:HttpSettings.max_body": fixed(20 * _LARGE),
+            "forwarder.config.source_settings:LogSourceSettings.max_line": fixed(_LARGE),
         },
         rows=frozenset({"a body that is too large"}),
     ),
