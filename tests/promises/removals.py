@@ -13,6 +13,7 @@ from typing import Any, Final
 
 _LARGE: Final = 1_000_000
 """Bytes: far more than the rows take, and no more than other limits allow."""
+_TIME: Final = b'"1999-12-31T23:59:59Z"'
 _UUID: Final = b"00000000-0000-4000-8000-000000000000"
 
 Change = Callable[[Any], Any]
@@ -136,7 +137,6 @@ GUARDS: Final[Mapping[str, Guard]] = {
     ),
     "drops in books": Guard(
         changes={
-            "forwarder.telemetry.books:Books.drop": returning(None),
             "forwarder.telemetry.books:Books.turn_away": returning(None),
             "forwarder.sources.imports.books:RecordBooks.add": and_then(
                 lambda books: books.left_out.clear()
@@ -158,7 +158,10 @@ GUARDS: Final[Mapping[str, Guard]] = {
         spares={"send": "the command makes the uuid"},
     ),
     "times": Guard(
-        changes={"forwarder.intake.stamp_event:time_text": returning(b'"1999-12-31T23:59:59Z"')},
+        changes={
+            "forwarder.intake.stamp_event:time_text": returning(_TIME),
+            "forwarder.sources.logs.batches:_time_text": returning(_TIME),
+        },
         rows=frozenset({"missing timestamp"}),
         spares={"send": "the command makes the time"},
     ),
@@ -173,7 +176,6 @@ GUARDS: Final[Mapping[str, Guard]] = {
         spares={
             **dict.fromkeys(("drain", "restart", "replay"), _ON_DISK),
             "stdin": "what was piped can't be read again: no position is stored",
-            "import": "it has a watermark of its own, and ends when all is settled",
         },
     ),
     "secrets in taps": Guard(
