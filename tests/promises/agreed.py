@@ -27,6 +27,8 @@ REPAIR: Final = "del(.properties.big) | .distinct_id = (.distinct_id // .propert
 SHARE: Final = 0.5
 VERBATIM: Final = '"price":1.50,  "name":"\\u00e9","large":12345678901234567890'
 """Members as no encoder writes them."""
+FOUND: Final = "waiting"
+"""What is said of an event that is in a buffer."""
 BIG: Final = "x" * (MAX_EVENT + 1)
 
 

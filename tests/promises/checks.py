@@ -10,6 +10,7 @@ from uuid import UUID
 
 from tests.promises.agreed import (
     AT,
+    FOUND,
     MAX_EVENT,
     SECRET,
     SHARE,
@@ -249,7 +250,7 @@ def secrets_are_hidden(seen: Seen) -> None:
 
 
 def is_found_while_it_is_buffered(seen: Seen) -> None:
-    assert "waiting" in seen.explained_while_buffered, seen.explained_while_buffered
+    assert FOUND in seen.explained_while_buffered, seen.explained_while_buffered
 
 
 def letter_is_explained(seen: Seen) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from forwarder.telemetry.labels import key_label
+from tests.promises.agreed import FOUND
 from tests.promises.promises import Promise, Topic
 from tests.promises.seen import Evidence, LaneBooks, PromisedEvent
 from tests.promises.world import World
@@ -25,6 +26,8 @@ MAPPING: Final = {
     "properties": ".properties",
 }
 """Of records that hold an event's members as they are."""
+SOON: Final = 30.0
+"""Seconds within which what was read is in the buffer, far more than it takes."""
 ODD_TIME: Final = "a mapping reads times, and writes them as RFC 3339"
 
 
@@ -149,8 +152,12 @@ class Entrance:
     async def observe(self, world: World) -> None:
         """See the class."""
         sought = [each for each in world.evidence.sent[self.name] if each.data["event"] == "sought"]
+        loop = asyncio.get_running_loop()
         for event in sought:
-            said = await world.explain_live(self.uuid_of(event))
+            until = loop.time() + SOON
+            said = ""
+            while FOUND not in said and loop.time() < until:
+                said = await world.explain_live(self.uuid_of(event))
             world.evidence.explained[self.name] = said
 
     async def received(self, world: World) -> None:

@@ -227,8 +227,8 @@ class Replay(Classic):
 
     @property
     def sources_of_rules(self) -> frozenset[str]:
-        """“Where a dead letter came from first isn't known, so it matches any `source`”."""
-        return frozenset({"http", "otlp", "kafka", "logs", "import"})
+        """“by the source and the project key of their senders”: requests."""
+        return frozenset({"http"})
 
     def _text(self, event: PromisedEvent) -> str:
         properties = {**event.data["properties"], "who": event.data["distinct_id"]}

@@ -9,7 +9,6 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Final
 
 from forwarder.testing.sandbox import AnalyticsSandbox, running_sandbox
 from tests.promises.agreed import SERVICES
@@ -25,8 +24,6 @@ class CellState(StrEnum):
     OK = "ok"
     INAPPLICABLE = "-"
     UNTESTED = "?"
-    KNOWN = "known"
-    """It is broken, and `KNOWN_FAULTS` says so."""
     BROKEN = "BROKEN"
 
 
@@ -38,23 +35,6 @@ class Cell:
     entrance: str
     state: CellState
     why: str = ""
-
-
-_NO_COORDINATES: Final = "a dead letter of a rule that failed has no coordinates of its record"
-_OTHER_KEY: Final = "a replayed letter has the destination's key, which no rule matches"
-KNOWN_FAULTS: Final[Mapping[tuple[str, str], str]] = {
-    ("acknowledgement", "send"): "with several destinations it doesn't see the delivery",
-    ("keys", "import"): "`api_keys` of the destination isn't applied",
-    ("match by key", "replay"): _OTHER_KEY,
-    **{
-        ("rules by key on replay", each.name): _OTHER_KEY for each in ENTRANCES if each.suffix == ""
-    },
-    **{
-        ("where a letter of a failed rule came from", name): _NO_COORDINATES
-        for name in ("log file", "stdin", "Kafka")
-    },
-}
-"""Cells, by promise and entrance, that are broken and known to be; one that holds is an error."""
 
 
 def worlds(entrances: Iterable[type[Entrance]] = ENTRANCES) -> dict[str, list[type[Entrance]]]:
@@ -95,18 +75,12 @@ def judge(promise: Promise, entrance: Entrance, evidence: Evidence) -> Cell:
         return Cell(promise.name, entrance.name, CellState.INAPPLICABLE, why)
     if why := entrance.untested.get(promise.name):
         return Cell(promise.name, entrance.name, CellState.UNTESTED, why)
-    known = KNOWN_FAULTS.get((promise.name, entrance.name))
     try:
         seen = Seen(promise, entrance, evidence)
         seen.check_worked()
         promise.check(seen)
     except Exception as error:
-        if known:
-            return Cell(promise.name, entrance.name, CellState.KNOWN, known)
         return Cell(promise.name, entrance.name, CellState.BROKEN, _words(error))
-    if known:
-        why = f"it holds: take it out of KNOWN_FAULTS ({known})"
-        return Cell(promise.name, entrance.name, CellState.BROKEN, why)
     return Cell(promise.name, entrance.name, CellState.OK)
 
 
@@ -140,12 +114,11 @@ def as_text(cells: Sequence[Cell]) -> str:
         CellState.OK: "ok",
         CellState.INAPPLICABLE: "don't apply",
         CellState.UNTESTED: "aren't tested",
-        CellState.KNOWN: "are broken, as is known",
         CellState.BROKEN: "are BROKEN",
     }
     figures = ", ".join(f"{counts[state]} {word}" for state, word in words.items())
     lines += ["", f"{len(cells)} cells: {figures}"]
-    for state in (CellState.BROKEN, CellState.KNOWN, CellState.UNTESTED, CellState.INAPPLICABLE):
+    for state in (CellState.BROKEN, CellState.UNTESTED, CellState.INAPPLICABLE):
         reasons = [cell for cell in cells if cell.state is state]
         if reasons:
             lines += ["", f"{words[state]}:".capitalize(), *_grouped(reasons)]

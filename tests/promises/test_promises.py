@@ -22,7 +22,6 @@ from tests.promises.promises import PROMISES, Promise, Topic, rules_of
 from tests.promises.removals import GUARDS, Guard
 from tests.promises.seen import Evidence
 from tests.promises.table import (
-    KNOWN_FAULTS,
     Cell,
     CellState,
     as_text,
@@ -115,8 +114,6 @@ def test_reasons_are_of_rows_and_columns_that_exist() -> None:
     for entrance in ENTRANCES:
         assert {*entrance.inapplicable, *entrance.untested} <= names, entrance.name
         assert all((*entrance.inapplicable.values(), *entrance.untested.values()))
-    assert {promise for promise, _ in KNOWN_FAULTS} <= names
-    assert {entrance for _, entrance in KNOWN_FAULTS} <= columns
     assert len(names) == len(PROMISES)
     assert len(columns) == len(ENTRANCES)
 
