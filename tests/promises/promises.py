@@ -545,7 +545,7 @@ PROMISES: Final = (
         name="explain: buffered",
         topic=Topic.EXPLAIN,
         quotes={
-            DESTINATIONS: "`forwarder explain UUID` says for which destination a copy waits",
+            DESTINATIONS: "`forwarder explain UUID` says of which destination a copy is",
             WHEN: "stay in the buffer. The same bytes are retried with growing backoff",
         },
         samples=(Sample(event="sought"),),
