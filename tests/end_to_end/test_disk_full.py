@@ -254,9 +254,11 @@ def large_full_by(when_full: str, ack: str) -> dict[str, Any]:
     }
 
 
-async def send_large(whole: Whole, count: int) -> tuple[list[bytes], list[int]]:
+async def send_large(
+    whole: Whole, count: int, prefix: str = "large"
+) -> tuple[list[bytes], list[int]]:
     """Events that come one by one, and what each was answered."""
-    sent = events(count, "large", padding=LARGE)
+    sent = events(count, prefix, padding=LARGE)
     return sent, [(await whole.send(post("/batch/", batch([raw])))).status for raw in sent]
 
 
@@ -271,16 +273,21 @@ async def test_full_files_are_a_full_buffer(ack: str) -> None:
         Upstream(lambda _: OK if taking else plain(500)) as upstream,
         Whole(upstream.url, SystemClock(), **settings) as whole,
     ):
-        sent, statuses = await send_large(whole, 30)
+        sent: list[bytes] = []
+        statuses: list[int] = []
+        while statuses[-5:] != [503] * 5:  # what isn't written yet may find room once it is
+            assert len(sent) < 200
+            more, answers = await send_large(whole, 5, f"large{len(sent)}-")
+            sent += more
+            statuses += answers
         kept = [raw for raw, status in zip(sent, statuses, strict=True) if status == 200]
-        assert set(statuses[-5:]) == {503}
         shown = whole.snapshot
         assert shown.buffer_bytes < 0.8 * shown.buffer_limit_bytes
         assert (shown.ready, shown.not_ready) == (
             False,
             ("the buffer's files are full: senders get 503",),
         )
-        assert shown.rejected_requests == {("/batch", "buffer_full"): 30 - len(kept)}
+        assert shown.rejected_requests == {("/batch", "buffer_full"): len(sent) - len(kept)}
         taking = True
         await whole.emptied()
         assert set(accepted(upstream)) == set(kept)
@@ -301,7 +308,7 @@ async def test_full_files_drop_what_a_full_buffer_drops(when_full: str, ack: str
     ):
         sent, statuses = await send_large(whole, 40)
         rejected = statuses.count(503)
-        assert rejected <= {"drop_newest": 0, "drop_oldest": 2 if ack == "disk" else 39}[when_full]
+        assert rejected <= {"drop_newest": 0, "drop_oldest": 10 if ack == "disk" else 39}[when_full]
         shown = whole.snapshot
         assert shown.ready
         assert {reason for _, reason in shown.rejected_requests} <= {"buffer_full"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -150,7 +151,8 @@ def test_a_damaged_file_is_quarantined_and_what_can_be_read_of_it_is_kept(
     assert not store.is_new("others")
     assert store.is_new("added later")
     store.close()
-    assert PositionStore.open(path, 8.0, ["logs"]).warning == ""
+    with closing(PositionStore.open(path, 8.0, ["logs"])) as store:
+        assert store.warning == ""
 
 
 def test_an_emptied_file_is_reported(tmp_path: Path) -> None:
