@@ -211,6 +211,7 @@ def _named(host: str, where: str) -> Iterator[None]:
     except (NoConnection, ProxyRefusal, TimeoutError):
         raise
     except OSError as error:
+        drop_frames(error)  # since Python 3.12 the frame of this generator leads back to it
         raise NoConnection(unreachable_text(error, host, where)) from error
 
 
