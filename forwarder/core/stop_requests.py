@@ -25,13 +25,12 @@ def remove_handlers(
     """Remove the loop's signal handlers. `ends`: the program has done its work and is about to
     exit; from now on it ignores stop signals.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     for number in numbers:
+        # the loop leaves the default behind, which kills: blocking the signal here would only have
+        # another thread take it
         loop.remove_signal_handler(number)
-    if ends:
-        for number in STOP_SIGNALS:
+        if ends and number in STOP_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class StopRequests:
