@@ -286,7 +286,7 @@ class Send(Entrance):
             command = await world.stack.enter_async_context(
                 running(
                     *("send", event.data["event"], "--distinct-id", event.data["distinct_id"]),
-                    *("--api-key", self.key, *world.files, "--timeout", "10s"),
+                    *("--api-key", self.key, *world.files, "--timeout", "30s"),
                     *(part for each in given for part in ("--property", each)),
                 )
             )
