@@ -452,7 +452,9 @@ class _RecordReading:
         """
         lanes = {lane for lane, _ in content.events}
         lane = lanes.pop() if len(lanes) == 1 else None
-        rejected = RejectedEvent(Reason.TOO_LARGE, records.values[0], why=why)
+        # routes may take too long for it: it goes where its events would have gone
+        to = sorted({events.to for _, events in content.events if events.to is not None}) or None
+        rejected = RejectedEvent(Reason.TOO_LARGE, records.values[0], why=why, to=to)
         (letter,) = self._reader.letters(
             [(lane, rejected)], records.facts(0), records.attributes(0), now
         )
