@@ -132,6 +132,7 @@ async def test_a_buffer_that_is_larger_than_its_disk(disk: Mounted) -> None:
             more = events(50, "more")
             await whole.take(more)
             await whole.emptied()
+            await whole.written()
             await whole.restart(crash=True)
             assert not any(lane.buffered or lane.total_dropped for lane in whole.snapshot.lanes)
         assert set(accepted(upstream)) == {*sent, *more}
