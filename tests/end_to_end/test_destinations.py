@@ -6,21 +6,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from forwarder.core.ack import AckLevel
+from forwarder.core.errors import StillDecoding
 from forwarder.deadletter.schema import open_writable
 from forwarder.deadletter.selection import mark_for_replay
+from forwarder.intake.records import SourceIntake
 from forwarder.storage.directory import worker_directories
 from forwarder.telemetry.exposition import expose
 from forwarder.telemetry.metrics import metrics
 from forwarder.telemetry.snapshot import Snapshot
 from tests.support.clock import FakeClock
 from tests.support.listening import post
+from tests.support.records import record_list
 from tests.support.upstream import OK, Answer, Request, Upstream, plain
+from tests.support.waiters import Told
 from tests.support.waiting import eventually
 from tests.support.whole import KEY, Whole, accepted, always_balanced, batch, event, events
 
@@ -399,3 +405,35 @@ async def test_conditions_that_take_long_delay_nobody(entrance: str, tmp_path: P
             }
     dead = {each.name: sum(each.lanes[0].dead_lettered.values()) for each in snapshot.destinations}
     assert dead == {"us": 0, "eu": letters}
+
+
+async def test_a_record_that_never_fits_goes_where_its_events_would_have_gone() -> None:
+    """Its conditions take long, so the decoder process has divided it; one of its events is more
+    than all dead letters may be, so the record becomes one, as it came.
+    """
+    bad = b'{"event":"bad","properties":{"p":"%b"}}' % (b"x" * 3_000_000)
+    value = gzip.compress(batch([long_event("e", "eu"), bad]))
+    size = {"max_event": "1MB"}
+    route = {"match": {"where": '.properties.to == "eu"'}, "to": ["eu"]}
+    async with (
+        Upstream() as us,
+        Upstream() as eu,
+        Whole(
+            "",
+            dead_letters={"max_bytes": "1MB"},
+            **several(us, eu, us=size, eu=size, routes=[route]),
+        ) as whole,
+    ):
+        parts = whole.pipeline._parts
+        (intake, *_) = parts.intakes
+        branches = [each.branch for each in parts.destinations]
+        records = SourceIntake(intake.admission, branches, intake, source="kafka")
+        record = record_list(value)
+        with pytest.raises(StillDecoding) as waiting:
+            records.accept(record, Told(), AckLevel.DELIVERED)
+        decoded = asyncio.Event()
+        waiting.value.when_done(decoded.set)
+        await decoded.wait()
+        assert records.accept(record, Told(), AckLevel.DELIVERED) is not None
+        dead = [[lane.dead_lettered for lane in each.lanes] for each in whole.snapshot.destinations]
+    assert dead == [[], [{"too_large": 1}]]
