@@ -4,7 +4,6 @@ daemon is down.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import sys
@@ -18,6 +17,7 @@ import typer
 
 from forwarder.cli.exit_codes import ExitCode
 from forwarder.cli.options import CommandGroup, Config, Output, TableOrJson
+from forwarder.cli.signals import run_to_end
 from forwarder.core.installation import help_on
 from forwarder.core.proposals import proposed
 
@@ -218,9 +218,7 @@ def _drain(directories: Sequence[tuple[Path, Settings]]) -> ExitCode:
         if content.events and settings.destination.address in unreachable:
             continue
         with EventProgress(f"draining {directory}", content.events) as progress:
-            done = asyncio.run(
-                drain_directory(settings, directory, SystemClock(), progress.advance)
-            )
+            done = run_to_end(drain_directory(settings, directory, SystemClock(), progress.advance))
         still = max(done.left_events, _inspect([directory])[0].events)
         dead = f", {done.buried:,} became dead letters" if done.buried else ""
         typer.echo(f"{directory}: {_events(done.delivered)} delivered{dead}, {still:,} left")
@@ -257,7 +255,7 @@ def _unreachable(destinations: Iterable[Settings]) -> set[str]:
         if not each.destination.archive.url
     }
     for url, upstream in asked.items():
-        answer = asyncio.run(ask_upstream(upstream, ()))
+        answer = run_to_end(ask_upstream(upstream, ()))
         if not answer.reached:
             sys.stderr.write("Error: " + "\n".join(answer.lines(url)) + "\n")
             found.add(url)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -15,6 +14,7 @@ import typer
 from forwarder.cli.config_init import Force, init, schema_text, write_schema
 from forwarder.cli.exit_codes import ExitCode
 from forwarder.cli.options import CommandGroup, Config
+from forwarder.cli.signals import run_to_end
 
 if TYPE_CHECKING:
     from forwarder.config.layers import Problem
@@ -94,7 +94,7 @@ def check(
                 continue
             mapped = own.destination.api_keys
             api_keys = [mapped.get(key, key) for key in settings.sources.http.api_keys]
-            answer = asyncio.run(ask_upstream(own.upstream, api_keys))
+            answer = run_to_end(ask_upstream(own.upstream, api_keys))
             code = answer.exit_code()
             typer.echo("\n".join(answer.lines(own.upstream.url)), err=code != ExitCode.DONE)
             worst = max(worst, code)

@@ -17,7 +17,7 @@ import typer
 
 from forwarder.cli.exit_codes import ExitCode
 from forwarder.cli.options import Port
-from forwarder.cli.signals import stop_on_signals
+from forwarder.cli.signals import run_to_end, stop_on_signals
 from forwarder.core.proposals import proposed
 from forwarder.telemetry.readable import plural
 
@@ -70,8 +70,6 @@ def demo(
 
     Example: forwarder demo --once
     """
-    import uvloop
-
     from forwarder.demo.demo import choose_ports
     from forwarder.telemetry.logs import configure_logging
 
@@ -81,8 +79,7 @@ def demo(
         )
     # With Kafka, one dead letter is part of the demo.
     configure_logging(level="error" if kafka else "warning")
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        verdict = runner.run(_show_demo(choose_ports(port), once=once, kafka=kafka, logs=logs))
+    verdict = run_to_end(_show_demo(choose_ports(port), once=once, kafka=kafka, logs=logs))
     print_demo_verdict(verdict)
     raise typer.Exit(ExitCode.DONE if verdict.good else ExitCode.NO)
 
@@ -98,7 +95,7 @@ def drill(port: Port = 8320) -> None:
     """
     from forwarder.demo.demo import choose_ports
 
-    verdict = asyncio.run(_run_drill(choose_ports(port)))
+    verdict = run_to_end(_run_drill(choose_ports(port)))
     if verdict is None:
         sys.stderr.write(
             "Interrupted. The drill's processes have been stopped and its files removed.\n"

@@ -11,7 +11,7 @@ import typer
 
 from forwarder.cli.exit_codes import ExitCode
 from forwarder.cli.options import Admin, Config, Yes
-from forwarder.cli.signals import stop_on_signals
+from forwarder.cli.signals import run_to_end, stop_on_signals
 from forwarder.cli.target import LOOPBACK, ProjectKey, To, checked, choose_target, snapshot_of
 from forwarder.core.proposals import proposed
 from forwarder.telemetry.readable import plural
@@ -106,15 +106,12 @@ def _agreed(target: EventTarget, *, yes: bool) -> bool:
 
 
 def _run(plan: LoadPlan, target: EventTarget) -> ExitCode:
-    import uvloop
-
     from forwarder.cli.output import report
     from forwarder.core.errors import ForwarderError
     from forwarder.demo.load import TargetUnreachable
 
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            figures = runner.run(_watch(plan, target))
+        figures = run_to_end(_watch(plan, target))
     except TargetUnreachable as error:
         hint = f"Start a daemon with `{proposed('run')}`, or name another address with `--to URL`."
         report(

@@ -7,7 +7,6 @@ service is never read as markup, and its control characters are escaped.
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
@@ -22,6 +21,7 @@ from forwarder.cli.exit_codes import ExitCode
 from forwarder.cli.manage_fields import LOG_LINES, RUNS, WORDS, endpoint_of, fields_of
 from forwarder.cli.manage_request import ManagementAccess
 from forwarder.cli.output import as_json, confirm, report, report_visible, visible
+from forwarder.cli.signals import run_to_end
 from forwarder.contract.endpoints import GET_DOMAIN, VERIFY_DOMAIN, Endpoint
 from forwarder.contract.resources import LEVELS, PAGE_SIZE, Domain
 from forwarder.core.errors import ForwarderError
@@ -65,7 +65,7 @@ def call(
     """Make one call, print its answer, and warn of fields that were not applied; returns the exit
     code. Raises `ForwarderError`.
     """
-    value, unverified = asyncio.run(_once(endpoint, access, ids, body))
+    value, unverified = run_to_end(_once(endpoint, access, ids, body))
     if not as_table:
         print_json(value)
     elif unverified is None or value is not None:
@@ -158,7 +158,7 @@ def page(
         async with access.client() as client:
             return await client.pages(endpoint, access.ids).page(limit, offset)
 
-    envelope = asyncio.run(once())
+    envelope = run_to_end(once())
     if as_table:
         PagedTable(columns_of(endpoint)).print(envelope["results"])
     else:
@@ -177,7 +177,7 @@ def everything(
     endpoint: Endpoint[Any, Any], access: ManagementAccess, limit: int | None, *, as_table: bool
 ) -> None:
     """Print a whole list page by page, `limit` items each. Raises `ForwarderError`."""
-    asyncio.run(_everything(endpoint, access, limit, as_table=as_table))
+    run_to_end(_everything(endpoint, access, limit, as_table=as_table))
 
 
 async def _everything(
@@ -215,7 +215,7 @@ def confirmed(
         return True
     words = WORDS[endpoint.resource]
     thing = ", ".join(map(str, ids.values()))
-    item = asyncio.run(_look_up(endpoint, access, ids))
+    item = run_to_end(_look_up(endpoint, access, ids))
     name = inside(item, words.name)
     named = f"{visible(str(name))} ({thing})" if name else thing
     return confirm(f"Remove {words.thing} {named}?", yes=False)

@@ -162,6 +162,14 @@ async def test_the_sum_is_shown_once_all_have_started(life: Life) -> None:
     assert await life.stopped() == 0
 
 
+async def test_the_real_port_is_named_though_no_worker_says_it(life: Life) -> None:
+    """As when none responds in time on a busy machine."""
+    life.begin(fake(replace(SHOWN, addresses=())))
+    (address,) = (await life.started())["ingestion"]
+    assert not address.endswith(":0")
+    assert await life.stopped() == 0
+
+
 async def test_before_the_workers_run_it_is_starting(life: Life) -> None:
     """The admin server listens first, and says that nothing can be taken yet."""
     life.begin(fake(SHOWN, w0={"late": True}, w1={"late": True}))
