@@ -415,7 +415,7 @@ class Daemon:
     def _announce(self) -> None:
         """Log that it runs."""
         snapshot = self._pipeline.snapshot()
-        announce_addresses(self._settings, snapshot, self.admin_address)
+        announce_addresses(snapshot, self._settings.sources.http.listen, self.admin_address)
         announce_buffer(self._settings, snapshot, self.directory)
 
     async def _open(self) -> None:
@@ -435,11 +435,13 @@ class Daemon:
         await self._admin.close()
 
 
-def announce_addresses(settings: Settings, snapshot: Snapshot, admin: str) -> None:
-    """Log where it listens, and where it delivers to."""
+def announce_addresses(snapshot: Snapshot, listen: str, admin: str) -> None:
+    """Log where it listens, and where it delivers to. `listen`: what to name as long as no worker
+    has said where it does.
+    """
     _log.info(
         "listening",
-        ingestion=list(snapshot.addresses) or [settings.sources.http.listen],
+        ingestion=list(snapshot.addresses) or [listen],
         admin=admin,
         upstream={each.name: each.upstream.url for each in snapshot.destinations}
         or snapshot.upstream.url,

@@ -283,7 +283,7 @@ class Supervisor:
         try:
             failure = await self._all_settled()
             if not self._stop.is_set() and failure is None:
-                await self._announce()
+                await self._announce(address)
                 self._adopt(leftovers(self._settings, os.environ))
                 while not await wait_for_event(self._stop, CHECK_EVERY, self._clock):
                     self._adopt_changed()
@@ -359,9 +359,9 @@ class Supervisor:
         finally:
             await _cancelled([first_failure, stopped])
 
-    async def _announce(self) -> None:
+    async def _announce(self, address: SharedAddress) -> None:
         snapshot = await self.snapshot()
-        announce_addresses(self._settings, snapshot, self._admin.address)
+        announce_addresses(snapshot, address.listen, self._admin.address)
         announce_buffer(self._settings, snapshot, self._settings.buffer.path)
 
     def _adopt(self, numbers: Sequence[int]) -> None:
