@@ -31,6 +31,9 @@ def main() -> None:
         report(error)
         sys.exit(ExitCode.WRONG_USAGE)
     except KeyboardInterrupt:
+        # `python -m` dies by the signal, whatever the exit code, if the last exec() was interrupted
+        # (a dataclass being made, say)
+        exec("")  # noqa: S102
         sys.exit(ExitCode.INTERRUPTED)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -196,3 +197,14 @@ async def test_a_start_that_fails_leaves_the_garbage_collector_as_it_was() -> No
     """It is off while a start loads what it needs, and the process may live on."""
     assert (await invoked("run")).code == 2
     assert gc.isenabled()
+
+
+def test_an_interrupted_start_is_130(tmp_path: Path) -> None:
+    """Also with `python -m`, which dies by the signal where a class was being made."""
+    (tmp_path / "starts.py").write_text(
+        "from forwarder.cli import main as module\n"
+        "module.is_plain_run = lambda _: exec('raise KeyboardInterrupt')\n"
+        "module.main()\n"
+    )
+    done = subprocess.run([sys.executable, "-m", "starts"], cwd=tmp_path, check=False)
+    assert done.returncode == 130
