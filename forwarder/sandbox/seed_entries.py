@@ -30,6 +30,7 @@ from forwarder.sandbox.flags.definitions import InvalidDefinition
 from forwarder.sandbox.flags.linked import check_entry
 from forwarder.sandbox.flags.stored import DefinitionKind
 from forwarder.sandbox.ingest.validation import check_token
+from forwarder.sandbox.manage.authorize import ALL_SCOPES, FLAG_SCOPES
 from forwarder.sandbox.manage.domains import host_name
 from forwarder.sandbox.manage.projects import is_timezone
 from forwarder.sandbox.manage.validation import accepted_fields, fault_of
@@ -166,8 +167,9 @@ def _number(level: Any) -> Any:
 
 
 def _scope(name: str) -> str:
-    if name != "*" and name not in list(KeyScope):
-        raise ValueError(f"there is no such scope; there are *, {', '.join(KeyScope)}")
+    scopes = (ALL_SCOPES, *KeyScope, *FLAG_SCOPES)
+    if name not in scopes:
+        raise ValueError(f"there is no such scope; there are {', '.join(scopes)}")
     return name
 
 

@@ -25,6 +25,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
+from forwarder.sandbox.flags.eligible import ELIGIBLE_FOR_ALL, Eligibility
 from forwarder.sandbox.flags.evaluation import Definitions, Evaluation, Subject, evaluate
 from forwarder.sandbox.flags.stored import ProjectDefinitions, group_types, project_definitions
 from forwarder.sandbox.store.database import Store
@@ -54,8 +55,8 @@ class FlagQuestion:
     """GeoIP properties."""
     keys: Collection[str] | None = None
     """None: all flags."""
-    contexts: Collection[str] | None = None
-    """Flags that name evaluation contexts are decided in one of them only. None: in any."""
+    eligible: Eligibility = ELIGIBLE_FOR_ALL
+    """Which flags can be had at all; the others are inactive here."""
     anonymous_id: str | None = None
     """The distinct id before it was identified."""
     device_id: str | None = None
@@ -69,28 +70,17 @@ def decide(store: Store, api_key: str, question: FlagQuestion, now: datetime) ->
     project = project_definitions(store, api_key)
     types = [*group_types(store, api_key, project)]
     types += [name for name in question.groups if name not in types]
-    definitions = Definitions(project.flags, project.cohorts, types)
+    flags = question.eligible.apply(project.flags)
+    definitions = Definitions(flags, project.cohorts, types)
     return evaluate(
         definitions, _subject(store, api_key, question, project), now, _keys(project, question)
     )
 
 
 def _keys(project: ProjectDefinitions, question: FlagQuestion) -> list[str] | None:
-    if question.keys is None and question.contexts is None:
+    if question.keys is None:
         return None
-    keys = (
-        list(project.flags)
-        if question.keys is None
-        else [key for key in dict.fromkeys(question.keys) if key in project.flags]
-    )
-    if question.contexts is None:
-        return keys
-    return [key for key in keys if _in_contexts(project.flags[key].content, question.contexts)]
-
-
-def _in_contexts(content: Mapping[str, Any], contexts: Collection[str]) -> bool:
-    named = content.get("evaluation_contexts") or content.get("evaluation_tags") or []
-    return not named or not isinstance(named, list) or any(name in contexts for name in named)
+    return [key for key in dict.fromkeys(question.keys) if key in project.flags]
 
 
 def _subject(

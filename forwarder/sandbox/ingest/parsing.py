@@ -119,9 +119,11 @@ def read_envelope(text: str) -> EventEnvelope:
     return envelope
 
 
-def read_object(text: str) -> dict[str, Any]:
-    """A body that must be one JSON object. Raises `RequestRejected` (400)."""
-    scanner = JsonScanner(text)
+def read_object(text: str, *, lenient: bool = False) -> dict[str, Any]:
+    """A body that must be one JSON object. With `lenient` NaN, Infinity and numbers that no double
+    can hold are null. Raises `RequestRejected` (400).
+    """
+    scanner = JsonScanner(text, lenient=lenient)
     try:
         value, end = scanner.value(scanner.first())
         scanner.finish(end)

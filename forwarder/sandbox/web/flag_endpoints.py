@@ -27,8 +27,8 @@ from typing_extensions import TypedDict
 from forwarder.contract.resources import ErrorType
 from forwarder.pages.hosts import reject_other_sites
 from forwarder.sandbox.flags.definitions import InvalidDefinition
-from forwarder.sandbox.flags.endpoints import show_flag
 from forwarder.sandbox.flags.evaluation import FlagResult
+from forwarder.sandbox.flags.forms import show_flag
 from forwarder.sandbox.flags.stored import (
     DefinitionKey,
     DefinitionKind,
