@@ -1,6 +1,8 @@
 """Flags, cohorts and visitors by chance, as plain data in the service's form: the same for the
 same seed, but for dates near to today.
 
+Versions and dates are in forms that SDKs read as the service does.
+
 A flag's key begins with its family. `operator-gt-1` has one condition with one property,
 `operator-gt-2` one with values that fit badly. The conditions of `mixed-…`, `group-…`, `cohort-…`,
 `holdout-…` and `needs-…` can be decided for each visitor by whoever has the definitions; those of
@@ -40,8 +42,8 @@ VERSIONS: Final = (
     "v1.2",
     "0.9.9",
     "0.0.3",
-    "2.0.0-beta.1",
-    "1.2.4+build.7",
+    "2.0.0",
+    "1.2.4",
     "10.0",
     "1",
     " 1.4.0 ",
@@ -92,11 +94,11 @@ ODD_VERSIONS: Final = (
     None,
     2,
     1.2,
-    "1.2.3.4",
-    "1..2",
+    "x1.2.3",
+    "one",
     "v",
     "1.2.x",
-    "vv1.2.3",
+    "latest",
     "-1.0.0",
     [1],
 )
@@ -107,7 +109,7 @@ ODD_DATES: Final = (
     1_700_000_000,
     "2024-02-30",
     "12/31/2024",
-    "2024-W05-1",
+    "never",
     True,
     ["2024-01-01"],
 )
@@ -291,7 +293,7 @@ ODD: Final[Mapping[str, Maker]] = {
     ),
     "semver_wildcard": lambda random: (
         random.choice(["odd_version", "version"]),
-        random.choice(["1.2.3", "1", "*", "1.*.*", "2.*"]),
+        random.choice(["3.*", "0.0.*", "*", "1.*.*", "2.*"]),
     ),
 }
 """The same with values that fit badly, of which an SDK decides some visitors only."""
