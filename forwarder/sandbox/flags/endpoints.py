@@ -57,6 +57,10 @@ LEGACY_DEFINITIONS: Final = "/api/feature_flag"
 """
 
 
+_COOKIELESS: Final = "$posthog_cookieless"
+"""What clients without cookies send in place of an id."""
+
+
 def _is_object(value: object) -> bool:
     return value is None or isinstance(value, dict)
 
@@ -211,26 +215,23 @@ def _question(
 ) -> FlagQuestion:
     """Whom a body asks for. Raises `RequestRejected` (400)."""
     distinct_id = body.get("distinct_id", body.get("$distinct_id"))
-    if distinct_id in (None, ""):
+    if distinct_id is None:
         raise RequestRejected(400, "no distinct_id", api_key=api_key)
     values: dict[str, Any] = {}
     for name, (names, fits) in _FIELDS.items():
         values[name] = next((body[each] for each in names if body.get(each) is not None), None)
         if not fits(values[name]):
             raise RequestRejected(400, f"{name} has the wrong type", api_key=api_key)
-    anonymous = body.get("$anon_distinct_id")
     address = (
         None
         if body.get("geoip_disable") is True
         else client_address(received.headers, received.peer)
     )
     person = values["person_properties"] or {}
-    devices = (body.get("$device_id"), person.get("$device_id"))
+    anonymous = _first_text(body, person, "anon_distinct_id")
     return FlagQuestion(
         distinct_id=_text(distinct_id)[:LONGEST_DISTINCT_ID],
-        groups={
-            name: _text(key) for name, key in (values["groups"] or {}).items() if key is not None
-        },
+        groups=values["groups"] or {},
         person_properties=person,
         group_properties={
             name: each or {} for name, each in (values["group_properties"] or {}).items()
@@ -238,8 +239,18 @@ def _question(
         place={} if address is None else policy.locate(address),
         keys=values["flag_keys_to_evaluate"],
         contexts=values["evaluation_contexts"],
-        device_id=next((device for device in devices if isinstance(device, str)), None),
-        anonymous_id=anonymous[:LONGEST_DISTINCT_ID] if isinstance(anonymous, str) else None,
+        device_id=_first_text(body, person, "device_id"),
+        anonymous_id=anonymous and anonymous[:LONGEST_DISTINCT_ID],
+    )
+
+
+def _first_text(body: Mapping[str, object], person: Mapping[str, object], name: str) -> str | None:
+    """A field that clients send with or without a dollar sign, or among the person properties:
+    the first one that is a text, neither empty nor what stands for a client without cookies.
+    """
+    sent = (body.get(f"${name}"), body.get(name), person.get(f"${name}"))
+    return next(
+        (each for each in sent if isinstance(each, str) and each not in ("", _COOKIELESS)), None
     )
 
 
@@ -286,7 +297,7 @@ def _form(
             key: result.payload for key, result in results.items() if result.payload is not None
         }
         form = {"featureFlags": values, "featureFlagPayloads": payloads}
-    return {**form, "errorsWhileComputingFlags": bool(evaluation.failed)}
+    return {**form, "errorsWhileComputingFlags": evaluation.has_errors}
 
 
 def show_flag(result: FlagResult, *, has_experiment: bool = False) -> dict[str, Any]:
@@ -374,7 +385,7 @@ def _legacy(flag: Mapping[str, Any]) -> dict[str, Any]:
     """A definition with what the oldest SDKs read: whether the flag is but a
     rollout, and of how many.
     """
-    groups = flag["filters"]["groups"]
+    groups = flag["filters"].get("groups") or []
     simple = (
         len(groups) == 1
         and not groups[0].get("properties")

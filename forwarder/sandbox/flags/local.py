@@ -43,7 +43,9 @@ def _filters(
     *,
     expand: bool,
 ) -> dict[str, Any]:
-    filters = flag.content["filters"]
+    filters: dict[str, Any] = flag.content["filters"]
+    if flag.rules is not None:
+        return filters
     groups = [dict(group) for group in filters["groups"]]
     used = {number for group in groups for number in _cohorts_in(group.get("properties"))}
     if expand and len(used) == 1:
@@ -109,7 +111,7 @@ def _cohorts(contents: Sequence[Mapping[str, Any]], project: ProjectDefinitions)
     todo = {
         number
         for content in contents
-        for group in content["filters"]["groups"]
+        for group in content["filters"].get("groups") or ()
         for number in _cohorts_in(group.get("properties"))
     }
     seen = set[int]()
