@@ -1,8 +1,9 @@
 """Which flags depend on which, by their conditions on the values of others: the order in which
 they are evaluated, and which of them can't be.
 
-The rules are the service's (`_compute_flag_dependencies` of its flags cache, and
-rust/feature-flags/src/utils/graph_utils.rs in PostHog/posthog, commit b1df5613532090c6): a flag
+The rules are the service's (`_compute_flag_dependencies` in
+products/feature_flags/backend/flags_cache.py of PostHog/posthog, commit 03e780349917; with
+`PrecomputedDependencyGraph` in rust/feature-flags/src/utils/graph_utils.rs, which reads it): a flag
 that depends on one that doesn't exist, directly or through others, is off, whatever its other
 conditions. Flags that depend on themselves, and those that depend on such a flag, aren't evaluated
 at all. An inactive flag is one that exists.

@@ -41,7 +41,7 @@ from forwarder.sandbox.flags.definitions import (
 )
 from forwarder.sandbox.flags.dependencies import find_dependencies
 from forwarder.sandbox.flags.hashing import bucket
-from forwarder.sandbox.flags.rules import FlagRules, RuleOutcome, UnsupportedRules
+from forwarder.sandbox.flags.rules import FlagRuleOutcome, FlagRules, UnsupportedRules
 
 T = TypeVar("T")
 MAX_CHAIN: Final = 50
@@ -113,7 +113,7 @@ class FlagResult:
     explain: Callable[[], tuple[ConditionResult, ...]] = field(
         repr=False, compare=False, default=tuple
     )
-    by_rules: RuleOutcome | None = None
+    by_rules: FlagRuleOutcome | None = None
     """What its rules decided, if it has rules."""
 
     @property
@@ -288,7 +288,7 @@ class _Evaluator:
             )
         return self._first_match(flag)
 
-    def _by_rules(self, flag: Flag, outcome: RuleOutcome) -> FlagResult:
+    def _by_rules(self, flag: Flag, outcome: FlagRuleOutcome) -> FlagResult:
         """What rules decide, in the older form: a text is a variant, and what else isn't true or
         false is a payload.
         """
@@ -356,41 +356,48 @@ class _Evaluator:
             return _NO_GROUP, None
         if aggregation is None and self._lacks_device(flag, condition_set):
             return _OUT_OF_ROLLOUT, None
+        holds, failure = self._all_hold(condition_set, identity)
+        if not holds:
+            return _NO_MATCH, None
+        rollout = condition_set.rollout
+        included = rollout >= 100 or self._place(flag, identity) <= rollout / 100
+        return (_MATCH if included else _OUT_OF_ROLLOUT), failure
+
+    def _all_hold(
+        self, condition_set: ConditionSet, identity: _Identity
+    ) -> tuple[bool, CannotDecide | None]:
+        """Whether no condition of a set fails to match, and why one of them can't be computed."""
         failure: CannotDecide | None = None
         properties = identity.properties
         now = self._now
         cohorts = []
-        memberships = []
         for condition in condition_set.conditions:
+            if isinstance(condition, CohortMembership):
+                cohorts.append(condition)
+                continue
             try:
                 # Most conditions are of this kind: one call less.
                 if isinstance(condition, OwnProperty) and not (
                     condition.group or condition.metadata
                 ):
                     holds = condition.condition.matches(properties, now)
-                elif isinstance(condition, CohortMembership):
-                    cohorts.append(condition)
-                    continue
                 else:
-                    holds = self._holds(condition, identity, aggregation)
+                    holds = self._holds(condition, identity, condition_set.aggregation)
             except CannotDecide as error:
                 failure = failure or error
                 continue
             if not holds:
-                return _NO_MATCH, None
+                return False, None
         # As in the service cohorts come last: one that is broken only counts if all else matches.
+        holds = True
         for cohort in cohorts:
             try:
-                memberships.append(self._holds(cohort, identity, aggregation))
+                holds = self._holds(cohort, identity, condition_set.aggregation) and holds
             except _BrokenCohort:
                 raise
             except CannotDecide as error:
                 failure = failure or error
-        if not all(memberships):
-            return _NO_MATCH, None
-        rollout = condition_set.rollout
-        included = rollout >= 100 or self._place(flag, identity) <= rollout / 100
-        return (_MATCH if included else _OUT_OF_ROLLOUT), failure
+        return holds, failure
 
     def _lacks_device(self, flag: Flag, condition_set: ConditionSet) -> bool:
         """Whether a set depends on a hash of the device, and the request names none."""

@@ -179,19 +179,19 @@ class FlagRules:
 
     def decide(
         self, distinct_id: str, properties: Mapping[str, object], now: datetime
-    ) -> RuleOutcome:
+    ) -> FlagRuleOutcome:
         """What a person gets. Raise `CannotDecide`."""
         for index, rule in enumerate(self.rules):
             if not all(each.matches(properties, now) for each in rule.conditions):
                 continue
             code, value = _outcome(rule, distinct_id)
             if code == "targeting_match":
-                return RuleOutcome("condition_match", index, value)
+                return FlagRuleOutcome("condition_match", index, value)
             if code != "rollout_miss":
-                return RuleOutcome(code, index, self.default)
+                return FlagRuleOutcome(code, index, self.default)
             if rule.rollout is not None and rule.rollout.ends:
-                return RuleOutcome("out_of_rollout_bound", index, self.default)
-        return RuleOutcome("no_condition_match", None, self.default)
+                return FlagRuleOutcome("out_of_rollout_bound", index, self.default)
+        return FlagRuleOutcome("no_condition_match", None, self.default)
 
     def explain(
         self, distinct_id: str, properties: Mapping[str, object], now: datetime
@@ -201,7 +201,7 @@ class FlagRules:
 
 
 @dataclass(frozen=True, slots=True)
-class RuleOutcome:
+class FlagRuleOutcome:
     """What rules decide: by the codes of the older form, as the service projects them."""
 
     code: str
@@ -257,8 +257,8 @@ def _explain(
         except CannotDecide as error:
             return False, f"can't be computed: {error.why}"
         matched = matched and holds
-        negated = "not " if each.negated else ""
-        parts.append(f"{negated}({each.condition.explain(properties, now)})")
+        why = each.condition.explain(properties, now)
+        parts.append(f"not ({why})" if each.negated else why)
     if rule.rollout is not None and rule.rollout.percentage < 100:
         place = bucket(rule.rollout.seed, identifier) * 100
         parts.append(

@@ -540,7 +540,7 @@ def test_rules_are_explained() -> None:
     plan = 'plan exact ["pro"]: yes, it is "pro"'
     assert [(each.matched, each.why) for each in result.conditions] == [
         (False, f"roll-out to 0%: u1 is at {place}"),
-        (False, f"({plan}); not ({plan}); roll-out to 0%: u1 is at {place}"),
+        (False, f"{plan}; not ({plan}); roll-out to 0%: u1 is at {place}"),
         (True, "it applies to everyone"),
         (False, 'can\'t be computed: seats: "many" is not a number'),
     ]
