@@ -817,10 +817,10 @@ GAPS: Final = (
         "flag-evaluation",
         _DECIDE,
         "How the value of a flag is found.",
-        "As its SDKs find it from the definitions.",
+        "By its public code; its SDKs find it from the definitions.",
         (
-            "Likewise, to the value; where an SDK doesn't decide, as the service does. An "
-            "inactive flag isn't answered, nor is a deleted one."
+            "As that code does, also where an SDK decides otherwise. An inactive flag isn't "
+            "answered, nor is a deleted one."
         ),
     ),
     Gap(
@@ -841,7 +841,8 @@ GAPS: Final = (
         (
             "When a flag can't be computed, and no other of its conditions decides. It is false "
             "in `featureFlags`, and `failed` where each flag is an object; all others are right. "
-            "A condition on a flag that there is not is no error: that flag is false."
+            "A condition on a flag that there is not is no error: that flag is false. Flags that "
+            "depend on themselves aren't answered, and all answers of their project have errors."
         ),
     ),
 )

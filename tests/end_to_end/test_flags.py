@@ -166,7 +166,7 @@ async def test_where_the_sdk_decides_otherwise() -> None:
 
 
 async def test_the_sdk_does_not_look_at_the_runtime() -> None:
-    """The other exception: the SDK decides a flag for browsers alone as any other. The service
+    """Another exception: the SDK decides a flag for browsers alone as any other. The service
     leaves it out for a server, and has it off for flags that depend on it.
     """
     everybody = {"properties": [], "rollout_percentage": 100}
@@ -191,3 +191,24 @@ async def test_the_sdk_does_not_look_at_the_runtime() -> None:
             assert (await service.ask_all(url, FLAGS, alone))[0].values == {"needs": False}
             there = await ask(service.session, url, KEY, FLAGS, alone[0].request, **browser)
             assert there.values == {"for-browsers": True, "needs": True}
+
+
+async def test_the_sdk_has_no_payload_for_who_opted_out() -> None:
+    """The last exception: who opted out of an early access feature gets its payload of the
+    service alone.
+    """
+    feature = {
+        "key": "dark",
+        "active": True,
+        "filters": {
+            "groups": [{"properties": [], "rollout_percentage": 100}],
+            "feature_enrollment": True,
+            "payloads": {"true": "7"},
+        },
+    }
+    alone = [Visitor("ann", {"$feature_enrollment/dark": False}, {}, {})]
+    async with flag_service(FlagProject([feature], [])) as service:
+        assert await in_thread(lambda: service.local(alone)) == [FlagAnswers({"dark": False}, {})]
+        for url in (service.direct, service.forwarder):
+            answered = await service.ask_all(url, FLAGS, alone)
+            assert answered == [FlagAnswers({"dark": False}, {"dark": 7})]

@@ -1,6 +1,8 @@
 """Flags, cohorts and visitors by chance, as plain data in the service's form: the same for the
 same seed, but for dates near to today.
 
+Versions and dates are in forms that SDKs read as the service does.
+
 A flag's key begins with its family. `operator-gt-1` has one condition with one property,
 `operator-gt-2` one with values that fit badly. The conditions of `mixed-…`, `group-…`, `cohort-…`,
 `holdout-…` and `needs-…` can be decided for each visitor by whoever has the definitions, as can
@@ -42,8 +44,8 @@ VERSIONS: Final = (
     "v1.2",
     "0.9.9",
     "0.0.3",
-    "2.0.0-beta.1",
-    "1.2.4+build.7",
+    "2.0.0",
+    "1.2.4",
     "10.0",
     "1",
     " 1.4.0 ",
@@ -94,11 +96,11 @@ ODD_VERSIONS: Final = (
     None,
     2,
     1.2,
-    "1.2.3.4",
-    "1..2",
+    "x1.2.3",
+    "one",
     "v",
     "1.2.x",
-    "vv1.2.3",
+    "latest",
     "-1.0.0",
     [1],
 )
@@ -109,7 +111,7 @@ ODD_DATES: Final = (
     1_700_000_000,
     "2024-02-30",
     "12/31/2024",
-    "2024-W05-1",
+    "never",
     True,
     ["2024-01-01"],
 )
@@ -293,7 +295,7 @@ ODD: Final[Mapping[str, Maker]] = {
     ),
     "semver_wildcard": lambda random: (
         random.choice(["odd_version", "version"]),
-        random.choice(["1.2.3", "1", "*", "1.*.*", "2.*"]),
+        random.choice(["3.*", "0.0.*", "*", "1.*.*", "2.*"]),
     ),
 }
 """The same with values that fit badly, of which an SDK decides some visitors only."""
@@ -436,7 +438,7 @@ class FlagMaker:
     def _add_special(self) -> None:
         """Flags of kinds that only some SDKs and the service know, and one that needs each."""
         half = {"groups": [{"properties": [], "rollout_percentage": 50}]}
-        self._add("enrolled-2", {**half, "feature_enrollment": True, "payloads": {"true": "7"}})
+        self._add("enrolled-2", {**half, "feature_enrollment": True})
         for number in range(1, 5):
             self._add(f"device-{number}", self._mixed(), bucketing_identifier="device_id")
         for number, runtime in enumerate(("server", "all", "client"), start=1):

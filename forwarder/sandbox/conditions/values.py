@@ -1,6 +1,4 @@
-"""Values of conditions and properties as operators compare them: texts, truths, numbers, times,
-versions and their ranges.
-"""
+"""Values of conditions and properties as operators compare them: texts, truths, numbers, times."""
 
 from __future__ import annotations
 
@@ -8,24 +6,30 @@ import calendar
 import json
 import math
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Decimal
 from email.utils import parsedate_to_datetime
-from functools import lru_cache, partial
-from typing import Final, TypeAlias
-
-Version: TypeAlias = tuple[float, int, int]
+from functools import lru_cache
+from typing import Final
 
 MAX_DEPTH: Final = 100
 """How deep a value may be nested that is compared as JSON text."""
-MAX_VERSION: Final = 200
-"""The longest version, in characters."""
 _SHOWN: Final = 80
 """The longest value in an explanation, in characters."""
 _ASCII_LOWER: Final = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
 _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _RELATIVE_DATE: Final = re.compile(r"-?([0-9]{1,30})([hdwmy])")
-_YEAR: Final = re.compile(r"\s*\d{4}\s*")
+_LONGEST_TIME: Final = 60
+"""The longest time, in characters."""
+_NAIVE_TIME: Final = re.compile(
+    r"(?P<date>[0-9]{4}-[0-9]{1,2}-[0-9]{1,2})"
+    r"(?:[T ](?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{1,2})"
+    r"(?::(?P<second>[0-9]{1,2})(?:\.(?P<fraction>[0-9]{1,9}))?)?)?",
+)
+_ZONED_TIME: Final = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ]+[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?"
+    r" ?(?:[Zz]|UTC|[+-][0-9]{2}:?[0-9]{2})"
+)
 
 
 class CannotDecide(Exception):
@@ -132,49 +136,66 @@ def number_of(value: object) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def depends_on_now(text: str) -> bool:
-    """Whether `date_of` answers another time later: for `-30d`, and for a year alone, which is
-    this day in that year.
-    """
-    return _RELATIVE_DATE.fullmatch(text) is not None or _YEAR.fullmatch(text) is not None
-
-
 def date_of(value: object, now: datetime) -> datetime | None:
-    """The time that a value names, with a zone; None if it is none."""
-    if isinstance(value, str):
-        relative = _RELATIVE_DATE.fullmatch(value)
-        parsed = (
-            _long_ago(int(relative[1]), relative[2], now)
-            if relative
-            else _absolute_date(value.strip(), now)
-        )
-        if parsed is not None:
-            return parsed
+    """The time that a property names; None if it is none. A number, also in a text, counts the
+    seconds since 1970; a text is one of `time_of`.
+    """
     number = number_of(value)
+    if number is None:
+        return time_of(value, now) if isinstance(value, str) else None
     try:
-        return None if number is None else datetime.fromtimestamp(number, UTC)
+        return datetime.fromtimestamp(number, UTC)
     except (ValueError, OverflowError, OSError):
         return None
 
 
-def _absolute_date(text: str, now: datetime) -> datetime | None:
-    if text.upper().endswith(" UTC"):
-        text = text[:-4] + "+00:00"
-    text = re.sub(r" ([+-]\d{2}:\d{2})$", r"\1", text)
-    for parse in (datetime.fromisoformat, partial(_year, now=now), parsedate_to_datetime):
-        try:
-            parsed = parse(text)
-        except (ValueError, TypeError, IndexError, OverflowError):
-            continue
-        return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
-    return None
+def time_of(text: str, now: datetime) -> datetime | None:
+    """The time that a text names; None if it is none. The zone of `now` is the project's: a time
+    without a zone is one of its clocks, and so is the one from which relative times count.
+    """
+    if len(text) > _LONGEST_TIME:
+        return None
+    zone = now.tzinfo or UTC
+    relative = _RELATIVE_DATE.fullmatch(text)
+    if relative is None:
+        return _absolute_time(text, zone)
+    clock = _long_ago(int(relative[1]), relative[2], now.replace(tzinfo=None))
+    return None if clock is None else _in_zone(clock, zone)
 
 
-def _year(text: str, now: datetime) -> datetime:
-    """A year alone is this day in that year, as in the Python SDK."""
-    if not _YEAR.fullmatch(text):
-        raise ValueError(text)
-    return datetime(int(text), now.month, now.day, tzinfo=UTC)
+@lru_cache(maxsize=4096)
+def _absolute_time(text: str, zone: tzinfo) -> datetime | None:
+    """The service tries RFC 3339, a date, a date with a time, then other forms, those in UTC."""
+    try:
+        if _ZONED_TIME.fullmatch(text):
+            return datetime.fromisoformat(_iso(text))
+        if (naive := _NAIVE_TIME.fullmatch(text)) is not None:
+            return _in_zone(_clock(naive), zone)
+        other = parsedate_to_datetime(text)
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+    return other if other.tzinfo else other.replace(tzinfo=UTC)
+
+
+def _iso(text: str) -> str:
+    time = text[10:].lstrip("Tt ").replace(" ", "").upper()
+    return f"{text[:10]}T{time.replace('UTC', 'Z')}"
+
+
+def _clock(found: re.Match[str]) -> datetime:
+    year, month, day = (int(part) for part in found["date"].split("-"))
+    microseconds = int((found["fraction"] or "0").ljust(9, "0")[:6])
+    hour, minute, second = (int(found[part] or 0) for part in ("hour", "minute", "second"))
+    return datetime(year, month, day, hour, minute, second, microseconds)
+
+
+def _in_zone(clock: datetime, zone: tzinfo) -> datetime | None:
+    """The first moment at which a zone's clocks show a time; None if they skip it."""
+    try:
+        moment = clock.replace(tzinfo=zone).astimezone(UTC)
+        return moment if moment.astimezone(zone).replace(tzinfo=None) == clock else None
+    except OverflowError:
+        return None
 
 
 def _long_ago(number: int, unit: str, now: datetime) -> datetime | None:
@@ -197,66 +218,3 @@ def _long_ago(number: int, unit: str, now: datetime) -> datetime | None:
             break
         day = min(day, calendar.monthrange(month // 12, month % 12 + 1)[1])
     return now.replace(year=year, month=there % 12 + 1, day=day)
-
-
-def version_of(value: object) -> Version | None:
-    """The three numbers of a version, the missing ones 0; None if it isn't one. Leading zeros
-    count for nothing, as in the service.
-    """
-    if not isinstance(value, str | int | float) or isinstance(value, bool):
-        return None
-    text = str(value)
-    return _cached_version(text) if len(text) <= MAX_VERSION else None
-
-
-@lru_cache(maxsize=1024)
-def _cached_version(text: str) -> Version | None:
-    return _numbers(re.split(r"[-+]", text.strip().lstrip("vV"), maxsplit=1)[0].split("."))
-
-
-def _numbers(parts: list[str]) -> Version | None:
-    if not all(part.isdigit() for part in [parts[0], *filter(None, parts[1:3])]):
-        return None
-    try:
-        major, minor, patch = (int(part or "0") for part in [*parts, "", ""][:3])
-    except ValueError:
-        return None
-    return major, minor, patch
-
-
-def tilde_range(value: object) -> tuple[Version, Version] | None:
-    """From a version to the next minor one."""
-    version = version_of(value)
-    return version and (version, (version[0], version[1] + 1, 0))
-
-
-def caret_range(value: object) -> tuple[Version, Version] | None:
-    """From a version to the next that may be incompatible: the first number that isn't
-    0 goes up.
-    """
-    version = version_of(value)
-    if version is None:
-        return None
-    major, minor, patch = version
-    if major:
-        return version, (major + 1, 0, 0)
-    if minor:
-        return version, (0, minor + 1, 0)
-    return version, (0, 0, patch + 1)
-
-
-def wildcard_range(value: object) -> tuple[Version, Version] | None:
-    """`1.*`, `1.2.*`; `*` is any version."""
-    if not isinstance(value, str | int | float) or isinstance(value, bool):
-        return None
-    text = str(value).strip().lstrip("vV")
-    parts = [part for part in text.replace("*", "").split(".") if part]
-    if not parts:
-        return ((0, 0, 0), (math.inf, 0, 0)) if "*" in text else None
-    low = _numbers(parts)
-    if low is None:
-        return None
-    major, minor, patch = low
-    return low, {1: (major + 1, 0, 0), 2: (major, minor + 1, 0)}.get(
-        len(parts), (major, minor, patch + 1)
-    )

@@ -51,6 +51,10 @@ _LARGEST_VERSION: Final = 2**31 - 1
 _NOTHING: Final = Evaluation({}, {})
 
 
+_COOKIELESS: Final = "$posthog_cookieless"
+"""What clients without cookies send in place of an id."""
+
+
 def _is_object(value: object) -> bool:
     return value is None or isinstance(value, dict)
 
@@ -177,17 +181,14 @@ def _question(
     """Whom a body asks for. Raises `RequestRejected` (400)."""
     received = exchange.received
     distinct_id = body.get("distinct_id", body.get("$distinct_id"))
-    if distinct_id in (None, ""):
+    if distinct_id is None:
         raise RequestRejected(400, "no distinct_id", api_key=api_key)
-    anonymous = body.get("$anon_distinct_id")
     person = values["person_properties"] or {}
-    devices = (body.get("device_id"), body.get("$device_id"), person.get("$device_id"))
+    anonymous = _first_text(body, person, "anon_distinct_id")
     place = _place(body, received, exchange.policy)
     return FlagQuestion(
         distinct_id=_text(distinct_id)[:LONGEST_DISTINCT_ID],
-        groups={
-            name: _text(key) for name, key in (values["groups"] or {}).items() if key is not None
-        },
+        groups=values["groups"] or {},
         # A property of the place that the request has as null is one that it doesn't know.
         person_properties={
             name: value for name, value in person.items() if value is not None or name not in place
@@ -198,8 +199,18 @@ def _question(
         place=place,
         keys=values["flag_keys_to_evaluate"],
         eligible=_eligibility(values, received),
-        device_id=next((device for device in devices if isinstance(device, str)), None),
-        anonymous_id=anonymous[:LONGEST_DISTINCT_ID] if isinstance(anonymous, str) else None,
+        device_id=_first_text(body, person, "device_id"),
+        anonymous_id=anonymous and anonymous[:LONGEST_DISTINCT_ID],
+    )
+
+
+def _first_text(body: Mapping[str, object], person: Mapping[str, object], name: str) -> str | None:
+    """A field that clients send with or without a dollar sign, or among the person properties:
+    the first one that is a text, neither empty nor what stands for a client without cookies.
+    """
+    sent = (body.get(f"${name}"), body.get(name), person.get(f"${name}"))
+    return next(
+        (each for each in sent if isinstance(each, str) and each not in ("", _COOKIELESS)), None
     )
 
 
@@ -239,7 +250,7 @@ def _form(
     version = _version(exchange.received)
     form = flags_in_form(path, version, evaluation, project)
     if not exchange.policy.strict or tells_errors(path, version):
-        form["errorsWhileComputingFlags"] = bool(evaluation.failed)
+        form["errorsWhileComputingFlags"] = evaluation.has_errors
     return form
 
 

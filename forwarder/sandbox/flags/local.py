@@ -69,7 +69,9 @@ def _is_shown(flag: Flag) -> bool:
 def _filters(
     flag: Flag, keys: Mapping[str, str], needs: Mapping[str, Sequence[str]]
 ) -> dict[str, Any]:
-    filters = flag.content["filters"]
+    filters: dict[str, Any] = flag.content["filters"]
+    if flag.rules is not None:
+        return filters
     groups = [
         {
             **group,
@@ -132,7 +134,7 @@ def _cohorts(contents: Sequence[Mapping[str, Any]], project: ProjectDefinitions)
     todo = {
         number
         for content in contents
-        for group in content["filters"]["groups"]
+        for group in content["filters"].get("groups") or ()
         for number in _cohorts_in(group.get("properties"))
     }
     seen = set[int]()

@@ -171,7 +171,7 @@ def _legacy(flag: Mapping[str, Any]) -> dict[str, Any]:
     """A definition with what the oldest SDKs read: whether the flag is but a
     rollout, and of how many.
     """
-    groups = flag["filters"]["groups"]
+    groups = flag["filters"].get("groups") or []
     simple = (
         len(groups) == 1
         and not groups[0].get("properties")

@@ -3,10 +3,14 @@ with what the request says above it.
 
 Of each property the request's value counts, else the one of the client's place, else the stored
 one (interface document: "POST /decide?v=3"); what the request says is not stored. `distinct_id` is
-a property of every person, `$group_key` of every group.
+a property of every person, `$group_key` of every group. Times are read in the project's zone.
 
 Types of groups that only the request names have the indexes after the known ones, in its order: a
 test can ask for a flag by companies before the first company arrives.
+
+A request for some flags (`flag_keys_to_evaluate`) gets those on which they depend, too
+(`PrecomputedDependencyGraph` of the service: rust/feature-flags/src/utils/graph_utils.rs in
+PostHog/posthog).
 
 Continuity: a flag with `ensure_experience_continuity` is decided by the distinct id that the
 person had when it was decided first. A request with `$anon_distinct_id` fixes that id for its
@@ -24,18 +28,22 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
+from zoneinfo import ZoneInfo
 
+from forwarder.sandbox.conditions.values import json_text
 from forwarder.sandbox.flags.eligible import ELIGIBLE_FOR_ALL, Eligibility
 from forwarder.sandbox.flags.evaluation import Definitions, Evaluation, Subject, evaluate
+from forwarder.sandbox.flags.filled import fill_in
 from forwarder.sandbox.flags.stored import ProjectDefinitions, group_types, project_definitions
 from forwarder.sandbox.store.database import Store
 from forwarder.sandbox.store.meaning import storable
 
 _PERSON: Final = """
-    SELECT persons.id, persons.distinct_id, persons.properties
+    SELECT persons.id, persons.distinct_id, persons.properties, persons.created_at
     FROM distinct_ids AS ids JOIN persons ON persons.id = ids.person
     WHERE ids.api_key = ? AND ids.distinct_id = ?
 """
+_TIMEZONE: Final = "SELECT json_extract(settings, '$.timezone') FROM projects WHERE api_token = ?"
 _GROUP: Final = (
     "SELECT properties FROM groups WHERE api_key = ? AND group_type = ? AND group_key = ?"
 )
@@ -46,8 +54,8 @@ class FlagQuestion:
     """Who asks for which flags."""
 
     distinct_id: str
-    groups: Mapping[str, str] = field(default_factory=dict)
-    """The group's key by its type."""
+    groups: Mapping[str, object] = field(default_factory=dict)
+    """The group's key by its type. One that is no text and no number names no group."""
     person_properties: Mapping[str, Any] = field(default_factory=dict)
     group_properties: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Properties by type of group."""
@@ -71,10 +79,17 @@ def decide(store: Store, api_key: str, question: FlagQuestion, now: datetime) ->
     types = [*group_types(store, api_key, project)]
     types += [name for name in question.groups if name not in types]
     flags = question.eligible.apply(project.flags)
-    definitions = Definitions(flags, project.cohorts, types)
     return evaluate(
-        definitions, _subject(store, api_key, question, project), now, _keys(project, question)
+        Definitions(flags, project.cohorts, types),
+        _subject(store, api_key, question, project),
+        now.astimezone(_timezone(store, api_key)),
+        _keys(project, question),
     )
+
+
+def _timezone(store: Store, api_key: str) -> ZoneInfo:
+    found = store.select(_TIMEZONE, [api_key])
+    return ZoneInfo((found and found[0][0]) or "UTC")
 
 
 def _keys(project: ProjectDefinitions, question: FlagQuestion) -> list[str] | None:
@@ -88,7 +103,7 @@ def _subject(
 ) -> Subject:
     distinct_id = storable(question.distinct_id)
     found = store.select(_PERSON, [api_key, distinct_id])
-    person, main, properties = found[0] if found else (None, distinct_id, "{}")
+    person, main, properties, created_at = found[0] if found else (None, distinct_id, "{}", None)
     ids = [distinct_id]
     if person is not None:
         others = store.select(
@@ -101,19 +116,23 @@ def _subject(
         ids = [main, *(other for (other,) in others)]
     return Subject(
         distinct_id=question.distinct_id,
-        person_properties={
-            "distinct_id": question.distinct_id,
-            **json.loads(properties),
-            **question.place,
-            **question.person_properties,
-        },
+        person_properties=fill_in(
+            {
+                **json.loads(properties),
+                "distinct_id": question.distinct_id,
+                **question.place,
+                **question.person_properties,
+            }
+        ),
         groups=question.groups,
         group_properties={
             name: _group_properties(store, api_key, name, key, question)
             for name, key in question.groups.items()
         },
         hash_keys=_hash_keys(store, api_key, ids, question, project),
+        request_hash_key=question.anonymous_id,
         device_id=question.device_id,
+        person_metadata={} if created_at is None else {"created_at": created_at},
         static_cohorts=frozenset(
             number
             for number, members in project.static_cohorts.items()
@@ -123,11 +142,13 @@ def _subject(
 
 
 def _group_properties(
-    store: Store, api_key: str, group_type: str, key: str, question: FlagQuestion
+    store: Store, api_key: str, group_type: str, key: object, question: FlagQuestion
 ) -> dict[str, Any]:
-    found = store.select(_GROUP, [api_key, storable(group_type), storable(key)])
+    named = isinstance(key, str | int | float)
+    names = [api_key, storable(group_type), storable(json_text(key) if named else "")]
+    found = store.select(_GROUP, names)
     stored = json.loads(found[0][0]) if found else {}
-    return {"$group_key": key, **stored, **question.group_properties.get(group_type, {})}
+    return {**stored, **question.group_properties.get(group_type, {}), "$group_key": key}
 
 
 def _hash_keys(

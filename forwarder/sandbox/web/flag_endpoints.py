@@ -244,10 +244,7 @@ class FlagEndpoints:
         now = self._time()
         question = FlagQuestion(
             distinct_id=query.get("distinct_id", ""),
-            groups={
-                name: key if isinstance(key, str) else json.dumps(key)
-                for name, key in _object(query, "groups").items()
-            },
+            groups=_object(query, "groups"),
             person_properties=_object(query, "person_properties"),
             group_properties={
                 name: each
@@ -410,6 +407,10 @@ def _change(store: Store, number: int, changes: Any, now: datetime) -> FlagRow:
 def _rolled_out(
     filters: Mapping[str, Any], percentage: object, condition: object
 ) -> dict[str, Any]:
+    if "groups" not in filters:
+        raise InvalidDefinition(
+            "rollout_percentage", "this flag has rules: set it as a whole to change their shares"
+        )
     groups = list(filters["groups"]) or [{"properties": []}]
     if condition is not None and not (type(condition) is int and 0 <= condition < len(groups)):
         raise InvalidDefinition("condition", "this is not the index of a condition")
@@ -456,6 +457,8 @@ def _evaluations(
             decisions.append(_decision(flag, evaluation.results[flag.name], None))
         elif flag.name in evaluation.failed:
             decisions.append(_decision(flag, None, evaluation.failed[flag.name]))
+        elif flag.name in evaluation.circular:
+            decisions.append(_decision(flag, None, f"the flag {flag.name} depends on itself"))
     return decisions
 
 
