@@ -18,27 +18,28 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from forwarder.sandbox.store.meaning import GroupChange, dump, meaning_of
+from forwarder.sandbox.store.meaning import GroupChange, Meaning, dump, meaning_of
 from forwarder.sandbox.store.persons import ArrivedEvent, PersonTable
 from forwarder.sandbox.store.records import GroupFilter, ListingPage
 from forwarder.sandbox.store.schema import EFFECT_TABLES
 
-STEP: Final = 1000
-"""Arrivals of one step, about 20 milliseconds, so that requests run between steps."""
+STEP: Final = 500
+"""Arrivals of one step, 10 to 30 milliseconds, so that requests run between steps."""
 STEP_BYTES: Final = 4_000_000
 """Bytes of events after which a step ends early: large events are slow to read, and all of a
 step's are held at once.
 """
 _NEXT: Final = """
     SELECT
-        events.id, kind, events.api_key, event, events.distinct_id, timestamp, raw, person,
-        received_at
+        events.id, kind, events.api_key, event, events.distinct_id, timestamp, raw, received_at,
+        person, version
     FROM events
     JOIN requests ON requests.id = events.request
     LEFT JOIN distinct_ids AS ids
         ON ids.api_key = events.api_key AND ids.distinct_id = events.distinct_id
+    LEFT JOIN persons ON persons.id = ids.person
     WHERE events.id > ? ORDER BY events.id LIMIT ?
 """
 _GROUP: Final = (
@@ -47,6 +48,22 @@ _GROUP: Final = (
 _FIND: Final = (
     "SELECT id, properties FROM groups WHERE api_key = ? AND group_type = ? AND group_key = ?"
 )
+
+
+class _Arrival(NamedTuple):
+    """A new arrival, what it means, and the owner of its distinct id before the step."""
+
+    event: ArrivedEvent
+    meaning: Meaning
+    owner: int | None
+    version: int | None
+
+    @classmethod
+    def of_row(cls, row: Sequence[Any]) -> _Arrival:
+        """The arrival of a row of `_NEXT`."""
+        arrival, _, api_key, event, distinct_id, timestamp, raw, received_at, owner, version = row
+        meaning = meaning_of(event, distinct_id, raw, (timestamp, received_at))
+        return cls(ArrivedEvent(arrival, api_key, distinct_id, timestamp), meaning, owner, version)
 
 
 class Effects:
@@ -64,17 +81,17 @@ class Effects:
         rows, more = self._next()
         if not rows:
             return False
+        arrivals = [_Arrival.of_row(row) for row in rows if row[1] == "new"]
+        marks = [(*mark, it.event.arrival) for it in arrivals for mark in it.meaning.marks]
         persons = PersonTable(self._connection)
-        marks = list[tuple[str, str, str, int]]()
-        persons.expect((row[2], row[4], row[7]) for row in rows)
-        for arrival, kind, api_key, event, distinct_id, timestamp, raw, _, received_at in rows:
-            if kind != "new":
-                continue
-            meaning = meaning_of(event, distinct_id, raw, (timestamp, received_at))
-            marks.extend((*mark, arrival) for mark in meaning.marks)
-            persons.apply(ArrivedEvent(arrival, api_key, distinct_id, timestamp), meaning)
-            if meaning.group is not None:
-                self.groups.apply(api_key, timestamp, meaning.group)
+        persons.expect(
+            [(it.event.api_key, it.event.distinct_id, it.owner, it.version) for it in arrivals],
+            {it.owner for it in arrivals if it.owner is not None and it.meaning.of_person},
+        )
+        for it in arrivals:
+            persons.apply(it.event, it.meaning)
+            if it.meaning.group is not None:
+                self.groups.apply(it.event.api_key, it.event.timestamp, it.meaning.group)
         persons.flush()
         self._connection.executemany("INSERT OR IGNORE INTO marks VALUES (?, ?, ?, ?)", marks)
         self._connection.execute("UPDATE progress SET arrival = ?", (rows[-1][0],))

@@ -13,7 +13,7 @@ Sources in PostHog/posthog, with the commit at which each was read:
 `nodejs/src/ingestion/common/persons/person-merge-service.ts` (ee17309) what is merged,
 `nodejs/src/ingestion/common/steps/event-processing/normalize-process-person-flag-step.ts` (86ed480)
 what is dropped, `process-groups-step.ts` (0f2595d) beside it the groups,
-`strip-person-update-properties-step.ts` (6126fcd) and `fetch-person-batch-step.ts` (4be2617) the
+`strip-person-update-properties-step.ts` (6126fcd) and `fetch-person-batch-step.ts` (10c24c4) the
 read-only events, `nodejs/src/ingestion/common/ingestion-warning-types.ts` (0f2595d) the warnings.
 """
 
@@ -23,7 +23,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
@@ -50,6 +50,7 @@ _QUOTES: Final = ("", "'", '"')
 _ILLEGAL_IN_ANY_CASE: Final = frozenset(f"{q}{text}{q}" for text in _IN_ANY_CASE for q in _QUOTES)
 _ILLEGAL_AS_WRITTEN: Final = frozenset(f"{q}{text}{q}" for text in _AS_WRITTEN for q in _QUOTES)
 _LARGEST_INTEGER: Final = 2**53
+_NOTHING_CHANGES: Final = PersonChanges()
 _HALF_PAIR: Final = re.compile("[\ud800-\udfff]")
 _ASCII: Final = json.JSONEncoder(allow_nan=False)
 _PLAIN: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False)
@@ -111,20 +112,24 @@ class GroupChange:
     properties: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Meaning:
+class Meaning(NamedTuple):
     """What one event does beside being recorded."""
 
     anonymous: bool = False
     read_only: bool = False
     """Whether it only reads its person."""
-    changes: PersonChanges = field(default_factory=PersonChanges)
+    changes: PersonChanges = _NOTHING_CHANGES
     merge: Merge | None = None
     group: GroupChange | None = None
-    groups: Mapping[str, str] = field(default_factory=dict)
+    groups: Mapping[str, str] = {}
     """The groups that it belongs to, type to key."""
     marks: tuple[Mark, ...] = ()
     warnings: tuple[EventWarning, ...] = ()
+
+    @property
+    def of_person(self) -> bool:
+        """Whether it may change its person."""
+        return self.merge is not None or bool(self.changes)
 
 
 def meaning_of(event: str, distinct_id: str, raw: bytes, times: tuple[str, str]) -> Meaning:
@@ -134,7 +139,9 @@ def meaning_of(event: str, distinct_id: str, raw: bytes, times: tuple[str, str])
     content = read_mapping(raw.decode())
     properties = as_object(content.get("properties"))
     groups = groups_of(properties)
-    marks = tuple(_marks(event, properties, groups))
+    # The name of a flag is in the bytes, unless a letter of it hides behind an escape.
+    flags = properties if b"$feature/" in raw or b"\\" in raw else {}
+    marks = tuple(_marks(event, properties, groups, flags))
     profile = properties.get("$process_person_profile", True)
     if profile is False:
         dropped = EventWarning(WarningType.DROPPED_ANONYMOUS, {"event": event})
@@ -147,7 +154,7 @@ def meaning_of(event: str, distinct_id: str, raw: bytes, times: tuple[str, str])
     merge, refused = _merge(event, distinct_id, properties)
     group, invalid = _group(properties) if event == "$groupidentify" else (None, None)
     return Meaning(
-        changes=PersonChanges()
+        changes=_NOTHING_CHANGES
         if event == "$groupidentify"
         else person_changes(event, content, properties, times),
         merge=merge,
@@ -289,10 +296,12 @@ def _group(properties: Mapping[str, Any]) -> tuple[GroupChange | None, EventWarn
     return GroupChange(group_type, group_key, as_object(changes)), None
 
 
-def _marks(event: str, properties: Mapping[str, Any], groups: Mapping[str, str]) -> Iterator[Mark]:
+def _marks(
+    event: str, properties: Mapping[str, Any], groups: Mapping[str, str], flags: Mapping[str, Any]
+) -> Iterator[Mark]:
     for group_type, group_key in groups.items():
         yield Mark("group", group_type, group_key)
-    for name, value in properties.items():
+    for name, value in flags.items():
         if name.startswith(FEATURE):
             yield Mark("feature", storable(name.removeprefix(FEATURE)), dump(value))
     if event == "$feature_flag_called" and (flag := as_id(properties.get("$feature_flag"))):

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -66,6 +65,8 @@ _SURVEY_SHOWN: Final = "survey shown"
 _SURVEY_DATE: Final = "$survey_last_seen_date"
 _CLICK_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,400}").fullmatch
 _DAY: Final = 86_400_000
+_NUMBERS: Final = (int, float)
+_MISSING: Final = object()
 
 
 class Operation(NamedTuple):
@@ -86,30 +87,29 @@ OPERATIONS: Final = (
 """A property's source has the index of its operation."""
 
 
-@dataclass(frozen=True, slots=True)
-class Update:
+class Update(NamedTuple):
     """What an event does to the properties of one person."""
 
-    set: Mapping[str, Any] = field(default_factory=dict)
-    operations: Mapping[str, int] = field(default_factory=dict)
+    set: Mapping[str, Any] = {}
+    operations: Mapping[str, int] = {}
     """Of each property that is set, the index in `OPERATIONS`."""
     unset: tuple[str, ...] = ()
     differs: bool = False
     """Whether the event's own `$set` says something that the person doesn't have afterwards."""
 
-    def __bool__(self) -> bool:
-        return bool(self.set or self.unset)
+
+_NO_UPDATE: Final = Update()
+_NOTHING_SAID: Final = frozenset[str]()
 
 
-@dataclass(frozen=True, slots=True)
-class PersonChanges:
+class PersonChanges(NamedTuple):
     """What an event says about its person's properties."""
 
-    always: Mapping[str, Any] = field(default_factory=dict)
-    once: Mapping[str, Any] = field(default_factory=dict)
+    always: Mapping[str, Any] = {}
+    once: Mapping[str, Any] = {}
     never: tuple[str, ...] = ()
-    lifted: frozenset[str] = frozenset()
-    """Which names of `always` and `once` the service lifted."""
+    said: frozenset[str] = frozenset()
+    """The names of `always` and `once` that the service didn't lift."""
     forced: bool = False
     """Whether the event writes whatever it changes."""
 
@@ -122,14 +122,16 @@ class PersonChanges:
         for name, value in self.once.items():
             if properties.get(name) is None and (name not in properties or value is not None):
                 changed[name] = value
-                operations[name] = 3 if name in self.lifted else 1
+                operations[name] = 1 if name in self.said else 3
         for name, value in self.always.items():
-            if name not in properties or not _is_same(properties[name], value):
+            if not _is_same(properties.get(name, _MISSING), value):
                 changed[name] = value
-                operations[name] = 2 if name in self.lifted else 0
+                operations[name] = 0 if name in self.said else 2
+        if not (changed or self.never):
+            return _NO_UPDATE
         unset = tuple(dict.fromkeys(name for name in self.never if name in properties))
         if not (self.forced or unset or _matter(changed, properties)):
-            return Update(differs=bool(self.always.keys() & changed.keys()))
+            return Update(differs=not self.always.keys().isdisjoint(changed))
         return Update(changed, operations, unset, not self.always.keys().isdisjoint(unset))
 
     def __bool__(self) -> bool:
@@ -145,18 +147,13 @@ def person_changes(
     """
     always = {**as_object(properties.get("$set")), **as_object(content.get("$set"))}
     once = {**as_object(properties.get("$set_once")), **as_object(content.get("$set_once"))}
-    said = frozenset((*always, *once))
+    said = frozenset((*always, *once)) if always or once else _NOTHING_SAID
     if event == _SURVEY_SHOWN:
         always.setdefault(_SURVEY_DATE, times[0])
     if event not in _NOT_LIFTED:
         _lift(properties, always, once, times)
-    return PersonChanges(
-        always,
-        once,
-        _names(properties.get("$unset")),
-        frozenset((*always, *once)) - said,
-        event in PERSON_EVENTS,
-    )
+    never = _names(properties["$unset"]) if "$unset" in properties else ()
+    return PersonChanges(always, once, never, said, event in PERSON_EVENTS)
 
 
 def as_object(value: Any) -> dict[str, Any]:
@@ -173,26 +170,33 @@ def _lift(
     """Add what the service lifts to what the event says. A null is never an initial value: it
     would keep the first real one out.
     """
-    found = {name: properties[name] for name in properties if name in LIFTED}
     of_server = properties.get("$is_server") is True
-    if of_server:
-        found = {name: value for name, value in found.items() if name not in _SERVER_OS}
-    elif "$os_name" in found:
-        found.setdefault("$os", found["$os_name"])
-    if not found:
+    lifted = False
+    for name, value in properties.items():
+        initial = _INITIAL.get(name)
+        if initial is None or (of_server and name in _SERVER_OS):
+            continue
+        lifted = True
+        if name not in always:
+            always[name] = value
+        if value is not None and initial not in once:
+            once[initial] = value
+    if not lifted:
         return
-    for name, value in found.items():
-        always.setdefault(name, value)
-        if value is not None:
-            once.setdefault(_INITIAL[name], value)
-    if "$os_name" in found and not of_server:
-        if found["$os_name"] is not None:
-            once.setdefault("$initial_os", found["$os_name"])
-        always.pop("$os_name", None)
-        once.pop("$initial_os_name", None)
-    click = found.get("fbclid")
+    if "$os_name" in properties and not of_server:
+        _name_system(properties["$os_name"], always, once)
+    click = properties.get("fbclid")
     if isinstance(click, str) and _CLICK_ID(click):
         always.setdefault("$fbc", f"fb.1.{_day(times)}.{click}")
+
+
+def _name_system(name: Any, always: dict[str, Any], once: dict[str, Any]) -> None:
+    """`$os_name` is another name of `$os`, where that isn't given."""
+    always.setdefault("$os", name)
+    if name is not None:
+        once.setdefault("$initial_os", name)
+    always.pop("$os_name", None)
+    once.pop("$initial_os_name", None)
 
 
 def _day(times: tuple[str, str]) -> int:
@@ -210,14 +214,12 @@ def _is_same(old: Any, new: Any) -> bool:
     """Whether the service sees no change: JavaScript's `===`, for which `1` is `1.0` and not
     `true`, and no object or list is another one.
     """
-    if isinstance(old, dict | list) or isinstance(new, dict | list):
-        return False
-    return isinstance(old, bool) == isinstance(new, bool) and bool(old == new)
+    kind = type(new)
+    if type(old) is kind:
+        return kind is not dict and kind is not list and bool(old == new)
+    return kind in _NUMBERS and type(old) in _NUMBERS and bool(old == new)
 
 
 def _names(value: Any) -> tuple[str, ...]:
-    return (
-        tuple(name for name in value if isinstance(name, str))
-        if (isinstance(value, list | dict))
-        else ()
-    )
+    names = value if isinstance(value, list | dict) else ()
+    return tuple(name for name in names if isinstance(name, str))

@@ -58,13 +58,21 @@ _COLUMNS: Final = (
     "sources, version"
 )
 _PERSON: Final = f"SELECT {_COLUMNS} FROM persons WHERE "  # noqa: S608 - constants
-_INSERT: Final = f"INSERT INTO persons ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608 - constants
+_THESE: Final = f"{_PERSON}id IN (SELECT value FROM json_each(?))"  # noqa: S608 - constants
+_INSERT: Final = (
+    # S608: constants.
+    f"INSERT INTO persons ({_COLUMNS}) "  # noqa: S608
+    "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
 _UPDATE: Final = (
     "UPDATE persons SET distinct_id = ?, properties = ?, created_at = ?, is_identified = ?, "
     "changed = ?, sources = ?, version = ? WHERE id = ?"
 )
 _ADD_ID: Final = "INSERT INTO distinct_ids VALUES (NULL, ?, ?, ?)"
-_ARRIVAL: Final = "SELECT id, uuid, event, distinct_id, timestamp FROM events WHERE id IN ({})"
+_EVENTS: Final = (
+    "SELECT id, uuid, event, distinct_id, timestamp FROM events "
+    "WHERE id IN (SELECT value FROM json_each(?))"
+)
 _WARNING: Final = """
     SELECT
         warnings.id, warnings.type, warnings.details, events.api_key, events.id, events.uuid,
@@ -195,31 +203,57 @@ class ArrivedEvent(NamedTuple):
 
 @dataclass(slots=True)
 class _Person:
-    """A person while arrivals are folded in; the row, and whether it has changed."""
+    """A person while arrivals are folded in: its row, read as far as it is needed."""
 
     id: int
     uuid: str
     api_key: str
     distinct_id: str
-    properties: dict[str, Any]
+    text: str
+    """The JSON of its properties as long as `dirty_properties` is false."""
     created_at: str
     is_identified: bool
     changed: int
     created: int
-    sources: dict[str, tuple[int, int]]
+    sources_text: str
     version: int
+    held: dict[str, Any] | None = None
     dirty: bool = False
+    """Whether the row has changed."""
+    dirty_properties: bool = False
+    sources: dict[str, int] | None = None
 
     @classmethod
     def of_row(cls, row: Sequence[Any]) -> _Person:
         """The person of a row of `_COLUMNS`."""
-        number, uuid, api_key, distinct_id, properties, created_at, identified, *rest = row
-        changed, created, sources, version = rest
-        return cls(
-            *(number, uuid, api_key, distinct_id, json.loads(properties), created_at),
-            bool(identified),
-            *(changed, created, json.loads(sources), version),
-        )
+        number, uuid, api_key, distinct_id, text, created_at, identified, *rest = row
+        return cls(number, uuid, api_key, distinct_id, text, created_at, bool(identified), *rest)
+
+    @property
+    def properties(self) -> dict[str, Any]:
+        """Its properties; never changed in place."""
+        if self.held is None:
+            self.held = json.loads(self.text)
+        return self.held
+
+    def all_sources(self) -> dict[str, int]:
+        """Of each property the arrival that set it and the index of how, as one number."""
+        if self.sources is None:
+            self.sources = json.loads(self.sources_text)
+        return self.sources
+
+    def json(self) -> str:
+        """Its properties as JSON."""
+        if self.dirty_properties:
+            self.text = dump(self.held)
+            self.dirty_properties = False
+        return self.text
+
+    def replace(self, properties: dict[str, Any], sources: dict[str, int]) -> None:
+        """Give it other properties."""
+        self.held = properties
+        self.sources = sources
+        self.dirty_properties = True
 
     def touch(self, arrival: int) -> None:
         """Note that the arrival changed it."""
@@ -229,17 +263,20 @@ class _Person:
     def row(self) -> tuple[Any, ...]:
         """The values of `_COLUMNS`."""
         return (
-            *(self.id, self.uuid, self.api_key, self.distinct_id, dump(self.properties)),
+            *(self.id, self.uuid, self.api_key, self.distinct_id, self.json()),
             *(self.created_at, self.is_identified, self.changed, self.created),
-            *(json.dumps(self.sources), self.version),
+            *(self._sources_json(), self.version),
         )
 
     def change(self) -> tuple[Any, ...]:
         """The parameters of `_UPDATE`."""
         return (
-            *(self.distinct_id, dump(self.properties), self.created_at, self.is_identified),
-            *(self.changed, json.dumps(self.sources), self.version, self.id),
+            *(self.distinct_id, self.json(), self.created_at, self.is_identified),
+            *(self.changed, self._sources_json(), self.version, self.id),
         )
+
+    def _sources_json(self) -> str:
+        return self.sources_text if self.sources is None else json.dumps(self.sources)
 
 
 class PersonTable:
@@ -254,25 +291,35 @@ class PersonTable:
         self._connection = connection
         self._execute = connection.execute
         self._owners: dict[tuple[str, str], int | None] = {}
+        self._versions: dict[int, int] = {}
         self._held: dict[int, _Person] = {}
         self._new: list[_Person] = []
         self._log = _PersonLog(connection)
         self._last = 0
 
-    def expect(self, owners: Iterable[tuple[str, str, int | None]]) -> None:
-        """Cache the owners of these project keys and distinct ids (None: no owner), before the
-        first `apply`.
+    def expect(
+        self, owners: Iterable[tuple[str, str, int | None, int | None]], read: set[int]
+    ) -> None:
+        """Cache the owners of these project keys and distinct ids (None: no owner) with their
+        versions, and the persons `read`, before the first `apply`.
         """
-        self._owners = {(api_key, distinct_id): person for api_key, distinct_id, person in owners}
+        for api_key, distinct_id, person, version in owners:
+            self._owners[api_key, distinct_id] = person
+            if person is not None and version is not None:
+                self._versions[person] = version
+        # The number of placeholders has a limit, JSON has none.
+        rows = self._execute(_THESE, [json.dumps(sorted(read))])
+        self._held = {row[0]: _Person.of_row(row) for row in rows}
         self._last = int(self._execute("SELECT coalesce(max(id), 0) FROM persons").fetchone()[0])
 
     def apply(self, event: ArrivedEvent, meaning: Meaning) -> None:
         """Apply an event: create its person, merge it, then change its properties."""
         warnings = list(meaning.warnings)
-        if meaning.anonymous or meaning.read_only:
-            owner = self._owner(event.api_key, event.distinct_id)
-            if owner is not None and meaning.read_only:
-                self._log.events.append((event.arrival, owner, self._person(owner).version, False))
+        owner = self._owner(event.api_key, event.distinct_id)
+        if meaning.anonymous or (meaning.read_only and owner is None):
+            pass
+        elif owner is not None and (meaning.read_only or not meaning.of_person):
+            self._note(event, owner, meaning)
         else:
             owner = self._change(event, meaning, warnings)
         for warning in warnings:
@@ -287,6 +334,7 @@ class PersonTable:
         self._connection.executemany(_UPDATE, changes)
         self._log.write()
         self._owners.clear()
+        self._versions.clear()
         self._held.clear()
 
     def count(self) -> int:
@@ -318,7 +366,10 @@ class PersonTable:
         person = _Person.of_row(row)
         merges = self._execute(_MERGES, [person.id]).fetchall()
         groups = self._execute(_GROUPS, [person.id]).fetchall()
-        arrivals = {person.created, *(arrival for arrival, _ in person.sources.values())}
+        sources = {
+            name: divmod(source, len(OPERATIONS)) for name, source in person.all_sources().items()
+        }
+        arrivals = {person.created, *(arrival for arrival, _ in sources.values())}
         arrivals.update(merge[0] for merge in merges)
         events = self._events({*arrivals, *(group[2] for group in groups)})
         _, warnings = self.warnings(WarningFilter(person=uuid), ListingPage(limit=None))
@@ -327,7 +378,7 @@ class PersonTable:
             events[person.created],
             {
                 name: PropertySource(events[arrival], *OPERATIONS[operation])
-                for name, (arrival, operation) in person.sources.items()
+                for name, (arrival, operation) in sources.items()
             },
             [PersonMerge(events[one], MergeOutcome(kind), *rest) for one, kind, *rest in merges],
             [PersonGroup(kind, key, events[arrival]) for kind, key, arrival in groups],
@@ -356,22 +407,32 @@ class PersonTable:
             owner = self._owner(event.api_key, event.distinct_id)
             person = self._make(event) if owner is None else self._person(owner)
         differs = self._set(event, person, meaning.changes) if meaning.changes else False
-        self._log.events.append((event.arrival, person.id, person.version, differs))
-        self._log.groups.extend(
-            (person.id, group_type, group_key, event.arrival)
-            for group_type, group_key in meaning.groups.items()
-        )
+        self._versions[person.id] = person.version
+        self._note(event, person.id, meaning, differs=differs)
         return person.id
+
+    def _note(
+        self, event: ArrivedEvent, person: int, meaning: Meaning, *, differs: bool = False
+    ) -> None:
+        """Keep which person the event has, as it is now, and the groups."""
+        version = self._versions.get(person)
+        if version is None:
+            version = self._versions[person] = self._person(person).version
+        self._log.events.append((event.arrival, person, version, differs))
+        if meaning.groups:
+            self._log.groups.extend(
+                (person, group_type, group_key, event.arrival)
+                for group_type, group_key in meaning.groups.items()
+            )
 
     def _set(self, event: ArrivedEvent, person: _Person, changes: PersonChanges) -> bool:
         """Change a person's properties; whether the event's `$set` has something else."""
         update = changes.update(person.properties)
-        if update:
+        if update.set or update.unset:
             properties = {**person.properties, **update.set}
-            sources = {
-                **person.sources,
-                **{name: (event.arrival, how) for name, how in update.operations.items()},
-            }
+            sources = dict(person.all_sources())
+            for name, how in update.operations.items():
+                sources[name] = event.arrival * len(OPERATIONS) + how
             for name in update.unset:
                 del properties[name]
                 sources.pop(name, None)
@@ -383,14 +444,13 @@ class PersonTable:
         arrival: int,
         person: _Person,
         properties: dict[str, Any],
-        sources: dict[str, tuple[int, int]],
+        sources: dict[str, int],
     ) -> None:
         """Give a person other properties; events before this one keep the old ones."""
         if person.version != arrival:
-            self._log.supersede(person.id, person.version, person.properties)
+            self._log.supersede(person)
             person.version = arrival
-        person.properties = properties
-        person.sources = sources
+        person.replace(properties, sources)
         person.touch(arrival)
 
     def _merge(self, event: ArrivedEvent, merge: Merge, warnings: list[EventWarning]) -> _Person:
@@ -417,7 +477,7 @@ class PersonTable:
 
     def _attach(self, event: ArrivedEvent, merge: Merge, owner: int | None) -> _Person:
         """Give a person the id without an owner; a new one, if neither has one, gets both. A person
-        that nobody identified before gets the event's id as its main one.
+        that was not identified before gets the event's id as its main one.
         """
         person = self._make(event) if owner is None else self._person(owner)
         self._write_new()
@@ -435,12 +495,12 @@ class PersonTable:
     def _swallow(self, event: ArrivedEvent, merge: Merge, person: _Person, other: _Person) -> None:
         """Let a person have everything of another one, which is no more."""
         self._write_new()
-        self._log.supersede(other.id, other.version, other.properties)
+        self._log.supersede(other)
         self._replace(
             event.arrival,
             person,
             {**other.properties, **person.properties},
-            {**other.sources, **person.sources},
+            {**other.all_sources(), **person.all_sources()},
         )
         person.created_at = min(person.created_at, other.created_at)
         self._log.move(other.id, person.id)
@@ -448,6 +508,7 @@ class PersonTable:
         self._execute("UPDATE distinct_ids SET person = ? WHERE person = ?", (person.id, other.id))
         self._execute("DELETE FROM persons WHERE id = ?", (other.id,))
         del self._held[other.id]
+        self._versions.pop(other.id, None)
         self._owners.clear()
 
     def _identify(self, event: ArrivedEvent, person: _Person) -> None:
@@ -463,12 +524,12 @@ class PersonTable:
             uuid=str(uuid5(PERSON_NAMESPACE, f"{event.api_key}\0{event.distinct_id}")),
             api_key=event.api_key,
             distinct_id=event.distinct_id,
-            properties={},
+            text="{}",
             created_at=event.timestamp,
             is_identified=False,
             changed=event.arrival,
             created=event.arrival,
-            sources={},
+            sources_text="{}",
             version=event.arrival,
         )
         self._owners[event.api_key, event.distinct_id] = person.id
@@ -520,10 +581,7 @@ class PersonTable:
         )
 
     def _events(self, arrivals: set[int]) -> dict[int, PersonEvent]:
-        # The number of placeholders has a limit, JSON has none.
-        rows = self._execute(
-            _ARRIVAL.format("SELECT value FROM json_each(?)"), [json.dumps(sorted(arrivals))]
-        )
+        rows = self._execute(_EVENTS, [json.dumps(sorted(arrivals))])
         return {row[0]: PersonEvent(*row) for row in rows}
 
 
@@ -540,9 +598,9 @@ class _PersonLog:
         self._versions: list[tuple[int, int, str]] = []
         self._merges: list[tuple[int, int, str, str, str, str | None]] = []
 
-    def supersede(self, person: int, version: int, properties: Mapping[str, Any]) -> None:
+    def supersede(self, person: _Person) -> None:
         """Keep the properties that events up to now have of a person."""
-        self._versions.append((person, version, dump(properties)))
+        self._versions.append((person.id, person.version, person.json()))
 
     def merge(
         self,

@@ -233,11 +233,11 @@ CREATE TABLE person_groups (
     event INTEGER NOT NULL REFERENCES events, PRIMARY KEY (person, group_type, group_key)
 ) WITHOUT ROWID;
 """
-"""`created` of a person: the arrival that created it; `sources`: of each property the arrival that
-set it and the index of how (`person_changes.OPERATIONS`), as JSON; `version`: the arrival that
-changed its properties last. `event_persons` has the person of an event and its version as the event
-left it, which is the person's own or in `person_versions`, also when the person was merged away;
-`differs` says that the event's own `$set` has more. Persons are derived anew for it.
+"""`created` of a person: the arrival that created it; `sources`: as JSON, of each property the
+arrival that set it, times four, plus the index of how (`person_changes.OPERATIONS`); `version`: the
+arrival that changed its properties last. `event_persons` has the person of an event and its version
+as the event left it, which is the person's own or in `person_versions`, also when the person was
+merged away; `differs` says that the event's own `$set` has more. Persons are derived anew for it.
 """
 EFFECT_TABLES: Final = (
     *("persons", "distinct_ids", "groups", "marks"),
