@@ -25,7 +25,7 @@ from forwarder.sandbox.store.persons import ArrivedEvent, PersonTable
 from forwarder.sandbox.store.records import GroupFilter, ListingPage
 from forwarder.sandbox.store.schema import EFFECT_TABLES
 
-STEP: Final = 500
+STEP: Final = 250
 """Arrivals of one step, 10 to 30 milliseconds, so that requests run between steps."""
 STEP_BYTES: Final = 4_000_000
 """Bytes of events after which a step ends early: large events are slow to read, and all of a

@@ -142,8 +142,8 @@ def person_changes(
     event: str, content: Mapping[str, Any], properties: Mapping[str, Any], times: tuple[str, str]
 ) -> PersonChanges:
     """What an event says and what the service lifts. `times` are the event's and that of its
-    receipt. `$set` and `$set_once` beside the properties win over those inside; `$unset` counts
-    inside only, since the service's capture keeps no other member of an event.
+    receipt. `$set` and `$set_once` beside the properties win over those inside, `$set` over
+    `$set_once`; `$unset` counts inside only, since the service's capture keeps no other member.
     """
     always = {**as_object(properties.get("$set")), **as_object(content.get("$set"))}
     once = {**as_object(properties.get("$set_once")), **as_object(content.get("$set_once"))}
@@ -152,6 +152,9 @@ def person_changes(
         always.setdefault(_SURVEY_DATE, times[0])
     if event not in _NOT_LIFTED:
         _lift(properties, always, once, times)
+    for name in said:
+        if name in always:
+            once.pop(name, None)
     never = _names(properties["$unset"]) if "$unset" in properties else ()
     return PersonChanges(always, once, never, said, event in PERSON_EVENTS)
 

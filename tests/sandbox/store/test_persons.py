@@ -162,7 +162,7 @@ class Model:
         old = person["has"]
         new: dict[str, tuple[Any, str]] = {}
         for key, value in once.items():
-            if key not in old or (old[key] is None and value is not None):
+            if key not in sets and (key not in old or (old[key] is None and value is not None)):
                 new[key] = (value, "$set_once")
         for key, value in sets.items():
             equal = key in old and json.dumps(old[key]) == json.dumps(value)
@@ -386,6 +386,13 @@ async def test_an_anonymous_event_makes_none() -> None:
         ([setting("u", a=1), event(distinct_id="u", **{"$unset": ["a"]})], {"a": 1}),
         ([setting("u", a=None), once("u", a=1)], {"a": 1}),
         ([setting("u", a=None), once("u", a=None)], {"a": None}),
+        (
+            [
+                setting("u", a=None),
+                event(distinct_id="u", properties={"$set": {"a": None}, "$set_once": {"a": 1}}),
+            ],
+            {"a": None},
+        ),
         ([event(distinct_id="u", properties={"$set": "no", "$set_once": [1], "$unset": "x"})], {}),
         (
             [setting("u", a={"b": [1, None, True]}, e="é\ud83d\ude00")],
