@@ -201,9 +201,10 @@ GAPS: Final = (
         "Columns of its own for each destination.",
         (
             "Of an event `uuid`, `event`, `distinct_id`, `timestamp`, `properties` as sent, "
-            "`$set`, `$set_once`, `$unset` where it has them, `person_id`, `team_id`, "
-            "`created_at`; of a person one record for each of its distinct ids, with `person_id`, "
-            "`properties`, `created_at`, `is_identified`. Duplicates and conflicts are left out."
+            "`$set`, `$set_once`, `$unset` where it has them, `person_id`, `person_properties` as "
+            "it was ingested, `team_id`, `created_at`; of a person one record for each of its "
+            "distinct ids, with `person_id`, `properties`, `created_at`, `is_identified`. "
+            "Duplicates and conflicts are left out."
         ),
     ),
     Gap(

@@ -343,7 +343,9 @@ def _counts(responses: Sequence[ResponseCount]) -> dict[Any, int]:
 
 
 _ANN: Final[list[tuple[str, dict[str, Any]]]] = [("ann", {})]
+_SEEN: Final = "https://example.com/"
 EFFECTS: Final[dict[str, dict[str, Any]]] = {
+    "$current_url": {"persons": [("ann", {"$current_url": _SEEN, "$initial_current_url": _SEEN})]},
     "$set": {"persons": [("ann", {"plan": "free"})]},
     "alias": {"persons": [("main", {})]},
     "$group_type": {"persons": _ANN, "groups": [("company", "acme", {"since": "2026-01-31"})]},

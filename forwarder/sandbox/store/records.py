@@ -134,6 +134,12 @@ class StoredEvent:
     """The id of the person whose distinct id it carries; None for an anonymous event that no
     identification has followed.
     """
+    person_properties: str | None = None
+    """The JSON text of the person's properties as the event was ingested with them, with all that
+    it set itself; None for an event without a person, a repeat, and one that isn't computed yet.
+    """
+    warnings: tuple[str, ...] = ()
+    """The types of the service's warnings about it."""
 
     @property
     def groups(self) -> dict[str, str]:
@@ -290,6 +296,29 @@ class PersonFilter:
         by_id = "id IN (SELECT person FROM distinct_ids WHERE distinct_id = ?)"
         return where(
             {"api_key = ?": self.api_key, by_id: self.distinct_id, "uuid = ?": self.person}
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WarningFilter:
+    """Which warnings; `person` is the id of the event's person, the others are of the event."""
+
+    type: str | None = None
+    person: str | None = None
+    distinct_id: str | None = None
+    uuid: str | None = None
+    api_key: str | None = None
+
+    def condition(self) -> tuple[str, list[object]]:
+        """The SQL condition over `warnings` and `events`, and its parameters."""
+        return where(
+            {
+                "warnings.type = ?": self.type,
+                "warnings.person IN (SELECT id FROM persons WHERE uuid = ?)": self.person,
+                "events.distinct_id = ?": self.distinct_id,
+                "events.uuid = ?": self.uuid,
+                "events.api_key = ?": self.api_key,
+            }
         )
 
 

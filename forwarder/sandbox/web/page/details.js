@@ -110,10 +110,13 @@ export class Details {
     const event = results.find((each) => String(each.arrival) === arrival);
     if (!event) return null;
     const first = event.first === null ? null : results.find((each) => each.arrival === event.first);
-    const [person, groups] = await Promise.all([personOf(event), groupsOf(event)]);
+    const own = async () => (event.warnings.length ? (await ask("warnings", { uuid, limit: LISTED })).results : []);
+    const [person, groups, warnings] = await Promise.all([personOf(event), groupsOf(event), own()]);
+    const warned = warnings.filter((each) => each.event.arrival === event.arrival);
     return [
       this.head(outside(event.event, 200), kindBadge(event)),
       event.kind === "conflict" && first ? this.conflict(event, first) : "",
+      ...this.warnings(warned),
       this.factsOf(event, results),
       json(event.raw),
       ...this.personPart(event, person),
@@ -150,6 +153,13 @@ export class Details {
     if (!value) return null;
     const label = el("span", {}, outside(value, 200, kind));
     return button(label, () => this.filter({ [name]: value }), { class: "link", title: "Show only events with it" });
+  }
+
+  // What the service warns about, with its own words for the details.
+  warnings(found) {
+    if (!found.length) return [];
+    const items = found.map((each) => el("li", {}, outside(each.type, 80, "mono"), " ", outside(JSON.stringify(each.details), 1000, "soft")));
+    return [el("section", { class: "note warn" }, el("h3", {}, plural(found.length, "warning")), el("ul", { class: "plain" }, ...items))];
   }
 
   personPart(event, person) {
@@ -221,9 +231,11 @@ export class Details {
     if (!person) return null;
     const { count: total, results } = await ask("events", { person: id, order: "newest", limit: LISTED });
     const flags = await flagsOf(person, this.go);
+    const { results: warned } = await ask("warnings", { person: id, order: "newest", limit: LISTED });
     const ids = person.distinct_ids.slice(0, LISTED).map((each) => el("li", {}, this.filterLink("distinct_id", each)));
     return [
       this.head(outside(person.distinct_id, 200), person.is_identified ? badge("identified", "good") : badge("not identified")),
+      ...this.warnings(warned),
       facts([["id", outside(person.id, 80, "mono")], ["made", when(person.created_at)], ["project key", this.filterLink("api_key", person.api_key, "mono")]]),
       el("h3", {}, "Properties"),
       properties(person.properties),
