@@ -86,6 +86,7 @@ OVERRIDES: Final[Mapping[str, Mapping[str, Schema]]] = {
         "raw": TEXT,
         "properties": _ANYTHING,
         "groups": {"type": "object", "additionalProperties": TEXT},
+        "timestamp_note": {"type": ["string", "null"]},
     },
     "StoredRequest": {
         "not_ingested": {
