@@ -4,7 +4,8 @@
 groups are derived from them in order, up to the arrival in `progress` (see `effects`): a file of
 version 1, which has arrivals only, gets empty tables, and the next query derives their content. A
 file of version 2 has no management tables and gets empty ones. Up to version 3 no arrival has the
-name of its import; up to version 4 there are no definitions of flags, and batch exports don't run.
+name of its import; up to version 4 there are no definitions of flags, and batch exports don't run; up to version 5
+no index finds a group's type.
 
 Columns of the management tables are named as the fields that they hold; times are ISO 8601 in UTC
 (`times.format_time`), JSON is text. Resources are listed in the order of `number`, or of `id`
@@ -19,7 +20,7 @@ from typing import Final
 
 from forwarder.core.errors import ConfigurationError
 
-VERSION: Final = 5
+VERSION: Final = 6
 _ARRIVALS: Final = """
 CREATE TABLE requests (
     id INTEGER PRIMARY KEY, received_at TEXT NOT NULL, path TEXT NOT NULL, query TEXT NOT NULL,
@@ -199,8 +200,10 @@ continuity are decided by for a distinct id, and so for the person that has it. 
 the first run of the same work; `selection`: what it exports, as JSON. `changed` of a person: the
 arrival that changed it last; persons are derived anew for it.
 """
+_GROUP_TYPES: Final = "CREATE INDEX groups_by_type ON groups (api_key, group_type);"
+"""The index finds the first group of each type, however many groups there are."""
 EFFECT_TABLES: Final = ("persons", "distinct_ids", "groups", "marks")
-_STEPS: Final = (_ARRIVALS, _ADDED + _EFFECTS, _PROJECTS, _IMPORTS, _DECISIONS)
+_STEPS: Final = (_ARRIVALS, _ADDED + _EFFECTS, _PROJECTS, _IMPORTS, _DECISIONS, _GROUP_TYPES)
 """What each version has beside those before it."""
 TABLES: Final = ("events", "not_ingested", "requests", *EFFECT_TABLES)
 
