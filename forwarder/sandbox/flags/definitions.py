@@ -10,7 +10,8 @@ aggregation_group_type_index}`.
 A cohort: `{id, name, is_static, filters: {properties: GROUP} | GROUP, groups}`, a GROUP
 `{type: AND|OR, values: [GROUP | property]}`.
 
-Fields that are unknown here stay in `content`.
+Fields that are unknown here stay in `content`; what comes from people has none that the service's
+form doesn't have (`members`).
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
 groups are derived from them in order, up to the arrival in `progress` (see `effects`): a file of
 version 1, which has arrivals only, gets empty tables, and the next query derives their content. A
 file of version 2 has no management tables and gets empty ones. Up to version 3 no arrival has the
-name of its import; up to version 4 there are no definitions of flags, and batch exports don't run; up to version 5
-no index finds a group's type.
+name of its import; up to version 4 there are no definitions of flags, and batch exports don't run;
+up to version 5 no index finds a group's type.
 
 Columns of the management tables are named as the fields that they hold; times are ISO 8601 in UTC
 (`times.format_time`), JSON is text. Resources are listed in the order of `number`, or of `id`
