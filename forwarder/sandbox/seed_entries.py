@@ -28,6 +28,7 @@ from forwarder.contract.payloads import Address, Count, Interval, Line, NewInvit
 from forwarder.contract.resources import LEVELS, OWNER, Json, JsonObject, Model, RunStatus
 from forwarder.sandbox.flags.definitions import InvalidDefinition
 from forwarder.sandbox.flags.linked import check_entry
+from forwarder.sandbox.flags.members import reject_unknown_members
 from forwarder.sandbox.flags.stored import DefinitionKind
 from forwarder.sandbox.ingest.validation import check_token
 from forwarder.sandbox.manage.authorize import ALL_SCOPES, FLAG_SCOPES
@@ -75,6 +76,7 @@ def _definition(kind: DefinitionKind, content: Any) -> Any:
     if (fault := fault_of(kept)) is not None:
         raise ValueError(fault)
     try:
+        reject_unknown_members(kind, kept)
         check_entry(kind, kept)
     except InvalidDefinition as error:
         raise ValueError(f"{error.path}: {error.what}" if error.path else error.what) from None
@@ -86,8 +88,8 @@ def _of_kind(kind: DefinitionKind) -> BeforeValidator:
 
 
 class SeedDefinitions(SeedEntry):
-    """What a project's flags are decided by, in the service's own forms; fields that the sandbox
-    doesn't know are kept.
+    """What a project's flags are decided by, in the service's own forms. Flags and cohorts have no
+    other members; of the rest, fields that the sandbox doesn't know are kept.
     """
 
     flags: list[Annotated[dict[str, Any], _of_kind(DefinitionKind.FLAG)]] = Field(

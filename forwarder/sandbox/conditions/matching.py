@@ -18,8 +18,9 @@ follow them where they decide by themselves, with a few exceptions
 - `gt`, `gte`, `lt`, `lte`, `between` compare finite decimal numbers, also in texts; anything else
   doesn't match.
 - Dates without a zone are in the project's, which is the zone of `now`. `-30d` (h, d, w, m, y;
-  less than 10,000) is that long ago by the project's clocks, with or without the sign. A property
-  that is a number is a time in seconds since 1970; a condition's value is always a text.
+  less than 10,000) is that long ago by the project's clocks, with or without the sign. Other forms
+  are those of the crate `dateparser`, as for events. A property that is a number is a time in
+  seconds since 1970; a condition's value is always a text.
 - Versions are those of `versions`.
 - A condition whose value makes no sense for its operator doesn't match. An operator that no one
   knows raises `CannotDecide`.

@@ -8,9 +8,10 @@ import math
 import re
 from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Decimal
-from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import Final
+
+from forwarder.sandbox.protocol.event_times import read_dateparser
 
 MAX_DEPTH: Final = 100
 """How deep a value may be nested that is compared as JSON text."""
@@ -26,9 +27,9 @@ _NAIVE_TIME: Final = re.compile(
     r"(?:[T ](?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{1,2})"
     r"(?::(?P<second>[0-9]{1,2})(?:\.(?P<fraction>[0-9]{1,9}))?)?)?",
 )
-_ZONED_TIME: Final = re.compile(
-    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ]+[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?"
-    r" ?(?:[Zz]|UTC|[+-][0-9]{2}:?[0-9]{2})"
+_RFC3339: Final = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?"
+    r"(?:[Zz]|[+-][0-9]{2}:[0-9]{2})"
 )
 
 
@@ -151,35 +152,35 @@ def date_of(value: object, now: datetime) -> datetime | None:
 
 def time_of(text: str, now: datetime) -> datetime | None:
     """The time that a text names; None if it is none. The zone of `now` is the project's: a time
-    without a zone is one of its clocks, and so is the one from which relative times count.
+    without a zone is one of its clocks, and so is the one from which relative times count. Other
+    forms than a date, with or without a time, are those of `dateparser`, without a zone in UTC.
     """
     if len(text) > _LONGEST_TIME:
         return None
     zone = now.tzinfo or UTC
     relative = _RELATIVE_DATE.fullmatch(text)
-    if relative is None:
-        return _absolute_time(text, zone)
-    clock = _long_ago(int(relative[1]), relative[2], now.replace(tzinfo=None))
-    return None if clock is None else _in_zone(clock, zone)
+    if relative is not None:
+        clock = _long_ago(int(relative[1]), relative[2], now.replace(tzinfo=None))
+        return None if clock is None else _in_zone(clock, zone)
+    exact = _exact_time(text, zone)
+    if exact is not None or _NAIVE_TIME.fullmatch(text):
+        return exact
+    try:
+        return read_dateparser(text, now)
+    except OverflowError:
+        return None
 
 
 @lru_cache(maxsize=4096)
-def _absolute_time(text: str, zone: tzinfo) -> datetime | None:
-    """The service tries RFC 3339, a date, a date with a time, then other forms, those in UTC."""
+def _exact_time(text: str, zone: tzinfo) -> datetime | None:
+    """RFC 3339, a date, or a date with a time; None if the text is in another form."""
     try:
-        if _ZONED_TIME.fullmatch(text):
-            return datetime.fromisoformat(_iso(text))
-        if (naive := _NAIVE_TIME.fullmatch(text)) is not None:
-            return _in_zone(_clock(naive), zone)
-        other = parsedate_to_datetime(text)
-    except (ValueError, TypeError, IndexError, OverflowError):
+        if _RFC3339.fullmatch(text):
+            return datetime.fromisoformat(text.upper())
+        naive = _NAIVE_TIME.fullmatch(text)
+        return None if naive is None else _in_zone(_clock(naive), zone)
+    except ValueError:
         return None
-    return other if other.tzinfo else other.replace(tzinfo=UTC)
-
-
-def _iso(text: str) -> str:
-    time = text[10:].lstrip("Tt ").replace(" ", "").upper()
-    return f"{text[:10]}T{time.replace('UTC', 'Z')}"
 
 
 def _clock(found: re.Match[str]) -> datetime:

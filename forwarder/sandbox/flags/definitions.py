@@ -12,7 +12,8 @@ PostHog/posthog, commit 0da8f8c35ac1).
 A cohort: `{id, name, is_static, filters: {properties: GROUP} | GROUP, groups}`, a GROUP
 `{type: AND|OR, values: [GROUP | property]}`.
 
-Fields that are unknown here stay in `content`.
+Fields that are unknown here stay in `content`; what comes from people has none that the service's
+form doesn't have (`members`).
 """
 
 from __future__ import annotations

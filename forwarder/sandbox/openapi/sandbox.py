@@ -93,6 +93,7 @@ OVERRIDES: Final[Mapping[str, Mapping[str, Schema]]] = {
         "properties": _ANYTHING,
         "person_properties": {"type": ["object", "null"]},
         "groups": {"type": "object", "additionalProperties": TEXT},
+        "timestamp_note": {"type": ["string", "null"]},
     },
     "StoredRequest": {
         "not_ingested": {

@@ -209,6 +209,10 @@ class Store:
         """The number of the last arrival of an event; 0 if there is none."""
         return int(self._rows("SELECT coalesce(max(id), 0) FROM events", [])[0][0])
 
+    def arrivals_left(self) -> int:
+        """How many arrivals are not folded into persons and groups yet, at most."""
+        return self.last_arrival() - self.effects.folded()
+
     def persons(self, wanted: PersonFilter, page: ListingPage) -> tuple[int, list[StoredPerson]]:
         """The number of persons that match the filter, and a page of them."""
         self.effects.finish()

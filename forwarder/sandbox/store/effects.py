@@ -1,4 +1,5 @@
-"""Persons and groups: a fold over the arrivals in their order, done when a query needs it.
+"""Persons and groups: a fold over the arrivals in their order, done soon after they came, and
+before a query of them is answered.
 
 Invariants: `progress` names the last arrival that is folded in, and moves in the same transaction.
 Only new arrivals count: duplicates and conflicts change nothing, since one uuid is one event.
@@ -7,8 +8,8 @@ is in `meaning`, what it does to persons in `persons`. There is one group for ea
 and key, created and changed by `$groupidentify` alone; the contract names no limit of types (the
 real service keeps five a project).
 
-Folding on demand keeps ingestion as fast as it is without persons, and the next query costs only
-the arrivals since. Everything here blocks and belongs to the store's thread.
+Folding apart from ingestion, in time that is free (see `thread`), keeps ingestion fast, and a query
+costs only the arrivals since. Everything here blocks and belongs to the store's thread.
 """
 
 from __future__ import annotations
@@ -45,6 +46,18 @@ _NEXT: Final = """
 _GROUP: Final = (
     "SELECT group_type, group_key, api_key, properties, created_at, updated_at FROM groups WHERE "
 )
+_GROUP_TYPES: Final = """
+    WITH RECURSIVE types (name) AS (
+        SELECT min(group_type) FROM groups WHERE api_key = :key
+        UNION ALL
+        SELECT (SELECT min(group_type) FROM groups WHERE api_key = :key AND group_type > name)
+        FROM types WHERE name IS NOT NULL
+    )
+    SELECT name FROM types WHERE name IS NOT NULL ORDER BY (
+        SELECT id FROM groups WHERE api_key = :key AND group_type = name ORDER BY id LIMIT 1
+    )
+"""
+"""Looks up each type once: a project can have many groups, and every `/decide` asks for this."""
 _FIND: Final = (
     "SELECT id, properties FROM groups WHERE api_key = ? AND group_type = ? AND group_key = ?"
 )
@@ -97,6 +110,10 @@ class Effects:
         self._connection.execute("UPDATE progress SET arrival = ?", (rows[-1][0],))
         return more and (end is None or int(rows[-1][0]) < end)
 
+    def folded(self) -> int:
+        """The last arrival that is folded in; 0: none."""
+        return int(self._connection.execute("SELECT arrival FROM progress").fetchone()[0])
+
     def finish(self) -> None:
         """Fold in all arrivals."""
         while self.advance():
@@ -110,7 +127,7 @@ class Effects:
 
     def _next(self) -> tuple[list[Sequence[Any]], bool]:
         """The arrivals of the next step, and whether there may be more after them."""
-        done = int(self._connection.execute("SELECT arrival FROM progress").fetchone()[0])
+        done = self.folded()
         rows = list[Sequence[Any]]()
         size = 0
         with closing(self._connection.execute(_NEXT, (done, STEP))) as found:
@@ -166,11 +183,7 @@ class GroupTable:
 
     def types(self, api_key: str) -> list[str]:
         """The types of a project's groups, in the order in which the first of each was made."""
-        rows = self._execute(
-            "SELECT group_type FROM groups WHERE api_key = ? GROUP BY group_type ORDER BY min(id)",
-            (api_key,),
-        )
-        return [group_type for (group_type,) in rows]
+        return [group_type for (group_type,) in self._execute(_GROUP_TYPES, {"key": api_key})]
 
     def count(self) -> int:
         """How many there are."""

@@ -5,11 +5,14 @@ Every value of a filter is bound; the columns come from fixed tables.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeVar
 
+from forwarder.sandbox.protocol.event_times import why_now
 from forwarder.sandbox.store.meaning import groups_of, read_mapping
 
 T = TypeVar("T")
@@ -145,6 +148,15 @@ class StoredEvent:
     def groups(self) -> dict[str, str]:
         """The groups that it says it belongs to, type to key; they need not exist."""
         return groups_of(read_mapping(self.properties))
+
+    @property
+    def timestamp_note(self) -> str | None:
+        """Why the service took its own now instead of `timestamp_sent`; None if it didn't."""
+        if self.timestamp_sent is None or self.timestamp != self.received_at:
+            return None
+        if read_mapping(self.raw.decode()).get("offset") is not None:
+            return None
+        return why_now(json.loads(self.timestamp_sent), datetime.fromisoformat(self.received_at))
 
 
 @dataclass(frozen=True, slots=True)

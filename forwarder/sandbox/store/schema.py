@@ -5,7 +5,8 @@ groups are derived from them in order, up to the arrival in `progress` (see `eff
 version 1, which has arrivals only, gets empty tables, and the next query derives their content. A
 file of version 2 has no management tables and gets empty ones. Up to version 3 no arrival has the
 name of its import; up to version 4 there are no definitions of flags, and batch exports don't run;
-up to version 5 it isn't known where a person's properties come from.
+up to version 5 it isn't known where a person's properties come from, and no index finds a group's
+type.
 
 Columns of the management tables are named as the fields that they hold; times are ISO 8601 in UTC
 (`times.format_time`), JSON is text. Resources are listed in the order of `number`, or of `id`
@@ -239,11 +240,20 @@ arrival that changed its properties last. `event_persons` has the person of an e
 as the event left it, which is the person's own or in `person_versions`, also when the person was
 merged away; `differs` says that the event's own `$set` has more. Persons are derived anew for it.
 """
+_GROUP_TYPES: Final = "CREATE INDEX groups_by_type ON groups (api_key, group_type);"
+"""The index finds the first group of each type, however many groups there are."""
 EFFECT_TABLES: Final = (
     *("persons", "distinct_ids", "groups", "marks"),
     *("person_versions", "event_persons", "merges", "warnings", "person_groups"),
 )
-_STEPS: Final = (_ARRIVALS, _ADDED + _EFFECTS, _PROJECTS, _IMPORTS, _DECISIONS, _PERSONS)
+_STEPS: Final = (
+    _ARRIVALS,
+    _ADDED + _EFFECTS,
+    _PROJECTS,
+    _IMPORTS,
+    _DECISIONS,
+    _PERSONS + _GROUP_TYPES,
+)
 """What each version has beside those before it."""
 TABLES: Final = ("events", "not_ingested", "requests", *EFFECT_TABLES)
 

@@ -29,6 +29,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from forwarder.core.near_names import propose_name
 from forwarder.pages.hosts import reject_other_sites
 from forwarder.sandbox.flags.failing import FAILING_HANDLERS, FAILING_PATHS, FlagFailure
 from forwarder.sandbox.ingest.capture import AI_PATH
@@ -370,11 +371,12 @@ def _parse(body: bytes) -> list[FaultSpec]:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(str(part) for part in first["loc"] if part in FaultSpec.model_fields)
         if first["type"] == "extra_forbidden":
-            problem = f"there is no {str(first['loc'][-1])[:100]!r}"
+            name = str(first["loc"][-1])[:100]
+            problem = f"there is no {name!r}, {propose_name(name, FaultSpec.model_fields)}"
         else:
             problem = first["msg"].removeprefix("Value error, ")
         raise web.HTTPBadRequest(
-            text=f"{where}{': ' if where else ''}{problem}. {MEMBERS}\n"
+            text=f"{where}{': ' if where else ''}{problem.rstrip('?')}. {MEMBERS}\n"
         ) from None
 
 

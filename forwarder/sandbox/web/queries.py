@@ -209,6 +209,7 @@ def show_event(event: StoredEvent) -> str:
     shown["raw"] = event.raw.decode()
     shown["api_key"] = masked_key(event.api_key)
     shown["groups"] = event.groups
+    shown["timestamp_note"] = event.timestamp_note
     return (
         f'{json.dumps(shown)[:-1]}, "person_properties": {of_person}, "properties": {properties}}}'
     )

@@ -34,15 +34,13 @@ async def test_flags_as_they_were_set() -> None:
     and version.
     """
     async with talking() as client:
-        await define(
-            client, a={**flag(PRO), "active": False, "an_unknown_field": 1}, b={"deleted": True}
-        )
+        await define(client, a={**flag(PRO), "active": False, "tags": ["x"]}, b={"deleted": True})
         [one] = (await definitions(client))["flags"]
-        assert (one["key"], one["active"], one["version"], one["an_unknown_field"]) == (
+        assert (one["key"], one["active"], one["version"], one["tags"]) == (
             "a",
             False,
             1,
-            1,
+            ["x"],
         )
         assert one["filters"] == flag(PRO)["filters"]
         assert one == {

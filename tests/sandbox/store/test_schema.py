@@ -20,29 +20,16 @@ from tests.support.cases import cases
 MANAGED = re.findall(r"CREATE TABLE (\w+)", MANAGEMENT)
 
 
-def before_flags(connection: sqlite3.Connection) -> None:
-    """Remove what version 5 added."""
-    added = ("origin", "cause", "attempt", "due_at", "selection")
-    connection.executescript(
-        "".join(f"DROP INDEX batch_export_runs_{name};" for name in ("by_cause", "unfinished"))
-    )
-    connection.executescript(
-        "".join(f"ALTER TABLE batch_export_runs DROP COLUMN {column};" for column in added)
-    )
-    for table in ("clock", "definitions", "definition_revisions", "hash_keys", "export_logs"):
-        connection.execute(f"DROP TABLE {table}")
-    connection.execute("ALTER TABLE persons DROP COLUMN changed")
-
-
 def older(path: Path, version: int) -> None:
     """Make a file as an older version of the sandbox left it."""
     connection = sqlite3.connect(path)
+    connection.execute("DROP INDEX groups_by_type")
     for table in ("person_versions", "event_persons", "merges", "warnings", "person_groups"):
         connection.execute(f"DROP TABLE {table}")
     for column in ("created", "sources", "version"):
         connection.execute(f"ALTER TABLE persons DROP COLUMN {column}")
     if version <= 4:
-        before_flags(connection)
+        _without_decisions(connection)
     if version <= 3:
         connection.executescript("DROP INDEX imported; ALTER TABLE events DROP COLUMN import_job;")
     if version <= 2:
@@ -55,6 +42,20 @@ def older(path: Path, version: int) -> None:
         connection.executescript("DROP INDEX events_of; ALTER TABLE requests DROP COLUMN method;")
     connection.execute(f"PRAGMA user_version = {version}")
     connection.close()
+
+
+def _without_decisions(connection: sqlite3.Connection) -> None:
+    """Take away what version 5 added."""
+    added = ("origin", "cause", "attempt", "due_at", "selection")
+    connection.executescript(
+        "".join(f"DROP INDEX batch_export_runs_{name};" for name in ("by_cause", "unfinished"))
+    )
+    connection.executescript(
+        "".join(f"ALTER TABLE batch_export_runs DROP COLUMN {column};" for column in added)
+    )
+    for table in ("clock", "definitions", "definition_revisions", "hash_keys", "export_logs"):
+        connection.execute(f"DROP TABLE {table}")
+    connection.execute("ALTER TABLE persons DROP COLUMN changed")
 
 
 def shape(path: Path) -> list[Any]:

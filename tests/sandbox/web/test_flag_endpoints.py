@@ -28,12 +28,12 @@ FULL: dict[str, Any] = {
     },
     "ensure_experience_continuity": False,
     "version": 9,
-    "an_unknown_field": [1, {"a": None}],
+    "tags": [1, {"a": None}],
 }
 
 
 async def test_the_services_form() -> None:
-    """A definition comes back as it was set, unknown fields too; it decides at once."""
+    """A definition comes back as it was set, other fields too; it decides at once."""
     async with talking() as client:
         assert (await put(client, "flags/checkout", FULL)).json == FULL
         assert await client.get(f"/sandbox/flags/checkout?api_key={KEY}") == FULL
@@ -245,6 +245,28 @@ async def test_the_listing(tmp_path: Path) -> None:
         assert second["name"] == "Of the app"
         [cohort] = (await client.get("/sandbox/cohorts"))["results"]
         assert (cohort["id"], cohort["definition"]["distinct_ids"]) == (seed.COHORT, ["ann"])
+
+
+@cases(
+    ("path", "content", "attr", "proposed"),
+    [
+        ("flags/beta", {"variants": {}}, "variants", "filters.multivariate.variants"),
+        (
+            "flags/beta",
+            {"filters": {"groups": [{"rolout": 5}]}},
+            "filters.groups[0].rolout",
+            "filters.groups[0].rollout_percentage",
+        ),
+        ("cohorts/7", {"static": True}, "static", "is_static"),
+    ],
+)
+async def test_a_misspelt_member(path: str, content: Any, attr: str, proposed: str) -> None:
+    """It is rejected, with the one that was meant: the flag would be on for everybody."""
+    async with talking() as client:
+        reply = await put(client, path, content)
+        assert (reply.status, reply.json["attr"]) == (400, attr)
+        assert reply.json["detail"] == f"there is no such member, did you mean {proposed}?"
+        assert await values(client) == {}
 
 
 async def patch(client: Any, number: int, changes: Any) -> Any:

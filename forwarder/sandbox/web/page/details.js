@@ -135,7 +135,7 @@ export class Details {
       ["distinct_id", this.filterLink("distinct_id", event.distinct_id)],
       ["uuid", outside(event.uuid, 80, "mono")],
       ["happened", when(event.timestamp)],
-      ["timestamp sent", event.timestamp_sent],
+      ["timestamp sent", event.timestamp_note ? sentInVain(event) : event.timestamp_sent],
       ["received", when(event.received_at)],
       ["request", button(`${count(event.request)}, event ${event.index + 1} of it`, () => this.go(`request:${event.request}`), { class: "link" })],
       ["project key", this.filterLink("api_key", event.api_key, "mono")],
@@ -280,6 +280,11 @@ async function groupsOf(event) {
       return [type, String(key), results.find((each) => each.api_key === event.api_key)];
     }),
   );
+}
+
+// A timestamp that didn't become the event's time, and why.
+function sentInVain(event) {
+  return el("span", {}, outside(event.timestamp_sent, 200, "mono"), el("span", { class: "bad-text" }, `: ${visible(event.timestamp_note, 200)}`));
 }
 
 // The event's JSON, laid out or as it was sent, to be copied as it was sent.
