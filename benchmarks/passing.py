@@ -17,7 +17,7 @@ from typing import Final
 from benchmarks.bodies import API_KEY, Request
 from benchmarks.load import Load
 from benchmarks.nginx import find_nginx, nginx
-from benchmarks.processes import BenchmarkError, Program, pinned
+from benchmarks.processes import BenchmarkError, Program, at_least_a_tick, pinned
 from benchmarks.targets import Machine, Target
 from benchmarks.upstream import upstream
 
@@ -92,7 +92,7 @@ def _turn(program: Program, port: int, seconds: float, figures: PassingFigures) 
             f"{program.name} doesn't pass all calls through: {dict(tally.statuses)}, "
             f"{tally.broken} connections broken"
         )
-    figures.calls.append(tally.requests / used)
+    figures.calls.append(tally.requests / at_least_a_tick(used))
     figures.seconds.append(one_call(port, CALLS))
 
 

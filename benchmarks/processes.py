@@ -199,6 +199,11 @@ def _tree(root: int) -> list[int]:
     return tree
 
 
+def at_least_a_tick(seconds: float) -> float:
+    """CPU-seconds to divide by: the kernel counts in ticks, so that little work may take none."""
+    return max(seconds, 1 / TICKS)
+
+
 def _stat(pid: int) -> list[str]:
     """The fields of /proc/PID/stat from the third on (state); empty if the process is gone."""
     try:

@@ -21,7 +21,14 @@ from benchmarks.bodies import Request, Shape, Variant, ring
 from benchmarks.cases import CONNECTIONS, Case, Floor, Rules
 from benchmarks.load import Load, Tally
 from benchmarks.nginx import nginx
-from benchmarks.processes import BenchmarkError, Program, core_seconds, free_port, pinned
+from benchmarks.processes import (
+    BenchmarkError,
+    Program,
+    at_least_a_tick,
+    core_seconds,
+    free_port,
+    pinned,
+)
 from benchmarks.profiling import profiled
 from benchmarks.split import split_floor
 from benchmarks.targets import Machine, Target
@@ -56,7 +63,7 @@ class Figure:
         """One more repetition: events that arrived of those `wanted`; CPU-seconds of the target,
         and of its core, in so many seconds.
         """
-        self.rates.append(events / used)
+        self.rates.append(events / at_least_a_tick(used))
         self.busy.append(used / seconds)
         self.others.append(max(0.0, core - used) / seconds)
         self.lost += max(0, wanted - events)
@@ -148,7 +155,7 @@ class Plan:
             cpu = program.cpu_seconds()
             tally = load.run(self.seconds)
             used = program.cpu_seconds() - cpu
-        figure.rates.append(_all_taken(tally) / used)
+        figure.rates.append(_all_taken(tally) / at_least_a_tick(used))
         figure.busy.append(used / tally.seconds)
 
 

@@ -1,4 +1,4 @@
-"""No program outlives the benchmark that started it."""
+"""No program outlives the benchmark that started it, and its CPU can be divided by."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.processes import free_port, running
+from benchmarks.processes import TICKS, free_port, running
+from benchmarks.throughput import Figure
 from tests.support.repository import ROOT
 
 CORE = min(os.sched_getaffinity(0))
@@ -91,3 +92,10 @@ def watched(pid: int) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def test_work_of_less_than_a_tick_can_be_divided_by() -> None:
+    """A short case on a busy machine may have used no tick at all."""
+    figure = Figure()
+    figure.add(events=5_000, used=0.0, core=0.1, seconds=0.1, wanted=5_000)
+    assert (figure.rate, figure.busy) == (5_000 * TICKS, [0.0])

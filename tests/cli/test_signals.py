@@ -50,7 +50,7 @@ def test_ctrl_c_is_seen_while_the_loop_waits() -> None:
         loop = asyncio.get_running_loop()
         loop.call_later(10, woken_by_timer.append, True)
         loop.call_soon(waits.set)  # the last that it does before it waits
-        await asyncio.sleep(20)
+        await asyncio.Event().wait()
 
     with pytest.raises(KeyboardInterrupt):
         signals.run_to_end(silent())
