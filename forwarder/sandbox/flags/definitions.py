@@ -276,16 +276,34 @@ def _property_group(cohort: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None
         return cohort, ""
     groups = cohort.get("groups")
     if isinstance(groups, list) and groups:
-        values = [
-            {"type": "AND", "values": _list(_object(each, f"groups[{at}]"), "", "properties")}
-            for at, each in enumerate(groups)
-        ]
+        values = [_legacy_group(_object(each, f"groups[{at}]")) for at, each in enumerate(groups)]
         return {"type": "OR", "values": values}, "groups"
     if isinstance(groups, dict) and groups:
         return groups, "groups"
     if groups is not None and not isinstance(groups, list | dict):
         raise InvalidDefinition("groups", "must be an object or a list")
     return None, ""
+
+
+def _legacy_group(group: Mapping[str, Any]) -> Mapping[str, Any]:
+    """One of the `groups` that cohorts had before: conditions on persons, or their values by key.
+    Anything else counts events, and has no one (rust/feature-flags/src/cohorts/legacy_groups.rs in
+    PostHog/posthog, commit c4753141cd9a).
+    """
+    properties = group.get("properties")
+    if isinstance(properties, dict) and {"type", "values"} <= properties.keys():
+        return properties
+    if isinstance(properties, dict) and properties and not {"type", "values"} & properties.keys():
+        properties = [{"key": key, "value": value} for key, value in properties.items()]
+    if not isinstance(properties, list) or not properties:
+        return {"type": "behavioral", "key": group.get("action_id") or group.get("event_id")}
+    values = [
+        {**each, "type": "person"}
+        if isinstance(each, dict) and each.get("type") in (None, "event")
+        else each
+        for each in properties
+    ]
+    return {"type": "AND", "values": values}
 
 
 def _group(group: Mapping[str, Any], path: str, depth: int) -> CohortGroup:
