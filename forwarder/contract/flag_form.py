@@ -44,7 +44,7 @@ _FILTERS: Final[Form] = {
     },
     "holdout": _anything("id", "exclusion_percentage"),
     **_anything("payloads", "aggregation_group_type_index", "feature_enrollment", "early_exit"),
-    **_anything("bucketing_identifier", "version"),
+    **_anything("version"),
     "properties": [_CONDITION],
     **_anything("rollout_percentage"),
 }

@@ -109,6 +109,15 @@ def _without_devices(flag: dict[str, Any], _value: Any) -> bool:
     return _is_or_needs(flag, "device")
 
 
+def _requires_another_off(flag: dict[str, Any], _value: Any) -> bool:
+    """posthog 6.9 for Python has each needed flag on, also where it must be off."""
+    return any(
+        condition["type"] == "flag" and condition["value"] is False
+        for group in flag["filters"]["groups"]
+        for condition in group["properties"]
+    )
+
+
 def _compares_texts(flag: dict[str, Any], value: Any) -> bool:
     """posthog-node 5.70 compares what isn't a number as texts, and reads the number that a text
     begins with; for the service and posthog 7.91 such a value matches nothing.
@@ -142,7 +151,7 @@ def _reads_dates_otherwise(flag: dict[str, Any], value: Any) -> bool:
 
 EXCEPTIONS: Final[Mapping[bool, tuple[Excepted, ...]]] = {
     False: (_without_enrollment, _compares_texts, _spells_otherwise, _reads_dates_otherwise),
-    True: (_without_enrollment, _without_devices),
+    True: (_without_enrollment, _without_devices, _requires_another_off),
 }
 """What posthog-node decides in its own way, and what SDKs do that get simple flags."""
 

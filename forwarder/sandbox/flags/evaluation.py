@@ -13,8 +13,8 @@ They are the service's (rust/feature-flags/src/flags/flag_matching.rs in PostHog
 
 A flag fails if the answer depends on what can't be computed: a condition on a failed flag, or one
 of an unknown operator, fails it only if its other conditions would answer otherwise. A condition on
-a cohort that doesn't exist fails it where evaluation comes to it. A flag whose rules aren't
-evaluated fails, and is off for those that depend on it.
+a cohort that doesn't exist, or needs such a one, fails it where evaluation comes to it. A flag
+whose rules aren't evaluated fails, and is off for those that depend on it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
+from graphlib import CycleError, TopologicalSorter
 from typing import Final, TypeVar
 
 from forwarder.sandbox.conditions.values import CannotDecide, json_text
 from forwarder.sandbox.flags.definitions import (
-    BehavioralCondition,
     Cohort,
     CohortGroup,
     CohortMembership,
@@ -37,6 +37,7 @@ from forwarder.sandbox.flags.definitions import (
     Flag,
     FlagDependency,
     FlagHoldout,
+    ImpossibleCondition,
     OwnProperty,
     UndecidableCondition,
 )
@@ -274,8 +275,7 @@ class _Evaluator:
         self._places: dict[tuple[str, str], float] = {}
         self._results: dict[str, FlagResult | CannotDecide] = {}
         self._keys = {flag.id: key for key, flag in definitions.flags.items() if flag.id}
-        self._memberships: dict[int, bool | CannotDecide | None] = {}
-        """None: it is being evaluated."""
+        self._memberships: dict[int, bool | CannotDecide] = {}
         self._depth = 0
 
     def result(self, flag: Flag) -> FlagResult | CannotDecide:
@@ -446,7 +446,7 @@ class _Evaluator:
                 return self._member(condition.cohort) is condition.member
             case FlagDependency():
                 return self._evaluates_to(condition)
-            case BehavioralCondition():
+            case ImpossibleCondition():
                 return False
             case UndecidableCondition():
                 raise CannotDecide(condition.why)
@@ -501,12 +501,32 @@ class _Evaluator:
         if cohort.group is None:
             return False
         if cohort_id not in self._memberships:
-            self._memberships[cohort_id] = None
+            self._check_cohort(cohort_id)
             self._memberships[cohort_id] = self._try(partial(self._group_holds, cohort.group))
         known = self._memberships[cohort_id]
-        if isinstance(known, bool):
-            return known
-        raise known or _BrokenCohort(f"the cohort {cohort_id} refers to itself")
+        if isinstance(known, CannotDecide):
+            raise known
+        return known
+
+    def _check_cohort(self, cohort_id: int) -> None:
+        """Raise `_BrokenCohort` if a cohort, directly or not, needs itself or one that doesn't
+        exist: whatever its other conditions say (`DependencyGraph` in
+        rust/feature-flags/src/utils/graph_utils.rs of PostHog/posthog).
+        """
+        needs: dict[int, Collection[int]] = {}
+        todo = [cohort_id]
+        while todo:
+            number = todo.pop()
+            if number not in needs and number not in self._memberships:
+                cohort = self._definitions.cohorts.get(number)
+                if cohort is None or cohort.deleted:
+                    raise _BrokenCohort(f"the cohort {number} is unknown")
+                needs[number] = cohort.needs
+                todo.extend(cohort.needs)
+        try:
+            TopologicalSorter(needs).prepare()
+        except CycleError as error:
+            raise _BrokenCohort(f"the cohort {min(error.args[1])} refers to itself") from None
 
     def _try(self, compute: Callable[[], T]) -> T | CannotDecide:
         """What is computed, or why it can't be: also if too much depends on each other."""
@@ -708,8 +728,8 @@ class _Evaluator:
                         f"flag {condition.flag} is {json.dumps(condition.expected)}: "
                         f"{'yes' if holds else 'no'}, it is {value}"
                     )
-                case BehavioralCondition():
-                    return "by what a person did: no, flags are evaluated without events"
+                case ImpossibleCondition():
+                    return f"matches nobody: {condition.why}"
                 case UndecidableCondition():
                     return f"can't be computed: {condition.why}"
         except CannotDecide as error:

@@ -574,6 +574,30 @@ TABLE: Final = [
         },
     ),
     Rule(
+        "a cohort that needs itself or a missing one fails its flag, whatever else it says",
+        {f"c{number}": flag(in_cohort(number)) for number in range(1, 5)},
+        {"c4": (True, MATCH, 0)},
+        PRO,
+        cohorts={
+            1: tree("OR", person_is("plan", "pro"), in_cohort(99)),
+            2: tree("OR", person_is("plan", "pro"), in_cohort(2)),
+            3: tree("OR", person_is("plan", "pro"), in_cohort(1)),
+            4: tree("OR", person_is("plan", "pro"), person_is("a", 1, kind="no-such-type")),
+        },
+        errors=True,
+        failed=frozenset({"c1", "c2", "c3"}),
+    ),
+    Rule(
+        "operators of other types match nobody, which is no error",
+        {
+            "in": flag(person_is("plan", "pro", "in")),
+            "not-in": flag(person_is("gone", "pro", "not_in")),
+            "flag": flag(person_is("plan", "pro", "flag_evaluates_to")),
+        },
+        dict.fromkeys(("in", "not-in", "flag"), (False, NO_MATCH, 0)),
+        PRO,
+    ),
+    Rule(
         "a flag whose rules aren't evaluated is off for those that depend on it",
         {
             "linked": rules(**{**TRIAL, "experiment_id": 4}),
@@ -708,9 +732,12 @@ async def test_when_a_person_was_created_is_not_a_property() -> None:
             "filters.rules[0].targeting.properties[0].value",
         ),
         ({"filters": {"version": 2, "groups": [EVERYBODY]}}, "filters.groups"),
+        (flag(person_is("plan", "pro", kind="persn")), "filters.groups[0].properties[0].type"),
+        (sets(EVERYBODY, payloads={"true": "large"}), "filters.payloads.true"),
+        (sets(EVERYBODY, bucketing_identifier="device_id"), "filters.bucketing_identifier"),
     ],
 )
-async def test_rules_that_the_service_rejects(content: dict[str, Any], attr: str) -> None:
+async def test_flags_that_the_service_rejects(content: dict[str, Any], attr: str) -> None:
     """They are 400, with their place."""
     async with talking() as client:
         reply = await put(client, "flags/f", content)
