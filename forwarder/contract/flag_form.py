@@ -44,7 +44,7 @@ _FILTERS: Final[Form] = {
     },
     "holdout": _anything("id", "exclusion_percentage"),
     **_anything("payloads", "aggregation_group_type_index", "feature_enrollment", "early_exit"),
-    **_anything("bucketing_identifier", "version"),
+    **_anything("version"),
     "properties": [_CONDITION],
     **_anything("rollout_percentage"),
 }
@@ -63,7 +63,7 @@ FLAG: Final[Form] = {
     **_anything("minimal_flag_called_events", "property_matching_version", "config_version"),
     **_anything("_create_in_folder", "_should_create_usage_dashboard"),
 }
-"""A flag's. `filters` of version 2 have a form of their own, which isn't checked here."""
+"""A flag's. `filters` of a later version have a form of their own, which isn't checked here."""
 COHORT: Final[Form] = {
     **_anything("id", "name", "description", "is_static", "deleted", "filters", "groups", "query"),
     **_anything("type", "values", "distinct_ids", "count", "version", "pending_version"),
@@ -91,7 +91,7 @@ def find_unknown_member(content: object, form: Form) -> UnknownMember | None:
 def _unknown(content: object, form: Form, path: str, whole: Form) -> Iterator[UnknownMember]:
     if not isinstance(content, dict):
         return
-    if form is _FILTERS and content.get("version") == 2:
+    if form is _FILTERS and content.get("version", 1) != 1:
         return
     for name, value in content.items():
         here = f"{path}.{name}" if path else name

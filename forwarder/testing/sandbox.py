@@ -168,10 +168,15 @@ class AnalyticsSandbox:
 
         See `flag_definition`; `members` of the service's form, such as `active` or `filters`,
         replace what it makes. The whole form can stand in `key`, or in `value`. Raises `TypeError`
-        if there is no such member, and `RuntimeError` if the sandbox rejects the flag.
+        if there is no such member, or if `rollout`, `payload` or `properties` would be lost beside
+        them, and `RuntimeError` if the sandbox rejects the flag.
         """
         __tracebackhide__ = True
         _check_members(members)
+        whole = isinstance(key, Mapping) or (isinstance(value, Mapping) and "filters" in value)
+        if whole or "filters" in members:
+            unused = None if rollout == 100 else rollout
+            _check_unused(rollout=unused, payload=payload, properties=properties)
         if isinstance(key, Mapping):
             form = {**key, **members}
             key = str(key["key"])
@@ -369,6 +374,13 @@ def _check_filters(filters: Mapping[str, object], known: frozenset[str] = FILTER
     """Raise `TypeError` if there is no such filter."""
     if unknown := sorted(filters.keys() - known):
         raise TypeError(f"there is no filter {unknown[0]!r}, {propose_name(unknown[0], known)}")
+
+
+def _check_unused(**arguments: object) -> None:
+    """Raise `TypeError` if one of these is given."""
+    given = next((name for name, value in arguments.items() if value is not None), None)
+    if given is not None:
+        raise TypeError(f"{given!r} makes the filters of a flag, which are given: set it there")
 
 
 def _check_members(members: Mapping[str, object]) -> None:

@@ -50,6 +50,7 @@ def test_an_unknown_member_of_a_flag(content: Any, path: str, hint: str) -> None
         {"key": "a", "filters": {"groups": [{"properties": [], "rollout_percentage": 5}]}},
         {"filters": {"payloads": {"anything": 1}, "groups": None, "multivariate": None}},
         {"filters": {"version": 2, "rules": [{"anything": 1}]}},
+        {"filters": {"version": 3, "whatever": []}},
         {"rollout_percentage": 50, "properties": [{"key": "a", "value": 1}]},
         {"filters": 5},
         [],

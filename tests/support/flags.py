@@ -8,8 +8,8 @@ A flag's key begins with its family. `operator-gt-1` has one condition with one 
 `holdout-…` and `needs-…` can be decided for each visitor by whoever has the definitions, as can
 `depends-…`, which needs one flag of a special kind each; those of `sparse-…` ask for what some
 visitors don't have, and `device-…` for a device, which one in ten has not. `runtime-…` is for
-where it says. With `simple` there is only what older SDKs
-understand too: posthog-go 1.5, posthog 3.7.
+where it says. With `simple` the conditions are those that older SDKs
+understand too: posthog-go 1.5, posthog 3.7. The special kinds are there all the same.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ ODD_NUMBERS: Final = (
     7.0,
     10**15,
     "٣",
-    "Infinity",
+    "unlimited",
     "0x1f",
 )
 ODD_VALUES: Final[tuple[Any, ...]] = (
@@ -223,7 +223,7 @@ _ODD_EQUALS: Final[tuple[Any, ...]] = (
     7,
     7.0,
     "7",
-    None,
+    "none",
     {"a": "é", "b": [True, None]},
     1.5,
     "ß",
@@ -424,15 +424,14 @@ class FlagMaker:
             {"groups": [{"properties": [], "rollout_percentage": 100}]},
             active=False,
         )
-        if not self._simple:
-            self._add(
-                "enrolled-1",
-                {
-                    "groups": [{"properties": [], "rollout_percentage": 0}],
-                    "feature_enrollment": True,
-                },
-            )
-            self._add_special()
+        self._add(
+            "enrolled-1",
+            {
+                "groups": [{"properties": [], "rollout_percentage": 0}],
+                "feature_enrollment": True,
+            },
+        )
+        self._add_special()
         return FlagProject(self._flags, self._cohorts)
 
     def _add_special(self) -> None:

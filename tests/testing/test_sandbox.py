@@ -123,6 +123,8 @@ def test_a_misspelt_filter(sandbox: AnalyticsSandbox) -> None:
         ({"propertys": {"a": 1}}, TypeError, r"'propertys': did you mean properties\?"),
         ({"actve": False}, TypeError, r"'actve': did you mean active\?"),
         ({"xyz": 1}, TypeError, "'xyz': known here: api_key, "),
+        ({"filters": {}, "rollout": 5}, TypeError, "'rollout' makes the filters of a flag"),
+        ({"value": {"filters": {}}, "payload": 0}, TypeError, "'payload' makes the filters"),
         (
             {"filters": {"group": []}},
             RuntimeError,

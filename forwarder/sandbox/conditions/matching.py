@@ -15,15 +15,15 @@ follow them where they decide by themselves, with a few exceptions
   its JSON text; `icontains_multi` means any of.
 - Regexes have Rust's syntax and run in linear time. An invalid one matches nothing, not even as
   `not_regex`.
-- `gt`, `gte`, `lt`, `lte`, `between` compare finite decimal numbers, also in texts; anything else
-  doesn't match.
+- `gt`, `gte`, `lt`, `lte`, `between` compare decimal numbers, also in texts, which can be `inf`
+  too; anything else doesn't match.
 - Dates without a zone are in the project's, which is the zone of `now`. `-30d` (h, d, w, m, y;
   less than 10,000) is that long ago by the project's clocks, with or without the sign. Other forms
   are those of the crate `dateparser`, as for events. A property that is a number is a time in
   seconds since 1970; a condition's value is always a text.
 - Versions are those of `versions`.
-- A condition whose value makes no sense for its operator doesn't match. An operator that no one
-  knows raises `CannotDecide`.
+- A condition that needs a value and has none (or null) doesn't match, nor does one whose value
+  makes no sense for its operator. An operator that no one knows raises `CannotDecide`.
 """
 
 from __future__ import annotations
@@ -131,6 +131,8 @@ def prepare_condition(condition: Mapping[str, object]) -> PropertyCondition:
             f"{cut(key)} has the operator {shown(operator)}, which is unknown for a property"
         )
     value = condition.get("value")
+    if value is None and operator not in _UNARY:
+        return PropertyCondition(key, operator, None, _never, if_missing=False)
     prepare, if_missing = _OPERATORS[operator]
     return PropertyCondition(key, operator, value, prepare(value), if_missing)
 
@@ -257,12 +259,14 @@ def _prepare_between(value: object, *, expected: bool) -> _Test:
         if isinstance(value, list) and len(value) == 2
         else (None, None)
     )
-    if low is None or high is None or low > high:
+    if low is None or high is None or not low <= high:
         return _never
 
     def test(actual: object, _now: datetime) -> bool:
         number = number_of(actual)
-        return number is not None and (low <= number <= high) is expected
+        if number is None or math.isnan(number):
+            return False
+        return (low <= number <= high) is expected
 
     return test
 

@@ -18,7 +18,15 @@ MAX_DEPTH: Final = 100
 _SHOWN: Final = 80
 """The longest value in an explanation, in characters."""
 _ASCII_LOWER: Final = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
-_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_NUMBER: Final = re.compile(
+    r"[+-]?(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf|infinity|nan)",
+    re.ASCII | re.IGNORECASE,
+)
+"""As Rust reads a number."""
+_INTEGERS: Final = range(-(2**63), 2**64)
+"""The service has other whole numbers as fractions."""
+_SECONDS: Final = (-8_334_601_228_800, 8_210_266_876_799)
+"""The first and the last moment of the service's calendar, in seconds since 1970."""
 _RELATIVE_DATE: Final = re.compile(r"-?([0-9]{1,30})([hdwmy])")
 _LONGEST_TIME: Final = 60
 """The longest time, in characters."""
@@ -56,6 +64,8 @@ def _json(value: object, depth: int) -> str:
             return "true" if value else "false"
         case str():
             return json.dumps(value, ensure_ascii=False)
+        case int() if value not in _INTEGERS and abs(value) < 10**308:
+            return _float_text(float(value))
         case float():
             return _float_text(value)
         case list() | tuple():
@@ -123,7 +133,9 @@ def ascii_lower(value: object) -> str:
 
 
 def number_of(value: object) -> float | None:
-    """A finite number, or one in a text; None for anything else."""
+    """A finite number, or one in a text, which can also be infinite or `nan`; None for anything
+    else.
+    """
     if (
         isinstance(value, bool)
         or not isinstance(value, str | int | float)
@@ -134,20 +146,25 @@ def number_of(value: object) -> float | None:
         number = float(value)
     except OverflowError:
         return None
-    return number if math.isfinite(number) else None
+    return number if math.isfinite(number) or isinstance(value, str) else None
 
 
 def date_of(value: object, now: datetime) -> datetime | None:
     """The time that a property names; None if it is none. A number, also in a text, counts the
-    seconds since 1970; a text is one of `time_of`.
+    seconds since 1970; a text is one of `time_of`. As for the service, milliseconds are seconds of
+    a late century, which here is the last moment that there is, and `nan` is 1970.
     """
     number = number_of(value)
     if number is None:
         return time_of(value, now) if isinstance(value, str) else None
+    if math.isnan(number):
+        number = 0.0
+    if not _SECONDS[0] <= number <= _SECONDS[1]:
+        return None
     try:
         return datetime.fromtimestamp(number, UTC)
     except (ValueError, OverflowError, OSError):
-        return None
+        return (datetime.max if number > 0 else datetime.min).replace(tzinfo=UTC)
 
 
 def time_of(text: str, now: datetime) -> datetime | None:

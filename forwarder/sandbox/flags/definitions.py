@@ -21,12 +21,12 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
 
 from forwarder.sandbox.conditions.matching import PropertyCondition, prepare_condition
-from forwarder.sandbox.conditions.values import CannotDecide
+from forwarder.sandbox.conditions.values import CannotDecide, shown
 from forwarder.sandbox.flags.rules import FlagRules, InvalidRules, UnsupportedRules, parse_rules
 
 MAX_NESTING: Final = 30
@@ -34,6 +34,9 @@ MAX_NESTING: Final = 30
 MAX_CONDITIONS: Final = 10_000
 """The most conditions of one flag or cohort."""
 _COHORT_TYPES: Final = ("cohort", "static-cohort", "dynamic-cohort", "precalculated-cohort")
+CONDITION_TYPES: Final = ("person", "group", "person_metadata", "flag", *_COHORT_TYPES)
+_OF_OTHER_TYPES: Final = frozenset(("in", "not_in", "flag_evaluates_to"))
+"""Operators that are none of properties."""
 _DIRECT: Final = object()
 """Instead of an aggregation: the condition set has none of its own."""
 
@@ -91,14 +94,16 @@ class UndecidableCondition:
 
 
 @dataclass(frozen=True, slots=True)
-class BehavioralCondition:
-    """A condition of a cohort on what a person did. As for the service, which evaluates flags
-    without events, nobody matches it.
+class ImpossibleCondition:
+    """A condition that nobody matches, as for the service: on what a person did, because flags are
+    evaluated without events, or with an operator of another type.
     """
+
+    why: str
 
 
 Condition: TypeAlias = (
-    OwnProperty | CohortMembership | FlagDependency | BehavioralCondition | UndecidableCondition
+    OwnProperty | CohortMembership | FlagDependency | ImpossibleCondition | UndecidableCondition
 )
 
 
@@ -181,6 +186,8 @@ class Cohort:
     """Conditions on it can't be computed, as on one that never was."""
     group: CohortGroup | None
     """None: no one, unless it is static."""
+    needs: frozenset[int]
+    """The cohorts on which conditions are."""
     property_group: Mapping[str, Any] | None
     """The form that SDKs evaluate: `{type, values}`; None if they can't."""
     content: Mapping[str, Any]
@@ -212,8 +219,7 @@ def parse_flag(content: object) -> Flag:
         enrollment=_boolean(filters, "filters", "feature_enrollment", default=False),
         early_exit=_boolean(filters, "filters", "early_exit", default=False),
         continuity=_boolean(flag, "", "ensure_experience_continuity", default=False),
-        by_device="device_id"
-        in (flag.get("bucketing_identifier"), filters.get("bucketing_identifier")),
+        by_device=flag.get("bucketing_identifier") == "device_id",
         needs=_needs(sets),
         rules=rules,
         content=flag,
@@ -258,9 +264,18 @@ def parse_cohort(content: object) -> Cohort:
         is_static,
         deleted,
         group,
+        frozenset(_cohorts_in(group)),
         None if group is None or deleted else raw,
         cohort,
     )
+
+
+def _cohorts_in(group: CohortGroup | None) -> Iterator[int]:
+    for member, _ in () if group is None else group.members:
+        if isinstance(member, CohortGroup):
+            yield from _cohorts_in(member)
+        elif isinstance(member, CohortMembership):
+            yield member.cohort
 
 
 def _property_group(cohort: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, str]:
@@ -276,16 +291,34 @@ def _property_group(cohort: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None
         return cohort, ""
     groups = cohort.get("groups")
     if isinstance(groups, list) and groups:
-        values = [
-            {"type": "AND", "values": _list(_object(each, f"groups[{at}]"), "", "properties")}
-            for at, each in enumerate(groups)
-        ]
+        values = [_legacy_group(_object(each, f"groups[{at}]")) for at, each in enumerate(groups)]
         return {"type": "OR", "values": values}, "groups"
     if isinstance(groups, dict) and groups:
         return groups, "groups"
     if groups is not None and not isinstance(groups, list | dict):
         raise InvalidDefinition("groups", "must be an object or a list")
     return None, ""
+
+
+def _legacy_group(group: Mapping[str, Any]) -> Mapping[str, Any]:
+    """One of the `groups` that cohorts had before: conditions on persons, or their values by key.
+    Anything else counts events, and has no one (rust/feature-flags/src/cohorts/legacy_groups.rs in
+    PostHog/posthog, commit c4753141cd9a).
+    """
+    properties = group.get("properties")
+    if isinstance(properties, dict) and {"type", "values"} <= properties.keys():
+        return properties
+    if isinstance(properties, dict) and properties and not {"type", "values"} & properties.keys():
+        properties = [{"key": key, "value": value} for key, value in properties.items()]
+    if not isinstance(properties, list) or not properties:
+        return {"type": "behavioral", "key": group.get("action_id") or group.get("event_id")}
+    values = [
+        {**each, "type": "person"}
+        if isinstance(each, dict) and each.get("type") in (None, "event")
+        else each
+        for each in properties
+    ]
+    return {"type": "AND", "values": values}
 
 
 def _group(group: Mapping[str, Any], path: str, depth: int) -> CohortGroup:
@@ -308,8 +341,12 @@ def _group(group: Mapping[str, Any], path: str, depth: int) -> CohortGroup:
 
 
 def _cohort_condition(condition: Mapping[str, Any], path: str) -> Condition:
-    behavioral = condition.get("type") == "behavioral"
-    return BehavioralCondition() if behavioral else _condition(condition, path)
+    kind = condition.get("type")
+    if kind == "behavioral":
+        return ImpossibleCondition("flags are evaluated without events")
+    if isinstance(kind, str) and kind not in CONDITION_TYPES:
+        return ImpossibleCondition(f"cohorts have no conditions of the type {shown(kind)}")
+    return _condition(condition, path)
 
 
 def _sets(
@@ -358,8 +395,10 @@ def _condition(condition: Mapping[str, Any], path: str) -> Condition:
         value = condition.get("value")
         decides = operator == "flag_evaluates_to" and isinstance(value, bool | str)
         return FlagDependency(key, value if decides else None)
-    if kind == "behavioral":
-        return UndecidableCondition("only cohorts have conditions by behavior")
+    if kind is not None and kind not in CONDITION_TYPES:
+        return UndecidableCondition(f"flags have no conditions of the type {shown(kind)}")
+    if operator in _OF_OTHER_TYPES:
+        return ImpossibleCondition(f"properties have no {operator}")
     try:
         prepared = prepare_condition(condition)
     except CannotDecide as error:

@@ -1,15 +1,15 @@
 """Flags of a user over HTTP, as the service answers them (`rust/feature-flags/src/api/endpoint.rs`
 of PostHog/posthog at 00a9ba8f059a, `flags/flag_request.rs` at 00c5d0b71e7a; the forms: `forms`).
 
-A version that isn't a number counts as 1. `/flags` asked for neither a version nor settings is
-version 2 with settings. With `disable_flags` no user is needed, and there are no flags. A GET
-names no user, and is answered the settings that a client begins with.
+The version is `v` or `version`; one that isn't a number counts as 1. `/flags` asked for neither a
+version nor settings is version 2 with settings. With `disable_flags` no user is needed, and there
+are no flags. A GET names no user, and is answered the settings that a client begins with.
 
 By the contract `/decide` has seven fields and nothing else. Strictly it has what the service adds:
 the request's id, the time of the evaluation and the project's settings; its versions 1 and 2 don't
 say whether there were errors. Strictly, too, a key that is missing or unknown is answered in JSON
 (`api/errors.rs`, read in its copy at ghostventuresai/Post_Hog 6e3052c3bcbc), and NaN and Infinity
-in a body are null.
+in a body are null; an id that is neither a text nor a number is 400.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
-from uuid import NAMESPACE_URL, uuid5
+from uuid import NAMESPACE_URL, UUID, uuid5
 
 from forwarder.contract.resources import ErrorType
 from forwarder.sandbox.flags.eligible import Eligibility, caller_runtime, parse_runtime
@@ -86,6 +86,27 @@ counts as not given.
 """
 
 
+_STRICT_FIELDS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[object], bool]]]] = {
+    "distinct_id": (
+        ("distinct_id", "$distinct_id"),
+        lambda value: (
+            value is None or (isinstance(value, str | int | float) and not isinstance(value, bool))
+        ),
+    ),
+    **{
+        name: ((name, f"${name}"), lambda value: isinstance(value, str | None))
+        for name in ("anon_distinct_id", "device_id")
+    },
+    **{
+        name: ((name,), lambda value: isinstance(value, bool | None))
+        for name in ("disable_flags", "geoip_disable")
+    },
+}
+"""What the real service is as strict about. By the contract an id may be any JSON, and a wrong type
+of the others counts as not given.
+"""
+
+
 def evaluate_flags(exchange: Exchange) -> tuple[ServiceResponse, str | None]:
     """Answer a request for a user's flags."""
     return _answer_errors(partial(_evaluate, over_quota=False), exchange)
@@ -107,7 +128,7 @@ def _evaluate(exchange: Exchange, *, over_quota: bool) -> tuple[ServiceResponse,
     policy = exchange.policy
     body = read_object(exchange.decoded_text(policy.max_body), lenient=policy.strict)
     api_key = _project_key([body.get(name) for name in TOKEN_NAMES], exchange)
-    fields = _fields(body, api_key)
+    fields = _fields(body, api_key, strict=policy.strict)
     disabled = body.get("disable_flags") is True
     whose = f"{api_key}\0"
     evaluation = _NOTHING
@@ -165,10 +186,10 @@ def _project_key(named: list[Any], exchange: Exchange) -> str:
     raise ManagementError(401, ErrorType.AUTHENTICATION, code, detail)
 
 
-def _fields(body: Mapping[str, object], api_key: str) -> dict[str, Any]:
+def _fields(body: Mapping[str, object], api_key: str, *, strict: bool) -> dict[str, Any]:
     """The fields of a body, each None if it isn't given. Raises `RequestRejected` (400)."""
     values: dict[str, Any] = {}
-    for name, (names, fits) in _FIELDS.items():
+    for name, (names, fits) in {**_FIELDS, **(_STRICT_FIELDS if strict else {})}.items():
         values[name] = next((body[each] for each in names if body.get(each) is not None), None)
         if not fits(values[name]):
             raise RequestRejected(400, f"{name} has the wrong type", api_key=api_key)
@@ -255,11 +276,15 @@ def _form(
 
 
 def _version(received: ReceivedRequest) -> int:
-    text = received.parameter("v")
+    text = _version_text(received)
     if text:
         number = int(text) if _INTEGER(text) else 1
         return number if abs(number) <= _LARGEST_VERSION else 1
     return 2 if _asks_for_nothing(received) else 1
+
+
+def _version_text(received: ReceivedRequest) -> str | None:
+    return received.parameter("v") or received.parameter("version")
 
 
 def _asks_for_nothing(received: ReceivedRequest) -> bool:
@@ -269,7 +294,7 @@ def _asks_for_nothing(received: ReceivedRequest) -> bool:
     return (
         received.path == FLAGS
         and received.method == "POST"
-        and not received.parameter("v")
+        and not _version_text(received)
         and _asks(received, "config") is None
     )
 
@@ -302,8 +327,16 @@ def _of_request(exchange: Exchange, whose: str) -> dict[str, Any]:
     """The request's id and the time of the evaluation, where they are answered."""
     if exchange.received.path == DECIDE and not exchange.policy.strict:
         return {}
-    request = str(uuid5(NAMESPACE_URL, f"{whose}\0{exchange.at!r}"))
-    return {"requestId": request, "evaluatedAt": int(exchange.at * 1000)}
+    made = uuid5(NAMESPACE_URL, f"{whose}\0{exchange.at!r}")
+    request = _uuid(exchange.received.headers.get("x-request-id", "")) or made
+    return {"requestId": str(request), "evaluatedAt": int(exchange.at * 1000)}
+
+
+def _uuid(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
 
 
 def _decide_settings(*, strict: bool) -> dict[str, Any]:

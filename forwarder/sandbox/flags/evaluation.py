@@ -13,7 +13,8 @@ They are the service's (rust/feature-flags/src/flags/flag_matching.rs in PostHog
 
 A flag fails if the answer depends on what can't be computed: a condition on a failed flag, or one
 of an unknown operator, fails it only if its other conditions would answer otherwise. A condition on
-a cohort that doesn't exist fails it where evaluation comes to it.
+a cohort that doesn't exist, or needs such a one, fails it where evaluation comes to it. A flag
+whose rules aren't evaluated fails, and is off for those that depend on it.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
+from graphlib import CycleError, TopologicalSorter
 from typing import Final, TypeVar
 
 from forwarder.sandbox.conditions.values import CannotDecide, json_text
 from forwarder.sandbox.flags.definitions import (
-    BehavioralCondition,
     Cohort,
     CohortGroup,
     CohortMembership,
@@ -36,12 +37,22 @@ from forwarder.sandbox.flags.definitions import (
     Flag,
     FlagDependency,
     FlagHoldout,
+    ImpossibleCondition,
     OwnProperty,
     UndecidableCondition,
 )
 from forwarder.sandbox.flags.dependencies import find_dependencies
 from forwarder.sandbox.flags.hashing import bucket
-from forwarder.sandbox.flags.rules import FlagRuleOutcome, FlagRules, UnsupportedRules
+from forwarder.sandbox.flags.rules import (
+    EXPERIMENT_PAUSED,
+    HOLDOUT,
+    NO_RULE_MATCH,
+    ROLLOUT_MISS,
+    TARGETING_MATCH,
+    FlagRuleOutcome,
+    FlagRules,
+    UnsupportedRules,
+)
 
 T = TypeVar("T")
 MAX_CHAIN: Final = 50
@@ -67,7 +78,7 @@ class Subject:
     groups: Mapping[str, object] = field(default_factory=dict)
     """Keys by type."""
     group_properties: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
-    """By type."""
+    """By type, also of types without a key."""
     hash_keys: Mapping[str, str] = field(default_factory=dict)
     """What is hashed instead of the distinct id, by flag: for flags that persons keep when they
     are identified.
@@ -179,9 +190,7 @@ class _Identity:
 
     identifier: str
     properties: Mapping[str, object]
-    """Those of the group before those of the person, as the SDKs see a group alone."""
-    own: Mapping[str, object]
-    """Those of the group or the person alone."""
+    """For conditions without a type: those of the group before those of the person."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,11 +215,14 @@ _GROUPS_NOT_EVALUATED: Final = (
 _MISSING_DEPENDENCY: Final = FlagReason(
     "missing_dependency", None, "Flag cannot be evaluated due to missing dependency"
 )
-_DESCRIPTIONS: Final = {
-    "no_condition_match": "No matching condition set",
-    "out_of_rollout_bound": "Out of rollout bound",
-    "holdout_condition_value": "Holdout condition value",
+_OF_RULES: Final = {
+    TARGETING_MATCH: ("condition_match", "Matched condition set {}"),
+    ROLLOUT_MISS: ("out_of_rollout_bound", "Out of rollout bound"),
+    EXPERIMENT_PAUSED: ("no_condition_match", "No matching condition set"),
+    HOLDOUT: ("holdout_condition_value", "Holdout condition value"),
+    NO_RULE_MATCH: ("no_condition_match", "No matching condition set"),
 }
+"""The code and the description that the older form has for what rules decide."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +238,10 @@ _NO_ANSWER: Final = _Answer(enabled=False, variant=None)
 
 class _BrokenCohort(CannotDecide):
     """A cohort doesn't exist, or refers to itself: its flag fails, whatever else it says."""
+
+
+class _UnsupportedFlag(CannotDecide):
+    """A flag's rules aren't evaluated: it fails, and is off for the flags that depend on it."""
 
 
 class _Evaluator:
@@ -246,13 +262,20 @@ class _Evaluator:
             "distinct_id": subject.distinct_id,
             **subject.person_properties,
         }
-        self._person_identity: Final = _Identity(subject.distinct_id, self._person, self._person)
+        self._person_identity: Final = _Identity(subject.distinct_id, self._person)
         self._groups: dict[int, _Identity | None] = {}
+        self._of_groups: Final[Mapping[str, Mapping[str, object]]] = {
+            **subject.group_properties,
+            **{
+                kind: {"$group_key": key, **subject.group_properties.get(kind, _EMPTY)}
+                for kind, key in subject.groups.items()
+            },
+        }
+        self._knows_groups: Final = _names_groups(subject)
         self._places: dict[tuple[str, str], float] = {}
         self._results: dict[str, FlagResult | CannotDecide] = {}
         self._keys = {flag.id: key for key, flag in definitions.flags.items() if flag.id}
-        self._memberships: dict[tuple[int, int | None], bool | CannotDecide | None] = {}
-        """None: it is being evaluated."""
+        self._memberships: dict[int, bool | CannotDecide] = {}
         self._depth = 0
 
     def result(self, flag: Flag) -> FlagResult | CannotDecide:
@@ -271,7 +294,7 @@ class _Evaluator:
         if not flag.active:
             return self._off(flag, "flag_disabled", None, "Feature flag is disabled")
         if isinstance(flag.rules, UnsupportedRules):
-            raise CannotDecide(flag.rules.why)
+            raise _UnsupportedFlag(flag.rules.why)
         if flag.rules is not None:
             outcome = flag.rules.decide(self._subject.distinct_id, self._person, self._now)
             return self._by_rules(flag, outcome)
@@ -293,16 +316,14 @@ class _Evaluator:
         false is a payload.
         """
         value = outcome.value
-        description = _DESCRIPTIONS.get(
-            outcome.code, f"Matched condition set {(outcome.index or 0) + 1}"
-        )
+        code, description = _OF_RULES[outcome.code]
         result = self._give(
             flag,
             _Answer(
                 value is not None and value is not False,
                 value if isinstance(value, str) else None,
             ),
-            FlagReason(outcome.code, outcome.index, description),
+            FlagReason(code, outcome.index, description.format((outcome.index or 0) + 1)),
             None if isinstance(value, str | bool | None) else json_text(value),
         )
         return replace(result, by_rules=outcome)
@@ -368,7 +389,6 @@ class _Evaluator:
     ) -> tuple[bool, CannotDecide | None]:
         """Whether no condition of a set fails to match, and why one of them can't be computed."""
         failure: CannotDecide | None = None
-        properties = identity.properties
         now = self._now
         cohorts = []
         for condition in condition_set.conditions:
@@ -380,6 +400,7 @@ class _Evaluator:
                 if isinstance(condition, OwnProperty) and not (
                     condition.group or condition.metadata
                 ):
+                    properties = self._person if condition.typed else identity.properties
                     holds = condition.condition.matches(properties, now)
                 else:
                     holds = self._holds(condition, identity, condition_set.aggregation)
@@ -392,7 +413,7 @@ class _Evaluator:
         holds = True
         for cohort in cohorts:
             try:
-                holds = self._holds(cohort, identity, condition_set.aggregation) and holds
+                holds = self._holds(cohort, self._person_identity, None) and holds
             except _BrokenCohort:
                 raise
             except CannotDecide as error:
@@ -419,57 +440,59 @@ class _Evaluator:
     def _holds(self, condition: Condition, identity: _Identity, aggregation: int | None) -> bool:
         match condition:
             case OwnProperty():
-                return condition.condition.matches(
-                    self._properties(condition, identity, aggregation), self._now
-                )
+                properties = self._properties(condition, identity, aggregation)
+                return properties is not None and condition.condition.matches(properties, self._now)
             case CohortMembership():
-                return self._member(condition.cohort, identity, aggregation) is condition.member
+                return self._member(condition.cohort) is condition.member
             case FlagDependency():
                 return self._evaluates_to(condition)
-            case BehavioralCondition():
+            case ImpossibleCondition():
                 return False
             case UndecidableCondition():
                 raise CannotDecide(condition.why)
 
     def _properties(
         self, condition: OwnProperty, identity: _Identity, aggregation: int | None
-    ) -> Mapping[str, object]:
+    ) -> Mapping[str, object] | None:
         """The properties that a condition is about. Without a type, they are those of whom the
-        condition set applies to.
+        condition set applies to. None: of a group, but of which of those in the request isn't
+        known, so that not even the absence of a property matches.
         """
         if condition.metadata:
             return self._subject.person_metadata
         if not condition.group:
-            return identity.properties
+            return self._person if condition.typed else identity.properties
         index = aggregation if condition.group_type_index is None else condition.group_type_index
         if index is None:
             return identity.properties
-        group = self._group(index)
-        return _EMPTY if group is None else group.own
+        kind = self._group_type(index)
+        if kind is None:
+            return None if self._knows_groups else _EMPTY
+        return self._of_groups.get(kind, _EMPTY)
 
     def _evaluates_to(self, condition: FlagDependency) -> bool:
         """Whether another flag has the expected value: true stands for any variant, and variants
         compare with their case. Raise `CannotDecide` if that flag failed.
         """
+        if condition.expected is None:
+            return False
         result = self._result_of(condition.flag)
-        if isinstance(result, CannotDecide):
+        if isinstance(result, CannotDecide) and not isinstance(result, _UnsupportedFlag):
             raise result
-        value = result is not None and result.switch
+        value = isinstance(result, FlagResult) and result.switch
         if isinstance(value, str) and isinstance(condition.expected, bool):
             return condition.expected
-        return (
-            condition.expected is not None
-            and type(value) is type(condition.expected)
-            and value == condition.expected
-        )
+        return type(value) is type(condition.expected) and value == condition.expected
 
     def _result_of(self, name: str) -> FlagResult | CannotDecide | None:
         """The result of the flag with a key, or with an id; None if there is no such flag."""
         key = name if name in self._results else self._keys.get(name, "")
         return self._results.get(key)
 
-    def _member(self, cohort_id: int, identity: _Identity, aggregation: int | None) -> bool:
-        """Whether the subject is in a cohort. Raise `CannotDecide`."""
+    def _member(self, cohort_id: int) -> bool:
+        """Whether the person is in a cohort, also where a condition set applies to a group. Raise
+        `CannotDecide`.
+        """
         cohort = self._definitions.cohorts.get(cohort_id)
         if cohort is None or cohort.deleted:
             raise _BrokenCohort(f"the cohort {cohort_id} is unknown")
@@ -477,16 +500,33 @@ class _Evaluator:
             return cohort_id in self._subject.static_cohorts
         if cohort.group is None:
             return False
-        which = (cohort_id, aggregation)
-        if which not in self._memberships:
-            self._memberships[which] = None
-            self._memberships[which] = self._try(
-                partial(self._group_holds, cohort.group, identity, aggregation)
-            )
-        known = self._memberships[which]
-        if isinstance(known, bool):
-            return known
-        raise known or _BrokenCohort(f"the cohort {cohort_id} refers to itself")
+        if cohort_id not in self._memberships:
+            self._check_cohort(cohort_id)
+            self._memberships[cohort_id] = self._try(partial(self._group_holds, cohort.group))
+        known = self._memberships[cohort_id]
+        if isinstance(known, CannotDecide):
+            raise known
+        return known
+
+    def _check_cohort(self, cohort_id: int) -> None:
+        """Raise `_BrokenCohort` if a cohort, directly or not, needs itself or one that doesn't
+        exist: whatever its other conditions say (`DependencyGraph` in
+        rust/feature-flags/src/utils/graph_utils.rs of PostHog/posthog).
+        """
+        needs: dict[int, Collection[int]] = {}
+        todo = [cohort_id]
+        while todo:
+            number = todo.pop()
+            if number not in needs and number not in self._memberships:
+                cohort = self._definitions.cohorts.get(number)
+                if cohort is None or cohort.deleted:
+                    raise _BrokenCohort(f"the cohort {number} is unknown")
+                needs[number] = cohort.needs
+                todo.extend(cohort.needs)
+        try:
+            TopologicalSorter(needs).prepare()
+        except CycleError as error:
+            raise _BrokenCohort(f"the cohort {min(error.args[1])} refers to itself") from None
 
     def _try(self, compute: Callable[[], T]) -> T | CannotDecide:
         """What is computed, or why it can't be: also if too much depends on each other."""
@@ -503,9 +543,7 @@ class _Evaluator:
         finally:
             self._depth -= 1
 
-    def _group_holds(
-        self, group: CohortGroup, identity: _Identity, aggregation: int | None
-    ) -> bool:
+    def _group_holds(self, group: CohortGroup) -> bool:
         """Whether a group of conditions holds. One that can't be computed counts
         only if no other decides.
         """
@@ -513,9 +551,9 @@ class _Evaluator:
         for member, negated in group.members:
             try:
                 if isinstance(member, CohortGroup):
-                    holds = self._group_holds(member, identity, aggregation)
+                    holds = self._group_holds(member)
                 else:
-                    holds = self._holds(member, identity, aggregation)
+                    holds = self._holds(member, self._person_identity, None)
             except _BrokenCohort:
                 raise
             except CannotDecide as error:
@@ -586,31 +624,31 @@ class _Evaluator:
         if aggregation is not None:
             return self._group(aggregation)
         subject = self._subject
-        identifier = subject.hash_keys.get(flag.key, subject.distinct_id)
+        identifier = subject.distinct_id
+        if flag.continuity:
+            identifier = subject.hash_keys.get(flag.key, identifier)
         if flag.by_device and subject.device_id:
             identifier = subject.device_id
         return (
             self._person_identity
             if identifier == subject.distinct_id
-            else _Identity(identifier, self._person, self._person)
+            else _Identity(identifier, self._person)
         )
 
     def _group(self, index: int) -> _Identity | None:
         if index not in self._groups:
-            types = self._definitions.group_types
-            kind = types[index] if index < len(types) else None
+            kind = self._group_type(index)
             key = None if kind is None else self._subject.groups.get(kind)
-            if (
-                kind is None
-                or isinstance(key, bool)
-                or not isinstance(key, str | int | float)
-                or key == ""
-            ):
+            if kind is None or not _names_group(key):
                 self._groups[index] = None
             else:
-                own = {"$group_key": key, **self._subject.group_properties.get(kind, _EMPTY)}
-                self._groups[index] = _Identity(json_text(key), {**self._person, **own}, own)
+                properties = {**self._person, **self._of_groups[kind]}
+                self._groups[index] = _Identity(json_text(key), properties)
         return self._groups[index]
+
+    def _group_type(self, index: int) -> str | None:
+        types = self._definitions.group_types
+        return types[index] if index < len(types) else None
 
     def _on(self, flag: Flag, variant: str | None, reason: FlagReason) -> FlagResult:
         answer = _Answer(enabled=True, variant=variant)
@@ -638,8 +676,7 @@ class _Evaluator:
         identity = self._identity(flag, condition_set.aggregation)
         if identity is None:
             index = condition_set.aggregation or 0
-            types = self._definitions.group_types
-            kind = types[index] if index < len(types) else index
+            kind = self._group_type(index) or index
             return ConditionResult(
                 False, f"it applies to a group of the type {kind}: no, the request has none"
             )
@@ -668,9 +705,11 @@ class _Evaluator:
         try:
             match condition:
                 case OwnProperty():
-                    return condition.condition.explain(
-                        self._properties(condition, identity, aggregation), self._now
-                    )
+                    properties = self._properties(condition, identity, aggregation)
+                    if properties is None:
+                        key = condition.condition.key[:80]
+                        return f"{key} of a group: no, no type of groups has its index"
+                    return condition.condition.explain(properties, self._now)
                 case CohortMembership():
                     cohort = self._definitions.cohorts.get(condition.cohort)
                     name = f' "{cohort.name[:80]}"' if cohort is not None and cohort.name else ""
@@ -689,12 +728,26 @@ class _Evaluator:
                         f"flag {condition.flag} is {json.dumps(condition.expected)}: "
                         f"{'yes' if holds else 'no'}, it is {value}"
                     )
-                case BehavioralCondition():
-                    return "by what a person did: no, flags are evaluated without events"
+                case ImpossibleCondition():
+                    return f"matches nobody: {condition.why}"
                 case UndecidableCondition():
                     return f"can't be computed: {condition.why}"
         except CannotDecide as error:
             return f"can't be computed: {error.why}"
+
+
+def _names_groups(subject: Subject) -> bool:
+    """Whether a request names groups, or tells properties of some."""
+    return any(map(_names_group, subject.groups.values())) or any(
+        name != "$group_key" or _names_group(value)
+        for properties in subject.group_properties.values()
+        for name, value in properties.items()
+    )
+
+
+def _names_group(key: object) -> bool:
+    """Whether this can be a group's key."""
+    return isinstance(key, str | int | float) and not isinstance(key, bool) and key != ""
 
 
 def _settle(doubts: Sequence[tuple[CannotDecide, _Answer]], answer: _Answer) -> None:

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from forwarder.sandbox.flags.definitions import Flag
 from forwarder.sandbox.flags.evaluation import Evaluation, FlagResult
+from forwarder.sandbox.flags.rules import FlagRuleOutcome
 from forwarder.sandbox.flags.stored import ProjectDefinitions
 
 DECIDE: Final = "/decide"
@@ -108,6 +109,8 @@ def _fail(flag: Flag, why: str, *, has_experiment: bool) -> dict[str, Any]:
 
 
 def _show_typed(result: FlagResult, *, has_experiment: bool) -> dict[str, Any]:
+    if result.by_rules is not None:
+        return _show_rules(result.flag, result.by_rules, has_experiment=has_experiment)
     variant = {} if result.variant is None else {"variant_key": result.variant}
     return {
         "key": result.flag.key,
@@ -117,6 +120,25 @@ def _show_typed(result: FlagResult, *, has_experiment: bool) -> dict[str, Any]:
             **_metadata(result.flag, result.payload, has_experiment=has_experiment),
             **_config_version(result.flag),
             **variant,
+        },
+    }
+
+
+def _show_rules(flag: Flag, outcome: FlagRuleOutcome, *, has_experiment: bool) -> dict[str, Any]:
+    """What rules decided: by their own codes, and by which of them."""
+    rule = outcome.rule
+    return {
+        "key": flag.key,
+        "value": outcome.value,
+        "reason": {
+            "code": outcome.code,
+            "condition_index": outcome.index,
+            "description": outcome.description,
+        },
+        "metadata": {
+            **_metadata(flag, None, has_experiment=has_experiment),
+            **_config_version(flag),
+            **({} if rule is None else {"rule_type": rule.kind, "rule_id": rule.id}),
         },
     }
 

@@ -34,6 +34,18 @@ from forwarder.sandbox.conditions.values import CannotDecide, number_of, shown, 
 from forwarder.sandbox.conditions.versions import version_of
 from forwarder.sandbox.flags.hashing import bucket
 
+TARGETING_MATCH: Final = "targeting_match"
+ROLLOUT_MISS: Final = "rollout_miss"
+EXPERIMENT_PAUSED: Final = "experiment_paused"
+HOLDOUT: Final = "holdout"
+NO_RULE_MATCH: Final = "no_rule_match"
+_DESCRIPTIONS: Final = {
+    TARGETING_MATCH: "Matched rule {}",
+    ROLLOUT_MISS: "Rule {} rollout miss",
+    EXPERIMENT_PAUSED: "Rule {} is paused",
+    HOLDOUT: "Rule {} holdout",
+    NO_RULE_MATCH: "No rule matched",
+}
 MAX_RULES: Final = 100
 MAX_CONDITIONS: Final = 100
 """Of one rule."""
@@ -152,8 +164,7 @@ class RuleCondition:
             for value in (condition.value, properties[condition.key]):
                 if number_of(value) is None:
                     raise CannotDecide(f"{condition.key}: {shown(value)} is not a number")
-        nothing = condition.value is None and condition.operator in ("exact", "is_not")
-        return (not nothing and condition.matches(properties, now)) is not self.negated
+        return condition.matches(properties, now) is not self.negated
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +172,8 @@ class Rule:
     """One rule."""
 
     id: str
+    kind: str
+    """Its `rule_type`."""
     conditions: tuple[RuleCondition, ...]
     value: object
     """What it gives; of an experiment the variants do."""
@@ -185,13 +198,11 @@ class FlagRules:
             if not all(each.matches(properties, now) for each in rule.conditions):
                 continue
             code, value = _outcome(rule, distinct_id)
-            if code == "targeting_match":
-                return FlagRuleOutcome("condition_match", index, value)
-            if code != "rollout_miss":
-                return FlagRuleOutcome(code, index, self.default)
-            if rule.rollout is not None and rule.rollout.ends:
-                return FlagRuleOutcome("out_of_rollout_bound", index, self.default)
-        return FlagRuleOutcome("no_condition_match", None, self.default)
+            if code == TARGETING_MATCH:
+                return FlagRuleOutcome(code, index, rule, value)
+            if code != ROLLOUT_MISS or (rule.rollout is not None and rule.rollout.ends):
+                return FlagRuleOutcome(code, index, rule, self.default)
+        return FlagRuleOutcome(NO_RULE_MATCH, None, None, self.default)
 
     def explain(
         self, distinct_id: str, properties: Mapping[str, object], now: datetime
@@ -202,30 +213,36 @@ class FlagRules:
 
 @dataclass(frozen=True, slots=True)
 class FlagRuleOutcome:
-    """What rules decide: by the codes of the older form, as the service projects them."""
+    """What rules decide, by the service's codes for them."""
 
     code: str
     index: int | None
-    """Of the rule that decided."""
+    rule: Rule | None
+    """The rule that decided, and its index."""
     value: object
     """None: nothing."""
+
+    @property
+    def description(self) -> str:
+        """The service's description."""
+        return _DESCRIPTIONS[self.code].format((self.index or 0) + 1)
 
 
 def _outcome(rule: Rule, identifier: str) -> tuple[str, object]:
     """What a rule whose conditions match says: a code, and the value if it is a match."""
     experiment = rule.experiment
     if experiment is not None and experiment.paused:
-        return "no_condition_match", None
+        return EXPERIMENT_PAUSED, None
     holdout = None if experiment is None else experiment.holdout
     if holdout is not None and _includes(holdout, identifier, separator=""):
-        return "holdout_condition_value", None
+        return HOLDOUT, None
     if rule.rollout is None:
-        return "targeting_match", rule.value
+        return TARGETING_MATCH, rule.value
     if not _includes(rule.rollout, identifier):
-        return "rollout_miss", None
+        return ROLLOUT_MISS, None
     if experiment is None:
-        return "targeting_match", rule.value
-    return "targeting_match", _chosen(experiment, rule.rollout.seed, identifier).value
+        return TARGETING_MATCH, rule.value
+    return TARGETING_MATCH, _chosen(experiment, rule.rollout.seed, identifier).value
 
 
 def _includes(share: RuleRollout, identifier: str, separator: str = ".") -> bool:
@@ -264,7 +281,7 @@ def _explain(
         parts.append(
             f"roll-out to {rule.rollout.percentage:g}%: {identifier[:80]} is at {place:.2f}%"
         )
-    matched = matched and _outcome(rule, identifier)[0] == "targeting_match"
+    matched = matched and _outcome(rule, identifier)[0] == TARGETING_MATCH
     return matched, "; ".join(parts) or "it applies to everyone"
 
 
@@ -301,7 +318,7 @@ _Accepts = Callable[[object], bool]
 def _rule(rule: Mapping[str, Any], path: str, accepts: _Accepts) -> Rule:
     kind = rule.get("rule_type")
     fields = _RULE_FIELDS.get(kind) if isinstance(kind, str) else None
-    if fields is None:
+    if not isinstance(kind, str) or fields is None:
         raise InvalidRules(f"{path}.rule_type", f"must be one of {', '.join(_RULE_FIELDS)}")
     if kind == "experiment" and _is_integer(rule.get("experiment_id")):
         raise _Unsupported("rules of an experiment with a row of its own are not evaluated")
@@ -318,7 +335,7 @@ def _rule(rule: Mapping[str, Any], path: str, accepts: _Accepts) -> Rule:
     value = None if kind == "experiment" else _value(rule, path, accepts)
     rollout = None if kind == "targeted_release" else _rollout(rule, path)
     experiment = _experiment(rule, path, accepts) if kind == "experiment" else None
-    return Rule(number, conditions, value, rollout, experiment)
+    return Rule(number, kind, conditions, value, rollout, experiment)
 
 
 def _value(parent: Mapping[str, Any], path: str, accepts: _Accepts) -> object:

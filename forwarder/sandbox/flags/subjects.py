@@ -13,10 +13,12 @@ A request for some flags (`flag_keys_to_evaluate`) gets those on which they depe
 PostHog/posthog).
 
 Continuity: a flag with `ensure_experience_continuity` is decided by the distinct id that the
-person had when it was decided first. A request with `$anon_distinct_id` fixes that id for its
-`distinct_id` and for all such flags that have none; the table has it for a distinct id, so it
-stays with the person when persons merge. If both persons have one, that of the remaining person's
-main id counts, then the oldest.
+person had when it was decided first. A request with `$anon_distinct_id` fixes that id for all such
+flags that have none, for the person of its `distinct_id` and for that of the anonymous id; while
+neither exists, it counts for that request alone. The table has it for a distinct id, so it stays
+with the person when persons merge. If both persons have one, that of the remaining person's main id
+counts, then the oldest (`try_set_feature_flag_hash_key_overrides` in
+rust/feature-flags/src/flags/flag_matching_utils.rs of PostHog/posthog, commit 031a66e3d579).
 
 Everything here blocks and belongs to the store's thread, in one unit of work.
 """
@@ -43,6 +45,10 @@ _PERSON: Final = """
     FROM distinct_ids AS ids JOIN persons ON persons.id = ids.person
     WHERE ids.api_key = ? AND ids.distinct_id = ?
 """
+_OTHER_IDS: Final = (
+    "SELECT distinct_id FROM distinct_ids WHERE person = ? AND distinct_id <> ? ORDER BY id"
+)
+_HASH_KEYS: Final = "SELECT flag, hash_key FROM hash_keys WHERE api_key = ? AND distinct_id = ?"
 _TIMEZONE: Final = "SELECT json_extract(settings, '$.timezone') FROM projects WHERE api_token = ?"
 _GROUP: Final = (
     "SELECT properties FROM groups WHERE api_key = ? AND group_type = ? AND group_key = ?"
@@ -103,17 +109,8 @@ def _subject(
 ) -> Subject:
     distinct_id = storable(question.distinct_id)
     found = store.select(_PERSON, [api_key, distinct_id])
-    person, main, properties, created_at = found[0] if found else (None, distinct_id, "{}", None)
-    ids = [distinct_id]
-    if person is not None:
-        others = store.select(
-            (
-                "SELECT distinct_id FROM distinct_ids WHERE person = ? AND distinct_id <> ? ORDER "
-                "BY id"
-            ),
-            [person, main],
-        )
-        ids = [main, *(other for (other,) in others)]
+    _, _, properties, created_at = found[0] if found else (None, None, "{}", None)
+    ids = _ids(store, api_key, distinct_id)
     return Subject(
         distinct_id=question.distinct_id,
         person_properties=fill_in(
@@ -126,8 +123,11 @@ def _subject(
         ),
         groups=question.groups,
         group_properties={
-            name: _group_properties(store, api_key, name, key, question)
-            for name, key in question.groups.items()
+            **question.group_properties,
+            **{
+                name: _group_properties(store, api_key, name, key, question)
+                for name, key in question.groups.items()
+            },
         },
         hash_keys=_hash_keys(store, api_key, ids, question, project),
         request_hash_key=question.anonymous_id,
@@ -136,9 +136,19 @@ def _subject(
         static_cohorts=frozenset(
             number
             for number, members in project.static_cohorts.items()
-            if not members.isdisjoint(ids)
+            if not members.isdisjoint(ids or [distinct_id])
         ),
     )
+
+
+def _ids(store: Store, api_key: str, distinct_id: str) -> list[str]:
+    """The ids of the person who has this one, the main one first; none if there is no person."""
+    found = store.select(_PERSON, [api_key, distinct_id])
+    if not found:
+        return []
+    person, main, *_ = found[0]
+    others = store.select(_OTHER_IDS, [person, main])
+    return [main, *(other for (other,) in others)]
 
 
 def _group_properties(
@@ -160,18 +170,23 @@ def _hash_keys(
     lasting = [key for key, flag in project.flags.items() if flag.continuity and flag.active]
     if not lasting:
         return {}
+    known = _stored_hash_keys(store, api_key, ids)
+    if not question.anonymous_id:
+        return known
+    anonymous = storable(question.anonymous_id)
+    before = _ids(store, api_key, anonymous)
+    if not ids:
+        known = _stored_hash_keys(store, api_key, before)
+    for person in (ids, before if before[:1] != ids[:1] else []):
+        fixed = _stored_hash_keys(store, api_key, person)
+        new = [key for key in lasting if person and key not in fixed]
+        rows = [(api_key, person[0], key, anonymous) for key in new]
+        store.connection.executemany("INSERT INTO hash_keys VALUES (?, ?, ?, ?)", rows)
+    return {**dict.fromkeys(lasting, anonymous), **known}
+
+
+def _stored_hash_keys(store: Store, api_key: str, ids: list[str]) -> dict[str, str]:
     known: dict[str, str] = {}
     for each in ids:
-        rows = store.select(
-            "SELECT flag, hash_key FROM hash_keys WHERE api_key = ? AND distinct_id = ?",
-            [api_key, each],
-        )
-        known = {**dict(rows), **known}
-    anonymous = question.anonymous_id
-    if anonymous and anonymous != question.distinct_id:
-        new = {key: storable(anonymous) for key in lasting if key not in known}
-        distinct_id = storable(question.distinct_id)
-        rows = [(api_key, distinct_id, key, hash_key) for key, hash_key in new.items()]
-        store.connection.executemany("INSERT INTO hash_keys VALUES (?, ?, ?, ?)", rows)
-        known.update(new)
+        known = {**dict(store.select(_HASH_KEYS, [api_key, each])), **known}
     return known

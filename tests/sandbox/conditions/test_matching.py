@@ -45,6 +45,10 @@ TABLE: Final[list[tuple[str, Any, Any, bool]]] = [
     ("exact", [], True, True),
     ("exact", [], "us", False),
     ("exact", "null", None, True),
+    ("exact", None, None, False),
+    ("is_not", None, "pro", False),
+    ("not_icontains", None, "pro", False),
+    ("exact", "1e+30", 10**30, True),
     ("exact", '{"a":1,"b":[null]}', {"b": [None], "a": 1}, True),
     ("exact", "1e+16", 1e16, True),
     ("exact", "0.00001", 1e-5, True),
@@ -95,11 +99,13 @@ TABLE: Final[list[tuple[str, Any, Any, bool]]] = [
     ("gt", 5, "six", False),
     ("gt", 0, True, False),
     ("gt", 0, None, False),
-    ("gt", 0, "inf", False),
+    ("gt", 0, "inf", True),
+    ("gt", 0, "nan", False),
     ("gt", 0, float("nan"), False),
     ("gt", 0, float("inf"), False),
     ("gt", 0, 10**400, False),
-    ("gt", 0, "1e400", False),
+    ("gt", 0, "1e400", True),
+    ("gt", "-Infinity", 0, True),
     ("lt", 0, "-1e3", True),
     ("lte", 7, 7, True),
     ("lt", 7, [1], False),
@@ -114,6 +120,8 @@ TABLE: Final[list[tuple[str, Any, Any, bool]]] = [
     ("not_between", [1, 5], 6, True),
     ("not_between", [1, 5], 5, False),
     ("not_between", [1, 5], "NaN", False),
+    ("not_between", [1, 5], "inf", True),
+    ("not_between", [1, "nan"], 9, False),
     ("not_between", [5, 1], 9, False),
     ("is_date_before", "2026-01-02", "2026-01-01", True),
     ("is_date_before", "2026-01-02", "2026-01-02T00:00:00+01:00", True),
@@ -141,6 +149,9 @@ TABLE: Final[list[tuple[str, Any, Any, bool]]] = [
     ("is_date_before", ["2025-01-01"], "2024-01-01", False),
     ("is_date_before", "2025-01-01", None, False),
     ("is_date_before", "2025-01-01", 1e300, False),
+    ("is_date_after", "2025-01-01", 1_700_000_000_000, True),
+    ("is_date_after", "2025-01-01", 1_700_000_000_000_000, False),
+    ("is_date_before", "2025-01-01", "nan", True),
     ("is_date_before", "9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00", True),
     ("is_date_exact", "2025-01-01", "2025-01-01T01:00:00+01:00", True),
     ("is_date_exact", "2025-01-01", "2025-01-01T01:00:00", False),
@@ -283,6 +294,10 @@ OTHERWISE: Final[list[tuple[str, Any, Any]]] = [
     ("semver_caret", "1.0.0", "1.2.4-beta"),
     ("semver_wildcard", "1.0", "1.2.3"),
     ("is_date_after", "2024-01-01", "2024-W05-1"),
+    ("exact", None, None),
+    ("is_not", None, "pro"),
+    ("gt", 1, "inf"),
+    ("regex", "00", 10**30),
     ("is_date_before", "2024-01-01 00:00:00 +02:00", "20240101"),
 ]
 """What posthog 7.91 decides otherwise than the service."""
@@ -292,7 +307,13 @@ _ODD_TIME: Final = re.compile(r"[0-9]{8}|.*(W| UTC).*", re.ASCII)
 
 
 def reads_alike(operator: str, value: object, actual: object) -> bool:
-    """Whether the SDK reads versions and times as the service does."""
+    """Whether the SDK reads these values as the service does."""
+    if operator in ("is_set", "is_not_set"):
+        return True
+    if value is None or 10**30 in (value, actual):
+        return False
+    if operator in ("gt", "gte", "lt", "lte"):
+        return not {"inf", "nan"} & {str(value), str(actual)}
     if operator.startswith("semver_"):
         bound = _WILDCARD if operator == "semver_wildcard" else _PLAIN_VERSION
         return bool(bound.fullmatch(str(value)) and _PLAIN_VERSION.fullmatch(str(actual)))

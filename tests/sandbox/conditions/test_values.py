@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import UTC, datetime
 from typing import Any, Final
 from zoneinfo import ZoneInfo
@@ -28,7 +29,8 @@ NOW: Final = datetime(2024, 3, 31, 12, tzinfo=UTC)
         ("a b", "a b"),
         (None, "null"),
         (True, "true"),
-        (10**30, "1" + "0" * 30),
+        (2**64 - 1, "18446744073709551615"),
+        (10**30, "1e+30"),
         (1.0, "1.0"),
         (-0.0, "-0.0"),
         (1e16, "1e+16"),
@@ -64,12 +66,16 @@ def test_a_text_has_an_end() -> None:
         (True, None),
         (" 7", None),
         ("0x1f", None),
-        ("1e999", None),
+        ("1e999", math.inf),
+        ("-INF", -math.inf),
+        ("infinit", None),
+        (10**400, None),
+        (math.inf, None),
         ([7], None),
     ],
 )
 def test_numbers(value: Any, number: float | None) -> None:
-    """Finite decimal numbers, also in texts."""
+    """Decimal numbers, also in texts, where they can be infinite."""
     assert number_of(value) == number
 
 

@@ -180,6 +180,9 @@ ROWS: dict[str, Ask] = {
     "a_version_of_too_many_digits": Ask(
         {"on": flag()}, "/flags?v=4294967298", {"on": True}, part="featureFlags"
     ),
+    "a_version_by_its_whole_name": Ask(
+        {"on": flag()}, "/flags?version=2", {"on": True}, part="flags"
+    ),
     "an_empty_version_is_none": Ask({"on": flag()}, "/flags?v=", {"on": True}, part="flags"),
     "flags_of_surveys_alone": Ask(
         {SURVEY: flag(), "on": flag()},
@@ -212,6 +215,42 @@ async def test_answers(row: Ask) -> None:
         if row.part == "flags":
             found = {key: one["enabled"] for key, one in found.items()}
         assert found == row.expected
+
+
+UUID = "0190a0a0-1111-7222-8333-444455556666"
+RULE = {"id": UUID, "rule_type": "targeted_release", "value": 7}
+OF_PROS = {"targeting": {"properties": [person_is("plan", "pro")]}}
+
+
+async def test_typed_records_of_rules() -> None:
+    """The reasons are those of rules, which name the rule; a value is nowhere but in `value`. Other
+    forms have the older reasons.
+    """
+    filters = {"version": 2, "return_type": "number", "default_value": 1}
+    async with talking() as client:
+        await define(client, size={"filters": {**filters, "rules": [{**RULE, **OF_PROS}]}})
+        for plan, value, reason, rule in (
+            (
+                "pro",
+                7,
+                ("targeting_match", 0, "Matched rule 1"),
+                {"rule_type": RULE["rule_type"], "rule_id": UUID},
+            ),
+            ("free", 1, ("no_rule_match", None, "No rule matched"), {}),
+        ):
+            asked = {**ANN, "person_properties": {"plan": plan}}
+            one = (await client.post("/flags/?v=3", asked)).json["flags"]["size"]
+            assert (one["value"], tuple(one["reason"].values())) == (value, reason)
+            metadata = one["metadata"]
+            assert (metadata["payload"], metadata["config_version"]) == (None, 2)
+            assert {
+                key: metadata[key]
+                for key in ("rule_type", "rule_id", "variant_key")
+                if key in metadata
+            } == rule
+            older = (await client.post("/flags/?v=2", asked)).json["flags"]["size"]
+            assert older["metadata"]["payload"] == str(value)
+            assert older["reason"]["code"].endswith("condition_match")
 
 
 async def test_typed_records() -> None:
@@ -321,6 +360,37 @@ async def test_what_is_no_number_is_null_strictly(number: str) -> None:
     async with talking() as client:
         plain = await client.post("/decide?v=3", body)
         assert plain.status == (200 if number[0] == "1" else 400)
+
+
+@cases(
+    ("body", "plain"),
+    [
+        ({"distinct_id": True}, 200),
+        ({"distinct_id": ["ann"]}, 200),
+        ({"distinct_id": None, "$distinct_id": {}}, 400),
+        ({"disable_flags": "true"}, 200),
+        ({"geoip_disable": 1}, 200),
+        ({"device_id": 7}, 200),
+        ({"$anon_distinct_id": {}}, 200),
+        ({"evaluation_runtime": 1}, 400),
+        ({"flag_keys_to_evaluate": "on"}, 400),
+    ],
+)
+async def test_wrong_types_are_rejected_strictly(body: dict[str, Any], plain: int) -> None:
+    """By the contract an id may be any JSON."""
+    for strict in (True, False):
+        async with talking(SandboxOptions(strict=strict)) as client:
+            for path in ("/flags?v=2", "/decide?v=3"):
+                reply = await client.post(path, {**ANN, **body})
+                assert reply.status == (400 if strict else plain), (strict, path)
+
+
+async def test_the_id_of_a_request_is_the_callers() -> None:
+    """If it is a UUID."""
+    async with talking() as client:
+        for sent, expected in ((UUID, True), ("my-request", False)):
+            reply = await client.post("/flags?v=2", ANN, X_Request_ID=sent)
+            assert (reply.json["requestId"] == sent) is expected
 
 
 async def definitions(

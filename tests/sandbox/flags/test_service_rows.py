@@ -449,6 +449,177 @@ TABLE: Final = [
         {"flag_keys_to_evaluate": ["fine"]},
         errors=True,
     ),
+    Rule(
+        "a condition without a value matches nobody, whatever its operator",
+        {
+            "equal": flag(person_is("plan", None)),
+            "other": flag(person_is("plan", None, "is_not")),
+            "gone": flag({"key": "gone", "type": "person", "operator": "is_not"}),
+            "pattern": flag(person_is("gone", None, "not_regex")),
+            "unset": flag(person_is("gone", None, "is_not_set")),
+            "negated": flag(in_cohort(1)),
+        },
+        {
+            **dict.fromkeys(("equal", "other", "gone", "pattern"), (False, NO_MATCH, 0)),
+            **dict.fromkeys(("unset", "negated"), (True, MATCH, 0)),
+        },
+        {"person_properties": {"plan": None}},
+        cohorts={1: tree("AND", {**person_is("plan", None, "is_not"), "negation": True})},
+    ),
+    Rule(
+        "numbers in texts may be infinite, or none",
+        {
+            "above": flag(person_is("most", 10, "gt")),
+            "outside": flag(person_is("most", [1, 2], "not_between")),
+            "within": flag(person_is("few", ["-inf", 5], "between")),
+            "below": flag(person_is("none", 10, "lt")),
+            "none-outside": flag(person_is("none", [1, 2], "not_between")),
+        },
+        {
+            **dict.fromkeys(("above", "outside", "within"), (True, MATCH, 0)),
+            **dict.fromkeys(("below", "none-outside"), (False, NO_MATCH, 0)),
+        },
+        {"person_properties": {"most": "Infinity", "few": "3", "none": "NaN"}},
+    ),
+    Rule(
+        "whole numbers beyond 64 bits are fractions",
+        {
+            "exact": flag(person_is("n", str(2**64))),
+            "about": flag(person_is("n", "^1.8.*e[+]19$", "regex")),
+        },
+        {"exact": (False, NO_MATCH, 0), "about": (True, MATCH, 0)},
+        {"person_properties": {"n": 2**64}},
+    ),
+    Rule(
+        "a time in milliseconds is one of a late century, one in microseconds none",
+        {
+            "after": flag(person_is("ms", "2024-01-01", "is_date_after")),
+            "before": flag(person_is("ms", "2024-01-01", "is_date_before")),
+            "small-after": flag(person_is("us", "2024-01-01", "is_date_after")),
+            "small-before": flag(person_is("us", "2024-01-01", "is_date_before")),
+            "no-number": flag(person_is("nan", "1970-01-01T00:00:00Z", "is_date_exact")),
+        },
+        {
+            **dict.fromkeys(("after", "no-number"), (True, MATCH, 0)),
+            **dict.fromkeys(("before", "small-after", "small-before"), (False, NO_MATCH, 0)),
+        },
+        {
+            "person_properties": {
+                "ms": 1_700_000_000_000,
+                "us": 1_700_000_000_000_000,
+                "nan": "NaN",
+            }
+        },
+    ),
+    Rule(
+        "what is said of a group counts for persons without the group's key",
+        {
+            "gold": flag({**person_is("tier", "gold", kind="group"), "group_type_index": 0}),
+            "of-groups": flag(
+                person_is("tier", "gold", kind="group"), aggregation_group_type_index=0
+            ),
+        },
+        {"gold": (True, MATCH, 0), "of-groups": (False, NO_GROUP, 0)},
+        {"group_properties": {"org": {"tier": "gold"}}},
+        project={"group_types": ["org"]},
+    ),
+    *[
+        Rule(
+            f"of a group of an unknown type nothing is known, here with {json.dumps(sent)}",
+            {"f": flag({**person_is("tier", "gold", "is_not", "group"), "group_type_index": 4})},
+            {"f": (on, MATCH if on else NO_MATCH, 0)},
+            sent,
+        )
+        for sent, on in (
+            ({}, True),
+            ({"groups": {"org": None}}, True),
+            ({"groups": {"org": "acme"}}, False),
+            ({"group_properties": {"org": {"tier": "none"}}}, False),
+        )
+    ],
+    Rule(
+        "conditions on the person, and cohorts, see the person also in a set for groups",
+        {
+            "person": flag(person_is("plan", "pro"), aggregation_group_type_index=0),
+            "cohort": flag(in_cohort(1), aggregation_group_type_index=0),
+            "group": flag(person_is("plan", "pro", kind="group"), aggregation_group_type_index=0),
+        },
+        {
+            "person": (False, NO_MATCH, 0),
+            "cohort": (False, NO_MATCH, 0),
+            "group": (True, MATCH, 0),
+        },
+        {
+            "groups": {"org": "acme"},
+            "group_properties": {"org": {"plan": "pro"}},
+            "person_properties": {"plan": "free"},
+        },
+        cohorts={1: tree("AND", person_is("plan", "pro"))},
+    ),
+    Rule(
+        "the older form of cohorts has conditions on persons, and nobody by events",
+        {f"c{number}": flag(in_cohort(number)) for number in range(1, 7)},
+        {
+            **dict.fromkeys(("c1", "c2", "c3"), (True, MATCH, 0)),
+            **dict.fromkeys(("c4", "c5", "c6"), (False, NO_MATCH, 0)),
+        },
+        PRO,
+        cohorts={
+            1: {"groups": [{"properties": [person_is("plan", "pro", kind="event")]}]},
+            2: {"groups": [{"days": 7, "event_id": "seen"}, {"properties": {"plan": "pro"}}]},
+            3: {"groups": [{"properties": {"type": "OR", "values": [person_is("plan", "pro")]}}]},
+            4: {"groups": [{"action_id": 7, "days": 30}]},
+            5: {"groups": [{"name": "without any"}, {"properties": []}]},
+            6: {"groups": [{"properties": {"type": "OR"}}]},
+        },
+    ),
+    Rule(
+        "a cohort that needs itself or a missing one fails its flag, whatever else it says",
+        {f"c{number}": flag(in_cohort(number)) for number in range(1, 5)},
+        {"c4": (True, MATCH, 0)},
+        PRO,
+        cohorts={
+            1: tree("OR", person_is("plan", "pro"), in_cohort(99)),
+            2: tree("OR", person_is("plan", "pro"), in_cohort(2)),
+            3: tree("OR", person_is("plan", "pro"), in_cohort(1)),
+            4: tree("OR", person_is("plan", "pro"), person_is("a", 1, kind="no-such-type")),
+        },
+        errors=True,
+        failed=frozenset({"c1", "c2", "c3"}),
+    ),
+    Rule(
+        "operators of other types match nobody, which is no error",
+        {
+            "in": flag(person_is("plan", "pro", "in")),
+            "not-in": flag(person_is("gone", "pro", "not_in")),
+            "flag": flag(person_is("plan", "pro", "flag_evaluates_to")),
+        },
+        dict.fromkeys(("in", "not-in", "flag"), (False, NO_MATCH, 0)),
+        PRO,
+    ),
+    Rule(
+        "a flag whose rules aren't evaluated is off for those that depend on it",
+        {
+            "linked": rules(**{**TRIAL, "experiment_id": 4}),
+            "on": flag(other_is("linked")),
+            "off": flag(other_is("linked", value=False)),
+        },
+        {"on": (False, NO_MATCH, 0), "off": (True, MATCH, 0)},
+        errors=True,
+        failed=frozenset({"linked"}),
+    ),
+    Rule(
+        "a condition on a failed flag that could never match doesn't fail another",
+        {
+            "broken": flag(in_cohort(9)),
+            "needs": flag(other_is("broken")),
+            "number": flag(other_is("broken", value=7)),
+            "null": flag(other_is("broken", value=None)),
+        },
+        {"number": (False, NO_MATCH, 0), "null": (False, NO_MATCH, 0)},
+        errors=True,
+        failed=frozenset({"broken", "needs"}),
+    ),
 ]
 
 
@@ -561,9 +732,12 @@ async def test_when_a_person_was_created_is_not_a_property() -> None:
             "filters.rules[0].targeting.properties[0].value",
         ),
         ({"filters": {"version": 2, "groups": [EVERYBODY]}}, "filters.groups"),
+        (flag(person_is("plan", "pro", kind="persn")), "filters.groups[0].properties[0].type"),
+        (sets(EVERYBODY, payloads={"true": "large"}), "filters.payloads.true"),
+        (sets(EVERYBODY, bucketing_identifier="device_id"), "filters.bucketing_identifier"),
     ],
 )
-async def test_rules_that_the_service_rejects(content: dict[str, Any], attr: str) -> None:
+async def test_flags_that_the_service_rejects(content: dict[str, Any], attr: str) -> None:
     """They are 400, with their place."""
     async with talking() as client:
         reply = await put(client, "flags/f", content)
