@@ -2,19 +2,22 @@
 where that is silent, the service's ingestion).
 
 An event is identified by default; `$process_person_profile: false` makes it anonymous: it creates
-no person and changes none. The service drops an anonymous `$identify`, `$create_alias`,
-`$merge_dangerously` and `$groupidentify`; here such an event is kept, without any effect, and has
-the warning. Errors, heatmaps and events of language models are read-only: they carry the
-properties of a person that exists.
+no person and changes none. What the service drops is kept here, without any effect, and has the
+warning: an anonymous `$identify`, `$create_alias`, `$merge_dangerously` and `$groupidentify`, one
+of the first three with an id to merge that isn't text, and a key of a group that is too long.
+Errors, heatmaps and events of language models are read-only: they carry the properties of a person
+that exists; errors do so whatever `$process_person_profile` says.
 
 Sources in PostHog/posthog, with the commit at which each was read:
 `nodejs/src/common/persons/person-utils.ts` (3d14ff4) has the ids that are never merged and what
 `$process_person_profile` may be,
 `nodejs/src/ingestion/common/persons/person-merge-service.ts` (ee17309) what is merged,
-`nodejs/src/ingestion/common/steps/event-processing/normalize-process-person-flag-step.ts` (86ed480)
-what is dropped, `process-groups-step.ts` (0f2595d) beside it the groups,
+`nodejs/src/ingestion/common/steps/event-preprocessing/validate-event-properties.ts` (2ae3efa) and
+`../event-processing/normalize-process-person-flag-step.ts` (86ed480) what is dropped,
+`process-groups-step.ts` (0f2595d) beside the latter the groups,
 `strip-person-update-properties-step.ts` (6126fcd) and `fetch-person-batch-step.ts` (10c24c4) the
-read-only events, `nodejs/src/ingestion/common/ingestion-warning-types.ts` (0f2595d) the warnings.
+read-only events, `nodejs/src/ingestion/pipelines/errortracking/prepare-event-step.ts` (25eee97)
+errors, `nodejs/src/ingestion/common/ingestion-warning-types.ts` (0f2595d) the warnings.
 """
 
 from __future__ import annotations
@@ -24,7 +27,6 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
@@ -36,10 +38,12 @@ SURVEY_EVENTS: Final = frozenset({"survey sent", "survey shown", "survey dismiss
 FEATURE: Final = "$feature/"
 _LONGEST_MERGED: Final = 400
 """The service's column of distinct ids has that many characters."""
-_PERSON_ONLY: Final = frozenset(
-    {"$identify", "$create_alias", "$merge_dangerously", "$groupidentify"}
-)
-_READ_ONLY: Final = frozenset({"$exception", "$$heatmap"})
+_LONGEST_GROUP_KEY: Final = 400
+"""In units of UTF-16."""
+_MERGING: Final = frozenset({"$identify", "$create_alias", "$merge_dangerously"})
+_PERSON_ONLY: Final = frozenset({*_MERGING, "$groupidentify"})
+_ERROR: Final = "$exception"
+_HEATMAP: Final = "$$heatmap"
 _READ_ONLY_PREFIX: Final = "$ai_"
 _IN_ANY_CASE: Final = (
     *("anonymous", "guest", "distinctid", "distinct_id", "id", "not_authenticated", "email"),
@@ -49,7 +53,15 @@ _AS_WRITTEN: Final = ("[object Object]", "NaN", "None", "none", "null", "0", "un
 _QUOTES: Final = ("", "'", '"')
 _ILLEGAL_IN_ANY_CASE: Final = frozenset(f"{q}{text}{q}" for text in _IN_ANY_CASE for q in _QUOTES)
 _ILLEGAL_AS_WRITTEN: Final = frozenset(f"{q}{text}{q}" for text in _AS_WRITTEN for q in _QUOTES)
-_LARGEST_INTEGER: Final = 2**53
+_SCRIPT_TYPES: Final[Mapping[type, str]] = {
+    bool: "boolean",
+    int: "number",
+    float: "number",
+    str: "string",
+    list: "array",
+    dict: "object",
+}
+"""What JavaScript calls the types of JSON values other than null."""
 _NOTHING_CHANGES: Final = PersonChanges()
 _HALF_PAIR: Final = re.compile("[\ud800-\udfff]")
 _ASCII: Final = json.JSONEncoder(allow_nan=False)
@@ -77,10 +89,18 @@ class WarningType(StrEnum):
     """An id that is never merged, as programs send it by mistake."""
     DROPPED_ANONYMOUS = "invalid_event_when_process_person_profile_is_false"
     """The event is about persons and says that it is about none: the service drops it."""
+    INVALID_ANON_ID = "invalid_anon_distinct_id"
+    """`$anon_distinct_id` isn't text: the service drops the event."""
+    INVALID_ALIAS = "invalid_alias"
+    """The same of `alias`."""
+    CASE_COLLISION = "distinct_id_case_collision"
+    """A new person has the distinct id of another one, but for upper case: they stay two."""
     INVALID_ANONYMITY = "invalid_process_person_profile"
     """`$process_person_profile` is neither true nor false, and counts as true."""
     INVALID_GROUP_SET = "invalid_group_set"
     """`$group_set` is no object: the group stays as it was."""
+    GROUP_KEY_TOO_LONG = "group_key_too_long"
+    """The service drops the event."""
 
 
 class EventWarning(NamedTuple):
@@ -142,14 +162,14 @@ def meaning_of(event: str, distinct_id: str, raw: bytes, times: tuple[str, str])
     # The name of a flag is in the bytes, unless a letter of it hides behind an escape.
     flags = properties if b"$feature/" in raw or b"\\" in raw else {}
     marks = tuple(_marks(event, properties, groups, flags))
+    if event == _ERROR:
+        return Meaning(read_only=True, groups=groups, marks=marks)
     profile = properties.get("$process_person_profile", True)
-    if profile is False:
-        dropped = EventWarning(WarningType.DROPPED_ANONYMOUS, {"event": event})
-        return Meaning(
-            anonymous=True, marks=marks, warnings=(dropped,) if event in _PERSON_ONLY else ()
-        )
+    dropped = _dropped(event, properties)
+    if dropped is not None or profile is False:
+        return Meaning(anonymous=True, marks=marks, warnings=() if dropped is None else (dropped,))
     warnings = [] if profile is True else [_invalid_anonymity(event, profile)]
-    if event in _READ_ONLY or event.startswith(_READ_ONLY_PREFIX):
+    if event == _HEATMAP or event.startswith(_READ_ONLY_PREFIX):
         return Meaning(read_only=True, groups=groups, marks=marks, warnings=tuple(warnings))
     merge, refused = _merge(event, distinct_id, properties)
     group, invalid = _group(properties) if event == "$groupidentify" else (None, None)
@@ -215,14 +235,41 @@ def as_id(value: Any) -> str | None:
     return storable(text.replace("\0", "\ufffd")) if text.strip() else None
 
 
+def _dropped(event: str, properties: Mapping[str, Any]) -> EventWarning | None:
+    """Why the service drops an event; None if it doesn't."""
+    if event not in _PERSON_ONLY:
+        return None
+    if event == "$groupidentify":
+        key = as_id(properties.get("$group_key")) or ""
+        length = len(key.encode("utf-16-le")) // 2
+        if length > _LONGEST_GROUP_KEY:
+            details = {"event": event, "groupKeyLength": length, "maxLength": _LONGEST_GROUP_KEY}
+            return EventWarning(WarningType.GROUP_KEY_TOO_LONG, details)
+    else:
+        for name, kind in (
+            ("$anon_distinct_id", WarningType.INVALID_ANON_ID),
+            ("alias", WarningType.INVALID_ALIAS),
+        ):
+            other = properties.get(name)
+            if not (other is None or isinstance(other, str)):
+                return EventWarning(
+                    kind, {"event": event, "receivedType": _SCRIPT_TYPES[type(other)]}
+                )
+    if properties.get("$process_person_profile") is False:
+        return EventWarning(WarningType.DROPPED_ANONYMOUS, {"event": event})
+    return None
+
+
 def _merge(
     event: str, distinct_id: str, properties: Mapping[str, Any]
 ) -> tuple[Merge | None, EventWarning | None]:
     """Which merge an event asks for, or why the service refuses it whoever the persons are."""
     if event == "$identify" and "$anon_distinct_id" in properties:
-        source = _script_text(properties["$anon_distinct_id"])
-    elif event in ("$create_alias", "$merge_dangerously") and _is_truthy(properties.get("alias")):
-        source = _script_text(properties["alias"])
+        anonymous = properties["$anon_distinct_id"]
+        # JavaScript's text of null, which is an illegal id.
+        source = "null" if anonymous is None else anonymous
+    elif event in ("$create_alias", "$merge_dangerously") and properties.get("alias"):
+        source = properties["alias"]
     else:
         return None, None
     if source == distinct_id:
@@ -254,30 +301,6 @@ def _is_truthy(value: Any) -> bool:
     return isinstance(value, dict | list) or bool(value)
 
 
-def _script_text(value: Any) -> str:
-    """A JSON value as JavaScript's `String` writes it, which the service makes ids with."""
-    if isinstance(value, str):
-        return value
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    if isinstance(value, list):
-        return ",".join("" if item is None else _script_text(item) for item in value)
-    if isinstance(value, dict):
-        return "[object Object]"
-    if isinstance(value, int) and abs(value) <= _LARGEST_INTEGER:
-        return str(value)
-    return _script_number(float(str(value)))
-
-
-def _script_number(number: float) -> str:
-    if math.isinf(number):
-        return "Infinity" if number > 0 else "-Infinity"
-    text = repr(number).removesuffix(".0")
-    if "e" in text and 1e-6 <= abs(number) < 1e21:
-        return format(Decimal(text), "f")
-    return re.sub(r"e([+-])0+", r"e\1", text)
-
-
 def _invalid_anonymity(event: str, value: Any) -> EventWarning:
     return EventWarning(
         WarningType.INVALID_ANONYMITY, {"event": event, "$process_person_profile": value}
@@ -285,13 +308,14 @@ def _invalid_anonymity(event: str, value: Any) -> EventWarning:
 
 
 def _group(properties: Mapping[str, Any]) -> tuple[GroupChange | None, EventWarning | None]:
-    group_type = as_id(properties.get("$group_type"))
-    group_key = as_id(properties.get("$group_key"))
+    names = (properties.get("$group_type"), properties.get("$group_key"))
+    group_type, group_key = (as_id(name) if _is_truthy(name) else None for name in names)
     if group_type is None or group_key is None:
         return None, None
     changes = properties.get("$group_set")
     if changes is not None and not isinstance(changes, dict):
-        details = {"groupType": group_type, "groupKey": group_key}
+        received = _SCRIPT_TYPES[type(changes)]
+        details = {"groupType": group_type, "groupKey": group_key, "receivedType": received}
         return None, EventWarning(WarningType.INVALID_GROUP_SET, details)
     return GroupChange(group_type, group_key, as_object(changes)), None
 

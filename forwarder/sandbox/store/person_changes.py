@@ -65,6 +65,8 @@ _SURVEY_SHOWN: Final = "survey shown"
 _SURVEY_DATE: Final = "$survey_last_seen_date"
 _CLICK_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,400}").fullmatch
 _DAY: Final = 86_400_000
+_MOST_NUMBERED: Final = 80_000
+"""A person with more would be over 640 kB, and so rejected by the service."""
 _NUMBERS: Final = (int, float)
 _MISSING: Final = object()
 
@@ -145,16 +147,20 @@ def person_changes(
     receipt. `$set` and `$set_once` beside the properties win over those inside, `$set` over
     `$set_once`; `$unset` counts inside only, since the service's capture keeps no other member.
     """
-    always = {**as_object(properties.get("$set")), **as_object(content.get("$set"))}
-    once = {**as_object(properties.get("$set_once")), **as_object(content.get("$set_once"))}
-    said = frozenset((*always, *once)) if always or once else _NOTHING_SAID
+    always = {**_inside("$set", properties), **as_object(content.get("$set"))}
+    once = {**_inside("$set_once", properties), **as_object(content.get("$set_once"))}
+    said_always = tuple(always)
+    said_once = tuple(once)
     if event == _SURVEY_SHOWN:
         always.setdefault(_SURVEY_DATE, times[0])
     if event not in _NOT_LIFTED:
         _lift(properties, always, once, times)
-    for name in said:
+    for name in (*said_always, *said_once):
         if name in always:
             once.pop(name, None)
+    said = _NOTHING_SAID
+    if said_always or said_once:
+        said = frozenset((*said_always, *(name for name in said_once if name in once)))
     never = _names(properties["$unset"]) if "$unset" in properties else ()
     return PersonChanges(always, once, never, said, event in PERSON_EVENTS)
 
@@ -162,6 +168,25 @@ def person_changes(
 def as_object(value: Any) -> dict[str, Any]:
     """A JSON object; an empty one instead of anything else."""
     return value if isinstance(value, dict) else {}
+
+
+def _inside(name: str, properties: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What stands inside the properties under this name. Lifted properties replace a text."""
+    value = properties.get(name)
+    if isinstance(value, str) and not _INITIAL.keys().isdisjoint(properties):
+        return {}
+    return _members(value)
+
+
+def _members(value: Any) -> Mapping[str, Any]:
+    """What JavaScript takes for the members of a JSON value: of a text its characters, of a list
+    its items, by their numbers.
+    """
+    if isinstance(value, dict):
+        return value
+    if isinstance(value, list | str) and len(value) <= _MOST_NUMBERED:
+        return {str(number): item for number, item in enumerate(value)}
+    return {}
 
 
 def _lift(
@@ -224,5 +249,5 @@ def _is_same(old: Any, new: Any) -> bool:
 
 
 def _names(value: Any) -> tuple[str, ...]:
-    names = value if isinstance(value, list | dict) else ()
+    names = value if isinstance(value, list) else _members(value)
     return tuple(name for name in names if isinstance(name, str))

@@ -15,7 +15,8 @@ contract makes `alias` the main distinct id of a `$create_alias`, which the serv
 Sources in PostHog/posthog, with the commit at which each was read:
 `nodejs/src/ingestion/common/persons/person-merge-service.ts` (ee17309) and
 `person-merge-postgres.ts` (193e09f) the merges and their warnings, `person-create-service.ts`
-(03330ef) and `person-property-service.ts` (03330ef) what creates and changes a person,
+(03330ef) and `person-property-service.ts` (03330ef, the warning about case in a later version)
+what creates and changes a person,
 `nodejs/src/ingestion/common/steps/event-processing/create-event.ts` (01bf1ef) what an event has of
 its person.
 """
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from types import EllipsisType
@@ -405,11 +406,22 @@ class PersonTable:
         person = self._merge(event, meaning.merge, warnings) if meaning.merge else None
         if person is None:
             owner = self._owner(event.api_key, event.distinct_id)
+            if owner is None:
+                warnings.extend(self._case_collision(event))
             person = self._make(event) if owner is None else self._person(owner)
         differs = self._set(event, person, meaning.changes) if meaning.changes else False
         self._versions[person.id] = person.version
         self._note(event, person.id, meaning, differs=differs)
         return person.id
+
+    def _case_collision(self, event: ArrivedEvent) -> Iterator[EventWarning]:
+        """The warning about a new person whose distinct id has, in lower case, another one."""
+        lower = event.distinct_id.lower()
+        twin = None if lower == event.distinct_id else self._owner(event.api_key, lower)
+        if twin is not None:
+            ids = {"distinctId": event.distinct_id, "existingDistinctId": lower}
+            person = self._person(twin).uuid
+            yield EventWarning(WarningType.CASE_COLLISION, {**ids, "personId": person})
 
     def _note(
         self, event: ArrivedEvent, person: int, meaning: Meaning, *, differs: bool = False

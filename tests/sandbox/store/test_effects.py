@@ -149,21 +149,22 @@ async def test_events_of_groups_make_none() -> None:
 
 
 async def test_a_group_without_a_name() -> None:
-    """Without type or key there is no group; the event is recorded like others. A number is a key
-    as well as a text is.
+    """Without type or key there is no group; the event is recorded like others. A number other
+    than 0 is a key as well as a text is.
     """
     async with talking() as client:
         await client.post(
             "/batch/",
             batch(
-                group(None, "x"), group("company", ""), event(event="$groupidentify", properties={})
+                *(group(None, "x"), group("company", ""), group("company", 0), group(False, "x")),
+                event(event="$groupidentify", properties={}),
             ),
         )
         assert (await client.sandbox.summary()).groups == 0
         await client.post("/batch/", batch(group("company", 7, a=1)))
         [made] = await client.sandbox.groups()
         assert (made.group_key, made.properties) == ("7", {"a": 1})
-        assert (await client.sandbox.summary()).events == 4
+        assert (await client.sandbox.summary()).events == 6
 
 
 @cases(
@@ -174,11 +175,12 @@ async def test_a_group_without_a_name() -> None:
             "invalid_event_when_process_person_profile_is_false",
         ),
         ({"$group_set": ["a"]}, "invalid_group_set"),
+        ({"$group_key": "x" * 399 + "\U0001f600"}, "group_key_too_long"),
     ],
 )
 async def test_a_group_event_that_does_nothing(changes: dict[str, Any], kind: str) -> None:
-    """An anonymous one, which the service drops, and one that sets no object: there is no group,
-    and the event has the warning.
+    """An anonymous one and one of too long a key, which the service drops, and one that sets no
+    object: there is no group, and the event has the warning.
     """
     async with talking() as client:
         one = group("company", "x")
