@@ -149,16 +149,8 @@ def measure_rules_stall(target: Target, machine: Machine) -> StallResult:
     """Send the bodies that rules take longest for. Takes some minutes."""
     stalls = []
     with tempfile.TemporaryDirectory() as folder:
-        salt = Path(folder) / "salt"
-        salt.write_text("salt")
         log = Path(folder) / "app.log"
-        log.touch()
-        followed = {"path": [str(log)], "mapping": LINE_MAPPING, "api_key": API_KEY}
-        settings = {
-            "FORWARDER_RULES": json.dumps(rules(str(salt))),
-            "FORWARDER_SOURCES__HTTP__OTLP__MAPPING": json.dumps(OTLP_MAPPING),
-            "FORWARDER_SOURCES__LOGS": json.dumps([followed]),
-        }
+        settings = ruled_settings(Path(folder), log)
         with _daemon(target, machine, settings) as (program, probes):
             quiet = _quiet(probes)
             for body in ruled_bodies():
@@ -168,6 +160,25 @@ def measure_rules_stall(target: Target, machine: Machine) -> StallResult:
                 read = partial(_follow, log, lines, program)
                 stalls.append(_handed_in(f"{name}-log", len(lines), read, program, probes))
     return StallResult("stall-rules", quiet, stalls)
+
+
+def ruled_settings(folder: Path, log: Path) -> dict[str, str]:
+    """Settings with a rule of each kind, by the names of their variables: for HTTP, the logs of
+    OpenTelemetry and lines of `log`, which is created. The salt is kept in `folder`.
+    """
+    salt = folder / "salt"
+    salt.write_text("salt")
+    log.touch()
+    followed = {"path": [str(log)], "mapping": LINE_MAPPING, "api_key": API_KEY}
+    return {
+        "FORWARDER_RULES": json.dumps(rules(str(salt))),
+        "FORWARDER_SOURCES__LOGS": json.dumps([followed]),
+        "FORWARDER_SOURCES__HTTP__OTLP__API_KEY": API_KEY,
+        **{
+            f"FORWARDER_SOURCES__HTTP__OTLP__MAPPING__{name.upper()}": program
+            for name, program in OTLP_MAPPING.items()
+        },
+    }
 
 
 def measure_kafka_stall(target: Target, machine: Machine) -> StallResult:

@@ -44,7 +44,7 @@ def is_deeper(text: bytes, limit: int = MAX_NESTING) -> bool:
     return len(text) > limit and has_brackets(text, limit) and _is_deeper(text, limit)
 
 
-def are_deeper(text: bytes, starts: Iterable[int], levels: int) -> bool:
+def are_deeper(text: memoryview, starts: Iterable[int], levels: int) -> bool:
     """Whether valid JSON has more than `MAX_NESTING` levels with the `levels` that each of
     `starts`, in order, is within; at none of them a string is open.
 
@@ -52,7 +52,8 @@ def are_deeper(text: bytes, starts: Iterable[int], levels: int) -> bool:
     """
     limit = MAX_NESTING - levels
     return len(text) > MAX_FLAT and any(
-        is_deeper(text[start:end], limit) for start, end in pairwise((0, *starts, len(text)))
+        is_deeper(text[start:end].tobytes(), limit)
+        for start, end in pairwise((0, *starts, len(text)))
     )
 
 

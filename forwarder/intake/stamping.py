@@ -333,11 +333,11 @@ def _is_deep(events: bytes | Raw, begins: Sequence[int], uuids: Sequence[Raw]) -
     A large array has many brackets, of many events, so it is looked at in parts: between some of
     the places where events begin, or, without them, where their uuids stand.
     """
-    text = bytes(events)
+    text = memoryview(events)
     if len(text) <= MAX_FLAT:
         return False
     if len(text) <= _LARGE:
-        return is_deeper(text, MAX_NESTING - 1)
+        return is_deeper(bytes(events), MAX_NESTING - 1)
     step = len(begins or uuids) * _LARGE // len(text) + 1
     places = begins[::step] if begins else Locator(events).offsets(uuids[::step])
     return are_deeper(text, places, _OUTSIDE if begins else _OUTSIDE + 1)

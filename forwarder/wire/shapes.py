@@ -7,10 +7,12 @@ about them.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from codecs import utf_8_decode
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
-from typing import ClassVar, Final
+from typing import Annotated, ClassVar, Final
 
 import msgspec
 from msgspec import Raw, Struct, field
@@ -63,16 +65,13 @@ _decode_token_bearers = msgspec.json.Decoder(list[_TokenBearer]).decode
 _decode_token_property = msgspec.json.Decoder(_TokenProperty).decode
 _decode_counted = msgspec.json.Decoder(list[_Counted]).decode
 _decode_any = msgspec.json.Decoder().decode
+_decode_moment = msgspec.json.Decoder(Annotated[datetime, msgspec.Meta(tz=True)]).decode
 
 _ARRAY: Final = b"["
 _ARRAY_END: Final = b"]"
 _OBJECT: Final = b"{"
 _STRING: Final = b'"'
-_DECODED_AT_ONCE: Final = 16 * 1024
-_LONGEST_CHARACTER: Final = 4
-_TWO_BITS: Final = 0b1100_0000
-_WITHIN_CHARACTER: Final = 0b1000_0000
-"""The highest two bits of a byte of UTF-8 that doesn't begin a character."""
+_DECODED_AT_ONCE: Final = 32 * 1024
 MALFORMED: Final = (msgspec.DecodeError, RecursionError)
 """What msgspec raises for text that isn't JSON, or is nested too deep."""
 
@@ -151,24 +150,17 @@ def read_outline(text: bytes) -> Request | None:
 
 def is_utf8(text: bytes) -> bool:
     """Whether the text is UTF-8: the service refuses a whole request that isn't."""
+    view = memoryview(text)
+    start = 0
     try:
-        for piece in _between_characters(text):
-            piece.decode()
+        # in pieces, each without the beginning of a character at its end: decoded as a whole it
+        # could take four times its bytes
+        while start < len(view):
+            end = start + _DECODED_AT_ONCE
+            start += utf_8_decode(view[start:end], "strict", end >= len(view))[1]
     except UnicodeDecodeError:
         return False
     return True
-
-
-def _between_characters(text: bytes) -> Iterator[bytes]:
-    """The text in pieces: decoded as a whole it could take four times its bytes."""
-    start = 0
-    while len(text) - start > _DECODED_AT_ONCE:
-        end = latest = start + _DECODED_AT_ONCE
-        while text[end] & _TWO_BITS == _WITHIN_CHARACTER and end > latest - _LONGEST_CHARACTER:
-            end -= 1
-        yield text[start:end]
-        start = end
-    yield text[start:]
 
 
 def _read_repaired(
@@ -259,8 +251,13 @@ def read_historical(raw: Raw) -> bool:
 
 
 def _sent_at(raw: Raw) -> float | None:
-    parsed = parse_timestamp(_decode_any(raw)) if first_byte(raw) == _STRING else None
-    return parsed.timestamp() if parsed else None
+    if first_byte(raw) != _STRING:
+        return None
+    try:
+        moment: datetime | None = _decode_moment(raw)  # what SDKs write takes a third of the time
+    except msgspec.ValidationError:
+        moment = parse_timestamp(_decode_any(raw))
+    return moment.timestamp() if moment else None
 
 
 def _token_of(bearer: _Envelope | _TokenBearer, *, foreign: bool) -> str | None:

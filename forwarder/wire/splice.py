@@ -14,7 +14,10 @@ from typing import Final, NamedTuple
 from _cffi_backend import FFI
 from msgspec import Raw
 
-_address = FFI().from_buffer
+_ffi: Final = FFI()
+_address = _ffi.from_buffer
+_TEXT: Final = _ffi.typeof("char *")
+"""Its name would be read again each time."""
 _SPACE: Final = b" \t\r\n"
 
 
@@ -24,14 +27,14 @@ class Locator:
     __slots__ = ("_base", "_size")
 
     def __init__(self, text: bytes | Raw) -> None:
-        self._base = _address("char *", text)
-        self._size = len(bytes(text)) if isinstance(text, Raw) else len(text)
+        self._base = _address(_TEXT, text)
+        self._size = len(memoryview(text))
 
     def offset(self, value: Raw) -> int:
         """The offset of a value's first byte. Raises `ValueError` if the value isn't a view into
         the text.
         """
-        offset: int = _address("char *", value) - self._base
+        offset: int = _address(_TEXT, value) - self._base
         if not 0 <= offset < self._size:
             raise ValueError("this value was decoded from another text")
         return offset
@@ -39,7 +42,7 @@ class Locator:
     def offsets(self, values: Sequence[Raw]) -> list[int]:
         """The offsets of several values. Raises `ValueError` if one isn't a view into the text."""
         base = self._base
-        offsets: list[int] = [_address("char *", value) - base for value in values]
+        offsets: list[int] = [_address(_TEXT, value) - base for value in values]
         if offsets and not (min(offsets) >= 0 and max(offsets) < self._size):
             raise ValueError("a value was decoded from another text")
         return offsets

@@ -4,10 +4,20 @@ that is accepted.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from benchmarks.stall import ALLOWED, Stall, StallResult, stall_line, stall_summary
+from benchmarks.stall import (
+    ALLOWED,
+    Stall,
+    StallResult,
+    ruled_settings,
+    stall_line,
+    stall_summary,
+)
 from benchmarks.stall_bodies import bodies, lz64, records, ruled_bodies
+from forwarder.config.load import load_settings
 from forwarder.core.ports import Incoming
 from forwarder.wire.encodings import decode_body
 
@@ -37,3 +47,15 @@ def test_a_gap_that_is_too_long_is_not_good() -> None:
     assert not result.good
     assert "longest gap 200 ms (long)" in stall_summary(result)
     assert "100,000,000 ns a byte" in stall_line(good)
+
+
+def test_the_settings_with_rules_are_valid(tmp_path: Path) -> None:
+    """All entrances that are measured are in them."""
+    environ = {
+        "FORWARDER_UPSTREAM__URL": "https://h.example.com",
+        **ruled_settings(tmp_path, tmp_path / "app.log"),
+    }
+    settings = load_settings(None, environ).settings
+    assert settings.rules
+    assert settings.sources.http.otlp.mapping.event
+    assert [source.path for source in settings.sources.logs]

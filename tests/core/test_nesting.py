@@ -54,5 +54,5 @@ def test_parts_are_within_levels() -> None:
     deep = b"[" * (MAX_NESTING - 2) + b"]" * (MAX_NESTING - 2)
     text = b'[{"a":%b},{"a":%b}]' % (deep, deep)
     starts = [6, text.rindex(b'{"a":') + 5]
-    assert not are_deeper(text, starts, 2)
-    assert are_deeper(text, starts, 3)
+    assert not are_deeper(memoryview(text), starts, 2)
+    assert are_deeper(memoryview(text), starts, 3)
