@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -23,6 +24,10 @@ TICKS: Final = os.sysconf("SC_CLK_TCK")
 PR_SET_PDEATHSIG: Final = 1
 START_LIMIT: Final = 20.0
 STOP_LIMIT: Final = 40.0
+_PORTS: Final = range(20000, 30000)
+"""Below those that the kernel gives to listeners of port 0 and to outgoing connections: a free port
+among those was another program's a moment later.
+"""
 
 _prctl = ctypes.CDLL(None).prctl
 """Looked up beforehand: little may be done between fork and exec."""
@@ -171,10 +176,23 @@ def core_seconds(core: int) -> float:
 
 
 def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """See `free_ports`."""
+    return free_ports(1)[0]
+
+
+def free_ports(count: int) -> list[int]:
+    """So many ports of 127.0.0.1 that nothing listens on, for processes that are told where to
+    listen: nobody else gets one before its process listens, or while it is down.
+    """
+    with contextlib.ExitStack() as held:
+        ports: list[int] = []
+        while len(ports) < count:
+            port = random.choice(_PORTS)
+            probe = held.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                ports.append(port)
+        return ports
 
 
 def wait_for_port(program: Program, port: int) -> None:

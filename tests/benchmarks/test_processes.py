@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.processes import TICKS, free_port, running
+from benchmarks.processes import TICKS, free_port, free_ports, running
 from benchmarks.throughput import Figure
 from tests.support.repository import ROOT
 
@@ -99,3 +99,11 @@ def test_work_of_less_than_a_tick_can_be_divided_by() -> None:
     figure = Figure()
     figure.add(events=5_000, used=0.0, core=0.1, seconds=0.1, wanted=5_000)
     assert (figure.rate, figure.busy) == (5_000 * TICKS, [0.0])
+
+
+def test_nobody_else_gets_a_free_port() -> None:
+    """A listener of port 0 got it a moment later, and what was meant for the daemon."""
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    ports = free_ports(50)
+    assert len(set(ports)) == 50
+    assert max(ports) < lowest

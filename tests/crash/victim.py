@@ -18,8 +18,8 @@ from typing import Final
 
 import yaml
 
+from benchmarks.processes import free_ports
 from tests.crash.load_plan import LANES
-from tests.support.ports import free_ports
 
 ENDS_WITHIN: Final = 40.0
 """Seconds that a process which was told to end may take."""

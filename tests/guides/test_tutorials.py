@@ -12,10 +12,10 @@ from typing import Final
 import pytest
 import yaml
 
+from benchmarks.processes import free_ports
 from tests.support.cases import cases
 from tests.support.documents import DOCS, text_of
 from tests.support.markdown import Step, blocks, steps
-from tests.support.ports import free_ports
 from tests.support.shells import Shell, missing
 from tests.support.walkthrough import Walkthrough
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.request import urlopen
 from uuid import NAMESPACE_URL, uuid5
 
+from benchmarks.processes import free_ports
 from forwarder.testing.daemon import ForwarderDaemon, merged
 from forwarder.testing.sandbox import AnalyticsSandbox
 from tests.archive.rig import lines_of
@@ -31,7 +32,6 @@ from tests.promises.promises import PROMISES, Promise, rules_of
 from tests.promises.seen import Arrival, Evidence, PromisedEvent, read_audit
 from tests.support.commands import LIMIT, Finished, Running, forwarder, running
 from tests.support.listening import Client, Reply, post
-from tests.support.ports import free_ports
 from tests.support.waiting import eventually, in_thread, pause
 from tests.support.whole import batch
 

@@ -16,9 +16,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import IO, Final
 
+from benchmarks.processes import free_ports
 from tests.sdks.toolchains import refuse
 from tests.support.documents import page, snippet
-from tests.support.ports import free_ports
 from tests.support.waiting import tick
 
 DOCUMENT: Final = page("first-party")

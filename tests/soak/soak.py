@@ -89,6 +89,10 @@ class Options:
     rate: float
 
 
+TELLING: Final = 20.0
+"""Seconds of load from which on quarters are compared: one of a shorter load is a look or two."""
+
+
 @dataclass(frozen=True, slots=True)
 class Look:
     """The daemon at a time, in seconds from the beginning."""
@@ -148,11 +152,12 @@ class SoakReport:
         found = [*self.problems, *self.http.problems, *self.kafka.problems, *self.imported.problems]
         memory = self.memory
         descriptors = self.descriptors
-        if memory.has_grown:
+        is_telling = self.seconds >= TELLING
+        if is_telling and memory.has_grown:
             found.append(
                 f"memory has grown from {memory.early / 1e6:.0f} MB to {memory.late / 1e6:.0f} MB"
             )
-        if descriptors.has_grown:
+        if is_telling and descriptors.has_grown:
             found.append(
                 f"open descriptors have grown from {descriptors.early:.0f} to "
                 f"{descriptors.late:.0f}"

@@ -250,6 +250,13 @@ def test_a_bad_report_says_what_is_bad(spoiled: SoakReport, problem: str) -> Non
     assert soak_text(spoiled).endswith(f"FAILED: {problem}")
 
 
+def test_quarters_of_a_short_load_say_nothing() -> None:
+    """What comes and goes would be a growth."""
+    looks = [replace(look, descriptors=40 + 5 * round(look.at)) for look in report().looks[:4]]
+    assert replace(report(), looks=looks).failed()
+    assert replace(report(), looks=looks, seconds=4.0).failed() == []
+
+
 def test_nothing_at_all_can_be_reported(tmp_path: Path) -> None:
     """A soak that ended before its first look."""
     empty = SoakReport(Options(7, 60.0, 100.0))

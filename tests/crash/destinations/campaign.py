@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
+from benchmarks.processes import free_ports
 from tests.crash.destinations.service import DestinationService, listens
 from tests.crash.frame import Evidence, Say, silent
 from tests.crash.process import Killable
 from tests.support.listening import Client, post
-from tests.support.ports import free_ports
 from tests.support.waiting import eventually, in_thread, pause
 from tests.support.whole import batch
 

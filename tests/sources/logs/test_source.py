@@ -109,7 +109,8 @@ class Bench:
         return sum(len(each.values) for each in self.intake.taken)
 
     async def passes(self, seconds: float) -> None:
-        """Time passes."""
+        """Time passes, once the source waits for it: while its thread works it has no timer."""
+        await eventually(lambda: self.clock.pending)
         await self.clock.advance(seconds)
 
 
