@@ -422,7 +422,7 @@ def _membership(value: object, operator: str, path: str) -> Condition:
         cohort = None
     if cohort is None:
         raise InvalidDefinition(f"{path}.value", "must be a cohort's id")
-    # Any other operator of the service is one, but matches nobody.
+    # Any other operator of the service is one, but matches no one.
     return CohortMembership(cohort, {"in": True, "not_in": False}.get(operator))
 
 

@@ -729,7 +729,7 @@ class _Evaluator:
                         f"{'yes' if holds else 'no'}, it is {value}"
                     )
                 case ImpossibleCondition():
-                    return f"matches nobody: {condition.why}"
+                    return f"matches no one: {condition.why}"
                 case UndecidableCondition():
                     return f"can't be computed: {condition.why}"
         except CannotDecide as error:

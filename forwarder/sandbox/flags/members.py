@@ -1,6 +1,6 @@
 """What a flag or a cohort from a person may have: what the service accepts when one is written
-(`products/feature_flags/backend/api/filters_schema.py` of PostHog/posthog, commit 2d8dc36821ca). A
-stored one is read with less care.
+(PostHog/posthog, products/feature_flags/backend/api/filters_schema.py at 2d8dc36821ca). A stored
+one is read with less care.
 """
 
 from __future__ import annotations
