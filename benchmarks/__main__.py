@@ -52,6 +52,8 @@ from benchmarks.stall import (
 )
 from benchmarks.start import NAME as START
 from benchmarks.start import StartResult, measure_start, start_line
+from benchmarks.stored import NAME as STORED
+from benchmarks.stored import StoredResult, measure_stored, stored_line
 from benchmarks.taps import NAME as TAPS
 from benchmarks.taps import TapResult, measure_taps, tap_line
 from benchmarks.targets import Machine, Target
@@ -63,13 +65,14 @@ SINK_PORT: Final = 18900
 _STALLS: Final = dict(
     zip(STALLS, (measure_stall, measure_rules_stall, measure_kafka_stall), strict=True)
 )
-OTHERS: Final = (DECIDE, TAPS, PASSTHROUGH, START, LATENCY, OUTCOMES, *STALLS)
+OTHERS: Final = (DECIDE, STORED, TAPS, PASSTHROUGH, START, LATENCY, OUTCOMES, *STALLS)
 """What has a measurement of its own."""
 
 OtherResult: TypeAlias = (
     ViaResult
     | StallResult
     | DecideResult
+    | StoredResult
     | TapResult
     | PassingResult
     | StartResult
@@ -309,6 +312,7 @@ def _logs(plan: Plan, cases: list[LogCase], repeat: int) -> list[dict[str, Any]]
 def _other(plan: Plan, name: str) -> OtherResult:
     measure: dict[str, Callable[[Plan], OtherResult]] = {
         DECIDE: _decide,
+        STORED: _stored,
         TAPS: _taps,
         PASSTHROUGH: _passing,
         START: _start,
@@ -321,6 +325,13 @@ def _decide(plan: Plan) -> DecideResult:
     _say(f"{DECIDE}: a sandbox with many flags")
     result = measure_decide(plan.target.port, plan.machine)
     print(decide_line(result))
+    return result
+
+
+def _stored(plan: Plan) -> StoredResult:
+    _say(f"{STORED}: a sandbox with few events stored, then one with many")
+    result = measure_stored(plan.target.port, plan.machine)
+    print(stored_line(result))
     return result
 
 

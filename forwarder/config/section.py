@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import Field, dataclass, fields
@@ -49,6 +50,8 @@ _TRUTHS: Final = {
     **dict.fromkeys(("true", "yes", "on", "y", "t", "1"), True),
     **dict.fromkeys(("false", "no", "off", "n", "f", "0"), False),
 }
+
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 class InvalidValues(ValueError):
@@ -282,6 +285,8 @@ class _FilePath(Kind):
             raise ValueError(
                 f"{text!r} begins with ~, which only a shell expands: write the whole path"
             )
+        if _CONTROL.search(text):
+            raise ValueError(f"{text!r} has a control character in it: write the path in one line")
         return Path(text)
 
     def write(self, value: Any) -> Any:

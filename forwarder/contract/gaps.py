@@ -201,9 +201,10 @@ GAPS: Final = (
         "Columns of its own for each destination.",
         (
             "Of an event `uuid`, `event`, `distinct_id`, `timestamp`, `properties` as sent, "
-            "`$set`, `$set_once`, `$unset` where it has them, `person_id`, `team_id`, "
-            "`created_at`; of a person one record for each of its distinct ids, with `person_id`, "
-            "`properties`, `created_at`, `is_identified`. Duplicates and conflicts are left out."
+            "`$set`, `$set_once`, `$unset` where it has them, `person_id`, `person_properties` as "
+            "it was ingested, `team_id`, `created_at`; of a person one record for each of its "
+            "distinct ids, with `person_id`, `properties`, `created_at`, `is_identified`. "
+            "Duplicates and conflicts are left out."
         ),
     ),
     Gap(
@@ -613,8 +614,11 @@ GAPS: Final = (
         "ingestion-failures",
         _ERRORS,
         "Status and body of a failure of the ingestion API.",
-        "400, 401, 413, 429 and 503, in plain text.",
-        "400, 401 and 413 in plain text, which quotes nothing of an event.",
+        "400, 401, 413, 429 and 503, in plain text; decide answers 401 in JSON.",
+        (
+            "400, 401 and 413 in plain text, which quotes nothing of an event. With `--strict` "
+            "decide answers 401 as the service does."
+        ),
     ),
     Gap(
         "nameless-events",
@@ -748,7 +752,7 @@ GAPS: Final = (
         _VERSIONING,
         "Other values of `v`.",
         "1 lists keys, 2 maps those that are on, 4 has an object for each flag.",
-        "All of these; without `v` it is 1.",
+        "All of these; without `v`, or with one that isn't a number, it is 1.",
     ),
     Gap(
         "compressions",
@@ -756,6 +760,23 @@ GAPS: Final = (
         "`supportedCompression` is said to be gzip and lz64.",
         "gzip, gzip-js.",
         "gzip and lz64; with `--strict` gzip and gzip-js. The listener takes all of them.",
+    ),
+    Gap(
+        "decide-fields",
+        _DECIDE,
+        "Whether decide answers more fields than these.",
+        (
+            "`requestId`, `evaluatedAt` and the project's settings; versions 1 and 2 have no "
+            "`errorsWhileComputingFlags`."
+        ),
+        "It doesn't; with `--strict` as the service.",
+    ),
+    Gap(
+        "decide-numbers",
+        _DECIDE,
+        "NaN and Infinity in a body.",
+        "They are null.",
+        "400, since they are no JSON; with `--strict` null.",
     ),
     Gap(
         "other-methods",
@@ -771,8 +792,8 @@ GAPS: Final = (
         "X-Forwarded-For.",
         (
             "`HTTP_X_FORWARDED_FOR` literally, else `X-Forwarded-For`, else the sender's address. "
-            "The first address of a header counts; those inside a site only where there are no "
-            "others. Without `--geoip` no address has a place."
+            "The first address of a header counts, wherever it is. Without `--geoip` no address "
+            "has a place."
         ),
     ),
     Gap(
@@ -797,10 +818,10 @@ GAPS: Final = (
         "flag-evaluation",
         _DECIDE,
         "How the value of a flag is found.",
-        "As its SDKs find it from the definitions.",
+        "By its public code; its SDKs find it from the definitions.",
         (
-            "Likewise, to the value; where an SDK doesn't decide, as the service does. An "
-            "inactive flag is false, a deleted one isn't answered."
+            "As that code does, also where an SDK decides otherwise. An inactive flag isn't "
+            "answered, nor is a deleted one."
         ),
     ),
     Gap(
@@ -810,18 +831,19 @@ GAPS: Final = (
         "Those of the request replace stored ones of the same name, for this request.",
         (
             "That, property by property, of the person and of each group; the places of the "
-            "address come between the two."
+            "address come between the two. A property of a place that is null counts as not given."
         ),
     ),
     Gap(
         "flag-errors",
         _DECIDE,
         "When `errorsWhileComputingFlags` is true, and what of a flag that failed is answered.",
-        "Such a flag is missing, or marked as failed.",
+        "Such a flag is false, or marked as failed.",
         (
-            "When a flag can't be computed, and no other of its conditions decides. It isn't in "
-            "lists and maps, and is `failed` where each flag is an object; all others are right. "
-            "A condition on a flag that there is not is no error: that flag is false."
+            "When a flag can't be computed, and no other of its conditions decides. It is false "
+            "in `featureFlags`, and `failed` where each flag is an object; all others are right. "
+            "A condition on a flag that there is not is no error: that flag is false. Flags that "
+            "depend on themselves aren't answered, and all answers of their project have errors."
         ),
     ),
 )

@@ -159,9 +159,7 @@ FAILURES: Final = (
     IngestionFailure(
         400, "The body isn't JSON, can't be decoded, is empty, or has none of the known shapes."
     ),
-    IngestionFailure(
-        400, "No `distinct_id`, or an empty one; or `v` is not a number.", ("decide",)
-    ),
+    IngestionFailure(400, "No `distinct_id`.", ("decide",)),
     IngestionFailure(
         401, "No project key, a malformed one, one that doesn't exist, or several in one request."
     ),

@@ -51,7 +51,8 @@ from forwarder.sandbox.store.aggregates import (
     imports,
     surveys,
 )
-from forwarder.sandbox.store.effects import StoredGroup, StoredPerson
+from forwarder.sandbox.store.effects import StoredGroup
+from forwarder.sandbox.store.persons import StoredPerson
 from forwarder.sandbox.store.records import (
     EventFilter,
     GroupFilter,
@@ -374,7 +375,9 @@ _INDEX: Final = "\n".join(
         "GET    /sandbox/requests   path status api_key order limit offset",
         "GET    /sandbox/conflicts  order limit offset",
         "GET    /sandbox/persons    api_key distinct_id person order limit offset",
+        "GET    /sandbox/persons/{id}  where each property comes from, merges, groups, warnings",
         "GET    /sandbox/groups     api_key group_type group_key order limit offset",
+        "GET    /sandbox/warnings   type person distinct_id uuid api_key order limit offset",
         "GET    /sandbox/surveys    api_key limit offset",
         "GET    /sandbox/flag-calls api_key limit offset",
         "GET    /sandbox/flags      id api_key project organization text limit offset",

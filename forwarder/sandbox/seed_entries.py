@@ -28,8 +28,10 @@ from forwarder.contract.payloads import Address, Count, Interval, Line, NewInvit
 from forwarder.contract.resources import LEVELS, OWNER, Json, JsonObject, Model, RunStatus
 from forwarder.sandbox.flags.definitions import InvalidDefinition
 from forwarder.sandbox.flags.linked import check_entry
+from forwarder.sandbox.flags.members import reject_unknown_members
 from forwarder.sandbox.flags.stored import DefinitionKind
 from forwarder.sandbox.ingest.validation import check_token
+from forwarder.sandbox.manage.authorize import ALL_SCOPES, FLAG_SCOPES
 from forwarder.sandbox.manage.domains import host_name
 from forwarder.sandbox.manage.projects import is_timezone
 from forwarder.sandbox.manage.validation import accepted_fields, fault_of
@@ -74,6 +76,7 @@ def _definition(kind: DefinitionKind, content: Any) -> Any:
     if (fault := fault_of(kept)) is not None:
         raise ValueError(fault)
     try:
+        reject_unknown_members(kind, kept)
         check_entry(kind, kept)
     except InvalidDefinition as error:
         raise ValueError(f"{error.path}: {error.what}" if error.path else error.what) from None
@@ -85,8 +88,8 @@ def _of_kind(kind: DefinitionKind) -> BeforeValidator:
 
 
 class SeedDefinitions(SeedEntry):
-    """What a project's flags are decided by, in the service's own forms; fields that the sandbox
-    doesn't know are kept.
+    """What a project's flags are decided by, in the service's own forms. Flags and cohorts have no
+    other members; of the rest, fields that the sandbox doesn't know are kept.
     """
 
     flags: list[Annotated[dict[str, Any], _of_kind(DefinitionKind.FLAG)]] = Field(
@@ -166,8 +169,9 @@ def _number(level: Any) -> Any:
 
 
 def _scope(name: str) -> str:
-    if name != "*" and name not in list(KeyScope):
-        raise ValueError(f"there is no such scope; there are *, {', '.join(KeyScope)}")
+    scopes = (ALL_SCOPES, *KeyScope, *FLAG_SCOPES)
+    if name not in scopes:
+        raise ValueError(f"there is no such scope; there are {', '.join(scopes)}")
     return name
 
 

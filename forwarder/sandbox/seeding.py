@@ -2,9 +2,10 @@
 
 Invariants: applying a seed again changes nothing; ids that a seed does not give are derived from
 its content. Persons and groups are created by events, as they are by senders: a person is an
-`$identify`, its further ids are merged by `$merge_dangerously`, a group is a `$groupidentify`. An
-entry that changes in the file becomes a new event. What the management API changed stays changed;
-what it deleted comes back. Only label and scopes of a personal key, which no endpoint changes,
+`$identify`, its further ids are merged by `$merge_dangerously`, a group is a `$groupidentify` of
+the project's first person; without one, of a person named by the group, as SDKs do. An entry that
+changes in the file becomes a new event. What the management API changed stays changed; what it
+deleted comes back. Only label and scopes of a personal key, which no endpoint changes,
 follow the seed.
 """
 
@@ -441,8 +442,10 @@ def _event(
 
 def _event_drafts(seed: Seed) -> Iterator[_EventDraft]:
     otherwise = seed.only_project or ""
+    somebody: dict[str, str] = {}
     for person in seed.persons:
         api_key = person.api_key or otherwise
+        somebody.setdefault(api_key, person.distinct_id)
         yield _EventDraft(
             api_key, "$identify", person.distinct_id, {"$set": person.properties}, person.created_at
         )
@@ -456,6 +459,7 @@ def _event_drafts(seed: Seed) -> Iterator[_EventDraft]:
                     person.created_at,
                 )
     for group in seed.groups:
+        api_key = group.api_key or otherwise
         said = {
             "$group_type": group.group_type,
             "$group_key": group.group_key,
@@ -463,11 +467,7 @@ def _event_drafts(seed: Seed) -> Iterator[_EventDraft]:
         }
         named = f"{group.group_type}_{group.group_key}"[:200]
         yield _EventDraft(
-            group.api_key or otherwise,
-            "$groupidentify",
-            named,
-            {**said, "$process_person_profile": False},
-            group.created_at,
+            api_key, "$groupidentify", somebody.get(api_key, named), said, group.created_at
         )
     for one in seed.events:
         yield _EventDraft(

@@ -41,7 +41,7 @@ MAX_RATE: Final = 1000.0
 
 SHARE: Final = 0.002
 """Of the time of one core: what a tap may take."""
-BURST: Final = 0.01
+BURST: Final = 0.05
 """Seconds that it may take at once, after a pause."""
 
 QUEUE_BYTES: Final = 1 << 20

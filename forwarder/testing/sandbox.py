@@ -16,7 +16,9 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import quote, urlencode, urlsplit
 
+from forwarder.contract.flag_form import FLAG
 from forwarder.core.error_text import error_text
+from forwarder.core.near_names import near_name, propose_name
 from forwarder.testing.process import ServerFailed, ServerProcess
 
 TIMEOUT: Final = 10.0
@@ -45,6 +47,16 @@ FILTERS: Final = frozenset(
 """The parameters of `/sandbox/events`, which ignores others: a test with a misspelt one would get
 every event.
 """
+_PAGES: Final = frozenset(("limit", "offset", "order"))
+_LISTED: Final[Mapping[str, frozenset[str]]] = {
+    "/sandbox/requests": _PAGES | {"path", "status", "api_key"},
+    "/sandbox/persons": _PAGES | {"api_key", "distinct_id", "person"},
+    "/sandbox/groups": _PAGES | {"api_key", "group_type", "group_key"},
+}
+"""The same of the other listings."""
+_OF_FLAGS: Final = frozenset(("value", "rollout", "payload", "properties", "api_key"))
+_IN_FILTERS: Final = frozenset(("properties", "rollout_percentage"))
+"""Members of the oldest form of a flag, which count for nothing beside `filters`."""
 When: TypeAlias = Literal["before", "after"]
 FlagValue: TypeAlias = bool | str | Mapping[str, Any]
 
@@ -122,16 +134,23 @@ class AnalyticsSandbox:
 
     def requests(self, **filters: object) -> list[dict[str, Any]]:
         """The requests that arrived, rejected ones and those with a fault included; `filters` are
-        `path`, `status`, `api_key`.
+        `path`, `status`, `api_key`. Raises `TypeError` if there is no such filter.
         """
+        _check_filters(filters, _LISTED["/sandbox/requests"])
         return self._listed("/sandbox/requests", filters)
 
     def persons(self, **filters: object) -> list[dict[str, Any]]:
-        """The persons that the events made; `filters` are `distinct_id`, `person`, `api_key`."""
+        """The persons that the events made; `filters` are `distinct_id`, `person`, `api_key`.
+        Raises `TypeError` if there is no such filter.
+        """
+        _check_filters(filters, _LISTED["/sandbox/persons"])
         return self._listed("/sandbox/persons", filters)
 
     def groups(self, **filters: object) -> list[dict[str, Any]]:
-        """The groups that the events made; `filters` are `group_type`, `group_key`, `api_key`."""
+        """The groups that the events made; `filters` are `group_type`, `group_key`, `api_key`.
+        Raises `TypeError` if there is no such filter.
+        """
+        _check_filters(filters, _LISTED["/sandbox/groups"])
         return self._listed("/sandbox/groups", filters)
 
     def set_flag(
@@ -148,10 +167,16 @@ class AnalyticsSandbox:
         """Set a flag, and return it in the service's form.
 
         See `flag_definition`; `members` of the service's form, such as `active` or `filters`,
-        replace what it makes. The whole form can stand in `key`, or in `value`. Raises
-        `RuntimeError` if the sandbox rejects it.
+        replace what it makes. The whole form can stand in `key`, or in `value`. Raises `TypeError`
+        if there is no such member, or if `rollout`, `payload` or `properties` would be lost beside
+        them, and `RuntimeError` if the sandbox rejects the flag.
         """
         __tracebackhide__ = True
+        _check_members(members)
+        whole = isinstance(key, Mapping) or (isinstance(value, Mapping) and "filters" in value)
+        if whole or "filters" in members:
+            unused = None if rollout == 100 else rollout
+            _check_unused(rollout=unused, payload=payload, properties=properties)
         if isinstance(key, Mapping):
             form = {**key, **members}
             key = str(key["key"])
@@ -172,9 +197,19 @@ class AnalyticsSandbox:
         return stored
 
     def remove_flag(self, key: str, *, api_key: str | None = None) -> None:
-        """Remove a flag."""
+        """Remove a flag. Raises `RuntimeError` if there is none of this key."""
+        __tracebackhide__ = True
         project = api_key or self.api_key
-        self.call("DELETE", f"/sandbox/flags/{quote(key, safe='')}", api_key=project)
+        path = f"/sandbox/flags/{quote(key, safe='')}"
+        status, content = self._exchange("DELETE", path, None, {"api_key": project}, MARGIN)
+        if status == 404:
+            keys = sorted(
+                flag["key"] for flag in self._listed("/sandbox/flags", {"api_key": project})
+            )
+            raise RuntimeError(
+                f"there is no flag {key!r}. The project has {', '.join(keys) or 'no flags'}."
+            )
+        _expected(status, content, "DELETE /sandbox/flags")
         self._flags.discard((key, project))
 
     def fail_next(
@@ -335,10 +370,33 @@ class AnalyticsSandbox:
         return answer.status, content.decode(errors="replace")
 
 
-def _check_filters(filters: Mapping[str, object]) -> None:
+def _check_filters(filters: Mapping[str, object], known: frozenset[str] = FILTERS) -> None:
     """Raise `TypeError` if there is no such filter."""
-    if unknown := sorted(filters.keys() - FILTERS):
-        raise TypeError(f"there is no filter {unknown[0]!r}, only {', '.join(sorted(FILTERS))}")
+    if unknown := sorted(filters.keys() - known):
+        raise TypeError(f"there is no filter {unknown[0]!r}, {propose_name(unknown[0], known)}")
+
+
+def _check_unused(**arguments: object) -> None:
+    """Raise `TypeError` if one of these is given."""
+    given = next((name for name, value in arguments.items() if value is not None), None)
+    if given is not None:
+        raise TypeError(f"{given!r} makes the filters of a flag, which are given: set it there")
+
+
+def _check_members(members: Mapping[str, object]) -> None:
+    """Raise `TypeError` for what is neither an argument of `set_flag` nor a member of a flag that
+    counts beside `filters`.
+    """
+    known = (FLAG.keys() | _OF_FLAGS) - (_IN_FILTERS - _OF_FLAGS)
+    unknown = next((name for name in members if name not in known), None)
+    if unknown is None:
+        return
+    if near_name(unknown, ("variant", "variants", "multivariate")):
+        hint = "a variant, or variants with their percentages, is the value"
+    else:
+        near = near_name(unknown, _OF_FLAGS) or near_name(unknown, known)
+        hint = f"did you mean {near}?" if near else propose_name(unknown, _OF_FLAGS)
+    raise TypeError(f"a flag has no {unknown!r}: {hint}")
 
 
 def flag_definition(
@@ -406,9 +464,15 @@ def _parameter(value: object) -> str:
 def _expected(status: int, content: Any, what: str) -> Any:
     __tracebackhide__ = True
     if status >= 400:
-        said = content if isinstance(content, str) else json.dumps(content)
-        raise RuntimeError(f"{what} was answered {status}: {said.strip()}")
+        raise RuntimeError(f"{what} was answered {status}: {_said(content)}")
     return content
+
+
+def _said(content: Any) -> str:
+    """An error's text: of the management API's form the member that is wrong, and why."""
+    if not isinstance(content, dict) or "detail" not in content:
+        return (content if isinstance(content, str) else json.dumps(content)).strip()
+    return f"{content['attr']}: {content['detail']}" if content.get("attr") else content["detail"]
 
 
 def new_api_key() -> str:

@@ -3,7 +3,7 @@
 The service (`rust/common/types/src/timestamp.rs`, `parse_date`) tries RFC 3339, then the forms of
 the crate `dateparser` (0.2.1, `src/datetime.rs`) in that one's order, then an ISO 8601 time without
 a zone (`jiff`), whose offset, if there is one, it ignores. What none of them reads becomes its own
-"now". tests/wire/service_times.txt holds what those three say of some hundred texts.
+"now". tests/support/service_times.txt holds what those three say of some hundred texts.
 
 Invariant: a text that is found here stays as it is, so it means to the service what it means here;
 but where a part of the date or of the time is missing, the service takes that of its own "now".
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Final, NamedTuple
 
@@ -39,6 +40,7 @@ _ZONES: Final = {
 }
 """Hours. Any other name is UTC to `dateparser`; RFC 2822 has no `UTC`."""
 
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NAMES_OF_ZONES: Final = ("offset", "zone", "mail_zone")
 _DATE: Final = r"(?P<Y>[0-9]{4})-(?P<m>[0-9]{2})-(?P<d>[0-9]{2})"
 _CLOCK: Final = r"(?P<H>[0-9]{1,2}):(?P<M>[0-9]{2})(?::(?P<S>[0-9]{2}))?"
@@ -70,8 +72,12 @@ _FORMS: Final = tuple(
     _full(pattern)
     for pattern in (
         rf"{_DATE}\s+{_CLOCK_2}{_FRACTION}(?P<offset>[+-][0-9]{{2}}:?(?:[0-9]{{2}})?)",
+        rf"{_DATE}\s+(?P<H>[0-9]{{2}}):(?P<M>[0-9]{{2}}):(?P<S>[0-9])"
+        r"(?P<offset>[+-][0-9]{2})",
         rf"{_DATE}\s+{_CLOCK_2}{_FRACTION}{_HALF}",
         rf"{_DATE}\s+{_CLOCK_2}{_FRACTION}(?:\s*(?P<zone>{_ZONE}))",
+        rf"{_DATE}\s+(?P<H>[0-9]{{2}}):(?P<M>[0-9]{{2}})(?::[0-9]{{2}})?(?:\.[0-9]{{1,9}})?"
+        rf"(?P<zone>{_ZONE})",
         _DATE,
         rf"{_DATE}(?:\s*(?P<zone>{_ZONE}))",
         rf"{_CLOCK}{_HALF}",
@@ -105,8 +111,8 @@ _FORMS: Final = tuple(
 _is_without_zone: Final = _full(
     r"(?P<Y>[0-9]{4})(?:-(?P<m>[0-9]{2})-(?P<d>[0-9]{2})|(?P<m2>[0-9]{2})(?P<d2>[0-9]{2}))"
     r"(?:[Tt ](?P<H>[0-9]{2})(?:(?P<colon>:?)(?P<M>[0-9]{2})(?:(?P=colon)(?P<S>[0-9]{2})"
-    r"(?P<f>[.,][0-9]{1,9})?)?)?(?:[+-](?:[01][0-9]|2[0-5])(?::?[0-5][0-9](?::?[0-5][0-9]"
-    r"(?:[.,][0-9]{1,9})?)?)?)?)?(?:\[!?[a-zA-Z_.][a-zA-Z0-9_.+/=-]*\])*"
+    r"(?P<f>[.,][0-9]{1,9})?)?)?(?:[+-](?:[01][0-9]|2[0-5])(?:(?P<mark>:?)[0-5][0-9]"
+    r"(?:(?P=mark)[0-5][0-9](?:[.,][0-9]{1,9})?)?)?)?)?(?:\[!?[a-zA-Z_.][a-zA-Z0-9_.+/=-]*\])*"
 )
 
 
@@ -129,12 +135,12 @@ def service_time(text: str, now: datetime | None = None) -> ServiceTime | None:
     if _is_short_offset(text):
         text += ":00"
     found = _is_rfc3339(text)
-    try:
-        if found is not None:
+    if found is not None:
+        with suppress(ValueError, OverflowError):
             return _of_parts(found, now)
+    with suppress(ValueError, OverflowError, KeyError):
         return _by_form(text, now)
-    except (ValueError, OverflowError, KeyError):
-        return _without_zone(text)
+    return _without_zone(text)
 
 
 def _by_form(text: str, now: datetime | None) -> ServiceTime:
@@ -160,11 +166,15 @@ def _by_form(text: str, now: datetime | None) -> ServiceTime:
 
 
 def _without_zone(text: str) -> ServiceTime | None:
+    """Before 1970 the service reads no fraction of a second in this form."""
     found = _is_without_zone(text)
     try:
-        return None if found is None else _of_parts(found, None, alone=time())
+        known = None if found is None else _of_parts(found, None, alone=time())
     except (ValueError, OverflowError):
         return None
+    if known is not None and known.time < EPOCH and known.time.microsecond:
+        return None
+    return known
 
 
 def _of_parts(

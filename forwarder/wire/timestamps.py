@@ -16,7 +16,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
-from forwarder.wire.service_times import WEEKDAYS, service_time
+from forwarder.wire.service_times import EPOCH, WEEKDAYS, service_time
 
 
 class TextTime(NamedTuple):
@@ -51,7 +51,8 @@ def read_time(text: str, now: float | None = None) -> TextTime | None:
     `now`: seconds since 1970, for texts that say only a part of it (`service_time`); None: those
     are no times.
     """
-    if _is_usual(text) and (usual := _from_iso(text, by_service=True)) is not None:
+    usual = _from_iso(text, by_service=True) if _is_usual(text) else None
+    if usual is not None and (usual.has_zone or usual.time >= EPOCH):
         return usual
     moment = None if now is None else at(now)
     found = service_time(text, moment)

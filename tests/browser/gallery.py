@@ -70,6 +70,19 @@ async def _first(page: Page) -> None:
     await expect(page.locator("#detail dl").first).to_be_visible()
 
 
+async def _person(page: Page) -> None:
+    await page.locator("tr.row", has_text="chloe").click()
+    await expect(page.locator("#detail .merges")).to_contain_text("refused")
+
+
+async def _merges(page: Page) -> None:
+    await _person(page)
+    await page.mouse.move(0, 0)
+    await page.locator("#detail .merges").evaluate(
+        "(merges) => merges.scrollIntoView({ block: 'center' })"
+    )
+
+
 async def _flag(page: Page) -> None:
     await page.locator("tr.row", has_text="new-checkout").click()
     await page.fill('#detail [name="distinct_id"]', "bob@example.com")
@@ -108,7 +121,9 @@ VIEWS: Final = (
     View("sandbox-clear", "", _clear),
     View("sandbox-requests", "tab=requests"),
     View("sandbox-request", "tab=requests&problems=1", _problem),
-    View("sandbox-person", "tab=persons", _first),
+    View("sandbox-person", "tab=persons", _person),
+    View("sandbox-merges", "tab=persons", _merges),
+    View("sandbox-warnings", "tab=warnings"),
     View("sandbox-group", "tab=groups", _first),
     View("sandbox-organization", "tab=organizations", _first),
     View("sandbox-projects", "tab=projects"),

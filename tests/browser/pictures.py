@@ -1,6 +1,6 @@
 """`make pictures`: the README's pictures of both pages, of real traffic through a real forwarder
-into a real sandbox; and one of the sandbox's management half, with the two organizations of a
-seed; of a flag and of a batch export, by the example of a seed; those of an import
+into a real sandbox; of what the sandbox manages, with the two organizations of a seed; of a person;
+of a flag and of a batch export, by the example of a seed; those of an import
 (`import_pictures`), of a terminal that watches a daemon (`watch_pictures`), and the README's own,
 a moving one and bars.
 
@@ -33,6 +33,7 @@ from forwarder.core.clock import SystemClock
 from forwarder.sandbox import Sandbox, SandboxOptions
 from tests.browser.bars import bars
 from tests.browser.chromium import chromium, visit
+from tests.browser.gallery import VIEWS, opened, showing
 from tests.browser.import_pictures import shoot_import
 from tests.browser.moving_picture import moving_picture, recorded_demo
 from tests.browser.watch_pictures import shoot_watching
@@ -44,6 +45,7 @@ MINUTES: Final = 5
 PICTURES: Final = (
     "*-page*.png",
     "*-management*.png",
+    "*-person*.png",
     "*-flags*.png",
     "*-exports*.png",
     "*.svg",
@@ -310,7 +312,7 @@ def seed() -> dict[str, Any]:
 
 
 async def shoot_management(browser: Browser, folder: Path, *, dark: bool = False) -> None:
-    """Take the picture of the management half."""
+    """Take the picture of what is managed."""
     with TemporaryDirectory(prefix="pictures-") as kept:
         path = Path(kept) / "seed.yaml"
         path.write_text(yaml.safe_dump(seed()))
@@ -333,6 +335,20 @@ async def shoot_management(browser: Browser, folder: Path, *, dark: bool = False
             await visitor.page.evaluate("document.activeElement.blur()")
             await visitor.page.screenshot(
                 path=folder / f"sandbox-management{'-dark' if dark else ''}.png"
+            )
+
+
+async def shoot_person(browser: Browser, folder: Path, *, dark: bool = False) -> None:
+    """Take the picture of a person with its merges, as the gallery has it."""
+    view = next(view for view in VIEWS if view.name == "sandbox-person")
+    with TemporaryDirectory(prefix="pictures-") as kept:
+        async with (
+            opened(view, Path(kept)) as url,
+            showing(browser, view, url, WIDTH, dark=dark) as visitor,
+        ):
+            await visitor.page.set_viewport_size({"width": WIDTH, "height": 1170})
+            await visitor.page.screenshot(
+                path=folder / f"sandbox-person{'-dark' if dark else ''}.png"
             )
 
 
@@ -398,6 +414,7 @@ async def main(folder: Path, *, dark: bool) -> None:
         behind[0] = time.time() - stands[0]  # from here on it goes by itself
         await shoot(browser, made, folder, dark=dark)
         await shoot_management(browser, folder, dark=dark)
+        await shoot_person(browser, folder, dark=dark)
         await shoot_decisions(browser, folder, dark=dark)
         await shoot_import(browser, folder, dark=dark)
     await shoot_watching(folder)

@@ -228,13 +228,14 @@ class _Clock:
 @asynccontextmanager
 async def shop(folder: Path) -> AsyncIterator[Client]:
     """A sandbox with four hours of a small shop in it: orders, one of them a conflict, a request
-    that was rejected, exports with runs.
+    that was rejected, exports with runs; and a person with merges, one of them refused.
     """
     clock = _Clock()
     async with talking(SandboxOptions(seed=SEED, export_root=folder, now=clock)) as client:
         for hour in range(4):
             clock.time = MORNING + hour * 3600 + 1
             await _batch(client, [_order(number, hour) for number in range(3)])
+            await _batch(client, _merges(hour))
             await client.post("/sandbox/clock?settle=true", {"advance": "0s"})
         for second in range(200):
             clock.time = NOW - 225 + second
@@ -286,6 +287,29 @@ def _order(number: int, hour: int) -> dict[str, Any]:
         "uuid": f"0190a0a0-2222-7222-8333-4444{hour:04}{number:04}",
         "properties": properties,
     }
+
+
+def _merges(hour: int) -> list[dict[str, Any]]:
+    """What makes Chloe known: a visit without a name, then `$identify`, which can't join her to
+    Bob, who is known by then.
+    """
+    visit = {
+        "$browser": "Firefox",
+        "$os": "Linux",
+        "$current_url": "https://shop.example.com/shoes?utm_source=newsletter",
+        "utm_source": "newsletter",
+    }
+    bob, chloe = (f"{PEOPLE[number]}@example.com" for number in (1, 2))
+    named = {"$anon_distinct_id": "visitor-7", "$set": {"name": "Chloe"}}
+    steps = (
+        ("$pageview", "visitor-7", visit),
+        ("$identify", bob, {"$anon_distinct_id": "visitor-3"}),
+        ("$identify", chloe, named),
+        ("$identify", chloe, {"$anon_distinct_id": bob}),
+    )
+    event, distinct_id, properties = steps[hour]
+    uuid = f"0190a0a0-4444-7222-8333-4444{hour:08}"
+    return [{"event": event, "distinct_id": distinct_id, "uuid": uuid, "properties": properties}]
 
 
 def _view(second: int, number: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The management half of the sandbox's page in a browser, on a real sandbox."""
+"""What is managed, on the sandbox's page in a browser, on a real sandbox; and the navigation."""
 
 from __future__ import annotations
 
@@ -31,11 +31,23 @@ TABS = {
     "members": ["olga@example.com", "owner", "admin", "member"],
     "invites": ["nina@example.com", "pending", "admin"],
     "domains": ["example.com", "not verified", "verified.example.com"],
-    "flags": ["beta", "on", "100% of all persons", "Shop"],
     "dashboards": ["Dashboard 3", "pinned", "primary"],
+}
+"""What each list below Management says."""
+LISTS = {
+    **TABS,
+    "flags": ["beta", "on", "100% of all persons", "Shop"],
     "batch-exports": ["All events", "paused", "Failed", "events to S3"],
 }
-"""What each list says."""
+"""What each list of resources says."""
+AREAS = {
+    "Events": ("", "events"),
+    "Persons": ("#tab=persons", "persons"),
+    "Flags": ("#tab=flags", "flags"),
+    "Exports": ("#tab=batch-exports", "batch-exports"),
+    "Management": ("#tab=organizations", "organizations"),
+}
+"""The navigation: where each of its entries leads, and the list that is there."""
 EVIL = [
     "<img src=x onerror='window.hacked = 1'>",
     "</td></tr></table><script>window.hacked = 1</script>",
@@ -88,17 +100,60 @@ async def test_each_tab_lists_what_there_is(browser: Browser, tmp_path: Path, ta
             await expect(page.locator("tr.row", has_text=words).first).to_be_visible()
         await expect(page.locator(f"#tab-{tab}")).to_have_attribute("aria-selected", "true")
         await expect(page.locator("#to-management")).to_have_attribute("aria-current", "page")
-        for other in (".overview", "#tabs", "#clear", '[name="distinct_id"]'):
+        for other in (".overview", "#tab-events", "#clear", '[name="distinct_id"]'):
             await expect(page.locator(other)).to_be_hidden()
 
 
-async def test_both_halves_are_one_page(browser: Browser, tmp_path: Path) -> None:
-    """The head leads from events to the management half and back, without loading the page anew;
+@pytest.mark.parametrize("width", [390, 1280])
+async def test_the_navigation(browser: Browser, tmp_path: Path, width: int) -> None:
+    """Its entries stand side by side and lead to their lists by keyboard, at the addresses where
+    these always were, and say which one is current.
+    """
+    async with showing(browser, seeded(tmp_path), width=width) as shown:
+        await shown.client.post("/batch/", {**batch(event()), "api_key": seed.TOKEN})
+        page = await shown.open("")
+        entries = page.get_by_role("navigation").get_by_role("link")
+        await expect(entries).to_have_text(list(AREAS))
+        for number, (name, (address, listed)) in enumerate(AREAS.items()):
+            await entries.nth(number).focus()
+            await page.keyboard.press("Enter")
+            await expect(page.locator(f"table.rows.{listed} tr.row").first).to_be_visible()
+            await expect(page.locator('nav [aria-current="page"]')).to_have_text([name])
+            assert urlsplit(page.url).fragment == address.removeprefix("#")
+            await expect(page.locator(f"#tab-{listed}")).to_be_visible()
+            place = await box(page, f".views a >> nth={number}")
+            assert 0 <= place["x"] <= place["x"] + place["width"] <= width
+
+
+@pytest.mark.parametrize("tab", ["flags", "batch-exports"])
+async def test_flags_and_exports_stand_beside_events(
+    browser: Browser, tmp_path: Path, tab: str
+) -> None:
+    """Each is an area of one list under its name, with the filters of resources, and not among
+    what is managed.
+    """
+    async with showing(browser, seeded(tmp_path)) as shown:
+        page = await shown.open(f"#tab={tab}")
+        for words in LISTS[tab]:
+            await expect(page.locator("tr.row", has_text=words).first).to_be_visible()
+        name = tab.capitalize().replace("-", " ")
+        await expect(page.get_by_role("heading", name=name, exact=True)).to_be_visible()
+        await expect(page.get_by_role("region", name=name, exact=True)).to_be_visible()
+        await expect(page.get_by_role("tab")).to_have_count(0)
+        for field in ("text", "organization", "project"):
+            await expect(page.locator(f'[name="{field}"]')).to_be_visible()
+        await expect(page.locator(".overview")).to_be_hidden()
+        await page.get_by_role("link", name="Management").click()
+        await expect(page.get_by_role("tab")).to_have_count(len(TABS))
+
+
+async def test_all_areas_are_one_page(browser: Browser, tmp_path: Path) -> None:
+    """The head leads from events to what is managed and back, without loading the page anew;
     going back does too.
     """
     async with showing(browser, seeded(tmp_path)) as shown:
         page = await shown.open("")
-        await expect(page.locator("#management")).to_be_hidden()
+        await expect(page.locator("#tab-organizations")).to_be_hidden()
         await page.get_by_role("link", name="Management").click()
         await expect(page.locator("tr.row")).to_have_count(2)
         await page.get_by_role("tab", name="Domains").click()
@@ -265,7 +320,7 @@ async def test_a_member_with_keys(browser: Browser, tmp_path: Path) -> None:
         assert "phx_" not in await page.content()
 
 
-async def test_filters_of_the_management_half(browser: Browser, tmp_path: Path) -> None:
+async def test_filters_of_resources(browser: Browser, tmp_path: Path) -> None:
     """An organization, a project and a text choose what is listed; Reset takes all of it away."""
     async with showing(browser, seeded(tmp_path)) as shown:
         page = await shown.open("#tab=dashboards")
@@ -325,13 +380,13 @@ async def test_an_empty_sandbox_says_what_to_do(browser: Browser) -> None:
     a command.
     """
     async with showing(browser, SandboxOptions()) as shown:
-        for tab in TABS:
+        for tab in LISTS:
             page = await shown.open(f"#tab={tab}")
             advice = re.compile(r"^(--seed example|forwarder manage \w+ create |curl -X PUT )")
             await expect(page.locator(".empty code")).to_have_text(advice)
 
 
-async def test_the_management_half_by_keyboard(browser: Browser, tmp_path: Path) -> None:
+async def test_what_is_managed_by_keyboard(browser: Browser, tmp_path: Path) -> None:
     """Tab reaches the links and filters, arrows go through the tabs, j and Enter open, Esc closes
     and leads back.
     """
@@ -415,7 +470,7 @@ async def test_names_stay_text(browser: Browser, tmp_path: Path) -> None:
     it runs or breaks the layout.
     """
     async with showing(browser, evil_seed(tmp_path)) as shown:
-        for tab in TABS:
+        for tab in LISTS:
             page = await shown.open(f"#tab={tab}")
             await expect(page.locator("tr.row")).to_have_count(len(EVIL))
             for number in range(len(EVIL)):
@@ -435,18 +490,18 @@ async def test_names_stay_text(browser: Browser, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [375, 768, 1280, 1600])
-async def test_the_management_half_at_every_width(
+async def test_resources_at_every_width(
     browser: Browser, tmp_path: Path, width: int, *, dark: bool
 ) -> None:
     """In light and dark, on a phone and on a large screen, all tabs are in sight, nothing runs
     over the edge, every text can be read.
     """
     async with showing(browser, seeded(tmp_path), dark=dark, width=width, height=800) as shown:
-        for tab in TABS:
+        for tab in LISTS:
             page = await shown.open(f"#tab={tab}")
             await expect(page.locator("tr.row").first).to_be_visible()
             assert (await unreadable(page), await overflowing(page)) == ([], 0)
-            for name in TABS:
+            for name in TABS if tab in TABS else ():
                 place = await box(page, f"#tab-{name}")
                 assert 0 <= place["x"] <= place["x"] + place["width"] <= width
             await page.locator("tr.row").first.click()

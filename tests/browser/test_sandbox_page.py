@@ -219,6 +219,30 @@ async def test_an_event_is_shown_whole(browser: Browser) -> None:
         await expect(detail.locator("h2")).to_have_text("bought")
 
 
+@pytest.mark.parametrize(
+    ("timestamp", "why"),
+    [
+        ("the day before", "the service can't read it as a time, and takes its own now instead"),
+        ("2999-01-01T00:00:00Z", "it is more than 23 hours ahead of the service"),
+    ],
+)
+async def test_it_says_why_a_time_became_now(browser: Browser, timestamp: str, why: str) -> None:
+    """Beside the timestamp that was sent stands why the service took its own; not beside one that
+    counts.
+    """
+    async with showing(browser) as shown:
+        for sent in ("2025-03-01T12:00:00Z", timestamp):
+            await shown.client.post("/batch/", batch(event(timestamp=sent)))
+        await shown.open()
+        detail = shown.visit.page.locator("#detail")
+        await shown.visit.page.locator("tr.row").first.click()
+        await expect(detail).to_contain_text(f'"{timestamp}": {why}')
+        await shown.visit.page.keyboard.press("Escape")
+        await shown.visit.page.locator("tr.row").nth(1).click()
+        await expect(detail).to_contain_text("2025-03-01T12:00:00Z")
+        await expect(detail).not_to_contain_text("takes its own now")
+
+
 async def test_a_conflict_is_shown_byte_by_byte(browser: Browser) -> None:
     """Two events of one uuid are red in the list, and beside each other with what differs marked;
     a duplicate is no conflict.
@@ -445,12 +469,18 @@ async def test_whatever_is_sent_stays_text(browser: Browser) -> None:
             await shown.client.post(
                 "/batch/", batch(person, group, event(event="", properties={"why": evil}))
             )
+            for other in ("guest", f"other {short}", "ann"):
+                merge = {"$anon_distinct_id": other, "$set": {"at": evil}}
+                await shown.client.post(
+                    "/batch/",
+                    batch(event(event="$identify", distinct_id=short, properties=merge)),
+                )
         await shown.client.post(
             "/batch/?x=<script>window.hacked=1</script>",
             b"<script>window.hacked=1</script>",
             User_Agent="<b>bold</b>",
         )
-        for tab in ("events", "requests", "persons", "groups"):
+        for tab in ("events", "requests", "persons", "groups", "warnings"):
             await shown.open(f"#tab={tab}")
             await expect(page.locator("tr.row").first).to_be_visible()
             for number in range(min(9, await page.locator("tr.row").count())):

@@ -102,6 +102,11 @@ def test_an_address_to_listen_on(tmp_path: Path, listen: str, hint: str) -> None
             "~/state",
             "begins with ~, which only a shell expands\n    write the whole path",
         ),
+        (
+            "buffer.path",
+            "|\n      /run/secrets/key\n",
+            "'/run/secrets/key\\n' has a control character in it\n    write the path in one line",
+        ),
         ("upstream.assets_url", "assets.example.com", "write it as https://assets.example.com"),
         ("upstream.assets_url", "user:hunter2@h", "write it as https://us.i.example.com"),
         (

@@ -78,7 +78,7 @@ async def test_flags_are_set_in_the_services_form(tmp_path: Path) -> None:
         assert wrong["attr"] == "filters.groups[0].rollout_percentage"
         assert (await decided(service))["featureFlags"] == {"beta": True}
         await put_flag(service, "beta", {"active": False})
-        assert (await decided(service))["featureFlags"] == {"beta": False}
+        assert (await decided(service))["featureFlags"] == {}
         response = await service.client.ask(
             "DELETE", f"/sandbox/flags/beta?api_key={seed.SECOND_TOKEN}", None, {}
         )
@@ -87,8 +87,8 @@ async def test_flags_are_set_in_the_services_form(tmp_path: Path) -> None:
 
 
 async def test_the_versions_of_answers(tmp_path: Path) -> None:
-    """v=1 lists what is on, v=2 maps it, v=3 has what is off and payloads too, v=4 an object for
-    each flag.
+    """v=1, or no number, lists what is on, v=2 maps it, v=3 has what is off and payloads too, v=4
+    an object for each flag.
     """
     async with serving(tmp_path) as service:
         await put(
@@ -100,6 +100,7 @@ async def test_the_versions_of_answers(tmp_path: Path) -> None:
         await put(service, "off", PRO)
         assert (await decided(service, "/decide"))["featureFlags"] == ["on"]
         assert (await decided(service, "/decide?v=1"))["featureFlags"] == ["on"]
+        assert (await decided(service, "/decide?v=x"))["featureFlags"] == ["on"]
         assert (await decided(service, "/decide?v=2"))["featureFlags"] == {"on": "green"}
         third = await decided(service)
         assert misfits(third, "Decide answer") == ""
@@ -200,7 +201,7 @@ async def test_places_follow_from_the_documented_header(header: str, tmp_path: P
 
 
 async def test_one_flag_that_fails_leaves_the_others_right(tmp_path: Path) -> None:
-    """It is missing, or failed where flags are objects, and the answer says that some are; one
+    """It is false, or failed where flags are objects, and the answer says that some are; one
     that depends on an unknown flag is false.
     """
     async with serving(tmp_path) as service:
@@ -218,7 +219,7 @@ async def test_one_flag_that_fails_leaves_the_others_right(tmp_path: Path) -> No
         answer = await decided(service, person_properties={"plan": "pro"})
         assert (answer["errorsWhileComputingFlags"], answer["featureFlags"]) == (
             True,
-            {"good": True, "needs-unknown": False},
+            {"good": True, "bad": False, "needs-unknown": False},
         )
         nested = await decided(service, "/flags/?v=2", person_properties={"plan": "pro"})
         assert nested["errorsWhileComputingFlags"] is True

@@ -71,6 +71,12 @@ ELSEWHERE: Final = {
     "compressions": "tests/contract/test_ingestion.py::test_what_clients_may_compress_with",
     "forwarded-for": "tests/contract/test_flags.py::test_places_follow_from_the_documented_header",
     "decide-versions": "tests/contract/test_flags.py::test_the_versions_of_answers",
+    "decide-fields": (
+        "tests/sandbox/flags/test_service_answers.py::test_decide_by_the_contract_and_strictly"
+    ),
+    "decide-numbers": (
+        "tests/sandbox/flags/test_service_answers.py::test_what_is_no_number_is_null_strictly"
+    ),
     "run-transitions": (
         "tests/sandbox/exports/test_scheduler.py::test_a_run_goes_through_its_states"
     ),

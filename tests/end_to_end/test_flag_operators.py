@@ -227,16 +227,11 @@ async def test_who_asks_is_a_property_too() -> None:
 
 
 async def test_who_enrolled() -> None:
-    """`$feature_enrollment/KEY` decides where a flag has a super group; where it isn't set, the
+    """`$feature_enrollment/KEY` decides over an early access feature; where it isn't set, the
     conditions do.
     """
     enrolled = flag("beta", condition("exact", "tea"))
-    enrolled["filters"]["super_groups"] = [
-        {
-            "properties": [condition("exact", ["true"], "$feature_enrollment/beta")],
-            "rollout_percentage": 100,
-        }
-    ]
+    enrolled["filters"]["feature_enrollment"] = True
     async with flag_table() as table:
         await table.set(enrolled)
         for properties, expected in (

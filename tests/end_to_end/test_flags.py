@@ -23,10 +23,12 @@ from tests.support.flag_answers import (
     DECIDE,
     FLAGS,
     FlagAnswers,
+    ask,
     ask_all,
     decide,
     define,
     differences,
+    of_those_answered,
     python_sdk,
 )
 from tests.support.flags import ODD, SURE, FlagMaker, FlagProject, Visitor, visitors
@@ -81,15 +83,17 @@ def test_every_operator_of_the_sdk_is_tried() -> None:
 
 async def test_the_sdk_decides_as_the_service_does() -> None:
     """Each flag that the SDK decides for each of 1,000 visitors has that value and payload in
-    `/flags` and `/decide`, by either way.
+    `/flags` and `/decide`, by either way; inactive flags, and those for browsers alone, are in
+    neither.
     """
     people = visitors(VISITORS, SEED)
     async with flag_service(FlagMaker(SEED).project()) as service:
         decided = await in_thread(lambda: service.local(people))
         assert unvaried(service.project, decided) == []
         answered = await service.ask_all(service.direct, FLAGS, people)
-        assert differences(decided, answered, people) == []
-        assert {frozenset(each.values) for each in answered} == {frozenset(service.project.by_key)}
+        usual = of_those_answered(service.project, decided)
+        assert differences(usual, answered, people) == []
+        assert {frozenset(each.values) for each in answered} == {service.project.answered}
         assert not any(each.failed for each in answered)
         for number, (url, path) in enumerate(
             [(service.direct, DECIDE), (service.forwarder, FLAGS), (service.forwarder, DECIDE)]
@@ -126,12 +130,13 @@ async def test_the_sdk_asks() -> None:
 
         decided = await in_thread(lambda: service.local(people))
         told = await in_thread(asked)
-        assert differences(decided, told, people) == []
-        assert {frozenset(each.values) for each in told} == {frozenset(service.project.by_key)}
+        usual = of_those_answered(service.project, decided)
+        assert differences(usual, told, people) == []
+        assert {frozenset(each.values) for each in told} == {service.project.answered}
 
 
 async def test_where_the_sdk_decides_otherwise() -> None:
-    """The one exception: of a flag of groups that another depends on, the SDK asks whether the
+    """The first exception: of a flag of groups that another depends on, the SDK asks whether the
     person would have it.
 
     The service, and posthog-node, decide it as they do by itself: nobody is in a company here, so
@@ -158,3 +163,52 @@ async def test_where_the_sdk_decides_otherwise() -> None:
                 "of-companies": False,
                 "needs": False,
             }
+
+
+async def test_the_sdk_does_not_look_at_the_runtime() -> None:
+    """Another exception: the SDK decides a flag for browsers alone as any other. The service
+    leaves it out for a server, and has it off for flags that depend on it.
+    """
+    everybody = {"properties": [], "rollout_percentage": 100}
+    for_browsers = {
+        "key": "for-browsers",
+        "active": True,
+        "evaluation_runtime": "client",
+        "filters": {"groups": [everybody]},
+    }
+    needs = {"key": "for-browsers", "type": "flag", "value": True, "operator": "flag_evaluates_to"}
+    needing = {
+        "key": "needs",
+        "active": True,
+        "filters": {"groups": [{**everybody, "properties": [needs]}]},
+    }
+    alone = [Visitor("ann", {}, {}, {})]
+    async with flag_service(FlagProject([for_browsers, needing], [])) as service:
+        decided = await in_thread(lambda: service.local(alone))
+        assert decided[0].values == {"for-browsers": True, "needs": True}
+        browser = {"User-Agent": "Mozilla/5.0 (X11; Linux x86_64) Firefox/128.0"}
+        for url in (service.direct, service.forwarder):
+            assert (await service.ask_all(url, FLAGS, alone))[0].values == {"needs": False}
+            there = await ask(service.session, url, KEY, FLAGS, alone[0].request, **browser)
+            assert there.values == {"for-browsers": True, "needs": True}
+
+
+async def test_the_sdk_has_no_payload_for_who_opted_out() -> None:
+    """The last exception: who opted out of an early access feature gets its payload of the
+    service alone.
+    """
+    feature = {
+        "key": "dark",
+        "active": True,
+        "filters": {
+            "groups": [{"properties": [], "rollout_percentage": 100}],
+            "feature_enrollment": True,
+            "payloads": {"true": "7"},
+        },
+    }
+    alone = [Visitor("ann", {"$feature_enrollment/dark": False}, {}, {})]
+    async with flag_service(FlagProject([feature], [])) as service:
+        assert await in_thread(lambda: service.local(alone)) == [FlagAnswers({"dark": False}, {})]
+        for url in (service.direct, service.forwarder):
+            answered = await service.ask_all(url, FLAGS, alone)
+            assert answered == [FlagAnswers({"dark": False}, {"dark": 7})]

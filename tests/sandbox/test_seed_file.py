@@ -88,6 +88,10 @@ PLACE = "organizations[0]"
             of(members=[{**OWNER, "personal_api_keys": [KEY, KEY]}]),
             "members[0].personal_api_keys[1].key stands there already",
         ),
+        (
+            {"projects": [{"api_key": "phc_a_b_c", "flags": [{"key": "a", "variants": []}]}]},
+            "variants: there is no such member, did you mean filters.multivariate.variants?",
+        ),
         (of(domains=[{"domain": "nonsense"}]), f"{PLACE}.domains[0].domain"),
         (
             of(domains=[{"domain": "a.example"}, {"domain": "A.example"}]),

@@ -160,11 +160,25 @@ def _decide(client: Posthog, visitor: Visitor, *, locally: bool) -> FlagAnswers:
         group_properties=visitor.group_properties,
         only_evaluate_locally=locally,
         disable_geoip=True,
+        device_id=visitor.person_properties.get("$device_id"),
     )
     payloads = {
         key: json.loads(payload) for key, payload in (said["featureFlagPayloads"] or {}).items()
     }
     return FlagAnswers(said["featureFlags"] or {}, payloads)
+
+
+def of_those_answered(project: FlagProject, decided: Sequence[FlagAnswers]) -> list[FlagAnswers]:
+    """What an SDK decided of the flags that the service answers a server. Raises `AssertionError`
+    if it has an inactive one on.
+    """
+    inactive = {key for key, flag in project.by_key.items() if not flag["active"]}
+    kept = []
+    for each in decided:
+        assert not any(each.values.get(key) for key in inactive)
+        values = {key: value for key, value in each.values.items() if key in project.answered}
+        kept.append(FlagAnswers(values, each.payloads))
+    return kept
 
 
 def differences(

@@ -1,11 +1,15 @@
 """Flags, cohorts and visitors by chance, as plain data in the service's form: the same for the
 same seed, but for dates near to today.
 
+Versions and dates are in forms that SDKs read as the service does.
+
 A flag's key begins with its family. `operator-gt-1` has one condition with one property,
 `operator-gt-2` one with values that fit badly. The conditions of `mixed-…`, `group-…`, `cohort-…`,
-`holdout-…` and `needs-…` can be decided for each visitor by whoever has the definitions; those of
-`sparse-…` ask for what some visitors don't have. With `simple` there is only what older SDKs
-understand too: posthog-go 1.5, posthog 3.7.
+`holdout-…` and `needs-…` can be decided for each visitor by whoever has the definitions, as can
+`depends-…`, which needs one flag of a special kind each; those of `sparse-…` ask for what some
+visitors don't have, and `device-…` for a device, which one in ten has not. `runtime-…` is for
+where it says. With `simple` the conditions are those that older SDKs
+understand too: posthog-go 1.5, posthog 3.7. The special kinds are there all the same.
 """
 
 from __future__ import annotations
@@ -40,8 +44,8 @@ VERSIONS: Final = (
     "v1.2",
     "0.9.9",
     "0.0.3",
-    "2.0.0-beta.1",
-    "1.2.4+build.7",
+    "2.0.0",
+    "1.2.4",
     "10.0",
     "1",
     " 1.4.0 ",
@@ -64,7 +68,7 @@ ODD_NUMBERS: Final = (
     7.0,
     10**15,
     "٣",
-    "Infinity",
+    "unlimited",
     "0x1f",
 )
 ODD_VALUES: Final[tuple[Any, ...]] = (
@@ -92,11 +96,11 @@ ODD_VERSIONS: Final = (
     None,
     2,
     1.2,
-    "1.2.3.4",
-    "1..2",
+    "x1.2.3",
+    "one",
     "v",
     "1.2.x",
-    "vv1.2.3",
+    "latest",
     "-1.0.0",
     [1],
 )
@@ -107,7 +111,7 @@ ODD_DATES: Final = (
     1_700_000_000,
     "2024-02-30",
     "12/31/2024",
-    "2024-W05-1",
+    "never",
     True,
     ["2024-01-01"],
 )
@@ -219,7 +223,7 @@ _ODD_EQUALS: Final[tuple[Any, ...]] = (
     7,
     7.0,
     "7",
-    None,
+    "none",
     {"a": "é", "b": [True, None]},
     1.5,
     "ß",
@@ -291,7 +295,7 @@ ODD: Final[Mapping[str, Maker]] = {
     ),
     "semver_wildcard": lambda random: (
         random.choice(["odd_version", "version"]),
-        random.choice(["1.2.3", "1", "*", "1.*.*", "2.*"]),
+        random.choice(["3.*", "0.0.*", "*", "1.*.*", "2.*"]),
     ),
 }
 """The same with values that fit badly, of which an SDK decides some visitors only."""
@@ -346,6 +350,17 @@ class FlagProject:
     def __post_init__(self) -> None:
         object.__setattr__(self, "by_key", {flag["key"]: flag for flag in self.flags})
 
+    @property
+    def answered(self) -> frozenset[str]:
+        """The flags that the service answers a server: those that are on, and not for browsers
+        alone.
+        """
+        return frozenset(
+            flag["key"]
+            for flag in self.flags
+            if flag["active"] and flag.get("evaluation_runtime") != "client"
+        )
+
 
 def visitors(count: int, seed: int = 1) -> list[Visitor]:
     """So many visitors. Two in three belong to a company, one in three to a project too, and as
@@ -361,6 +376,10 @@ def _visitor(random: Random, number: int) -> Visitor:
         properties["nickname"] = random.choice(NICKNAMES)
     if random.random() < 1 / 2:
         properties["$feature_enrollment/enrolled-1"] = random.choice([True, False, "true", "no"])
+    if number % 3:
+        properties["$feature_enrollment/enrolled-2"] = number % 2 == 0
+    if number % 10:
+        properties["$device_id"] = f"device-{number // 2}"
     groups = {}
     group_properties = {}
     for kind, share in (("company", 2 / 3), ("project", 1 / 3)):
@@ -405,17 +424,40 @@ class FlagMaker:
             {"groups": [{"properties": [], "rollout_percentage": 100}]},
             active=False,
         )
-        if not self._simple:
-            self._add(
-                "enrolled-1",
-                {
-                    "groups": [{"properties": [], "rollout_percentage": 0}],
-                    "feature_enrollment": True,
-                },
-            )
+        self._add(
+            "enrolled-1",
+            {
+                "groups": [{"properties": [], "rollout_percentage": 0}],
+                "feature_enrollment": True,
+            },
+        )
+        self._add_special()
         return FlagProject(self._flags, self._cohorts)
 
-    def _add(self, key: str, filters: dict[str, Any], *, active: bool = True) -> None:
+    def _add_special(self) -> None:
+        """Flags of kinds that only some SDKs and the service know, and one that needs each."""
+        half = {"groups": [{"properties": [], "rollout_percentage": 50}]}
+        self._add("enrolled-2", {**half, "feature_enrollment": True})
+        for number in range(1, 5):
+            self._add(f"device-{number}", self._mixed(), bucketing_identifier="device_id")
+        for number, runtime in enumerate(("server", "all", "client"), start=1):
+            self._add(f"runtime-{number}", half, evaluation_runtime=runtime)
+        needed = ("switched-off", "enrolled-1", "enrolled-2", "device-1", "runtime-1", "runtime-2")
+        for number, (key, value) in enumerate(
+            [(key, value) for key in needed for value in (True, False)], start=1
+        ):
+            condition = {
+                "key": key,
+                "type": "flag",
+                "value": value,
+                "operator": "flag_evaluates_to",
+            }
+            group = {"properties": [condition], "rollout_percentage": 100, "variant": None}
+            self._add(f"depends-{number}", {"groups": [group]})
+
+    def _add(
+        self, key: str, filters: dict[str, Any], *, active: bool = True, **more: object
+    ) -> None:
         number = len(self._flags) + 1
         flag = {
             "id": number,
@@ -426,7 +468,7 @@ class FlagMaker:
             "version": 1,
             "filters": filters,
         }
-        self._flags.append({**flag, "ensure_experience_continuity": False})
+        self._flags.append({**flag, "ensure_experience_continuity": False, **more})
 
     def _operator(self, operator: str, number: int) -> None:
         """The first one's payload is a value, the second one's a text; the second one is odd."""

@@ -102,8 +102,56 @@ def test_a_misspelt_filter(sandbox: AnalyticsSandbox) -> None:
     """It would match every event: a test would pass whatever arrives."""
     send(sandbox, "signup", {})
     for look in (sandbox.events, sandbox.wait_for):
-        with pytest.raises(TypeError, match="there is no filter 'evnt', only api_key, "):
+        with pytest.raises(TypeError, match=r"there is no filter 'evnt', did you mean event\?"):
             look(evnt="login")
+    with pytest.raises(TypeError, match=r"no filter 'distinct', did you mean distinct_id\?"):
+        sandbox.persons(distinct="ann")
+    with pytest.raises(TypeError, match=r"no filter 'type', did you mean group_type\?"):
+        sandbox.groups(type="company")
+    with pytest.raises(TypeError, match=r"no filter 'state', did you mean status\?"):
+        sandbox.requests(state=200)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("members", "error", "said"),
+    [
+        ({"variant": "blue"}, TypeError, "'variant': a variant, or .* is the value"),
+        ({"variants": {"a": 50, "b": 50}}, TypeError, "'variants': a variant, or .* is the value"),
+        ({"rolout": 50}, TypeError, r"'rolout': did you mean rollout\?"),
+        ({"rollout_percentage": 50}, TypeError, r"'rollout_percentage': did you mean rollout\?"),
+        ({"propertys": {"a": 1}}, TypeError, r"'propertys': did you mean properties\?"),
+        ({"actve": False}, TypeError, r"'actve': did you mean active\?"),
+        ({"xyz": 1}, TypeError, "'xyz': known here: api_key, "),
+        ({"filters": {}, "rollout": 5}, TypeError, "'rollout' makes the filters of a flag"),
+        ({"value": {"filters": {}}, "payload": 0}, TypeError, "'payload' makes the filters"),
+        (
+            {"filters": {"group": []}},
+            RuntimeError,
+            r"filters\.group: .* mean filters\.groups\?",
+        ),
+        (
+            {"value": {"filters": {"groups": [{"rollout": 5}]}}},
+            RuntimeError,
+            r"\.groups\[0\]\.rollout: .*did you mean .*\.groups\[0\]\.rollout_percentage\?",
+        ),
+    ],
+)
+def test_a_misspelt_member_of_a_flag(
+    sandbox: AnalyticsSandbox, members: dict[str, Any], error: type[Exception], said: str
+) -> None:
+    """The flag would be on for everybody: a test would pass whatever the application does."""
+    with pytest.raises(error, match=said):
+        sandbox.set_flag("new-checkout", **members)
+    assert flags(sandbox) == ({}, {})
+
+
+@pytest.mark.slow
+def test_a_flag_that_is_not_there(sandbox: AnalyticsSandbox) -> None:
+    """It can't be removed; the error says which there are."""
+    sandbox.set_flag("new-checkout")
+    with pytest.raises(RuntimeError, match=r"no flag 'checkout'\. The project has new-checkout\."):
+        sandbox.remove_flag("checkout")
 
 
 def test_filters_are_those_of_the_sandbox() -> None:
@@ -180,11 +228,12 @@ def test_flags_are_set(sandbox: AnalyticsSandbox) -> None:
     sandbox.set_flag("given", {"active": True, "filters": everyone})
     sandbox.set_flag("members", False, filters=everyone)
     sandbox.set_flag("inactive", active=False)
-    assert [flags(sandbox)[0][key] for key in ("whole", "given", "members", "inactive")] == [
+    found = flags(sandbox)[0]
+    assert [found.get(key) for key in ("whole", "given", "members", "inactive")] == [
         True,
         True,
         True,
-        False,
+        None,
     ]
     with pytest.raises(RuntimeError, match="PUT /sandbox/flags/bad was answered 400: "):
         sandbox.set_flag("bad", rollout=101)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import Final
+from datetime import UTC
 
 import pytest
 from hypothesis import given
@@ -12,24 +10,7 @@ from hypothesis import strategies as st
 
 from forwarder.wire.service_times import service_time
 from tests.support.cases import cases
-
-_LINES: Final = [
-    line.rsplit("|", 1)
-    for line in Path(__file__).with_name("service_times.txt").read_text("utf-8").splitlines()
-]
-NOW: Final = datetime.fromisoformat(_LINES[0][1])
-"""When the table was made, in a second: what a text leaves out is of that moment."""
-TABLE: Final = dict(_LINES[1:])
-
-
-def expected(text: str) -> datetime | None:
-    """What the table says of a text."""
-    said = TABLE[text]
-    if said == "-":
-        return None
-    leap = timedelta(seconds=said[17:19] == "60")
-    time = datetime.fromisoformat(f"{said[:17]}{min(int(said[17:19]), 59):02}{said[19:26]}+00:00")
-    return time + leap
+from tests.support.service_times import NOW, TABLE, expected, is_near
 
 
 @cases("text", list(TABLE))
@@ -39,7 +20,7 @@ def test_as_the_service_reads_it(text: str) -> None:
     wanted = expected(text)
     assert (found is None) == (wanted is None), found
     if found is not None and wanted is not None:
-        assert abs(found.time - wanted) < timedelta(seconds=2)
+        assert is_near(found.time, wanted)
 
 
 @cases("text", [text for text in TABLE if (time := expected(text)) and time.date() == NOW.date()])

@@ -1,8 +1,10 @@
 """Property conditions `{key, operator, value, type}`, as flags, cohorts and batch exports have
 them, against properties.
 
-The rules are those of the official SDKs where they decide by themselves (wire facts: Flags;
-posthog for Python, 7.91), and of the service where an SDK asks it:
+The rules are the service's (rust/feature-flags/src/properties/property_matching.rs and
+relative_date.rs in PostHog/posthog, commits 02469d424c85 and 3c537647633e); the official SDKs
+follow them where they decide by themselves, with a few exceptions
+(docs/reference/sdks.md, "Deciding flags from definitions"):
 
 - A property that is missing matches only the negative operators. One that is null is there, and
   its text is `null`.
@@ -13,14 +15,15 @@ posthog for Python, 7.91), and of the service where an SDK asks it:
   its JSON text; `icontains_multi` means any of.
 - Regexes have Rust's syntax and run in linear time. An invalid one matches nothing, not even as
   `not_regex`.
-- `gt`, `gte`, `lt`, `lte`, `between` compare finite decimal numbers, also in texts; anything else
-  doesn't match.
-- Dates without a zone are UTC. `-30d` (h, d, w, m, y; less than 10,000) is that long ago, with or
-  without the sign. A number is a time in seconds since 1970.
-- Versions are compared by three numbers. What follows `-` or `+` is ignored, as the Python SDK
-  does; the service orders pre-releases.
-- A condition whose value makes no sense for its operator doesn't match. An operator that no one
-  knows raises `CannotDecide`.
+- `gt`, `gte`, `lt`, `lte`, `between` compare decimal numbers, also in texts, which can be `inf`
+  too; anything else doesn't match.
+- Dates without a zone are in the project's, which is the zone of `now`. `-30d` (h, d, w, m, y;
+  less than 10,000) is that long ago by the project's clocks, with or without the sign. Other forms
+  are those of the crate `dateparser`, as for events. A property that is a number is a time in
+  seconds since 1970; a condition's value is always a text.
+- Versions are those of `versions`.
+- A condition that needs a value and has none (or null) doesn't match, nor does one whose value
+  makes no sense for its operator. An operator that no one knows raises `CannotDecide`.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ import re
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import lru_cache, partial
 from typing import Final, TypeAlias
 
@@ -38,17 +41,20 @@ from pydantic_core import SchemaError, SchemaValidator, core_schema
 
 from forwarder.sandbox.conditions.values import (
     CannotDecide,
-    Version,
     ascii_lower,
-    caret_range,
     cut,
     date_of,
-    depends_on_now,
     is_true,
     json_text,
     number_of,
     says_truth,
     shown,
+    time_of,
+)
+from forwarder.sandbox.conditions.versions import (
+    Version,
+    Within,
+    caret_range,
     tilde_range,
     version_of,
     wildcard_range,
@@ -64,7 +70,6 @@ _BACKTRACKING_STEPS: Final = 2_000_000
 linear-time matching doesn't know.
 """
 _MISSING: Final = object()
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _CLASS_OR_ESCAPE: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
 _REPEATED_GROUP: Final = re.compile(r"\)(?:[*+]|\{[0-9,])|\(\?(?:#|[a-z]*x)")
 """As in `(a+)+`; or a comment, which can stand between group and repeat."""
@@ -126,6 +131,8 @@ def prepare_condition(condition: Mapping[str, object]) -> PropertyCondition:
             f"{cut(key)} has the operator {shown(operator)}, which is unknown for a property"
         )
     value = condition.get("value")
+    if value is None and operator not in _UNARY:
+        return PropertyCondition(key, operator, None, _never, if_missing=False)
     prepare, if_missing = _OPERATORS[operator]
     return PropertyCondition(key, operator, value, prepare(value), if_missing)
 
@@ -224,6 +231,11 @@ def _choices(skeleton: str) -> int:
     return ways * math.prod(open_groups)
 
 
+def is_regex(pattern: str) -> bool:
+    """Whether a regex is valid."""
+    return _search(pattern) is not None
+
+
 def _never(_actual: object, _now: datetime) -> bool:
     return False
 
@@ -247,22 +259,24 @@ def _prepare_between(value: object, *, expected: bool) -> _Test:
         if isinstance(value, list) and len(value) == 2
         else (None, None)
     )
-    if low is None or high is None or low > high:
+    if low is None or high is None or not low <= high:
         return _never
 
     def test(actual: object, _now: datetime) -> bool:
         number = number_of(actual)
-        return number is not None and (low <= number <= high) is expected
+        if number is None or math.isnan(number):
+            return False
+        return (low <= number <= high) is expected
 
     return test
 
 
 def _prepare_date(value: object, *, holds: Callable[[datetime, datetime], bool]) -> _Test:
-    text = json_text(value) if isinstance(value, str | int) else ""
-    fixed = None if depends_on_now(text) else date_of(text, _EPOCH)
+    if not isinstance(value, str):
+        return _never
 
     def test(actual: object, now: datetime) -> bool:
-        bound = fixed or date_of(text, now)
+        bound = time_of(value, now)
         when = date_of(actual, now) if bound else None
         return bound is not None and when is not None and holds(when, bound)
 
@@ -278,15 +292,9 @@ def _swapped(holds: Callable[[Version, Version], bool], bound: Version, actual: 
     return holds(actual, bound)
 
 
-def _prepare_version_range(
-    value: object, *, bounds: Callable[[object], tuple[Version, Version] | None]
-) -> _Test:
-    limits = bounds(value)
-    return _never if limits is None else _version_test(partial(_within, limits))
-
-
-def _within(limits: tuple[Version, Version], actual: Version) -> bool:
-    return limits[0] <= actual < limits[1]
+def _prepare_version_range(value: object, *, bounds: Callable[[object], Within | None]) -> _Test:
+    within = bounds(value)
+    return _never if within is None else _version_test(within)
 
 
 def _version_test(holds: Callable[[Version], bool]) -> _Test:
@@ -337,12 +345,12 @@ _OPERATORS: Final[Mapping[str, tuple[Callable[[object], _Test], bool]]] = {
     "is_date_before": (partial(_prepare_date, holds=datetime.__lt__), False),
     "is_date_after": (partial(_prepare_date, holds=datetime.__gt__), False),
     "is_date_exact": (partial(_prepare_date, holds=datetime.__eq__), False),
-    "semver_eq": (partial(_prepare_version, holds=tuple.__eq__), False),
-    "semver_neq": (partial(_prepare_version, holds=tuple.__ne__), False),
-    "semver_gt": (partial(_prepare_version, holds=tuple.__gt__), False),
-    "semver_gte": (partial(_prepare_version, holds=tuple.__ge__), False),
-    "semver_lt": (partial(_prepare_version, holds=tuple.__lt__), False),
-    "semver_lte": (partial(_prepare_version, holds=tuple.__le__), False),
+    "semver_eq": (partial(_prepare_version, holds=Version.__eq__), False),
+    "semver_neq": (partial(_prepare_version, holds=Version.__ne__), False),
+    "semver_gt": (partial(_prepare_version, holds=Version.__gt__), False),
+    "semver_gte": (partial(_prepare_version, holds=Version.__ge__), False),
+    "semver_lt": (partial(_prepare_version, holds=Version.__lt__), False),
+    "semver_lte": (partial(_prepare_version, holds=Version.__le__), False),
     "semver_tilde": (partial(_prepare_version_range, bounds=tilde_range), False),
     "semver_caret": (partial(_prepare_version_range, bounds=caret_range), False),
     "semver_wildcard": (partial(_prepare_version_range, bounds=wildcard_range), False),

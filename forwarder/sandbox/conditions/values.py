@@ -1,6 +1,4 @@
-"""Values of conditions and properties as operators compare them: texts, truths, numbers, times,
-versions and their ranges.
-"""
+"""Values of conditions and properties as operators compare them: texts, truths, numbers, times."""
 
 from __future__ import annotations
 
@@ -8,24 +6,39 @@ import calendar
 import json
 import math
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Decimal
-from email.utils import parsedate_to_datetime
-from functools import lru_cache, partial
-from typing import Final, TypeAlias
+from functools import lru_cache
+from typing import Final
 
-Version: TypeAlias = tuple[float, int, int]
+from forwarder.sandbox.protocol.event_times import read_dateparser
 
 MAX_DEPTH: Final = 100
 """How deep a value may be nested that is compared as JSON text."""
-MAX_VERSION: Final = 200
-"""The longest version, in characters."""
 _SHOWN: Final = 80
 """The longest value in an explanation, in characters."""
 _ASCII_LOWER: Final = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz")
-_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_NUMBER: Final = re.compile(
+    r"[+-]?(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf|infinity|nan)",
+    re.ASCII | re.IGNORECASE,
+)
+"""As Rust reads a number."""
+_INTEGERS: Final = range(-(2**63), 2**64)
+"""The service has other whole numbers as fractions."""
+_SECONDS: Final = (-8_334_601_228_800, 8_210_266_876_799)
+"""The first and the last moment of the service's calendar, in seconds since 1970."""
 _RELATIVE_DATE: Final = re.compile(r"-?([0-9]{1,30})([hdwmy])")
-_YEAR: Final = re.compile(r"\s*\d{4}\s*")
+_LONGEST_TIME: Final = 60
+"""The longest time, in characters."""
+_NAIVE_TIME: Final = re.compile(
+    r"(?P<date>[0-9]{4}-[0-9]{1,2}-[0-9]{1,2})"
+    r"(?:[T ](?P<hour>[0-9]{1,2}):(?P<minute>[0-9]{1,2})"
+    r"(?::(?P<second>[0-9]{1,2})(?:\.(?P<fraction>[0-9]{1,9}))?)?)?",
+)
+_RFC3339: Final = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?"
+    r"(?:[Zz]|[+-][0-9]{2}:[0-9]{2})"
+)
 
 
 class CannotDecide(Exception):
@@ -51,6 +64,8 @@ def _json(value: object, depth: int) -> str:
             return "true" if value else "false"
         case str():
             return json.dumps(value, ensure_ascii=False)
+        case int() if value not in _INTEGERS and abs(value) < 10**308:
+            return _float_text(float(value))
         case float():
             return _float_text(value)
         case list() | tuple():
@@ -118,7 +133,9 @@ def ascii_lower(value: object) -> str:
 
 
 def number_of(value: object) -> float | None:
-    """A finite number, or one in a text; None for anything else."""
+    """A finite number, or one in a text, which can also be infinite or `nan`; None for anything
+    else.
+    """
     if (
         isinstance(value, bool)
         or not isinstance(value, str | int | float)
@@ -129,52 +146,74 @@ def number_of(value: object) -> float | None:
         number = float(value)
     except OverflowError:
         return None
-    return number if math.isfinite(number) else None
-
-
-def depends_on_now(text: str) -> bool:
-    """Whether `date_of` answers another time later: for `-30d`, and for a year alone, which is
-    this day in that year.
-    """
-    return _RELATIVE_DATE.fullmatch(text) is not None or _YEAR.fullmatch(text) is not None
+    return number if math.isfinite(number) or isinstance(value, str) else None
 
 
 def date_of(value: object, now: datetime) -> datetime | None:
-    """The time that a value names, with a zone; None if it is none."""
-    if isinstance(value, str):
-        relative = _RELATIVE_DATE.fullmatch(value)
-        parsed = (
-            _long_ago(int(relative[1]), relative[2], now)
-            if relative
-            else _absolute_date(value.strip(), now)
-        )
-        if parsed is not None:
-            return parsed
+    """The time that a property names; None if it is none. A number, also in a text, counts the
+    seconds since 1970; a text is one of `time_of`. As for the service, milliseconds are seconds of
+    a late century, which here is the last moment that there is, and `nan` is 1970.
+    """
     number = number_of(value)
+    if number is None:
+        return time_of(value, now) if isinstance(value, str) else None
+    if math.isnan(number):
+        number = 0.0
+    if not _SECONDS[0] <= number <= _SECONDS[1]:
+        return None
     try:
-        return None if number is None else datetime.fromtimestamp(number, UTC)
+        return datetime.fromtimestamp(number, UTC)
     except (ValueError, OverflowError, OSError):
+        return (datetime.max if number > 0 else datetime.min).replace(tzinfo=UTC)
+
+
+def time_of(text: str, now: datetime) -> datetime | None:
+    """The time that a text names; None if it is none. The zone of `now` is the project's: a time
+    without a zone is one of its clocks, and so is the one from which relative times count. Other
+    forms than a date, with or without a time, are those of `dateparser`, without a zone in UTC.
+    """
+    if len(text) > _LONGEST_TIME:
+        return None
+    zone = now.tzinfo or UTC
+    relative = _RELATIVE_DATE.fullmatch(text)
+    if relative is not None:
+        clock = _long_ago(int(relative[1]), relative[2], now.replace(tzinfo=None))
+        return None if clock is None else _in_zone(clock, zone)
+    exact = _exact_time(text, zone)
+    if exact is not None or _NAIVE_TIME.fullmatch(text):
+        return exact
+    try:
+        return read_dateparser(text, now)
+    except OverflowError:
         return None
 
 
-def _absolute_date(text: str, now: datetime) -> datetime | None:
-    if text.upper().endswith(" UTC"):
-        text = text[:-4] + "+00:00"
-    text = re.sub(r" ([+-]\d{2}:\d{2})$", r"\1", text)
-    for parse in (datetime.fromisoformat, partial(_year, now=now), parsedate_to_datetime):
-        try:
-            parsed = parse(text)
-        except (ValueError, TypeError, IndexError, OverflowError):
-            continue
-        return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
-    return None
+@lru_cache(maxsize=4096)
+def _exact_time(text: str, zone: tzinfo) -> datetime | None:
+    """RFC 3339, a date, or a date with a time; None if the text is in another form."""
+    try:
+        if _RFC3339.fullmatch(text):
+            return datetime.fromisoformat(text.upper())
+        naive = _NAIVE_TIME.fullmatch(text)
+        return None if naive is None else _in_zone(_clock(naive), zone)
+    except ValueError:
+        return None
 
 
-def _year(text: str, now: datetime) -> datetime:
-    """A year alone is this day in that year, as in the Python SDK."""
-    if not _YEAR.fullmatch(text):
-        raise ValueError(text)
-    return datetime(int(text), now.month, now.day, tzinfo=UTC)
+def _clock(found: re.Match[str]) -> datetime:
+    year, month, day = (int(part) for part in found["date"].split("-"))
+    microseconds = int((found["fraction"] or "0").ljust(9, "0")[:6])
+    hour, minute, second = (int(found[part] or 0) for part in ("hour", "minute", "second"))
+    return datetime(year, month, day, hour, minute, second, microseconds)
+
+
+def _in_zone(clock: datetime, zone: tzinfo) -> datetime | None:
+    """The first moment at which a zone's clocks show a time; None if they skip it."""
+    try:
+        moment = clock.replace(tzinfo=zone).astimezone(UTC)
+        return moment if moment.astimezone(zone).replace(tzinfo=None) == clock else None
+    except OverflowError:
+        return None
 
 
 def _long_ago(number: int, unit: str, now: datetime) -> datetime | None:
@@ -197,66 +236,3 @@ def _long_ago(number: int, unit: str, now: datetime) -> datetime | None:
             break
         day = min(day, calendar.monthrange(month // 12, month % 12 + 1)[1])
     return now.replace(year=year, month=there % 12 + 1, day=day)
-
-
-def version_of(value: object) -> Version | None:
-    """The three numbers of a version, the missing ones 0; None if it isn't one. Leading zeros
-    count for nothing, as in the service.
-    """
-    if not isinstance(value, str | int | float) or isinstance(value, bool):
-        return None
-    text = str(value)
-    return _cached_version(text) if len(text) <= MAX_VERSION else None
-
-
-@lru_cache(maxsize=1024)
-def _cached_version(text: str) -> Version | None:
-    return _numbers(re.split(r"[-+]", text.strip().lstrip("vV"), maxsplit=1)[0].split("."))
-
-
-def _numbers(parts: list[str]) -> Version | None:
-    if not all(part.isdigit() for part in [parts[0], *filter(None, parts[1:3])]):
-        return None
-    try:
-        major, minor, patch = (int(part or "0") for part in [*parts, "", ""][:3])
-    except ValueError:
-        return None
-    return major, minor, patch
-
-
-def tilde_range(value: object) -> tuple[Version, Version] | None:
-    """From a version to the next minor one."""
-    version = version_of(value)
-    return version and (version, (version[0], version[1] + 1, 0))
-
-
-def caret_range(value: object) -> tuple[Version, Version] | None:
-    """From a version to the next that may be incompatible: the first number that isn't
-    0 goes up.
-    """
-    version = version_of(value)
-    if version is None:
-        return None
-    major, minor, patch = version
-    if major:
-        return version, (major + 1, 0, 0)
-    if minor:
-        return version, (0, minor + 1, 0)
-    return version, (0, 0, patch + 1)
-
-
-def wildcard_range(value: object) -> tuple[Version, Version] | None:
-    """`1.*`, `1.2.*`; `*` is any version."""
-    if not isinstance(value, str | int | float) or isinstance(value, bool):
-        return None
-    text = str(value).strip().lstrip("vV")
-    parts = [part for part in text.replace("*", "").split(".") if part]
-    if not parts:
-        return ((0, 0, 0), (math.inf, 0, 0)) if "*" in text else None
-    low = _numbers(parts)
-    if low is None:
-        return None
-    major, minor, patch = low
-    return low, {1: (major + 1, 0, 0), 2: (major, minor + 1, 0)}.get(
-        len(parts), (major, minor, patch + 1)
-    )

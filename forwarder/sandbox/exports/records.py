@@ -3,7 +3,8 @@
 The columns are those of the service's own exports. Events are the distinct ones of the project, in
 the order of arrival: neither duplicates nor conflicts, since one uuid is one event. An event's
 properties are the text that was sent, and so is what it says about its person beside them;
-`person_id` is the person of its distinct id when the page is read. Persons have one record for
+`person_id` is the person of its distinct id when the page is read, `person_properties` what that
+one's person had when the event was ingested, as in the service. Persons have one record for
 each distinct id. A person's time is the receipt of the arrival that changed it last, and its
 arrival is that one: so a person that changes while a run reads is left to the next run. That
 arrival's number is also the version of a person and of its distinct ids: of two records of one
@@ -33,7 +34,8 @@ from forwarder.sandbox.exports.jobs import ExportJob, ExportMisconfigured, Selec
 from forwarder.sandbox.protocol.json_scanner import JsonScanner
 from forwarder.sandbox.protocol.times import parse_time
 from forwarder.sandbox.store.database import Store
-from forwarder.sandbox.store.meaning import read_mapping
+from forwarder.sandbox.store.meaning import ingested_properties, read_mapping
+from forwarder.sandbox.store.persons import INGESTED, INGESTED_JOINS
 from forwarder.sandbox.store.thread import StoreThread
 
 PAGE: Final = 1_000
@@ -77,6 +79,7 @@ EVENT_COLUMNS: Final[Mapping[str, ColumnKind]] = {
     "properties": ColumnKind.JSON,
     **dict.fromkeys(_PERSON_MEMBERS, ColumnKind.OPTIONAL_JSON),
     "person_id": ColumnKind.TEXT,
+    "person_properties": ColumnKind.JSON,
     "team_id": ColumnKind.INTEGER,
     "created_at": ColumnKind.TIME,
 }
@@ -103,8 +106,10 @@ class ExportRecord(NamedTuple):
     size: int
     """Bytes, about; the same whenever it is read."""
     values: Sequence[Any]
-    person_properties: str | None
-    """The JSON text of its person's properties, for filters."""
+    person_properties: str
+    """The JSON text of its person's properties, which filters compare: of an event those that it
+    was ingested with.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,16 +132,17 @@ class _Model:
 _MODELS: Final[Mapping[str, _Model]] = {
     "events": _Model(
         columns=EVENT_COLUMNS,
-        fields="""
+        fields=f"""
             events.uuid, events.event, events.distinct_id, events.timestamp, events.properties,
-            events.raw, persons.uuid, requests.received_at
+            events.raw, persons.uuid, {INGESTED}, requests.received_at
         """,
         source="events NOT INDEXED",
-        joined="""
+        joined=f"""
             JOIN requests ON requests.id = events.request
             LEFT JOIN distinct_ids AS ids
                 ON ids.api_key = events.api_key AND ids.distinct_id = events.distinct_id
             LEFT JOIN persons ON persons.id = ids.person
+            {INGESTED_JOINS}
         """,
         number="events.id",
         time="events.timestamp",
@@ -252,10 +258,9 @@ class RecordReader:
         """A page of what the next window has, and the number behind which the next page begins."""
         model = self._model
         bounds = self._bounds(after, end)
-        filtered = "persons.properties" if self._filters else "NULL"
         # S608: the statement is built of this module's constants.
         statement = f"""
-            SELECT {model.number}, {filtered}, {model.fields}
+            SELECT {model.number}, {model.fields}
             FROM {model.source} {model.joined}
             WHERE {self._selected} ORDER BY {model.number}
         """  # noqa: S608
@@ -264,32 +269,30 @@ class RecordReader:
         size = 0
         with closing(store.connection.execute(statement, bounds)) as rows:
             for row in rows:
-                number, person_properties, *found = row
-                weight, values = read(found)
+                number, *found = row
+                weight, values, person_properties = read(found)
                 page.append(ExportRecord(number, weight, values, person_properties))
                 size += weight
                 if len(page) == PAGE or size >= PAGE_BYTES:
                     return page, number
         return page, min(after + WINDOW, end)
 
-    def _event(self, row: Sequence[Any]) -> tuple[int, Sequence[Any]]:
-        """The size and the values of an event."""
-        uuid, event, distinct_id, timestamp, properties, raw, person, received_at = row
+    def _event(self, row: Sequence[Any]) -> tuple[int, Sequence[Any], str]:
+        """The size, the values and the person's properties of an event."""
+        uuid, event, distinct_id, timestamp, properties, raw, person, *rest = row
+        had, differs, received_at = rest
         content = _one_line(properties) if properties.startswith("{") else "{}"
         beside = _person_members(raw)
-        return len(raw), (
-            uuid,
-            event,
-            distinct_id,
-            timestamp,
-            content,
-            *beside,
-            person,
-            self._job.project,
-            received_at,
+        if differs:
+            had = ingested_properties(had, event, raw, (timestamp, received_at))
+        of_person = had or "{}"
+        values = (
+            *(uuid, event, distinct_id, timestamp, content, *beside),
+            *(person, of_person, self._job.project, received_at),
         )
+        return len(raw) + len(of_person), values, of_person
 
-    def _person(self, row: Sequence[Any]) -> tuple[int, Sequence[Any]]:
+    def _person(self, row: Sequence[Any]) -> tuple[int, Sequence[Any], str]:
         """The same of a person's distinct id."""
         distinct_id, uuid, properties, changed, created_at, identified = row
         values = (
@@ -303,7 +306,7 @@ class RecordReader:
             bool(identified),
             False,
         )
-        return len(properties), values
+        return len(properties), values, properties
 
 
 def _names(config: Mapping[str, Any], name: str) -> str:
@@ -347,7 +350,7 @@ class _RecordFilters:
 
     def _match(self, record: ExportRecord) -> bool:
         own = read_mapping(record.values[self._properties])
-        person = read_mapping(record.person_properties or "{}")
+        person = read_mapping(record.person_properties)
         try:
             return all(
                 condition.matches(person if of_person else own, self._now)

@@ -3,32 +3,40 @@ validated and prepared for evaluation.
 
 A flag: `{id, key, name, active, deleted, ensure_experience_continuity, bucketing_identifier,
 filters}`, its filters `{groups, multivariate: {variants: [{key, rollout_percentage}]}, payloads,
-aggregation_group_type_index, holdout: {id, exclusion_percentage}, holdout_groups, super_groups,
-feature_enrollment, early_exit}`, each group `{properties, rollout_percentage, variant,
-aggregation_group_type_index}`.
+aggregation_group_type_index, holdout: {id, exclusion_percentage}, feature_enrollment,
+early_exit}`, each group `{properties, rollout_percentage, variant, aggregation_group_type_index}`.
+Filters with a `version` other than 1 have another form (`rules`). The service no longer evaluates
+`super_groups` and `holdout_groups` (rust/feature-flags/src/flags/flag_matching.rs in
+PostHog/posthog, commit 0da8f8c35ac1).
 
 A cohort: `{id, name, is_static, filters: {properties: GROUP} | GROUP, groups}`, a GROUP
 `{type: AND|OR, values: [GROUP | property]}`.
 
-Fields that are unknown here stay in `content`.
+Fields that are unknown here stay in `content`; what comes from people has none that the service's
+form doesn't have (`members`).
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
 
 from forwarder.sandbox.conditions.matching import PropertyCondition, prepare_condition
-from forwarder.sandbox.conditions.values import CannotDecide
+from forwarder.sandbox.conditions.values import CannotDecide, shown
+from forwarder.sandbox.flags.rules import FlagRules, InvalidRules, UnsupportedRules, parse_rules
 
 MAX_NESTING: Final = 30
 """How deep the groups of a cohort may be nested."""
 MAX_CONDITIONS: Final = 10_000
 """The most conditions of one flag or cohort."""
 _COHORT_TYPES: Final = ("cohort", "static-cohort", "dynamic-cohort", "precalculated-cohort")
+CONDITION_TYPES: Final = ("person", "group", "person_metadata", "flag", *_COHORT_TYPES)
+_OF_OTHER_TYPES: Final = frozenset(("in", "not_in", "flag_evaluates_to"))
+"""Operators that are none of properties."""
 _DIRECT: Final = object()
 """Instead of an aggregation: the condition set has none of its own."""
 
@@ -51,6 +59,8 @@ class OwnProperty:
     condition: PropertyCondition
     group: bool
     """Of a group; else of a person."""
+    metadata: bool
+    """About what the service records of a person (`created_at`), not about its properties."""
     group_type_index: int | None
     """The group's type; None: the condition set's."""
     typed: bool
@@ -62,8 +72,8 @@ class CohortMembership:
     """A condition on a cohort."""
 
     cohort: int
-    member: bool
-    """Whether a member is required, or someone else."""
+    member: bool | None
+    """Whether a member is required, or someone else. None: never matches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +88,23 @@ class FlagDependency:
 
 @dataclass(frozen=True, slots=True)
 class UndecidableCondition:
-    """A condition that the sandbox can't evaluate: an unknown operator, a cohort by behavior."""
+    """A condition that the sandbox can't evaluate: it has an unknown operator."""
 
     why: str
 
 
-Condition: TypeAlias = OwnProperty | CohortMembership | FlagDependency | UndecidableCondition
+@dataclass(frozen=True, slots=True)
+class ImpossibleCondition:
+    """A condition that nobody matches, as for the service: on what a person did, because flags are
+    evaluated without events, or with an operator of another type.
+    """
+
+    why: str
+
+
+Condition: TypeAlias = (
+    OwnProperty | CohortMembership | FlagDependency | ImpossibleCondition | UndecidableCondition
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +151,6 @@ class Flag:
     """JSON texts by variant; `true`: without a variant."""
     aggregation: int | None
     holdout: FlagHoldout | None
-    super_set: ConditionSet | None
-    """The first of the super groups, which decides for a person with one of its properties."""
     enrollment: bool
     """Whether the person's property `$feature_enrollment/KEY` decides, if there is one."""
     early_exit: bool
@@ -139,6 +158,10 @@ class Flag:
     """Whether a person keeps the flag when it is identified (`ensure_experience_continuity`)."""
     by_device: bool
     """Whether persons are bucketed by device."""
+    needs: tuple[str, ...]
+    """The keys or ids of the flags on whose values conditions are."""
+    rules: FlagRules | UnsupportedRules | None
+    """What decides instead of conditions, if the filters are of another version than 1."""
     content: Mapping[str, Any]
     """What came."""
 
@@ -163,6 +186,8 @@ class Cohort:
     """Conditions on it can't be computed, as on one that never was."""
     group: CohortGroup | None
     """None: no one, unless it is static."""
+    needs: frozenset[int]
+    """The cohorts on which conditions are."""
     property_group: Mapping[str, Any] | None
     """The form that SDKs evaluate: `{type, values}`; None if they can't."""
     content: Mapping[str, Any]
@@ -174,7 +199,9 @@ def parse_flag(content: object) -> Flag:
     key = flag.get("key")
     if not isinstance(key, str) or not key:
         raise InvalidDefinition("key", "must be a text that is not empty")
-    filters = _optional(flag, "filters")
+    document = _optional(flag, "filters")
+    rules = None if is_first_version(document) else _rules(document)
+    filters: Mapping[str, Any] = document if rules is None else {}
     aggregation = _index(filters, "filters", "aggregation_group_type_index")
     sets = _sets(filters, "groups", aggregation)
     number = _integer(flag, "id")
@@ -189,14 +216,33 @@ def parse_flag(content: object) -> Flag:
         payloads=_payloads(filters),
         aggregation=aggregation,
         holdout=_holdout(filters),
-        super_set=next(iter(_sets(filters, "super_groups", None)), None),
         enrollment=_boolean(filters, "filters", "feature_enrollment", default=False),
         early_exit=_boolean(filters, "filters", "early_exit", default=False),
         continuity=_boolean(flag, "", "ensure_experience_continuity", default=False),
-        by_device="device_id"
-        in (flag.get("bucketing_identifier"), filters.get("bucketing_identifier")),
+        by_device=flag.get("bucketing_identifier") == "device_id",
+        needs=_needs(sets),
+        rules=rules,
         content=flag,
     )
+
+
+def is_first_version(filters: Mapping[str, Any]) -> bool:
+    """Whether a flag's filters are conditions, not rules: without `version`, or with 1."""
+    version = filters.get("version", 1)
+    return not isinstance(version, bool) and version == 1
+
+
+def _rules(document: Mapping[str, Any]) -> FlagRules | UnsupportedRules:
+    try:
+        return parse_rules(document)
+    except InvalidRules as error:
+        raise InvalidDefinition(f"filters.{error.path}", error.what) from None
+
+
+def _needs(sets: Sequence[ConditionSet]) -> tuple[str, ...]:
+    conditions = itertools.chain.from_iterable(each.conditions for each in sets)
+    named = [each.flag for each in conditions if isinstance(each, FlagDependency)]
+    return tuple(dict.fromkeys(named))
 
 
 def parse_cohort(content: object) -> Cohort:
@@ -218,9 +264,18 @@ def parse_cohort(content: object) -> Cohort:
         is_static,
         deleted,
         group,
+        frozenset(_cohorts_in(group)),
         None if group is None or deleted else raw,
         cohort,
     )
+
+
+def _cohorts_in(group: CohortGroup | None) -> Iterator[int]:
+    for member, _ in () if group is None else group.members:
+        if isinstance(member, CohortGroup):
+            yield from _cohorts_in(member)
+        elif isinstance(member, CohortMembership):
+            yield member.cohort
 
 
 def _property_group(cohort: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None, str]:
@@ -236,16 +291,34 @@ def _property_group(cohort: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None
         return cohort, ""
     groups = cohort.get("groups")
     if isinstance(groups, list) and groups:
-        values = [
-            {"type": "AND", "values": _list(_object(each, f"groups[{at}]"), "", "properties")}
-            for at, each in enumerate(groups)
-        ]
+        values = [_legacy_group(_object(each, f"groups[{at}]")) for at, each in enumerate(groups)]
         return {"type": "OR", "values": values}, "groups"
     if isinstance(groups, dict) and groups:
         return groups, "groups"
     if groups is not None and not isinstance(groups, list | dict):
         raise InvalidDefinition("groups", "must be an object or a list")
     return None, ""
+
+
+def _legacy_group(group: Mapping[str, Any]) -> Mapping[str, Any]:
+    """One of the `groups` that cohorts had before: conditions on persons, or their values by key.
+    Anything else counts events, and has no one (rust/feature-flags/src/cohorts/legacy_groups.rs in
+    PostHog/posthog, commit c4753141cd9a).
+    """
+    properties = group.get("properties")
+    if isinstance(properties, dict) and {"type", "values"} <= properties.keys():
+        return properties
+    if isinstance(properties, dict) and properties and not {"type", "values"} & properties.keys():
+        properties = [{"key": key, "value": value} for key, value in properties.items()]
+    if not isinstance(properties, list) or not properties:
+        return {"type": "behavioral", "key": group.get("action_id") or group.get("event_id")}
+    values = [
+        {**each, "type": "person"}
+        if isinstance(each, dict) and each.get("type") in (None, "event")
+        else each
+        for each in properties
+    ]
+    return {"type": "AND", "values": values}
 
 
 def _group(group: Mapping[str, Any], path: str, depth: int) -> CohortGroup:
@@ -263,9 +336,17 @@ def _group(group: Mapping[str, Any], path: str, depth: int) -> CohortGroup:
         if not member or "values" in member or member.get("type") in ("AND", "OR"):
             members.append((_group(member, here, depth + 1), False))
         else:
-            members.append((_condition(member, here), bool(member.get("negation"))))
-    # An empty group holds for everyone, whether and-ed or or-ed, as in the SDKs.
-    return CohortGroup(every=kind != "OR" or not members, members=tuple(members))
+            members.append((_cohort_condition(member, here), bool(member.get("negation"))))
+    return CohortGroup(every=kind != "OR", members=tuple(members))
+
+
+def _cohort_condition(condition: Mapping[str, Any], path: str) -> Condition:
+    kind = condition.get("type")
+    if kind == "behavioral":
+        return ImpossibleCondition("flags are evaluated without events")
+    if isinstance(kind, str) and kind not in CONDITION_TYPES:
+        return ImpossibleCondition(f"cohorts have no conditions of the type {shown(kind)}")
+    return _condition(condition, path)
 
 
 def _sets(
@@ -314,15 +395,21 @@ def _condition(condition: Mapping[str, Any], path: str) -> Condition:
         value = condition.get("value")
         decides = operator == "flag_evaluates_to" and isinstance(value, bool | str)
         return FlagDependency(key, value if decides else None)
-    if kind == "behavioral":
-        return UndecidableCondition("conditions by behavior are not evaluated here")
+    if kind is not None and kind not in CONDITION_TYPES:
+        return UndecidableCondition(f"flags have no conditions of the type {shown(kind)}")
+    if operator in _OF_OTHER_TYPES:
+        return ImpossibleCondition(f"properties have no {operator}")
     try:
         prepared = prepare_condition(condition)
     except CannotDecide as error:
         return UndecidableCondition(error.why)
-    typed = kind in ("person", "group")
+    typed = kind in ("person", "person_metadata", "group")
     return OwnProperty(
-        prepared, kind == "group", _index(condition, path, "group_type_index"), typed
+        prepared,
+        kind == "group",
+        kind == "person_metadata",
+        _index(condition, path, "group_type_index"),
+        typed,
     )
 
 
@@ -335,9 +422,8 @@ def _membership(value: object, operator: str, path: str) -> Condition:
         cohort = None
     if cohort is None:
         raise InvalidDefinition(f"{path}.value", "must be a cohort's id")
-    if operator not in ("exact", "in", "not_in"):
-        return UndecidableCondition(f"the operator {json.dumps(operator)} is unknown for a cohort")
-    return CohortMembership(cohort, operator != "not_in")
+    # Any other operator of the service is one, but matches no one.
+    return CohortMembership(cohort, {"in": True, "not_in": False}.get(operator))
 
 
 def _variants(filters: Mapping[str, Any]) -> tuple[FlagVariant, ...]:
@@ -365,25 +451,21 @@ def _payloads(filters: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def _holdout(filters: Mapping[str, Any]) -> FlagHoldout | None:
-    """The holdout, of the current form or the one before: the first of `holdout_groups`, whose
-    roll-out is the share that is kept out.
-    """
     holdout = _optional(filters, "filters.holdout")
     number = holdout.get("id")
     share = holdout.get("exclusion_percentage")
-    if number is not None and share is not None:
-        if isinstance(number, bool) or not isinstance(number, int | str):
-            raise InvalidDefinition("filters.holdout.id", "must be a number")
-        if (
-            isinstance(share, bool)
-            or not isinstance(share, int | float)
-            or not -math.inf <= share <= math.inf
-        ):
-            raise InvalidDefinition("filters.holdout.exclusion_percentage", "must be a number")
-        # The service takes a share out of bounds for the nearest in them.
-        return FlagHoldout(f"holdout-{number}", float(min(max(share, 0), 100)))
-    groups = _sets(filters, "holdout_groups", None)
-    return FlagHoldout(groups[0].variant or "holdout", groups[0].rollout) if groups else None
+    if number is None or share is None:
+        return None
+    if isinstance(number, bool) or not isinstance(number, int | str):
+        raise InvalidDefinition("filters.holdout.id", "must be a number")
+    if (
+        isinstance(share, bool)
+        or not isinstance(share, int | float)
+        or not -math.inf <= share <= math.inf
+    ):
+        raise InvalidDefinition("filters.holdout.exclusion_percentage", "must be a number")
+    # The service takes a share out of bounds for the nearest in them.
+    return FlagHoldout(f"holdout-{number}", float(min(max(share, 0), 100)))
 
 
 def _object(value: object, path: str) -> Mapping[str, Any]:

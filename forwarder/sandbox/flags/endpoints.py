@@ -1,60 +1,58 @@
-"""Flags of a user over HTTP, and the definitions for SDKs that evaluate by themselves.
+"""Flags of a user over HTTP, as the service answers them (`rust/feature-flags/src/api/endpoint.rs`
+of PostHog/posthog at 00a9ba8f059a, `flags/flag_request.rs` at 00c5d0b71e7a; the forms: `forms`).
 
-The forms (interface document: "POST /decide?v=3"; wire facts: Flags): `/decide` of version 1 lists
-the keys of the flags that are on, version 2 maps them to their values, version 3 maps all flags to
-theirs, false ones too, and adds payloads; later ones, and `/flags` from version 2 on, have an
-object for each flag. `/flags` of version 1 has `/decide`'s mapping and payloads; each of its
-responses has the request's id and the time of the evaluation. A GET of `/flags`, which names no
-user, also has the settings of `/decide`.
+The version is `v` or `version`; one that isn't a number counts as 1. `/flags` asked for neither a
+version nor settings is version 2 with settings. With `disable_flags` no user is needed, and there
+are no flags. A GET names no user, and is answered the settings that a client begins with.
 
-A flag that can't be computed is absent, so that a client keeps the value that it has; among the
-objects it is there, off and with `failed`. Then `errorsWhileComputingFlags` is true. Definitions
-don't have the flags of remote configuration, which are not evaluated.
+By the contract `/decide` has seven fields and nothing else. Strictly it has what the service adds:
+the request's id, the time of the evaluation and the project's settings; its versions 1 and 2 don't
+say whether there were errors. Strictly, too, a key that is missing or unknown is answered in JSON
+(`api/errors.rs`, read in its copy at ghostventuresai/Post_Hog 6e3052c3bcbc), and NaN and Infinity
+in a body are null; an id that is neither a text nor a number is 400.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final
-from urllib.parse import unquote
-from uuid import NAMESPACE_URL, uuid5
+from uuid import NAMESPACE_URL, UUID, uuid5
 
-from forwarder.sandbox.flags.definitions import Flag
-from forwarder.sandbox.flags.evaluation import Evaluation, FlagResult
-from forwarder.sandbox.flags.local import definitions_for_sdks
+from forwarder.contract.resources import ErrorType
+from forwarder.sandbox.flags.eligible import Eligibility, caller_runtime, parse_runtime
+from forwarder.sandbox.flags.evaluation import Evaluation
+from forwarder.sandbox.flags.forms import DECIDE, FLAGS, flags_in_form, tells_errors
 from forwarder.sandbox.flags.places import client_address
 from forwarder.sandbox.flags.remote_config import remote_config
 from forwarder.sandbox.flags.stored import (
     NO_DEFINITIONS,
-    DefinitionKind,
     ProjectDefinitions,
-    StoredDefinition,
-    list_definitions,
     project_definitions,
 )
 from forwarder.sandbox.flags.subjects import FlagQuestion, decide
 from forwarder.sandbox.ingest.decoding import ReceivedRequest
 from forwarder.sandbox.ingest.parsing import TOKEN_NAMES, read_object
-from forwarder.sandbox.ingest.recording import Exchange, IngestPolicy
+from forwarder.sandbox.ingest.recording import Exchange, IngestPolicy, RequestHandler
 from forwarder.sandbox.ingest.validation import check_key
 from forwarder.sandbox.protocol.http import (
+    ManagementError,
     RequestRejected,
     ServiceResponse,
-    authentication_failed,
     management_error_response,
-    not_authenticated,
-    not_found,
 )
 from forwarder.sandbox.store.meaning import LONGEST_DISTINCT_ID, storable
 
-DECIDE: Final = "/decide"
-FLAGS: Final = "/flags"
-DEFINITIONS: Final = ("/flags/definitions", "/api/feature_flag/local_evaluation")
-LEGACY_DEFINITIONS: Final = "/api/feature_flag"
-"""The path that SDKs of 2021 and 2022 use for the definitions: a page of a list, without an ETag.
-"""
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII).fullmatch
+_LARGEST_VERSION: Final = 2**31 - 1
+_NOTHING: Final = Evaluation({}, {})
+
+
+_COOKIELESS: Final = "$posthog_cookieless"
+"""What clients without cookies send in place of an id."""
 
 
 def _is_object(value: object) -> bool:
@@ -78,168 +76,180 @@ _FIELDS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[object], bool]]]] =
     ),
     "flag_keys_to_evaluate": (("flag_keys_to_evaluate", "flag_keys"), _is_list_of_texts),
     "evaluation_contexts": (("evaluation_contexts", "evaluation_environments"), _is_list_of_texts),
+    "evaluation_runtime": (
+        ("evaluation_runtime",),
+        lambda value: value is None or isinstance(value, str),
+    ),
 }
 """The names of each field of a request for flags, and what it may be: as in the real service, null
 counts as not given.
 """
-NESTED_SINCE: Final = {DECIDE: 4, FLAGS: 2}
-"""The version from which on each flag is an object."""
+
+
+_STRICT_FIELDS: Final[Mapping[str, tuple[tuple[str, ...], Callable[[object], bool]]]] = {
+    "distinct_id": (
+        ("distinct_id", "$distinct_id"),
+        lambda value: (
+            value is None or (isinstance(value, str | int | float) and not isinstance(value, bool))
+        ),
+    ),
+    **{
+        name: ((name, f"${name}"), lambda value: isinstance(value, str | None))
+        for name in ("anon_distinct_id", "device_id")
+    },
+    **{
+        name: ((name,), lambda value: isinstance(value, bool | None))
+        for name in ("disable_flags", "geoip_disable")
+    },
+}
+"""What the real service is as strict about. By the contract an id may be any JSON, and a wrong type
+of the others counts as not given.
+"""
 
 
 def evaluate_flags(exchange: Exchange) -> tuple[ServiceResponse, str | None]:
     """Answer a request for a user's flags."""
-    body = read_object(exchange.decoded_text(exchange.policy.max_body))
-    received = exchange.received
-    policy = exchange.policy
-    api_key = check_key(
-        next((body[name] for name in TOKEN_NAMES if body.get(name) is not None), None), policy.keys
-    )
-    version = _version(received, api_key)
-    question = _question(body, api_key, received, policy)
-    disabled = body.get("disable_flags") is True
-    evaluation = (
-        Evaluation({}, {}) if disabled else decide(exchange.store, api_key, question, exchange.now)
-    )
-    whose = f"{api_key}\0{storable(question.distinct_id)}"
-    form = _form(received.path, version, evaluation, project_definitions(exchange.store, api_key))
-    answer = _answer(received.path, form, whose, exchange)
-    if received.parameter("config") == "true":
-        answer = {**remote_config(exchange.store, api_key), **answer}
-    return ServiceResponse(200, json.dumps(answer)), api_key
+    return _answer_errors(partial(_evaluate, over_quota=False), exchange)
+
+
+def evaluate_over_quota(exchange: Exchange) -> tuple[ServiceResponse, str | None]:
+    """Answer a request for a user's flags of a project over its quota: with none (`check_limits`
+    in `rust/feature-flags/src/handler/billing.rs` of PostHog/posthog at a6e3cd83a8e6).
+    """
+    return _answer_errors(partial(_evaluate, over_quota=True), exchange)
 
 
 def evaluate_without_user(exchange: Exchange) -> tuple[ServiceResponse, str | None]:
     """Answer a GET, which names no user: the settings of a client."""
+    return _answer_errors(_show_settings, exchange)
+
+
+def _evaluate(exchange: Exchange, *, over_quota: bool) -> tuple[ServiceResponse, str | None]:
+    policy = exchange.policy
+    body = read_object(exchange.decoded_text(policy.max_body), lenient=policy.strict)
+    api_key = _project_key([body.get(name) for name in TOKEN_NAMES], exchange)
+    fields = _fields(body, api_key, strict=policy.strict)
+    disabled = body.get("disable_flags") is True
+    whose = f"{api_key}\0"
+    evaluation = _NOTHING
+    if not disabled:
+        question = _question(body, fields, api_key, exchange)
+        whose += storable(question.distinct_id)
+        if not over_quota:
+            evaluation = decide(exchange.store, api_key, question, exchange.now)
+    form = _form(exchange, _answered(evaluation), project_definitions(exchange.store, api_key))
+    if over_quota and not disabled:
+        form["quotaLimited"] = ["feature_flags"]
+    error = "a fault: over quota" if over_quota else None
+    answer = {**_settings(exchange, api_key), **form, **_of_request(exchange, whose)}
+    return ServiceResponse(200, json.dumps(answer), error=error), api_key
+
+
+def _show_settings(exchange: Exchange) -> tuple[ServiceResponse, str | None]:
     received = exchange.received
-    api_key = next(
-        (value for name in TOKEN_NAMES if (value := received.parameter(name)) is not None), None
-    )
-    if api_key is not None:
-        check_key(api_key, exchange.policy.keys)
-    form = _form(received.path, _version(received, api_key), Evaluation({}, {}), NO_DEFINITIONS)
-    answer = _answer(received.path, form, "", exchange)
+    named = [received.parameter(name) for name in TOKEN_NAMES]
+    api_key = None
+    if any(value is not None for value in named):
+        api_key = _project_key(named, exchange)
+    form = _form(exchange, _NOTHING, NO_DEFINITIONS)
+    settings = _decide_settings(strict=exchange.policy.strict)
     if received.path == FLAGS:
-        answer = {**_decide_settings(strict=True), "sessionRecording": False, **answer}
+        settings = {**_decide_settings(strict=True), "sessionRecording": False}
+    answer = {**settings, **form, **_of_request(exchange, "")}
     return ServiceResponse(200, json.dumps(answer)), api_key
 
 
-def list_flag_definitions(exchange: Exchange) -> tuple[ServiceResponse, str | None]:
-    """Answer an SDK's request for definitions, which requires a secret key;
-    304 if its ETag is current.
+def _answer_errors(
+    handle: RequestHandler, exchange: Exchange
+) -> tuple[ServiceResponse, str | None]:
+    try:
+        return handle(exchange)
+    except ManagementError as error:
+        return management_error_response(error), None
+
+
+def _project_key(named: list[Any], exchange: Exchange) -> str:
+    """The key of a project that exists, of those that a request names. Raises `RequestRejected`
+    (401), strictly `ManagementError`.
     """
-    received = exchange.received
-    api_key = received.parameter("token")
-    if rejection := _authorization_error(received, api_key, exchange.policy):
-        return rejection, api_key
-    body = json.dumps(
-        definitions_for_sdks(
-            exchange.store, api_key or "", send_cohorts=_is_set(received, "send_cohorts")
-        )
-    )
-    etag = f'"{hashlib.sha256(body.encode()).hexdigest()[:32]}"'
-    headers = {"ETag": etag, "Cache-Control": "private, must-revalidate"}
-    known = etag in _etags(received.headers.get("if-none-match", ""))
-    return ServiceResponse(304, "", headers=headers) if known else ServiceResponse(
-        200, body, headers=headers
-    ), api_key
+    key = next((value for value in named if value is not None), None)
+    try:
+        return check_key(key, exchange.policy.keys)
+    except RequestRejected:
+        if not exchange.policy.strict:
+            raise
+    code = "authentication_failed"
+    detail = "Invalid or expired API key."
+    if key in (None, ""):
+        code = "not_authenticated"
+        detail = "No API token provided."
+    raise ManagementError(401, ErrorType.AUTHENTICATION, code, detail)
 
 
-def list_legacy_definitions(exchange: Exchange) -> tuple[ServiceResponse, str | None]:
-    """Answer an older SDK's request for definitions, which requires a secret key: a page of a
-    list, with all flags.
-    """
-    api_key = exchange.received.parameter("token")
-    if rejection := _authorization_error(exchange.received, api_key, exchange.policy):
-        return rejection, api_key
-    flags = [
-        _legacy(flag)
-        for flag in definitions_for_sdks(exchange.store, api_key or "", send_cohorts=False)["flags"]
-    ]
-    return ServiceResponse(
-        200, json.dumps({"count": len(flags), "next": None, "previous": None, "results": flags})
-    ), api_key
-
-
-def flag_payload(exchange: Exchange) -> tuple[ServiceResponse, str | None]:
-    """Answer an SDK's request for the payload of a flag, by its key or id.
-
-    A flag of remote configuration without a payload has an empty body. Another flag without a
-    payload is 404, as one that does not exist; in the real service, and so with `strict`, every
-    other flag is.
-    """
-    received = exchange.received
-    api_key = received.parameter("token")
-    if rejection := _authorization_error(received, api_key, exchange.policy):
-        return rejection, api_key
-    flag = _remote_flag(exchange, api_key or "", unquote(received.path.split("/")[-2]))
-    if flag is None:
-        return management_error_response(not_found()), api_key
-    payload = (flag.content["filters"].get("payloads") or {}).get("true")
-    return ServiceResponse(200, "" if payload in (None, "") else json.dumps(payload)), api_key
-
-
-def _remote_flag(exchange: Exchange, api_key: str, name: str) -> StoredDefinition | None:
-    """The flag with this key, or, if it is a number, with this id, whose payload SDKs
-    can request.
-    """
-    flags = list_definitions(exchange.store, DefinitionKind.FLAG, api_key)
-    wanted = [
-        flag
-        for flag in flags
-        if (str(flag.content["id"]) if name.isascii() and name.isdigit() else flag.name) == name
-    ]
-    return next(
-        (
-            flag
-            for flag in wanted
-            if _has_remote_payload(flag.content, strict=exchange.policy.strict)
-        ),
-        None,
-    )
-
-
-def _has_remote_payload(flag: Mapping[str, Any], *, strict: bool) -> bool:
-    if flag["deleted"]:
-        return False
-    return flag.get("is_remote_configuration") is True or (
-        not strict and (flag["filters"].get("payloads") or {}).get("true") is not None
-    )
-
-
-def _question(
-    body: Mapping[str, object], api_key: str, received: ReceivedRequest, policy: IngestPolicy
-) -> FlagQuestion:
-    """Whom a body asks for. Raises `RequestRejected` (400)."""
-    distinct_id = body.get("distinct_id", body.get("$distinct_id"))
-    if distinct_id in (None, ""):
-        raise RequestRejected(400, "no distinct_id", api_key=api_key)
+def _fields(body: Mapping[str, object], api_key: str, *, strict: bool) -> dict[str, Any]:
+    """The fields of a body, each None if it isn't given. Raises `RequestRejected` (400)."""
     values: dict[str, Any] = {}
-    for name, (names, fits) in _FIELDS.items():
+    for name, (names, fits) in {**_FIELDS, **(_STRICT_FIELDS if strict else {})}.items():
         values[name] = next((body[each] for each in names if body.get(each) is not None), None)
         if not fits(values[name]):
             raise RequestRejected(400, f"{name} has the wrong type", api_key=api_key)
-    anonymous = body.get("$anon_distinct_id")
-    address = (
-        None
-        if body.get("geoip_disable") is True
-        else client_address(received.headers, received.peer)
-    )
+    return values
+
+
+def _question(
+    body: Mapping[str, object], values: Mapping[str, Any], api_key: str, exchange: Exchange
+) -> FlagQuestion:
+    """Whom a body asks for. Raises `RequestRejected` (400)."""
+    received = exchange.received
+    distinct_id = body.get("distinct_id", body.get("$distinct_id"))
+    if distinct_id is None:
+        raise RequestRejected(400, "no distinct_id", api_key=api_key)
     person = values["person_properties"] or {}
-    devices = (body.get("$device_id"), person.get("$device_id"))
+    anonymous = _first_text(body, person, "anon_distinct_id")
+    place = _place(body, received, exchange.policy)
     return FlagQuestion(
         distinct_id=_text(distinct_id)[:LONGEST_DISTINCT_ID],
-        groups={
-            name: _text(key) for name, key in (values["groups"] or {}).items() if key is not None
+        groups=values["groups"] or {},
+        # A property of the place that the request has as null is one that it doesn't know.
+        person_properties={
+            name: value for name, value in person.items() if value is not None or name not in place
         },
-        person_properties=person,
         group_properties={
             name: each or {} for name, each in (values["group_properties"] or {}).items()
         },
-        place={} if address is None else policy.locate(address),
+        place=place,
         keys=values["flag_keys_to_evaluate"],
-        contexts=values["evaluation_contexts"],
-        device_id=next((device for device in devices if isinstance(device, str)), None),
-        anonymous_id=anonymous[:LONGEST_DISTINCT_ID] if isinstance(anonymous, str) else None,
+        eligible=_eligibility(values, received),
+        device_id=_first_text(body, person, "device_id"),
+        anonymous_id=anonymous and anonymous[:LONGEST_DISTINCT_ID],
+    )
+
+
+def _first_text(body: Mapping[str, object], person: Mapping[str, object], name: str) -> str | None:
+    """A field that clients send with or without a dollar sign, or among the person properties:
+    the first one that is a text, neither empty nor what stands for a client without cookies.
+    """
+    sent = (body.get(f"${name}"), body.get(name), person.get(f"${name}"))
+    return next(
+        (each for each in sent if isinstance(each, str) and each not in ("", _COOKIELESS)), None
+    )
+
+
+def _place(
+    body: Mapping[str, object], received: ReceivedRequest, policy: IngestPolicy
+) -> Mapping[str, str]:
+    if body.get("geoip_disable") is True:
+        return {}
+    address = client_address(received.headers, received.peer)
+    return {} if address is None else policy.locate(address)
+
+
+def _eligibility(values: Mapping[str, Any], received: ReceivedRequest) -> Eligibility:
+    runtime = values["evaluation_runtime"]
+    return Eligibility(
+        caller_runtime(received.headers) if runtime is None else parse_runtime(runtime),
+        values["evaluation_contexts"] or (),
+        _asks(received, "only_evaluate_survey_feature_flags") is True,
     )
 
 
@@ -247,93 +257,86 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _version(received: ReceivedRequest, api_key: str | None) -> int:
-    version = received.parameter("v") or "1"
-    if not (version.isascii() and version.isdecimal()) or len(version) > 4:
-        raise RequestRejected(400, "v is not a version", api_key=api_key)
-    return int(version)
+def _answered(evaluation: Evaluation) -> Evaluation:
+    """What of an evaluation is answered: nothing of inactive flags."""
+    results = {key: result for key, result in evaluation.results.items() if result.flag.active}
+    return replace(evaluation, results=results)
 
 
 def _form(
-    path: str, version: int, evaluation: Evaluation, project: ProjectDefinitions
+    exchange: Exchange, evaluation: Evaluation, project: ProjectDefinitions
 ) -> dict[str, Any]:
-    """An evaluation in the form of a version."""
-    form: dict[str, Any]
-    results = evaluation.results
-    values = {
-        key: result.variant if result.variant is not None else result.enabled
-        for key, result in results.items()
-    }
-    if version >= NESTED_SINCE[path]:
-        experiments = {each["feature_flag_key"] for each in project.experiments}
-        nested = {
-            key: show_flag(result, has_experiment=key in experiments)
-            for key, result in results.items()
-        }
-        failed = {
-            key: _failed(project.flags[key], why, has_experiment=key in experiments)
-            for key, why in evaluation.failed.items()
-        }
-        form = {"flags": {**nested, **failed}}
-    elif path == DECIDE and version == 1:
-        form = {"featureFlags": [key for key, result in results.items() if result.enabled]}
-    elif path == DECIDE and version == 2:
-        form = {
-            "featureFlags": {key: value for key, value in values.items() if results[key].enabled}
-        }
-    else:
-        payloads = {
-            key: result.payload for key, result in results.items() if result.payload is not None
-        }
-        form = {"featureFlags": values, "featureFlagPayloads": payloads}
-    return {**form, "errorsWhileComputingFlags": bool(evaluation.failed)}
+    """An evaluation in the form that a request asks for."""
+    path = exchange.received.path
+    version = _version(exchange.received)
+    form = flags_in_form(path, version, evaluation, project)
+    if not exchange.policy.strict or tells_errors(path, version):
+        form["errorsWhileComputingFlags"] = evaluation.has_errors
+    return form
 
 
-def show_flag(result: FlagResult, *, has_experiment: bool = False) -> dict[str, Any]:
-    """A decision as an object."""
-    reason = result.reason
+def _version(received: ReceivedRequest) -> int:
+    text = _version_text(received)
+    if text:
+        number = int(text) if _INTEGER(text) else 1
+        return number if abs(number) <= _LARGEST_VERSION else 1
+    return 2 if _asks_for_nothing(received) else 1
+
+
+def _version_text(received: ReceivedRequest) -> str | None:
+    return received.parameter("v") or received.parameter("version")
+
+
+def _asks_for_nothing(received: ReceivedRequest) -> bool:
+    """Whether it is up to the service what form a user's flags have, and whether settings
+    come with them.
+    """
+    return (
+        received.path == FLAGS
+        and received.method == "POST"
+        and not _version_text(received)
+        and _asks(received, "config") is None
+    )
+
+
+def _asks(received: ReceivedRequest, name: str) -> bool | None:
+    """What a parameter of the query says, which is yes unless it says no; None if it isn't
+    there.
+    """
+    value = received.parameter(name)
+    return None if value is None else value.lower() not in ("false", "0", "no", "off")
+
+
+def _settings(exchange: Exchange, api_key: str) -> dict[str, Any]:
+    """What goes with the flags of a user: by the contract the fields that `/decide` always has,
+    and a project's settings for those who ask; strictly also for `/decide`, unless it says no.
+    """
+    received = exchange.received
+    strict = exchange.policy.strict
+    of_decide = received.path == DECIDE
+    asked = _asks(received, "config")
+    if asked is None:
+        asked = _asks_for_nothing(received) or (of_decide and strict)
     return {
-        "key": result.flag.key,
-        "enabled": result.enabled,
-        "variant": result.variant,
-        "reason": {
-            "code": reason.code,
-            "condition_index": reason.condition_index,
-            "description": reason.description,
-        },
-        "metadata": _metadata(result.flag, result.payload, has_experiment=has_experiment),
+        **(remote_config(exchange.store, api_key) if asked else {}),
+        **(_decide_settings(strict=strict) if of_decide and (asked or not strict) else {}),
     }
 
 
-def _failed(flag: Flag, why: str, *, has_experiment: bool) -> dict[str, Any]:
-    return {
-        "key": flag.key,
-        "enabled": False,
-        "variant": None,
-        "failed": True,
-        "reason": {"code": "error", "condition_index": None, "description": why},
-        "metadata": _metadata(flag, None, has_experiment=has_experiment),
-    }
+def _of_request(exchange: Exchange, whose: str) -> dict[str, Any]:
+    """The request's id and the time of the evaluation, where they are answered."""
+    if exchange.received.path == DECIDE and not exchange.policy.strict:
+        return {}
+    made = uuid5(NAMESPACE_URL, f"{whose}\0{exchange.at!r}")
+    request = _uuid(exchange.received.headers.get("x-request-id", "")) or made
+    return {"requestId": str(request), "evaluatedAt": int(exchange.at * 1000)}
 
 
-def _metadata(flag: Flag, payload: str | None, *, has_experiment: bool) -> dict[str, Any]:
-    content = flag.content
-    number = content["id"]
-    version = content["version"]
-    return {
-        "id": number,
-        "version": version,
-        "description": None,
-        "payload": payload,
-        "has_experiment": has_experiment,
-    }
-
-
-def _answer(path: str, form: Mapping[str, Any], whose: str, exchange: Exchange) -> dict[str, Any]:
-    if path == DECIDE:
-        return {**_decide_settings(strict=exchange.policy.strict), **form}
-    request = str(uuid5(NAMESPACE_URL, f"{whose}\0{exchange.at!r}"))
-    return {**form, "requestId": request, "evaluatedAt": int(exchange.at * 1000)}
+def _uuid(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
 
 
 def _decide_settings(*, strict: bool) -> dict[str, Any]:
@@ -344,45 +347,3 @@ def _decide_settings(*, strict: bool) -> dict[str, Any]:
         "isAuthenticated": False,
         "supportedCompression": ["gzip", "gzip-js"] if strict else ["gzip", "lz64"],
     }
-
-
-def _authorization_error(
-    received: ReceivedRequest, api_key: str | None, policy: IngestPolicy
-) -> ServiceResponse | None:
-    """The error for a request without a secret key, with a project's public key, or of an unknown
-    project; None if it is authorized.
-    """
-    scheme, _, secret = received.headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not secret.strip():
-        return management_error_response(not_authenticated())
-    if secret.strip().startswith("phc_") or (
-        api_key is not None and not policy.keys.knows(api_key)
-    ):
-        return management_error_response(authentication_failed())
-    return None
-
-
-def _is_set(received: ReceivedRequest, name: str) -> bool:
-    """Whether a parameter of the query is there and doesn't say no."""
-    return (received.parameter(name) or "true").lower() not in (
-        "false",
-        "0",
-    ) and received.parameter(name) is not None
-
-
-def _legacy(flag: Mapping[str, Any]) -> dict[str, Any]:
-    """A definition with what the oldest SDKs read: whether the flag is but a
-    rollout, and of how many.
-    """
-    groups = flag["filters"]["groups"]
-    simple = (
-        len(groups) == 1
-        and not groups[0].get("properties")
-        and not flag["filters"].get("multivariate")
-    )
-    rollout = groups[0].get("rollout_percentage") if simple else None
-    return {**flag, "is_simple_flag": simple, "rollout_percentage": rollout}
-
-
-def _etags(header: str) -> list[str]:
-    return [tag.strip().removeprefix("W/") for tag in header.split(",")]

@@ -4,9 +4,9 @@ the flag that decides over it.
 As in the real service a flag goes with each of them, and is decided as all flags are:
 - a survey's `targeting_flag_filters` become the flag `survey-targeting-…`, which
   `targeting_flag_key` names; `linked_flag_key` names any flag;
-- an early access feature's flag is on for whoever has enrolled: its `super_groups` ask for the
-  property `$feature_enrollment/KEY`, which SDKs set, before the conditions. Features in draft and
-  archived ones leave their flag alone;
+- an early access feature's flag is on for whoever has enrolled: its `feature_enrollment` asks for
+  the property `$feature_enrollment/KEY`, which SDKs set, before the conditions. Features in draft
+  and archived ones leave their flag alone;
 - an experiment's flag has its variants (`parameters.feature_flag_variants`, by default `control`
   and `test`, half each), is off as long as `start_date` is null, and names the experiment in
   `experiment_set`.
@@ -211,23 +211,13 @@ def _feature_flag(feature: StoredDefinition) -> tuple[str | None, _FlagChange]:
     key = feature.content["flagKey"]
     if feature.content["stage"] in ("draft", "archived"):
         return None, lambda flag: flag
-    enrolled = {
-        "key": f"$feature_enrollment/{key}",
-        "type": "person",
-        "operator": "exact",
-        "value": ["true"],
-    }
-    enrollment = {
-        "super_groups": [{"properties": [enrolled], "rollout_percentage": 100}],
-        "feature_enrollment": True,
-    }
 
     def change(flag: dict[str, Any]) -> dict[str, Any]:
         filters = flag.get("filters") or {"groups": []}
         return {
             "name": f"Early access: {feature.content['name']}",
             **flag,
-            "filters": {**enrollment, **filters},
+            "filters": {"feature_enrollment": True, **filters},
         }
 
     return key, change

@@ -1,59 +1,84 @@
-"""A project's definitions as SDKs read them to evaluate flags by themselves (wire facts: Flags).
+"""A project's definitions as SDKs read them to evaluate flags by themselves: what the service puts
+together in its module `products.feature_flags.backend.local_evaluation` (PostHog/posthog at
+001522b75c41).
 
-Flags of remote configuration and deleted ones are left out, as in the real service; inactive ones
-are there. A condition on another flag names it by its key and has `dependency_chain`: the flags to
-evaluate before it, the named one last; empty if one of them is missing or depends on itself.
-`cohorts` has the conditions of the cohorts that the flags use, directly or within each other, but
-of static ones, which no SDK can decide. An SDK that doesn't ask for cohorts gets none: a flag's
-only cohort is written as conditions on the person, if that can be done without nesting. Payloads
-are texts, as in the service, whatever the definition has: posthog-go reads nothing otherwise.
+The flags of surveys, deleted ones and those with encrypted payloads are left out; inactive ones
+are there. Each says whether an experiment uses it. A condition on another flag names it by its key
+and has `dependency_chain`: the flags to evaluate before it, the named one last; empty if one of
+them is missing or depends on itself. `cohorts` has the conditions of the cohorts that the flags
+use, directly or within each other, but of static ones, which no SDK can decide. Payloads are
+texts, as in the service, whatever the definition has: posthog-go reads nothing otherwise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
-from forwarder.sandbox.flags.definitions import Cohort, Flag, FlagDependency
+from forwarder.sandbox.flags.definitions import Flag, FlagDependency
+from forwarder.sandbox.flags.forms import linked_to_experiment
 from forwarder.sandbox.flags.stored import ProjectDefinitions, group_types, project_definitions
 from forwarder.sandbox.store.database import Store
 
+_SURVEY_FLAGS: Final = (
+    "targeting_flag_key",
+    "internal_targeting_flag_key",
+    "internal_response_sampling_flag_key",
+)
+"""What a survey names its own flags by; that of `linked_flag_key` is somebody else's."""
+_PROPERTY_MATCHING: Final = 1
+"""The version of comparing properties that projects have unless the service's staff changes it."""
 
-def definitions_for_sdks(store: Store, api_key: str, *, send_cohorts: bool) -> dict[str, Any]:
-    """`{flags, group_type_mapping, cohorts}` of a project, with all arrivals folded in."""
+
+def definitions_for_sdks(store: Store, api_key: str) -> dict[str, Any]:
+    """`{flags, group_type_mapping, cohorts}` of a project, with all arrivals folded in, and the
+    settings that SDKs evaluate by.
+    """
     project = project_definitions(store, api_key)
-    flags = [flag for flag in project.flags.values() if not flag.deleted]
+    of_surveys = {survey.get(name) for survey in project.surveys for name in _SURVEY_FLAGS}
+    flags = [
+        project.flags[key]
+        for key in sorted(project.flags)
+        if key not in of_surveys and _is_shown(project.flags[key])
+    ]
     keys = {flag.id: flag.key for flag in flags} | {flag.key: flag.key for flag in flags}
     needs = {flag.key: [keys.get(name, name) for name in _dependencies(flag)] for flag in flags}
-    shown = [flag for flag in flags if flag.content.get("is_remote_configuration") is not True]
-    cohorts = _cohorts([flag.content for flag in shown], project) if send_cohorts else {}
+    experiments = linked_to_experiment(project)
     contents = [
-        {**flag.content, "filters": _filters(flag, keys, needs, project, expand=not send_cohorts)}
-        for flag in shown
+        {
+            **flag.content,
+            "has_experiment": flag.key in experiments,
+            "filters": _filters(flag, keys, needs),
+        }
+        for flag in flags
     ]
     types = {str(index): name for index, name in enumerate(group_types(store, api_key, project))}
-    return {"flags": contents, "group_type_mapping": types, "cohorts": cohorts}
+    return {
+        "flags": contents,
+        "group_type_mapping": types,
+        "cohorts": _cohorts([flag.content for flag in flags], project),
+        "minimal_flag_called_events": False,
+        "property_matching_version": _PROPERTY_MATCHING,
+    }
+
+
+def _is_shown(flag: Flag) -> bool:
+    return not flag.deleted and flag.content.get("has_encrypted_payloads") is not True
 
 
 def _filters(
-    flag: Flag,
-    keys: Mapping[str, str],
-    needs: Mapping[str, Sequence[str]],
-    project: ProjectDefinitions,
-    *,
-    expand: bool,
+    flag: Flag, keys: Mapping[str, str], needs: Mapping[str, Sequence[str]]
 ) -> dict[str, Any]:
-    filters = flag.content["filters"]
-    groups = [dict(group) for group in filters["groups"]]
-    used = {number for group in groups for number in _cohorts_in(group.get("properties"))}
-    if expand and len(used) == 1:
-        groups = _without_cohort(
-            groups, [project.cohorts[number] for number in used if number in project.cohorts]
-        )
-    for group in groups:
-        group["properties"] = [
-            _condition(each, keys, needs) for each in group.get("properties") or []
-        ]
+    filters: dict[str, Any] = flag.content["filters"]
+    if flag.rules is not None:
+        return filters
+    groups = [
+        {
+            **group,
+            "properties": [_condition(each, keys, needs) for each in group.get("properties") or []],
+        }
+        for group in filters["groups"]
+    ]
     return {
         **filters,
         "groups": groups,
@@ -109,7 +134,7 @@ def _cohorts(contents: Sequence[Mapping[str, Any]], project: ProjectDefinitions)
     todo = {
         number
         for content in contents
-        for group in content["filters"]["groups"]
+        for group in content["filters"].get("groups") or ()
         for number in _cohorts_in(group.get("properties"))
     }
     seen = set[int]()
@@ -135,59 +160,3 @@ def _cohorts_in(conditions: object) -> Iterator[int]:
             todo.append(each.get("values"))
             if each.get("type") == "cohort" and str(each.get("value")).isdecimal():
                 yield int(str(each["value"]))
-
-
-def _without_cohort(
-    groups: list[dict[str, Any]], cohorts: Sequence[Cohort]
-) -> list[dict[str, Any]]:
-    """Conditions with a cohort's in its place; unchanged if the cohort is
-    static, nested, or negated.
-    """
-    choices = next((_choices(cohort) for cohort in cohorts), None)
-    properties = [each for group in groups for each in group.get("properties") or []]
-    if choices is None or any(
-        each.get("type") == "cohort" and each.get("negation") for each in properties
-    ):
-        return groups
-    expanded = list[dict[str, Any]]()
-    for group in groups:
-        others = [each for each in group.get("properties") or [] if each.get("type") != "cohort"]
-        if len(others) == len(group.get("properties") or []):
-            expanded.append(group)
-        else:
-            expanded += [{**group, "properties": [*others, *choice]} for choice in choices]
-    return expanded
-
-
-def _choices(cohort: Cohort) -> list[list[Any]] | None:
-    """A cohort as alternatives, each of conditions that must all hold; None
-    if it is not that simple.
-    """
-    tree = cohort.property_group or {}
-    values = tree.get("values") or []
-    if not values:
-        return None
-    branches: list[Any] = [
-        each if isinstance(each.get("values"), list) else {"type": "AND", "values": [each]}
-        for each in values
-    ]
-    leaves = [leaf for branch in branches for leaf in branch["values"]]
-    if any(
-        isinstance(leaf.get("values"), list) or leaf.get("type") == "cohort" or leaf.get("negation")
-        for leaf in leaves
-    ):
-        return None
-    if str(tree.get("type")).upper() == "AND":
-        all_hold = all(
-            str(branch.get("type")).upper() == "AND" or len(branch["values"]) == 1
-            for branch in branches
-        )
-        return [leaves] if all_hold else None
-    alternatives = list[list[Any]]()
-    for branch in branches:
-        alternatives += (
-            [branch["values"]]
-            if str(branch.get("type")).upper() == "AND"
-            else [[leaf] for leaf in branch["values"]]
-        )
-    return alternatives

@@ -2,15 +2,16 @@
 MaxMind's format (`--geoip FILE`).
 
 The address is the first one in the header `HTTP_X_FORWARDED_FOR`, literally so called (interface
-document: "POST /decide?v=3"), else in `X-Forwarded-For`, else the peer's. Addresses of networks
-inside a site count only where there are no others: proxies there put them first.
+document: "POST /decide?v=3"), else in `X-Forwarded-For`, wherever it is; a first one that is none
+makes it the peer's, as no header does (`extract_client_ip` in
+`rust/feature-flags/src/api/endpoint.rs` of PostHog/posthog at 00a9ba8f059a).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,23 +22,6 @@ from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 
 _HEADERS: Final = ("http_x_forwarded_for", "x-forwarded-for")
-_INSIDE: Final = tuple(
-    map(
-        ip_network,
-        (
-            "10.0.0.0/8",
-            "172.16.0.0/12",
-            "192.168.0.0/16",
-            "100.64.0.0/10",
-            "127.0.0.0/8",
-            "169.254.0.0/16",
-            "fc00::/7",
-            "fe80::/10",
-            "::1",
-        ),
-    )
-)
-"""Networks inside a site or a machine."""
 _PROPERTIES: Final[Mapping[str, tuple[str, ...]]] = {
     "$geoip_city_name": ("city", "names", "en"),
     "$geoip_country_name": ("country", "names", "en"),
@@ -93,13 +77,8 @@ def client_address(headers: Mapping[str, str], peer: str) -> str | None:
     lower-case names.
     """
     said = next((headers[name] for name in _HEADERS if headers.get(name, "").strip()), peer)
-    addresses = [
-        address for part in said.split(",") if (address := _address(part.strip())) is not None
-    ]
-    outside = (
-        address for address in addresses if not any(address in network for network in _INSIDE)
-    )
-    return str(next(outside, addresses[0])) if addresses else None
+    address = _address(said.partition(",")[0].strip()) or _address(peer)
+    return None if address is None else str(address)
 
 
 def _address(text: str) -> IPv4Address | IPv6Address | None:

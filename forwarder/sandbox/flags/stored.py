@@ -11,6 +11,7 @@ a rollback.
 A flag without `filters.groups` has the older form of the service, with `properties` and
 `rollout_percentage` beside each other: it is kept as one condition with these, so that
 `{"active": true}` is on for everybody. With an empty list of groups it is off for everybody.
+Filters of version 2 have rules instead, and no groups.
 
 Types of groups have an index in flags (`aggregation_group_type_index`). The ones that the seed or
 `PUT /sandbox/group-types` name come first, in that order; then those of `$groupidentify` events,
@@ -33,6 +34,7 @@ from forwarder.sandbox.flags.definitions import (
     Cohort,
     Flag,
     InvalidDefinition,
+    is_first_version,
     parse_cohort,
     parse_flag,
 )
@@ -275,7 +277,7 @@ def _complete_flag(
     filters = {} if filters is None else filters
     if not isinstance(filters, dict):
         raise InvalidDefinition("filters", "must be an object")
-    if filters.get("groups") is None:
+    if is_first_version(filters) and filters.get("groups") is None:
         rollout = content.get("rollout_percentage", filters.get("rollout_percentage"))
         filters = {
             **filters,

@@ -26,13 +26,13 @@ from forwarder.sandbox.ingest.validation import (
     request_token,
     validate_request,
 )
+from forwarder.sandbox.protocol.event_times import sent_at_of_query
 from forwarder.sandbox.protocol.http import (
     ACCEPTED,
     ACCEPTED_BEACON,
     RequestRejected,
     ServiceResponse,
 )
-from forwarder.sandbox.protocol.times import from_milliseconds
 
 AI_PATH: Final = "/i/v0/ai"
 EVENT: Final = "event"
@@ -45,7 +45,9 @@ def accept_events(exchange: Exchange) -> tuple[ServiceResponse, str | None]:
     policy = exchange.policy
     record = exchange.record
     envelope = read_envelope(exchange.decoded_text(policy.max_body))
-    envelope.sent_at = envelope.sent_at or from_milliseconds(received.parameter("_"))
+    envelope.sent_at = envelope.sent_at or sent_at_of_query(
+        received.parameter("_") or received.parameter("sent_at")
+    )
     validated = validate_request(
         envelope, policy.keys, received.path, exchange.now, strict=policy.strict
     )

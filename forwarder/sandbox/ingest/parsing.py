@@ -16,9 +16,10 @@ from typing import Any, Final
 from uuid import UUID
 
 from forwarder.core.error_text import error_text
+from forwarder.sandbox.protocol.event_times import happened_at, read_sent_at
 from forwarder.sandbox.protocol.http import RequestRejected
 from forwarder.sandbox.protocol.json_scanner import InvalidJson, JsonMember, JsonScanner
-from forwarder.sandbox.protocol.times import format_time, happened_at, parse_time
+from forwarder.sandbox.protocol.times import format_time
 from forwarder.sandbox.store.meaning import LONGEST_DISTINCT_ID, SURVEY_EVENTS, storable
 from forwarder.sandbox.store.records import IngestedEvent, NotIngested, NotIngestedEvent
 
@@ -97,6 +98,7 @@ class EventEnvelope:
     service doesn't look there.
     """
     sent_at: datetime | None = None
+    """Of a batch alone: beside a single event the service doesn't read it."""
 
 
 def read_envelope(text: str) -> EventEnvelope:
@@ -119,9 +121,11 @@ def read_envelope(text: str) -> EventEnvelope:
     return envelope
 
 
-def read_object(text: str) -> dict[str, Any]:
-    """A body that must be one JSON object. Raises `RequestRejected` (400)."""
-    scanner = JsonScanner(text)
+def read_object(text: str, *, lenient: bool = False) -> dict[str, Any]:
+    """A body that must be one JSON object. With `lenient` NaN, Infinity and numbers that no double
+    can hold are null. Raises `RequestRejected` (400).
+    """
+    scanner = JsonScanner(text, lenient=lenient)
     try:
         value, end = scanner.value(scanner.first())
         scanner.finish(end)
@@ -137,7 +141,6 @@ def _read_object(scanner: JsonScanner, start: int, envelope: EventEnvelope) -> i
     values = {member.key: member for member in members}
     tokens = (values[name].value for name in TOKEN_NAMES if name in values)
     envelope.token = next((token for token in tokens if token is not None), None)
-    envelope.sent_at = parse_time(values["sent_at"].value) if "sent_at" in values else None
     historical = values["historical_migration"].value if "historical_migration" in values else None
     envelope.historical = historical is True
     odd = historical is not None and not isinstance(historical, bool)
@@ -151,6 +154,7 @@ def _read_object(scanner: JsonScanner, start: int, envelope: EventEnvelope) -> i
         raise RequestRejected(400, "batch is not an array")
     if odd:
         raise RequestRejected(400, "historical_migration is neither true nor false")
+    envelope.sent_at = read_sent_at(values["sent_at"].value) if "sent_at" in values else None
     read_array(scanner, values["batch"].start, envelope)
     return end
 
@@ -192,8 +196,8 @@ def read_event(
     distinct_id = distinct_id_of(element)
     if distinct_id is None:
         return NotIngestedEvent(index, NotIngested.NO_DISTINCT_ID, raw)
-    corrected_by = None if element.property("$ignore_sent_at") else sent_at
-    time = happened_at(element.get("timestamp") or None, element.get("offset"), corrected_by, now)
+    corrected_by = None if element.property("$ignore_sent_at") is True else sent_at
+    time = happened_at(element.get("timestamp"), element.get("offset"), corrected_by, now)
     return IngestedEvent(
         position=index,
         uuid=uuid_of(element),

@@ -36,9 +36,10 @@ from forwarder.sandbox.ingest.parsing import (
 )
 from forwarder.sandbox.ingest.recording import Exchange
 from forwarder.sandbox.ingest.validation import LARGEST_EVENT, check_token
+from forwarder.sandbox.protocol.event_times import FUTURE
 from forwarder.sandbox.protocol.http import RequestRejected, ServiceResponse
 from forwarder.sandbox.protocol.json_scanner import InvalidJson, JsonMember, JsonScanner
-from forwarder.sandbox.protocol.times import FUTURE, format_time, parse_rfc3339
+from forwarder.sandbox.protocol.times import format_time, parse_rfc3339
 from forwarder.sandbox.store.meaning import storable
 from forwarder.sandbox.store.records import IngestedEvent, NotIngested, NotIngestedEvent
 

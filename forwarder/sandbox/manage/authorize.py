@@ -36,6 +36,10 @@ _DIGITS: Final = 18
 """Digits of a number that the database accepts."""
 ALL_SCOPES: Final = "*"
 """The scope that is every scope."""
+FLAG_SCOPES: Final = ("feature_flag:read", "feature_flag:write")
+"""What a key needs one of for the definitions of flags, which are no part of the management API
+here.
+"""
 _WRITE: Final = ":write"
 
 

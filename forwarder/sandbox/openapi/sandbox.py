@@ -16,11 +16,13 @@ from forwarder.sandbox.openapi.schemas import (
     Schemas,
     answer,
     fields,
+    in_path,
     in_query,
     operation,
 )
 from forwarder.sandbox.store.aggregates import FlagUse, ImportedEventKey, StoredImport, SurveyUse
-from forwarder.sandbox.store.effects import StoredGroup, StoredPerson
+from forwarder.sandbox.store.effects import StoredGroup
+from forwarder.sandbox.store.persons import PersonDetails, StoredPerson, StoredWarning
 from forwarder.sandbox.store.records import (
     LIMIT,
     MAXIMUM_LIMIT,
@@ -57,6 +59,10 @@ LISTINGS: Final[Mapping[str, tuple[type, tuple[str, ...]]]] = {
     "/sandbox/conflicts": (StoredConflict, ("order", *_PAGE)),
     "/sandbox/persons": (StoredPerson, ("api_key", "distinct_id", "person", "order", *_PAGE)),
     "/sandbox/groups": (StoredGroup, ("api_key", "group_type", "group_key", "order", *_PAGE)),
+    "/sandbox/warnings": (
+        StoredWarning,
+        ("type", "person", "distinct_id", "uuid", "api_key", "order", *_PAGE),
+    ),
     "/sandbox/surveys": (SurveyUse, ("api_key", *_PAGE)),
     "/sandbox/imports": (StoredImport, ("import", "api_key", "order", *_PAGE)),
     "/sandbox/flag-calls": (FlagUse, ("api_key", *_PAGE)),
@@ -85,7 +91,9 @@ OVERRIDES: Final[Mapping[str, Mapping[str, Schema]]] = {
     "StoredEvent": {
         "raw": TEXT,
         "properties": _ANYTHING,
+        "person_properties": {"type": ["object", "null"]},
         "groups": {"type": "object", "additionalProperties": TEXT},
+        "timestamp_note": {"type": ["string", "null"]},
     },
     "StoredRequest": {
         "not_ingested": {
@@ -116,6 +124,7 @@ def sandbox_paths(schemas: Schemas) -> Paths:
     paths["/sandbox/rates"] = {
         "get": _show("/sandbox/rates", "Events, conflicts and refusals by second.", rates, _SECONDS)
     }
+    paths["/sandbox/persons/{person}"] = {"get": _person(schemas)}
     paths["/sandbox/import-events"] = {"get": _import_events(schemas)}
     paths["/sandbox/events"]["delete"] = _forgetting()
     paths["/sandbox/wait"] = {"get": _waiting(schemas)}
@@ -146,6 +155,16 @@ def _listing(path: str, record: type, names: tuple[str, ...], schemas: Schemas) 
         page,
         {name: _PARAMETERS.get(name, TEXT) for name in names},
     )
+
+
+def _person(schemas: Schemas) -> Operation:
+    path = "/sandbox/persons/{person}"
+    answers = {
+        "200": answer("The person", schemas.answer(PersonDetails)),
+        "404": answer("No person has this id", TEXT, PLAIN),
+    }
+    summary = "A person, where its properties come from, its merges, groups and warnings."
+    return operation("show_person", "sandbox", summary, answers, in_path(path))
 
 
 def _import_events(schemas: Schemas) -> Operation:

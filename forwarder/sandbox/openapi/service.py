@@ -20,8 +20,9 @@ from forwarder.contract.ingestion import (
     IngestionEndpoint,
 )
 from forwarder.contract.resources import ErrorBody
-from forwarder.sandbox.flags.endpoints import DEFINITIONS, FLAGS, LEGACY_DEFINITIONS
+from forwarder.sandbox.flags.forms import FLAGS
 from forwarder.sandbox.flags.remote_config import LIST_PATHS, SCRIPT
+from forwarder.sandbox.flags.secret_endpoints import DEFINITIONS, LEGACY_DEFINITIONS
 from forwarder.sandbox.ingest.capture import AI_PATH
 from forwarder.sandbox.ingest.v1 import REQUIRED, V1_PATH
 from forwarder.sandbox.openapi.schemas import (
@@ -68,10 +69,17 @@ _EVALUATED: Final[Mapping[str, Schema]] = {
     "featureFlags": _VALUES,
     "featureFlagPayloads": OBJECT,
     "flags": OBJECT,
+    "quotaLimited": {"type": "array", "items": {"enum": ["feature_flags"]}},
 }
 """What there may be in an evaluation, by its version."""
 _DEFINITIONS: Final = fields(
-    {"flags": {"type": "array"}, "group_type_mapping": OBJECT, "cohorts": OBJECT}
+    {
+        "flags": {"type": "array"},
+        "group_type_mapping": OBJECT,
+        "cohorts": OBJECT,
+        "minimal_flag_called_events": _BOOLEAN,
+        "property_matching_version": {"type": "integer"},
+    }
 )
 _CONTRACT: Final = {endpoint.path.rstrip("/"): endpoint for endpoint in INGESTION}
 _Parameters = list[dict[str, Any]]
@@ -85,7 +93,10 @@ SECURITY: Final = {
     DEFINITIONS_KEY: {
         "type": "http",
         "scheme": "bearer",
-        "description": "Any key that is no project key; the sandbox looks no further.",
+        "description": (
+            "A personal key with the scope feature_flag:read, or any that is no project key where "
+            "the seed has no personal keys."
+        ),
     },
 }
 _MOMENT: Final[Schema] = {"type": "string", "format": "date-time"}
@@ -120,9 +131,9 @@ def service_paths(schemas: Schemas, *, strict: bool) -> Paths:
     """The paths of the service, by the contract, or (`strict`) of the real one."""
     paths: Paths = {}
     for path in POST_HANDLERS:
-        paths.setdefault(_written(path), {})["post"] = _post_operation(path, schemas)
+        paths.setdefault(_written(path), {})["post"] = _post_operation(path, schemas, strict=strict)
     for path in (*get_handlers(strict=strict), *SCRIPT_HANDLERS):
-        paths.setdefault(_written(path), {})["get"] = _get_operation(path, schemas)
+        paths.setdefault(_written(path), {})["get"] = _get_operation(path, schemas, strict=strict)
     return paths
 
 
@@ -131,13 +142,13 @@ def _written(path: str) -> str:
     return _CONTRACT[path].path if path in _CONTRACT else re.sub(r"\{(\w+):[^}]*\}", r"{\1}", path)
 
 
-def _post_operation(path: str, schemas: Schemas) -> Operation:
+def _post_operation(path: str, schemas: Schemas, *, strict: bool) -> Operation:
     if path == V1_PATH:
         return _v1_operation(schemas)
     if path == AI_PATH:
         return _ai_operation(schemas)
     if path in (DECIDE.path, FLAGS):
-        return _evaluation(path, schemas)
+        return _evaluation(path, schemas, strict=strict)
     one = _CONTRACT.get(path)
     accepted = (
         schemas.body(one.request)
@@ -170,7 +181,7 @@ def _encoded(accepted: Schema) -> dict[str, Schema]:
     }
 
 
-def _evaluation(path: str, schemas: Schemas) -> Operation:
+def _evaluation(path: str, schemas: Schemas, *, strict: bool) -> Operation:
     one = _CONTRACT.get(path)
     headers = [
         {"name": name, "in": "header", "schema": TEXT, "description": what}
@@ -180,9 +191,16 @@ def _evaluation(path: str, schemas: Schemas) -> Operation:
         operation_name("post", path),
         "flags",
         one.summary if one else "Evaluate the feature flags of a user, in the newer form.",
-        {"200": answer("The flags", _flags(path, schemas)), **rejections()},
+        {**rejections(), **_flag_answers("The flags", path, schemas, strict=strict)},
         [
-            *in_query({"v": _version(one), "config": _BOOLEAN, "compression": _COMPRESSION}),
+            *in_query(
+                {
+                    "v": _version(one),
+                    "config": _BOOLEAN,
+                    "only_evaluate_survey_feature_flags": _BOOLEAN,
+                    "compression": _COMPRESSION,
+                }
+            ),
             *headers,
         ],
         content=_encoded(schemas.body(DECIDE.request)),
@@ -197,17 +215,22 @@ def _version(endpoint: IngestionEndpoint[Any, Any] | None) -> Schema:
     )
 
 
-def _flags(path: str, schemas: Schemas) -> Schema:
+def _flag_answers(what: str, path: str, schemas: Schemas, *, strict: bool) -> dict[str, Any]:
+    """The answers to a request for flags; strictly a key is rejected in JSON."""
+    rejected = answer(REJECTIONS["401"], schemas.answer(ErrorBody))
+    return {
+        "200": answer(what, _flags(path, schemas, strict=strict)),
+        **({"401": rejected} if strict else {}),
+    }
+
+
+def _flags(path: str, schemas: Schemas, *, strict: bool) -> Schema:
     """Each version has a form of its own; the contract's is the first here."""
+    of_request: Mapping[str, Schema] = {"requestId": UUID, "evaluatedAt": {"type": "integer"}}
     if path == FLAGS:
-        return fields(
-            {
-                "errorsWhileComputingFlags": _BOOLEAN,
-                "requestId": UUID,
-                "evaluatedAt": {"type": "integer"},
-            },
-            **_EVALUATED,
-        )
+        return fields({"errorsWhileComputingFlags": _BOOLEAN, **of_request}, **_EVALUATED)
+    if strict:
+        return fields(of_request, errorsWhileComputingFlags=_BOOLEAN, **_EVALUATED)
     described = schemas.answer(DECIDE.response)
     always = {
         name: each
@@ -217,10 +240,14 @@ def _flags(path: str, schemas: Schemas) -> Schema:
     return {"anyOf": [described, fields(always, **_EVALUATED)]}
 
 
-def _get_operation(path: str, schemas: Schemas) -> Operation:
+def _get_operation(path: str, schemas: Schemas, *, strict: bool) -> Operation:
     error = schemas.answer(ErrorBody)
     missing = {"404": answer("No project has this key", error)}
-    not_allowed = {"401": answer("No secret key", error)}
+    not_allowed = {
+        "400": answer("No project is named", error),
+        "401": answer("No secret key, or one that isn't good for the project", error),
+        "403": answer("A personal key without the scope", error),
+    }
     token = in_query({"token": TEXT})
     stages = in_query({"stage": {"enum": ["concept", "alpha", "beta"]}})
     if path in (DECIDE.path, FLAGS):
@@ -229,7 +256,7 @@ def _get_operation(path: str, schemas: Schemas) -> Operation:
             path,
             "What a client has to know before it has a user.",
             get_handlers,
-            {"200": answer("No flags", _flags(path, schemas))},
+            _flag_answers("No flags", path, schemas, strict=strict),
         )
     if path in DEFINITIONS:
         found = {"200": answer("The definitions", _DEFINITIONS), "304": answer("As they were")}

@@ -39,15 +39,16 @@ class JsonMember(NamedTuple):
 
 class JsonScanner:
     """Walks one JSON text. `infinite` is set whenever a number too large for
-    a double has been passed.
+    a double has been passed. With `lenient` such numbers, NaN and Infinity are null.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, lenient: bool = False) -> None:
         self.text = text
         self.infinite = False
+        self._lenient = lenient
         self._is_deep = is_deeper(text.encode("utf-8", "surrogatepass"))
         self._decoder = json.JSONDecoder(
-            parse_float=self._float, parse_int=self._int, parse_constant=_not_a_number
+            parse_float=self._float, parse_int=self._int, parse_constant=self._constant
         )
 
     def first(self) -> int:
@@ -126,21 +127,22 @@ class JsonScanner:
         match = _WHITE_SPACE(self.text, at)
         return match.end() if match else at
 
-    def _float(self, digits: str) -> float:
-        number = float(digits)
-        if math.isinf(number):
-            self.infinite = True
-        return number
+    def _constant(self, name: str) -> None:
+        if not self._lenient:
+            raise InvalidJson(f"{name} is not JSON")
 
-    def _int(self, digits: str) -> int | float:
+    def _float(self, digits: str) -> float | None:
+        number = float(digits)
+        if math.isfinite(number):
+            return number
+        self.infinite = True
+        return None if self._lenient else number
+
+    def _int(self, digits: str) -> int | float | None:
         if len(digits) <= 300:
             return int(digits)
         return (
             self._float(digits)
-            if len(digits) > _LONGEST_INTEGER or math.isinf(self._float(digits))
+            if len(digits) > _LONGEST_INTEGER or math.isinf(float(digits))
             else int(digits)
         )
-
-
-def _not_a_number(name: str) -> float:
-    raise InvalidJson(f"{name} is not JSON")

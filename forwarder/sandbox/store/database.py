@@ -20,7 +20,15 @@ from uuid import uuid4
 
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
-from forwarder.sandbox.store.effects import Effects, StoredGroup, StoredPerson
+from forwarder.sandbox.store.effects import Effects, StoredGroup
+from forwarder.sandbox.store.meaning import ingested_properties
+from forwarder.sandbox.store.persons import (
+    INGESTED,
+    INGESTED_JOINS,
+    PersonDetails,
+    StoredPerson,
+    StoredWarning,
+)
 from forwarder.sandbox.store.records import (
     ArrivalKind,
     EventFilter,
@@ -36,21 +44,24 @@ from forwarder.sandbox.store.records import (
     StoredConflict,
     StoredEvent,
     StoredRequest,
+    WarningFilter,
 )
 from forwarder.sandbox.store.schema import prepare
 from forwarder.storage.private import make_file
 
-_EVENT: Final = """
+_EVENT: Final = f"""
     SELECT
         events.id, events.request, events.position, events.kind, events.first, events.api_key,
         events.historical, requests.received_at, events.uuid, events.event, events.distinct_id,
-        events.timestamp_sent, events.timestamp, events.properties, events.raw, persons.uuid
+        events.timestamp_sent, events.timestamp, events.properties, events.raw, persons.uuid,
+        {INGESTED}, (SELECT group_concat(type) FROM warnings WHERE warnings.event = events.id)
     FROM events
     JOIN requests ON requests.id = events.request
     LEFT JOIN distinct_ids AS ids
         ON ids.api_key = events.api_key AND ids.distinct_id = events.distinct_id
     LEFT JOIN persons ON persons.id = ids.person
-    WHERE """
+    {INGESTED_JOINS}
+    WHERE """  # noqa: S608 - constants
 _REQUEST: Final = """
     SELECT
         id, received_at, path, query, headers, api_key, historical_migration, encoding, size,
@@ -198,10 +209,24 @@ class Store:
         """The number of the last arrival of an event; 0 if there is none."""
         return int(self._rows("SELECT coalesce(max(id), 0) FROM events", [])[0][0])
 
+    def arrivals_left(self) -> int:
+        """How many arrivals are not folded into persons and groups yet, at most."""
+        return self.last_arrival() - self.effects.folded()
+
     def persons(self, wanted: PersonFilter, page: ListingPage) -> tuple[int, list[StoredPerson]]:
         """The number of persons that match the filter, and a page of them."""
         self.effects.finish()
         return self.effects.persons.listing(wanted, page)
+
+    def person(self, uuid: str) -> PersonDetails | None:
+        """A person with where everything of it comes from; None if there is none of that id."""
+        self.effects.finish()
+        return self.effects.persons.details(uuid)
+
+    def warnings(self, wanted: WarningFilter, page: ListingPage) -> tuple[int, list[StoredWarning]]:
+        """The number of warnings that match the filter, and a page of them."""
+        self.effects.finish()
+        return self.effects.persons.warnings(wanted, page)
 
     def group_types(self, api_key: str) -> list[str]:
         """The types of a project's groups, in the order in which they came."""
@@ -361,9 +386,14 @@ def _connect(path: Path | None) -> sqlite3.Connection:
 
 
 def _event(row: Sequence[Any]) -> StoredEvent:
-    arrival, request, index, kind, first, api_key, historical, *rest = row
+    arrival, request, index, kind, first, api_key, historical, received_at, *rest = row
+    *kept, raw, person, had, differs, warnings = rest
+    if differs:
+        had = ingested_properties(had, kept[1], raw, (kept[4], received_at))
+    types = tuple(warnings.split(",")) if warnings else ()
+    values: list[Any] = [received_at, *kept, raw, person, had, types]
     return StoredEvent(
-        arrival, request, index, ArrivalKind(kind), first, api_key, bool(historical), *rest
+        arrival, request, index, ArrivalKind(kind), first, api_key, bool(historical), *values
     )
 
 

@@ -5,11 +5,14 @@ Every value of a filter is bound; the columns come from fixed tables.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from typing import Final, NamedTuple, TypeVar
 
+from forwarder.sandbox.protocol.event_times import why_now
 from forwarder.sandbox.store.meaning import groups_of, read_mapping
 
 T = TypeVar("T")
@@ -134,11 +137,26 @@ class StoredEvent:
     """The id of the person whose distinct id it carries; None for an anonymous event that no
     identification has followed.
     """
+    person_properties: str | None = None
+    """The JSON text of the person's properties as the event was ingested with them, with all that
+    it set itself; None for an event without a person, a repeat, and one that isn't computed yet.
+    """
+    warnings: tuple[str, ...] = ()
+    """The types of the service's warnings about it."""
 
     @property
     def groups(self) -> dict[str, str]:
         """The groups that it says it belongs to, type to key; they need not exist."""
         return groups_of(read_mapping(self.properties))
+
+    @property
+    def timestamp_note(self) -> str | None:
+        """Why the service took its own now instead of `timestamp_sent`; None if it didn't."""
+        if self.timestamp_sent is None or self.timestamp != self.received_at:
+            return None
+        if read_mapping(self.raw.decode()).get("offset") is not None:
+            return None
+        return why_now(json.loads(self.timestamp_sent), datetime.fromisoformat(self.received_at))
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,6 +308,29 @@ class PersonFilter:
         by_id = "id IN (SELECT person FROM distinct_ids WHERE distinct_id = ?)"
         return where(
             {"api_key = ?": self.api_key, by_id: self.distinct_id, "uuid = ?": self.person}
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WarningFilter:
+    """Which warnings; `person` is the id of the event's person, the others are of the event."""
+
+    type: str | None = None
+    person: str | None = None
+    distinct_id: str | None = None
+    uuid: str | None = None
+    api_key: str | None = None
+
+    def condition(self) -> tuple[str, list[object]]:
+        """The SQL condition over `warnings` and `events`, and its parameters."""
+        return where(
+            {
+                "warnings.type = ?": self.type,
+                "warnings.person IN (SELECT id FROM persons WHERE uuid = ?)": self.person,
+                "events.distinct_id = ?": self.distinct_id,
+                "events.uuid = ?": self.uuid,
+                "events.api_key = ?": self.api_key,
+            }
         )
 
 

@@ -4,7 +4,9 @@
 groups are derived from them in order, up to the arrival in `progress` (see `effects`): a file of
 version 1, which has arrivals only, gets empty tables, and the next query derives their content. A
 file of version 2 has no management tables and gets empty ones. Up to version 3 no arrival has the
-name of its import; up to version 4 there are no definitions of flags, and batch exports don't run.
+name of its import; up to version 4 there are no definitions of flags, and batch exports don't run;
+up to version 5 it isn't known where a person's properties come from, and no index finds a group's
+type.
 
 Columns of the management tables are named as the fields that they hold; times are ISO 8601 in UTC
 (`times.format_time`), JSON is text. Resources are listed in the order of `number`, or of `id`
@@ -19,7 +21,7 @@ from typing import Final
 
 from forwarder.core.errors import ConfigurationError
 
-VERSION: Final = 5
+VERSION: Final = 6
 _ARRIVALS: Final = """
 CREATE TABLE requests (
     id INTEGER PRIMARY KEY, received_at TEXT NOT NULL, path TEXT NOT NULL, query TEXT NOT NULL,
@@ -199,8 +201,59 @@ continuity are decided by for a distinct id, and so for the person that has it. 
 the first run of the same work; `selection`: what it exports, as JSON. `changed` of a person: the
 arrival that changed it last; persons are derived anew for it.
 """
-EFFECT_TABLES: Final = ("persons", "distinct_ids", "groups", "marks")
-_STEPS: Final = (_ARRIVALS, _ADDED + _EFFECTS, _PROJECTS, _IMPORTS, _DECISIONS)
+_PERSONS: Final = """
+DELETE FROM marks;
+DELETE FROM groups;
+DELETE FROM distinct_ids;
+DELETE FROM persons;
+UPDATE progress SET arrival = 0;
+ALTER TABLE persons ADD COLUMN created INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE persons ADD COLUMN sources TEXT NOT NULL DEFAULT '{}';
+ALTER TABLE persons ADD COLUMN version INTEGER NOT NULL DEFAULT 0;
+CREATE TABLE person_versions (
+    person INTEGER NOT NULL, version INTEGER NOT NULL, properties TEXT NOT NULL,
+    UNIQUE (person, version)
+);
+CREATE TABLE event_persons (
+    event INTEGER PRIMARY KEY REFERENCES events, person INTEGER NOT NULL,
+    version INTEGER NOT NULL, differs INTEGER NOT NULL
+);
+CREATE TABLE merges (
+    id INTEGER PRIMARY KEY, person INTEGER NOT NULL, event INTEGER NOT NULL REFERENCES events,
+    outcome TEXT NOT NULL, source TEXT NOT NULL, target TEXT NOT NULL, merged TEXT
+);
+CREATE INDEX merges_of ON merges (person);
+CREATE TABLE warnings (
+    id INTEGER PRIMARY KEY, person INTEGER, event INTEGER NOT NULL REFERENCES events,
+    type TEXT NOT NULL, details TEXT NOT NULL
+);
+CREATE INDEX warnings_of ON warnings (person);
+CREATE INDEX warnings_about ON warnings (event);
+CREATE TABLE person_groups (
+    person INTEGER NOT NULL, group_type TEXT NOT NULL, group_key TEXT NOT NULL,
+    event INTEGER NOT NULL REFERENCES events, PRIMARY KEY (person, group_type, group_key)
+) WITHOUT ROWID;
+"""
+"""`created` of a person: the arrival that created it; `sources`: as JSON, of each property the
+arrival that set it, times four, plus the index of how (`person_changes.OPERATIONS`); `version`: the
+arrival that changed its properties last. `event_persons` has the person of an event and its version
+as the event left it, which is the person's own or in `person_versions`, also when the person was
+merged away; `differs` says that the event's own `$set` has more. Persons are derived anew for it.
+"""
+_GROUP_TYPES: Final = "CREATE INDEX groups_by_type ON groups (api_key, group_type);"
+"""The index finds the first group of each type, however many groups there are."""
+EFFECT_TABLES: Final = (
+    *("persons", "distinct_ids", "groups", "marks"),
+    *("person_versions", "event_persons", "merges", "warnings", "person_groups"),
+)
+_STEPS: Final = (
+    _ARRIVALS,
+    _ADDED + _EFFECTS,
+    _PROJECTS,
+    _IMPORTS,
+    _DECISIONS,
+    _PERSONS + _GROUP_TYPES,
+)
 """What each version has beside those before it."""
 TABLES: Final = ("events", "not_ingested", "requests", *EFFECT_TABLES)
 

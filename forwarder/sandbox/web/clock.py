@@ -13,6 +13,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from forwarder.config.units import parse_duration
+from forwarder.core.near_names import propose_name
 from forwarder.pages.hosts import reject_other_sites
 from forwarder.sandbox.protocol.clock import SandboxClock
 from forwarder.sandbox.protocol.http import (
@@ -94,10 +95,10 @@ async def _fields(request: web.Request) -> Mapping[str, Any]:
     if not isinstance(sent, dict):
         raise invalid(None, "Invalid data. Expected an object.", "invalid")
     fields = {**request.query, **sent}
-    if unknown := sent.keys() - {*_MOVES, "settle"}:
-        raise invalid(
-            min(unknown), "Unknown field: a clock has advance, now and settle.", "invalid"
-        )
+    if unknown := fields.keys() - {*_MOVES, "settle"}:
+        name = min(unknown)
+        hint = propose_name(name, (*_MOVES, "settle"))
+        raise invalid(name, f"There is no such field, {hint}", "invalid")
     return {name: value for name, value in fields.items() if value is not None}
 
 

@@ -8,6 +8,7 @@ of the management API.
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
@@ -19,6 +20,7 @@ from aiohttp import web
 
 from forwarder.contract.endpoints import BACKFILL_BATCH_EXPORT
 from forwarder.contract.resources import BatchExportRun, ErrorType, Timestamp
+from forwarder.core.near_names import propose_name
 from forwarder.pages.hosts import reject_other_sites
 from forwarder.sandbox.exports.batch_exports import change_export, request_backfill
 from forwarder.sandbox.exports.runs import add_retry, run_log, run_resource
@@ -182,13 +184,21 @@ def _change(
 ) -> Mapping[str, Any]:
     export = _find(database, "batch_exports", target)
     if name == "backfill":
-        return {
-            "backfill_id": request_backfill(
-                database, export, body_of(BACKFILL_BATCH_EXPORT, sent), now
-            )
-        }
+        wanted = body_of(BACKFILL_BATCH_EXPORT, sent)
+        _reject_unknown(sent)
+        return {"backfill_id": request_backfill(database, export, wanted, now)}
     change_export(database, export, {"paused": name == "pause"}, now)
     return {"paused": name == "pause"}
+
+
+def _reject_unknown(sent: SentBody) -> None:
+    """Raise `ManagementError` for a field of a backfill that there isn't: misspelt, it would be one
+    of everything. The service's own endpoint ignores it.
+    """
+    known = BACKFILL_BATCH_EXPORT.request.__annotations__
+    unknown = next((name for name in json.loads(sent.content or b"{}") if name not in known), None)
+    if unknown is not None:
+        raise invalid(unknown, f"There is no such field, {propose_name(unknown, known)}")
 
 
 def _find(database: sqlite3.Connection, table: str, identity: str) -> sqlite3.Row:

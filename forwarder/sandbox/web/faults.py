@@ -29,7 +29,9 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from forwarder.core.near_names import propose_name
 from forwarder.pages.hosts import reject_other_sites
+from forwarder.sandbox.flags.failing import FAILING_HANDLERS, FAILING_PATHS, FlagFailure
 from forwarder.sandbox.ingest.capture import AI_PATH
 from forwarder.sandbox.ingest.v1 import V1_PATH
 from forwarder.sandbox.protocol.http import (
@@ -48,8 +50,9 @@ FINISHED: Final = 100
 """Faults with nothing left that are still listed: the latest."""
 MAX_BODY: Final = 1_000_000
 MEMBERS: Final = (
-    "A fault has status (200 to 599), reset (true) or delay (seconds), or delay with one of the "
-    "others; times (default 1) or seconds; "
+    "A fault has status (200 to 599), reset (true), flags (over_quota, rate_limited or "
+    "unavailable) or delay (seconds), or delay with one of the others; "
+    "times (default 1) or seconds; "
     "and may have path (one or a list; * at its end stands for any rest), when (before or after), "
     "retry_after and body."
 )
@@ -70,6 +73,7 @@ class FaultSpec(BaseModel):
 
     status: Annotated[int, Field(ge=200, le=599)] | None = None
     reset: bool = False
+    flags: FlagFailure | None = None
     delay: Annotated[float, Field(gt=0, le=MAX_DELAY)] | None = None
     times: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
     seconds: Annotated[float, Field(gt=0, le=86_400)] | None = None
@@ -86,12 +90,18 @@ class FaultSpec(BaseModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.status is not None and self.reset:
-            raise ValueError("status and reset exclude each other")
-        if self.status is None and not self.reset and self.delay is None:
-            raise ValueError("it has neither status nor reset nor delay")
+        if (self.status is not None) + self.reset + (self.flags is not None) > 1:
+            raise ValueError("status, reset and flags exclude each other")
+        if self.status is None and not self.reset and self.flags is None and self.delay is None:
+            raise ValueError("it has neither status nor reset nor delay nor flags")
         if self.status is None and (self.body is not None or self.retry_after is not None):
             raise ValueError("body and retry_after belong to a status")
+        if self.flags is not None and self.when == "after":
+            raise ValueError("flags come instead of the endpoint, not after it")
+        if self.flags is not None and any(
+            path.rstrip("/") not in FAILING_PATHS for path in self.path or ()
+        ):
+            raise ValueError(f"flags is for the paths {', '.join(FAILING_PATHS)}")
         if any(path.startswith(_OWN) for path in self.path or ()):
             raise ValueError("the sandbox's own lists and pages have no faults")
         return self
@@ -99,12 +109,15 @@ class FaultSpec(BaseModel):
     def covers(self, path: str) -> bool:
         """Whether it is for requests to this path."""
         path = path.rstrip("/")
-        if self.path is None:
-            return path in DEFAULT_PATHS
         return any(
             path.startswith(each[:-1]) if each.endswith("*") else path == each.rstrip("/")
-            for each in self.path
+            for each in self.paths
         )
+
+    @property
+    def paths(self) -> list[str]:
+        """What it is for; unless it says, the endpoints of what it makes fail."""
+        return self.path or list(DEFAULT_PATHS if self.flags is None else FAILING_PATHS)
 
     def response(self) -> ServiceResponse | None:
         """What is answered instead; None if the endpoint's own answer is. A reset connection has
@@ -142,7 +155,7 @@ class ActiveFault:
         """Its members, what is left of it, and how often it was applied."""
         seconds_left = None if self.end is None else round(max(0.0, self.end - now), 3)
         members = self.spec.model_dump()
-        members["path"] = self.spec.path or list(DEFAULT_PATHS)
+        members["path"] = self.spec.paths
         return {
             "id": self.number,
             **members,
@@ -282,6 +295,9 @@ class FaultEndpoints:
     async def _apply(
         self, fault: FaultSpec, request: web.Request, handler: Handler
     ) -> web.StreamResponse:
+        if fault.flags is not None:
+            await self._delay(fault)
+            return await self._service.serve(FAILING_HANDLERS[fault.flags], request)
         instead = fault.response()
         if fault.when == "before":
             await self._delay(fault)
@@ -355,11 +371,12 @@ def _parse(body: bytes) -> list[FaultSpec]:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(str(part) for part in first["loc"] if part in FaultSpec.model_fields)
         if first["type"] == "extra_forbidden":
-            problem = f"there is no {str(first['loc'][-1])[:100]!r}"
+            name = str(first["loc"][-1])[:100]
+            problem = f"there is no {name!r}, {propose_name(name, FaultSpec.model_fields)}"
         else:
             problem = first["msg"].removeprefix("Value error, ")
         raise web.HTTPBadRequest(
-            text=f"{where}{': ' if where else ''}{problem}. {MEMBERS}\n"
+            text=f"{where}{': ' if where else ''}{problem.rstrip('?')}. {MEMBERS}\n"
         ) from None
 
 

@@ -5,7 +5,8 @@ what and why.
 `/sandbox/cohorts/{id}` a cohort, `/sandbox/group-types` the names of the types of groups
 (`["company", …]`: a flag's `aggregation_group_type_index` counts them). A cohort with
 `distinct_ids` is static and has these persons. An invalid definition is 400, with the place of the
-fault in `attr`, in the management API's form of errors.
+fault in `attr`, in the management API's form of errors; so is one with a member that the service's
+form doesn't have (`contract.flag_form`).
 
 `PATCH /sandbox/flags?id=N` changes `active`, or `rollout_percentage` of every condition (with
 `condition`, an index, of one).
@@ -25,10 +26,12 @@ from aiohttp import web
 from typing_extensions import TypedDict
 
 from forwarder.contract.resources import ErrorType
+from forwarder.core.near_names import propose_name
 from forwarder.pages.hosts import reject_other_sites
 from forwarder.sandbox.flags.definitions import InvalidDefinition
-from forwarder.sandbox.flags.endpoints import show_flag
 from forwarder.sandbox.flags.evaluation import FlagResult
+from forwarder.sandbox.flags.forms import show_flag
+from forwarder.sandbox.flags.members import reject_unknown_members
 from forwarder.sandbox.flags.stored import (
     DefinitionKey,
     DefinitionKind,
@@ -62,6 +65,7 @@ from forwarder.sandbox.web.queries import listing, listing_page
 T = TypeVar("T")
 LARGEST_DEFINITION: Final = 10_000_000
 """Bytes of a body, exclusive."""
+_CHANGES: Final = ("active", "rollout_percentage", "condition")
 _LARGEST_ID: Final = 10**15
 _PROJECTS: Final = (
     "SELECT api_token, id, json_extract(settings, '$.name'), organization FROM projects"
@@ -191,6 +195,7 @@ class FlagEndpoints:
         reject_other_sites(request)
         (kind, name) = _named(request)
         content = await _body(request)
+        reject_unknown_members(kind, content)
         now = self._time()
         stored = await self._of_project(
             request,
@@ -244,10 +249,7 @@ class FlagEndpoints:
         now = self._time()
         question = FlagQuestion(
             distinct_id=query.get("distinct_id", ""),
-            groups={
-                name: key if isinstance(key, str) else json.dumps(key)
-                for name, key in _object(query, "groups").items()
-            },
+            groups=_object(query, "groups"),
             person_properties=_object(query, "person_properties"),
             group_properties={
                 name: each
@@ -388,13 +390,13 @@ def _change(store: Store, number: int, changes: Any, now: datetime) -> FlagRow:
     if not isinstance(changes, dict):
         raise InvalidDefinition("", "this is not an object")
     unknown = next(
-        (name for name in changes if name not in ("active", "rollout_percentage", "condition")),
+        (name for name in changes if name not in _CHANGES),
         None,
     )
     if unknown is not None:
         raise InvalidDefinition(
             unknown,
-            "only active and rollout_percentage can be changed here: set the flag as a whole",
+            f"can't be changed here, {propose_name(unknown, _CHANGES)}; set the flag as a whole",
         )
     content = {name: value for name, value in flag.content.items() if name != "version"}
     if "active" in changes:
@@ -410,6 +412,10 @@ def _change(store: Store, number: int, changes: Any, now: datetime) -> FlagRow:
 def _rolled_out(
     filters: Mapping[str, Any], percentage: object, condition: object
 ) -> dict[str, Any]:
+    if "groups" not in filters:
+        raise InvalidDefinition(
+            "rollout_percentage", "this flag has rules: set it as a whole to change their shares"
+        )
     groups = list(filters["groups"]) or [{"properties": []}]
     if condition is not None and not (type(condition) is int and 0 <= condition < len(groups)):
         raise InvalidDefinition("condition", "this is not the index of a condition")
@@ -456,6 +462,8 @@ def _evaluations(
             decisions.append(_decision(flag, evaluation.results[flag.name], None))
         elif flag.name in evaluation.failed:
             decisions.append(_decision(flag, None, evaluation.failed[flag.name]))
+        elif flag.name in evaluation.circular:
+            decisions.append(_decision(flag, None, f"the flag {flag.name} depends on itself"))
     return decisions
 
 

@@ -413,7 +413,12 @@ def _newest_items(
 
 
 def _shorten(event: StoredEvent) -> StoredEvent:
-    return event if len(event.raw) <= LARGE else replace(event, raw=b"", properties="null")
+    size = len(event.raw) + len(event.person_properties or "")
+    return (
+        event
+        if size <= LARGE
+        else replace(event, raw=b"", properties="null", person_properties=None)
+    )
 
 
 def _shorten_request(request: StoredRequest) -> StoredRequest:

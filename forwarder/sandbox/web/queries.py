@@ -1,6 +1,6 @@
 """What the sandbox holds, for tests and people: `/sandbox/events`, `requests`, `conflicts`,
-`persons`, `groups`, `imports` and `summary`; and of the management API `/sandbox/organizations`
-and so on (`management_view`).
+`persons`, `groups`, `warnings`, `imports` and `summary`; and of the management API
+`/sandbox/organizations` and so on (`management_view`).
 
 Listings are `{count, results}` in the order of arrival, or the newest first with `order=newest`,
 with `limit` (default 100, at most 10,000) and `offset`; a value that is not a number is ignored.
@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from aiohttp import web
 
@@ -38,7 +38,8 @@ from forwarder.sandbox.store.aggregates import (
     imports,
     surveys,
 )
-from forwarder.sandbox.store.effects import StoredGroup, StoredPerson
+from forwarder.sandbox.store.effects import StoredGroup
+from forwarder.sandbox.store.persons import StoredPerson, StoredWarning
 from forwarder.sandbox.store.records import (
     LIMIT,
     MAXIMUM_LIMIT,
@@ -51,6 +52,7 @@ from forwarder.sandbox.store.records import (
     StoredConflict,
     StoredEvent,
     StoredRequest,
+    WarningFilter,
 )
 from forwarder.sandbox.store.thread import StoreThread
 from forwarder.sandbox.web.management_view import MANAGEMENT_LISTINGS, list_management
@@ -70,7 +72,9 @@ class QueryEndpoints:
             "requests": self.requests,
             "conflicts": self.conflicts,
             "persons": self.persons,
+            "persons/{person}": self.person,
             "groups": self.groups,
+            "warnings": self.warnings,
             "surveys": self.surveys,
             "flag-calls": self.flag_calls,
             "imports": self.imports,
@@ -114,12 +118,32 @@ class QueryEndpoints:
         count, found = await self._thread.ask(lambda store: store.persons(wanted, page))
         return listing(count, [_show(person) for person in found])
 
+    async def person(self, request: web.Request) -> web.Response:
+        """GET /sandbox/persons/{person}: one, with where each property comes from, its merges, its
+        groups and the warnings about its events; 404 if there is none of that id.
+        """
+        uuid = request.match_info["person"]
+        found = await self._thread.ask(lambda store: store.person(uuid))
+        if found is None:
+            raise web.HTTPNotFound(text="no person has this id\n")
+        shown = {**_fields(found), "warnings": [_masked(one) for one in found.warnings]}
+        shown["person"] = _masked(found.person)
+        return web.json_response(text=json.dumps(shown, default=_fields))
+
     async def groups(self, request: web.Request) -> web.Response:
         """GET /sandbox/groups: the groups that `$groupidentify` made, with what it set."""
         wanted = GroupFilter(*_texts(request, "api_key", "group_type", "group_key"))
         page = listing_page(request)
         count, found = await self._thread.ask(lambda store: store.groups(wanted, page))
         return listing(count, [_show(group) for group in found])
+
+    async def warnings(self, request: web.Request) -> web.Response:
+        """GET /sandbox/warnings: what the service warns about, of events that it accepted."""
+        names = ("type", "person", "distinct_id", "uuid", "api_key")
+        wanted = WarningFilter(*_texts(request, *names))
+        page = listing_page(request)
+        count, found = await self._thread.ask(lambda store: store.warnings(wanted, page))
+        return listing(count, [_show(warning) for warning in found])
 
     async def surveys(self, request: web.Request) -> web.Response:
         """GET /sandbox/surveys: how often each was shown, dismissed and answered, and how."""
@@ -181,10 +205,14 @@ def show_event(event: StoredEvent) -> str:
     """
     shown = asdict(event)
     properties = shown.pop("properties")
+    of_person = shown.pop("person_properties") or "null"
     shown["raw"] = event.raw.decode()
     shown["api_key"] = masked_key(event.api_key)
     shown["groups"] = event.groups
-    return f'{json.dumps(shown)[:-1]}, "properties": {properties}}}'
+    shown["timestamp_note"] = event.timestamp_note
+    return (
+        f'{json.dumps(shown)[:-1]}, "person_properties": {of_person}, "properties": {properties}}}'
+    )
 
 
 def show_request(stored: StoredRequest) -> str:
@@ -205,8 +233,17 @@ def show_request(stored: StoredRequest) -> str:
     return json.dumps(shown)
 
 
-def _show(stored: StoredPerson | StoredGroup | SurveyUse | FlagUse | StoredImport) -> str:
-    return json.dumps({**_fields(stored), "api_key": masked_key(stored.api_key)}, default=_fields)
+_WithKey: TypeAlias = (
+    StoredPerson | StoredGroup | StoredWarning | SurveyUse | FlagUse | StoredImport
+)
+
+
+def _show(stored: _WithKey) -> str:
+    return json.dumps(_masked(stored), default=_fields)
+
+
+def _masked(stored: _WithKey) -> dict[str, Any]:
+    return {**_fields(stored), "api_key": masked_key(stored.api_key)}
 
 
 def _fields(record: Any) -> dict[str, Any]:

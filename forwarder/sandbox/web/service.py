@@ -16,23 +16,21 @@ from typing import Final
 
 from aiohttp import web
 
-from forwarder.sandbox.flags.endpoints import (
-    DECIDE,
-    DEFINITIONS,
-    FLAGS,
-    LEGACY_DEFINITIONS,
-    evaluate_flags,
-    evaluate_without_user,
-    flag_payload,
-    list_flag_definitions,
-    list_legacy_definitions,
-)
+from forwarder.sandbox.flags.endpoints import evaluate_flags, evaluate_without_user
+from forwarder.sandbox.flags.forms import DECIDE, FLAGS
 from forwarder.sandbox.flags.remote_config import (
     LIST_PATHS,
     serve_config,
     serve_config_script,
     serve_list,
     serve_no_bundle,
+)
+from forwarder.sandbox.flags.secret_endpoints import (
+    DEFINITIONS,
+    LEGACY_DEFINITIONS,
+    flag_payload,
+    list_flag_definitions,
+    list_legacy_definitions,
 )
 from forwarder.sandbox.ingest.capture import AI_PATH, accept_ai_event, accept_events, accept_replay
 from forwarder.sandbox.ingest.decoding import ReceivedRequest
@@ -100,19 +98,18 @@ class ServiceEndpoints:
         one resource.
         """
         posted = [
-            web.post(path + slash, partial(self._serve, handler))
+            web.post(path + slash, partial(self.serve, handler))
             for path, handler in POST_HANDLERS.items()
             for slash in ("", "/")
         ]
         paths = get_handlers(strict=self._policy.strict)
         gotten = [
-            web.get(path + slash, partial(self._serve, handler))
+            web.get(path + slash, partial(self.serve, handler))
             for path, handler in paths.items()
             for slash in ("", "/")
         ]
         files = [
-            web.get(path, partial(self._serve, handler))
-            for path, handler in SCRIPT_HANDLERS.items()
+            web.get(path, partial(self.serve, handler)) for path, handler in SCRIPT_HANDLERS.items()
         ]
         preflights = [
             web.options(path + slash, preflight)
@@ -140,7 +137,8 @@ class ServiceEndpoints:
         """Whether no endpoint of these has recorded the answer of `answer_instead`."""
         return self._instead.pop(id(request), None) is not None
 
-    async def _serve(self, handler: RequestHandler, request: web.Request) -> web.Response:
+    async def serve(self, handler: RequestHandler, request: web.Request) -> web.Response:
+        """Have a handler answer a request. Cancellation ends the wait for its body."""
         at = self._now()
         body, rejection = await _read(
             request, self._policy.max_replay if handler is accept_replay else self._policy.max_body

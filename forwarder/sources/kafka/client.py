@@ -39,6 +39,7 @@ from aiokafka.errors import (
     KafkaError,
     UnknownMemberIdError,
 )
+from aiokafka.protocol.commit import OffsetCommitRequest
 from aiokafka.protocol.group import HeartbeatRequest, JoinGroupRequest, SyncGroupRequest
 from aiokafka.structs import OffsetAndMetadata
 
@@ -166,7 +167,7 @@ class RealBrokers:
 _FENCED: Final = 82
 """FENCED_INSTANCE_ID, which the library doesn't know."""
 
-_BY_MEMBERS: Final = (JoinGroupRequest, SyncGroupRequest, HeartbeatRequest)
+_BY_MEMBERS: Final = (JoinGroupRequest, SyncGroupRequest, HeartbeatRequest, OffsetCommitRequest)
 
 
 class _Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # the library has no types
@@ -219,14 +220,12 @@ class _Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # the library has no t
         session was replaced by a namesake.
         """
         response = await self._send(request)
-        code = getattr(response, "error_code", None)
+        codes = _error_codes(request, response)
         now = asyncio.get_running_loop().time()
-        if code == 0 and isinstance(request, _BY_MEMBERS):
+        if codes == {0} and isinstance(request, _BY_MEMBERS):
             self._alive = now
         known = now - self._alive < self._policy.session_timeout
-        if code == _FENCED or (
-            code == UnknownMemberIdError.errno and known and isinstance(request, HeartbeatRequest)
-        ):
+        if _FENCED in codes or (known and UnknownMemberIdError.errno in codes):
             self._fenced = True
         return response
 
@@ -398,6 +397,15 @@ async def _no_connection(*_: object, **__: object) -> None:
 
 def _milliseconds(seconds: float) -> int:
     return max(1, round(seconds * 1000))
+
+
+def _error_codes(request: Any, response: Any) -> set[int]:
+    """The different ones of an answer: of the whole, or, where offsets were committed, of the
+    partitions.
+    """
+    if isinstance(request, OffsetCommitRequest):
+        return {code for _, partitions in response.topics for _, code in partitions}
+    return {getattr(response, "error_code", 0)}
 
 
 RUN: Final = 250

@@ -24,12 +24,27 @@ EVENTS = [
     ExportRecord(
         1,
         10,
-        ("u-1", 'say "é\\"', "d\n1", TIME, PROPERTIES, '{"n": 1}', None, None, "p-1", 7, TIME),
-        None,
+        (
+            "u-1",
+            'say "é\\"',
+            "d\n1",
+            TIME,
+            PROPERTIES,
+            '{"n": 1}',
+            None,
+            None,
+            "p-1",
+            "{}",
+            7,
+            TIME,
+        ),
+        "{}",
     ),
-    ExportRecord(2, 10, ("u-2", "seen", "d2", TIME, "{}", None, None, None, None, 7, TIME), None),
+    ExportRecord(
+        2, 10, ("u-2", "seen", "d2", TIME, "{}", None, None, None, None, "{}", 7, TIME), "{}"
+    ),
 ]
-PERSONS = [ExportRecord(1, 10, (7, "d1", "p-1", PROPERTIES, 3, 3, TIME, True, False), None)]
+PERSONS = [ExportRecord(1, 10, (7, "d1", "p-1", PROPERTIES, 3, 3, TIME, True, False), "{}")]
 FORMS = [
     (file_format, compression)
     for file_format in ("JSONLines", "Parquet")

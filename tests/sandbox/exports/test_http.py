@@ -22,7 +22,7 @@ from tests.support.cases import cases
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 RECORDS = [
     ExportRecord(
-        1, 9, ("u-1", "seen", "d1", at(1), '{"a":1.0}', None, None, None, "p", 7, at(2)), None
+        1, 9, ("u-1", "seen", "d1", at(1), '{"a":1.0}', None, None, None, "p", "{}", 7, at(2)), "{}"
     )
 ]
 

@@ -199,6 +199,25 @@ async def test_what_an_event_says_of_itself() -> None:
     assert second["person_id"] is None
 
 
+async def test_person_properties_are_as_ingested() -> None:
+    """An event is exported, and filtered, with the properties that its person had then and that it
+    set itself, also where these changed nobody; an anonymous one has none.
+    """
+    events = [
+        stored(1, properties='{"$set": {"plan": "free"}, "$browser": "X"}'),
+        stored(2, properties='{"$browser": "Y"}'),
+        stored(3, properties='{"$process_person_profile": false}'),
+        stored(4, properties='{"$set": {"plan": "pro"}}'),
+    ]
+    free = {"key": "plan", "operator": "exact", "value": "free", "type": "person"}
+    async with holding(events) as thread:
+        found = [json.loads(one["person_properties"]) for one in await read(job(), thread)]
+        chosen = await read(job(filters=[free]), thread)
+    first = {"plan": "free", "$browser": "X", "$initial_browser": "X"}
+    assert found == [first, {**first, "$browser": "Y"}, {}, {**first, "plan": "pro"}]
+    assert [one["uuid"] for one in chosen] == [uuid_of(1), uuid_of(2)]
+
+
 async def test_a_person_has_a_record_for_each_distinct_id() -> None:
     """All say the same person; a merge counts as a change of both."""
     async with holding([stored(1, distinct_id="anon"), stored(2, distinct_id="other")]) as thread:

@@ -13,6 +13,7 @@ from forwarder.sandbox.flags.definitions import (
     CohortMembership,
     FlagDependency,
     FlagHoldout,
+    ImpossibleCondition,
     InvalidDefinition,
     OwnProperty,
     UndecidableCondition,
@@ -120,7 +121,6 @@ def test_defaults() -> None:
         "payloads": None,
         "groups": None,
         "holdout": None,
-        "super_groups": None,
         "early_exit": None,
     }
     for content in (
@@ -134,20 +134,10 @@ def test_defaults() -> None:
             flag.sets,
             flag.variants,
             flag.holdout,
-            flag.super_set,
+            flag.rules,
             flag.aggregation,
         ) == (True, (), (), None, None, None)
     assert parse_flag(in_group(properties=None, rollout_percentage=None)).sets[1].rollout == 100
-
-
-def test_a_holdout_of_the_older_form() -> None:
-    """The roll-out of the first of `holdout_groups` is the share that is kept out, its variant
-    what they get.
-    """
-    group = {"properties": [], "rollout_percentage": 20, "variant": "holdout-9"}
-    assert parse_flag({"key": "a", "filters": {"holdout_groups": [group]}}).holdout == FlagHoldout(
-        "holdout-9", 20.0
-    )
 
 
 @cases(
@@ -158,7 +148,9 @@ def test_a_holdout_of_the_older_form() -> None:
         ({"key": "a", "value": 1, "type": "group", "group_type_index": 2}, OwnProperty),
         ({"key": "a", "type": "person", "operator": "telepathy"}, UndecidableCondition),
         ({"key": "a", "type": "behavioral", "value": "performed_event"}, UndecidableCondition),
-        ({"type": "cohort", "value": 3, "operator": "gt"}, UndecidableCondition),
+        ({"key": "a", "type": "person", "operator": "in", "value": 1}, ImpossibleCondition),
+        ({"type": "cohort", "value": 3, "operator": "gt"}, CohortMembership),
+        ({"key": "created_at", "type": "person_metadata", "operator": "is_set"}, OwnProperty),
         ({"key": "id", "type": "cohort", "value": 3}, CohortMembership),
         (
             {"key": "5", "type": "flag", "value": True, "operator": "flag_evaluates_to"},

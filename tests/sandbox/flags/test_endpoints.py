@@ -43,7 +43,7 @@ async def test_the_forms_of_flags(slash: str) -> None:
     """
     async with talking(SandboxOptions(now=lambda: MIDNIGHT)) as client:
         forms: dict[str, Any] = {
-            "": {"featureFlags": {}, "featureFlagPayloads": {}},
+            "?v=1": {"featureFlags": {}, "featureFlagPayloads": {}},
             "?v=2": {"flags": {}},
             "?v=4": {"flags": {}},
         }
@@ -82,8 +82,8 @@ async def test_bodies_of_flags() -> None:
 
 @pytest.mark.parametrize("path", ["/flags/?v=2", "/decide/?v=3"])
 async def test_who_gets_no_flags(path: str) -> None:
-    """A key that is missing, malformed or nobody's is 401; no distinct_id, no object and no
-    version are 400; all leave a record.
+    """A key that is missing, malformed or nobody's is 401; no distinct_id and no object are 400;
+    all leave a record.
     """
     refusals: list[tuple[Any, int]] = [
         ({"distinct_id": "a"}, 401),
@@ -96,8 +96,7 @@ async def test_who_gets_no_flags(path: str) -> None:
     async with talking(SandboxOptions(api_keys=frozenset({KEY}))) as client:
         for body, status in refusals:
             assert (await client.post(path, body)).status == status
-        assert (await client.post(path + "x", ASK)).status == 400
-        assert (await client.sandbox.summary()).refused == len(refusals) + 1
+        assert (await client.sandbox.summary()).refused == len(refusals)
 
 
 @cases("path", ["/flags", "/flags/", "/decide", "/decide/"])
@@ -106,7 +105,7 @@ async def test_a_get_names_nobody(path: str) -> None:
     401 there too.
     """
     async with talking(SandboxOptions(api_keys=frozenset({KEY}), strict=True)) as client:
-        assert (await client.ask("GET", f"{path}?v=2")).json["errorsWhileComputingFlags"] is False
+        assert (await client.ask("GET", f"{path}?v=3")).json["errorsWhileComputingFlags"] is False
         assert [
             (await client.ask("GET", f"{path}?token={key}")).status for key in (KEY, "phc_unknown")
         ] == [200, 401]
@@ -165,15 +164,17 @@ async def test_definitions(path: str) -> None:
         reply = await client.ask("GET", asked, headers=SECRET)
         assert (reply.status, reply.json) == (
             200,
-            {"flags": [], "group_type_mapping": {}, "cohorts": {}},
+            {
+                "flags": [],
+                "group_type_mapping": {},
+                "cohorts": {},
+                "minimal_flag_called_events": False,
+                "property_matching_version": 1,
+            },
         )
-        for tags in (reply.headers["ETag"], f'"other", W/{reply.headers["ETag"]}'):
-            again = await client.ask("GET", asked, headers={**SECRET, "If-None-Match": tags})
-            assert (again.status, again.text, again.headers["ETag"]) == (
-                304,
-                "",
-                reply.headers["ETag"],
-            )
+        tag = reply.headers["ETag"]
+        again = await client.ask("GET", asked, headers={**SECRET, "If-None-Match": tag})
+        assert (again.status, again.text, again.headers["ETag"]) == (304, "", tag)
         shown = (await client.ask("GET", "/sandbox/requests")).text
         assert "phx_secret" not in shown
         assert KEY not in shown
@@ -238,7 +239,7 @@ MANY: dict[str, Any] = {
     },
     "deleted": {"deleted": True},
 }
-VALUES = {"on": True, "off": False, "colour": "red"}
+VALUES = {"on": True, "colour": "red"}
 PAYLOADS = {"on": '{"a": 1}', "colour": "[1, 2]"}
 BROKEN = {
     "filters": {
@@ -251,8 +252,8 @@ BROKEN = {
 
 @pytest.mark.parametrize("strict", [False, True])
 async def test_each_version(strict: bool) -> None:
-    """Keys, values of those that are on, values of all with payloads, objects; deleted flags are
-    in none, and payloads are texts.
+    """Keys, values of those that are on, values of all with payloads, objects; inactive and
+    deleted flags are in none, and payloads are texts.
     """
     async with talking(SandboxOptions(strict=strict)) as client:
         await define(client, **MANY)
@@ -261,14 +262,14 @@ async def test_each_version(strict: bool) -> None:
             "/decide/?v=1": {"featureFlags": ["on", "colour"]},
             "/decide/?v=2": {"featureFlags": {"on": True, "colour": "red"}},
             "/decide/?v=3": {"featureFlags": VALUES, "featureFlagPayloads": PAYLOADS},
-            "/flags/": {"featureFlags": VALUES, "featureFlagPayloads": PAYLOADS},
+            "/flags/?v=1": {"featureFlags": VALUES, "featureFlagPayloads": PAYLOADS},
         }
         for path, expected in forms.items():
             reply = (await client.post(path, ASK)).json
             assert {
                 name: value for name, value in reply.items() if name.startswith("featureFlag")
             } == expected, path
-            assert reply["errorsWhileComputingFlags"] is False
+            assert reply.get("errorsWhileComputingFlags", False) is False
         for path in ("/decide/?v=4", "/flags/?v=2"):
             flags = (await client.post(path, ASK)).json["flags"]
             assert {
@@ -285,7 +286,6 @@ async def test_each_version(strict: bool) -> None:
                 "condition_index": 0,
                 "description": "Matched condition set 1",
             }
-            assert flags["off"]["reason"]["code"] == "flag_disabled"
             assert (
                 flags["colour"]["metadata"]["version"],
                 type(flags["colour"]["metadata"]["id"]),
@@ -293,15 +293,15 @@ async def test_each_version(strict: bool) -> None:
 
 
 async def test_one_flag_that_can_not_be_computed() -> None:
-    """The others are right, and the answer says that it is partial: the flag is absent, or an
+    """The others are right, and the answer says that it is partial: the flag is false, or an
     object that has failed.
     """
     async with talking() as client:
         await define(client, broken=BROKEN, beta={})
-        for path in ("/decide/?v=3", "/flags/"):
+        for path in ("/decide/?v=3", "/flags/?v=1"):
             reply = (await client.post(path, ASK)).json
             assert (reply["featureFlags"], reply["errorsWhileComputingFlags"]) == (
-                {"beta": True},
+                {"beta": True, "broken": False},
                 True,
             )
         reply = (await client.post("/flags/?v=2", ASK)).json
@@ -385,14 +385,12 @@ async def test_hostile_values(value: Any) -> None:
         reply = await client.post("/decide/?v=3", {**ASK, **asked})
         assert (reply.status, reply.json["featureFlags"].keys() - {"person"}) == (200, {"company"})
         assert (await client.post("/flags/?v=2", {**ASK, "distinct_id": value})).status == (
-            400 if value in (None, "") else 200
+            400 if value is None else 200
         )
 
 
 async def test_a_flag_of_remote_configuration() -> None:
-    """Its payload comes by key or id; of a flag without one, and of none, it is 404. Definitions
-    leave it out.
-    """
+    """Its payload comes by key or id; of a flag without one, and of none, it is 404."""
     async with talking() as client:
         remote = {
             "is_remote_configuration": True,
@@ -416,8 +414,6 @@ async def test_a_flag_of_remote_configuration() -> None:
         ] == [404, 404, 404]
         empty = await client.ask("GET", path.format("empty"), headers=SECRET)
         assert (empty.status, empty.text) == (200, "")
-        definitions = await client.ask("GET", f"{PATHS[0]}?token={KEY}", headers=SECRET)
-        assert [each["key"] for each in definitions.json["flags"]] == ["beta", "bare"]
 
 
 @cases("payload", [{"a": 1}, 0, False])

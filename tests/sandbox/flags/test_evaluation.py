@@ -1,4 +1,4 @@
-"""Flags are evaluated by the rules of the SDKs and the service, and the result says why."""
+"""Flags are evaluated by the rules of the service, and the result says why."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from forwarder.sandbox.flags.evaluation import (
     FlagReason,
     FlagResult,
     Subject,
-    bucket,
     evaluate,
 )
+from forwarder.sandbox.flags.hashing import bucket
 from tests.support.cases import cases
 from tests.support.flags import FlagMaker, visitors
 
@@ -161,7 +161,7 @@ def test_reasons() -> None:
         "no_condition_match", 1, "No matching condition set"
     )
     assert one(Subject("u1"), flag("f")).reason == FlagReason(
-        "no_condition_match", None, "No matching condition set"
+        "no_group_type", None, "No group type"
     )
     assert one(
         Subject("u1"), flag("f", EVERYONE, aggregation_group_type_index=0)
@@ -174,13 +174,14 @@ def test_reasons() -> None:
 
 
 def test_deleted_and_unrequested_flags_are_left_out() -> None:
-    """A flag that is requested still sees the others."""
+    """A flag that is requested brings those on which it depends."""
     known = definitions(
         flag("a", EVERYONE), {**flag("b", EVERYONE), "deleted": True}, flag("c", only(depends("a")))
     )
     assert evaluate(known, PRO, NOW).results.keys() == {"a", "c"}
-    assert evaluate(known, PRO, NOW, keys=["c", "b", "z"]).results.keys() == {"c"}
+    assert evaluate(known, PRO, NOW, keys=["c", "b", "z"]).results.keys() == {"a", "c"}
     assert evaluate(known, PRO, NOW, keys=["c"]).results["c"].enabled
+    assert evaluate(known, PRO, NOW, keys=["a"]).results.keys() == {"a"}
 
 
 def test_payloads() -> None:
@@ -263,7 +264,12 @@ def test_condition_sets_for_persons_and_groups_in_one_flag() -> None:
     mixed = flag("f", {"properties": [], "aggregation_group_type_index": 1}, only(PERSON))
     assert one(PRO, mixed).reason.condition_index == 1
     assert one(Subject("u1", {}, {"project": "x"}), mixed).reason.condition_index == 0
-    assert one(Subject("u1"), mixed).reason.code == "no_condition_match"
+    assert one(Subject("u1"), mixed).reason == FlagReason(
+        "no_condition_match",
+        1,
+        "No matching condition set (group conditions were not evaluated because no group type was "
+        "provided)",
+    )
     person_in_group = flag(
         "f",
         {"properties": [PERSON], "aggregation_group_type_index": None},
@@ -294,30 +300,9 @@ def test_holdouts_come_before_the_conditions() -> None:
                 )
 
 
-@pytest.mark.parametrize(
-    "filters",
-    [
-        {"feature_enrollment": True},
-        {
-            "super_groups": [
-                {
-                    "properties": [
-                        {
-                            "key": "$feature_enrollment/f",
-                            "type": "person",
-                            "operator": "exact",
-                            "value": ["true"],
-                        }
-                    ],
-                    "rollout_percentage": 100,
-                }
-            ]
-        },
-    ],
-)
-def test_enrollment_in_an_early_access_feature(filters: dict[str, Any]) -> None:
+def test_enrollment_in_an_early_access_feature() -> None:
     """It decides for who enrolled or opted out; the conditions for everyone else."""
-    feature = flag("f", only(PERSON), **filters)
+    feature = flag("f", only(PERSON), feature_enrollment=True)
     for value, expected in ((True, True), ("true", True), (False, False), ("no", False)):
         result = one(Subject("u1", {"plan": "pro", "$feature_enrollment/f": value}), feature)
         assert (result.enabled, result.reason) == (
@@ -329,7 +314,9 @@ def test_enrollment_in_an_early_access_feature(filters: dict[str, Any]) -> None:
 
 
 def test_continuity_and_devices() -> None:
-    """The hash is of the kept identifier, or of the device; a flag by device is off without one."""
+    """The hash is of the kept identifier, or of the device; holdouts have the one that the request
+    names.
+    """
     half = {**flag("f", only(rollout_percentage=50)), "ensure_experience_continuity": True}
     for number in range(20):
         subject = Subject(
@@ -339,10 +326,10 @@ def test_continuity_and_devices() -> None:
         assert one(subject, {**half, "bucketing_identifier": "device_id"}).enabled is (
             bucket("f", f"device-{number}") <= 0.5
         )
-    assert (
-        one(Subject("u1"), {**flag("f", EVERYONE), "bucketing_identifier": "device_id"}).reason.code
-        == "out_of_rollout_bound"
-    )
+        held = {**half, "filters": {"holdout": {"id": 1, "exclusion_percentage": 50}}}
+        for kept, hashed in ((None, "u1"), (f"now-{number}", f"now-{number}")):
+            result = one(replace(subject, request_hash_key=kept), held)
+            assert result.enabled is (bucket("holdout", hashed, separator="-") <= 0.5)
 
 
 def test_an_early_exit() -> None:
@@ -379,43 +366,22 @@ def test_dependencies(expected: object, on: bool, off: bool, variant: bool) -> N
     } == asked
 
 
-def test_a_missing_dependency() -> None:
-    """The flag is off, and so is what depends on it, unless another condition set decides."""
-    missing = FlagReason(
-        "missing_dependency", None, "Flag cannot be evaluated due to missing dependency"
-    )
-    assert one(PRO, flag("f", only(depends("gone", value=False)))).reason == missing
-    assert (
-        one(
-            PRO, flag("f", only(depends("g", value=False))), flag("g", only(depends("gone")))
-        ).reason
-        == missing
-    )
-    assert (
-        one(PRO, flag("f", only(depends("g"))), {**flag("g", EVERYONE), "deleted": True}).reason
-        == missing
-    )
-    assert one(PRO, flag("f", only(depends("gone")), EVERYONE)).enabled
+UNKNOWN: Final = {"key": "plan", "operator": "telepathy", "value": 1}
+WHY_UNKNOWN: Final = 'plan has the operator "telepathy", which is unknown for a property'
 
 
 def test_what_cannot_be_computed_leaves_the_rest_right() -> None:
-    """Circles, unknown cohorts and unknown operators fail their flags alone, and only if nothing
-    else decides.
-    """
-    unknown = {"key": "plan", "operator": "telepathy", "value": 1}
+    """Unknown cohorts and operators fail their flags alone."""
     evaluation = evaluate(
         definitions(
             flag("fine", only(PERSON)),
-            flag("itself", only(depends("itself"))),
-            flag("circle-1", only(depends("circle-2"))),
-            flag("circle-2", only(depends("circle-1"))),
-            flag("cohort", only(in_cohort(99))),
+            flag("cohort", only(in_cohort(99)), EVERYONE),
             flag("deleted-cohort", only(in_cohort(3))),
             flag("cohorts", only(in_cohort(1, "not_in"))),
-            flag("operator", only(unknown)),
+            flag("operator", only(UNKNOWN)),
             flag("behind", only(depends("operator"))),
-            flag("ruled-out", only(unknown, {**PERSON, "value": "free"})),
-            flag("decided", only(unknown), EVERYONE),
+            flag("ruled-out", only(UNKNOWN, {**PERSON, "value": "free"})),
+            flag("ruled-out-cohort", only(in_cohort(99), {**PERSON, "value": "free"})),
             cohorts=(
                 cohort(1, in_cohort(2)),
                 cohort(2, in_cohort(1)),
@@ -428,24 +394,55 @@ def test_what_cannot_be_computed_leaves_the_rest_right() -> None:
     assert {key: result.enabled for key, result in evaluation.results.items()} == {
         "fine": True,
         "ruled-out": False,
-        "decided": True,
+        "ruled-out-cohort": False,
     }
     assert evaluation.failed == {
-        "itself": "the flag itself depends on itself",
-        "circle-1": "the flag circle-1 depends on itself",
-        "circle-2": "the flag circle-1 depends on itself",
         "cohort": "the cohort 99 is unknown",
         "deleted-cohort": "the cohort 3 is unknown",
         "cohorts": "the cohort 1 refers to itself",
-        "operator": 'plan has the operator "telepathy", which is unknown for a property',
-        "behind": 'plan has the operator "telepathy", which is unknown for a property',
+        "operator": WHY_UNKNOWN,
+        "behind": WHY_UNKNOWN,
     }
+    assert evaluation.has_errors
+
+
+@cases(
+    ("sets", "expected"),
+    [
+        # what the flag would be if the condition matched, and what the others say
+        ((only(UNKNOWN), EVERYONE), True),
+        ((only(UNKNOWN), only(rollout_percentage=0)), None),
+        ((only(UNKNOWN, rollout_percentage=0), only(rollout_percentage=0)), False),
+        ((only(UNKNOWN, variant="a"), only(variant="a")), "a"),
+        ((only(UNKNOWN, variant="a"), only(variant="b")), None),
+        ((EVERYONE, only(UNKNOWN)), True),
+    ],
+)
+def test_a_doubt_fails_a_flag_only_if_it_matters(
+    sets: tuple[dict[str, Any], ...], expected: object
+) -> None:
+    """If the answer is the same whether or not the condition matches, it is the answer."""
+    multivariate = HALVES if any("variant" in each for each in sets) else None
+    evaluation = evaluate(definitions(flag("f", *sets, multivariate=multivariate)), PRO, NOW)
+    values = {key: result.value for key, result in evaluation.results.items()}
+    assert values == ({} if expected is None else {"f": expected})
+
+
+def test_a_doubt_and_an_early_exit() -> None:
+    """A set that would end the search if its condition matched is a doubt about those after it."""
+    sets = (only(UNKNOWN, rollout_percentage=0), EVERYONE)
+    assert one(PRO, flag("f", *sets)).enabled
+    assert "f" in evaluate(definitions(flag("f", *sets, early_exit=True)), PRO, NOW).failed
+
+
+def test_an_inactive_flag_in_a_circle_is_no_error() -> None:
+    """Nobody would be answered about it."""
+    known = definitions({**flag("itself", only(depends("itself"))), "active": False})
+    assert not evaluate(known, PRO, NOW).has_errors
 
 
 def test_cohorts() -> None:
-    """And, or, negation, nesting, cohorts in cohorts, static ones; an empty group is everyone, as
-    for the SDKs.
-    """
+    """And, or, negation, nesting, cohorts in cohorts, static ones."""
     adult = {"key": "age", "operator": "gte", "value": 18, "type": "person"}
     cohorts = (
         cohort(
@@ -455,7 +452,7 @@ def test_cohorts() -> None:
         ),
         cohort(2, in_cohort(1), {**in_cohort(3), "negation": True}),
         {"id": 3, "name": "Listed", "is_static": True},
-        {"id": 4, "name": "Everyone", "filters": {"properties": {"type": "OR", "values": []}}},
+        {"id": 4, "name": "Everyone", "filters": {"properties": {"type": "AND", "values": []}}},
         {"id": 5, "name": "No one"},
         cohort(6, {"type": "OR", "values": [{"key": "x", "operator": "telepathy"}, PERSON]}),
     )
@@ -478,7 +475,7 @@ def test_explanations() -> None:
     sets = (
         only(in_cohort(1), in_cohort(3, "not_in")),
         only(depends("other", "b")),
-        only(depends("gone")),
+        only(in_cohort(9)),
         only({"key": "x", "operator": "telepathy"}),
         only(PERSON, rollout_percentage=0.5),
         {"properties": [], "aggregation_group_type_index": 1},
@@ -493,7 +490,7 @@ def test_explanations() -> None:
     assert [(each.matched, each.why) for each in result.conditions] == [
         (True, 'in cohort 1 "C1": yes; not in cohort 3: yes'),
         (False, 'flag other is "b": no, it is "a"'),
-        (False, "can't be computed: the flag gone is unknown"),
+        (False, "can't be computed: the cohort 9 is unknown"),
         (
             False,
             'can\'t be computed: x has the operator "telepathy", which is unknown for a property',
@@ -510,16 +507,54 @@ def test_explanations() -> None:
     ]
 
 
-def test_long_chains_fail_instead_of_ending_the_stack() -> None:
-    """Of 3,000 flags and cohorts in a row those near the end are computed, the others fail."""
+def test_rules_are_explained() -> None:
+    """Of each rule by itself; a value that makes no sense for a condition is named."""
+
+    def rule(number: int, **more: Any) -> dict[str, Any]:
+        return {
+            "id": f"0190a0a0-1111-7222-8333-44445555666{number}",
+            "rule_type": "percentage_rollout",
+            "targeting": {"properties": []},
+            "value": True,
+            "rollout_percentage": 0,
+            "on_rollout_miss": "continue",
+            "assignment_algorithm": "sha1_60_v1",
+            "seed": "s",
+            **more,
+        }
+
+    seats = {"key": "seats", "type": "person", "operator": "gt", "value": 3}
+    rules = [
+        rule(1),
+        rule(2, targeting={"properties": [PERSON, {**PERSON, "negation": True}]}),
+        rule(3, rollout_percentage=100),
+        rule(4, targeting={"properties": [seats]}),
+    ]
+    document = {"version": 2, "return_type": "boolean", "default_value": False, "rules": rules}
+    result = one(Subject("u1", {"plan": "pro", "seats": "many"}), {"key": "f", "filters": document})
+    assert (result.value, result.reason) == (
+        True,
+        FlagReason("condition_match", 2, "Matched condition set 3"),
+    )
+    place = f"{bucket('s', 'u1') * 100:.2f}%"
+    plan = 'plan exact ["pro"]: yes, it is "pro"'
+    assert [(each.matched, each.why) for each in result.conditions] == [
+        (False, f"roll-out to 0%: u1 is at {place}"),
+        (False, f"{plan}; not ({plan}); roll-out to 0%: u1 is at {place}"),
+        (True, "it applies to everyone"),
+        (False, 'can\'t be computed: seats: "many" is not a number'),
+    ]
+
+
+def test_long_chains() -> None:
+    """Of 3,000 flags in a row each is computed; so many cohorts fail, and the stack is fine."""
     count = 3_000
     chain = [flag(f"f{number}", only(depends(f"f{number + 1}"))) for number in range(count)]
     cohorts = [cohort(number, in_cohort(number + 1)) for number in range(count)]
     deepest = cohort(count, PERSON)
     last = [flag(f"f{count}", EVERYONE), flag("members", only(in_cohort(0)))]
     evaluation = evaluate(definitions(*chain, *last, cohorts=(*cohorts, deepest)), PRO, NOW)
-    assert evaluation.results[f"f{count}"].enabled
-    assert "in a row" in evaluation.failed["f0"]
+    assert evaluation.results["f0"].enabled
     assert "in a row" in evaluation.failed["members"]
 
 

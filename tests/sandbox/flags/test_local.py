@@ -1,6 +1,4 @@
-"""Definitions for SDKs: what is in them, cohorts with and without, dependencies in order, the
-older list.
-"""
+"""Definitions for SDKs: what is in them, cohorts, dependencies in order, the older list."""
 
 from __future__ import annotations
 
@@ -8,7 +6,6 @@ from typing import Any
 
 from tests.sandbox.client import KEY, Client, talking
 from tests.sandbox.defining import SECRET, define, flag, person_is, put
-from tests.support.cases import cases
 
 PRO = person_is("plan", "pro")
 BIG = person_is("seats", 9, "gt")
@@ -19,9 +16,9 @@ def needs(key: str, *, value: bool = True) -> dict[str, Any]:
     return person_is(key, value, "flag_evaluates_to", "flag")
 
 
-async def definitions(client: Client, query: str = "") -> Any:
+async def definitions(client: Client) -> Any:
     """What an SDK gets."""
-    reply = await client.ask("GET", f"/flags/definitions?token={KEY}{query}", headers=SECRET)
+    reply = await client.ask("GET", f"/flags/definitions?token={KEY}", headers=SECRET)
     assert reply.status == 200
     return reply.json
 
@@ -37,19 +34,18 @@ async def test_flags_as_they_were_set() -> None:
     and version.
     """
     async with talking() as client:
-        await define(
-            client, a={**flag(PRO), "active": False, "an_unknown_field": 1}, b={"deleted": True}
-        )
+        await define(client, a={**flag(PRO), "active": False, "tags": ["x"]}, b={"deleted": True})
         [one] = (await definitions(client))["flags"]
-        assert (one["key"], one["active"], one["version"], one["an_unknown_field"]) == (
+        assert (one["key"], one["active"], one["version"], one["tags"]) == (
             "a",
             False,
             1,
-            1,
+            ["x"],
         )
         assert one["filters"] == flag(PRO)["filters"]
         assert one == {
             **await client.get(f"/sandbox/flags/a?api_key={KEY}"),
+            "has_experiment": False,
             "filters": one["filters"],
         }
 
@@ -92,9 +88,7 @@ async def test_dependencies() -> None:
 
 
 async def test_cohorts() -> None:
-    """Those that flags use, also within each other, without static ones, to
-    an SDK that asks for them.
-    """
+    """Those that flags use, also within each other, without static ones."""
     nested = {
         "type": "OR",
         "values": [{"type": "AND", "values": [PRO, person_is("id", 2, "in", "cohort")]}],
@@ -113,49 +107,9 @@ async def test_cohorts() -> None:
             a=flag(person_is("id", 1, "in", "cohort")),
             b=flag(person_is("id", 3, "in", "cohort")),
         )
-        found = await definitions(client, "&send_cohorts")
+        found = await definitions(client)
         assert found["cohorts"] == {"1": nested, "2": {"type": "AND", "values": [BIG]}}
         assert conditions(found["flags"], "a") == [[person_is("id", 1, "in", "cohort")]]
-        for query in ("", "&send_cohorts=false"):
-            assert (await definitions(client, query))["cohorts"] == {}
-
-
-@cases(
-    ("cohort", "expected"),
-    [
-        ({"type": "AND", "values": [PRO, BIG]}, [[PRO, BIG]]),
-        ({"type": "OR", "values": [PRO, BIG]}, [[PRO], [BIG]]),
-        (
-            {
-                "type": "OR",
-                "values": [{"type": "AND", "values": [PRO, BIG]}, {"type": "OR", "values": [BIG]}],
-            },
-            [[PRO, BIG], [BIG]],
-        ),
-        ({"type": "AND", "values": [{"type": "OR", "values": [PRO, BIG]}]}, None),
-        ({"type": "AND", "values": [{**PRO, "negation": True}]}, None),
-        (
-            {
-                "type": "AND",
-                "values": [{"type": "AND", "values": [{"type": "AND", "values": [PRO]}]}],
-            },
-            None,
-        ),
-    ],
-)
-async def test_a_cohort_as_conditions(cohort: dict[str, Any], expected: list[Any] | None) -> None:
-    """Without cohorts a flag's only one is written out, beside the flag's own
-    conditions, if it is simple.
-    """
-    own = person_is("country", "DE")
-    member = person_is("id", 1, "in", "cohort")
-    async with talking() as client:
-        await put(client, "cohorts/1", {"filters": {"properties": cohort}})
-        await define(client, a=flag(own, member))
-        found = conditions((await definitions(client))["flags"], "a")
-        assert found == (
-            [[own, member]] if expected is None else [[own, *each] for each in expected]
-        )
 
 
 async def test_the_older_list() -> None:

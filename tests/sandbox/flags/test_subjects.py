@@ -163,6 +163,9 @@ async def test_continuity() -> None:
         known = await somebody(client, on=False)
         third = "third-person"
         assert (await values(client, known, anonymous=anonymous))["lasting"] is True
+        assert (await values(client, known))["lasting"] is False, "nothing is kept of nobody"
+        await client.post("/batch/", batch(event(distinct_id=known)))
+        assert (await values(client, known, anonymous=anonymous))["lasting"] is True
         assert (await values(client, known))["lasting"] is True
         await identify(client, known, anonymous)
         assert (await values(client, known))["lasting"] is True
@@ -173,8 +176,25 @@ async def test_continuity() -> None:
         assert (await values(client, third, anonymous=other))["lasting"] is True, (
             "the first one stays"
         )
+        await define(client, lasting={**HALF, "ensure_experience_continuity": False}, other=HALF)
+        assert (await values(client, known))["lasting"] is False, "it doesn't last any more"
+        await define(client, lasting=HALF)
+        assert (await values(client, known))["lasting"] is True
         await client.ask("DELETE", "/sandbox/events")
         assert (await values(client, known))["lasting"] is False
+
+
+async def test_continuity_of_the_anonymous_person() -> None:
+    """What is fixed for the anonymous person counts for a new id, until that one has its own."""
+    async with talking() as client:
+        await define(client, lasting=HALF)
+        first = await somebody(client, on=True)
+        later = await somebody(client, on=False)
+        await client.post("/batch/", batch(event(distinct_id=later)))
+        assert (await values(client, later, anonymous=first))["lasting"] is True
+        assert (await values(client, "new", anonymous=later))["lasting"] is True
+        await client.post("/batch/", batch(event(distinct_id="new")))
+        assert (await values(client, "new", anonymous=later))["lasting"] is False
 
 
 async def test_continuity_is_kept(tmp_path: Path) -> None:
@@ -184,6 +204,7 @@ async def test_continuity_is_kept(tmp_path: Path) -> None:
         await define(client, lasting=HALF)
         anonymous = await somebody(client, on=True)
         known = await somebody(client, on=False)
+        await client.post("/batch/", batch(event(distinct_id=known)))
         await values(client, known, anonymous=anonymous)
     async with talking(options) as client:
         assert (await values(client, known))["lasting"] is True

@@ -219,10 +219,10 @@ async def test_another_method(tmp_path: Path, method: str, path: str, allowed: s
 
 
 async def test_what_sdks_ask_below_the_same_path(tmp_path: Path) -> None:
-    """Flags, surveys and payloads of flags are answered as before, to a project's key or any
-    secret one.
+    """Flags, surveys and payloads of flags are answered as before, to a project's key or a
+    personal one.
     """
-    secret = {"Authorization": "Bearer phx_of_a_server_somewhere"}
+    secret = {"Authorization": f"Bearer {seed.OWNER_KEY}"}
     async with serving(tmp_path) as service:
         assert (await service.client.ask("GET", f"/api/surveys/?token={seed.TOKEN}")).json == {
             "surveys": [],

@@ -18,7 +18,7 @@ from forwarder.contract.ingestion import INGESTION
 from forwarder.sandbox import SandboxOptions
 from forwarder.sandbox.openapi import LISTINGS, document
 from forwarder.sandbox.openapi.schemas import PUBLISHED_NAMES
-from tests.sandbox.client import UUID, event, talking
+from tests.sandbox.client import UUID, batch, event, talking
 from tests.support.cases import cases
 from tests.support.management import TOKEN, seeded
 
@@ -39,8 +39,9 @@ EVENTS = [
     *(event(event=name, properties=PROPERTIES) for name in NAMES),
     event(uuid=UUID),
     event(uuid=UUID, event="another"),
+    event(properties={"$process_person_profile": "odd"}),
 ]
-"""Something for each listing of what events bring: the last two contradict each other."""
+"""Something for each listing of what events bring: two contradict each other."""
 ENDLESS = ("/sandbox/live", "get")
 """Is left out: what follows the document would wait for its end."""
 
@@ -154,3 +155,16 @@ async def test_listings_are_as_described(path: str, tmp_path: Path) -> None:
             value = VALUES.get(schema.get("format"), VALUES.get(schema.get("type"), "x"))
             answer = await client.ask("GET", f"{path}?{parameter['name']}={value}")
             assert (answer.status, set(answer.json)) == (200, {"count", "results"})
+
+
+async def test_a_person_is_as_described() -> None:
+    """What is shown of one person, with sources, merges, groups and a warning, fits its schema."""
+    said = {"$anon_distinct_id": "anon", "$process_person_profile": "odd", **PROPERTIES}
+    async with talking() as client:
+        await client.post("/batch/", batch(event(event="$identify", properties=said)))
+        [person] = (await client.get("/sandbox/persons"))["results"]
+        shown = await client.get(f"/sandbox/persons/{person['id']}")
+        assert all(shown.values())
+        described = document()["components"]
+        schema = {"$ref": "#/components/schemas/PersonDetails", "components": described}
+        jsonschema.Draft202012Validator(schema).validate(shown)

@@ -5,50 +5,21 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
-
-from forwarder.sandbox.store.meaning import Changes, Mark, meaning_of
+from forwarder.sandbox.store.meaning import Mark, meaning_of
+from forwarder.sandbox.store.person_changes import PersonChanges
 from tests.support.cases import cases
 
-KEYS = [
-    "$set",
-    "$set_once",
-    "$unset",
-    "$groups",
-    "$process_person_profile",
-    "$feature/beta",
-    "plain",
-]
-VALUES = st.sampled_from([{"a": 1}, ["a"], False, "x", None, 7])
+TIMES = ("2026-01-01T00:00:00.000000Z", "2026-01-01T00:00:01.000000Z")
 
 
-def text(properties: dict[str, Any], *, escaped: int | None = None) -> bytes:
-    """An event's bytes; of each key the letter at `escaped` is written as an escape."""
-    pairs = []
-    for key, value in properties.items():
-        at = None if escaped is None else escaped % len(key)
-        spelled = "".join(
-            f"\\u{ord(letter):04x}" if index == at else letter for index, letter in enumerate(key)
-        )
-        pairs.append(f'"{spelled}":{json.dumps(value)}')
-    return f'{{"event":"seen","distinct_id":"ann","properties":{{{",".join(pairs)}}}}}'.encode()
+def text(properties: dict[str, Any]) -> bytes:
+    """An event's bytes."""
+    return json.dumps({"event": "seen", "distinct_id": "ann", "properties": properties}).encode()
 
 
-@given(st.dictionaries(st.sampled_from(KEYS), VALUES), st.integers(0, 30))
-def test_a_letter_may_be_an_escape(properties: dict[str, Any], escaped: int) -> None:
-    """However a key is spelled, it means the same; so what is looked at
-    before reading misses nothing.
-    """
-    assert meaning_of("seen", "ann", text(properties, escaped=escaped)) == meaning_of(
-        "seen", "ann", text(properties)
-    )
-
-
-def test_a_slash_may_be_escaped() -> None:
-    """`$feature\\/beta`, as PHP's encoder writes it, is the flag beta."""
-    sent = text({"$feature/beta": "test"}).replace(b"/", b"\\/")
-    assert meaning_of("seen", "ann", sent).marks == (Mark("feature", "beta", '"test"'),)
+def marks(event: str, properties: dict[str, Any]) -> tuple[Mark, ...]:
+    """What an event of these properties is found by."""
+    return meaning_of(event, "ann", text(properties), TIMES).marks
 
 
 def test_marks() -> None:
@@ -59,14 +30,12 @@ def test_marks() -> None:
         "$survey_id": "not a survey's event",
     }
     properties = {"$groups": {"company": "x"}, "$feature/beta": True, **check}
-    assert meaning_of("$feature_flag_called", "ann", text(properties)).marks == (
+    assert marks("$feature_flag_called", properties) == (
         Mark("group", "company", "x"),
         Mark("feature", "beta", "true"),
         Mark("called", "beta", '"test"'),
     )
-    assert meaning_of("survey sent", "ann", text({"$survey_id": "s"})).marks == (
-        Mark("survey", "s", "null"),
-    )
+    assert marks("survey sent", {"$survey_id": "s"}) == (Mark("survey", "s", "null"),)
 
 
 @cases("event", ["$identify", "$create_alias", "$merge_dangerously", "$groupidentify"])
@@ -78,13 +47,14 @@ def test_an_anonymous_event_asks_nothing_of_persons(event: str) -> None:
         "$set": {"a": 1},
         "$anon_distinct_id": "b",
         "alias": "b",
+        "$group_type": "company",
+        "$group_key": "x",
         "$process_person_profile": False,
     }
-    meaning = meaning_of(event, "ann", text(asked))
-    assert (meaning.anonymous, meaning.identifies, meaning.merge, meaning.changes) == (
-        True,
-        False,
-        None,
-        Changes(),
+    meaning = meaning_of(event, "ann", text(asked), TIMES)
+    assert (meaning.anonymous, meaning.group, meaning.merge, meaning.changes) == (
+        *(True, None, None),
+        PersonChanges(),
     )
-    assert not meaning_of(event, "ann", text({**asked, "$process_person_profile": 0})).anonymous
+    odd = text({**asked, "$process_person_profile": 0})
+    assert not meaning_of(event, "ann", odd, TIMES).anonymous

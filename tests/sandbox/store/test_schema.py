@@ -12,7 +12,7 @@ import pytest
 from forwarder.core.errors import ConfigurationError
 from forwarder.sandbox import Sandbox, SandboxOptions
 from forwarder.sandbox.store.database import Store
-from forwarder.sandbox.store.schema import EFFECT_TABLES, MANAGEMENT, VERSION
+from forwarder.sandbox.store.schema import MANAGEMENT, VERSION
 from tests.sandbox.client import UUID, batch, event, talking
 from tests.support import management as seed
 from tests.support.cases import cases
@@ -23,6 +23,29 @@ MANAGED = re.findall(r"CREATE TABLE (\w+)", MANAGEMENT)
 def older(path: Path, version: int) -> None:
     """Make a file as an older version of the sandbox left it."""
     connection = sqlite3.connect(path)
+    connection.execute("DROP INDEX groups_by_type")
+    for table in ("person_versions", "event_persons", "merges", "warnings", "person_groups"):
+        connection.execute(f"DROP TABLE {table}")
+    for column in ("created", "sources", "version"):
+        connection.execute(f"ALTER TABLE persons DROP COLUMN {column}")
+    if version <= 4:
+        _without_decisions(connection)
+    if version <= 3:
+        connection.executescript("DROP INDEX imported; ALTER TABLE events DROP COLUMN import_job;")
+    if version <= 2:
+        connection.execute("DROP INDEX requests_with_events")
+        for table in reversed(MANAGED):
+            connection.execute(f"DROP TABLE {table}")
+    if version == 1:
+        for table in ("persons", "distinct_ids", "groups", "marks", "progress"):
+            connection.execute(f"DROP TABLE {table}")
+        connection.executescript("DROP INDEX events_of; ALTER TABLE requests DROP COLUMN method;")
+    connection.execute(f"PRAGMA user_version = {version}")
+    connection.close()
+
+
+def _without_decisions(connection: sqlite3.Connection) -> None:
+    """Take away what version 5 added."""
     added = ("origin", "cause", "attempt", "due_at", "selection")
     connection.executescript(
         "".join(f"DROP INDEX batch_export_runs_{name};" for name in ("by_cause", "unfinished"))
@@ -33,18 +56,6 @@ def older(path: Path, version: int) -> None:
     for table in ("clock", "definitions", "definition_revisions", "hash_keys", "export_logs"):
         connection.execute(f"DROP TABLE {table}")
     connection.execute("ALTER TABLE persons DROP COLUMN changed")
-    if version <= 3:
-        connection.executescript("DROP INDEX imported; ALTER TABLE events DROP COLUMN import_job;")
-    if version <= 2:
-        connection.execute("DROP INDEX requests_with_events")
-        for table in reversed(MANAGED):
-            connection.execute(f"DROP TABLE {table}")
-    if version == 1:
-        for table in (*EFFECT_TABLES, "progress"):
-            connection.execute(f"DROP TABLE {table}")
-        connection.executescript("DROP INDEX events_of; ALTER TABLE requests DROP COLUMN method;")
-    connection.execute(f"PRAGMA user_version = {version}")
-    connection.close()
 
 
 def shape(path: Path) -> list[Any]:
@@ -65,7 +76,7 @@ def shape(path: Path) -> list[Any]:
     ]
 
 
-@cases("version", [1, 2, 3, 4])
+@cases("version", [1, 2, 3, 4, 5])
 async def test_a_file_of_an_older_version(tmp_path: Path, version: int) -> None:
     """A database from before persons, organizations, or imports, is taken over: what is in it is
     there, its events have their effects.

@@ -51,6 +51,7 @@ async def test_it_moves_the_sandboxs_time(path: str, body: Any, now: str) -> Non
         ({"now": 1}, "now"),
         ({"advance": "1h", "now": "2026-01-02T00:00:00Z"}, "now"),
         ({"advanced": "1h"}, "advanced"),
+        ({"setle": True}, "setle"),
         ([], None),
         (b"{", None),
         (b" " * 20_000, None),

@@ -166,6 +166,7 @@ async def test_a_backfill_that_cannot_be(tmp_path: Path) -> None:
         bodies: list[Any] = [
             {"start_at": "2027-01-01T00:00:00Z"},
             {"start_at": "x"},
+            {"strat_at": "2025-01-01T00:00:00Z"},
             [],
             b"{",
             b" " * 20_000,

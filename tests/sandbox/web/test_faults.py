@@ -249,7 +249,7 @@ async def test_pages_of_other_sites_change_nothing(method: str) -> None:
         ('{"status": 503, "path": []}', "path"),
         ('{"status": 503, "path": "/nowhere"}', "does not serve '/nowhere'"),
         ('{"status": 503, "path": "/sandbox/events"}', "own lists"),
-        ('{"stauts": 503}', "there is no 'stauts'"),
+        ('{"stauts": 503}', "there is no 'stauts', did you mean status. A fault has"),
         ('{"status": 503, "body": "\\ud800"}', "not JSON"),
         ('[{"status": 503}, {"status": 1}]', "status: "),
     ],

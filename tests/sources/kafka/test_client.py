@@ -15,7 +15,14 @@ import pytest
 import pytest_asyncio
 from aiokafka import TopicPartition
 from aiokafka.consumer import fetcher
-from aiokafka.errors import CommitFailedError, CorruptRecordException
+from aiokafka.errors import CommitFailedError, CorruptRecordException, UnknownMemberIdError
+from aiokafka.protocol.commit import OffsetCommitRequest, OffsetCommitResponse_v3
+from aiokafka.protocol.group import (
+    HeartbeatRequest,
+    HeartbeatRequest_v1,
+    SyncGroupRequest,
+    SyncGroupRequest_v1,
+)
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.record.util import calc_crc32c
@@ -30,9 +37,11 @@ from forwarder.sources.kafka.client import (
     _PartitionRecords,
     replace_fetched_records,
 )
+from forwarder.sources.kafka.diagnosis import FencedError
 from forwarder.sources.kafka.policy import KafkaPolicy
 
 ZERO = TopicPartition("events", 0)
+UNKNOWN = UnknownMemberIdError.errno
 
 
 class Nobody:
@@ -102,6 +111,42 @@ async def test_who_is_no_member_commits_nothing(consumer: Any) -> None:
     with pytest.raises(CommitFailedError):
         await consumer.commit({ZERO: 5})
     assert coordinator.sent == []
+
+
+@pytest.mark.parametrize(
+    ("request_sent", "answer"),
+    [
+        (HeartbeatRequest("group", 3, "me"), HeartbeatRequest_v1.RESPONSE_TYPE(0, UNKNOWN)),
+        (
+            SyncGroupRequest("group", 3, "me", None, []),
+            SyncGroupRequest_v1.RESPONSE_TYPE(0, UNKNOWN, b""),
+        ),
+        (
+            OffsetCommitRequest("group", 3, "me", -1, []),
+            OffsetCommitResponse_v3(0, [("events", [(0, 0), (1, UNKNOWN)])]),
+        ),
+    ],
+)
+async def test_a_namesake_is_noticed_by_any_answer(
+    consumer: Any, request_sent: Any, answer: Any
+) -> None:
+    """The library joins again silently, and the two would replace each other for ever. Without an
+    answer since the session began, it has just ended.
+    """
+
+    async def send(sent: Any) -> Any:
+        return known if sent is beat else answer
+
+    beat = HeartbeatRequest("group", 3, "me")
+    known = HeartbeatRequest_v1.RESPONSE_TYPE(0, 0)
+    consumer._send = send
+    consumer._alive = -consumer._policy.session_timeout
+    await consumer._send_and_notice(request_sent)
+    consumer.check()
+    await consumer._send_and_notice(beat)
+    await consumer._send_and_notice(request_sent)
+    with pytest.raises(FencedError):
+        consumer.check()
 
 
 @pytest.fixture(autouse=True)

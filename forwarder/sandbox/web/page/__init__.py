@@ -30,12 +30,14 @@ NAMES: Final = (
     "managed.js",
     "parts.js",
     "patch.js",
+    "persons.js",
     "resources.js",
     "rows.js",
     "runs.js",
     "switching.js",
     "text.js",
     "tiles.js",
+    "warnings.js",
 )
 _PACKAGE: Final = "forwarder.sandbox.web.page"
 

@@ -1,11 +1,14 @@
 // The view as it stands in the address, so that it can be shared, reloaded and gone back to: `#tab=requests&problems=1`.
 
 export const FILTERS = ["text", "event", "distinct_id", "api_key", "organization", "project"];
-export const VIEWS = {
-  events: ["events", "requests", "persons", "groups"],
-  management: ["organizations", "projects", "members", "invites", "domains", "flags", "dashboards", "batch-exports"],
+export const AREAS = {
+  events: ["events", "requests"],
+  persons: ["persons", "groups", "warnings"],
+  flags: ["flags"],
+  exports: ["batch-exports"],
+  management: ["organizations", "projects", "members", "invites", "domains", "dashboards"],
 };
-const TABS = Object.values(VIEWS).flat();
+const TABS = Object.values(AREAS).flat();
 const OF_EVENTS = ["text", "event", "distinct_id", "api_key"];
 
 export function read() {
@@ -27,9 +30,9 @@ export function write(view, step) {
   else history.replaceState(null, "", hash);
 }
 
-// Which half a tab belongs to: "events" or "management".
-export function half(view) {
-  return VIEWS.management.includes(view.tab) ? "management" : "events";
+// The area of the page, an entry of its navigation, that a view's tab belongs to.
+export function area(view) {
+  return Object.keys(AREAS).find((name) => AREAS[name].includes(view.tab));
 }
 
 // All that is filtered by.
@@ -42,6 +45,6 @@ export function filters(view) {
 
 // The filter as the stream of what arrives takes it.
 export function query(view) {
-  if (half(view) === "management") return new URLSearchParams();
+  if (area(view) !== "events") return new URLSearchParams();
   return new URLSearchParams([...filters(view)].filter(([name]) => name === "problems" || OF_EVENTS.includes(name)));
 }

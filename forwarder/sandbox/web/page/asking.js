@@ -1,6 +1,6 @@
 // Questions to the sandbox, and how often they are asked; changes of what it holds.
 
-export async function ask(what, wanted) {
+export async function ask(what, wanted = {}) {
   return answered(await fetch(`sandbox/${what}?${new URLSearchParams(wanted)}`));
 }
 

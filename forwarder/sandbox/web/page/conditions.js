@@ -39,6 +39,12 @@ export function conditionsOf(definition) {
   return list(filtersOf(definition).groups).map(object);
 }
 
+// The rules of a flag whose filters are of version 2; null if it has conditions.
+export function rulesOf(definition) {
+  const filters = filtersOf(definition);
+  return (filters.version ?? 1) === 1 ? null : list(filters.rules).map(object);
+}
+
 export function variantsOf(definition) {
   return list(object(filtersOf(definition).multivariate).variants).map(object);
 }
@@ -53,6 +59,8 @@ export function percent(number) {
 
 // A flag's release in a few words, for a list.
 export function release(definition) {
+  const rules = rulesOf(definition);
+  if (rules) return rules.length === 1 ? "1 rule" : `${count(rules.length)} rules`;
   const conditions = conditionsOf(definition);
   const variants = variantsOf(definition);
   const [only] = conditions;

@@ -1,4 +1,4 @@
-// One event, request, person or group, or a resource of the management half, whole: asked for when it is opened, by what the address says.
+// One event, request, person or group, or a resource that is managed, whole: asked for when it is opened, by what the address says.
 
 import { tick } from "./ago.js";
 import { ask } from "./asking.js";
@@ -7,10 +7,12 @@ import { flagsOf } from "./flags.js";
 import { asSent, pretty } from "./json.js";
 import { badge, button, copyButton, facts, kindBadge, properties, statusBadge } from "./parts.js";
 import { patch } from "./patch.js";
+import { Persons } from "./persons.js";
 import { Resources } from "./resources.js";
 import { bytes, count, el, outside, plural, utf8, visible, when } from "./text.js";
 
 const LISTED = 50; // events, ids or headers that are listed
+const LIVE = ["person", "group"]; // what changes with what arrives, besides resources
 const GOING = 1500; // milliseconds between two looks at what runs
 
 export class Details {
@@ -23,6 +25,7 @@ export class Details {
     this.leave = leave;
     this.going = going;
     this.resources = new Resources({ go, filter, list, changed });
+    this.persons = new Persons({ go, filterLink: (...value) => this.filterLink(...value) });
     this.shown = "";
     this.asked = 0; // times that something was opened or closed
     this.looked = 0; // times that what is open was asked for again
@@ -57,9 +60,10 @@ export class Details {
     return found ? [this.head(...found.head), ...found.parts] : this.missing();
   }
 
-  // Look whether a resource has changed since it was opened, and show it as it is now, at the same place.
+  // Look whether what is open has changed since it was opened, and show it as it is now, at the same place.
   async again() {
-    if (!this.resources.knows(this.shown.split(":")[0])) return;
+    const [kind] = this.shown.split(":");
+    if (!LIVE.includes(kind) && !this.resources.knows(kind)) return;
     const [opened, turn] = [this.asked, (this.looked += 1)];
     const content = await this.content(this.shown).catch(() => null);
     if (opened !== this.asked || turn !== this.looked) return;
@@ -97,8 +101,8 @@ export class Details {
     return el("div", { class: "detail-head" }, el("h2", { id: "detail-title" }, title), ...beside, close);
   }
 
-  missing() {
-    return [this.head("Not here"), el("p", {}, "The sandbox doesn't hold this (any more).")];
+  missing(words = "The sandbox doesn't hold this (any more).") {
+    return [this.head("Not here"), el("p", {}, words)];
   }
 
   failed(error) {
@@ -110,10 +114,13 @@ export class Details {
     const event = results.find((each) => String(each.arrival) === arrival);
     if (!event) return null;
     const first = event.first === null ? null : results.find((each) => each.arrival === event.first);
-    const [person, groups] = await Promise.all([personOf(event), groupsOf(event)]);
+    const own = async () => (event.warnings.length ? (await ask("warnings", { uuid, limit: LISTED })).results : []);
+    const [person, groups, warnings] = await Promise.all([personOf(event), groupsOf(event), own()]);
+    const warned = warnings.filter((each) => each.event.arrival === event.arrival);
     return [
       this.head(outside(event.event, 200), kindBadge(event)),
       event.kind === "conflict" && first ? this.conflict(event, first) : "",
+      ...this.persons.warned(warned),
       this.factsOf(event, results),
       json(event.raw),
       ...this.personPart(event, person),
@@ -132,7 +139,7 @@ export class Details {
       ["distinct_id", this.filterLink("distinct_id", event.distinct_id)],
       ["uuid", outside(event.uuid, 80, "mono")],
       ["happened", when(event.timestamp)],
-      ["timestamp sent", event.timestamp_sent],
+      ["timestamp sent", event.timestamp_note ? sentInVain(event) : event.timestamp_sent],
       ["received", when(event.received_at)],
       ["request", button(`${count(event.request)}, event ${event.index + 1} of it`, () => this.go(`request:${event.request}`), { class: "link" })],
       ["project key", this.filterLink("api_key", event.api_key, "mono")],
@@ -218,17 +225,11 @@ export class Details {
 
   async person(id) {
     const person = (await ask("persons", { person: id, limit: 1 })).results[0];
-    if (!person) return null;
-    const { count: total, results } = await ask("events", { person: id, order: "newest", limit: LISTED });
-    const flags = await flagsOf(person, this.go);
-    const ids = person.distinct_ids.slice(0, LISTED).map((each) => el("li", {}, this.filterLink("distinct_id", each)));
+    if (!person) return this.missing("No person has this id: it was merged into another one, or everything was cleared.");
+    const [found, { count: total, results }, flags] = await Promise.all([ask(`persons/${person.id}`), ask("events", { person: id, order: "newest", limit: LISTED }), flagsOf(person, this.go)]);
     return [
       this.head(outside(person.distinct_id, 200), person.is_identified ? badge("identified", "good") : badge("not identified")),
-      facts([["id", outside(person.id, 80, "mono")], ["made", when(person.created_at)], ["project key", this.filterLink("api_key", person.api_key, "mono")]]),
-      el("h3", {}, "Properties"),
-      properties(person.properties),
-      el("h3", {}, plural(person.distinct_ids.length, "distinct id")),
-      el("ul", { class: "plain" }, ...ids),
+      ...this.persons.parts(found),
       ...flags,
       ...this.eventsOf(results, total),
     ];
@@ -237,7 +238,7 @@ export class Details {
   async group(name) {
     const [type, key, project] = JSON.parse(name);
     const group = (await ask("groups", { group_type: type, group_key: key })).results.find((each) => each.api_key === project);
-    if (!group) return null;
+    if (!group) return this.missing("No $groupidentify made this group, or everything was cleared.");
     const { count: total, results: found } = await ask("events", { group_type: type, group_key: key, order: "newest", limit: LISTED });
     const events = found.filter((each) => each.api_key === project);
     const own = events.length === found.length; // else another project has a group of that name, and events of both are counted
@@ -268,6 +269,11 @@ async function groupsOf(event) {
       return [type, String(key), results.find((each) => each.api_key === event.api_key)];
     }),
   );
+}
+
+// A timestamp that didn't become the event's time, and why.
+function sentInVain(event) {
+  return el("span", {}, outside(event.timestamp_sent, 200, "mono"), el("span", { class: "bad-text" }, `: ${visible(event.timestamp_note, 200)}`));
 }
 
 // The event's JSON, laid out or as it was sent, to be copied as it was sent.

@@ -2,7 +2,7 @@
 
 import { action, actions, field, form, submit } from "./acting.js";
 import { ask, change, reason } from "./asking.js";
-import { aggregates, conditionsOf, filtersOf, percent, properties, share, variantsOf } from "./conditions.js";
+import { aggregates, conditionsOf, filtersOf, percent, properties, rulesOf, share, variantsOf } from "./conditions.js";
 import { pretty } from "./json.js";
 import { mood } from "./managed.js";
 import { badge, button, facts } from "./parts.js";
@@ -14,7 +14,7 @@ const REASONS = {
   condition_match: (number) => `Condition ${number} matches.`,
   no_condition_match: () => "No condition matches.",
   out_of_rollout_bound: (number) => `What condition ${number} asks for is there, but its rollout leaves this one out.`,
-  no_group_type: () => "The flag is decided for groups, and none of that type is given.",
+  no_group_type: () => "It has no condition, or is decided for groups, and none of that type is given.",
   flag_disabled: () => "The flag is off.",
   super_condition_value: () => "The enrollment in its early access feature decides.",
   holdout_condition_value: () => "Held out: the holdout decides before all conditions.",
@@ -51,8 +51,8 @@ export class Flags {
         ["project key", outside(item.api_key, 40, "mono")],
         ["decided for", aggregates(item.definition)],
         ["continuity", item.definition?.ensure_experience_continuity ? "a person keeps the value from before identification" : null],
-        ["early access", filtersOf(item.definition).super_groups?.length ? "enrollment decides before the conditions" : null],
-        ["holdout", filtersOf(item.definition).holdout || filtersOf(item.definition).holdout_groups?.length ? "decides before the conditions" : null],
+        ["early access", filtersOf(item.definition).feature_enrollment ? "enrollment decides before the conditions" : null],
+        ["holdout", filtersOf(item.definition).holdout ? "decides before the conditions" : null],
         ["made", when(item.created_at)],
         ["changed", when(item.updated_at)],
         ["calls", item.calls ? count(item.calls) : "none yet"],
@@ -71,22 +71,49 @@ export class Flags {
   }
 
   release(item, own) {
+    const rules = rulesOf(item.definition);
+    if (rules) return [el("h3", {}, "Rules, the first that includes someone decides"), el("ol", { class: "plain conditions", "data-key": "rules" }, ...rules.map((rule, place) => this.rule(rule, place, own)))];
     const conditions = conditionsOf(item.definition);
     if (!conditions.length) return [el("h3", {}, "Conditions"), el("p", { class: "soft" }, "None: no one gets this flag.")];
     const made = conditions.map((condition, place) => this.condition(item, condition, place, own));
     return [el("h3", {}, conditions.length > 1 ? `${plural(conditions.length, "condition")}, the first that matches decides` : "Condition"), el("ol", { class: "plain conditions", "data-key": "conditions" }, ...made)];
   }
 
-  condition(item, condition, place, own) {
-    const result = own?.conditions?.[place];
-    const decides = own?.reason?.condition_index === place && result?.matched;
+  rule(rule, place, own) {
+    const shown = typeof rule.rollout_percentage === "number" ? [el("p", { class: "soft" }, `Rolled out to ${percent(rule.rollout_percentage)}`)] : [];
     return el(
       "li",
-      { class: decides ? "decides" : undefined, "data-key": `condition:${place}` },
-      el("p", { class: "name" }, el("span", { class: "strong" }, `Condition ${place + 1}`), result ? badge(result.matched ? "matches" : "doesn't match", result.matched ? "good" : "") : "", condition.variant ? badge(`variant ${condition.variant}`, "info") : ""),
+      { class: this.decides(place, own) ? "decides" : undefined, "data-key": `rule:${place}` },
+      this.title(`Rule ${place + 1}`, place, own),
+      properties(Object(rule.targeting)),
+      ...shown,
+      this.reasons(place, own),
+    );
+  }
+
+  decides(place, own) {
+    return own?.reason?.condition_index === place && own?.conditions?.[place]?.matched;
+  }
+
+  title(name, place, own, ...badges) {
+    const result = own?.conditions?.[place];
+    return el("p", { class: "name" }, el("span", { class: "strong" }, name), result ? badge(result.matched ? "matches" : "doesn't match", result.matched ? "good" : "") : "", ...badges);
+  }
+
+  reasons(place, own) {
+    const why = own?.conditions?.[place]?.why;
+    return why ? el("ul", { class: "plain why" }, ...why.split("; ").map((each) => el("li", {}, outside(each, 1000)))) : "";
+  }
+
+  condition(item, condition, place, own) {
+    const variant = condition.variant ? [badge(`variant ${condition.variant}`, "info")] : [];
+    return el(
+      "li",
+      { class: this.decides(place, own) ? "decides" : undefined, "data-key": `condition:${place}` },
+      this.title(`Condition ${place + 1}`, place, own, ...variant),
       properties(condition),
       this.rollout(item, condition, place),
-      result?.why ? el("ul", { class: "plain why" }, ...result.why.split("; ").map((each) => el("li", {}, outside(each, 1000)))) : "",
+      this.reasons(place, own),
     );
   }
 

@@ -7,7 +7,7 @@ import { Chart } from "./chart.js";
 import { Details } from "./details.js";
 import { Listing } from "./lists.js";
 import { Stream } from "./live.js";
-import { listed } from "./managed.js";
+import { listed, MANAGED } from "./managed.js";
 import { Rows } from "./rows.js";
 import { beside, offer, turnTo } from "./switching.js";
 import { count, plural } from "./text.js";
@@ -26,14 +26,15 @@ let view = address.read();
 let typing = 0;
 
 const open = (kind) => (item) => show({ open: lists[kind].columns.open(item) }, true);
+const ofKey = ({ api_key }) => ({ api_key });
+const ofPerson = ({ api_key, distinct_id }) => ({ api_key, distinct_id });
+const none = (words, wanted) => (view) => (Object.values(wanted(view)).some(Boolean) ? "Nothing that is here matches the filter." : words);
 const of = (kind, title, what) => new Listing(kind, title, (item) => open(kind)(item), () => notice(), what);
 const listings = {
-  persons: of("persons", "Persons", {
-    wanted: ({ api_key, distinct_id }) => ({ api_key, distinct_id }),
-    empty: () => "No persons yet: an event with a person's properties, or $identify, makes one.",
-  }),
-  groups: of("groups", "Groups", { wanted: ({ api_key }) => ({ api_key }), empty: () => "No groups yet: $groupidentify makes one." }),
-  ...Object.fromEntries(address.VIEWS.management.map((kind) => [kind, of(kind, ...listed(kind))])),
+  persons: of("persons", "Persons", { wanted: ofPerson, empty: none("No persons yet: each event makes one of its distinct id, unless it is anonymous.", ofPerson), marks: true }),
+  groups: of("groups", "Groups", { wanted: ofKey, empty: none("No groups yet: $groupidentify makes one.", ofKey), marks: true }),
+  warnings: of("warnings", "Warnings", { wanted: ofPerson, empty: none("No warnings: the service would have none about what arrived.", ofPerson) }),
+  ...Object.fromEntries(Object.keys(MANAGED).map((kind) => [kind, of(kind, ...listed(kind))])),
 };
 const lists = {
   events: new Rows("events", "Events, the newest first", (item) => open("events")(item), () => notice()),
@@ -166,7 +167,7 @@ function figures(summary) {
 // Something was written, or some time has gone by: what is listed and what is open may be other than it was.
 function renew() {
   listings[view.tab]?.soon();
-  if (address.half(view) === "management") renewRest();
+  renewRest();
 }
 
 function connection(word) {
@@ -218,7 +219,7 @@ function pressed(event) {
   const field = event.target.closest("input, textarea, select");
   if (event.key === "Escape") escape(field);
   else if (field) return;
-  else if (event.key === "/") at("filters").elements.text.focus();
+  else if (event.key === "/") at("filters").querySelector("label:not([hidden]) input").focus();
   else if (event.key === "p") togglePause();
   else if (event.target.closest("button, a, pre, #detail")) return;
   else if (!lists[view.tab].pressed(event)) return;
@@ -268,7 +269,7 @@ function start() {
   at("filters").addEventListener("input", entered);
   at("filters").addEventListener("submit", (event) => event.preventDefault());
   at("filters").addEventListener("reset", () => show({ ...Object.fromEntries(address.FILTERS.map((name) => [name, ""])), problems: false }, true));
-  for (const tabs of [at("tabs"), at("management")]) {
+  for (const tabs of document.querySelectorAll('[role="tablist"]')) {
     tabs.addEventListener("click", (event) => event.target.dataset.tab && show({ tab: event.target.dataset.tab, open: "" }, true));
     tabs.addEventListener("keydown", tabbed);
   }

@@ -1,4 +1,4 @@
-// The lists of the management half: the cells of their rows, what filters them, and what to do where one is empty.
+// The lists of what is managed: the cells of their rows, what filters them, and what to do where one is empty.
 
 import { release } from "./conditions.js";
 import { badge } from "./parts.js";

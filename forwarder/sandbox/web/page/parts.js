@@ -1,6 +1,7 @@
 // Small parts that lists and details are made of.
 
 import { bytes, count, el, outside, plural, visible, when } from "./text.js";
+import { said } from "./warnings.js";
 
 export function badge(word, mood = "") {
   return el("span", { class: `pill ${mood}`.trim() }, visible(word, 40));
@@ -51,10 +52,15 @@ export function properties(values) {
   const names = Object.keys(values);
   if (!names.length) return el("p", { class: "soft" }, "No properties.");
   const shown = names.slice(0, 200);
-  const list = facts(shown.map((name) => [visible(name, 100), outside(typeof values[name] === "string" ? values[name] : JSON.stringify(values[name]) ?? "", 1000, "mono")]));
+  const list = facts(shown.map((name) => [visible(name, 100), outside(propertyText(values[name]), 1000, "mono")]));
   list.classList.add("properties");
   if (names.length > shown.length) list.append(el("dt", {}, "…"), el("dd", {}, `${plural(names.length - shown.length, "property", "properties")} more`));
   return list;
+}
+
+// A property's value: a text as it is, anything else as JSON.
+export function propertyText(value) {
+  return typeof value === "string" ? value : (JSON.stringify(value) ?? "");
 }
 
 export function button(label, act, more = {}) {
@@ -75,6 +81,12 @@ export function copyButton(text, block, what = "") {
   const rest = () => made.replaceChildren("Copy", ...(what ? [el("span", { class: "unseen" }, ` ${what}`)] : []));
   rest();
   return made;
+}
+
+// A value that somebody will need elsewhere.
+export function copied(text, what) {
+  const shown = outside(text, 200, "mono");
+  return el("span", { class: "copied" }, shown, copyButton(() => text, () => shown, what));
 }
 
 // The cells of a row, per list.
@@ -137,5 +149,19 @@ export const COLUMNS = {
     open: (group) => `group:${JSON.stringify([group.group_type, group.group_key, group.api_key])}`,
     bad: () => false,
     words: (group) => visible(group.group_key, 80),
+  },
+  warnings: {
+    heads: ["Time", "Warning", "Distinct id", "What happened", "Key"],
+    cells: (warning) => [
+      when(warning.event.timestamp),
+      outside(warning.type, 80, "mono strong"),
+      outside(warning.event.distinct_id, 80),
+      el("span", { class: "soft" }, ...said(warning)),
+      outside(warning.api_key ?? "", 40, "mono soft"),
+    ],
+    key: (warning) => String(warning.id),
+    open: (warning) => `event:${warning.event.uuid}:${warning.event.arrival}`,
+    bad: () => false,
+    words: (warning) => visible(warning.type, 80),
   },
 };

@@ -1,9 +1,9 @@
-// One resource of the management half, whole, and what belongs to it.
+// One resource of what is managed, whole, and what belongs to it.
 
 import { ask } from "./asking.js";
 import { fullName, listed, marks, mood, signOn } from "./managed.js";
 import { Flags } from "./flags.js";
-import { badge, button, copyButton, facts, properties } from "./parts.js";
+import { badge, button, copied, copyButton, facts, properties } from "./parts.js";
 import { Runs } from "./runs.js";
 import { count, el, outside, plural, when } from "./text.js";
 
@@ -218,12 +218,6 @@ function heading(...parts) {
 
 function row(...parts) {
   return el("li", {}, ...parts);
-}
-
-// A value that somebody will need elsewhere.
-function copied(text, what) {
-  const shown = outside(text, 200, "mono");
-  return el("span", { class: "copied" }, shown, copyButton(() => text, () => shown, what));
 }
 
 function command(words) {

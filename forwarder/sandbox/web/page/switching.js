@@ -1,43 +1,46 @@
-// What changes between the two halves of the page, events and management: the parts that are there, and what there is to choose from.
+// What changes between the areas of the page: the parts that are there, and what there is to choose from.
 
-import { half, VIEWS } from "./address.js";
+import { area, AREAS } from "./address.js";
 import { ask } from "./asking.js";
-import { OF_PROJECTS } from "./managed.js";
+import { MANAGED, OF_PROJECTS } from "./managed.js";
 import { alike, el, visible } from "./text.js";
 
 const at = (id) => document.getElementById(id);
-const FIND = { events: "Find text in events and requests", management: "Find names and addresses" };
+const OF_PERSONS = ["events", "requests", "persons", "warnings"]; // lists that a distinct id filters
 const CHOICES = 200; // organizations, or projects, to choose from
 let offered = 0;
 
-// Show the half that a view belongs to, and its tab as the chosen one.
+// Show the area that a view belongs to, and its tab as the chosen one. An area with one list has a heading in place of tabs.
 export function turnTo(view) {
-  const now = half(view);
-  for (const part of document.querySelectorAll("[data-half]")) part.hidden = part.dataset.half !== now;
-  for (const name of Object.keys(VIEWS)) {
+  const now = area(view);
+  for (const part of document.querySelectorAll("[data-area]")) part.hidden = !part.dataset.area.split(" ").includes(now);
+  document.body.dataset.now = now;
+  for (const name of Object.keys(AREAS)) {
     if (name === now) at(`to-${name}`).setAttribute("aria-current", "page");
     else at(`to-${name}`).removeAttribute("aria-current");
   }
   const form = at("filters").elements;
   form.project.closest("label").hidden = !OF_PROJECTS.includes(view.tab);
-  form.text.placeholder = FIND[now];
+  form.distinct_id.closest("label").hidden = !OF_PERSONS.includes(view.tab);
+  form.text.placeholder = now === "events" ? "Find text in events and requests" : "Find names and addresses";
   for (const button of document.querySelectorAll('[role="tab"]')) {
     const chosen = button.dataset.tab === view.tab;
     button.setAttribute("aria-selected", String(chosen));
     button.tabIndex = chosen ? 0 : -1;
   }
   at("panel").setAttribute("aria-labelledby", `tab-${view.tab}`);
+  at("panel").setAttribute("role", AREAS[now].length > 1 ? "tabpanel" : "region");
 }
 
 // The tab that an arrow leads to.
 export function beside(view, step) {
-  const tabs = VIEWS[half(view)];
+  const tabs = AREAS[area(view)];
   return tabs[(tabs.indexOf(view.tab) + step + tabs.length) % tabs.length];
 }
 
 // Let the organizations and projects that there are be chosen from; of an organization, if one is chosen, its projects.
 export async function offer(view) {
-  if (half(view) !== "management") return;
+  if (!Object.hasOwn(MANAGED, view.tab)) return;
   const form = at("filters").elements;
   const turn = (offered += 1);
   const within = view.organization ? { organization: view.organization } : {};
