@@ -198,10 +198,18 @@ class Room:
         """Reserve room for events rejected at receipt that have to be kept, all or none; return
         whether there was room.
         """
-        if not self.fits_at_receipt(costs_by_key(letters), self.share):
+        return self.take_all_at_receipt(letters, self.share)
+
+    def take_all_at_receipt(self, letters: Sequence[DeadLetter], share: int) -> bool:
+        """Count dead letters rejected at receipt if `share` has room for all of them; return
+        whether it has.
+        """
+        costs = costs_by_key(letters)
+        if not self.fits_at_receipt(costs, share):
             return False
-        for letter in letters:
-            self.take_at_receipt(key_of(letter.lane), cost_of(letter), 1)
+        for key, cost in costs.items():
+            self.take_at_receipt(key, cost, 0)
+        self.letters += len(letters)
         return True
 
     def release_at_receipt(self, letters: Sequence[DeadLetter]) -> None:
@@ -233,14 +241,17 @@ def reserve_some_at_receipt(room: Room, letters: Sequence[DeadLetter]) -> int:
     """Reserve room at receipt for as many as have it, from the first on; return how many. Logs
     what becomes of them.
     """
-    kept = 0
-    for letter in letters:
-        key = key_of(letter.lane)
-        cost = cost_of(letter)
-        if not room.fits_at_receipt({key: cost}, room.limit // RECEIPT_SHARE):
-            break
-        room.take_at_receipt(key, cost, 1)
-        kept += 1
+    share = room.limit // RECEIPT_SHARE
+    kept = len(letters)
+    if not room.take_all_at_receipt(letters, share):
+        kept = 0
+        for letter in letters:
+            key = key_of(letter.lane)
+            cost = cost_of(letter)
+            if not room.fits_at_receipt({key: cost}, share):
+                break
+            room.take_at_receipt(key, cost, 1)
+            kept += 1
     log_buried(letters[:kept])
     if kept < len(letters):
         _log.warning(

@@ -214,8 +214,8 @@ class DecoderReply(NamedTuple):
         ruling.ruled.append(tally)
         return ruling
 
-    def rejected(self) -> Iterator[list[tuple[Lane | None, RejectedEvent]]]:
-        """The rejected events, a group at a time."""
+    def rejected(self) -> Iterator[tuple[Lane | None, RejectedEvent]]:
+        """The rejected events, and their lanes."""
         kinds = [
             (self._lane(lane), Reason(reason), why, to) for lane, reason, why, to in self.head.kinds
         ]
@@ -224,14 +224,12 @@ class DecoderReply(NamedTuple):
             data = self.parts[at]
             lengths = array("I", self.parts[at + 1])
             indexes = array("I", self.parts[at + 2])
-            group: list[tuple[Lane | None, RejectedEvent]] = []
             start = 0
             for length, kind in zip(lengths, indexes, strict=True):
                 lane, reason, why, to = kinds[kind]
                 event = data[start : start + length]
-                group.append((lane, RejectedEvent(reason, event, why=why, to=to)))
+                yield lane, RejectedEvent(reason, event, why=why, to=to)
                 start += length
-            yield group
 
     def results(self) -> tuple[bytes, Callable[[], Results] | None] | None:
         """The answer, and what makes the results of each event where they can change; None if the

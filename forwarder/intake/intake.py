@@ -14,7 +14,7 @@ called without an error; when it raises, nothing was accepted and nothing counte
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -414,7 +414,9 @@ class Intake:
             if revived is not None:
                 # it would be rejected at receipt again
                 raise InvalidRequest(AT_RECEIPT[content.rejected[0][1].reason].why)
-            submission.letters, submission.droppable = _letters(content.rejected, source, now)
+            submission.letters, submission.droppable = _divided(
+                _letters(content.rejected, source, now)
+            )
         if ruling is not None:
             submission.ruling = ruling
             submission.letters = [*submission.letters, *ruling.failed]
@@ -663,9 +665,8 @@ class _LargeRequest:
         now = self._intake.clock.now()  # the buffer's queues are in this order
         chunks = await large.sliced(decoded.chunks(now, self._source))
         submission = self._intake.admission.submission(chunks, self._source, self._callback)
-        groups = await large.sliced(decoded.rejected())
-        rejected = [(lane, each) for group in groups for lane, each in group if lane is not None]
-        submission.letters, submission.droppable = _letters(rejected, self._source, now)
+        letters = await large.sliced(_letters(decoded.rejected(), self._source, now))
+        submission.letters, submission.droppable = _divided(letters)
         submission.ruling = decoded.ruling(self._rules, now, self._source)
         submission.overflow = _overflow(decoded)
         submission.nulled = decoded.head.nulled
@@ -686,25 +687,29 @@ class _LargeRequest:
 
 
 def _letters(
-    rejected: Iterable[tuple[Lane, RejectedEvent]], source: str, now: float
-) -> tuple[list[DeadLetter], list[DeadLetter]]:
-    """The dead letters of rejected events: those that have to be kept, and those that may be
-    dropped.
-    """
+    rejected: Iterable[tuple[Lane | None, RejectedEvent]], source: str, now: float
+) -> Iterator[DeadLetter]:
+    """The dead letters of rejected events, but for those without a lane."""
+    for lane, each in rejected:
+        if lane is not None:
+            yield DeadLetter(
+                each.reason,
+                lane,
+                each.data,
+                now,
+                each.why or AT_RECEIPT[each.reason].why,
+                source,
+                to=each.to,
+                new_uuid=new_uuid7(now).decode(),
+            )
+
+
+def _divided(letters: Iterable[DeadLetter]) -> tuple[list[DeadLetter], list[DeadLetter]]:
+    """Those that have to be kept, and those that may be dropped."""
     kept: list[DeadLetter] = []
     droppable: list[DeadLetter] = []
-    for lane, each in rejected:
-        letter = DeadLetter(
-            each.reason,
-            lane,
-            each.data,
-            now,
-            each.why or AT_RECEIPT[each.reason].why,
-            source,
-            to=each.to,
-            new_uuid=new_uuid7(now).decode(),
-        )
-        (droppable if each.reason in NOT_INGESTED else kept).append(letter)
+    for letter in letters:
+        (droppable if letter.reason in NOT_INGESTED else kept).append(letter)
     return kept, droppable
 
 

@@ -503,8 +503,7 @@ class _LargeRecord:
                         StampedEvents(chunk.data, chunk.count, chunk.ids, to=chunk.to),
                     )
                 )
-            groups = await bodies.sliced(decoded.rejected())
-            content.letters = self._letters([each for group in groups for each in group])
+            content.letters = self._letters(await bodies.sliced(decoded.rejected()))
         self.content = content
         self._finish()
 
