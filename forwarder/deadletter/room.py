@@ -214,8 +214,9 @@ class Room:
 
     def release_at_receipt(self, letters: Sequence[DeadLetter]) -> None:
         """Give back room that was reserved at receipt."""
-        for letter in letters:
-            self.take_at_receipt(key_of(letter.lane), -cost_of(letter), -1)
+        for key, cost in costs_by_key(letters).items():
+            self.take_at_receipt(key, -cost, 0)
+        self.letters -= len(letters)
 
 
 def cost_of(letter: DeadLetter) -> int:

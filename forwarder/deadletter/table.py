@@ -169,8 +169,13 @@ class DeadLetterCommit:
         self.dropped = []
         connection.execute("BEGIN IMMEDIATE")
         try:
-            for entry in self.letters:
-                self._insert(connection, entry)
+            received = Counter(
+                (entry.letter.lane, entry.letter.source)
+                for entry in self.letters
+                if self._insert(connection, entry)
+            )
+            for (lane, source), events in received.items():
+                count(connection, lane, "received", source, events)
             self._remove(connection)
             for number, note in self.notes.items():
                 connection.execute(
@@ -189,7 +194,8 @@ class DeadLetterCommit:
         if self.removed or self.dropped:
             connection.execute(f"PRAGMA incremental_vacuum({_FREED_PAGES})").fetchall()
 
-    def _insert(self, connection: sqlite3.Connection, entry: NumberedDeadLetter) -> None:
+    def _insert(self, connection: sqlite3.Connection, entry: NumberedDeadLetter) -> bool:
+        """Whether this database has to count it as received."""
         letter = entry.letter
         row = _row(entry)
         inserted = connection.execute(_INSERT, row).rowcount > 0
@@ -199,10 +205,9 @@ class DeadLetterCommit:
             ).fetchone()
             if at_its_place is not None and at_its_place[0] == letter.data:
                 self.known.append(entry)
-                return
+                return False
             connection.execute(_INSERT, (*row[:8], None, None, *row[10:]))
-        elif inserted and letter.place is None:
-            count(connection, letter.lane, "received", letter.source, 1)
+        return inserted and letter.place is None
 
     def _remove(self, connection: sqlite3.Connection) -> None:
         for number in self.removals:
