@@ -57,12 +57,6 @@ LEFT_BEHIND: Final = 1
 COLLECT_EVERY: Final = 50_000
 """New objects between two garbage collections."""
 
-SWITCH_SECONDS: Final = 0.0005
-"""How long a thread that writes may keep the interpreter while the event loop waits for it. The
-loop waits so several times a request; Python's own 5 ms, ten times, are what a probe can see
-(`benchmarks/stall.py`, `nothing-200000`).
-"""
-
 COLLECT_FIRST: Final = 1.0
 """Seconds after its start when the event loop looks for garbage among what the start left: by then
 it listens.
@@ -180,12 +174,11 @@ def run_daemon(
 
 
 def run_tuned(main: Callable[[], Coroutine[Any, Any, int]], recurring: int = 0) -> int:
-    """Run `main` on the fast event loop, with the C library, the garbage collector and the change
-    between threads tuned for it; `recurring`: see `fix_thresholds`.
+    """Run `main` on the fast event loop, with the C library and the garbage collector tuned for
+    it; `recurring`: see `fix_thresholds`.
     """
     fix_thresholds(recurring)
     _collect_seldom()
-    sys.setswitchinterval(SWITCH_SECONDS)
 
     async def with_first_collection() -> int:
         asyncio.get_running_loop().call_later(COLLECT_FIRST, _collect_what_the_start_left)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Raw, Struct, field
@@ -21,7 +21,7 @@ from forwarder.core.error_text import error_text
 from forwarder.core.errors import InvalidRequest, InvalidToken, NoKey, RequestTooLarge
 from forwarder.core.event import split_events
 from forwarder.core.nesting import MAX_NESTING, is_deeper
-from forwarder.wire.effort import UNBOUNDED, Effort, TooMuchWork, check_effort
+from forwarder.wire.effort import UNBOUNDED, Effort, TooMuchWork, check_effort, is_longer
 from forwarder.wire.identity import ABSENT, check_token, first_byte
 from forwarder.wire.repair import join_surrogates, mask_lone_surrogates, null_non_finite_numbers
 from forwarder.wire.splice import Locator
@@ -49,21 +49,9 @@ class _TokenProperty(Struct, gc=False):
     token: Raw = ABSENT
 
 
-class _Counted(Struct, gc=False):
-    """Any event; making the one that is too many ends the decoding."""
-
-    left: ClassVar[int] = 0
-
-    def __post_init__(self) -> None:
-        _Counted.left -= 1
-        if _Counted.left < 0:
-            raise RequestTooLarge("the request has more events than an empty lane could hold")
-
-
 _decode_envelope = msgspec.json.Decoder(_Envelope).decode
 _decode_token_bearers = msgspec.json.Decoder(list[_TokenBearer]).decode
 _decode_token_property = msgspec.json.Decoder(_TokenProperty).decode
-_decode_counted = msgspec.json.Decoder(list[_Counted]).decode
 _decode_any = msgspec.json.Decoder().decode
 _decode_moment = msgspec.json.Decoder(Annotated[datetime, msgspec.Meta(tz=True)]).decode
 
@@ -292,11 +280,9 @@ def check_count(events: bytes | Raw, limit: int) -> None:
     An array of millions of `{}` would take a hundred times its size. Where one has so many commas,
     it may hold objects only: anything else raises `InvalidRequest`.
     """
-    if len(memoryview(events)) <= 2 * limit or bytes(events).count(b",") < limit:
-        return
-    _Counted.left = limit
     try:
-        _decode_counted(events)
+        if is_longer(events, limit):
+            raise RequestTooLarge("the request has more events than an empty lane could hold")
     except msgspec.ValidationError:
         raise InvalidRequest("an event isn't an object") from None
 
