@@ -48,6 +48,7 @@ from forwarder.sources.http.protocol.lifecycle import (
     HEAD,
     IDLE,
     NEW,
+    TURN_BYTES,
     Lifecycle,
 )
 from forwarder.sources.http.protocol.limits import (
@@ -626,6 +627,8 @@ class HttpConnection(asyncio.Protocol):
         gathered.add(data)
         if gathered.length > self._body_limit():
             raise _RejectRequest(answers.BODY_TOO_LARGE)
+        if gathered.length % TURN_BYTES < len(data):  # it has passed a multiple
+            self._life.let_others()
 
     def _body_limit(self) -> int:
         """Bytes that the body of the request that is coming in may have."""
