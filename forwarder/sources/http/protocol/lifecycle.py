@@ -31,7 +31,7 @@ LINGERING: Final = 4
 CLOSING: Final = 5
 """The transport closes once the last answer is out."""
 
-TURN_BYTES: Final = 512 * 1024
+TURN_BYTES: Final = 1 << 20
 """Bytes of a body that are read before others have their turn. The event loop reads 2 MiB of each
 connection in one go, and new memory is slow: six bodies of 18 MB kept everyone waiting for 110 to
 150 ms.
