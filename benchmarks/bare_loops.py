@@ -19,7 +19,9 @@ from typing import Any, Final
 import msgspec
 
 from benchmarks.exports import Export
+from forwarder.sources.imports.countries import COUNTRIES
 from forwarder.sources.imports.format import derived_uuid
+from forwarder.sources.imports.sessions import session_uuid
 
 Event = dict[str, Any]
 
@@ -29,21 +31,21 @@ _encode: Final = msgspec.json.Encoder().encode
 
 _AMPLITUDE: Final = {
     "os_name": "$browser",
-    "os_version": "$browser_version",
     "device_type": "$os",
     "ip_address": "$ip",
     "city": "$geoip_city_name",
     "region": "$geoip_subdivision_1_name",
     "country": "$geoip_country_name",
-    "device_id": "$device_id",
+    "user_id": "$amplitude_user_id",
+    "device_id": "$amplitude_device_id",
+    "event_id": "$amplitude_event_id",
+    "session_id": "$amplitude_session_id",
     "$insert_id": "amplitude_insert_id",
     "amplitude_id": "amplitude_id",
     **{
         name: f"amplitude_{name}"
         for name in (
             *(
-                "session_id",
-                "event_id",
                 "platform",
                 "language",
                 "version_name",
@@ -64,6 +66,11 @@ _AMPLITUDE: Final = {
         )
     },
 }
+_AMPLITUDE_PLACE: Final = {name: _AMPLITUDE[name] for name in ("city", "region", "country")}
+_AMPLITUDE_DEVICES: Final = {"Windows": "Desktop", "Linux": "Desktop", "Mac": "Desktop"} | {
+    "iOS": "Mobile",
+    "Android": "Mobile",
+}
 _AMPLITUDE_PAGE: Final = {
     "[Amplitude] Page URL": "$current_url",
     "[Amplitude] Page Domain": "$host",
@@ -78,6 +85,9 @@ _MIXPANEL: Final = {
     "$city": "$geoip_city_name",
     "$region": "$geoip_subdivision_1_name",
     "mp_country_code": "$geoip_country_code",
+    "current_url_path": "$pathname",
+    "current_domain": "$host",
+    "mp_lib": "$lib",
 }
 _MIXPANEL_NOTES: Final = (
     "$mp_api_endpoint",
@@ -123,13 +133,22 @@ def bare_events(export: Export, path: Path) -> Iterator[Event]:
 
 def _amplitude(record: dict[str, Any]) -> Event | None:
     name = record["event_type"]
-    if name == "session_start":
+    if name in ("session_start", "session_end"):
         return None
     properties = _named(_AMPLITUDE, record)
+    place = _named(_AMPLITUDE_PLACE, record)
+    device = record["device_id"]
+    properties["$device_id"] = device
+    version = record["os_version"]
+    properties["$browser_version"] = int(version) if version.isdecimal() else version
+    if kind := _AMPLITUDE_DEVICES.get(record["device_type"]):
+        properties["$device_type"] = kind
+    if (session := record["session_id"]) > 0:
+        properties["$session_id"] = session_uuid(device, session)
     for theirs, value in record["event_properties"].items():
         properties[_AMPLITUDE_PAGE.get(theirs, theirs)] = value
     if said := record.get("user_properties"):
-        properties["$set_once"] = said
+        properties["$set_once"] = place | said
     time = (
         record.get("event_time")
         or record.get("client_event_time")
@@ -160,6 +179,8 @@ def _mixpanel(record: dict[str, Any]) -> Event:
     for theirs, ours in _MIXPANEL.items():
         if theirs in properties:
             properties[ours] = properties.pop(theirs)
+    if country := COUNTRIES.get(properties["$geoip_country_code"]):
+        properties["$geoip_country_name"] = country
     seconds = time / 1000 if time > 10_000_000_000 else time
     return _event(
         _MIXPANEL_EVENTS.get(name, name),

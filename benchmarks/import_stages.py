@@ -28,7 +28,7 @@ LIMITS: Final = ChunkLimits.of_batches(max_bytes=5_000_000, max_events=5_000)
 LANE: Final = Lane("phc_benchmark_of_imports", historical=True)
 UNTIL: Final = 4_102_444_800_000_000
 """The year 2100, in microseconds: there is always a limit, 48 h ago if nobody says otherwise."""
-FINISH: Final = FinishPolicy("set_once", geoip=False, job_id=JOB)
+FINISH: Final = FinishPolicy("oldest", geoip=False, job_id=JOB)
 
 _RULES: Final = MappingRules(
     event=".what",

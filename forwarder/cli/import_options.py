@@ -16,7 +16,7 @@ import typer
 
 from forwarder.cli.options import Config, TextOrJson, TextOutput, parameter
 from forwarder.sources.files.records import Framing
-from forwarder.sources.imports.format import ImportFormat
+from forwarder.sources.imports.format import ImportFormat, PersonProperties
 
 _WHERE: Final = "Source and target"
 _WHAT: Final = "What is sent"
@@ -24,19 +24,16 @@ _HOW: Final = "How it is sent"
 _READING: Final = "How the source is read"
 
 
-class PersonsOption(StrEnum):
-    """What becomes of `$set`."""
-
-    SET_ONCE = "set_once"
-    NONE = "none"
-    SET = "set"
-
-
 def _codes(incomplete: str) -> list[str]:
     """Completions of --accept."""
     from forwarder.sources.imports.preflight_report import STOPPING
 
     return [code for code in STOPPING if code.startswith(incomplete)]
+
+
+def _choices(incomplete: str) -> list[str]:
+    """Completions of --person-properties."""
+    return [choice for choice in get_args(PersonProperties) if choice.startswith(incomplete)]
 
 
 def _option(
@@ -109,13 +106,15 @@ class CommonOptions:
         int | None, _option(_WHAT, "At most this many events, the first.", "N", min=1)
     ] = None
     person_properties: Annotated[
-        PersonsOption | None,
+        str | None,
         _option(
             _WHAT,
             (
-                "What $set does: set only what a person lacks (set_once), nothing, or overwrite "
-                "current values."
+                "Properties of persons: as of each event's time (history), the newest or oldest "
+                "that persons lack, or none. Required if the source has some."
             ),
+            "history|newest|oldest|none",
+            autocompletion=_choices,
         ),
     ] = None
     geoip: Annotated[
@@ -204,7 +203,16 @@ def parameters(form: ImportFormat[Any]) -> Iterator[inspect.Parameter]:
             None,
         ),
         "delimiter": (cell, "Between cells. Default: comma; in .tsv files, tab.", "CHARACTER"),
-        "quote": (cell, 'Around a cell that contains delimiters. Default: ".', "CHARACTER"),
+        "quote": (
+            cell,
+            'Around a cell that contains delimiters, or `none`. Default: "; between tabs, none.',
+            "CHARACTER",
+        ),
+        "header": (
+            cell,
+            "Names of the columns, separated by commas, for files without a header.",
+            "NAMES",
+        ),
     }
     for name, (kind, words, metavar) in sometimes.items():
         if kind:

@@ -6,6 +6,7 @@ Invariant: a key, and the text of a `--store` option, is part of no message.
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import math
 import os
@@ -15,7 +16,9 @@ from dataclasses import replace
 from datetime import timedelta, timezone, tzinfo
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, get_args
+
+import msgspec
 
 from forwarder.cli.import_options import CommonOptions
 from forwarder.cli.settings import ask_for_key, key_or_file, load_for_person
@@ -23,6 +26,7 @@ from forwarder.config.addresses import check_upstream
 from forwarder.config.api_keys import check_project_key, read_key_file
 from forwarder.config.layers import InvalidConfiguration
 from forwarder.config.load import Loaded, load_part
+from forwarder.config.section import InvalidValues
 from forwarder.config.settings import ImportSettings, Settings
 from forwarder.config.source_settings import MappingSettings
 from forwarder.core.configured_files import read_file
@@ -31,8 +35,9 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.core.installation import help_on
 from forwarder.core.proposals import proposed
 from forwarder.daemon.mappings import mapping_of, rules_of
+from forwarder.mapping import MappingCases
 from forwarder.mapping.times import zone_of
-from forwarder.sources.files.records import Framing, ReadOptions
+from forwarder.sources.files.records import NO_QUOTE, Framing, ReadOptions
 from forwarder.sources.files.transcoding import checked_encoding
 from forwarder.sources.imports import checkpoint, report
 from forwarder.sources.imports.conversion import EventFilters
@@ -44,6 +49,7 @@ from forwarder.sources.imports.format import (
     PersonProperties,
     RecordRefused,
 )
+from forwarder.sources.imports.formats.named import has_cases, read_mapping
 from forwarder.sources.imports.job import ImportRequest, Shard
 from forwarder.sources.imports.pacing import QuietHours
 from forwarder.sources.imports.preflight_report import unaccepted
@@ -58,7 +64,7 @@ IMPORTS: Final = "imports"
 _UNLIMITED: Final = "unlimited"
 _MAPPING: Final = "import.mapping"
 _NO_QUIET: Final = "none"
-_CHANGES_RECORDS: Final = ("framing", "delimiter", "quote", "encoding")
+_CHANGES_RECORDS: Final = ("framing", "delimiter", "quote", "header", "encoding")
 """Options for reading that change the records."""
 _KEY_WAYS: Final = (
     "Use --api-key KEY, `import.api_key` or `import.api_key_file` in the configuration, or "
@@ -67,6 +73,7 @@ _KEY_WAYS: Final = (
 _OFFSET: Final = re.compile(r"([+-])(\d{1,2}):?(\d{2})", re.ASCII)
 _UTC: Final = frozenset({"0", "z", "utc", "+0", "-0"})
 _MAX_RATE: Final = 1_000_000
+_FORMER_CHOICES: Final = {"set_once": "oldest", "set": "history"}
 
 
 def request_of(
@@ -91,14 +98,13 @@ def request_of(
             hint=hint,
         )
     section = settings.import_
-    persons: PersonProperties = (
-        typed.person_properties.value if typed.person_properties else section.person_properties
-    )
+    chosen = _persons(typed.person_properties, section)
+    shard = None if typed.shard is None else Shard.parse(typed.shard)
+    persons: PersonProperties = chosen or "oldest"
+    _check_shard(shard, persons)
     store = {**section.store, **pairs("--store", typed.store or ())}
-    cells: dict[str, Any] = {
-        name: character(f"--{name}", more[name])
-        for name in ("delimiter", "quote")
-        if more.get(name) is not None
+    cells = {
+        name: read(more[name]) for name, read in _OF_CELLS.items() if more.get(name) is not None
     }
     encoding = checked_encoding(
         *(
@@ -109,7 +115,11 @@ def request_of(
     )
     framing = Framing(more.get("framing") or form.framings[0])
     reading = ReadOptions(
-        framing=framing, encoding=encoding, store=store, follow_links=typed.follow_links, **cells
+        framing=framing,
+        encoding=encoding,
+        store=store,
+        follow_links=typed.follow_links,
+        **{**form.reading(), **cells},
     )
     since = moment("--since", typed.since)
     until = moment("--until", typed.until)
@@ -140,13 +150,43 @@ def request_of(
             typed.limit,
         ),
         person_properties=persons,
+        persons_chosen=chosen is not None,
         geoip=typed.geoip,
         rate=rate(str(section.rate) if typed.rate is None else typed.rate),
         quiet_hours=QuietHours.parse(hours, hours_name) if hours and hours != _NO_QUIET else None,
         sort=typed.sort or form.is_unsorted,
         accepted=frozenset(typed.accept or ()),
-        shard=None if typed.shard is None else Shard.parse(typed.shard),
+        shard=shard,
     )
+
+
+def _persons(typed: str | None, section: ImportSettings) -> PersonProperties | None:
+    """What was chosen; None: nothing was. Raises `ConfigurationError`."""
+    if typed is None:
+        return section.person_properties
+    for choice in get_args(PersonProperties):
+        if choice == typed:
+            found: PersonProperties = choice
+            return found
+    choices = ", ".join(get_args(PersonProperties))
+    if typed in _FORMER_CHOICES:
+        hint = f"It is called {_FORMER_CHOICES[typed]} now; the choices are {choices}."
+    else:
+        hint = f"The choices are {choices}."
+    raise ConfigurationError(f"--person-properties: there is no choice {typed!r}", hint=hint)
+
+
+def _check_shard(shard: Shard | None, persons: PersonProperties) -> None:
+    """Raises `ConfigurationError` if a shard alone can't know what persons get."""
+    if shard is not None and persons in {"history", "newest"}:
+        raise ConfigurationError(
+            f"--shard can't be beside --person-properties {persons}: what a person gets follows "
+            "from all files, and a shard reads only some",
+            hint=(
+                "Import without --shard; or in shards with --person-properties none, if the "
+                "persons come from elsewhere."
+            ),
+        )
 
 
 def _delivering_to(url: str, settings: Settings) -> Settings:
@@ -248,10 +288,10 @@ def _chosen(
         raise ConfigurationError(
             str(error), hint=f"`{proposed(f'import {form.name} --help')}` describes each option."
         ) from None
-    usual = ReadOptions(framing=form.framings[0])
+    usual = ReadOptions(framing=form.framings[0], **form.reading())
     values: dict[str, Any] = {each.flag: each.of(options) for each in form.said}
     values |= {
-        name: str(getattr(reading, name))
+        name: _as_text(getattr(reading, name))
         for name in _CHANGES_RECORDS
         if getattr(reading, name) != getattr(usual, name)
     }
@@ -259,25 +299,79 @@ def _chosen(
         zone, said = _zone(section, more)
         values |= said
         given = replace(given, zone=zone)
-    if form.takes_mapping:
-        settings, place = _mapping(section, more.get("mapping"))
-        compiled = partial(mapping_of, settings, "import", place, has_time=False)
-        given = replace(
-            given,
-            mapping=ChosenMapping(
-                rules_of(settings, place), compiled, settings.timestamp.zone is not None
-            ),
-        )
+    if form.takes_mapping or form.mapping_file:
+        file: Path | None = form.mapping_file or more.get("mapping")
+        in_cases = file is not None and has_cases(file)
+        chosen, identity = _cases(file) if file and in_cases else _mapping(section, file)
+        given = replace(given, mapping=chosen)
     form.make(options, given)  # raises now if the options contradict each other
-    if form.takes_mapping:
-        values["mapping"] = _mapping_as_json(settings)
+    if given.mapping is not None:
+        values["mapping"] = identity()
     make = partial(form.make, options, given)
     times = tuple(form.times(options, given))
-    return ChosenFormat(form.name, values, make, times, zone_said=form.zone_said(options, given))
+    return ChosenFormat(
+        form.name,
+        values,
+        make,
+        times,
+        zone_said=form.zone_said(options, given),
+        receipts=form.receipts,
+        clock=given.clock,
+    )
 
 
-def _mapping(section: ImportSettings, file: Path | None) -> tuple[MappingSettings, str]:
-    """The rules as written, and the place that errors name."""
+def _mapping(
+    section: ImportSettings, file: Path | None
+) -> tuple[ChosenMapping, Callable[[], dict[str, Any]]]:
+    """The rules of one mapping, and what gives the JSON that tells them from others."""
+    settings, place = import_mapping(section, file)
+    compiled = partial(mapping_of, settings, "import", place, has_time=False)
+    zone_said = settings.timestamp.zone is not None
+    chosen = ChosenMapping(rules_of(settings, place), compiled, zone_said)
+    return chosen, partial(_mapping_as_json, settings)
+
+
+def _cases(file: Path) -> tuple[ChosenMapping, Callable[[], dict[str, Any]]]:
+    """The same of a file of several cases."""
+    document = read_mapping(file)
+    cases = []
+    for number, case in enumerate(document.cases):
+        place = f"{file}: cases[{number}]"
+        try:
+            cases.append((MappingSettings.parse(case), place))
+        except InvalidValues as error:
+            raise ConfigurationError(
+                f"{place}: {error}", hint=f"{help_on('mapping')} describes the rules."
+            ) from None
+    if not cases:
+        raise ConfigurationError(f"{file}: it has no case", hint="Write at least one.")
+
+    def compiled() -> MappingCases:
+        return MappingCases(
+            [mapping_of(each, "import", place, has_time=False) for each, place in cases]
+        )
+
+    chosen = ChosenMapping(
+        rules_of(*cases[0]),
+        compiled,
+        all(each.timestamp.zone is not None for each, _ in cases if each.timestamp.source),
+        None if document.table is None else document.table.cells.reader(),
+    )
+
+    def identity() -> dict[str, Any]:
+        said = [
+            [_mapping_as_json(each) for each, _ in cases],
+            msgspec.to_builtins(document.table),
+        ]
+        return {"digest": hashlib.sha256(msgspec.json.encode(said)).hexdigest()[:16]}
+
+    return chosen, identity
+
+
+def import_mapping(section: ImportSettings, file: Path | None) -> tuple[MappingSettings, str]:
+    """The rules as written, of a file of their own or of the configuration, and the place that
+    errors name. Raises `ConfigurationError`.
+    """
     if file is None:
         if not section.mapping.given:
             hint = (
@@ -387,6 +481,26 @@ def pairs(option: str, texts: Iterable[str]) -> dict[str, str]:
     return {name.strip(): value for name, _, value in found}
 
 
+def _as_text(value: str | tuple[str, ...]) -> str:
+    return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+def header(text: str) -> tuple[str, ...]:
+    """The names of the columns of a table, separated as in CSV."""
+    [names] = csv.reader([text], skipinitialspace=True)
+    if not all(name.strip() for name in names) or len({*names}) < len(names):
+        raise ConfigurationError(
+            f"--header: {text!r} has an empty name, or one twice",
+            hint="Write the name of each column, in the order of the file: --header id,time,kind.",
+        )
+    return tuple(names)
+
+
+def quote(text: str) -> str:
+    """What is around cells: one character, or `none`."""
+    return NO_QUOTE if text == NO_QUOTE else character("--quote", text)
+
+
 def character(option: str, text: str) -> str:
     """One character; a tab may be written as \\t."""
     found = "\t" if text in (r"\t", "tab") else text
@@ -396,3 +510,11 @@ def character(option: str, text: str) -> str:
             hint=f"Write {option} ';', or {option} '\\t' for a tab.",
         )
     return found
+
+
+_OF_CELLS: Final[Mapping[str, Callable[[str], Any]]] = {
+    "delimiter": partial(character, "--delimiter"),
+    "quote": quote,
+    "header": header,
+}
+"""Options of tables, and what reads each."""

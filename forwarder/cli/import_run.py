@@ -137,7 +137,7 @@ class ImportCommand:
         if not self.request.settings.upstream.verify_keys:
             return "`upstream.verify_keys` is false"
         try:
-            uvloop.run(self.opened.check_key())
+            uvloop.run(self.opened.check_key(None if self.typed.dry_run else _say_wait))
         except KeyUnverified as error:
             if not self.typed.dry_run:
                 raise
@@ -226,6 +226,14 @@ def code_of(manifest: ImportManifest, broken: Sequence[BrokenSource]) -> ExitCod
 def say(text: str) -> None:
     """Write progress to standard error."""
     sys.stderr.write(text + "\n")
+
+
+def _say_wait(why: str, seconds: float) -> None:
+    """Say that the service is asked again, and when."""
+    say(
+        f"The service doesn't answer whether it knows the project key: {why}. "
+        f"It is asked again in {seconds:.1f}s."
+    )
 
 
 def show(result: str | RenderableType, broken: Sequence[BrokenSource]) -> None:

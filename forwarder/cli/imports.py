@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from forwarder.config.settings import Settings
     from forwarder.sources.imports.report import ImportManifest, ImportStatus
     from forwarder.sources.imports.shards import ImportShards
-    from forwarder.sources.imports.verification import StoredDays
+    from forwarder.sources.imports.verification import StoredDays, Verification
 
 _CODES: Final = (
     "Exit codes: 0 complete; 1 records were rejected, files are damaged, or findings stop the "
@@ -340,6 +340,11 @@ def verify(
         else _of_sandbox(kept, jobs, read, sandbox, api_key)
     )
     found = compare(kept, stored, shards.gaps if shards else None)
+    if kept.complete and not (manifest or shards):
+        against = (
+            ", ".join(export) if export else f"the sandbox {sandbox or read.settings.upstream.url}"
+        )
+        _keep_verification(kept, folder, against, found)
     if output is TextOutput.JSON:
         sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
     else:
@@ -389,6 +394,30 @@ def _shards_to_verify(folder: Path) -> ImportShards | None:
             hint="Name the folder with the shards of one import, each with its checkpoint.",
         )
     return found[0] if found else None
+
+
+def _keep_verification(
+    manifest: ImportManifest, folder: Path, against: str, found: Verification
+) -> None:
+    """Show the result in the import's report, unless that can't be written."""
+    from forwarder.cli.output import report
+    from forwarder.core.secrets import mask_secrets
+    from forwarder.sources.imports.report import save_verification
+    from forwarder.storage.directory import is_locked
+
+    if is_locked(folder):  # a running import writes its report itself
+        return
+    try:
+        save_verification(
+            manifest,
+            folder,
+            at=time.time(),
+            against=mask_secrets(against),
+            same=found.same,
+            words=[*found.words()],
+        )
+    except ConfigurationError as error:
+        report(error)
 
 
 def _manifest_in(folder: Path) -> ImportManifest:

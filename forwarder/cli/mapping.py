@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext, suppress
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -26,8 +27,10 @@ from forwarder.cli.trial import (
     TrialResult,
     TrialTally,
     interruptible,
+    trial_mapping,
     trial_source,
 )
+from forwarder.core.errors import ConfigurationError
 from forwarder.core.secrets import mask_secrets
 from forwarder.telemetry.readable import line_excerpt, plural
 
@@ -49,20 +52,31 @@ def try_records(
         typer.Argument(
             metavar="SAMPLE",
             help=(
-                "File of records: lines for Kafka, a log for a log source; - reads standard input."
+                "File of records: lines of JSON, a log for a log source; - reads standard input."
             ),
         ),
     ],
     *,
     config: Config = None,
     source: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--source",
             metavar="NAME",
             help="`name` of the Kafka cluster or log source to be tried.",
         ),
-    ],
+    ] = None,
+    mapping: Annotated[
+        Path | None,
+        typer.Option(
+            "--mapping",
+            metavar="FILE",
+            help=(
+                "File of rules to be tried, as `import mapping` has it; needs no configuration. "
+                "Without it and --source, the rules are those of `import.mapping`."
+            ),
+        ),
+    ] = None,
     lines: Annotated[
         int | None,
         typer.Option(
@@ -88,12 +102,24 @@ def try_records(
 
     Example: forwarder mapping try --config logs.yaml --source nginx --follow
     /var/log/nginx/access.log
+
+    Of rules alone: forwarder mapping try --mapping rules.yaml orders.jsonl
     """
+    from forwarder.cli.import_request import import_mapping
     from forwarder.config.load import load_settings
 
+    if source is not None and mapping is not None:
+        raise ConfigurationError(
+            "--mapping can't be beside --source, which has rules of its own",
+            hint="Give one of both.",
+        )
     settings = load_settings(config, os.environ, require_upstream=False).settings
     with opened(sample, lines, follow=follow) as file, nullcontext() if follow else interruptible():
-        trial = Trial(trial_source(settings, source, sample, file.written))
+        if source is None:
+            tried = trial_mapping(settings, *import_mapping(settings.import_, mapping))
+        else:
+            tried = trial_source(settings, source, sample, file.written)
+        trial = Trial(tried)
         tally = TrialTally()
         with suppress(KeyboardInterrupt):  # which ends what is followed
             _show(tally.counted(_results(trial, file)), tally, as_lines=follow, output=output)

@@ -37,6 +37,7 @@ class PlannedFormat(StrEnum):
     """The formats of imports whose throughput was measured."""
 
     NATIVE = "native"
+    POSTHOG = "posthog"
     AMPLITUDE = "amplitude"
     MIXPANEL = "mixpanel"
     SEGMENT = "segment"

@@ -22,6 +22,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from forwarder.config.settings import Settings
+from forwarder.config.source_settings import MappingSettings
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import split_events
 from forwarder.core.ports import Reason
@@ -105,6 +106,8 @@ class TrialSource:
     convert: Callable[[bytes, float | None], bytes | None]
     """The mapping: an event, or an array of them; None if `where` leaves none."""
     key_is_distinct_id: bool = False
+    needs_time: bool = False
+    """Whether an event without a timestamp becomes a dead letter."""
     uuid: str
     """What an event without a uuid would get."""
     max_event: int
@@ -203,11 +206,18 @@ class Trial:
                     reason=Reason.TOO_LARGE,
                     why=f"{size:,} bytes are more than upstream.max_event",
                 )
-            if not source.key_is_distinct_id and not _own_id(_decode_members(event)):
+            found = _decode_members(event)
+            if not source.key_is_distinct_id and not _own_id(found):
                 return result(
                     rejected,
                     reason=Reason.MISSING_DISTINCT_ID,
                     why="distinct_id: the expression returns nothing",
+                )
+            if source.needs_time and found.timestamp is ABSENT:
+                return result(
+                    rejected,
+                    reason=Reason.MISSING_TIMESTAMP,
+                    why="timestamp: the expression returns nothing",
                 )
         made = [(event, _derived(event, parsed.timestamp, source.uuid)) for event in events]
         return TrialResult(line, TrialOutcome.SENT, made, members=parsed.members)
@@ -275,6 +285,24 @@ def trial_source(settings: Settings, name: str, sample: str, written: float) -> 
         else "The configuration has no Kafka or log sources; name another one with --config FILE."
     )
     raise ConfigurationError(f"--source: {name!r} is not a configured source", hint=hint)
+
+
+def trial_mapping(settings: Settings, rules: MappingSettings, place: str) -> TrialSource:
+    """The rules of an import, without a source. Raises `ConfigurationError`."""
+    from forwarder.daemon.mappings import mapping_of
+
+    mapping = mapping_of(rules, "import", place, has_time=False)
+    max_record = 1 << 30
+    return TrialSource(
+        split=lambda offset: Splitter(offset, max_record),
+        parse=lambda value: ParsedRecord(value.strip(), None, ""),
+        convert=lambda data, _: mapping.map_record(data),
+        needs_time=True,
+        uuid="derived from the file's content and the record's position",
+        max_event=settings.max_event,
+        max_record=max_record,
+        is_log=False,
+    )
 
 
 def _kafka(settings: Settings, number: int) -> TrialSource:

@@ -346,9 +346,9 @@ class ImportSettings(Section):
     """Time zone of times without one, such as Europe/Berlin, in formats other than `mapping`."""
     encoding: NonEmpty = "utf-8"
     """Encoding of text files that are imported, such as utf-16 or cp1252: any that Python knows."""
-    person_properties: Literal["set_once", "none", "set"] = "set_once"
-    """What happens to `$set`: set_once fills missing values, none removes it, set overwrites
-    current values and must be confirmed.
+    person_properties: Literal["history", "newest", "oldest", "none"] | None = None
+    """Properties of persons: as of each event's time (history), the newest or the oldest value if a
+    person has none, or none. Required if a source has some. set_once is now oldest, set history.
     """
     store: Annotated[Mapping[str, str], Pairs()] = field(default_factory=dict, repr=False)
     """Options of object stores, such as endpoint and region, in addition to the environment

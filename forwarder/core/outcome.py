@@ -30,6 +30,8 @@ class Reply:
     """Whether a login is asked for, as HTTP proxies and websites do."""
     date: str = ""
     """The server's time, as its header says it."""
+    is_late: bool = False
+    """Whether no whole answer came in the time that there is for it."""
 
 
 class Scope(StrEnum):

@@ -46,9 +46,7 @@ class Reason(StrEnum):
     UNMAPPABLE = "unmappable"
     """A source's record that its mapping rejects."""
     ILLEGAL_DISTINCT_ID = "illegal_distinct_id"
-    """An import's record with an id that many share (`null`, `undefined`, `anonymous`): their
-    events would become one person's.
-    """
+    """An import's record that would merge persons by an id that many share (`nil`, `blank`)."""
     LANE_HALTED = "lane_halted"
     """Its lane was halted for longer than its source waits."""
     RULE_FAILED = "rule_failed"

@@ -61,7 +61,7 @@ from forwarder.telemetry.readable import size
 
 AT_ONCE: Final = 200
 """Marked letters that are fetched at once."""
-_read_as_sent: Final = NativeConverter("set").convert_event
+_read_as_sent: Final = NativeConverter("history").convert_event
 _FOREIGN: Final = "it doesn't say which record it was: it isn't a letter of an import"
 _DAMAGED: Final = (
     "its bytes aren't those that were written: the disk has changed them. Replay it with "
@@ -384,6 +384,6 @@ class LetterReplays:
         )
         left[origin.key] += len(refused) - 1
         if not left[origin.key]:
-            self.ledger.count_repaired(letter.file.name)
+            self.ledger.count_repaired(letter.file.name, letter.line)
         self.ledger.totals.replayed.append(letter.number)
         self._records[letter.number] = origin.key

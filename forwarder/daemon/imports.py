@@ -15,6 +15,7 @@ import asyncio
 import hashlib
 import json
 import os
+import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -23,10 +24,10 @@ from pathlib import Path
 from typing import Final
 
 from forwarder.buffer.memory import MemoryBuffer
-from forwarder.core.clock import Clock
+from forwarder.core.clock import Backoff, Clock
 from forwarder.core.errors import ConfigurationError, ForwarderError
 from forwarder.core.event import NO_IDS, Batch, Chunk, Lane
-from forwarder.core.outcome import Delivered, HaltReason, Reply
+from forwarder.core.outcome import Delivered, HaltReason, Reply, Retry
 from forwarder.core.ports import Ordering, Sink
 from forwarder.core.secrets import mask_key, mask_secrets
 from forwarder.daemon.import_letters import ImportDeadLetters, LetterReplays
@@ -49,7 +50,15 @@ from forwarder.sources.imports.checkpoint import (
     StateFolder,
     read_checkpoint,
 )
-from forwarder.sources.imports.conversion import Conversion, EventFilters, FinishPolicy, ImportRules
+from forwarder.sources.imports.conversion import (
+    Conversion,
+    EventFilters,
+    FinishPolicy,
+    ImportRules,
+    PersonStage,
+)
+from forwarder.sources.imports.earlier import earlier_imports
+from forwarder.sources.imports.format import PersonProperties
 from forwarder.sources.imports.formats.catalog import FORMATS
 from forwarder.sources.imports.job import (
     ImportRequest,
@@ -66,6 +75,13 @@ from forwarder.sources.imports.job import (
     until_of,
 )
 from forwarder.sources.imports.pacing import UNPACED, ImportPace, PacedSink, RateLine
+from forwarder.sources.imports.persons import (
+    PersonHistory,
+    PersonIndex,
+    PersonIndexBuilder,
+    PersonPlacement,
+    find_index,
+)
 from forwarder.sources.imports.preflight import PreflightTerms, run_preflight
 from forwarder.sources.imports.preflight_report import PreflightReport
 from forwarder.sources.imports.repeats import Repeats
@@ -216,32 +232,57 @@ class ImportRun:
             rate=request.own_rate or UNPACED,
             until=request.filters.until,
             person_properties=request.person_properties,
+            persons_chosen=request.persons_chosen,
             sort=request.sort,
             zone_said=request.chosen.zone_said,
             unfit_accepted="unfit-files" in request.accepted,
         )
-        return run_preflight(
+        report, broken = run_preflight(
             self._source,
             request.chosen,
-            self._finish(),
+            self._finish(request.person_properties),
             filters=self._filters,
             terms=terms,
             progress=progress,
             formats=FORMATS,
         )
+        if request.person_properties == "newest" and report.persons.setting:
+            index = self._persons_index("", progress)
+            report.persons.index_persons = index.persons
+            report.persons.index_bytes = index.size
+        if request.own_key:
+            report.earlier = earlier_imports(
+                request.state_root, self.folder, self.job, contents_of(self._source)
+            )
+        return report, broken
 
-    async def check_key(self) -> None:
+    async def check_key(self, waits: Callable[[str, float], None] | None = None) -> None:
         """Ask whether the service knows the key: `/batch/` answers 200 to any (wire facts: What
         the service does not tell).
 
-        Raises `UpstreamRefuses`, also for an inconclusive answer: events sent in vain can't be
-        detected later.
+        An answer that a delivery would be retried after (429, 5xx, or none in time) is waited out
+        as there, for as long as it takes; `waits` gets each and the seconds until the next attempt.
+        Without it the service is asked once. Raises `UpstreamRefuses`, also for an inconclusive
+        answer: events sent in vain can't be detected later.
         """
         sink = self._sink()
         url = self._request.address
         key = self._request.own_key
+        retry = self._request.settings.delivery.retry
+        backoff = Backoff(retry.initial, retry.max)
+        attempt = 0
         try:
-            reply = await sink.decide(key)
+            while True:
+                reply = await sink.decide(key)
+                outcome = classify(reply, secret=key)
+                if waits is None or not isinstance(outcome, Retry):
+                    break
+                if reply.status is None and not reply.is_late:
+                    break  # nothing listens there: another address is needed, not another attempt
+                attempt += 1
+                seconds = max(outcome.not_before, backoff.equal_jitter(attempt))
+                waits(outcome.why, seconds)
+                await self._clock.sleep(seconds)
         finally:
             await sink.close()
         if reply.status is None:
@@ -283,8 +324,14 @@ class ImportRun:
         letters = ImportDeadLetters.open_in(self.state, self._clock, LETTERS_BYTES, replayed)
         letters.start()
         try:
+            index = None
+            if self._request.person_properties == "newest" and not self.is_complete:
+                saved = self.saved
+                index = await asyncio.to_thread(
+                    self._persons_index, saved.persons if saved else "", lambda *_: None
+                )
             with Repeats(self.state) as repeats:
-                self._pipeline = self._build(sink, letters, repeats)
+                self._pipeline = self._build(sink, letters, repeats, index)
                 if self._stopped:
                     self._pipeline.stop()
                 await self._pipeline.run(report, lambda: self._doing)
@@ -310,8 +357,62 @@ class ImportRun:
             EventSpool(self.state, self.job).remove()
         self._opened.close()
 
+    def _persons_index(self, digest: str, progress: Callable[[int, int], None]) -> PersonIndex:
+        """The index of persons, from the state folder or by a pass over the source. `digest`: that
+        by which events were sent; empty: none was. `progress` gets the events and bytes so far.
+
+        Raises `ConfigurationError` if it can't be written, or is another one than before.
+        """
+        contents = contents_of(self._source)
+        found = find_index(self.state, self.job, contents, digest)
+        if found is not None:
+            return found
+        request = self._request
+        # Without rules nothing but its size depends on what an event says of its person.
+        max_event = request.settings.upstream.max_event
+        limits = max_event if self._rules else sys.maxsize
+        with (
+            PersonIndexBuilder(
+                self.state,
+                is_sorted=request.sort,
+                max_event=max_event,
+                refused_alone=request.chosen.name == "native",
+            ) as builder,
+            Repeats(self.state) as repeats,
+        ):
+            conversion = Conversion(
+                request.chosen.make(),
+                self._finish("history"),
+                limits,
+                self._filters,
+                repeats,
+                rules=self._rules,
+            )
+            count = size = 0
+            for block in source_blocks(self._source, conversion, {}, None):
+                if block.made is not None:
+                    events = block.made.events
+                    builder.add(events)
+                    count += len(events)
+                    size += sum(map(len, events.data))
+                    progress(count, size)
+            found = builder.finish(self.job, contents)
+        if digest not in {"", found.digest}:
+            raise ConfigurationError(
+                f"{self.state}: the index of persons is lost, and the source gives another one",
+                hint=(
+                    "Bring persons.index and persons.json back from a backup of the folder. An "
+                    "import that began with another version of forwarder resumes with that one."
+                ),
+            )
+        return found
+
     def _build(
-        self, sink: HttpSink, letters: ImportDeadLetters, repeats: Repeats
+        self,
+        sink: HttpSink,
+        letters: ImportDeadLetters,
+        repeats: Repeats,
+        index: PersonIndex | None,
     ) -> ImportPipeline:
         """The pipeline, which continues from the checkpoint."""
         request = self._request
@@ -320,6 +421,7 @@ class ImportRun:
         checkpoint = self.saved or ImportCheckpoint(self.job, clock.now(), clock.now(), [])
         checkpoint.contents = contents_of(self._source)
         checkpoint.exhausted = checkpoint.complete
+        checkpoint.persons = checkpoint.persons or (index.digest if index else "")
         ledger = ImportLedger(checkpoint)
         policy = batch_policy(settings)
         age = max(policy.max_age, GATHER_SECONDS)
@@ -331,7 +433,16 @@ class ImportRun:
             one_day=bool(request.via),
         )
         limits = ChunkLimits.of_batches(policy.max_bytes, policy.max_events)
-        alone = self._conversion(replace(self._filters, limit=None), None)
+        # a record that is repaired later says nothing newer than what was sent
+        replayed = request.person_properties
+        alone = Conversion(
+            request.chosen.make(),
+            self._finish(replayed if replayed == "none" else "oldest"),
+            settings.upstream.max_event,
+            replace(self._filters, limit=None),
+            None,
+            rules=self._rules,
+        )
         target = hashlib.sha256(f"{request.address}\n{request.own_key}".encode()).hexdigest()[:16]
         # a shard has its part for itself, whatever machine it is on
         shares = request.rate and request.shard is None
@@ -341,7 +452,7 @@ class ImportRun:
             else None
         )
         return ImportPipeline(
-            self._blocks(checkpoint, repeats, limits),
+            self._blocks(checkpoint, repeats, limits, index),
             ledger,
             letters,
             sink,
@@ -363,12 +474,17 @@ class ImportRun:
         )
 
     def _blocks(
-        self, checkpoint: ImportCheckpoint, repeats: Repeats, limits: ChunkLimits
+        self,
+        checkpoint: ImportCheckpoint,
+        repeats: Repeats,
+        limits: ChunkLimits,
+        index: PersonIndex | None,
     ) -> Generator[ImportBlock]:
         if checkpoint.complete:
             # only dead letters are marked: the source isn't read again for them
             return (each for each in tuple[ImportBlock, ...]())
-        conversion = self._conversion(self._filters, repeats)
+        history = PersonHistory() if self._request.person_properties == "history" else None
+        conversion = self._conversion(repeats, index, None if self._request.sort else history)
         if not self._request.sort:
             return source_blocks(self._source, conversion, checkpoint.settled, limits)
         # The checkpoint is saved first: `--until` stands for the same time in all that is sorted.
@@ -385,18 +501,30 @@ class ImportRun:
             checkpoint.spool,
             limits,
             room=room,
+            changed=history.sorted if history else iter,
             doing=partial(setattr, self, "_doing"),
         )
 
-    def _conversion(self, filters: EventFilters, repeats: Repeats | None) -> Conversion:
+    def _conversion(
+        self, repeats: Repeats, index: PersonIndex | None, persons: PersonStage | None
+    ) -> Conversion:
         request = self._request
+        max_event = request.settings.upstream.max_event
+        # rules see what events say of their persons
+        strip = index is not None and self._rules is not None
+        finish = self._finish("history" if strip else request.person_properties)
+        if index is not None:
+            placement = PersonPlacement(self.state, index, finish, max_event, strip=strip)
+            self._opened.callback(placement.close)
+            persons = placement
         return Conversion(
             request.chosen.make(),
-            self._finish(),
-            request.settings.upstream.max_event,
-            filters,
+            finish,
+            max_event,
+            self._filters,
             repeats,
             rules=self._rules,
+            persons=persons,
         )
 
     def _sink(self) -> HttpSink:
@@ -413,8 +541,8 @@ class ImportRun:
             headers=ACKNOWLEDGED,
         )
 
-    def _finish(self) -> FinishPolicy:
-        return FinishPolicy(self._request.person_properties, self._request.geoip, self.job.id)
+    def _finish(self, persons: PersonProperties) -> FinishPolicy:
+        return FinishPolicy(persons, self._request.geoip, self.job.id)
 
     def _batch_events(self) -> int:
         """How many events a batch has at most: a second's, for it is sent at

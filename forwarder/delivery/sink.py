@@ -131,7 +131,7 @@ class HttpSink:
                 finally:
                     answer.release()
         except TimeoutError:
-            return Reply(None, error=f"no whole answer within {timeout:g} s")
+            return Reply(None, error=f"no whole answer within {timeout:g} s", is_late=True)
         except OSError as error:
             return Reply(None, error=error_text(error))
 

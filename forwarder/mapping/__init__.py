@@ -9,14 +9,17 @@ place and time.
 
 from __future__ import annotations
 
+from forwarder.mapping.cases import EventMapping, MappingCases
 from forwarder.mapping.mapping import EventParts, Mapping, join_parts
 from forwarder.mapping.problems import NotJson, Unmappable
 from forwarder.mapping.rules import HashRule, MappingRules, TimestampRule
 
 __all__ = [
+    "EventMapping",
     "EventParts",
     "HashRule",
     "Mapping",
+    "MappingCases",
     "MappingRules",
     "NotJson",
     "TimestampRule",

@@ -9,6 +9,8 @@ digits (docs/decisions/0012).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import count
+from operator import itemgetter
 from typing import Any, Final
 
 import jq
@@ -17,6 +19,7 @@ from msgspec import Raw, Struct
 
 from forwarder.core.nesting import check_nesting
 from forwarder.core.proposals import proposed
+from forwarder.mapping.compiled import PRELUDE, Evaluate, SharedPaths, compile_expression
 from forwarder.mapping.paths import Path, PathReader, parse_path
 from forwarder.mapping.problems import Unmappable, glimpse, misconfigured
 from forwarder.mapping.restrictions import Restricted, bounds, check_restrictions
@@ -39,15 +42,17 @@ class Expressions:
         self._constants: list[bytes] = []
         self._reader = PathReader()
         self._programmed: list[tuple[int, str, str]] = []
-        self._plain_condition: PathReader | None = None
+        self._compiled: list[tuple[int, str, Evaluate]] = []
+        self._paths = SharedPaths(self._add_path)
+        self._plain_condition: _PlainCondition | None = None
         self._condition: str | None = None
         self._program: Program | ConditionProgram | None = None
         self._is_simple = False
         """Whether there is neither a condition nor a program."""
 
-    def add(self, rule: str, expression: str) -> int:
-        """The slot of an expression; `rule` names it below the mapping's key. Raises
-        `ConfigurationError` if it can't be compiled.
+    def add(self, rule: str, expression: str, *, is_object: bool = False) -> int:
+        """The slot of an expression; `rule` names it below the mapping's key, `is_object`: that
+        needs an object. Raises `ConfigurationError` if it can't be compiled.
         """
         slot = len(self._constants)
         fixed = _fixed(expression)
@@ -58,17 +63,24 @@ class Expressions:
         if path is not None:
             self._reader.add(path, slot, rule)
             return slot
+        evaluate = compile_expression(expression, self._paths, adds_objects=is_object)
+        if evaluate is not None:
+            self._compiled.append((slot, rule, evaluate))
+            return slot
         check(f"{self._key}.{rule}", expression)
         self._programmed.append((slot, rule, expression))
         return slot
 
+    def _add_path(self, path: Path) -> int:
+        slot = len(self._constants)
+        self._constants.append(b"")
+        self._reader.add(path, slot, "", is_optional=True)
+        return slot
+
     def only_where(self, expression: str) -> None:
         """Set the condition. Raises `ConfigurationError` if it can't be compiled."""
-        path = _plain(expression)
-        if path is not None:
-            self._plain_condition = PathReader()
-            self._plain_condition.add(path, 0, "where")
-        else:
+        self._plain_condition = _PlainCondition.of(expression)
+        if self._plain_condition is None:
             check(f"{self._key}.where", expression)
             self._condition = expression
 
@@ -80,7 +92,9 @@ class Expressions:
             self._program = Program(
                 self._condition, [(rule, expression) for _, rule, expression in self._programmed]
             )
-        self._is_simple = self._program is None and self._plain_condition is None
+        self._is_simple = (
+            self._program is None and self._plain_condition is None and not self._compiled
+        )
 
     def evaluate(self, record: bytes) -> Sequence[bytes] | None:
         """The values of a record, by slot; None if the condition says no.
@@ -94,7 +108,7 @@ class Expressions:
             return self._reader.read(record, self._constants.copy())
         values = self._constants.copy()
         found = self._reader.open(record)
-        if self._plain_condition is not None and not _is_true(self._plain_condition, record):
+        if self._plain_condition is not None and not self._plain_condition.holds(record):
             return None
         if self._program is not None:
             results = self._program.run(record)
@@ -103,6 +117,11 @@ class Expressions:
             for (slot, _, _), value in zip(self._programmed, results, strict=True):
                 values[slot] = b"" if value == _NULL else value
         self._reader.fill(found, record, values)
+        for slot, rule, evaluate in self._compiled:
+            try:
+                values[slot] = evaluate(values)
+            except Unmappable as error:
+                raise Unmappable(f"{rule}: {error.message.removeprefix(': ')}") from None
         return values
 
     def select(
@@ -128,10 +147,42 @@ class Expressions:
         return found
 
 
-def _is_true(condition: PathReader, record: bytes) -> bool:
-    values = [b""]
-    condition.fill(condition.open(record), record, values)
-    return values[0] not in _FALSE
+class _PlainCondition:
+    """A condition that needs no jq."""
+
+    def __init__(self, reader: PathReader, slots: int, evaluate: Evaluate) -> None:
+        self._reader = reader
+        self._slots = slots
+        self._evaluate = evaluate
+
+    @classmethod
+    def of(cls, expression: str) -> _PlainCondition | None:
+        """The condition that an expression is; None if it needs jq."""
+        reader = PathReader()
+        path = _plain(expression)
+        if path is not None:
+            reader.add(path, 0, "where")
+            return cls(reader, 1, itemgetter(0))
+        slots = count()
+
+        def add_path(path: Path) -> int:
+            slot = next(slots)
+            reader.add(path, slot, "where", is_optional=True)
+            return slot
+
+        evaluate = compile_expression(expression, SharedPaths(add_path))
+        return None if evaluate is None else cls(reader, next(slots), evaluate)
+
+    def holds(self, record: bytes) -> bool:
+        """Whether it is neither false nor null for a record. Raises `Unmappable`, and msgspec's
+        errors.
+        """
+        values = [b""] * self._slots
+        self._reader.fill(self._reader.open(record), record, values)
+        try:
+            return self._evaluate(values) not in _FALSE
+        except Unmappable as error:
+            raise Unmappable(f"where: {error.message.removeprefix('where: ')}") from None
 
 
 def _plain(expression: str) -> Path | None:
@@ -149,7 +200,7 @@ def _fixed(expression: str) -> bytes | None:
     return b"" if text == _NULL else text
 
 
-_PRELUDE: Final = 'def now: error("now would differ each time that the record is read");'
+_PRELUDE: Final = f'{PRELUDE} def now: error("now would differ each time that the record is read");'
 _BOUNDED: Final = "(try [limit(2; (\n{}\n\n))] catch {{error: (tostring | .[:200])}})"
 """At most two results are made: an expression may have endlessly many. The empty line ends a
 comment, also one with a backslash.
@@ -172,7 +223,7 @@ def check(key: str, expression: str) -> None:
     """
     try:
         check_restrictions(expression)
-        jq.compile(expression)
+        jq.compile(f"{PRELUDE}\n{expression}")
         jq.compile(f"{_PRELUDE}{bounds(expression)} {_BOUNDED.format(expression)}")
     except Restricted as error:
         raise misconfigured(key, f"{glimpse(expression)}: {error}", error.hint) from error

@@ -33,6 +33,13 @@ mapping gives nothing for.
 """
 _T = TypeVar("_T")
 _split = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_encode = msgspec.json.Encoder().encode
+REST: Final = "*"
+"""In place of a property's name: its expression gives an object, whose members are properties.
+Those that are named take their places, also where they are null; `context_*`, which is null, leaves
+out all whose names begin so.
+"""
 
 
 class Mapping:
@@ -74,6 +81,8 @@ class Mapping:
             else None
         )
         self._uuid = None if rules.uuid is None else expressions.add("uuid", rules.uuid)
+        self._has_parts = rules.uuid is not None and rules.uuid.strip().startswith("[")
+        """Whether uuids follow from keys of several parts."""
         self._properties = ObjectValue(
             "properties", "." if rules.properties is None else rules.properties, expressions
         )
@@ -190,14 +199,17 @@ class Mapping:
         ):
             when = self._times.read(values[self._timestamp], time)
         if self._uuid is not None:
-            uuid = read_uuid(values[self._uuid], self._name)
+            key = values[self._uuid]
+            uuid = uuid_of_parts(key, self._name) if self._has_parts else read_uuid(key, self._name)
         properties = (
             values[self._record]
             if self._record is not None
             else self._properties.of(values) or b"{}"
         )
         if self._additions is not None:
-            properties = self._additions.into(properties, values)
+            properties = self._additions.into(
+                properties, values, unescaped=self._properties.is_rewritten
+            )
         return event, distinct_id, when, uuid, properties
 
 
@@ -249,21 +261,52 @@ class ObjectValue:
 
     def __init__(self, rule: str, written: ObjectRule, expressions: Expressions) -> None:
         self._rule = rule
-        self.slot = expressions.add(rule, written) if isinstance(written, str) else None
-        pairs = [] if isinstance(written, str) else list(written.items())
-        self._members = [
-            (msgspec.json.encode(name) + b":", expressions.add(f"{rule}.{name}", each))
-            for name, each in pairs
-        ]
+        self.slot = (
+            expressions.add(rule, written, is_object=True) if isinstance(written, str) else None
+        )
+        pairs = {} if isinstance(written, str) else dict(written)
+        rest = pairs.pop(REST, None)
+        self._rest = (
+            None if rest is None else expressions.add(f"{rule}.{REST}", rest, is_object=True)
+        )
+        self.is_rewritten = rest is not None
+        """Whether the names in the object are written anew."""
+        slots = {name: expressions.add(f"{rule}.{name}", each) for name, each in pairs.items()}
+        self._slots = [*slots.items()]
+        self._left_out = tuple(
+            name.removesuffix(REST)
+            for name, each in pairs.items()
+            if rest is not None and name.endswith(REST) and each.strip() == "null"
+        )
+        self._members = [(msgspec.json.encode(name) + b":", slot) for name, slot in slots.items()]
 
     def of(self, values: Sequence[bytes]) -> bytes:
         """The object as JSON text; empty if there is none, or nothing in it. Raises `Unmappable`
         for another kind of value.
         """
+        if self._rest is not None:
+            return self._with_rest(values[self._rest], values)
         if self.slot is None:
             members = [name + values[slot] for name, slot in self._members if values[slot]]
             return b"{%b}" % b",".join(members) if members else b""
-        value = values[self.slot]
+        return self._checked(values[self.slot])
+
+    def _with_rest(self, rest: bytes, values: Sequence[bytes]) -> bytes:
+        members = _decode_members(rest) if self._checked(rest) else {}
+        if self._left_out:
+            members = {
+                name: value
+                for name, value in members.items()
+                if not name.startswith(self._left_out)
+            }
+        for name, slot in self._slots:
+            if values[slot]:
+                members[name] = msgspec.Raw(values[slot])
+            elif name in members:
+                del members[name]
+        return _encode(members) if members else b""
+
+    def _checked(self, value: bytes) -> bytes:
         if value and value[:1] != b"{":
             raise Unmappable(
                 f"{self._rule}: the expression gives {described(value)}; an object is needed"
@@ -279,11 +322,14 @@ class Additions:
     def __init__(self, objects: Sequence[tuple[str, ObjectValue]]) -> None:
         self._objects = [(AddedMember(name), value) for name, value in objects]
 
-    def into(self, properties: bytes, values: Sequence[bytes]) -> bytes:
-        """The properties with the members, which come first. Raises `Unmappable`."""
+    def into(self, properties: bytes, values: Sequence[bytes], *, unescaped: bool) -> bytes:
+        """The properties with the members, which come first; `unescaped`: see `add_members`.
+        Raises `Unmappable`.
+        """
         return add_members(
             properties,
             [(member, text) for member, value in self._objects if (text := value.of(values))],
+            unescaped=unescaped,
         )
 
 
@@ -323,6 +369,17 @@ def read_uuid(value: bytes, name: str) -> bytes:
         if _UUID.fullmatch(text)
         else uuid5(NATURAL_KEYS.bytes, f"{name}/{text}".encode())
     )
+
+
+def uuid_of_parts(value: bytes, name: str) -> bytes:
+    """The uuid that follows from an array, a natural key of several parts; empty if none of them
+    says anything. Raises `Unmappable` for another value.
+    """
+    if value[:1] != b"[":
+        return read_uuid(value, name)
+    if not value.strip(b"[nul, ]"):
+        return b""
+    return b'"%b"' % uuid5(NATURAL_KEYS.bytes, b"%b/%b" % (name.encode(), value))
 
 
 def _text(rule: str, value: bytes) -> str:

@@ -22,6 +22,11 @@ Step: TypeAlias = str | int | None
 
 Path: TypeAlias = tuple[Step, ...]
 
+LEADS_NOWHERE: Final = b"\x00"
+"""How a value begins that stands for a path which leads into something that has no such members;
+the message follows.
+"""
+
 _STEP: Final = re.compile(
     r"""\.(?P<name>[A-Za-z_][A-Za-z0-9_]*)
       | \.(?P<quoted>"(?:[^"\\]|\\.)*")
@@ -30,6 +35,10 @@ _STEP: Final = re.compile(
       | \.?(?P<every>\[\s*\])""",
     re.VERBOSE,
 )
+
+
+PATH: Final = re.compile(rf"(?:{_STEP.pattern})+|\.", re.VERBOSE)
+"""A path at the beginning of a longer text."""
 
 
 def parse_path(text: str) -> Path | None:
@@ -90,12 +99,14 @@ class PathReader:
         nothing below or beside them is read.
         """
 
-    def add(self, path: Path, slot: int, rule: str) -> None:
+    def add(self, path: Path, slot: int, rule: str, *, is_optional: bool = False) -> None:
         """Read the value at `path` into `slot`; `rule` is whose error it is if there can't be any.
-        Before the first record only.
+        `is_optional`: such an error comes as the value (`LEADS_NOWHERE`). Before the first record
+        only.
         """
         node = self._root
         for step in path:
+            node.is_optional = node.is_optional and is_optional
             node = node.child(step, rule)
         node.slots.append(slot)
         self._root.compile()
@@ -150,12 +161,15 @@ class _PathNode:
         one, and has nothing below.
         """
         self.elements: list[tuple[int, _PathNode]] = []
+        self.is_optional = True
+        """Whether all paths through it are."""
         self._open: Callable[[Raw], Sequence[Raw]] | None = None
 
     def child(self, step: Step, rule: str) -> _PathNode:
         """The node below; a new one is the rule's."""
         if step not in self.children:
             self.children[step] = _PathNode((*self.path, step), rule)
+        self.children[step].rule = self.children[step].rule or rule
         return self.children[step]
 
     def compile(self) -> None:
@@ -183,7 +197,8 @@ class _PathNode:
             values[slot] = text
         if self._open is not None:
             if text[:1] != b"{":
-                raise self.wrong(text, self.members[0])
+                self._fail(text, self.members[0], values)
+                return
             found = self._open(raw)
             for index, _, child in self.leaves:
                 child.read(found[index], values)
@@ -192,11 +207,24 @@ class _PathNode:
 
     def _read_elements(self, raw: Raw, text: bytes, values: list[bytes]) -> None:
         if text[:1] != b"[":
-            raise self.wrong(text, self.elements[0][1])
+            self._fail(text, self.elements[0][1], values)
+            return
         found = _decode_array(raw)
         for index, child in self.elements:
             if index < len(found):
                 child.read(found[index], values)
+
+    def _fail(self, text: bytes, child: _PathNode, values: list[bytes]) -> None:
+        """This value can't have such a child: raise that, or put it into the slots below."""
+        if not self.is_optional:
+            raise self.wrong(text, child)
+        self._fill_below(LEADS_NOWHERE + self.wrong(text, child).message.encode(), values)
+
+    def _fill_below(self, value: bytes, values: list[bytes]) -> None:
+        for child in self.children.values():
+            for slot in child.slots:
+                values[slot] = value
+            child._fill_below(value, values)
 
     def wrong(self, text: bytes, child: _PathNode) -> Unmappable:
         """The error for a value that can't have such a child."""

@@ -142,9 +142,12 @@ class AddedMember:
         self._escapable = b"/" in written
         self._removal = Redaction([(name,)])
 
-    def remove_from(self, record: bytes) -> bytes:
-        """The object without it."""
-        if self._text in record or b"\\u" in record or (self._escapable and b"\\" in record):
+    def remove_from(self, record: bytes, *, unescaped: bool = False) -> bytes:
+        """The object without it. `unescaped`: the names of its members have no escapes that they
+        don't need.
+        """
+        may_be_escaped = b"\\u" in record or (self._escapable and b"\\" in record)
+        if self._text in record or (may_be_escaped and not unescaped):
             return self._removal.apply(record)
         return record
 
@@ -153,13 +156,15 @@ class AddedMember:
         return self._start + value
 
 
-def add_members(record: bytes, members: Iterable[tuple[AddedMember, bytes]]) -> bytes:
+def add_members(
+    record: bytes, members: Iterable[tuple[AddedMember, bytes]], *, unescaped: bool = False
+) -> bytes:
     """An object with members, each with its value as JSON text, before its own. One without a
-    value is only removed.
+    value is only removed. `unescaped`: as for `AddedMember.remove_from`.
     """
     added: list[bytes] = []
     for member, value in members:
-        record = member.remove_from(record)
+        record = member.remove_from(record, unescaped=unescaped)
         if value:
             added.append(member.with_value(value))
     if not added:

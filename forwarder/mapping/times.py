@@ -43,6 +43,8 @@ _YEAR: Final = re.compile("%[YyGcx]")
 """The directives of strptime that say a year."""
 _LONGEST: Final = 100
 """Bytes of a value that is remembered."""
+_BEFORE_OFFSET: Final = re.compile(r"\s+(?=[+-]\d{2}(?::?\d{2})?$)")
+"""Snowflake writes a space there."""
 _DAY: Final = 86_400.0
 _LEAP_YEARS: Final = 9
 """The last and the next 29th of February may be so many years away."""
@@ -207,7 +209,9 @@ def _parse_iso(text: str) -> datetime:
     """
     if "-" not in text and len(text) != len("20260131") and text.replace(".", "").isdigit():
         raise ValueError(text)
-    return datetime.fromisoformat(text.replace("z", "Z"))
+    if text.endswith(" UTC"):  # as BigQuery writes it
+        text = f"{text.removesuffix(' UTC')}Z"
+    return datetime.fromisoformat(_BEFORE_OFFSET.sub("", text.replace("z", "Z")))
 
 
 def _from_number(text: str, unit: Decimal) -> datetime:

@@ -64,6 +64,7 @@ KAFKA: Final[Mapping[WorkKind, int]] = {
 
 IMPORTS: Final[Mapping[str, int]] = {
     "native": 197_000,
+    "posthog": 76_000,
     "amplitude": 66_400,
     "mixpanel": 67_100,
     "segment": 81_600,

@@ -66,7 +66,7 @@ def test_every_record_becomes_an_event(export: Export, path: Path) -> None:
     if export is not Export.NATIVE:
         events, size = bare_loop(export, path)
         assert events == COUNT
-        assert 450 < size / events < 850
+        assert 450 < size / events < 1_050
 
 
 @pytest.mark.parametrize("export", [each for each in Export if each is not Export.NATIVE])

@@ -88,7 +88,9 @@ def export(folder: Path) -> None:
         }
         lines[datetime.fromtimestamp(time, UTC).month].append(json.dumps(record).encode())
     lines[2][700] = lines[2][700][:61]
-    lines[2][5000] = re.sub(rb'"customer-\d+"', b'"null"', lines[2][5000])
+    merging = {"event": "$create_alias"}
+    alias = {**json.loads(lines[2][5000])["properties"], "alias": "nil"}
+    lines[2][5000] = json.dumps({**merging, "properties": alias}).encode()
     lines[3][17] = re.sub(rb'"time": \d+, ', b"", lines[3][17])
     folder.mkdir()
     for month, content in lines.items():
@@ -119,7 +121,7 @@ def scenes(folder: Path, url: str) -> Iterator[tuple[str, list[str]]]:
         "COLUMNS": str(WIDTH),
     }
     env |= {"TERM": "xterm-256color"}
-    words = ["import", "mixpanel", str(folder / "export"), "--accept", "illegal-ids", "--yes"]
+    words = ["import", "mixpanel", str(folder / "export"), "--accept", "illegal-merges", "--yes"]
     typed = f"forwarder {' '.join(words)}".replace(str(folder / "export"), "export")
     first = in_terminal(words, env, half_done)
     look = next(index for index, line in enumerate(first) if "records  " in line)

@@ -346,8 +346,8 @@ def _manifest(
     for each in books:
         total.add(each)
     detail = {
-        "no_time": "there is no `time`",
-        "illegal_id": "the id is 'null'",
+        "missing_timestamp": "there is no `time`",
+        "illegal_distinct_id": "the id 'nil' is one that many share",
         "rejected_400": "400: event is too large",
     }
     return ImportManifest(
@@ -421,7 +421,12 @@ def manifests() -> Iterator[tuple[str, ImportManifest]]:
         "a name that is rather long for an event",
     )
     many = {f"{kinds[place % 4]} {place}": 900_000 // (place + 1) for place in range(80)}
-    yield "large", _manifest(days, many, {"no_time": 1_204, "illegal_id": 1}, 240, complete=True)
+    yield (
+        "large",
+        _manifest(
+            days, many, {"missing_timestamp": 1_204, "illegal_distinct_id": 1}, 240, complete=True
+        ),
+    )
     part = {
         f"2026-04-{day:02}": (2000 + day * 37, 2000 + day * 37 if day < 18 else 400 * (day == 18))
         for day in range(1, 31)
@@ -436,4 +441,7 @@ def manifests() -> Iterator[tuple[str, ImportManifest]]:
             complete=False,
         ),
     )
-    yield "failed", _manifest({"2026-04-01": (412, 0)}, {}, {"no_time": 412}, 1, complete=True)
+    yield (
+        "failed",
+        _manifest({"2026-04-01": (412, 0)}, {}, {"missing_timestamp": 412}, 1, complete=True),
+    )

@@ -14,11 +14,12 @@ from forwarder.cli.import_options import CommonOptions
 from forwarder.cli.import_run import ImportCommand
 from forwarder.config.settings import Settings
 from forwarder.core.errors import ForwarderError
+from forwarder.core.ports import Reason
 from forwarder.daemon.imports import ImportRun, UpstreamRefuses
 from forwarder.sources.files.records import BrokenSource
 from forwarder.sources.imports.books import ImportTotals
 from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob
-from forwarder.sources.imports.format import ChosenFormat, RefusalReason
+from forwarder.sources.imports.format import ChosenFormat
 from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.job import ImportRequest
 from forwarder.sources.imports.preflight_report import PreflightReport
@@ -30,9 +31,12 @@ from tests.sources.imports.samples.manifests import JOB, manifest
 URL: Final = "https://service.example.com"
 KEY: Final = "phc_0123456789hunter2good"
 GOOD: Final = [seen(event(number)) for number in range(5)]
-STOPPING: Final = [*GOOD, refused(RefusalReason.ILLEGAL_ID, "the id 'null' is one that many share")]
+STOPPING: Final = [
+    *GOOD,
+    refused(Reason.ILLEGAL_DISTINCT_ID, "the id 'nil' is one that many share"),
+]
 """A source with findings that stop an import."""
-ACCEPTED: Final = frozenset({"illegal-ids", "many-refused"})
+ACCEPTED: Final = frozenset({"illegal-merges", "many-refused"})
 BROKEN: Final = BrokenSource("export/0.json.gz", 17, "it is cut off")
 PROGRESS: Final = ImportProgress(
     read=10, delivered=7, refused=1, left_out=1, repeats=1, in_flight=3, events=7
@@ -66,7 +70,7 @@ class FakeImport:
         told(5, 500)
         return self.found, self.broken
 
-    async def check_key(self) -> None:
+    async def check_key(self, _waits: Callable[[str, float], None] | None = None) -> None:
         """See `Import`."""
         self.asked.append("check_key")
         if self.refuses is not None:
@@ -105,7 +109,7 @@ def checkpoint(*, complete: bool = False) -> ImportCheckpoint:
 
 def request(**changes: Any) -> ImportRequest:
     """A request for an import."""
-    chosen = ChosenFormat("native", {}, lambda: NativeConverter("set_once"), ("timestamp",))
+    chosen = ChosenFormat("native", {}, lambda: NativeConverter("oldest"), ("timestamp",))
     settings = Settings.parse({"upstream": {"url": URL}})
     return ImportRequest(
         **{"chosen": chosen, "paths": ("export",), "settings": settings, "api_key": KEY, **changes}

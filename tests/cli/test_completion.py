@@ -60,7 +60,7 @@ def bash(line: str) -> list[str]:
         ("forwarder import csv x --number", ["--number-column"]),
         ("forwarder import segment x --framing ", ["auto", "lines", "json", "parquet"]),
         ("forwarder import native x --accept no", ["no-zone"]),
-        ("forwarder import native x --person-properties ", ["set_once", "none", "set"]),
+        ("forwarder import native x --person-properties ", ["history", "newest", "oldest", "none"]),
         ("forwarder config show --output ", ["yaml", "json"]),
         (
             "forwarder config show sources.http.tl",

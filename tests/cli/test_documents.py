@@ -29,7 +29,7 @@ COMMON = set.intersection(
 ) | {"framing", "time_offset", "zone"}
 """What most formats have."""
 ROW = re.compile(
-    r"^\| (?:`(?P<command>forwarder [a-z -]+)`)? ?\| (?:`(?P<option>--[a-z-]+)[^`]*`)? ?\|",
+    r"^\| (?:`(?P<command>forwarder [a-z0-9 -]+)`)? ?\| (?:`(?P<option>--[a-z-]+)[^`]*`)? ?\|",
     re.MULTILINE,
 )
 

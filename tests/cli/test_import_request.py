@@ -63,7 +63,7 @@ def test_what_is_not_said_is_as_the_surface_has_it() -> None:
     assert (request.paths, request.settings.upstream.url, request.api_key) == (("a", "b"), URL, KEY)
     assert (request.rate, request.person_properties, request.geoip, request.sort) == (
         2000,
-        "set_once",
+        "oldest",
         False,
         False,
     )
@@ -116,7 +116,7 @@ def test_every_option_arrives(tmp_path: Path) -> None:
         "--accept",
         "no-zone",
         "--accept",
-        "illegal-ids",
+        "illegal-merges",
         "--store",
         "region=eu",
         "--framing",
@@ -140,7 +140,7 @@ def test_every_option_arrives(tmp_path: Path) -> None:
     assert request.quiet_hours == QuietHours.parse("22:00-06:00 UTC")
     assert (request.person_properties, sorted(request.accepted)) == (
         "none",
-        ["illegal-ids", "no-zone"],
+        ["illegal-merges", "no-zone"],
     )
     assert (request.reading.store, request.reading.framing) == ({"region": "eu"}, Framing.JSON)
     assert request.chosen.options == {"time-offset": -90, "framing": "json"}
@@ -200,11 +200,11 @@ def test_the_configuration_stands_under_what_is_typed(tmp_path: Path) -> None:
         "--quiet-hours",
         "none",
         "--person-properties",
-        "set",
+        "history",
         "--store",
         "c=e",
     )
-    assert (request.rate, request.quiet_hours, request.person_properties) == (8, None, "set")
+    assert (request.rate, request.quiet_hours, request.person_properties) == (8, None, "history")
     assert request.reading.store == {"a": "b", "c": "e"}
 
 

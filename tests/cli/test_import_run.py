@@ -111,7 +111,7 @@ def test_the_key_is_not_asked_about_where_nobody_wants_it(opened: FakeImport) ->
     assert "check_key" not in opened.asked
 
 
-@pytest.mark.parametrize("accepted", [frozenset(), ACCEPTED - {"illegal-ids"}])
+@pytest.mark.parametrize("accepted", [frozenset(), ACCEPTED - {"illegal-merges"}])
 def test_findings_that_stop_it_stop_it(
     opened: FakeImport, capsys: pytest.CaptureFixture[str], accepted: frozenset[str]
 ) -> None:
@@ -121,8 +121,10 @@ def test_findings_that_stop_it_stop_it(
     opened.found = report(STOPPING)
     assert flow(opened, request(accepted=accepted)) == ExitCode.NO
     assert opened.asked == ["check_key", "preflight", "close"]
-    assert "--accept illegal-ids" in capsys.readouterr().out
-    assert "illegal-ids" in json.loads((opened.state / "preflight.json").read_bytes())["stopped_by"]
+    assert "--accept illegal-merges" in capsys.readouterr().out
+    assert (
+        "illegal-merges" in json.loads((opened.state / "preflight.json").read_bytes())["stopped_by"]
+    )
 
 
 def test_findings_that_are_accepted_do_not(opened: FakeImport) -> None:

@@ -292,11 +292,12 @@ def test_refused_records_are_counted_over_all(case: Case) -> None:
     """A shard with one ends with exit code 1, and is complete; status and verify
     are about what is there.
     """
-    bad: dict[str, Any] = {**next(complete_events(1, 1)), "distinct_id": "null"}
+    merging = {"event": "$create_alias", "properties": {"alias": "nil"}}
+    bad: dict[str, Any] = {**next(complete_events(1, 1)), **merging}
     (case.source / "1.jsonl").write_bytes(
         (case.source / "1.jsonl").read_bytes() + as_json(bad) + b"\n"
     )
-    accepted = ("--accept", "illegal-ids", "--accept", "many-refused")
+    accepted = ("--accept", "illegal-merges", "--accept", "many-refused")
     done = [
         case.imported("native", case.source, "--shard", f"{n}/{OF}", *accepted) for n in range(OF)
     ]

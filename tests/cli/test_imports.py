@@ -127,16 +127,27 @@ async def test_rules_of_the_configuration_hold(service: Client, tmp_path: Path) 
 @pytest.mark.slow
 async def test_findings_stop_it_until_they_are_accepted(service: Client, tmp_path: Path) -> None:
     """Nothing is sent before; afterwards the bad record is refused, and exit code 1 says so."""
-    file = written(tmp_path, *events(3), {**events(1)[0], "distinct_id": "null"})
+    file = written(
+        tmp_path,
+        *events(3),
+        {**events(1)[0], "event": "$create_alias", "properties": {"alias": "nil"}},
+    )
     words = ("native", file, "--state", tmp_path / "state")
     stopped = await imported(service, *words)
     assert (stopped.code, await held(service)) == (1, [])
-    assert "--accept illegal-ids --accept many-refused" in stopped.out
+    assert "--accept illegal-merges --accept many-refused" in stopped.out
     done = await imported(
-        service, *words, "--accept", "illegal-ids", "--accept", "many-refused", "--output", "json"
+        service,
+        *words,
+        "--accept",
+        "illegal-merges",
+        "--accept",
+        "many-refused",
+        "--output",
+        "json",
     )
     assert (done.code, await held(service)) == (1, [0, 1, 2])
-    assert json.loads(done.out)["books"]["refused"] == {"illegal_id": 1}
+    assert json.loads(done.out)["books"]["refused"] == {"illegal_distinct_id": 1}
     assert "dead-letters ls --path" in done.err
 
 
@@ -178,7 +189,7 @@ async def test_a_format_that_there_is_not() -> None:
     assert done.code == 2
     assert (
         "Unknown format 'mixpanel_profiles'. Did you mean mixpanel-profiles? The formats are "
-        "native, amplitude,"
+        "native, posthog,"
     ) in done.err
 
 

@@ -238,3 +238,57 @@ async def test_an_expression_that_loops_can_be_ended(looping: list[str]) -> None
         command.send(signal.SIGINT)
         assert await command.ended() == -signal.SIGINT
     assert not [line for line in command.lines if "line 2" in line]
+
+
+RULES = """
+where: .state != "draft"
+event: '"order " + .state'
+distinct_id: .customer.id
+timestamp: .placed_at
+drop: [.card]
+"""
+
+
+def test_rules_alone_need_no_source_and_no_configuration(tmp_path: Path) -> None:
+    """Their file and sample records, from standard input or a file; what an import would refuse is
+    said as a dead letter.
+    """
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(RULES)
+    result = CliRunner().invoke(
+        app, ["try", "--mapping", str(rules), "-", "--output", "json"], input=f"{GOOD}\n{DRAFT}\n"
+    )
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.output)
+    assert [each["outcome"] for each in found["results"]] == ["sent", "skipped"]
+    assert found["results"][0]["events"][0]["event"]["event"] == "order placed"
+    assert "12345678901234567890.10" in result.output
+
+    sample = tmp_path / "orders.jsonl"
+    sample.write_text(f"{BARE}\n{NO_ID}\n")
+    result = CliRunner().invoke(app, ["try", "--mapping", str(rules), str(sample)])
+    assert result.exit_code == 1
+    assert "line 1: not sent, missing_timestamp: timestamp: the expression" in result.output
+    assert "line 2: not sent, missing_distinct_id: distinct_id: the expression" in result.output
+
+
+def test_rules_of_the_configurations_import_are_tried_without_a_source(tmp_path: Path) -> None:
+    """Where neither a source nor a file is named; without any rules the message says both ways."""
+    config = tmp_path / "import.yaml"
+    config.write_text(f"import:\n  mapping:{RULES.replace(chr(10), chr(10) + '    ')}")
+    words = ["try", "--config", str(config), "-"]
+    result = CliRunner().invoke(app, words, input=GOOD)
+    assert result.exit_code == 0, result.output
+    assert "1 record: 1 sent" in result.output
+    config.write_text("{}")
+    with pytest.raises(ConfigurationError, match="the format mapping has no rules"):
+        CliRunner().invoke(app, words, input=GOOD, catch_exceptions=False)
+
+
+def test_rules_beside_a_source_are_an_error(config: Path, tmp_path: Path) -> None:
+    """It has rules of its own."""
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(RULES)
+    words = ["try", "--config", str(config), "--source", "orders", "--mapping", str(rules), "-"]
+    with pytest.raises(ConfigurationError, match="--mapping can't be beside --source"):
+        CliRunner().invoke(app, words, input=GOOD, catch_exceptions=False)

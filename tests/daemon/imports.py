@@ -275,8 +275,8 @@ class Setting:
     @staticmethod
     def _conversion(filters: EventFilters, repeats: Repeats | None) -> Conversion:
         return Conversion(
-            NativeConverter("set_once"),
-            FinishPolicy("set_once", False, JOB.id),
+            NativeConverter("oldest"),
+            FinishPolicy("oldest", False, JOB.id),
             MAX_EVENT,
             filters,
             repeats,

@@ -18,7 +18,6 @@ from forwarder.sources.files.records import RecordLocation, SourceFile
 from forwarder.sources.imports.blocks import ImportChunk, letter_of
 from forwarder.sources.imports.columns import EventColumns, FinishedEvent
 from forwarder.sources.imports.conversion import ImportDeadLetter
-from forwarder.sources.imports.format import RefusalReason
 from forwarder.storage.directory import DEAD_LETTERS
 from tests.deadletter.rig import query
 from tests.support.clock import FakeClock
@@ -51,7 +50,7 @@ async def opened(
 
 
 def refused(
-    number: int, data: bytes = b'{"cut', part: int = 0, why: RefusalReason = RefusalReason.NOT_JSON
+    number: int, data: bytes = b'{"cut', part: int = 0, why: Reason = Reason.UNDECODABLE
 ) -> ImportDeadLetter:
     """A record of the file that its format refused."""
     return ImportDeadLetter(

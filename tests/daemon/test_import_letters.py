@@ -12,14 +12,14 @@ from pathlib import Path
 
 from structlog.testing import capture_logs
 
+from forwarder.core.ports import Reason
 from forwarder.daemon.import_letters import ImportDeadLetters
 from forwarder.deadletter.room import DEAD_LETTER_OVERHEAD
 from forwarder.deadletter.schema import open_writable
 from forwarder.deadletter.selection import mark_for_drop
-from forwarder.sources.imports.blocks import REASONS, EventOrigin, RecordOrigin, read_origin
+from forwarder.sources.imports.blocks import EventOrigin, RecordOrigin, read_origin
 from forwarder.sources.imports.books import FateKind, RecordFate, RefusalExample
 from forwarder.sources.imports.conversion import OF_EVENTS
-from forwarder.sources.imports.format import RefusalReason
 from forwarder.storage import failpoints
 from forwarder.storage.directory import DEAD_LETTERS
 from tests.daemon.lettered import (
@@ -54,25 +54,19 @@ asyncio.run(main())
 """
 
 
-def test_every_refusal_of_a_format_has_a_reason() -> None:
-    """So that `--reason` finds it; different refusals have different ones."""
-    assert REASONS.keys() == set(RefusalReason)
-    assert len(set(REASONS.values())) == len(RefusalReason)
-
-
 async def test_a_refused_record_is_kept_with_file_and_line(tmp_path: Path) -> None:
     """It is on the disk when its burying returns: with its bytes, whatever they are, and all that
     a replay needs.
     """
     async with opened(tmp_path) as letters:
-        await bury(letters, [refused(16, b"\xff{cut", why=RefusalReason.NO_TIME)])
+        await bury(letters, [refused(16, b"\xff{cut", why=Reason.MISSING_TIMESTAMP)])
         ((reason, key, why, source, where, data, attributes),) = rows(
             tmp_path, "reason, api_key, why, source, coordinates, data, attributes"
         )
     assert (reason, key, why, source) == (
         "missing_timestamp",
         LANE.api_key,
-        "no_time it is",
+        "missing_timestamp it is",
         "import",
     )
     assert (where, data) == ("export/a.json.gz:17", b"\xff{cut")
@@ -82,7 +76,7 @@ async def test_a_refused_record_is_kept_with_file_and_line(tmp_path: Path) -> No
         "record": 16,
         "file_identity": FILE.identity,
         "part": 0,
-        "refused_as": "no_time",
+        "refused_as": "missing_timestamp",
     }
 
 
@@ -200,7 +194,7 @@ async def test_how_many_are_marked(tmp_path: Path) -> None:
     async with opened(tmp_path) as letters:
         first, second = await letters.take_marked()
         assert (first.number, first.data, first.together) == (1, b"{}", 1)
-        assert first.origin == RecordOrigin(0, 1, FILE.identity, 0, "not_json")
+        assert first.origin == RecordOrigin(0, 1, FILE.identity, 0, "undecodable")
         assert (second.number, second.file, second.line, second.together) == (3, FILE, 4, 2)
         assert await letters.take_marked() == ()
         letters.unmark(1, "still no event")

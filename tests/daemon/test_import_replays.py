@@ -26,7 +26,6 @@ from forwarder.sources.imports.conversion import (
     FinishPolicy,
     ImportDeadLetter,
 )
-from forwarder.sources.imports.format import RefusalReason
 from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.formats.segment import SegmentConverter
 from forwarder.sources.imports.source import ImportLedger
@@ -48,7 +47,7 @@ from tests.support.clock import FakeClock
 NATIVE = (
     b'{"event":"sign up","distinct_id":"ann","timestamp":"1970-01-%02dT00:00:00Z","properties":{}}'
 )
-FINISH = FinishPolicy("set_once", geoip=False, job_id="0190a0a0-0000-5000-8000-000000000000")
+FINISH = FinishPolicy("oldest", geoip=False, job_id="0190a0a0-0000-5000-8000-000000000000")
 MAX_EVENT = 1000
 OTHER = SourceFile("export/b.json.gz", "cd" * 16)
 
@@ -132,7 +131,7 @@ class Job:
 def native(filters: EventFilters | None = None) -> Job:
     """An import of native events."""
     return Job(
-        Conversion(NativeConverter("set_once"), FINISH, MAX_EVENT, filters or EventFilters(), None)
+        Conversion(NativeConverter("oldest"), FINISH, MAX_EVENT, filters or EventFilters(), None)
     )
 
 
@@ -237,8 +236,8 @@ async def test_what_the_format_refuses_again_stays(tmp_path: Path) -> None:
         mark(tmp_path, {1: None, 2: b'{"event":"x"}', 3: NATIVE % 2, 4: b"[]"})
         assert await job.run(letters) == []
     notes = dict(rows(tmp_path, "number, note"))
-    assert notes[1].startswith("not_json: ")
-    assert notes[2] == "no_id: it has no distinct_id"
+    assert notes[1].startswith("undecodable: ")
+    assert notes[2] == "missing_distinct_id: it has no distinct_id"
     assert notes[3] == f"nothing of it is sent: it is left out ({FilterReason.BEFORE_SINCE})"
     assert "nothing of it is sent" in notes[4]
     assert set(rows(tmp_path, "data, mark, replacement")) == {(b'{"cut', None, None)}
@@ -276,8 +275,8 @@ async def test_an_event_that_was_edited_to_none_stays(tmp_path: Path) -> None:
         assert await native().run(letters) == []
     notes = [note for (note,) in rows(tmp_path, "note")]
     assert [note.partition(":")[0] for note in notes] == [
-        "no_time",
-        "no_id",
+        "missing_timestamp",
+        "missing_distinct_id",
         "the event has 1,342 bytes, 1,000 are allowed",
     ]
 
@@ -393,7 +392,7 @@ async def test_an_event_that_was_too_large_is_made_smaller(tmp_path: Path) -> No
         RecordBlock(FILE, 5, [b"[%b,%b]" % (NATIVE % 2, large)], [6]), 0, 0
     )
     (record,) = made.refused
-    assert (record.why, record.part) == (RefusalReason.TOO_LARGE, OF_EVENTS + 1)
+    assert (record.why, record.part) == (Reason.TOO_LARGE, OF_EVENTS + 1)
     async with opened(tmp_path) as letters:
         await bury(letters, [record])
         mark(tmp_path, {1: record.data.replace(b"x" * 1200, b"x")})
@@ -422,7 +421,7 @@ async def test_a_letter_says_which_file_it_is_of(tmp_path: Path) -> None:
     async with opened(tmp_path) as letters:
         await bury(
             letters,
-            [refused(2), ImportDeadLetter(place, 1, 3, 0, b"{", RefusalReason.NOT_JSON, "cut")],
+            [refused(2), ImportDeadLetter(place, 1, 3, 0, b"{", Reason.UNDECODABLE, "cut")],
         )
         query(
             tmp_path,

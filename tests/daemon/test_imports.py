@@ -34,7 +34,7 @@ from tests.support.upstream import UNAUTHORIZED, Answer, Upstream, plain
 from tests.support.waiting import eventually
 
 KEY = "phc_imports12345678"
-NATIVE = ChosenFormat("native", {}, lambda: NativeConverter("set_once"), ("timestamp",))
+NATIVE = ChosenFormat("native", {}, lambda: NativeConverter("oldest"), ("timestamp",))
 
 
 @pytest.fixture
@@ -411,7 +411,7 @@ async def check_key(wanted: ImportRequest) -> None:
     [
         (UNAUTHORIZED, "doesn't know the project key phc_…5678"),
         (plain(404), "answered HTTP 404"),
-        (plain(500), "answered HTTP 500"),
+        (plain(500), "answered HTTP 500"),  # asked once, as by a dry run
     ],
 )
 async def test_a_key_that_isn_t_known_is_told_before_all(
@@ -426,6 +426,24 @@ async def test_a_key_that_isn_t_known_is_told_before_all(
     upstream.decide = lambda _: plain(200)
     await check_key(wanted)
     assert not upstream.requests
+
+
+async def test_a_service_that_is_unavailable_at_first_is_asked_until_it_answers(
+    tmp_path: Path, upstream: Upstream
+) -> None:
+    """By 503, 429 with its time, another 5xx: each is waited out as in a delivery, and said."""
+    wanted = request(upstream, tmp_path / "state", *files(tmp_path))
+    answers = iter([plain(503), plain(429, retry_after="1"), plain(502), plain(200)])
+    upstream.decide = lambda _: next(answers)
+    waits: list[tuple[str, float]] = []
+    it = opened(wanted)
+    try:
+        await it.check_key(lambda why, seconds: waits.append((why, seconds)))
+    finally:
+        it.close()
+    assert [why[:8] for why, _ in waits] == ["HTTP 503", "HTTP 429", "HTTP 502"], waits
+    assert waits[1][1] >= 1
+    assert next(answers, None) is None
 
 
 async def test_an_address_where_nobody_is_is_told(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ async def test_all_is_sorted_before_the_first_event_leaves(tmp_path: Path) -> No
     assert setting.service.uuids == [uuid_of(number) for number in range(60)]
     assert setting.saved is not None
     assert setting.saved.complete
-    assert setting.saved.books == RecordBooks(61, 60, refused={"not_json": 1})
+    assert setting.saved.books == RecordBooks(61, 60, refused={"undecodable": 1})
     assert setting.letters == [(f"{tmp_path}/a.jsonl:31", "undecodable")]
     waited = {progress.waiting.split(":")[0] for progress in setting.told if not progress.events}
     assert "it sorts before it sends" in waited

@@ -320,7 +320,7 @@ MIGRATION: dict[str, Any] = {
     "secrets": {"ca": {"name": "my-ca"}, "proxy": {"name": "my-proxy"}},
     "migration": {
         "enabled": True,
-        "args": ["mixpanel", "/export", "--accept", "illegal-ids", "--sort"],
+        "args": ["mixpanel", "/export", "--accept", "illegal-merges", "--sort"],
         "shards": 12,
         "secret": "forwarder-import",
         "source": {"claim": "export"},

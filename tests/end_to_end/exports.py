@@ -82,7 +82,7 @@ def mixpanel_profiles(folder: Path) -> Export:
         "mixpanel-profiles",
         [_lines(folder / "profiles.jsonl", profiles)],
         ("--time-offset", "0"),
-        {"no_time": sum(b"$last_seen" not in profile for profile in profiles)},
+        {"missing_timestamp": sum(b"$last_seen" not in profile for profile in profiles)},
     )
 
 
@@ -153,11 +153,11 @@ EXPORTS: Final[Sequence[Callable[[Path], Export]]] = (
 )
 
 _ODD: Final = (
-    ({"customer": ""}, "no_id"),
-    ({"customer": "undefined"}, "illegal_id"),
+    ({"customer": ""}, "missing_distinct_id"),
+    ({"customer": " "}, "missing_distinct_id"),
     ({"placed": "yesterday"}, "unmappable"),
 )
-_ODD_ROWS: Final = {why: 1 for _, why in _ODD}
+_ODD_ROWS: Final = Counter(why for _, why in _ODD)
 
 
 def _rows(count: int = 2_400, seed: int = 1) -> list[dict[str, Any]]:

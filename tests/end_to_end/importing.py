@@ -51,6 +51,16 @@ class Service:
         with urllib.request.urlopen(request, timeout=LIMIT) as answer:
             assert answer.status == 200
 
+    def fault(self, *faults: dict[str, Any]) -> None:
+        """Let the next requests fail."""
+        request = urllib.request.Request(
+            f"{self.url}/sandbox/faults",
+            json.dumps(faults).encode(),
+            {"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=LIMIT) as answer:
+            assert answer.status == 201
+
     def person(self, key: str, distinct_id: str) -> dict[str, Any]:
         """What a person of a project has."""
         [found] = self.ask(f"persons?api_key={key}&distinct_id={distinct_id}")["results"]

@@ -107,7 +107,7 @@ async def test_an_archive_beside_a_service_is_replayed_into_a_new_project(tmp_pa
             str(tmp_path / "import"),
             "--yes",
         )
-        kept = ("--person-properties", "set", "--accept", "overwrites-persons", "--geoip")
+        kept = ("--person-properties", "history", "--sort", "--geoip")
         done = await forwarder("import", "native", str(archive), *where, *kept)
         assert done.code == 0, done.err
         delivered = await arrived(url)

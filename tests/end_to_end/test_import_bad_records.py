@@ -8,8 +8,9 @@ import gzip
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import pytest
 from typer.testing import CliRunner
 
 from forwarder.cli import dead_letters
@@ -18,21 +19,27 @@ from tests.sources.imports.samples.native import as_json, complete_events
 
 _REST: Final = '"distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z"'
 BAD: Final = (
-    (b'{"event":"cut","distinct_id":"u1","timest', "not_json"),
-    (b'{"event":"caf\xe9",' + _REST.encode() + b"}", "not_json"),
-    (b'{"event":"half \\ud83d",' + _REST.encode() + b"}", "not_json"),
-    (b'{"event":NaN,' + _REST.encode() + b"}", "no_event"),
-    (b'{"event":"e",' + _REST.encode() + b',"properties":"none"}', "wrong_type"),
+    (b'{"event":"cut","distinct_id":"u1","timest', "undecodable"),
+    (b'{"event":"caf\xe9",' + _REST.encode() + b"}", "undecodable"),
+    (b'{"event":"half \\ud83d",' + _REST.encode() + b"}", "undecodable"),
+    (b'{"event":NaN,' + _REST.encode() + b"}", "missing_event"),
+    (b'{"event":"e",' + _REST.encode() + b',"properties":"none"}', "invalid_event"),
     (
         b'{"event":"e",' + _REST.encode() + b',"properties":{"text":"' + b"x" * 1_050_000 + b'"}}',
         "too_large",
     ),
-    (b'{"event":"e","timestamp":"2024-05-01T00:00:00Z"}', "no_id"),
-    (b'{"event":"e","distinct_id":"null","timestamp":"2024-05-01T00:00:00Z"}', "illegal_id"),
-    (b'{"event":"e","distinct_id":"u1"}', "no_time"),
-    (b"{" + _REST.encode() + b"}", "no_event"),
-    (b'{"event":"e",' + _REST.encode() + b',"properties":{"n":1e400}}', "not_json"),
-    (b'{"event":"e",' + _REST.encode() + b',"properties":{"n":' + b"9" * 400 + b"}}", "not_json"),
+    (b'{"event":"e","timestamp":"2024-05-01T00:00:00Z"}', "missing_distinct_id"),
+    (
+        b'{"event":"$create_alias",' + _REST.encode() + b',"properties":{"alias":"nil"}}',
+        "illegal_distinct_id",
+    ),
+    (b'{"event":"e","distinct_id":"u1"}', "missing_timestamp"),
+    (b"{" + _REST.encode() + b"}", "missing_event"),
+    (b'{"event":"e",' + _REST.encode() + b',"properties":{"n":1e400}}', "undecodable"),
+    (
+        b'{"event":"e",' + _REST.encode() + b',"properties":{"n":' + b"9" * 400 + b"}}",
+        "undecodable",
+    ),
     (
         b'{"event":"e",'
         + _REST.encode()
@@ -40,7 +47,7 @@ BAD: Final = (
         + b"[" * 200
         + b"]" * 200
         + b"}}",
-        "not_json",
+        "undecodable",
     ),
 )
 """Bad records, and why each is refused."""
@@ -56,10 +63,10 @@ def test_bad_records_are_dead_letters_and_the_others_arrive(
     expected = write(path, 10_000, 100)
     stopped = imported(service, tmp_path / "state", "native", path)
     assert stopped.code == 1
-    assert "--accept illegal-ids" in stopped.out + stopped.err
+    assert "--accept illegal-merges" in stopped.out + stopped.err
     assert service.ask("summary")["arrivals"] == 0
 
-    done = imported(service, tmp_path / "state", "native", path, "--accept", "illegal-ids")
+    done = imported(service, tmp_path / "state", "native", path, "--accept", "illegal-merges")
     assert done.code == 1, done.err
     manifest = manifest_of(tmp_path / "state")
     assert manifest.complete
@@ -100,3 +107,77 @@ def letters(state: Path) -> dict[str, str]:
     listed = json.loads(found.stdout)
     assert listed["count"] == len(listed["results"])
     return {each["coordinates"]: each["attributes"]["refused_as"] for each in listed["results"]}
+
+
+@pytest.mark.parametrize("form", ["native", "csv", "segment", "amplitude", "mixpanel"])
+def test_events_of_ids_that_many_share_arrive_and_merge_nothing(
+    service: Service, tmp_path: Path, form: str
+) -> None:
+    """`guest` and `0` are ids to the service: it has their events, each id a person, and merges
+    nothing with them. The preflight says how many there are.
+    """
+    key = f"phc_shared_ids_of_{form}_01"
+    path = tmp_path / ("events.csv" if form == "csv" else "events.jsonl")
+    path.write_text(SHARED[form])
+    zone = ("--time-offset", "0") if form in ("csv", "mixpanel") else ()
+    done = imported(service, tmp_path / "state", form, path, *zone, key=key)
+    assert done.code == 0, done.out + done.err
+    assert "illegal-ids: " in done.out + done.err
+    found = service.ask(f"events?api_key={key}")["results"]
+    assert {each["distinct_id"] for each in found} >= {"guest", "0"}
+    persons = service.ask(f"persons?api_key={key}")["results"]
+    assert all(len(each["distinct_ids"]) == 1 for each in persons)
+    assert {"guest", "0"} <= {each["distinct_id"] for each in persons}
+    assert manifest_of(tmp_path / "state").books.refused == {}
+
+
+_AT: Final = "2024-05-01T00:00:00Z"
+
+
+def _lines(*records: dict[str, Any]) -> str:
+    return "".join(json.dumps(record) + "\n" for record in records)
+
+
+SHARED: Final = {
+    "native": _lines(
+        *({"event": "e", "distinct_id": each, "timestamp": _AT} for each in ("guest", 0)),
+        {
+            "event": "$identify",
+            "distinct_id": "u1",
+            "timestamp": _AT,
+            "properties": {"$anon_distinct_id": "guest"},
+        },
+    ),
+    "csv": f"event,distinct_id,timestamp\ne,guest,{_AT}\ne,0,{_AT}\n",
+    "segment": _lines(
+        *(
+            {"type": "track", "event": "e", "userId": each, "messageId": each, "timestamp": _AT}
+            for each in ("guest", "0")
+        ),
+        {
+            "type": "identify",
+            "userId": "u1",
+            "anonymousId": "guest",
+            "messageId": "m3",
+            "timestamp": _AT,
+        },
+    ),
+    "amplitude": _lines(
+        *(
+            {
+                "event_type": "e",
+                "user_id": each,
+                "device_id": "d1",
+                "event_time": "2024-05-01 00:00:00",
+            }
+            for each in ("guest", "0")
+        )
+    ),
+    "mixpanel": _lines(
+        *(
+            {"event": "e", "properties": {"time": 1_714_521_600, "distinct_id": each}}
+            for each in ("guest", 0)
+        )
+    ),
+}
+"""Of each format, events of two ids that many share, and a merge with one of them."""

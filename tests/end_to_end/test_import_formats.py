@@ -14,9 +14,9 @@ from tests.end_to_end.importing import Service, forwarder_import, imported, mani
 
 ACCEPTED = [
     each
-    for code in ("many-refused", "illegal-ids", "january-1970", "mixed-epochs")
+    for code in ("many-refused", "illegal-merges", "january-1970", "mixed-epochs")
     for each in ("--accept", code)
-]
+] + ["--person-properties", "oldest"]
 
 
 @pytest.mark.parametrize("written", EXPORTS, ids=lambda each: each.__name__)

@@ -275,16 +275,20 @@ def _cases() -> Iterator[GoldenCase]:
         ("--limit", "70"),
         ("--limit", "70", "--sort"),
         ("--person-properties", "none"),
-        ("--person-properties", "set"),
+        ("--person-properties", "history", "--sort"),
         ("--geoip",),
     ):
         yield GoldenCase("native", small, options)
     for export in ("amplitude", "mixpanel", "segment", "csv", "mapping"):
         yield GoldenCase(export, small, ("--person-properties", "none", "--geoip"))
-        yield GoldenCase(export, small, ("--person-properties", "set", "--since", "2024-05-02"))
+        yield GoldenCase(
+            export, small, ("--person-properties", "history", "--since", "2024-05-02", "--sort")
+        )
+        yield GoldenCase(export, small, ("--person-properties", "newest"))
         yield GoldenCase(export, small, ("--until", "2024-05-03T06:30:00Z", "--limit", "90"))
 
 
+_OLDEST: Final = ("--person-properties", "oldest")
 CASES: Final[Sequence[GoldenCase]] = tuple(_cases())
 
 
@@ -300,6 +304,7 @@ def run_case(case: GoldenCase, folder: Path) -> dict[str, Any]:
             "--until",
             UNTIL,
             *case.options,
+            *(() if "--person-properties" in case.options else _OLDEST),
             *target(service, state),
             "--output",
             "json",

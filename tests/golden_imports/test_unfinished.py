@@ -30,11 +30,24 @@ def test_an_import_of_the_old_version_is_resumed(old: OldState, tmp_path: Path) 
         order = [each for each in events if each in now["events"].get(who, [])]
         assert [each for each in now["events"].get(who, []) if each in events] == order, who
     assert now["code"] == golden["code"]
-    assert without_messages(now["letters"]) == without_messages(golden["letters"])
+    assert _comparable(now["letters"]) == _comparable(golden["letters"])
     assert now["verified"] == golden["verified"]
-    assert without_messages(now["manifest"]) == without_messages(golden["manifest"])
+    assert _comparable(now["manifest"]) == _comparable(golden["manifest"])
     if not old.killed:
         assert len(sent) == golden["manifest"]["books"]["mended"], "only what was marked is sent"
+
+
+def _comparable(value: Any) -> Any:
+    """Without messages, the former word of a reason, which old dead letters keep beside today's,
+    and what was repaired, which that version didn't say.
+    """
+    if isinstance(value, dict):
+        return {
+            name: _comparable(each)
+            for name, each in without_messages(value).items()
+            if name not in ("refused_as", "repaired")
+        }
+    return [_comparable(each) for each in value] if isinstance(value, list) else value
 
 
 def _events(by_id: dict[str, Any]) -> set[tuple[str, ...]]:

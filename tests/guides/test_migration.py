@@ -20,11 +20,13 @@ from forwarder.core.clock import SystemClock
 from forwarder.core.ports import Reason
 from forwarder.daemon.imports import ImportRun
 from forwarder.sources.files import origins
+from forwarder.sources.imports import persons
 from forwarder.sources.imports import sorting as spool
 from forwarder.sources.imports.format import ChosenFormat, FormatContext, NoOptions
 from forwarder.sources.imports.formats.catalog import BY_NAME, FORMATS
 from forwarder.sources.imports.job import ImportRequest
 from forwarder.sources.imports.preflight_report import STOPPING, PreflightResult
+from forwarder.sources.imports.report import VERIFIED
 from forwarder.sources.imports.times import RECENT, SECOND
 from tests.support.cases import cases
 from tests.support.documents import page, sections, spans, text_of
@@ -159,8 +161,7 @@ def test_defaults_are_as_told() -> None:
     assert RECENT == 48 * 3600 * SECOND
     assert "first and last 64 KiB" in TEXT
     assert origins.ENDS == 64 << 10
-    assert "Old `$set` becomes `$set_once`" in TEXT
-    assert Settings().import_.person_properties == "set_once"
+    assert Settings().import_.person_properties is None
 
 
 def tabulated() -> set[str]:
@@ -189,7 +190,9 @@ async def test_the_state_folder_has_these_files(tmp_path: Path) -> None:
         await whole_import(source, state, tmp_path / "imports", upstream.url)
     left = {path.name for path in state.iterdir()}
     passing = {spool.FILE, spool.SPOOL}
-    assert tabulated() == left | passing
+    of_persons = {persons.INDEX, persons.HEAD}
+    # `import verify` writes the last one
+    assert tabulated() == left | passing | of_persons | {VERIFIED}
     assert {re.sub("-(wal|shm)$", "", name) for name in seen} <= tabulated()
     assert seen >= {spool.FILE, spool.SPOOL}
     assert stat.S_IMODE(state.stat().st_mode) == 0o700

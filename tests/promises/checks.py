@@ -24,8 +24,8 @@ from tests.promises.agreed import (
 if TYPE_CHECKING:
     from tests.promises.seen import Seen
 
-NO_ID: Final = ("missing_distinct_id", "unmappable", "no_id")
-"""Reasons of an event without an id: of a request or record, of a mapping, of a format."""
+NO_ID: Final = ("missing_distinct_id", "unmappable")
+"""Reasons of an event without an id: of a request or record, of a mapping."""
 
 
 def is_dropped(seen: Seen) -> None:

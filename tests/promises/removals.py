@@ -176,6 +176,8 @@ GUARDS: Final[Mapping[str, Guard]] = {
         spares={
             **dict.fromkeys(("drain", "restart", "replay"), _ON_DISK),
             "stdin": "what was piped can't be read again: no position is stored",
+            "send": "the command waits until the daemon says where its event is, whatever it said "
+            "at receipt",
         },
     ),
     "secrets in taps": Guard(

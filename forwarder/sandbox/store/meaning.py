@@ -9,8 +9,8 @@ Errors, heatmaps and events of language models are read-only: they carry the pro
 that exists; errors do so whatever `$process_person_profile` says.
 
 Sources in PostHog/posthog, with the commit at which each was read:
-`nodejs/src/common/persons/person-utils.ts` (3d14ff4) has the ids that are never merged and what
-`$process_person_profile` may be,
+`nodejs/src/common/persons/person-utils.ts` (3d14ff4) has the ids that are never merged
+(`forwarder.core.unmerged_ids`) and what `$process_person_profile` may be,
 `nodejs/src/ingestion/common/persons/person-merge-service.ts` (ee17309) what is merged,
 `nodejs/src/ingestion/common/steps/event-preprocessing/validate-event-properties.ts` (2ae3efa) and
 `../event-processing/normalize-process-person-flag-step.ts` (86ed480) what is dropped,
@@ -30,14 +30,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
+from forwarder.core.unmerged_ids import is_never_merged
 from forwarder.sandbox.protocol.json_scanner import JsonScanner
 from forwarder.sandbox.store.person_changes import PersonChanges, as_object, person_changes
 
 LONGEST_DISTINCT_ID: Final = 200
 SURVEY_EVENTS: Final = frozenset({"survey sent", "survey shown", "survey dismissed"})
 FEATURE: Final = "$feature/"
-_LONGEST_MERGED: Final = 400
-"""The service's column of distinct ids has that many characters."""
 _LONGEST_GROUP_KEY: Final = 400
 """In units of UTF-16."""
 _MERGING: Final = frozenset({"$identify", "$create_alias", "$merge_dangerously"})
@@ -45,14 +44,6 @@ _PERSON_ONLY: Final = frozenset({*_MERGING, "$groupidentify"})
 _ERROR: Final = "$exception"
 _HEATMAP: Final = "$$heatmap"
 _READ_ONLY_PREFIX: Final = "$ai_"
-_IN_ANY_CASE: Final = (
-    *("anonymous", "guest", "distinctid", "distinct_id", "id", "not_authenticated", "email"),
-    *("undefined", "true", "false"),
-)
-_AS_WRITTEN: Final = ("[object Object]", "NaN", "None", "none", "null", "0", "undefined")
-_QUOTES: Final = ("", "'", '"')
-_ILLEGAL_IN_ANY_CASE: Final = frozenset(f"{q}{text}{q}" for text in _IN_ANY_CASE for q in _QUOTES)
-_ILLEGAL_AS_WRITTEN: Final = frozenset(f"{q}{text}{q}" for text in _AS_WRITTEN for q in _QUOTES)
 _SCRIPT_TYPES: Final[Mapping[type, str]] = {
     bool: "boolean",
     int: "number",
@@ -275,7 +266,7 @@ def _merge(
     if source == distinct_id:
         return None, None
     for illegal, other in ((distinct_id, source), (source, distinct_id)):
-        if _is_illegal(illegal):
+        if is_never_merged(illegal):
             details = {"illegalDistinctId": storable(illegal), "otherDistinctId": storable(other)}
             return None, EventWarning(WarningType.ILLEGAL_ID, details)
     merge = Merge(
@@ -284,16 +275,6 @@ def _merge(
         becomes_main=event == "$create_alias",
     )
     return merge, None
-
-
-def _is_illegal(distinct_id: str) -> bool:
-    return (
-        not distinct_id.strip()
-        or distinct_id.lower() in _ILLEGAL_IN_ANY_CASE
-        or distinct_id in _ILLEGAL_AS_WRITTEN
-        or "\0" in distinct_id
-        or len(distinct_id) > _LONGEST_MERGED
-    )
 
 
 def _is_truthy(value: Any) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from io import BytesIO, StringIO
 from itertools import chain, starmap
 from typing import Any, BinaryIO, Final
@@ -22,6 +22,7 @@ import msgspec
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.installation import install_extra
 from forwarder.sources.files.records import (
+    NO_QUOTE,
     DamagedContent,
     Framing,
     LineRecords,
@@ -34,7 +35,10 @@ from forwarder.sources.files.unpacking import FAILURES, PeekedStream
 NumberedRecords = tuple[Sequence[bytes], Sequence[int]]
 """Neighbouring records, and the line of each."""
 _BOM: Final = b"\xef\xbb\xbf"
-_COMPRESSED: Final = (".gz", ".zst", ".bz2", ".zip", ".gzip", ".zstd")
+_COMPRESSED: Final = (
+    *(".gz", ".zst", ".bz2", ".zip", ".gzip", ".zstd"),
+    *(".br", ".lz4", ".sz", ".snappy"),
+)
 _TOKEN: Final = re.compile(
     rb'(?:[^"{}\[\]]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+([{}\[\]"]|\Z)', re.DOTALL
 )
@@ -65,14 +69,9 @@ def frame(
     """
     if stream.head.startswith(_BOM):
         stream.read(len(_BOM))
-    name = name.lower()
     begin = stream.head.removeprefix(_BOM).lstrip(b" \t\r\n")
-    while name.endswith(_COMPRESSED):
-        name = name.rpartition(".")[0]
-    framing = options.framing
-    if framing is Framing.AUTO and name.endswith((".csv", ".tsv")):
-        framing = Framing.CSV
-    elif framing is Framing.AUTO and (
+    framing = framing_of(name, options)
+    if framing is Framing.AUTO and (
         begin.startswith(b"[") or begin.split(b"\n", 1)[0].strip() == b"{"
     ):
         framing = Framing.JSON
@@ -82,11 +81,36 @@ def frame(
         stream.give_back(stream.read(1))  # raises why nothing of it can be read, if so
         raise DamagedContent("it isn't a Parquet file")
     elif framing is Framing.CSV:
-        yield from _read_csv(
-            stream, options, options.delimiter or ("\t" if name.endswith(".tsv") else ",")
-        )
+        yield from _read_csv(stream, options, delimiter_of(name, options))
     else:
         yield from (_read_values if framing is Framing.JSON else _read_lines)(stream, options)
+
+
+def _uncompressed(name: str) -> str:
+    """The name of a file in lower case, without those of compressions."""
+    name = name.lower()
+    while name.endswith(_COMPRESSED):
+        name = name.rpartition(".")[0]
+    return name
+
+
+def framing_of(name: str, options: ReadOptions) -> Framing:
+    """How the records of a file of this name are separated; AUTO: it depends on its content."""
+    is_table = options.framing is Framing.AUTO and _uncompressed(name).endswith((".csv", ".tsv"))
+    return Framing.CSV if is_table else options.framing
+
+
+def delimiter_of(name: str, options: ReadOptions) -> str:
+    """What separates the cells of a table in a file of this name."""
+    return options.delimiter or ("\t" if _uncompressed(name).endswith(".tsv") else ",")
+
+
+def is_unquoted(delimiter: str, options: ReadOptions) -> bool:
+    """Whether the cells of a table are read without quotes. Between tabs they have some only if
+    the options say so: such files are mostly written without any, and one quotation mark at the
+    beginning of a text would take in the rows up to the next one.
+    """
+    return options.quote == NO_QUOTE or (not options.quote and delimiter == "\t")
 
 
 def _read_lines(stream: PeekedStream, options: ReadOptions) -> Iterator[NumberedRecords]:
@@ -239,18 +263,20 @@ class _Scanner:
 def _read_csv(
     stream: PeekedStream, options: ReadOptions, delimiter: str
 ) -> Iterator[NumberedRecords]:
-    """A record a row; the first row has the names. The line is the row's first. Bytes that aren't
-    UTF-8 survive as lone surrogates.
+    """A record a row; the first row has the names, unless `options` do. The line is the row's
+    first. Bytes that aren't UTF-8 survive as lone surrogates.
     """
     # The limit is the module's, not the reader's, and too small by default.
     csv.field_size_limit(options.max_record)
     lines = _CsvLines(stream, options)
-    reader = csv.reader(chain.from_iterable(lines), delimiter=delimiter, quotechar=options.quote)
+    reader = rows_of(chain.from_iterable(lines), delimiter, options)
     make: Callable[..., Any] | None = None
     most = 1
     failures: list[DamagedContent] = []
     is_done = False
-    names: Sequence[str] = ()
+    names: Sequence[str] = options.header
+    if names:
+        make, most = _row_type(names), _rows_at_once(names, options)
     made = list[bytes | list[bytes]]()
     numbers = list[int]()
     size = 0
@@ -274,9 +300,7 @@ def _read_csv(
             is_done = True
         if make is None and rows and (rows[0] or lines.between(lines.done, ends[0])):
             names = rows[0]
-            make = _row_type(rows[0])
-            # Each record repeats the names of the columns.
-            most = min(_ROWS, options.block_bytes // (sum(map(len, names)) + 1) + 1)
+            make, most = _row_type(names), _rows_at_once(names, options)
         elif make is not None:
             some, begins = _encoded_rows(
                 rows, ends, lines, make, is_open=lines.have_ended and not is_done
@@ -295,6 +319,18 @@ def _read_csv(
             table = []
     if failures:
         raise failures.pop()  # this frame, which its traceback leads to, must not hold it
+
+
+def rows_of(lines: Iterable[str], delimiter: str, options: ReadOptions) -> Any:
+    """What reads the rows of lines: a reader of `csv`."""
+    if is_unquoted(delimiter, options):
+        return csv.reader(lines, delimiter=delimiter, quoting=csv.QUOTE_NONE)
+    return csv.reader(lines, delimiter=delimiter, quotechar=options.quote or '"')
+
+
+def _rows_at_once(names: Sequence[str], options: ReadOptions) -> int:
+    """How many rows become records together: each record repeats the names of the columns."""
+    return min(_ROWS, options.block_bytes // (sum(map(len, names)) + 1) + 1)
 
 
 def _joined(

@@ -126,7 +126,10 @@ class ReadOptions:
     framing: Framing = Framing.AUTO
     delimiter: str = ""
     """Of CSV; empty: a comma, in `.tsv` a tab."""
-    quote: str = '"'
+    quote: str = ""
+    """Around cells of CSV; `NO_QUOTE`: cells have none. Empty: `"`, and none between tabs."""
+    header: tuple[str, ...] = ()
+    """The names of the columns of CSV files without a header; empty: the first row has them."""
     max_record: int = 8 << 20
     """Bytes. A longer record is cut to this; what follows it is read."""
     block_bytes: int = 1 << 18
@@ -149,6 +152,7 @@ class ReadOptions:
     """
 
 
+NO_QUOTE: Final = "none"
 REFETCH: Final = "Fetch or export this file again."
 """What to do with a damaged file."""
 

@@ -72,7 +72,7 @@ class FileSource(AbstractContextManager["FileSource"]):
         for origin in self.origins:
             content = self._content(origin)
             with origin.open() as opened:
-                for leaf in unpack(opened.read, self.options, opened):
+                for leaf in unpack(opened.read, self.options, opened, name=origin.name):
                     if self.options.encoding and leaf.seekable is None:
                         leaf.stream = PeekedStream(as_utf8(leaf.stream.read, self.options.encoding))
                     file = SourceFile(origin.name, content)

@@ -1,7 +1,8 @@
 """What a file is packed in: compressions and archives are opened, one within the other, until
 there are records.
 
-Each is recognised by its first bytes, whatever it is called. Members of a zip come in the order of
+Each is recognised by its first bytes, whatever it is called; only brotli has none that say so, and
+is recognised by its name. Members of a zip come in the order of
 their names, those of a tar as they stand in it. Everything before damage is returned, then
 `DamagedContent` is raised: a stream never ends as if it were whole when it isn't. A member that
 can't be read fails alone. Memory is bounded by the format (a zstd window of 128 MiB at most), not
@@ -23,12 +24,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, nullcontext
 from dataclasses import dataclass
-from typing import BinaryIO, Final, cast
+from typing import Any, BinaryIO, Final, cast
 
 import zstandard
 from isal import isal_zlib
 
 from forwarder.core.error_text import error_text
+from forwarder.core.installation import install_extra
 from forwarder.sources.files.origins import is_wanted, natural, plain_name
 from forwarder.sources.files.records import DamagedContent, ReadOptions, reason
 from forwarder.sources.files.transcoding import guess_encoding
@@ -65,8 +67,6 @@ _PACKED: Final = "Decompress it, or compress it by gzip or zstd."
 _ARCHIVED: Final = "Unpack it, or pack it as a zip."
 _FOREIGN: Final = {
     b"\xfd7zXZ\x00": ("compressed by xz", _PACKED),
-    b"\x04\x22\x4d\x18": ("compressed by lz4", _PACKED),
-    b"\xff\x06\x00\x00sNaPpY": ("compressed by snappy", _PACKED),
     b"7z\xbc\xaf\x27\x1c": ("a 7z archive", _ARCHIVED),
     b"Rar!\x1a\x07": ("a RAR archive", _ARCHIVED),
     b"Obj\x01": ("an Avro file", "Convert it to JSON lines or Parquet."),
@@ -224,6 +224,88 @@ def bunzip2(packed: PeekedStream) -> Iterator[bytes]:
         packed.give_back(decompressor.unused_data)
 
 
+def unbrotli(packed: PeekedStream) -> Iterator[bytes]:
+    """brotli, RFC 7932."""
+    # The first file that needs the library loads it.
+    import brotli  # type: ignore[import-untyped] # noqa: PLC0415
+
+    decoder = brotli.Decompressor()
+    while not decoder.is_finished():
+        data = packed.some() if decoder.can_accept_more_data() else b""
+        try:
+            data = decoder.process(data, output_buffer_limit=_OUTPUT)
+        except brotli.error:
+            raise DamagedContent("it is damaged") from None
+        if data:
+            yield data
+    if packed.read(1):
+        raise DamagedContent(_SOMETHING_ELSE)
+
+
+_SNAPPY: Final = b"\xff\x06\x00\x00sNaPpY"
+_SNAPPY_SKIPPED: Final = 0x80
+"""Kinds of chunks from here on needn't be known."""
+
+
+def unsnap(packed: PeekedStream) -> Iterator[bytes]:
+    """snappy in its framing format (google/snappy, framing_format.txt), whose chunks of 64 KiB at
+    most have checksums.
+    """
+    import cramjam  # noqa: PLC0415 - loaded by the first file that needs it
+
+    while head := packed.read(4):
+        head += packed.exactly(4 - len(head))
+        chunk = head + packed.exactly(int.from_bytes(head[1:], "little"))
+        if chunk == _SNAPPY or _SNAPPY_SKIPPED <= head[0] < _SNAPPY[0]:
+            continue
+        if head[0] > 1:
+            raise DamagedContent(_SOMETHING_ELSE)
+        try:
+            data = bytes(cramjam.snappy.decompress(_SNAPPY + chunk))
+        except cramjam.DecompressionError as error:
+            raise DamagedContent(f"it is damaged: {error_text(error)}") from None
+        if data:
+            yield data
+
+
+class _ArrowInput:
+    """A stream as pyarrow reads it."""
+
+    closed = False
+
+    def __init__(self, packed: PeekedStream) -> None:
+        self._packed = packed
+
+    def read(self, size: int = _SLICE) -> bytes:
+        return self._packed.read(size, 1)
+
+    def close(self) -> None:
+        """The file is closed by whoever opened it."""
+
+
+def unlz4(packed: PeekedStream) -> Iterator[bytes]:
+    """lz4 in its frame format."""
+    try:
+        import pyarrow as pa  # noqa: PLC0415 -- an optional dependency
+    except ImportError:
+        raise DamagedContent(
+            "it is compressed by lz4, which can't be read without pyarrow", install_extra("import")
+        ) from None
+    stream: Any = pa.CompressedInputStream(pa.PythonFile(_ArrowInput(packed), mode="r"), "lz4")
+    while data := _read_arrow(stream):
+        yield data
+
+
+def _read_arrow(stream: Any) -> bytes:
+    try:
+        return bytes(stream.read(_OUTPUT))
+    except OSError as error:
+        why = error_text(error)
+        raise DamagedContent(
+            "it is cut off" if "Truncated" in why else f"it is damaged: {why}"
+        ) from None
+
+
 Decompress = Callable[[PeekedStream], Iterator[bytes]]
 """Yields what is decompressed in parts of a bounded size, none of them empty. Raises
 `DamagedContent`, or the decompressor's own errors.
@@ -233,12 +315,15 @@ _COMPRESSIONS: Final[tuple[tuple[re.Pattern[bytes], Decompress], ...]] = (
     # a frame, or one to be skipped, which pzstd writes first
     (re.compile(rb"\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18"), decompress_zstd),
     (re.compile(rb"BZh[1-9]"), bunzip2),
+    (re.compile(rb"\x04\x22\x4d\x18"), unlz4),
+    (re.compile(re.escape(_SNAPPY)), unsnap),
 )
+_BROTLI: Final = ".br"
 
 
 def find_decompressor(head: bytes) -> Decompress | None:
-    """What decompresses a file with these first bytes, at least four; None if it isn't compressed
-    (by gzip, zstd or bzip2).
+    """What decompresses a file with these first bytes, at least four, ten for snappy; None if it
+    isn't compressed in a way that they show.
     """
     return next((each for magic, each in _COMPRESSIONS if magic.match(head)), None)
 
@@ -273,15 +358,19 @@ def unpack(
     seekable: BinaryIO | None = None,
     member: str = "",
     depth: int = 0,
+    *,
+    name: str = "",
 ) -> Iterator[OpenedFile]:
     """The files with records in what is read from `source`. `seekable`: the same bytes, where they
-    can be sought in.
+    can be sought in; `name`: what they are called.
     """
     peeked = PeekedStream(source)
     head = peeked.head
     decompress = find_decompressor(head)
     is_zip = head.startswith(_ZIPS)
     is_tar = head[257:262] == b"ustar"
+    if name.lower().endswith(_BROTLI) and not is_packed(head):
+        decompress = unbrotli
     if (is_zip or is_tar or decompress is not None) and depth >= options.max_depth:
         yield _failed(member, f"archives and compressions are more than {options.max_depth} deep")
     elif decompress is not None:
@@ -353,7 +442,7 @@ def _unpack_sought(
                     yield _failed(inner, reason(error))
                     continue
                 with content:
-                    yield from unpack(content.read, options, None, inner, depth + 1)
+                    yield from unpack(content.read, options, None, inner, depth + 1, name=inner)
 
 
 def _inner(parent: str, name: str, names: Counter[str]) -> str | None:
@@ -381,7 +470,8 @@ def _unpack_tar(
                 inner = _inner(member, info.name, names)
                 archive.members = []  # or it remembers every member
                 if info.isreg() and inner is not None:
-                    yield from unpack(_tar_member(archive, info), options, None, inner, depth + 1)
+                    read = _tar_member(archive, info)
+                    yield from unpack(read, options, None, inner, depth + 1, name=inner)
         failure = tail.finished()
     except FAILURES as error:
         failure = reason(error)

@@ -26,7 +26,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from forwarder.core.event import Chunk, Lane, Where
-from forwarder.core.ports import DeadLetter, Reason
+from forwarder.core.ports import DeadLetter
 from forwarder.sources.files.records import BrokenSource, RecordBlock, SourceFile
 from forwarder.sources.files.source import BlockReader, FileSource
 from forwarder.sources.imports.books import (
@@ -46,23 +46,10 @@ from forwarder.sources.imports.conversion import (
     ConvertedRecords,
     ImportDeadLetter,
 )
-from forwarder.sources.imports.format import RefusalReason
 from forwarder.sources.imports.times import AFTER_LAST, DAY, day_of
 from forwarder.wire.identity import ids_of
 
 SOURCE: Final = "import"
-REASONS: Final = {
-    RefusalReason.NOT_JSON: Reason.UNDECODABLE,
-    RefusalReason.WRONG_TYPE: Reason.INVALID_EVENT,
-    RefusalReason.NO_EVENT: Reason.MISSING_EVENT,
-    RefusalReason.NO_ID: Reason.MISSING_DISTINCT_ID,
-    RefusalReason.NO_TIME: Reason.MISSING_TIMESTAMP,
-    RefusalReason.ILLEGAL_ID: Reason.ILLEGAL_DISTINCT_ID,
-    RefusalReason.TOO_LARGE: Reason.TOO_LARGE,
-    RefusalReason.UNMAPPABLE: Reason.UNMAPPABLE,
-    RefusalReason.RULE_FAILED: Reason.RULE_FAILED,
-}
-"""The reason of a letter by the format's."""
 _NUMBERS: Final = 40
 """Bits of a place for the number of a record in its file."""
 _OF_MEMBERS: Final = 1 << 32
@@ -500,7 +487,7 @@ def letter_of(record: ImportDeadLetter, file: SourceFile, lane: Lane, now: float
         record.file_number, record.number, file.identity, record.part, record.why.value
     )
     where = origin.where(record.place.file, record.place.line, record.part)
-    return DeadLetter(REASONS[record.why], lane, record.data, now, record.detail, SOURCE, *where)
+    return DeadLetter(record.why, lane, record.data, now, record.detail, SOURCE, *where)
 
 
 def event_key(place: tuple[int, int] | None) -> EventKey:

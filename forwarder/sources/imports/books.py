@@ -17,10 +17,11 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from enum import StrEnum
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from forwarder.sources.imports.columns import FinishedEvent
 from forwarder.sources.imports.times import date_of
@@ -106,6 +107,27 @@ def _masks(slots: int) -> int:
     return int.from_bytes((bytes(16) + b"\xff" * 16) * slots)
 
 
+_FORMER: Final = {
+    "not_json": "undecodable",
+    "wrong_type": "invalid_event",
+    "no_event": "missing_event",
+    "no_id": "missing_distinct_id",
+    "no_time": "missing_timestamp",
+    "illegal_id": "illegal_distinct_id",
+}
+"""Reasons as checkpoints and manifests of version 1 of earlier forwarders have them, by those that
+dead letters have (`Reason`).
+"""
+_Counted = TypeVar("_Counted")
+
+
+def renamed(by_reason: dict[str, _Counted]) -> dict[str, _Counted]:
+    """The same with the reasons of today, in their order."""
+    if _FORMER.keys().isdisjoint(by_reason):
+        return by_reason
+    return {_FORMER.get(reason, reason): value for reason, value in by_reason.items()}
+
+
 def check_days(days: Mapping[str, DayTally]) -> None:
     """Raises ValueError if a day is none, or its digest."""
     for day, counted in days.items():
@@ -129,6 +151,9 @@ class RecordBooks(Struct, forbid_unknown_fields=True):
     """Of those refused: records whose events have all arrived since, by a
     replay of their dead letters.
     """
+
+    def __post_init__(self) -> None:
+        self.refused = renamed(self.refused)
 
     @property
     def difference(self) -> int:
@@ -174,12 +199,14 @@ class DayTally(Struct, forbid_unknown_fields=True):
         self.uuids = digest_hex(int(self.uuids, 16) + uuids)
 
 
-class RefusalExample(Struct, frozen=True, forbid_unknown_fields=True):
+class RefusalExample(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """One of the records that a reason was given for."""
 
     file: str
     line: int
     detail: str
+    repaired: bool = False
+    """Whether all of its events have arrived since, by a replay of its dead letters."""
 
 
 class ImportTotals(Struct, forbid_unknown_fields=True):
@@ -198,11 +225,21 @@ class ImportTotals(Struct, forbid_unknown_fields=True):
     each leaves once this is saved.
     """
 
+    def __post_init__(self) -> None:
+        self.examples = renamed(self.examples)
+
     def example(self, reason: str, example: RefusalExample) -> None:
         """Keep it, unless there are enough."""
         known = self.examples.setdefault(reason, [])
         if len(known) < EXAMPLES:
             known.append(RefusalExample(example.file, example.line, _shortened(example.detail)))
+
+    def mark_repaired(self, file: str, line: int) -> None:
+        """The examples of this record, if it is one, are of a repaired one."""
+        for examples in self.examples.values():
+            for at, each in enumerate(examples):
+                if (each.file, each.line) == (file, line):
+                    examples[at] = replace(each, repaired=True)
 
     def day(self, number: int) -> DayTally:
         """That of a day, counted from 1970."""

@@ -18,10 +18,17 @@ from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct, field
+from msgspec.structs import replace
 
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError, ForwarderError
-from forwarder.sources.imports.books import ImportTotals, RecordBooks, RefusalExample, check_days
+from forwarder.sources.imports.books import (
+    ImportTotals,
+    RecordBooks,
+    RefusalExample,
+    check_days,
+    renamed,
+)
 from forwarder.storage.directory import LockedDirectory
 from forwarder.storage.private import atomic_file
 
@@ -61,6 +68,13 @@ class SourceShard(Struct, frozen=True, forbid_unknown_fields=True):
         return f"{self.number}/{self.of}"
 
 
+PERSONS: Final = "person-properties"
+FORMER_CHOICES: Final = {"set_once": "oldest", "set": "history"}
+"""What choices of `person_properties` were called when ids of jobs began to follow from them, and
+what they are called now: the same events have the same `$import_job_id`.
+"""
+
+
 class ImportJob(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What makes an import this one and no other."""
 
@@ -72,6 +86,13 @@ class ImportJob(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=T
     """Those that change what is sent."""
     shard: SourceShard | None = None
     """None: it reads all of the source."""
+
+    def with_current_names(self) -> ImportJob:
+        """The same, with the present names of choices that an earlier version had."""
+        said = self.options.get(PERSONS, "")
+        if said not in FORMER_CHOICES:
+            return self
+        return replace(self, options={**self.options, PERSONS: FORMER_CHOICES[said]})
 
 
 class FileCheckpoint(Struct, forbid_unknown_fields=True):
@@ -163,6 +184,9 @@ class SpoolIndex(Struct, forbid_unknown_fields=True):
     examples: dict[str, list[RefusalExample]] = field(default_factory=dict)
     """Of records that the format refused."""
 
+    def __post_init__(self) -> None:
+        self.examples = renamed(self.examples)
+
 
 class SourceContent(Struct, frozen=True, forbid_unknown_fields=True):
     """What is known of a file's content without reading it whole: its fingerprint,
@@ -193,6 +217,9 @@ class ImportCheckpoint(Struct, forbid_unknown_fields=True):
     spool: SpoolCheckpoint | None = None
     """Of a sorted import, once all is sorted. Then the books of a file count its settled records,
     wherever in it they are.
+    """
+    persons: str = ""
+    """The digest of the index of persons (`persons`) by which events are sent; empty: without one.
     """
     waiting: str = ""
     """Why nothing was sent when it was written; empty if something was, or could be."""

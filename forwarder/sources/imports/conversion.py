@@ -10,40 +10,40 @@ the same, and then counted as refused.
 Invariants: the same event and the same policy give the same bytes. Values that are `Raw` keep
 their bytes, and the properties of a native event keep theirs apart from what is inserted at their
 beginning, unless the person's properties change. Half a surrogate pair, what is nested too deep
-and numbers that overflow a double are refused. Only the policy `set` lets events overwrite or
-remove a person's properties.
+and numbers that overflow a double are refused. Only the policy `history` lets events overwrite or
+remove a person's properties. With `newest`, `persons` changes what finishing by `none` has left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from io import BytesIO
 from itertools import repeat
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import msgspec
 from msgspec import Raw, Struct
 
 from forwarder.core.errors import drop_frames
+from forwarder.core.ports import Reason
 from forwarder.sources.files.records import RecordBlock, RecordLocation
 from forwarder.sources.imports.books import FateKind, RecordFate, RefusalExample
-from forwarder.sources.imports.columns import EventColumns
+from forwarder.sources.imports.columns import MERGES, EventColumns, FinishedEvent
 from forwarder.sources.imports.format import (
     Converter,
     ImportedEvent,
     NativeEvents,
     PersonProperties,
     RecordRefused,
-    RefusalReason,
 )
 from forwarder.sources.imports.repeats import Repeats
 from forwarder.sources.imports.times import EPOCH
-from forwarder.sources.imports.values import is_deep, may_be_deep
-from forwarder.wire.identity import ABSENT, first_byte
+from forwarder.sources.imports.values import is_deep, may_be_deep, refused_merge
+from forwarder.wire.identity import ABSENT, first_byte, id_text, ids_of
 from forwarder.wire.splice import Locator
 from forwarder.wire.strict import may_overflow, overflow_of
 
@@ -102,12 +102,12 @@ def _encode_one(event: _SentEvent) -> bytes:
         data = _encode(event)
     except UnicodeError:
         raise RecordRefused(
-            RefusalReason.NOT_JSON, "a string in it holds half a surrogate pair"
+            Reason.UNDECODABLE, "a string in it holds half a surrogate pair"
         ) from None
     except RecursionError:
-        raise RecordRefused(RefusalReason.NOT_JSON, _TOO_DEEP) from None
+        raise RecordRefused(Reason.UNDECODABLE, _TOO_DEEP) from None
     if is_deep(data):
-        raise RecordRefused(RefusalReason.NOT_JSON, _TOO_DEEP)
+        raise RecordRefused(Reason.UNDECODABLE, _TOO_DEEP)
     return data
 
 
@@ -185,10 +185,10 @@ class EventFinisher:
         refused: dict[int, RecordRefused] = {}
         for index, data in enumerate(finished):
             if (overflow := overflow_of(data)) is not None:
-                refused[index] = RecordRefused(RefusalReason.NOT_JSON, f"it has {overflow}")
+                refused[index] = RecordRefused(Reason.UNDECODABLE, f"it has {overflow}")
             elif limit is not None and len(data) > limit:
                 refused[index] = RecordRefused(
-                    RefusalReason.TOO_LARGE,
+                    Reason.TOO_LARGE,
                     f"the event has {len(data):,} bytes, {limit:,} are allowed",
                 )
         return refused
@@ -218,7 +218,7 @@ def _drop_person_changes(*objects: dict[str, Any]) -> None:
 
 
 def _turn_into_set_once(properties: dict[str, Any]) -> None:
-    """Policy `set_once`: what would be set is only set where nothing is; what is in `$set_once`
+    """Policy `oldest`: what would be set is only set where nothing is; what is in `$set_once`
     already wins. No object, no effect.
     """
     properties.pop("$unset", None)
@@ -243,7 +243,7 @@ def _members_of(value: Any) -> dict[str, Any]:
     try:
         return _decode(value)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise RecordRefused(RefusalReason.NOT_JSON, "$set or $set_once can't be read") from None
+        raise RecordRefused(Reason.UNDECODABLE, "$set or $set_once can't be read") from None
 
 
 class _PersonFields(Struct, gc=False):
@@ -258,8 +258,45 @@ class _PersonFields(Struct, gc=False):
 _decode_head: Final = msgspec.json.Decoder(_PersonFields).decode
 
 
+def person_members(text: bytes) -> dict[str, bytes]:
+    """What a finished event says of its person: the JSON of `$set`, `$set_once` and `$unset`, as
+    far as they are there and have an effect. The event's top level wins over its properties.
+    """
+    head = _decode_head(text)
+    properties = _decode(head.properties) if _is_object(head.properties) else {}
+    found = {}
+    for name, top in (("$set", head.set), ("$set_once", head.set_once)):
+        objects = [each for each in (properties.get(name, _NULL), top) if _is_object(each)]
+        if len(objects) > 1:
+            found[name] = _encode({**_decode(objects[0]), **_decode(objects[1])})
+        elif objects:
+            found[name] = bytes(objects[0])
+    if "$unset" in properties:
+        found["$unset"] = bytes(properties["$unset"])
+    return found
+
+
+def replace_person_members(text: bytes, once: bytes = b"") -> bytes:
+    """A finished event that says nothing else of its person than `once`, the JSON of its
+    `$set_once`; empty: nothing.
+    """
+    head = _decode_head(text)
+    properties = _decode(head.properties)
+    is_alone = head.set is head.set_once is head.unset is ABSENT
+    members = {} if is_alone else _decode(text)
+    _drop_person_changes(members, properties)
+    if once:
+        properties["$set_once"] = Raw(once)
+    written = _encode(properties)
+    if is_alone:
+        start, end = Locator(text).span(head.properties)
+        return text[:start] + written + text[end:]
+    members["properties"] = Raw(written)
+    return _encode(members)
+
+
 def _turn_native_into_set_once(members: dict[str, Raw], properties: dict[str, Raw]) -> None:
-    """Policy `set_once`: what would be set is only set where nothing is; what is in `$set_once`
+    """Policy `oldest`: what would be set is only set where nothing is; what is in `$set_once`
     already wins. No object, no effect.
 
     The event's top level wins over its properties, and all comes to stand in the properties.
@@ -287,14 +324,17 @@ def _turn_native_into_set_once(members: dict[str, Raw], properties: dict[str, Ra
 
 _PERSON_POLICIES: Final[dict[str, tuple[Callable[..., None], Callable[..., None]]]] = {
     "none": (_drop_person_changes, _drop_person_changes),
-    "set_once": (_turn_into_set_once, _turn_native_into_set_once),
-    "set": (lambda *_: None, lambda *_: None),  # all of it stays
+    "newest": (_drop_person_changes, _drop_person_changes),
+    "oldest": (_turn_into_set_once, _turn_native_into_set_once),
+    "history": (lambda *_: None, lambda *_: None),  # all of it stays
 }
 """What changes the properties of an event; and the members and the properties of a native one."""
 
 
 OF_EVENTS: Final = 1 << 40
 """See `ImportDeadLetter.part`."""
+OF_PERSONS: Final = 1 << 24
+"""The parts of its record (`FinishedEvent.part`) from here on are events that `persons` adds."""
 RefusedPart = tuple[int, RecordRefused, bytes | None, int]
 """The index of a record, why it is refused, the text and the number of what is refused
 of it (`ImportDeadLetter.part`).
@@ -359,7 +399,7 @@ class ImportDeadLetter(NamedTuple):
     """
     data: bytes
     """As it was read."""
-    why: RefusalReason
+    why: Reason
     detail: str
 
 
@@ -380,6 +420,38 @@ class ConvertedRecords:
     """In the order of the source."""
     first: int = 0
     """The number in its file of the first of these records."""
+
+    def insert(self, added: Sequence[tuple[int, FinishedEvent]]) -> None:
+        """Add events behind those with these indexes, each to its record."""
+        events = [*self.events]
+        for at, event in reversed(added):
+            index = event.number - self.first
+            part = OF_PERSONS + self.counts[index]
+            self.counts[index] += 1
+            events.insert(at + 1, event._replace(part=part))
+        self.events = EventColumns.of(events)
+
+    def after(self, skip: int) -> ConvertedRecords:
+        """The same of the records from this index on."""
+        if not skip:
+            return self
+        first = self.first + skip
+        events = [at for at, number in enumerate(self.events.numbers) if number >= first]
+        return ConvertedRecords(
+            self.counts[skip:],
+            {at - skip: fate for at, fate in self.fates.items() if at >= skip},
+            {at - skip: fate for at, fate in self.partly.items() if at >= skip},
+            [each for each in self.refused if each.number >= first],
+            self.events.only(events),
+            first,
+        )
+
+
+class PersonStage(Protocol):
+    """What is done with the properties of persons once it is known which events are sent."""
+
+    def place(self, made: ConvertedRecords) -> None:
+        """Change what became of the next records of the source."""
 
 
 LEFT_OUT: Final = {why: RecordFate(FateKind.LEFT_OUT, why) for why in FilterReason}
@@ -408,6 +480,9 @@ class FinishedBlock:
 
     def add(self, records: Sequence[int], events: Sequence[ImportedEvent]) -> None:
         """See `EventSink`."""
+        for at, event in enumerate(events, len(self.data)):
+            if event.event in MERGES:
+                self._check_merge(at, event.distinct_id, _second_ids(event.properties))
         self._take(*self._finisher.finish(events))
         self.records += records
         self.names += [event.event for event in events]
@@ -418,6 +493,11 @@ class FinishedBlock:
 
     def extend(self, records: Sequence[int], events: NativeEvents) -> None:
         """See `EventSink`."""
+        if not MERGES.isdisjoint(events.names):
+            for at, name in enumerate(events.names):
+                if name in MERGES:
+                    own = events.distinct_ids[at]
+                    self._check_merge(len(self.data) + at, own, ids_of(events.texts[at]) - {own})
         self._take(*self._finisher.finish_texts(events.texts, events.gaps))
         self.records += records
         self.names += events.names
@@ -434,9 +514,15 @@ class FinishedBlock:
         drop_frames(why)
         self.refused.append((record, why, text, 0 if member is None else member + 1))
 
+    def _check_merge(self, at: int, own: str, seconds: Iterable[str]) -> None:
+        """Refuse an event that would merge the persons of many."""
+        if (why := refused_merge(own, seconds)) is not None:
+            self.unfinished[at] = why
+
     def _take(self, finished: list[bytes], refused: Mapping[int, RecordRefused]) -> None:
         first = len(self.data)
-        self.unfinished.update((first + at, why) for at, why in refused.items())
+        for at, why in refused.items():
+            self.unfinished.setdefault(first + at, why)
         self.data += finished
 
     def sent(
@@ -472,6 +558,18 @@ class FinishedBlock:
             parts,
             sorted(refused, key=itemgetter(0)),
         )
+
+
+def _second_ids(properties: Mapping[str, Any]) -> Iterator[str]:
+    """The ids that an event's properties name beside its own, where the service reads them: it
+    drops an event whose second id isn't text.
+    """
+    for name in ("$anon_distinct_id", "alias"):
+        value = properties.get(name)
+        if isinstance(value, Raw):
+            value = id_text(value) if first_byte(value) == b'"' else None
+        if isinstance(value, str):
+            yield value
 
 
 def _counted(records: Sequence[int], count: int) -> tuple[list[int], list[int]]:
@@ -517,7 +615,7 @@ class ImportRules(NamedTuple):
             fate = RecordFate(FateKind.LEFT_OUT, dropped.rule.drop_reason)
             left.update((at[place], fate) for place in dropped.places)
         for failed in ruled.failed:
-            made.unfinished[at[failed.place]] = RecordRefused(RefusalReason.RULE_FAILED, failed.why)
+            made.unfinished[at[failed.place]] = RecordRefused(Reason.RULE_FAILED, failed.why)
         names = [*events.names]
         distinct_ids = [*events.distinct_ids]
         data = [*events.data]
@@ -544,9 +642,10 @@ class Conversion:
         repeats: Repeats | None,
         *,
         rules: ImportRules | None = None,
+        persons: PersonStage | None = None,
     ) -> None:
         """`rules`: applied to events that are selected; None: there are none. `max_event`: the
-        bytes that an event may have.
+        bytes that an event may have. `persons`: None: finishing has done all.
 
         `repeats`: None for single records that are converted by themselves, where what came before
         isn't known.
@@ -556,6 +655,7 @@ class Conversion:
         self._filters = filters
         self._repeats = repeats
         self._rules = rules
+        self._persons = persons
         self._selected = 0
 
     @property
@@ -565,8 +665,15 @@ class Conversion:
 
     def convert(self, block: RecordBlock, file: int, skip: int) -> ConvertedRecords:
         """What becomes of a block's records from index `skip` on; those before only count for
-        repeats and the limit.
+        repeats, the limit and persons.
         """
+        if self._persons is None:
+            return self._convert(block, file, skip)
+        made = self._convert(block, file, 0)
+        self._persons.place(made)
+        return made.after(skip)
+
+    def _convert(self, block: RecordBlock, file: int, skip: int) -> ConvertedRecords:
         made = FinishedBlock(self._finisher)
         self._converter.convert_block(block, made)
         records = made.records

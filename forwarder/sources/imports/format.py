@@ -16,8 +16,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
-from enum import StrEnum
 from hashlib import sha1
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, Protocol, TypeVar
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -26,13 +26,13 @@ import msgspec
 from msgspec import Raw, Struct
 
 from forwarder.core.nesting import MAX_FLAT, is_deeper
+from forwarder.core.ports import Reason
 from forwarder.core.uuids import as_uuid5, uuid_texts5
 from forwarder.sources.files.records import Framing, LineRecords, RecordBlock
 from forwarder.wire.shapes import is_utf8
 
 if TYPE_CHECKING:
-    from forwarder.mapping import Mapping as EventMapping
-    from forwarder.mapping import MappingRules
+    from forwarder.mapping import EventMapping, MappingRules
 
 _AT_ONCE: Final = 64
 """Records of which events are made before those are finished."""
@@ -46,30 +46,10 @@ the first brought.
 """
 
 
-class RefusalReason(StrEnum):
-    """Why a record is refused."""
-
-    NOT_JSON = "not_json"
-    """Cut off, not UTF-8, or something else than an object."""
-    WRONG_TYPE = "wrong_type"
-    """A field that is needed has a value of another type."""
-    NO_EVENT = "no_event"
-    NO_ID = "no_id"
-    NO_TIME = "no_time"
-    """There is no time, or it can't be read."""
-    ILLEGAL_ID = "illegal_id"
-    """`null`, `undefined`, `anonymous` …: an id that many share."""
-    TOO_LARGE = "too_large"
-    UNMAPPABLE = "unmappable"
-    """The mapping says no."""
-    RULE_FAILED = "rule_failed"
-    """A rule can't remove or hash something, or look up whose event it is."""
-
-
 class RecordRefused(Exception):
-    """A record can't become an event. Nothing of it is sent."""
+    """A record can't become an event. Nothing of it is sent. `why` is that of its dead letter."""
 
-    def __init__(self, why: RefusalReason, detail: str) -> None:
+    def __init__(self, why: Reason, detail: str) -> None:
         super().__init__(detail)
         self.why = why
         self.detail = detail
@@ -316,16 +296,21 @@ class ChosenMapping:
     """A mapping: its rules as they were written, and what compiles them."""
 
     rules: MappingRules
+    """Of several cases, the first one's."""
     compile: Callable[[], EventMapping]
     zone_said: bool = False
     """Whether the rules name the zone of times without one."""
+    prepare: Callable[[bytes, str], bytes] | None = None
+    """What makes the record for the rules of one that was read, if that isn't the same, and the
+    name of its file. Raises msgspec's errors.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class FormatContext:
     """What is said of any import, as far as formats need it."""
 
-    person_properties: PersonProperties = "set_once"
+    person_properties: PersonProperties = "oldest"
     zone: tzinfo | None = None
     """What the clock of times without a zone shows: a zone, or an offset from UTC; None: not given.
     """
@@ -375,7 +360,15 @@ class ImportFormat(Generic[Options]):
     """How its records may be separated; the first is the default."""
     takes_zone: bool = True
     """Whether the zone of times without one is given by `--zone` or `--time-offset`."""
+    receipts: tuple[str, ...] = ()
+    """Where the vendor notes when it received a record, by its own clock: the first of these that
+    is there, as in `times`. For the preflight to see times that can't be.
+    """
     takes_mapping: bool = False
+    mapping_file: Path | None = None
+    """The mapping that it is, if it is one by name: the format `mapping` with this file."""
+    reading: Callable[[], Mapping[str, Any]] = dict
+    """How its files are read, as `ReadOptions` has it, beside the first of its framings."""
     is_unsorted: bool = False
     """Whether its exports are in no order of time: they are always sorted, or each event would be
     a request of its own.
@@ -406,9 +399,11 @@ class ChosenFormat:
     """Where its records have their times."""
     zone_said: bool = False
     """Whether it is known what a time without a zone means."""
+    receipts: Sequence[str] = ()
+    """Where its records have the times of their receipt."""
+    clock: tzinfo | None = None
+    """What times without a zone are read as; None: UTC."""
 
 
-PersonProperties = Literal["none", "set_once", "set"]
-"""`set` overwrites what live events set since: the service ignores an event's time there (wire
-facts: What the service does not tell).
-"""
+PersonProperties = Literal["history", "newest", "oldest", "none"]
+"""What becomes of the properties of persons (`persons`)."""

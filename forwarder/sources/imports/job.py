@@ -36,6 +36,8 @@ from forwarder.sources.files.records import ReadOptions
 from forwarder.sources.files.source import FileSource
 from forwarder.sources.imports.checkpoint import (
     FILE,
+    FORMER_CHOICES,
+    PERSONS,
     ImportCheckpoint,
     ImportJob,
     SourceChanged,
@@ -137,7 +139,9 @@ class ImportRequest:
     reading: ReadOptions = field(default_factory=ReadOptions)
     filters: EventFilters = field(default_factory=EventFilters)
     """Without an `until` it is 48 h before the job's first run."""
-    person_properties: PersonProperties = "set_once"
+    person_properties: PersonProperties = "oldest"
+    persons_chosen: bool = True
+    """Whether that was said."""
     geoip: bool = False
     rate: float | None = 2000.0
     """Events a second; None: as fast as it goes."""
@@ -240,7 +244,7 @@ def job_of(
     """
     sent: dict[str, Any] = {
         **request.chosen.options,
-        "person-properties": request.person_properties,
+        PERSONS: request.person_properties,
         "geoip": request.geoip or None,
     }
     filters = request.filters
@@ -270,7 +274,9 @@ def job_of(
         for name, value in sorted(options.items())
         if value is not None
     }
-    identity = job_id(request.chosen.name, sent, [source.identity])
+    choice = request.person_properties
+    former = next((old for old, new in FORMER_CHOICES.items() if new == choice), choice)
+    identity = job_id(request.chosen.name, {**sent, PERSONS: former}, [source.identity])
     shard = (
         None
         if request.shard is None
@@ -327,6 +333,25 @@ def _check_job(state: Path, begun: ImportJob, job: ImportJob) -> None:
     different = [
         f"its {name} is {old!r}, now it is {new!r}" for name, old, new in pairs if old != new
     ]
+    different += option_changes(begun, job)
+    if begun.id != job.id and not different:
+        different.append(
+            f"its id is {begun.id}, now it is {job.id}: what the source holds is another"
+        )
+    if different:
+        hint = (
+            "Use the same options to resume it. What it has sent can't be taken back: under other "
+            "options the same records would be there a second time, so they belong in another "
+            "project. That import, or one of another source, needs a state folder of its own: "
+            "`--state DIR`."
+        )
+        raise OtherJob(f"{state} is of another import: {'; '.join(different)}", hint=hint)
+
+
+def option_changes(begun: ImportJob, job: ImportJob) -> list[str]:
+    """Which options of an import are others than before, in words."""
+    begun = begun.with_current_names()
+    different = []
     for name in sorted(dict(begun.options.items() ^ job.options.items())):
         old, new = (
             repr(each.options[name]) if name in each.options else "not said"
@@ -336,18 +361,7 @@ def _check_job(state: Path, begun: ImportJob, job: ImportJob) -> None:
             different.append("its `rules:`, or a salt of theirs, were others")
         else:
             different.append(f"`--{name}` was {old}, now it is {new}")
-    if begun.id != job.id and not different:
-        different.append(
-            f"its id is {begun.id}, now it is {job.id}: what the source holds is another"
-        )
-    if different:
-        raise OtherJob(
-            f"{state} is of another import: {'; '.join(different)}",
-            hint=(
-                "Use the same options to resume it, or give this import a state folder of its "
-                "own with `--state`."
-            ),
-        )
+    return different
 
 
 def _part(job: ImportJob) -> str:

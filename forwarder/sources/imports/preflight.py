@@ -11,16 +11,30 @@ in every process (no salted hash), and totals are always exact.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import tzinfo
 from hashlib import blake2b
 from typing import Any, Final
 from zlib import crc32
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
-from forwarder.sources.files.records import REFETCH, BrokenSource, RecordBlock, RecordLocation
+from forwarder.contract.lifted import LIFTED
+from forwarder.core.ports import Reason
+from forwarder.sources.files.framing import delimiter_of, framing_of, is_unquoted
+from forwarder.sources.files.records import (
+    REFETCH,
+    BrokenSource,
+    Framing,
+    LineRecords,
+    ReadOptions,
+    RecordBlock,
+    RecordLocation,
+    RowRecords,
+)
 from forwarder.sources.files.source import FileSource
 from forwarder.sources.imports.books import RefusalExample
 from forwarder.sources.imports.conversion import (
@@ -37,22 +51,34 @@ from forwarder.sources.imports.format import (
     NativeEvents,
     PersonProperties,
     RecordRefused,
-    RefusalReason,
 )
+from forwarder.sources.imports.persons import PersonSamples
 from forwarder.sources.imports.preflight_report import (
     EventTimes,
     KeyCount,
     KeyEstimate,
+    OtherFormat,
     PersonImpact,
     PreflightDay,
     PreflightExample,
     PreflightReport,
+    QuotedRows,
     RefusedForReason,
     SendVolume,
     TimeKind,
 )
-from forwarder.sources.imports.recognition import SHOWN, UnfitFile, looks_of
-from forwarder.sources.imports.times import AFTER_LAST, DAY, RECENT, SECOND, date_of, when
+from forwarder.sources.imports.receipts import ReceiptDistances
+from forwarder.sources.imports.recognition import SHOWN, UnfitFile, looks_of, other_format
+from forwarder.sources.imports.times import (
+    AFTER_LAST,
+    DAY,
+    RECENT,
+    SECOND,
+    date_of,
+    parse_time,
+    when,
+)
+from forwarder.sources.imports.values import is_shared
 
 TOP_NAMES: Final = 1000
 TOP_ILLEGAL: Final = 50
@@ -69,11 +95,17 @@ it are counted together.
 """
 HOPELESS: Final = 10_000
 """Records of a file none of which fits its format: no more of them are read."""
+_SAMPLE: Final = 20
+"""Records of a file by which it is seen that it looks like another format, although it fits."""
+COMPARED: Final = 5_000
+"""The first records, all of which are compared with their receipts."""
+_EVERY: Final = 16
+"""Of those after them one in so many is."""
 _LONGEST_EXAMPLE: Final = 16_384
 """A longer record is no use as an example."""
 _FIRST_MONTH: Final = 31 * DAY
+_PERSON_MEMBERS: Final = frozenset({"$set", "$set_once", "$unset"})
 _MERGING: Final = frozenset({"$create_alias", "$merge_dangerously"})
-_QUOTED: Final = re.compile(r"(['\"])(.*)\1", re.DOTALL)
 _ABSENT: Final = Raw(b"null")
 _ZONE: Final = re.compile(
     rb"(?:UTC|GMT|[0-9 ][+-][0-9]{2}(?::?[0-9]{2})?(?::?[0-9]{2})?)$", re.IGNORECASE
@@ -83,8 +115,16 @@ _EPOCH: Final = re.compile(rb"[0-9]{1,19}(?:\.[0-9]*)?(?:[eE][+-]?[0-9]{1,2})?")
 _MAIL: Final = re.compile(
     rb"(?:[A-Za-z]{3},? )?[0-9]{1,2} [A-Za-z]{3} [0-9]{4} [0-9:]+(?P<zone> .+)?"
 )
+_QUOTE_IN_ROW: Final = b'\\"'
+_QUOTED_CELL: Final = re.compile(rb':"\\"')
+"""In the object of a row; in a row that isn't one, it is the next."""
+_QUOTED_TEXT: Final = re.compile(rb'(?:^|\t)"')
 _DATE_WITHOUT_HYPHENS: Final = len("20260131")
 _decode_members: Final = msgspec.json.Decoder(dict[str, Raw]).decode
+_decode_raw: Final = msgspec.json.Decoder(Raw).decode
+_TERMINATED: Final = b"terminated early"
+_TRUNCATED: Final = "truncated"
+"""As msgspec says that a JSON text has no end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +141,9 @@ class PreflightTerms:
     """Events per second."""
     until: int | None = None
     """Events from then on are left out; None: `RECENT` before now."""
-    person_properties: PersonProperties = "set_once"
+    person_properties: PersonProperties = "oldest"
+    persons_chosen: bool = True
+    """Whether `person_properties` was given."""
     sort: bool = False
     """Events are sorted before they are sent."""
     unfit_accepted: bool = False
@@ -136,7 +178,7 @@ def run_preflight(
     recognized that don't fit the chosen one; of such a file only the beginning is read, unless it
     was accepted. Synchronous: one pass, in bounded memory.
     """
-    preflight = Preflight(terms, chosen.time_fields)
+    preflight = Preflight(terms, chosen.time_fields, receipts=chosen.receipts, clock=chosen.clock)
     converter = chosen.make()
     finisher = EventFinisher(finish)
     # the preflight itself reports what `--until` leaves out
@@ -160,6 +202,7 @@ def run_preflight(
 
     for file in source.files():
         before = preflight.records
+        doubtful = may_be_quoted(file.name, source.options)
         fit.begin(file.name)
         with source.blocks(file) as reading:
             try:
@@ -167,12 +210,18 @@ def run_preflight(
                     analysed = PreflightBlock(finisher)
                     converter.convert_block(block, analysed)
                     analysed.show(preflight, block, accepts)
-                    fit.add(len(block.records), analysed)
+                    if not block.first:
+                        fit.other = _other_format(block.records, formats, chosen.name)
+                    fit.add(block, analysed)
+                    if doubtful:
+                        preflight.count_quotes(block)
                     records += len(block.records)
                     size += sum(map(len, block.records))
                     progress(records, size)
                     if is_full() or (fit.is_hopeless and not terms.unfit_accepted):
                         break
+                else:
+                    fit.check_end(source.options.max_record)
             except BrokenSource as error:
                 broken.append(error)
         fit.end(preflight.records - before)
@@ -181,14 +230,52 @@ def run_preflight(
     upper_case: int = getattr(converter, "upper_case_ids", 0)  # of Mixpanel alone
     report = preflight.report(upper_case_ids=upper_case, broken=[*map(_words, broken)])
     report.format = chosen.name
-    report.files = fit.files
-    report.unfit_files = fit.unfit_files
-    report.unfit_records = fit.unfit_records
+    report.unknown_columns = tuple(getattr(converter, "unknown_columns", ()))  # of posthog alone
+    fit.tell(report)
     looks = looks_of(source, [name for name, _, _ in fit.unfit], formats)
     report.unfit = tuple(
         UnfitFile(name, count, looks[name], why) for name, count, why in fit.unfit if name in looks
     )
     return report, tuple(broken)
+
+
+def _other_format(
+    records: Sequence[bytes], formats: Sequence[ImportFormat[Any]], chosen: str
+) -> ImportFormat[Any] | None:
+    """The format that a file's first records look like, if that isn't the chosen one. The rows of
+    a table are only those of a format that reads tables.
+    """
+    if isinstance(records, RowRecords):
+        formats = [form for form in formats if Framing.CSV in form.framings]
+    return other_format(records[:_SAMPLE], formats, chosen)
+
+
+def may_be_quoted(name: str, options: ReadOptions) -> bool:
+    """Whether a file of this name is, if it is a table, one between tabs, and nothing says if its
+    cells are quoted.
+    """
+    return (
+        framing_of(name, options) is Framing.CSV
+        and not options.quote
+        and is_unquoted(delimiter_of(name, options), options)
+    )
+
+
+def _cut_off(place: RecordLocation, record: bytes) -> Iterator[RefusalExample]:
+    """Why a file isn't whole, from its last record: it is half a record, or the words of an export
+    that ended early (Mixpanel's, which answers 200 nevertheless). What comes after a whole record
+    isn't known to have been there.
+    """
+    if record.rstrip(b'"\r\n\t ').endswith(_TERMINATED):
+        yield RefusalExample(*place, "it ends with the words 'terminated early'")
+        return
+    try:
+        _decode_raw(record)
+    except (ValueError, RecursionError) as error:  # of msgspec
+        if record.lstrip()[:1] not in (b"{", b"["):
+            yield RefusalExample(*place, "its last row is cut off, or no row of the table")
+        elif _TRUNCATED in str(error):
+            yield RefusalExample(*place, "its last record is cut off")
 
 
 def _words(error: BrokenSource) -> str:
@@ -212,7 +299,14 @@ class FormatFit:
         """Names of files, how many of their records were converted, and why the first of these
         doesn't fit.
         """
+        self.other: ImportFormat[Any] | None = None
+        """The format that the file looks like, if that isn't the chosen one."""
+        self.others: dict[str, tuple[ImportFormat[Any], int]] = {}
+        """Formats by their names that files look like which fit nevertheless, and how many do."""
+        self.cut_off: list[RefusalExample] = []
+        """Of each file that isn't whole: where it ends, and how."""
         self._name = self._why = ""
+        self._last: tuple[RecordLocation, bytes] | None = None
         self._records = self._fitting = 0
 
     @property
@@ -225,27 +319,52 @@ class FormatFit:
     def begin(self, name: str) -> None:
         """The records of the next file come."""
         self._name = name
+        self.other = None
+        self._last = None
         self._why = ""
         self._records = 0
         self._fitting = 0
 
-    def add(self, records: int, made: FinishedBlock) -> None:
-        """So many records were converted."""
+    def add(self, block: RecordBlock, made: FinishedBlock) -> None:
+        """A block's records were converted."""
+        records = len(block.records)
+        self._last = block.place(-1), block.records[-1]
         self._records += records
         self._fitting += records
         if made.refused:
             self._fitting -= len({record for record, *_ in made.refused}.difference(made.records))
             self._why = self._why or made.refused[0][1].detail
 
+    def check_end(self, max_record: int) -> None:
+        """All of the file was read: is it whole, if it is of this format? A record that is longer
+        was cut by reading.
+        """
+        if self._fitting and self._last is not None and len(self._last[1]) < max_record:
+            self.cut_off += _cut_off(*self._last)
+
     def end(self, counted: int) -> None:
         """The file ends; so many of its records count in the report."""
         self.files += 1
         if self._fitting:
+            if self.other is not None:
+                _, count = self.others.get(self.other.name, (self.other, 0))
+                self.others[self.other.name] = self.other, count + 1
             return
         self.unfit_files += bool(self._records)
         self.unfit_records += counted if self._records else 0
         if len(self.unfit) < SHOWN:
             self.unfit.append((self._name, self._records, self._why))
+
+    def tell(self, report: PreflightReport) -> None:
+        """Fill in what the report says of files."""
+        report.files = self.files
+        report.unfit_files = self.unfit_files
+        report.unfit_records = self.unfit_records
+        report.cut_off_files = len(self.cut_off)
+        report.cut_off = tuple(self.cut_off[:PLACES])
+        report.others = tuple(
+            OtherFormat(form.name, form.looks_like, count) for form, count in self.others.values()
+        )
 
 
 class Preflight:
@@ -256,16 +375,27 @@ class Preflight:
     """
 
     def __init__(
-        self, terms: PreflightTerms, time_fields: Sequence[str] = (), *, keys: int = KEYS
+        self,
+        terms: PreflightTerms,
+        time_fields: Sequence[str] = (),
+        *,
+        keys: int = KEYS,
+        receipts: Sequence[str] = (),
+        clock: tzinfo | None = None,
     ) -> None:
-        """`time_fields` is where records have their times (`ImportFormat.times`)."""
+        """`time_fields` is where records have their times (`ImportFormat.times`), `receipts` where
+        they have those of their receipt; `clock` is what times without a zone are read as.
+        """
         self._terms = terms
         self._time_fields = time_fields
+        self._receipts = receipts
+        self._clock = clock
+        self._distances = ReceiptDistances(clock)
         self._found = PreflightReport(
             volume=SendVolume(rate=terms.rate),
             times=EventTimes(when(terms.now), when(terms.end)),
             max_event=terms.max_event,
-            persons=PersonImpact(terms.person_properties),
+            persons=PersonImpact(terms.person_properties, terms.persons_chosen),
             zone_said=terms.zone_said,
             sort=terms.sort,
         )
@@ -273,15 +403,18 @@ class Preflight:
         self._last = 0
         self._file = ""
         self._latest = self._latest_in_file = 0
-        self._refused: dict[RefusalReason, RefusedForReason] = {}
+        self._refused: dict[Reason, RefusedForReason] = {}
         self._examples: dict[str, PreflightExample] = {}
         self._more_examples: list[PreflightExample] = []
         # What grows, each to its bound:
         self.names = TopCounts(8 * TOP_NAMES)
         self.illegal_ids = TopCounts(1000)
+        """Those that many share, by the events that have them."""
         self.repeats = SampledKeys(keys)
         self.uuids = SampledKeys(keys)
         self.distinct_ids = SampledKeys(keys)
+        self.samples = PersonSamples(is_sorted=terms.sort)
+        self._lifted: set[str] = set()
         self.days: dict[int, PreflightDay] = {}
         self._other_days = PreflightDay("other")
         """Those that came when there were too many."""
@@ -307,24 +440,31 @@ class Preflight:
             and (largest := max(map(len, finished))) > self._terms.max_event
         ):
             outcome = RecordRefused(
-                RefusalReason.TOO_LARGE, f"{largest:,} bytes are more than upstream.max_event"
+                Reason.TOO_LARGE, f"{largest:,} bytes are more than upstream.max_event"
             )
         if isinstance(outcome, RecordRefused):
             counted = self._refused.setdefault(outcome.why, RefusedForReason(outcome.why.value))
             counted.records += 1
             if len(counted.first) < PLACES:
                 counted.first += (RefusalExample(place.file, place.line, outcome.detail[:LONGEST]),)
-            if outcome.why is RefusalReason.ILLEGAL_ID:
-                quoted = _QUOTED.search(outcome.detail)
-                self.illegal_ids.add(quoted[2] if quoted else outcome.detail)
         elif not outcome:
             self._found.silent += 1
         else:
             if (kind := time_kind(record, self._time_fields)) is not None:
                 self._found.times.kinds[kind] = self._found.times.kinds.get(kind, 0) + 1
+            if self._receipts and (
+                self._found.records <= COMPARED or self._found.records % _EVERY == 0
+            ):
+                self._compare_receipt(record, outcome[-1].time)
             for event, body in zip(outcome, finished, strict=True):
                 self._add_event(place.file, event, len(body))
             self._add_example(place, record, outcome[0].event, finished)
+
+    def _compare_receipt(self, record: bytes, time: int) -> None:
+        receipt = first_value(record, self._receipts)
+        if receipt is not None:
+            with suppress(RecordRefused):  # one that can't be read shows nothing
+                self._distances.add(time, parse_time(receipt, None))  # UTC, whatever the zone
 
     def _add_event(self, file: str, event: ImportedEvent, size: int) -> None:
         found = self._found
@@ -363,10 +503,18 @@ class Preflight:
             else f"{event.uuid} {same}"
         )
         self.distinct_ids.add(event.distinct_id)
+        if is_shared(event.distinct_id):
+            found.illegal_events += 1
+            self.illegal_ids.add(event.distinct_id)
         persons.with_set += "$set" in properties
         persons.with_set_once += "$set_once" in properties
         persons.with_unset += "$unset" in properties
         persons.with_group_set += "$group_set" in properties
+        if not _PERSON_MEMBERS.isdisjoint(properties):
+            self.samples.add(event.distinct_id, time, properties)
+        if not LIFTED.isdisjoint(properties):
+            persons.lifting += 1
+            self._lifted.update(LIFTED.intersection(properties))
         persons.merging += event.event in _MERGING or "$anon_distinct_id" in properties
 
     def _add_example(
@@ -387,6 +535,20 @@ class Preflight:
         example = PreflightExample(place.file, place.line, record.decode(errors="replace"), shown)
         if known.setdefault(name, example) is not example:
             more.append(example)
+
+    def count_quotes(self, block: RecordBlock) -> None:
+        """Count the rows of a table that a reader of quotes would read otherwise."""
+        records = block.records
+        if isinstance(records, LineRecords) and _QUOTE_IN_ROW not in records.text:
+            return
+        for index, record in enumerate(records):
+            if not (_QUOTED_CELL if record[:1] == b"{" else _QUOTED_TEXT).search(record):
+                continue
+            if self._found.quotes is UNSET:
+                shown = record[:_LONGEST_EXAMPLE].decode(errors="replace")
+                first = PreflightExample(*block.place(index), shown, ())
+                self._found.quotes = QuotedRows(0, first)
+            self._found.quotes.rows += 1
 
     def _compare(self, file: str, time: int) -> None:
         """Compare the next event with those that came before, in the source as a whole and within
@@ -412,6 +574,7 @@ class Preflight:
         terms = self._terms
         sent = self._found.volume
         kinds = self._found.times.kinds
+        found.times.shift = self._distances.shift() or UNSET
         if found.events:
             found.times.first = when(self._first)
             found.times.last = when(self._last)
@@ -436,6 +599,8 @@ class Preflight:
         found.uuids = self.uuids.estimate()
         found.persons.distinct_ids = self.distinct_ids.estimate()
         found.persons.upper_case_ids = upper_case_ids
+        found.persons.lifted = tuple(sorted(self._lifted))
+        found.samples = self.samples.chosen()
         found.examples = (*self._examples.values(), *self._more_examples)[:EXAMPLES]
         found.broken = tuple(broken)
         return found
@@ -654,8 +819,16 @@ def kind_of(value: bytes) -> TimeKind | None:
 
 
 def time_kind(record: bytes, fields: Sequence[str]) -> TimeKind | None:
-    """How a record's time is written: the first of these fields that has a value; `name.name` is
-    one level down. None if unknown.
+    """How a record's time is written, in the first of these fields that has a value. None if
+    unknown.
+    """
+    value = first_value(record, fields)
+    return None if value is None else kind_of(value)
+
+
+def first_value(record: bytes, fields: Sequence[str]) -> bytes | None:
+    """The JSON of the first of some fields that has a value; `name.name` is one level down. None
+    if none has, or the record can't be read: then it is refused elsewhere.
     """
     try:
         members = _decode_members(record) if fields else {}
@@ -665,7 +838,7 @@ def time_kind(record: bytes, fields: Sequence[str]) -> TimeKind | None:
             if inner and value is not _ABSENT:
                 value = _decode_members(value).get(inner, _ABSENT)
             if bytes(value) not in (b"null", b'""'):
-                return kind_of(bytes(value))
-    except (ValueError, RecursionError):  # of msgspec: what can't be read is refused elsewhere
+                return bytes(value)
+    except (ValueError, RecursionError):  # of msgspec
         return None
     return None

@@ -17,16 +17,20 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-from msgspec import Raw, Struct, field
+from msgspec import UNSET, Raw, Struct, UnsetType, field
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from forwarder.core.errors import ConfigurationError
+from forwarder.core.ports import Reason
+from forwarder.core.proposals import proposed
 from forwarder.core.secrets import mask_secrets
 from forwarder.sources.imports.books import RefusalExample
-from forwarder.sources.imports.format import PersonProperties, RefusalReason
+from forwarder.sources.imports.format import PersonProperties
 from forwarder.sources.imports.pacing import UNPACED, rate_text
+from forwarder.sources.imports.persons import PersonSample
+from forwarder.sources.imports.receipts import ZoneShift
 from forwarder.sources.imports.recognition import UnfitFile, unfit_table
 from forwarder.sources.imports.times import RECENT, SECOND
 from forwarder.storage.private import atomic_file
@@ -66,6 +70,13 @@ FINDINGS: Final[Mapping[str, tuple[FindingSeverity, str]]] = {
         "in its place is another source. "
         "Accepted, all that can be read is imported, and the import never counts as complete.",
     ),
+    "cut-off-files": (
+        _STOPS,
+        (
+            "Export them again before anything is sent, in smaller ranges if an export ends early "
+            "again. Accepted, their whole records are imported, and what is missing isn't known."
+        ),
+    ),
     "future-dates": (
         _STOPS,
         (
@@ -95,16 +106,77 @@ FINDINGS: Final[Mapping[str, tuple[FindingSeverity, str]]] = {
         _STOPS,
         "State the zone that they were written in: --zone Europe/Berlin, --zone UTC.",
     ),
-    "illegal-ids": (
+    "quotes": (
+        _STOPS,
+        "Say whether cells are in quotes: --quote '\"' if they are, --quote none if these are part "
+        "of the texts.",
+    ),
+    "wrong-zone": (
+        _STOPS,
+        "State the zone that they were written in, by --zone or --time-offset.",
+    ),
+    "illegal-merges": (
         _STOPS,
         "Give these records ids of their own, or accept that they are left out.",
     ),
-    "overwrites-persons": (
+    "imported-before": (
         _STOPS,
-        "Use --person-properties set_once, which only adds what is missing.",
+        (
+            "Events can't be taken back: import into another project; or delete those of the "
+            "earlier import there (their $import_job_id is that of its manifest), then accept "
+            "this; or use the earlier options again, if they were right."
+        ),
+    ),
+    "person-properties": (
+        _STOPS,
+        (
+            "Choose with --person-properties: history (nothing of these persons is live: each "
+            "event has the properties of its time), newest (a live project: all of history shows "
+            "the newest values, and no live value is overwritten), oldest, or none. What each "
+            "makes of three persons is shown above."
+        ),
+    ),
+    "history-unsorted": (
+        _STOPS,
+        (
+            "Add --sort, which sends all events in the order of time; or choose "
+            "--person-properties newest, which needs no order."
+        ),
     ),
     "unfit-files": (_STOPS, "Leave these files out; accepted, their records become dead letters."),
     "many-refused": (_STOPS, _REFUSED),
+    "overwrites-persons": (
+        _WARNS,
+        (
+            "If events of these persons are live, use --person-properties newest, which only adds "
+            "what is missing."
+        ),
+    ),
+    "newest-everywhere": (
+        _WARNS,
+        (
+            "If each event should show the properties of its time, and nothing of these persons "
+            "is live, use --person-properties history."
+        ),
+    ),
+    "unknown-columns": (
+        _WARNS,
+        (
+            "If they are properties, use a format that sends every column, such as csv, or a "
+            "mapping."
+        ),
+    ),
+    "other-format": (
+        _WARNS,
+        "Their own format reads more of them, and leaves out what isn't sent.",
+    ),
+    "illegal-ids": (
+        _WARNS,
+        (
+            "Give these records ids of their own if they are of different persons: the service "
+            "merges no other id with these, but events can't be taken back."
+        ),
+    ),
     "nothing-to-send": (_WARNS, "Check the format, the filters, and what is refused."),
     "some-refused": (_WARNS, _REFUSED),
     "no-id": (_WARNS, _INCOMPLETE),
@@ -136,11 +208,18 @@ FINDINGS: Final[Mapping[str, tuple[FindingSeverity, str]]] = {
     "duplicates": (_TELLS, "Nothing; they are counted in the report."),
     "set-becomes-set-once": (
         _TELLS,
-        "Nothing, unless old values should win: --person-properties set.",
+        "Nothing, unless persons should get their newest values: --person-properties newest.",
     ),
     "set-is-dropped": (
         _TELLS,
-        "Nothing, unless persons should get them: --person-properties set_once.",
+        "Nothing, unless persons should get them: --person-properties newest.",
+    ),
+    "lifts-properties": (
+        _TELLS,
+        (
+            "No choice of --person-properties protects these of a live person: a rule can remove "
+            "them from the events."
+        ),
     ),
     "merges-persons": (_TELLS, "A merge can't be undone: check the examples."),
     "upper-case-ids": (
@@ -152,7 +231,12 @@ FINDINGS: Final[Mapping[str, tuple[FindingSeverity, str]]] = {
     ),
 }
 """Every finding by its code, in the order in which they are shown: what it does, and what to do."""
-STOPPING: Final = tuple(code for code, (severity, _) in FINDINGS.items() if severity is _STOPS)
+CHOICES: Final = frozenset({"person-properties", "history-unsorted"})
+"""Those that stop until an option is given: accepting them wouldn't say what to send."""
+STOPPING: Final = tuple(
+    code for code, (severity, _) in FINDINGS.items() if severity is _STOPS and code not in CHOICES
+)
+"""Those that can be accepted."""
 
 
 class KeyCount(Struct, frozen=True):
@@ -208,6 +292,8 @@ class EventTimes(Struct):
     january_1970: int = 0
     """In the first days that computers count: an epoch of the wrong unit, or a zero."""
     kinds: dict[TimeKind, int] = field(default_factory=dict)
+    shift: ZoneShift | UnsetType = UNSET
+    """What shows that they are those of another zone; there if anything does."""
 
 
 class OutOfOrder(Struct):
@@ -232,6 +318,8 @@ class PersonImpact(Struct):
     """Whose events they are, and what they do to them."""
 
     policy: PersonProperties
+    chosen: bool = True
+    """Whether the policy was given."""
     distinct_ids: KeyEstimate = KeyEstimate()
     with_set: int = 0
     with_set_once: int = 0
@@ -242,6 +330,18 @@ class PersonImpact(Struct):
     from before, or would give.
     """
     with_group_set: int = 0
+    lifting: int = 0
+    """Events with properties that the service sets on their persons by itself."""
+    lifted: tuple[str, ...] = ()
+    """Which these are."""
+    index_persons: int = 0
+    index_bytes: int = 0
+    """The index of `newest`, on disk."""
+
+    @property
+    def setting(self) -> int:
+        """How many times events say something of their persons."""
+        return self.with_set + self.with_set_once + self.with_unset
 
 
 class SendVolume(Struct):
@@ -263,6 +363,38 @@ class PreflightExample(Struct, frozen=True):
     events: tuple[Raw, ...]
 
 
+class OtherFormat(Struct, frozen=True):
+    """A format that files look like which fit the chosen one, too."""
+
+    format: str
+    looks_like: str
+    files: int
+
+
+class QuotedRows(Struct):
+    """Rows of tables between tabs with a cell that begins with a quotation mark, while nothing
+    says whether their cells are quoted.
+    """
+
+    rows: int
+    first: PreflightExample
+
+
+class EarlierImport(Struct, frozen=True):
+    """An import of files of this source into the same project, under other options."""
+
+    folder: str
+    """Its state folder."""
+    job: str
+    """Its id: the `$import_job_id` of its events."""
+    events: int
+    """That it has delivered."""
+    files: int
+    """That both have in common."""
+    differences: tuple[str, ...]
+    """What is another now, in words."""
+
+
 class PreflightReport(Struct, kw_only=True):
     """Everything."""
 
@@ -280,6 +412,8 @@ class PreflightReport(Struct, kw_only=True):
     order: OutOfOrder = field(default_factory=OutOfOrder)
     refused: tuple[RefusedForReason, ...] = ()
     max_event: int
+    illegal_events: int = 0
+    """Events of ids that many share: of one person, to the service."""
     illegal_ids: tuple[KeyCount, ...] = ()
     other_illegal_ids: int = 0
     repeats: KeyEstimate = KeyEstimate()
@@ -287,8 +421,13 @@ class PreflightReport(Struct, kw_only=True):
     uuids: KeyEstimate = KeyEstimate()
     """A differing one stands for events that aren't the same: the service keeps each of them."""
     persons: PersonImpact
+    samples: tuple[PersonSample, ...] = ()
+    earlier: tuple[EarlierImport, ...] = ()
+    """Imports of the same files into the same project, by which other events are there."""
     zone_said: bool
     examples: tuple[PreflightExample, ...] = ()
+    quotes: QuotedRows | UnsetType = UNSET
+    """If there are any."""
     sort: bool = False
     format: str = ""
     """The chosen one."""
@@ -300,6 +439,13 @@ class PreflightReport(Struct, kw_only=True):
     """Of these files, as far as they were read."""
     unfit: tuple[UnfitFile, ...] = ()
     """The first files without a record that fits, also empty ones, with what they look like."""
+    cut_off_files: int = 0
+    """That end in half a record, or in words that an export ended early."""
+    cut_off: tuple[RefusalExample, ...] = ()
+    """Where the first of them end, and how."""
+    others: tuple[OtherFormat, ...] = ()
+    unknown_columns: tuple[str, ...] = ()
+    """The first that the format doesn't know: they aren't sent."""
     unchecked: tuple[str, ...] = ()
     """What a dry run couldn't check, and why."""
     broken: tuple[str, ...] = ()
@@ -340,7 +486,7 @@ def find_all(report: PreflightReport) -> tuple[PreflightFinding, ...]:
     """All findings, those that stop first."""
     found = {
         each.code: each
-        for part in (_of_records, _of_times, _of_order, _of_persons)
+        for part in (_of_files, _of_records, _of_times, _of_order, _of_persons)
         for each in part(report)
     }
     return tuple(found[code] for code in FINDINGS if code in found)
@@ -368,7 +514,11 @@ def unaccepted(
             f"are {others}."
         )
         raise ConfigurationError(f"no finding is called {', '.join(map(repr, unknown))}", hint=hint)
-    return tuple(each for each in findings if each.severity is _STOPS and each.code not in accepted)
+    return tuple(
+        each
+        for each in findings
+        if each.severity is _STOPS and (each.code not in accepted or each.code in CHOICES)
+    )
 
 
 def _finding(code: str, sentence: str, **figures: float | str) -> PreflightFinding:
@@ -376,12 +526,38 @@ def _finding(code: str, sentence: str, **figures: float | str) -> PreflightFindi
     return PreflightFinding(code, severity, sentence, advice, figures)
 
 
-def _of_records(report: PreflightReport) -> Iterator[PreflightFinding]:
+def _of_files(report: PreflightReport) -> Iterator[PreflightFinding]:
     if report.broken:
         more = f", and {len(report.broken) - 1:,} more" if len(report.broken) > 1 else ""
         yield _finding("broken-files", f"{report.broken[0]}{more}.", files=len(report.broken))
+    if report.cut_off:
+        yield _cut_off(report.cut_off[0], report.cut_off_files)
+    for before in report.earlier[:1]:
+        files = f"{plural(before.files, 'file')} {'was' if before.files == 1 else 'were'}"
+        sentence = (
+            f"{files} imported into this project before, by {before.folder}: "
+            f"{'; '.join(before.differences)}. {_have(before.events, 'event', _BE)} there "
+            f"of import {before.job}, and the same records would be there a second time wherever "
+            "their uuid or time is another now."
+        )
+        yield _finding("imported-before", sentence, events=before.events, files=before.files)
     if report.unfit_files:
         yield _unfit(report)
+    if report.others:
+        yield _other_format(report)
+    if report.unknown_columns:
+        yield _unknown_columns(report.unknown_columns)
+    if report.quotes is not UNSET:
+        first = report.quotes.first
+        yield _finding(
+            "quotes",
+            f"{_have(report.quotes.rows, 'row')} a cell that begins with a quotation mark, which "
+            f"is read as part of its text: {first.file}, line {first.line}: {first.record}",
+            rows=report.quotes.rows,
+        )
+
+
+def _of_records(report: PreflightReport) -> Iterator[PreflightFinding]:
     # a file of which nothing fits is of another format
     records = report.records - report.unfit_records
     if refused := report.refused_records - report.unfit_records:
@@ -400,15 +576,21 @@ def _of_records(report: PreflightReport) -> Iterator[PreflightFinding]:
         )
     if report.fits_nothing:
         return
-    ids = ", ".join(repr(each.key) for each in report.illegal_ids[:5])
+    if report.illegal_events:
+        ids = ", ".join(repr(each.key) for each in report.illegal_ids[:5])
+        sentence = (
+            f"{_have(report.illegal_events, 'event')} an id that many share ({ids}): to the "
+            "service they are one person's."
+        )
+        yield _finding("illegal-ids", sentence, events=report.illegal_events)
     counts = {each.reason: each.records for each in report.refused}
     for code, reason, what in (
-        ("illegal-ids", RefusalReason.ILLEGAL_ID, f"an id that many share ({ids})"),
-        ("no-id", RefusalReason.NO_ID, "no distinct id"),
-        ("no-time", RefusalReason.NO_TIME, "no time that can be read"),
+        ("illegal-merges", Reason.ILLEGAL_DISTINCT_ID, "a merge by an id that many share"),
+        ("no-id", Reason.MISSING_DISTINCT_ID, "no distinct id"),
+        ("no-time", Reason.MISSING_TIMESTAMP, "no time that can be read"),
         (
             "too-large",
-            RefusalReason.TOO_LARGE,
+            Reason.TOO_LARGE,
             f"an event over upstream.max_event ({report.max_event:,} bytes)",
         ),
     ):
@@ -417,6 +599,32 @@ def _of_records(report: PreflightReport) -> Iterator[PreflightFinding]:
             yield _finding(
                 code, f"{_have(count, 'record')} {what}{part}, and would be refused.", records=count
             )
+
+
+def _cut_off(first: RefusalExample, files: int) -> PreflightFinding:
+    more = f", and {plural(files - 1, 'more file')}" if files > 1 else ""
+    sentence = f"{first.file} isn't whole, line {first.line:,}: {first.detail}{more}."
+    return _finding("cut-off-files", sentence, files=files)
+
+
+def _unknown_columns(columns: Sequence[str]) -> PreflightFinding:
+    names = ", ".join(map(repr, columns[:5]))
+    more = f" and {len(columns) - 5:,} more" if len(columns) > 5 else ""
+    sentence = f"{plural(len(columns), 'column')} would not be sent: {names}{more}."
+    return _finding("unknown-columns", sentence, columns=len(columns))
+
+
+def _other_format(report: PreflightReport) -> PreflightFinding:
+    other = max(report.others, key=lambda each: each.files)
+    looks = "looks" if other.files == 1 else "look"
+    finding = _finding(
+        "other-format",
+        f"{other.files:,} of {plural(report.files, 'file')} {looks} like {other.looks_like}.",
+        files=other.files,
+        format=other.format,
+    )
+    advice = f"Try `{proposed(f'import {other.format} …')}`. {finding.advice}"
+    return msgspec.structs.replace(finding, advice=advice)
 
 
 def _unfit(report: PreflightReport) -> PreflightFinding:
@@ -486,12 +694,48 @@ def _of_times(report: PreflightReport) -> Iterator[PreflightFinding]:
             f"{_have(without, 'record')} a time that names no zone; it is read as UTC.",
             records=without,
         )
+    if times.shift is not UNSET:
+        yield _wrong_zone(times.shift)
+
+
+def _wrong_zone(shift: ZoneShift) -> PreflightFinding:
+    distances = " or ".join(
+        f"{duration(abs(minutes) * 60)} {'after' if minutes > 0 else 'before'}"
+        for minutes in shift.minutes
+    )
+    sentence = (
+        f"{shift.shifted:,} of {plural(shift.compared, 'record')} that were compared were received "
+        f"{distances} the time that they have, almost to the second: it is of another zone."
+    )
+    finding = _finding(
+        "wrong-zone",
+        sentence,
+        records=shift.shifted,
+        compared=shift.compared,
+        zone=shift.zones[0] if shift.zones else "",
+    )
+    if not (shift.zones or shift.offset):
+        return finding
+    zones = f"--zone {' or --zone '.join(shift.zones)}" if shift.zones else ""
+    named = f"{zones}{', or ' if zones else ''}" if shift.offset else zones
+    offset = f"--time-offset {shift.offset}" if shift.offset else ""
+    return msgspec.structs.replace(finding, advice=f"The times fit {named}{offset}.")
 
 
 def _of_order(report: PreflightReport) -> Iterator[PreflightFinding]:
     order = report.order
     uuids = report.uuids
     repeats = report.repeats
+    persons = report.persons
+    if order.late and not report.sort and persons.policy == "history" and persons.setting:
+        yield _finding(
+            "history-unsorted",
+            (
+                f"{_have(order.late, 'event', _BE)} older than one before, and --person-properties "
+                "history needs the order of time: persons would end with older values."
+            ),
+            late=order.late,
+        )
     if order.late and not report.sort:
         part = share(order.late, report.volume.events)
         furthest = order.furthest_seconds
@@ -533,13 +777,30 @@ def _of_persons(report: PreflightReport) -> Iterator[PreflightFinding]:
         "unset": persons.with_unset,
     }
     setting = f"{_have(persons.with_set, 'event')} $set"
-    if persons.policy == "set":
+    if not persons.setting:
+        pass
+    elif not persons.chosen:
+        sentence = (
+            f"{setting}, {persons.with_set_once:,} $set_once and {persons.with_unset:,} $unset, "
+            "and what becomes of these properties of persons was not chosen."
+        )
+        yield _finding("person-properties", sentence, **figures)
+    elif persons.policy == "history":
         sentence = (
             f"{setting} and {persons.with_unset:,} $unset: that changes what the persons have "
             "today, however old the events are."
         )
         yield _finding("overwrites-persons", sentence, **figures)
-    elif persons.policy == "set_once" and persons.with_set + persons.with_unset:
+    elif persons.policy == "newest":
+        sentence = (
+            f"{setting}, {persons.with_set_once:,} $set_once and {persons.with_unset:,} $unset: "
+            "all of history will show the newest values of each person. They are sent as "
+            "$set_once, so what a person has already stays, also from an earlier import. The "
+            f"index of {plural(persons.index_persons, 'person')} takes "
+            f"{size(persons.index_bytes)} in the state folder."
+        )
+        yield _finding("newest-everywhere", sentence, **figures, bytes=persons.index_bytes)
+    elif persons.policy == "oldest" and persons.with_set + persons.with_unset:
         unset = (
             f" {_have(persons.with_unset, 'event')} $unset, which is left out."
             if persons.with_unset
@@ -547,12 +808,23 @@ def _of_persons(report: PreflightReport) -> Iterator[PreflightFinding]:
         )
         sentence = f"{setting}, sent as $set_once: it only adds what the persons don't have.{unset}"
         yield _finding("set-becomes-set-once", sentence, **figures)
-    elif persons.policy == "none" and any(figures.values()):
+    elif persons.policy == "none":
         sentence = (
             f"{setting}, {persons.with_set_once:,} $set_once and {persons.with_unset:,} "
             "$unset, all of which are left out."
         )
         yield _finding("set-is-dropped", sentence, **figures)
+    if persons.lifting:
+        shown = ", ".join(persons.lifted[:8])
+        more = f" and {len(persons.lifted) - 8:,} more" if len(persons.lifted) > 8 else ""
+        yield _finding(
+            "lifts-properties",
+            (
+                f"{_have(persons.lifting, 'event')} properties that the service sets on the person "
+                f"by itself, over newer ones, too, and with $initial_…: {shown}{more}."
+            ),
+            events=persons.lifting,
+        )
     for code, count, what in (
         (
             "overwrites-groups",
@@ -619,16 +891,32 @@ class PreflightResult:
                 "This import doesn't start: there is nothing in these files that it could send.",
                 style="bold red",
             )
-        elif accept := " ".join(f"--accept {each.code}" for each in self.stopping):
-            words = (
-                "This import doesn't start: what it would do can't be undone. Fix the cause, "
-                "or accept it:"
-            )
-            end = Text(f"{words} {accept}", style="bold red")
+        elif self.stopping:
+            end = Text(self._stopped(), style="bold red")
         unchecked = [
             Text(f"not checked: {_clean(each)}", style="yellow") for each in self.report.unchecked
         ]
-        return Group(*_records(self.report), _figures(self.report), Text(), *shown, *unchecked, end)
+        return Group(
+            *_records(self.report),
+            *_samples(self.report),
+            _figures(self.report),
+            Text(),
+            *shown,
+            *unchecked,
+            end,
+        )
+
+    def _stopped(self) -> str:
+        """Why it doesn't start, and what to type."""
+        codes = [each.code for each in self.stopping]
+        words = "This import doesn't start: what it would do can't be undone."
+        if accept := " ".join(f"--accept {code}" for code in codes if code not in CHOICES):
+            words = f"{words} Fix the cause, or accept it: {accept}."
+        if "person-properties" in codes:
+            words = f"{words} Choose: --person-properties history|newest|oldest|none."
+        if "history-unsorted" in codes:
+            words = f"{words} Add: --sort."
+        return words
 
 
 class _Saved(Struct):
@@ -682,8 +970,27 @@ def _records(report: PreflightReport) -> Iterator[RenderableType]:
     if report.illegal_ids:
         ids = ", ".join(f"{_clean(each.key)!r} {each.count:,}" for each in report.illegal_ids)
         rest = f", others {report.other_illegal_ids:,}" if report.other_illegal_ids else ""
-        yield Text(f"Illegal ids: {ids}{rest}")
+        yield Text(f"Ids that many share: {ids}{rest}")
     if report.refused:
+        yield Text()
+
+
+def _samples(report: PreflightReport) -> Iterator[RenderableType]:
+    """What each choice makes of some persons, in a project that doesn't have them."""
+    persons = report.persons
+    for sample in report.samples:
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+        table.add_column(f"person {_clean(sample.distinct_id)[:40]}", no_wrap=True, max_width=40)
+        for choice in ("history", "newest", "oldest", "none"):
+            is_chosen = persons.chosen and choice == persons.policy
+            table.add_column(f"{choice} (chosen)" if is_chosen else choice, max_width=30)
+        for value in sample.properties:
+            cells = [
+                Text("-" if each is None else _clean(bytes(each).decode(errors="replace")))
+                for each in (value.history, value.newest, value.oldest, None)
+            ]
+            table.add_row(Text(_clean(value.name)), *cells)
+        yield table
         yield Text()
 
 

@@ -24,7 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from forwarder.core.proposals import proposed
-from forwarder.sources.files.framing import frame
+from forwarder.sources.files.framing import frame, rows_of
 from forwarder.sources.files.records import (
     BrokenSource,
     DamagedContent,
@@ -46,6 +46,7 @@ HEAD: Final = 256 << 10
 _COLUMNS: Final = 30
 _ROWS: Final = 50
 _LONGEST: Final = 300
+_CELL: Final = Raw(b'""')
 _DELIMITERS: Final = ",;\t|"
 _PAGE: Final = re.compile(rb"(?:<!doctype html|<html|<head|<body)", re.IGNORECASE)
 _TITLE: Final = re.compile(rb"<title[^>]*>\s*(.{1,100}?)\s*</title>", re.IGNORECASE | re.DOTALL)
@@ -207,8 +208,15 @@ def _of_other_text(
             "text that is neither JSON nor a table",
             "Name the files of the export, without those beside them.",
         )
-    delimiter, columns = sniffed
-    table = next((each for each in formats if each.framings[0] is Framing.CSV), None)
+    delimiter, names = sniffed
+    for form in formats:
+        reading = form.reading()
+        if delimiter == reading.get("delimiter") and len(names) == len(reading.get("header", ())):
+            return FileLooks(form.looks_like, format=form.name)
+    columns = names[:_COLUMNS]
+    fitting = [form for form in formats if form.recognizes(dict.fromkeys(names, _CELL))]
+    tables = [form for form in formats if form.framings[0] is Framing.CSV and not form.mapping_file]
+    table = next(iter([form for form in fitting if Framing.CSV in form.framings] + tables), None)
     named = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}[delimiter]
     text = f"a table (CSV, separated by {named}) with the columns {', '.join(columns)}"
     return FileLooks(
@@ -224,8 +232,8 @@ def _delimiter(character: str) -> str:
 
 
 def sniff_delimiter(head: bytes, *, is_whole: bool = True) -> tuple[str, list[str]] | None:
-    """What separates the cells of a text that looks like a table, and its first columns; None if
-    it doesn't.
+    """What separates the cells of a text that looks like a table, and the first row of these; None
+    if it doesn't.
     """
     text = head.decode("utf-8-sig", "replace")
     best: tuple[str, list[str]] | None = None
@@ -235,13 +243,13 @@ def sniff_delimiter(head: bytes, *, is_whole: bool = True) -> tuple[str, list[st
         columns = len(rows[0]) if len(rows) > 1 else 0
         if lengths[columns] * 10 >= len(rows) * 9 and columns > (len(best[1]) if best else 1):
             best = delimiter, rows[0]
-    return best and (best[0], best[1][:_COLUMNS])
+    return best
 
 
 def _rows(text: str, delimiter: str, *, is_whole: bool) -> list[list[str]]:
     """The first rows of a table; the last one is left out if it may be cut off."""
     rows = list[list[str]]()
-    reader = csv.reader(StringIO(text, newline=""), delimiter=delimiter)
+    reader = rows_of(StringIO(text, newline=""), delimiter, ReadOptions())
     with suppress(csv.Error):  # a cell that is too long
         for row in reader:
             rows.append(row)
@@ -276,20 +284,36 @@ def _objects(records: Iterable[bytes]) -> list[dict[str, Raw]]:
     return found
 
 
-def _of_objects(
-    objects: Sequence[dict[str, Raw]], formats: Sequence[ImportFormat[Any]], kind: str
-) -> FileLooks:
+def other_format(
+    records: Iterable[bytes], formats: Sequence[ImportFormat[Any]], chosen: str
+) -> ImportFormat[Any] | None:
+    """The format that some records look like, if that isn't the chosen one."""
+    form = _format_of(_objects(records), formats)
+    return None if form is None or form.name == chosen else form
+
+
+def _format_of(
+    objects: Sequence[dict[str, Raw]], formats: Sequence[ImportFormat[Any]]
+) -> ImportFormat[Any] | None:
+    """The format that at least half of some objects look like."""
     counts = Counter(form.name for each in objects for form in formats if form.recognizes(each))
     for name, count in counts.most_common(1):
         if count * 2 >= len(objects):
-            form = next(each for each in formats if each.name == name)
-            if kind == "JSON lines":
-                return FileLooks(form.looks_like, format=name)
-            return FileLooks(
-                f"{form.looks_like}, as {kind}",
-                format=name,
-                framing="--framing json" if kind == "a JSON array" else "",
-            )
+            return next(each for each in formats if each.name == name)
+    return None
+
+
+def _of_objects(
+    objects: Sequence[dict[str, Raw]], formats: Sequence[ImportFormat[Any]], kind: str
+) -> FileLooks:
+    if (form := _format_of(objects, formats)) is not None:
+        if kind == "JSON lines":
+            return FileLooks(form.looks_like, format=form.name)
+        return FileLooks(
+            f"{form.looks_like}, as {kind}",
+            format=form.name,
+            framing="--framing json" if kind == "a JSON array" else "",
+        )
     fields = ", ".join(
         list(dict.fromkeys(name for each in objects[:SAMPLE] for name in each))[:_COLUMNS]
     )

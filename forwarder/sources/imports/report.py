@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
+from hashlib import sha256
 from html import escape
 from pathlib import Path
 from string import Template
@@ -31,7 +32,13 @@ from rich.text import Text
 from forwarder import __version__
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
-from forwarder.sources.imports.books import DayTally, RecordBooks, RefusalExample, check_days
+from forwarder.sources.imports.books import (
+    DayTally,
+    RecordBooks,
+    RefusalExample,
+    check_days,
+    renamed,
+)
 from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob, SourceContent
 from forwarder.sources.imports.times import SECOND, when
 from forwarder.storage.private import atomic_file
@@ -41,6 +48,7 @@ VERSION: Final = 1
 MANIFEST: Final = "manifest.json"
 JSON: Final = "report.json"
 PAGE: Final = "report.html"
+VERIFIED: Final = "verified.json"
 PERIODS: Final = {"day": 92, "week": 156 * 7, "month": 240 * 30}
 """Days that are shown one by one at most, or by the week or month; more are shown by the year."""
 UNFINISHED: Final = "not complete: the same command resumes it"
@@ -90,6 +98,9 @@ class ImportManifest(Struct, frozen=True, forbid_unknown_fields=True):
     days: dict[str, DayTally]
     names: dict[str, int]
     examples: dict[str, list[RefusalExample]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "examples", renamed(self.examples))
 
     @property
     def source_events(self) -> int:
@@ -161,6 +172,43 @@ def _check(manifest: ImportManifest) -> None:
         raise ValueError("its books don't balance")
     if manifest.events != sum(day.delivered for day in manifest.days.values()):
         raise ValueError("its days don't add up")
+
+
+class VerifiedImport(Struct, frozen=True, forbid_unknown_fields=True):
+    """What `import verify` found last."""
+
+    at: str
+    against: str
+    """What the import was compared with: a sandbox's address, or files."""
+    same: bool
+    words: list[str]
+    days: str
+    """What identifies the counts that were compared: of others it says nothing."""
+
+
+def save_verification(
+    manifest: ImportManifest, folder: Path, *, at: float, against: str, same: bool, words: list[str]
+) -> None:
+    """Keep what `import verify` found, and show it in the report; `at`: seconds since 1970. Raises
+    `ConfigurationError` if that can't be written.
+    """
+    found = VerifiedImport(when(int(at) * SECOND), against, same, words, _days_of(manifest))
+    with atomic_file(folder / VERIFIED, replace=True) as file:
+        file.write(msgspec.json.encode(found) + b"\n")
+    write_reports(manifest, folder)
+
+
+def _verification(manifest: ImportManifest, folder: Path) -> VerifiedImport | None:
+    """What was kept of the last verification of these counts, if there was one."""
+    try:
+        found = msgspec.json.decode((folder / VERIFIED).read_bytes(), type=VerifiedImport)
+    except (OSError, ValueError):  # msgspec's errors are such, too
+        return None
+    return found if found.days == _days_of(manifest) else None
+
+
+def _days_of(manifest: ImportManifest) -> str:
+    return sha256(msgspec.json.encode(manifest.days)).hexdigest()[:16]
 
 
 class ReportPeriod(NamedTuple):
@@ -259,9 +307,10 @@ def write_reports(found: ImportManifest, folder: Path) -> None:
     `ConfigurationError` if that can't be.
     """
     manifest = msgspec.json.format(msgspec.json.encode(found), indent=2)
+    verified = _verification(found, folder)
     for name, text in (
-        (JSON, as_json(found) + b"\n"),
-        (PAGE, html_page(found)),
+        (JSON, as_json(found, verified) + b"\n"),
+        (PAGE, html_page(found, verified)),
         (MANIFEST, manifest + b"\n"),
     ):
         with atomic_file(folder / name, replace=True) as file:
@@ -287,7 +336,7 @@ def complete_reports(saved: ImportCheckpoint, folder: Path) -> ImportManifest:
     return made
 
 
-def as_json(manifest: ImportManifest) -> bytes:
+def as_json(manifest: ImportManifest, verified: VerifiedImport | None = None) -> bytes:
     """For machines: what the text says. Files and days are in the manifest."""
     copied = (
         "job",
@@ -309,6 +358,8 @@ def as_json(manifest: ImportManifest) -> bytes:
         "days": len(manifest.days),
         "periods": shown,
     }
+    if verified is not None:
+        rest["verified"] = verified
     return msgspec.json.encode({name: getattr(manifest, name) for name in copied} | rest)
 
 
@@ -339,6 +390,7 @@ def as_text(manifest: ImportManifest) -> RenderableType:
     parts.append(balanced)
     examples = {
         why: f"{each[0].file}:{each[0].line} {each[0].detail}"
+        f"{' (repaired)' if each[0].repaired else ''}"
         for why, each in manifest.examples.items()
         if each
     }
@@ -362,7 +414,7 @@ def as_text(manifest: ImportManifest) -> RenderableType:
     return Group(*parts)
 
 
-def html_page(manifest: ImportManifest) -> bytes:
+def html_page(manifest: ImportManifest, verified: VerifiedImport | None = None) -> bytes:
     """The page, in UTF-8."""
     job = manifest.job
     books = manifest.books
@@ -402,6 +454,7 @@ def html_page(manifest: ImportManifest) -> bytes:
         sentence=sentence(books),
         mood="bad" if books.difference else "good",
         balance=balance(books),
+        verified="" if verified is None else _verified(verified),
         chart=_chart(manifest),
         refused=_card("Refused", _refused(manifest)),
         left_out=_card("Left out", table) if left_out else "",
@@ -410,6 +463,16 @@ def html_page(manifest: ImportManifest) -> bytes:
         options=_card("The import", _options(manifest)),
     )
     return page.encode("utf-8", "replace")
+
+
+def _verified(verified: VerifiedImport) -> str:
+    state = "good" if verified.same else "bad"
+    words = "<br>".join(_text(line) for line in verified.words)
+    return (
+        f'<p style="margin-top:10px"><span class="pill {state}">'
+        f"{'verified' if verified.same else 'different'}</span> {_moment(verified.at)}, compared "
+        f"with {_text(verified.against)}: {words}</p>"
+    )
 
 
 def _tile(count: int, one: str, many: str, mood: str) -> str:
@@ -540,11 +603,17 @@ def _bar(place: int, each: ReportPeriod, most: int) -> str:
     )
 
 
+_REPAIRED: Final = ' <span class="pill good">repaired</span>'
+
+
 def _refused(manifest: ImportManifest) -> str:
     rows = []
     for reason, count in by_count(manifest.books.refused):
         places = (
-            (_text(f"{each.file}:{each.line}"), _text(each.detail))
+            (
+                _text(f"{each.file}:{each.line}"),
+                _Markup(f"{_text(each.detail)}{_REPAIRED if each.repaired else ''}"),
+            )
             for each in manifest.examples.get(reason, [])
         )
         rows.append(

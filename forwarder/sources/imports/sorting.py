@@ -98,13 +98,15 @@ def sorted_blocks(  # noqa: PLR0917 - as `source_blocks`, and what is known of t
     doing: Callable[[str], None],
     sorter: EventSorter | None = None,
     room: int = 0,
+    changed: Callable[[Iterable[SortedEvent]], Iterable[SortedEvent]] = iter,
 ) -> Generator[ImportBlock]:
     """The blocks of a sorted source, from the first event that isn't settled; while it sorts,
     blocks without events, and often.
 
     `saved`: how far each file was settled before it was sorted, by name. `at`: how far what was
     sorted last is settled. `room`: the bytes that sorting takes on disk, at least. `doing` gets
-    what is done before the first event can be sent, in words; empty once nothing is. Raises
+    what is done before the first event can be sent, in words; empty once nothing is. `changed`: the
+    events as they are sent, made of those in the order of time. Raises
     `SourceChanged`, `SpoolDamaged`, and `ConfigurationError` where there is no room. Closing it
     removes what is half sorted.
     """
@@ -128,7 +130,7 @@ def sorted_blocks(  # noqa: PLR0917 - as `source_blocks`, and what is known of t
             ):
                 doing(words := f"it sorts before it sends: {records:,} records are read")
                 yield block
-            for written in chain(events.merge(), spool.write(events.ordered(), found)):
+            for written in chain(events.merge(), spool.write(changed(events.ordered()), found)):
                 doing(f"{words}, {written:,} of {events.added:,} events are in order")
                 yield ImportBlock(files)
     files.update(
@@ -426,7 +428,8 @@ class EventSpool:
             found = unseal((self.folder / FILE).read_bytes(), VERSION, "sorted", SpoolIndex)
         except (OSError, ValueError):  # whatever is wrong with it, it can be made again
             return None
-        is_it = found.job == self.job and found.before == before and digest in ("", found.digest)
+        begun = found.job.with_current_names()
+        is_it = begun == self.job and found.before == before and digest in ("", found.digest)
         return found if is_it and (self.folder / SPOOL).exists() else None
 
     def write(self, entries: Iterable[SortedEvent], about: SpoolIndex) -> Iterator[int]:

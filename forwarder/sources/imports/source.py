@@ -83,8 +83,9 @@ class ImportLedger:
             else {(file, number): why for file, number, why in checkpoint.spool.refused}
         )
 
-    def count_repaired(self, name: str) -> None:
+    def count_repaired(self, name: str, line: int) -> None:
         """Count a refused record of a file, of which no dead letter is left."""
+        self.totals.mark_repaired(name, line)
         books = self._files[name].books, self.books
         if all(each.unmended > 0 for each in books):
             for each in books:

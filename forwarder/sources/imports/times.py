@@ -14,7 +14,8 @@ from typing import Final
 
 import msgspec
 
-from forwarder.sources.imports.format import RecordRefused, RefusalReason
+from forwarder.core.ports import Reason
+from forwarder.sources.imports.format import RecordRefused
 
 SECOND: Final = 1_000_000
 DAY: Final = 86_400 * SECOND
@@ -27,7 +28,7 @@ _EPOCH_WITHOUT_ZONE: Final = EPOCH.replace(tzinfo=None)
 AFTER_LAST: Final = 253_402_300_800_000_000
 """The first microsecond of the year 10,000."""
 _AFTER_LAST_DAY: Final = AFTER_LAST // DAY
-_LAST_SECONDS: Final = 10_000_000_000
+LAST_SECONDS: Final = 10_000_000_000
 """An epoch above it counts milliseconds (as seconds it would be past 2286; as milliseconds it is
 past April 1970).
 """
@@ -143,6 +144,14 @@ def ahead_of_utc(clock: tzinfo, minute: int) -> int:
     return (shown.utcoffset() or timedelta()) // _MICROSECOND
 
 
+@lru_cache(maxsize=4096)
+def repeated_by(clock: tzinfo, minute: int) -> int:
+    """By how many microseconds a clock was put back, if it shows this minute twice; else 0."""
+    shown = _EPOCH_WITHOUT_ZONE + timedelta(minutes=minute)
+    first, second = (shown.replace(tzinfo=clock, fold=fold).utcoffset() for fold in (0, 1))
+    return max(0, ((first or timedelta()) - (second or timedelta())) // _MICROSECOND)
+
+
 def _of_uncommon_text(text: str, clock: tzinfo | None) -> int:
     """Digits, spaces around, a small z, a zone named UTC or GMT, or the basic form
     without hyphens.
@@ -166,13 +175,13 @@ def _of_number(number: float | Decimal) -> int:
         raise _unreadable(number)
     if isinstance(number, int):
         return number * (
-            1_000_000 if number <= _LAST_SECONDS else 1000 if number <= _LAST_MILLISECONDS else 1
+            1_000_000 if number <= LAST_SECONDS else 1000 if number <= _LAST_MILLISECONDS else 1
         )
     exact = Decimal(repr(number)) if isinstance(number, float) else number
     try:
         micros = _EXACT.multiply(
             exact,
-            1_000_000 if exact <= _LAST_SECONDS else 1000 if exact <= _LAST_MILLISECONDS else 1,
+            1_000_000 if exact <= LAST_SECONDS else 1000 if exact <= _LAST_MILLISECONDS else 1,
         )
         if not 0 <= micros < AFTER_LAST:
             raise _unreadable(number)
@@ -189,7 +198,7 @@ def _unreadable(value: object) -> RecordRefused:
     else:
         shown = str(value)
     return RecordRefused(
-        RefusalReason.NO_TIME,
+        Reason.MISSING_TIMESTAMP,
         (
             f"{shown if len(shown) <= 80 else shown[:80] + '…'} can't be read as a time of the "
             "years 1970 to 9999"

@@ -2,15 +2,15 @@
 persons.
 
 `msgspec.Raw` holds bytes that are syntactically JSON, but msgspec doesn't check their UTF-8: so a
-record's text is checked as a whole. A merge of persons can't be undone and an event can't be
-deleted: an id that means "nobody" is refused, never passed on.
+record's text is checked as a whole. An id that many share is one person's to the service, which
+never merges the usual ones; a merge by another such id can't be undone, and is refused.
 """
 
 from __future__ import annotations
 
 import re
 import string
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
@@ -19,9 +19,27 @@ from msgspec import Raw
 
 from forwarder.core.error_text import error_text
 from forwarder.core.nesting import check_nesting
+from forwarder.core.ports import Reason
+from forwarder.core.unmerged_ids import AS_WRITTEN, IN_ANY_CASE, is_never_merged
 from forwarder.sources.files.transcoding import not_utf8
-from forwarder.sources.imports.format import RecordRefused, RefusalReason
+from forwarder.sources.imports.format import RecordRefused
 
+ELEMENTS: Final = "$elements_chain"
+"""The property of an autocaptured event's elements, as ingestion takes them from it."""
+EXPORTED_ELEMENTS: Final = "elements_chain"
+"""What the service's exports call them, beside the properties."""
+EXPORT_MARKS: Final = frozenset(
+    (
+        EXPORTED_ELEMENTS,
+        "person_id",
+        "person_properties",
+        "team_id",
+        "_inserted_at",
+        "inserted_at",
+        "bq_ingested_timestamp",
+    )
+)
+"""Columns that only the service's exports have beside an event's name and id."""
 _KINDS: Final = {
     b'"': "a text",
     b"{": "an object",
@@ -50,41 +68,19 @@ _AROUND: Final = string.whitespace + "\"'`\\\x00\u00a0\u200b\ufeff"
 """What may stand around an id and changes nothing of what it means: an id that was quoted once too
 often still says nothing.
 """
-ILLEGAL: Final = frozenset(
-    (
-        # Nothing, as programs of many languages spell it when they write it as text.
-        "",
-        "null",
-        "undefined",
-        "none",
-        "nil",
-        "nan",
-        "(null)",
-        "<null>",
-        "<nil>",
-        "[object object]",
-        "{}",
-        "[]",
-        # Values of another type, and counters that never counted.
-        "true",
-        "false",
-        "0",
-        "-0",
-        "0.0",
-        "00000000-0000-0000-0000-000000000000",
-        # Words for everybody, and names of fields instead of their values.
-        "anonymous",
-        "guest",
-        "not_authenticated",
-        "empty",
-        "blank",
-        "distinct_id",
-        "distinctid",
-        "id",
-        "email",
+SHARED: Final = frozenset(
+    map(
+        str.lower,
+        (
+            *IN_ANY_CASE,
+            *AS_WRITTEN,
+            # The same as programs of other languages write it, which the service doesn't know.
+            *("", "nil", "(null)", "<null>", "<nil>", "{}", "[]", "empty", "blank"),
+            *("-0", "0.0", "00000000-0000-0000-0000-000000000000"),
+        ),
     )
 )
-"""In lower case, and without what may stand around them."""
+"""Ids that many share, in lower case and without what may stand around them."""
 
 
 def decode_record(record: bytes, decode: Callable[[bytes], Decoded], wrong: str = "") -> Decoded:
@@ -99,14 +95,14 @@ def decode_record(record: bytes, decode: Callable[[bytes], Decoded], wrong: str 
         return decode(record)
     except msgspec.ValidationError as error:
         if record.lstrip()[:1] == b"{":
-            raise RecordRefused(RefusalReason.WRONG_TYPE, f"{wrong}{error_text(error)}") from error
+            raise RecordRefused(Reason.INVALID_EVENT, f"{wrong}{error_text(error)}") from error
         raise RecordRefused(
-            RefusalReason.NOT_JSON,
+            Reason.UNDECODABLE,
             f"{wrong}{error_text(error)}" if wrong else "the record isn't a JSON object",
         ) from error
     except (ValueError, RecursionError) as error:  # of msgspec and of UTF-8
         raise RecordRefused(
-            RefusalReason.NOT_JSON, f"the record isn't a JSON object: {error_text(error)}"
+            Reason.UNDECODABLE, f"the record isn't a JSON object: {error_text(error)}"
         ) from error
 
 
@@ -117,7 +113,7 @@ def check_utf8(record: bytes) -> None:
     try:
         record.decode()
     except UnicodeDecodeError as error:
-        raise RecordRefused(RefusalReason.NOT_JSON, not_utf8(record, error)) from error
+        raise RecordRefused(Reason.UNDECODABLE, not_utf8(record, error)) from error
 
 
 def text_or_number(raw: Raw | None, name: str) -> str | None:
@@ -182,7 +178,7 @@ def items(raw: Raw | None, name: str) -> list[Raw]:
 def wrong_type(value: object, name: str, wanted: str) -> RecordRefused:
     """The refusal of a field's value, which isn't what it has to be."""
     kind = _KINDS.get(msgspec.json.encode(value)[:1], "a number")
-    return RecordRefused(RefusalReason.WRONG_TYPE, f"{name} is {kind}, not {wanted}")
+    return RecordRefused(Reason.INVALID_EVENT, f"{name} is {kind}, not {wanted}")
 
 
 def is_deep(text: bytes) -> bool:
@@ -221,43 +217,45 @@ def _depth(text: bytes) -> int:
     return deepest
 
 
-def is_illegal(text: str) -> bool:
+def is_shared(text: str) -> bool:
     """Whether an id stands for no particular person. Neighbouring records share their ids, so
     answers are cached.
     """
-    return _is_illegal(text) if len(text) <= _REMEMBERED else _is_illegal.__wrapped__(text)
+    return _is_shared(text) if len(text) <= _REMEMBERED else _is_shared.__wrapped__(text)
 
 
-def is_illegal_key(text: str) -> bool:
+def is_shared_key(text: str) -> bool:
     """The same of the id of a message, which comes once: remembering it costs more than looking."""
-    return _is_illegal.__wrapped__(text)
+    return _is_shared.__wrapped__(text)
 
 
 @lru_cache(maxsize=4096)
-def _is_illegal(text: str) -> bool:
-    return text.strip(_AROUND).lower() in ILLEGAL or text.isspace()
+def _is_shared(text: str) -> bool:
+    return text.strip(_AROUND).lower() in SHARED or text.isspace()
 
 
-def none_illegal(texts: Collection[str]) -> bool:
-    """Whether none of these ids is illegal; checks all at once."""
-    return ILLEGAL.isdisjoint([text.strip(_AROUND).lower() for text in texts]) and not any(
-        map(str.isspace, texts)
-    )
+def refused_merge(own: str, seconds: Iterable[str]) -> RecordRefused | None:
+    """Why an event must not merge these ids into its own: one of them is shared by many, and the
+    service would merge it nevertheless. None if it may.
+    """
+    for second in seconds:
+        if second == own or is_never_merged(own) or is_never_merged(second):
+            continue
+        shared = next((each for each in (own, second) if is_shared(each)), None)
+        if shared is not None:
+            return RecordRefused(
+                Reason.ILLEGAL_DISTINCT_ID,
+                f"the id {shared!r} is one that many share: a merge by it can't be undone",
+            )
+    return None
 
 
-def check_id(text: str) -> str:
-    """The id as it is. Raises `RecordRefused` (`ILLEGAL_ID`)."""
-    if is_illegal(text):
-        raise RecordRefused(RefusalReason.ILLEGAL_ID, f"the id {text!r} is one that many share")
-    return text
-
-
-def checked_id(raw: Raw | None, name: str) -> str:
+def optional_id(raw: Raw | None, name: str) -> str:
     """The id that a value is (`text_or_number`); empty if it is blank or there is
     none. Raises `RecordRefused`.
     """
     found = text_or_number(raw, name) if raw else None
-    return "" if not found or found.isspace() else check_id(found)
+    return "" if not found or found.isspace() else found
 
 
 def is_blank(text: str | None) -> bool:

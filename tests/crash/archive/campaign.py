@@ -203,7 +203,7 @@ class Campaign:
                 "unlimited",
                 "--yes",
             )
-            kept = ("--person-properties", "set", "--accept", "overwrites-persons", "--geoip")
+            kept = ("--person-properties", "history", "--sort", "--geoip")
             done = await forwarder(
                 "import", "native", str(self._archive), *where, *kept, limit=_LIMIT
             )

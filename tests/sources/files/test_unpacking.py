@@ -8,6 +8,8 @@ import random
 from collections.abc import Callable
 from typing import Final
 
+import brotli  # type: ignore[import-untyped]
+import cramjam
 import pytest
 import zstandard
 from hypothesis import given, settings
@@ -20,6 +22,9 @@ from forwarder.sources.files.unpacking import (
     bunzip2,
     decompress_zstd,
     gunzip,
+    unbrotli,
+    unlz4,
+    unsnap,
 )
 from tests.support.cases import cases
 from tests.support.packed import Watched
@@ -41,6 +46,15 @@ KINDS: Final[dict[str, tuple[Decompress, Callable[[bytes], bytes]]]] = {
     "zstd with checksum": (decompress_zstd, checked_zstd),
     "bzip2": (bunzip2, bz2.compress),
 }
+OTHERS: Final[dict[str, tuple[Decompress, Callable[[bytes], bytes]]]] = {
+    "brotli": (unbrotli, brotli.compress),
+    "snappy": (unsnap, lambda content: bytes(cramjam.snappy.compress(content))),
+    "lz4": (unlz4, lambda content: bytes(cramjam.lz4.compress(content))),
+}
+"""Those of files that warehouses write."""
+every_other: Final = pytest.mark.parametrize(
+    ("kind", "compress"), OTHERS.values(), ids=list(OTHERS)
+)
 every_kind: Final = pytest.mark.parametrize(("kind", "compress"), KINDS.values(), ids=list(KINDS))
 
 
@@ -81,6 +95,29 @@ def test_a_cut_stream_gives_what_came_and_then_fails(
         assert TEXT.startswith(data)
     whole_first = compress(TEXT) + packed[: len(packed) // 2]
     assert salvaged(Watched(whole_first), kind)[0].startswith(TEXT)
+
+
+@every_other
+def test_what_warehouses_write_is_read_whole_or_fails(
+    kind: Decompress, compress: Callable[[bytes], bytes]
+) -> None:
+    """A stream that is cut off, damaged or followed by something else gives what stood before, and
+    never ends as if it were whole.
+    """
+    packed = compress(TEXT)
+    assert salvaged(Watched(packed), kind) == (TEXT, "")
+    for missing in (1, 3, 5, 9, len(packed) // 2):
+        data, failure = salvaged(Watched(packed[:-missing]), kind)
+        assert failure == "it is cut off"
+        assert TEXT.startswith(data)
+    middle = len(packed) // 2
+    damaged = packed[:middle] + bytes(byte ^ 0xFF for byte in packed[middle : middle + 40])
+    data, failure = salvaged(Watched(damaged + packed[middle + 40 :]), kind)
+    assert failure.startswith("it is damaged")
+    assert TEXT.startswith(data) or kind is unbrotli  # it has no checksum
+    data, failure = salvaged(Watched(packed + b'{"event":"late"}'), kind)
+    assert TEXT.startswith(data)
+    assert failure
 
 
 @cases("name", ["gzip", "zstd with checksum", "bzip2"])

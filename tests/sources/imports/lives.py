@@ -178,9 +178,9 @@ def life(
     limits = ChunkLimits(100_000, 4)
     progress: list[str] = []
     with open_source([str(path) for path in paths], _READING) as source, Repeats(state) as repeats:
-        finish = FinishPolicy("set_once", False, JOB.id)
+        finish = FinishPolicy("oldest", False, JOB.id)
         conversion = Conversion(
-            NativeConverter("set_once"), finish, 1_000_000, filters or EventFilters(), repeats
+            NativeConverter("oldest"), finish, 1_000_000, filters or EventFilters(), repeats
         )
         if sort:
             spool = EventSpool(state, JOB)

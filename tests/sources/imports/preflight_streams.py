@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 from msgspec import Raw
 
+from forwarder.core.ports import Reason
 from forwarder.sources.files.records import RecordLocation
-from forwarder.sources.imports.format import RecordRefused, RefusalReason
+from forwarder.sources.imports.format import RecordRefused
 from tests.sources.imports.preflights import DAY, NOW, OLD, SECOND, Seen, event, refused, seen
 
 ZONE = b'{"timestamp":"2023-11-14T22:13:20Z"}'
@@ -54,19 +55,28 @@ def odd() -> Iterator[Seen]:
 
 
 REFUSALS = (
-    (RefusalReason.ILLEGAL_ID, "the id 'null' is one that many share"),
-    (RefusalReason.ILLEGAL_ID, "the id 'null' is one that many share"),
-    (RefusalReason.ILLEGAL_ID, "the id 'Guest' is one that many share"),
-    (RefusalReason.NO_ID, "there is no id"),
-    (RefusalReason.NO_TIME, "'soon' can't be read as a time"),
-    (RefusalReason.NOT_JSON, "the record isn't a JSON object: truncated"),
+    (
+        Reason.ILLEGAL_DISTINCT_ID,
+        "the id 'nil' is one that many share: a merge by it can't be undone",
+    ),
+    (
+        Reason.ILLEGAL_DISTINCT_ID,
+        "the id 'nil' is one that many share: a merge by it can't be undone",
+    ),
+    (
+        Reason.ILLEGAL_DISTINCT_ID,
+        "the id 'Blank' is one that many share: a merge by it can't be undone",
+    ),
+    (Reason.MISSING_DISTINCT_ID, "there is no id"),
+    (Reason.MISSING_TIMESTAMP, "'soon' can't be read as a time"),
+    (Reason.UNDECODABLE, "the record isn't a JSON object: truncated"),
 )
 
 
 def few_refused() -> Iterator[Seen]:
     """One bad record in two hundred and one."""
     yield from good()
-    yield refused(RefusalReason.NOT_JSON, "cut off", 201)
+    yield refused(Reason.UNDECODABLE, "cut off", 201)
 
 
 def two_files(first: int = 5, second: int = 1) -> Iterator[Seen]:

@@ -8,8 +8,9 @@ from dataclasses import replace
 from datetime import timedelta, timezone
 from typing import Any, NamedTuple
 
+from forwarder.core.ports import Reason
 from forwarder.sources.files.records import RecordLocation
-from forwarder.sources.imports.format import ImportedEvent, RecordRefused, RefusalReason
+from forwarder.sources.imports.format import ImportedEvent, RecordRefused
 from forwarder.sources.imports.preflight import Preflight, PreflightTerms
 from forwarder.sources.imports.preflight_report import PreflightFinding, PreflightReport, find_all
 from forwarder.sources.imports.times import DAY, SECOND
@@ -60,14 +61,14 @@ def seen(
     return Seen(RecordLocation(file, line), record, events, [body(each) for each in events])
 
 
-def refused(why: RefusalReason, detail: str = "", line: int = 1) -> Seen:
+def refused(why: Reason, detail: str = "", line: int = 1) -> Seen:
     """A record that is refused."""
     return Seen(RecordLocation("a.json", line), b"{", RecordRefused(why, detail))
 
 
 def preflight(stream: Iterable[Seen], terms: PreflightTerms = TERMS, **options: Any) -> Preflight:
     """A preflight that has looked at these."""
-    looking = Preflight(terms, ("timestamp",), **options)
+    looking = Preflight(terms, ("timestamp",), receipts=("received",), **options)
     for each in stream:
         looking.add(*each)
     return looking

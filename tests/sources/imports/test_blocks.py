@@ -115,7 +115,9 @@ def records() -> ImportBlock:
     last's two events is.
     """
     place = RecordLocation("a.jsonl", 12)
-    refused = RecordFate(FateKind.REFUSED, "no_time", RefusalExample(*place, "there is none"))
+    refused = RecordFate(
+        FateKind.REFUSED, "missing_timestamp", RefusalExample(*place, "there is none")
+    )
     events = [finished(10, 7), finished(10, 8, "b", part=1), finished(11, 7), finished(14, 7)]
     fates = {2: refused, 3: RecordFate(FateKind.REPEAT)}
     made = ConvertedRecords(
@@ -129,8 +131,8 @@ def records() -> ImportBlock:
 def test_what_a_block_counts_is_known_when_it_is_made() -> None:
     """Records with their fates; a record of which the format refused an event is refused."""
     block = records()
-    assert block.books == {2: RecordBooks(5, 2, {"no_time": 2}, {}, 1)}
-    assert [reason for reason, _ in block.examples] == ["no_time", "no_time"]
+    assert block.books == {2: RecordBooks(5, 2, {"missing_timestamp": 2}, {}, 1)}
+    assert [reason for reason, _ in block.examples] == ["missing_timestamp", "missing_timestamp"]
     assert {day: (count.source, count.delivered) for day, count in block.days.items()} == {
         7: (3, 3),
         8: (1, 1),
@@ -174,7 +176,7 @@ def test_what_the_service_refuses_is_taken_off() -> None:
     )
     block.refuse(refusals)
     assert list(refusals) == [(9, 1, 0)]
-    assert block.books == {2: RecordBooks(5, 1, {"no_time": 2, "refused": 1}, {}, 1)}
+    assert block.books == {2: RecordBooks(5, 1, {"missing_timestamp": 2, "refused": 1}, {}, 1)}
     assert block.examples[2] == ("refused", RefusalExample("a.jsonl", 11, "bad"))
     assert {
         day: (count.source, count.delivered, count.uuids) for day, count in block.days.items()

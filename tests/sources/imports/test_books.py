@@ -66,13 +66,19 @@ def test_books_balance_and_add_up() -> None:
     says how many are missing.
     """
     one = RecordBooks(
-        read=10, delivered=5, refused={"no_time": 2}, left_out={"--event": 1}, repeats=2
+        read=10, delivered=5, refused={"missing_timestamp": 2}, left_out={"--event": 1}, repeats=2
     )
-    other = RecordBooks(read=4, delivered=1, refused={"no_time": 1, "no_id": 1})
+    other = RecordBooks(
+        read=4, delivered=1, refused={"missing_timestamp": 1, "missing_distinct_id": 1}
+    )
     assert (one.difference, other.difference) == (0, 1)
     one.add(other)
     assert one == RecordBooks(
-        read=14, delivered=6, refused={"no_time": 3, "no_id": 1}, left_out={"--event": 1}, repeats=2
+        read=14,
+        delivered=6,
+        refused={"missing_timestamp": 3, "missing_distinct_id": 1},
+        left_out={"--event": 1},
+        repeats=2,
     )
     assert one.difference == 1
 
@@ -91,8 +97,8 @@ def test_of_each_reason_some_examples_are_kept() -> None:
     """The first ones, so that the same run shows the same."""
     totals = ImportTotals()
     for line in range(EXAMPLES * 2):
-        totals.example("no_time", RefusalExample("a.json", line, "there is none"))
-    assert [each.line for each in totals.examples["no_time"]] == list(range(EXAMPLES))
+        totals.example("missing_timestamp", RefusalExample("a.json", line, "there is none"))
+    assert [each.line for each in totals.examples["missing_timestamp"]] == list(range(EXAMPLES))
 
 
 def test_long_names_and_details_are_cut() -> None:
@@ -125,13 +131,15 @@ def test_what_is_not_delivered_is_counted_by_its_reason() -> None:
     """Repeats have none."""
     books = RecordBooks(read=4)
     for fate in [
-        RecordFate(FateKind.REFUSED, "no_id"),
+        RecordFate(FateKind.REFUSED, "missing_distinct_id"),
         RecordFate(FateKind.LEFT_OUT, "--event"),
         RecordFate(FateKind.REPEAT),
     ]:
         count_kind(books, fate)
-    count_kind(books, RecordFate(FateKind.REFUSED, "no_id"))
-    assert books == RecordBooks(read=4, refused={"no_id": 2}, left_out={"--event": 1}, repeats=1)
+    count_kind(books, RecordFate(FateKind.REFUSED, "missing_distinct_id"))
+    assert books == RecordBooks(
+        read=4, refused={"missing_distinct_id": 2}, left_out={"--event": 1}, repeats=1
+    )
 
 
 def event(number: int, day: int = 0) -> FinishedEvent:
@@ -180,7 +188,7 @@ def test_what_the_service_refuses_of_a_repaired_record_is_there_and_not_delivere
 
 def test_books_of_before_have_none_mended() -> None:
     """A checkpoint or a manifest that doesn't say reads as none; sums have the mended of all."""
-    books = msgspec.json.decode(b'{"read":1,"refused":{"no_id":1}}', type=RecordBooks)
+    books = msgspec.json.decode(b'{"read":1,"refused":{"missing_distinct_id":1}}', type=RecordBooks)
     assert (books.mended, books.unmended) == (0, 1)
-    books.add(RecordBooks(mended=2, refused={"no_id": 2}))
+    books.add(RecordBooks(mended=2, refused={"missing_distinct_id": 2}))
     assert (books.mended, books.unmended) == (2, 1)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forwarder.core.ports import Reason
 from forwarder.sources.files.records import RecordBlock, SourceFile
 from forwarder.sources.imports.books import FateKind
 from forwarder.sources.imports.conversion import (
@@ -31,14 +32,13 @@ from forwarder.sources.imports.format import (
     ImportedEvent,
     RecordConverter,
     RecordRefused,
-    RefusalReason,
     derived_uuid,
 )
 from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.repeats import Repeats
 from tests.support.cases import cases
 
-FINISH = FinishPolicy("set_once", False, "0190a0a0-1111-5222-8333-444455556666")
+FINISH = FinishPolicy("oldest", False, "0190a0a0-1111-5222-8333-444455556666")
 FILE = SourceFile("a.jsonl", "ab" * 20)
 WANTED = EventFilters(exclude_events=frozenset({"unwanted"}))
 
@@ -47,7 +47,7 @@ def words(record: bytes) -> list[str]:
     """Those of a record. Raises `RecordRefused`."""
     found = record.decode().split()
     if "!" in found:
-        raise RecordRefused(RefusalReason.NO_TIME, "there is no time")
+        raise RecordRefused(Reason.MISSING_TIMESTAMP, "there is no time")
     return found
 
 
@@ -117,7 +117,7 @@ def raw_conversion(
     folder: Path, filters: EventFilters = WANTED, max_event: int = 1000
 ) -> Conversion:
     """Of the native format."""
-    return Conversion(NativeConverter("set_once"), FINISH, max_event, filters, repeats_in(folder))
+    return Conversion(NativeConverter("oldest"), FINISH, max_event, filters, repeats_in(folder))
 
 
 def shown(made: ConvertedRecords) -> list[Any]:
@@ -140,8 +140,8 @@ def test_a_record_sends_its_events_or_has_a_fate(tmp_path: Path) -> None:
         "left_out no_event_of_it",
         "left_out excluded_event",
         "repeat",
-        "refused no_time",
-        "refused not_json",
+        "refused missing_timestamp",
+        "refused undecodable",
         "1",
     ]
     assert [
@@ -155,8 +155,8 @@ def test_a_record_sends_its_events_or_has_a_fate(tmp_path: Path) -> None:
         (each.place.line, each.file_number, each.number, each.part, each.data, each.why)
         for each in made.refused
     ] == [
-        (5, 4, 4, 0, b"!", RefusalReason.NO_TIME),
-        (6, 4, 5, 0, b"nan:5", RefusalReason.NOT_JSON),
+        (5, 4, 4, 0, b"!", Reason.MISSING_TIMESTAMP),
+        (6, 4, 5, 0, b"nan:5", Reason.UNDECODABLE),
     ]
     assert made.fates[4].example is not None
     assert made.fates[1] is NO_EVENT
@@ -167,7 +167,7 @@ def test_a_record_sends_its_events_or_has_a_fate(tmp_path: Path) -> None:
 def test_a_record_of_which_one_event_can_t_be_finished_sends_none(tmp_path: Path) -> None:
     """It is one dead letter, whole, so that mending it brings all of it."""
     made = record_conversion(tmp_path).convert(block(b"a:1 nan:2"), 0, 0)
-    assert shown(made) == ["refused not_json"]
+    assert shown(made) == ["refused undecodable"]
     assert not made.events
 
 
@@ -179,13 +179,13 @@ def test_columns_have_the_same_fates(tmp_path: Path) -> None:
         "1",
         "left_out excluded_event",
         "repeat",
-        "refused not_json",
+        "refused undecodable",
         "refused too_large",
         "1",
     ]
     assert [(each.number, each.part, each.why) for each in made.refused] == [
-        (3, 0, RefusalReason.NOT_JSON),
-        (4, OF_EVENTS, RefusalReason.TOO_LARGE),
+        (3, 0, Reason.UNDECODABLE),
+        (4, OF_EVENTS, Reason.TOO_LARGE),
     ]
     assert [(event.number, event.line, event.file) for event in made.events] == [
         (0, 1, 2),
@@ -368,7 +368,7 @@ def test_a_limit_of_none_takes_none() -> None:
 
 
 OTHER_FILE = SourceFile("a.json", "ab" * 16)
-SET_ONCE = FinishPolicy("set_once", geoip=False, job_id="0190a0a0-0000-5000-8000-000000000000")
+SET_ONCE = FinishPolicy("oldest", geoip=False, job_id="0190a0a0-0000-5000-8000-000000000000")
 GOOD = b'{"event":"seen","distinct_id":"ann","timestamp":"2024-01-01T00:00:00Z","properties":{}}'
 LARGE = GOOD.replace(b"{}", b'{"x":"%b"}' % (b"x" * 1000))
 NAMELESS = b'{"distinct_id":"ann","timestamp":"2024-01-01T00:00:00Z"}'
@@ -382,7 +382,7 @@ RECORDS = [
 
 def conversion() -> Conversion:
     """The way of native records, from the start of a source."""
-    return Conversion(NativeConverter("set_once"), SET_ONCE, 1000, EventFilters(), None)
+    return Conversion(NativeConverter("oldest"), SET_ONCE, 1000, EventFilters(), None)
 
 
 def block_of_parts(

@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
+from forwarder.core.ports import Reason
 from forwarder.sources.imports.columns import FinishedEvent
 from forwarder.sources.imports.conversion import EventFinisher, FinishPolicy
 from forwarder.sources.imports.format import (
     ImportedEvent,
     PersonProperties,
     RecordRefused,
-    RefusalReason,
 )
 from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.times import DAY
@@ -39,7 +39,7 @@ def event(properties: Mapping[str, Any] | None = None, time: int = TIME) -> Impo
 
 def finish(
     made: ImportedEvent,
-    policy: PersonProperties = "set_once",
+    policy: PersonProperties = "oldest",
     *,
     geoip: bool = False,
     max_bytes: int | None = None,
@@ -54,7 +54,7 @@ def finish(
     return data
 
 
-def properties_of(made: ImportedEvent, policy: PersonProperties = "set_once") -> dict[str, Any]:
+def properties_of(made: ImportedEvent, policy: PersonProperties = "oldest") -> dict[str, Any]:
     """The properties as the service reads them, without what each event has."""
     found: dict[str, Any] = json.loads(finish(made, policy))["properties"]
     return {
@@ -98,7 +98,7 @@ def test_what_is_nested_too_deep_is_refused_whoever_reads_it() -> None:
     )
     with pytest.raises(RecordRefused, match="nested too deep") as refused:
         finish(event({"deep": deep}))
-    assert refused.value.why is RefusalReason.NOT_JSON
+    assert refused.value.why is Reason.UNDECODABLE
 
 
 @cases(
@@ -136,8 +136,8 @@ def test_with_geoip_the_service_may_look_it_up() -> None:
 @cases(
     ("policy", "left"),
     [
-        ("set", {"$set": {"a": 1, "b": 2}, "$set_once": {"b": 3}, "$unset": ["c"], "d": 4}),
-        ("set_once", {"$set_once": {"b": 3, "a": 1}, "d": 4}),
+        ("history", {"$set": {"a": 1, "b": 2}, "$set_once": {"b": 3}, "$unset": ["c"], "d": 4}),
+        ("oldest", {"$set_once": {"b": 3, "a": 1}, "d": 4}),
         ("none", {"d": 4}),
     ],
 )
@@ -190,7 +190,7 @@ def test_what_json_cant_say_is_refused(value: Any) -> None:
     """Nothing is sent otherwise than it was: no replacement for half a character."""
     with pytest.raises(RecordRefused) as refused:
         finish(event({"a": value}))
-    assert refused.value.why is RefusalReason.NOT_JSON
+    assert refused.value.why is Reason.UNDECODABLE
 
 
 @cases(
@@ -209,7 +209,7 @@ def test_numbers_that_overflow_are_refused(number: str, words: str) -> None:
     for value in (raw(number), [{"a": raw(f"[1,{number} ]")}]):
         with pytest.raises(RecordRefused, match=f"it has {words}") as refused:
             finish(event({"a": value}))
-        assert refused.value.why is RefusalReason.NOT_JSON
+        assert refused.value.why is Reason.UNDECODABLE
     assert number.encode() in finish(event({"a": f"[{number}]", "b": raw("1e308"), "c": 2**80}))
 
 
@@ -237,7 +237,7 @@ def test_an_object_that_cant_be_merged_is_refused(text: str) -> None:
     """A `$set` that has to be merged with `$set_once` is read; what can't be is refused."""
     with pytest.raises(RecordRefused) as refused:
         finish(event({"$set": raw(text), "$set_once": {"b": 1}}))
-    assert refused.value.why is RefusalReason.NOT_JSON
+    assert refused.value.why is Reason.UNDECODABLE
 
 
 def test_the_largest_event() -> None:
@@ -247,7 +247,7 @@ def test_the_largest_event() -> None:
     with pytest.raises(RecordRefused) as refused:
         finish(event({"a": "xy"}), max_bytes=size)
     assert (refused.value.why, refused.value.detail) == (
-        RefusalReason.TOO_LARGE,
+        Reason.TOO_LARGE,
         f"the event has {size + 1} bytes, {size} are allowed",
     )
 
@@ -292,7 +292,7 @@ def test_nothing_but_the_policy_changes_a_value(values: dict[str, Any], is_raw: 
         for key, value in values.items()
         if key not in ("$geoip_disable", "$import_job_id")
     }
-    assert properties_of(event(written), "set") == kept
+    assert properties_of(event(written), "history") == kept
     assert not {"$set", "$unset"} & properties_of(event(written)).keys()
     assert not {"$set", "$unset", "$set_once"} & properties_of(event(written), "none").keys()
 
@@ -302,7 +302,7 @@ ADDED = {"$geoip_disable": True, "$import_job_id": JOB}
 
 
 def finish_raw(
-    record: bytes | object, policy: PersonProperties = "set_once", *, geoip: bool = False
+    record: bytes | object, policy: PersonProperties = "oldest", *, geoip: bool = False
 ) -> bytes:
     """The bytes of the event of a record."""
     found = NativeConverter(policy).convert_event(block(record))
@@ -330,13 +330,13 @@ def test_numbers_that_overflow_are_refused_alone(number: str) -> None:
     """What strict parsers refuse is refused before it is sent; the events beside it go on."""
     records = [as_json({**HEAD, "properties": {"n": each}}) for each in ("good", "bad", "better")]
     records[1] = records[1].replace(b'"bad"', number.encode())
-    found = NativeConverter("set_once").convert_event(block(records[0]))
-    _, refusals = EventFinisher(FinishPolicy("set_once", False, JOB)).finish_texts(
+    found = NativeConverter("oldest").convert_event(block(records[0]))
+    _, refusals = EventFinisher(FinishPolicy("oldest", False, JOB)).finish_texts(
         records, [found.gaps[0]] * 3
     )
     assert list(refusals) == [1]
     refused = refusals[1]
-    assert refused.why is RefusalReason.NOT_JSON
+    assert refused.why is Reason.UNDECODABLE
     assert "308 digits" in refused.detail or "too large for a double" in refused.detail
 
 
@@ -431,7 +431,7 @@ def test_other_policies() -> None:
     about = {"$set": {"a": 1}, "$set_once": {"b": 1}, "$unset": ["c"]}
     record = {**HEAD, **about, "properties": {"x": 1, **about}}
     assert json.loads(finish_raw(record, "none")) == {**HEAD, "properties": {"x": 1, **ADDED}}
-    assert json.loads(finish_raw(record, "set")) == {
+    assert json.loads(finish_raw(record, "history")) == {
         **record,
         "properties": {"x": 1, **about, **ADDED},
     }
@@ -441,17 +441,13 @@ def test_events_that_are_too_large() -> None:
     """Only the one that has too many bytes when it is finished is refused, in its place."""
     small = {**HEAD, "properties": {"a": 1}}
     large = {**HEAD, "properties": {"a": "x" * 200}}
-    found = [
-        NativeConverter("set_once").convert_event(block(each)) for each in (small, large, small)
-    ]
+    found = [NativeConverter("oldest").convert_event(block(each)) for each in (small, large, small)]
     texts = [each.texts[0] for each in found]
     gaps = [each.gaps[0] for each in found]
     size = len(finish_raw(large))
-    policy = FinishPolicy("set_once", geoip=False, job_id=JOB)
+    policy = FinishPolicy("oldest", geoip=False, job_id=JOB)
     _, refusals = EventFinisher(policy, size - 1).finish_texts(texts, gaps)
-    assert [(index, refused.why) for index, refused in refusals.items()] == [
-        (1, RefusalReason.TOO_LARGE)
-    ]
+    assert [(index, refused.why) for index, refused in refusals.items()] == [(1, Reason.TOO_LARGE)]
     assert EventFinisher(policy, size).finish_texts(texts, gaps)[1] == {}
 
 
@@ -468,9 +464,9 @@ def test_of_many_events_only_the_bad_one_is_refused(bad: str) -> None:
     made = [event({"n": at, "list": raw("[1,\n 2.50]") if at == 3 else []}) for at in range(40)]
     alone = [finish(each) for each in made]
     made[20].properties["bad"] = BAD[bad]
-    finished, refused = EventFinisher(FinishPolicy("set_once", False, JOB)).finish(made)
+    finished, refused = EventFinisher(FinishPolicy("oldest", False, JOB)).finish(made)
     assert [*refused] == [20]
-    assert refused[20].why is RefusalReason.NOT_JSON
+    assert refused[20].why is Reason.UNDECODABLE
     assert finished[:20] + finished[21:] == alone[:20] + alone[21:]
 
 
@@ -487,7 +483,7 @@ NAMES = st.sampled_from(
 @settings(deadline=None, max_examples=60)
 @given(
     st.dictionaries(NAMES, RAW_VALUES, max_size=5),
-    st.sampled_from(["none", "set_once", "set"]),
+    st.sampled_from(["none", "oldest", "history"]),
     st.booleans(),
 )
 def test_raw_events_and_events_are_finished_alike(

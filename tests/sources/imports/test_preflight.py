@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
+from forwarder.core.ports import Reason
 from forwarder.sources.files.records import BrokenSource, RecordBlock, RecordLocation, SourceFile
 from forwarder.sources.files.source import open_source
 from forwarder.sources.imports.books import RefusalExample
@@ -21,7 +22,6 @@ from forwarder.sources.imports.format import (
     ChosenFormat,
     NativeEvents,
     RecordRefused,
-    RefusalReason,
 )
 from forwarder.sources.imports.formats.mixpanel import MixpanelConverter
 from forwarder.sources.imports.formats.native import NativeConverter
@@ -41,7 +41,6 @@ from forwarder.sources.imports.preflight_report import (
 )
 from forwarder.sources.imports.repeats import Repeats
 from forwarder.sources.imports.times import SECOND
-from forwarder.sources.imports.values import check_id
 from tests.daemon.imports import FIRST_DAY, line, write
 from tests.sources.imports.preflights import (
     DAY,
@@ -79,7 +78,7 @@ GOOD = st.builds(
 )
 BAD = st.builds(
     refused,
-    st.sampled_from(RefusalReason),
+    st.sampled_from(Reason),
     st.sampled_from(["", "the id 'null' is one that many share"]),
     st.integers(1, 100),
 )
@@ -153,9 +152,9 @@ def test_memory_is_bounded() -> None:
             number, event=f"name-{number}", distinct_id=f"id-{number}", time=number * DAY % OLD
         )
         looking.add(*seen(one, line=number, file=f"file-{number}"))
-        looking.add(
-            *refused(RefusalReason.ILLEGAL_ID, f"the id 'n{number}' is one that many share")
-        )
+        looking.add(*refused(Reason.ILLEGAL_DISTINCT_ID, f"the id 'n{number}'"))
+        shared = event(number, distinct_id="\u00a0" * (number % 1_500) + "null", time=0)
+        looking.add(*seen(shared, line=number))
     bounds = {
         "names": 8000,
         "days": 36_600,
@@ -173,7 +172,7 @@ def test_memory_is_bounded() -> None:
     assert sum(len(each.first) for each in made.refused) == PLACES
     assert len(made.examples) == EXAMPLES
     assert len(made.names) == 1000
-    assert sum(each.count for each in made.names) + made.other_names == made.volume.events == 40_000
+    assert sum(each.count for each in made.names) + made.other_names == made.volume.events == 80_000
     assert abs(made.persons.distinct_ids.keys - 40_000) < 8000
     assert made.persons.distinct_ids.scale == 128
 
@@ -210,7 +209,7 @@ def test_how_times_are_written_is_counted_by_record() -> None:
             seen(event(3), record=b'{"timestamp":1700000000000}'),
             seen(event(4), record=b'{"timestamp":"2023-11-14"}'),
             seen(record=b'{"timestamp":"2023-11-14"}'),
-            refused(RefusalReason.NO_ID),
+            refused(Reason.MISSING_DISTINCT_ID),
         ]
     ).times.kinds
     assert kinds == {TimeKind.NO_ZONE: 1, TimeKind.SECONDS: 1, TimeKind.MILLISECONDS: 1}
@@ -289,33 +288,29 @@ def test_refusals_by_reason_with_their_first_places() -> None:
     """The most frequent reason first, each with five places at most, and the words cut where they
     are endless.
     """
-    stream = [refused(RefusalReason.NOT_JSON, "cut" * 100, line) for line in range(1, 9)] + [
-        refused(RefusalReason.NO_ID, "no id", 9)
+    stream = [refused(Reason.UNDECODABLE, "cut" * 100, line) for line in range(1, 9)] + [
+        refused(Reason.MISSING_DISTINCT_ID, "no id", 9)
     ]
     first, second = report(stream).refused
     assert (first.reason, first.records, [each.line for each in first.first]) == (
-        "not_json",
+        "undecodable",
         8,
         [1, 2, 3, 4, 5],
     )
     assert max(len(each.detail) for each in first.first) == 200
     assert (second.reason, second.records, second.first) == (
-        "no_id",
+        "missing_distinct_id",
         1,
         (RefusalExample("a.json", 9, "no id"),),
     )
 
 
-@cases("value", ["null", "it's", 'a "null"', "", " ", "Null"])
-def test_illegal_ids_are_counted_by_value(value: str) -> None:
-    """The id is taken from the words of the check, whatever quotes are in it."""
-    try:
-        check_id(value)
-    except RecordRefused as error:
-        shown = report([refused(error.why, error.detail)] * 2).illegal_ids
-        assert shown == (KeyCount(repr(value)[1:-1], 2),)
-    else:
-        assert value in ("it's", 'a "null"')
+def test_ids_that_many_share_are_counted_by_value() -> None:
+    """As they stand in the events; others aren't."""
+    ids = ("null", "it's", 'a "null"', " ", "Null", "null")
+    found = report(seen(event(at, distinct_id=each)) for at, each in enumerate(ids))
+    assert found.illegal_events == 4
+    assert found.illegal_ids == (KeyCount("null", 2), KeyCount(" ", 1), KeyCount("Null", 1))
 
 
 @settings(deadline=None, max_examples=30)
@@ -424,7 +419,7 @@ def test_of_nothing_there_is_a_report_too() -> None:
     )
 
 
-FINISH = FinishPolicy("set_once", False, "0190a0a0-1111-5222-8333-444455556666")
+FINISH = FinishPolicy("oldest", False, "0190a0a0-1111-5222-8333-444455556666")
 TIME = b'{"timestamp":"2023-11-14T22:13:20Z"'
 
 
@@ -445,7 +440,7 @@ def native_report(*texts: bytes, cut: int = 0, max_bytes: int | None = None) -> 
         NativeEvents(names, ["a"] * count, [OLD] * count, uuids, texts, [0] * count, texts),
     )
     for number in range(cut):
-        sink.refuse(count + number, RecordRefused(RefusalReason.NOT_JSON, "cut off"), b"{")
+        sink.refuse(count + number, RecordRefused(Reason.UNDECODABLE, "cut off"), b"{")
     sink.show(looking, block, lambda _name, _time: True)
     return looking.report()
 
@@ -494,7 +489,7 @@ def test_times_and_examples_are_as_they_stood_in_the_source() -> None:
     looking = Preflight(TERMS, ["timestamp"])
     for left in ("", "a"):
         sink = PreflightBlock(EventFinisher(FINISH))
-        NativeConverter("set_once", ahead(60)).convert_block(block, sink)
+        NativeConverter("oldest", ahead(60)).convert_block(block, sink)
         # mypy has no type for a default that binds the loop's value.
         sink.show(looking, block, lambda name, _time, left=left: name != left)  # type: ignore[misc]
     made = looking.report()
@@ -507,12 +502,12 @@ def test_what_is_refused_has_its_line() -> None:
     made = native_report(TIME + b"}", TIME + b',"x":"' + b"x" * 200 + b'"}', cut=1, max_bytes=200)
     assert (made.records, made.volume.events) == (3, 1)
     assert {each.reason: [first.line for first in each.first] for each in made.refused} == {
-        "not_json": [3],
+        "undecodable": [3],
         "too_large": [2],
     }
 
 
-NATIVE = ChosenFormat("native", {}, lambda: NativeConverter("set_once"), ("timestamp",))
+NATIVE = ChosenFormat("native", {}, lambda: NativeConverter("oldest"), ("timestamp",))
 SOURCE_TERMS = PreflightTerms(
     now=(FIRST_DAY + 100) * DAY,
     max_event=1000,

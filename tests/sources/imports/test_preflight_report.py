@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import Raw
 from rich.console import Console
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.sources.imports.format import RefusalReason
+from forwarder.core.ports import Reason
 from forwarder.sources.imports.preflight_report import (
     FINDINGS,
     STOPPING,
@@ -28,6 +29,7 @@ from tests.sources.imports.preflights import (
     DAY,
     NOW,
     OLD,
+    SECOND,
     Seen,
     event,
     findings,
@@ -43,16 +45,28 @@ GOLDEN = Path(__file__).parent / "golden"
 SET = {"properties": {"$set": 1}}
 IRREVERSIBLE = [
     "broken-files",
+    "cut-off-files",
     "future-dates",
     "recent-dates",
     "january-1970",
     "mixed-epochs",
     "no-zone",
-    "illegal-ids",
-    "overwrites-persons",
+    "quotes",
+    "wrong-zone",
+    "illegal-merges",
+    "imported-before",
     "unfit-files",
     "many-refused",
 ]
+
+
+def received(*hours: int) -> Iterator[Seen]:
+    """Thirty records, each so many hours after the time that it has."""
+    for number in range(30):
+        time = OLD // SECOND + number * 3600
+        away = hours[number * len(hours) // 30] * 3600 + 4
+        record = f'{{"timestamp":"2023-11-14T22:13:20Z","received":{time + away}}}'
+        yield seen(event(number), record=record.encode())
 
 
 def of(*events: Seen) -> Callable[[], Iterator[Seen]]:
@@ -94,14 +108,34 @@ FOUND = [
     ),
     ("no-zone", odd, {}, "1 record has a time that names no zone; it is read as UTC."),
     (
-        "illegal-ids",
+        "wrong-zone",
+        lambda: received(8),
+        {},
+        (
+            "30 of 30 records that were compared were received 8h after the time that they have, "
+            "almost to the second: it is of another zone."
+        ),
+    ),
+    (
+        "illegal-merges",
         odd,
         {},
-        "3 records have an id that many share ('null', 'Guest'), and would be refused.",
+        "3 records have a merge by an id that many share, and would be refused.",
+    ),
+    (
+        "illegal-ids",
+        of(*(seen(event(at, distinct_id=each)) for at, each in enumerate(("null", "0", "null")))),
+        {},
+        "3 events have an id that many share ('null', '0'): to the service they are one person's.",
     ),
     ("many-refused", odd, {}, "7 of 215 records would be refused (3.256 %)."),
     ("some-refused", few_refused, {}, "1 of 201 records would be refused (0.4975 %)."),
-    ("nothing-to-send", of(refused(RefusalReason.NO_ID)), {}, "Of 1 record nothing would be sent."),
+    (
+        "nothing-to-send",
+        of(refused(Reason.MISSING_DISTINCT_ID)),
+        {},
+        "Of 1 record nothing would be sent.",
+    ),
     ("no-id", odd, {}, "1 record has no distinct id (0.4651 %), and would be refused."),
     ("no-time", odd, {}, "1 record has no time that can be read (0.4651 %), and would be refused."),
     (
@@ -136,10 +170,48 @@ FOUND = [
     (
         "overwrites-persons",
         odd,
-        {"person_properties": "set"},
+        {"person_properties": "history"},
         (
             "1 event has $set and 1 $unset: that changes what the persons have today, however old "
             "the events are."
+        ),
+    ),
+    (
+        "person-properties",
+        odd,
+        {"persons_chosen": False},
+        (
+            "1 event has $set, 0 $set_once and 1 $unset, and what becomes of these properties of "
+            "persons was not chosen."
+        ),
+    ),
+    (
+        "history-unsorted",
+        odd,
+        {"person_properties": "history"},
+        (
+            "4 events are older than one before, and --person-properties history needs the order "
+            "of time: persons would end with older values."
+        ),
+    ),
+    (
+        "newest-everywhere",
+        odd,
+        {"person_properties": "newest"},
+        (
+            "1 event has $set, 0 $set_once and 1 $unset: all of history will show the newest "
+            "values of each person. They are sent as $set_once, so what a person has already "
+            "stays, also from an earlier import. The index of 0 persons takes 0 B in the state "
+            "folder."
+        ),
+    ),
+    (
+        "lifts-properties",
+        of(seen(event(1, properties={"$os": Raw(b'"x"'), "utm_term": Raw(b'"y"'), "a": 1}))),
+        {},
+        (
+            "1 event has properties that the service sets on the person by itself, over newer "
+            "ones, too, and with $initial_…: $os, utm_term."
         ),
     ),
     (
@@ -186,10 +258,30 @@ def test_each_finding(
     assert found.severity is FINDINGS[found.code][0]
 
 
+def test_the_advice_on_a_wrong_zone_names_it() -> None:
+    """The zones that fit, and the offset if there is one alone."""
+    found = findings(received(8))["wrong-zone"]
+    assert found.advice == "The times fit --zone America/Los_Angeles, or --time-offset -08:00."
+    assert found.figures == {"records": 30, "compared": 30, "zone": "America/Los_Angeles"}
+    assert findings(received(13))["wrong-zone"].advice == "The times fit --time-offset -13:00."
+    advice = findings(received(-8, -7))["wrong-zone"].advice
+    assert advice == FINDINGS["wrong-zone"][1]
+    assert "wrong-zone" not in findings(received(0))
+
+
 def test_every_code_has_a_case_above() -> None:
     """The list is closed, and each of it is tested."""
-    # of files: tests/sources/imports/test_recognition.py
-    assert {code for code, *_ in FOUND} == set(FINDINGS) - {"unfit-files"}
+    # of files: tests/sources/imports/test_recognition.py, tests/end_to_end/test_import_tables.py;
+    # of state folders: test_earlier.py
+    of_files = {
+        "unfit-files",
+        "other-format",
+        "unknown-columns",
+        "quotes",
+        "imported-before",
+        "cut-off-files",
+    }
+    assert {code for code, *_ in FOUND} == set(FINDINGS) - of_files
 
 
 def test_what_cannot_be_undone_stops() -> None:
@@ -211,7 +303,7 @@ def test_what_is_just_right_is_no_finding() -> None:
     """
     stream = [
         *(seen(event(number), record=b'{"timestamp":"2023-11-14"}') for number in range(99)),
-        refused(RefusalReason.NO_EVENT),
+        refused(Reason.MISSING_EVENT),
     ]
     assert set(findings(stream, zone_said=True)) == {"some-refused"}
     assert set(findings([seen(event(1), record=b'{"timestamp":1700000000}')])) == set()
@@ -230,9 +322,18 @@ def test_order_is_no_matter_where_it_is_sorted() -> None:
     assert findings(two_files(), sort=True) == {}
 
 
-def test_set_has_to_be_accepted_whatever_was_seen() -> None:
-    """With `--person-properties set` the finding is there even if no event had `$set`."""
-    assert set(findings(good(), person_properties="set")) == {"overwrites-persons"}
+def test_a_choice_is_needed_only_for_properties_of_persons() -> None:
+    """A source that says nothing of persons needs no choice, whatever is chosen."""
+    assert findings(good(), persons_chosen=False) == {}
+    for choice in ("history", "newest", "oldest", "none"):
+        assert findings(good(), person_properties=choice) == {}
+
+
+def test_what_has_to_be_chosen_cant_be_accepted() -> None:
+    """Accepting wouldn't say what to send."""
+    found = find_all(report(odd(), person_properties="history", persons_chosen=False))
+    left = unaccepted(found, FINDINGS)
+    assert [each.code for each in left] == ["person-properties", "history-unsorted"]
 
 
 def test_those_that_stop_come_first() -> None:
@@ -253,13 +354,13 @@ def test_accepted_codes_no_longer_stop() -> None:
         "january-1970",
         "mixed-epochs",
         "no-zone",
-        "illegal-ids",
+        "illegal-merges",
         "many-refused",
     ]
     assert [each.code for each in unaccepted(found, ())] == stopping
     assert [each.code for each in unaccepted(found, ["no-zone", "unsorted", "many-refused"])] == [
         *stopping[:3],
-        "illegal-ids",
+        "illegal-merges",
     ]
     assert unaccepted(found, IRREVERSIBLE) == ()
 
@@ -380,10 +481,9 @@ def test_nothing_at_all_has_a_page() -> None:
 def test_illegal_ids_past_the_shown_are_counted() -> None:
     """Fifty values, then how many more."""
     shown = text(
-        refused(RefusalReason.ILLEGAL_ID, f"the id 'x{number:02}' is one that many share")
-        for number in range(53)
+        seen(event(number, distinct_id="\u00a0" * number + "null")) for number in range(53)
     )
-    assert "'x49' 1, others 3\n" in shown
+    assert "null' 1, others 3\n" in shown
 
 
 def test_what_was_found_is_known_to_later_runs(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.repeats import Repeats
 from tests.support.cases import cases
 
-FINISH = FinishPolicy("set_once", False, "0190a0a0-1111-5222-8333-444455556666")
+FINISH = FinishPolicy("oldest", False, "0190a0a0-1111-5222-8333-444455556666")
 LIMITS = ChunkLimits(100_000, 4)
 SMALL = ReadOptions(block_bytes=600)
 
@@ -57,7 +57,7 @@ def read(
     """All blocks."""
     with open_source([str(source)], SMALL) as opened, Repeats(state) as repeats:
         conversion = Conversion(
-            NativeConverter("set_once"), FINISH, 1_000_000, filters or EventFilters(), repeats
+            NativeConverter("oldest"), FINISH, 1_000_000, filters or EventFilters(), repeats
         )
         return list(source_blocks(opened, conversion, saved or {}, LIMITS))
 

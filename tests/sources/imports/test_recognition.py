@@ -56,7 +56,7 @@ def preflight(
 ) -> PreflightResult:
     """The analysis of files by a format."""
     reading = ReadOptions(framing=BY_NAME[format_name].framings[0], delimiter=delimiter)
-    finish = FinishPolicy("set_once", geoip=False, job_id="j")
+    finish = FinishPolicy("oldest", geoip=False, job_id="j")
     with open_source([str(path) for path in paths], reading) as source:
         report, _ = run_preflight(
             source,
@@ -108,7 +108,10 @@ def test_every_file_of_an_export_is_recognized_and_none_for_another(
 
 
 @cases("name", [each for each in EXPORTS if each not in UNKNOWN])
-@cases("wanted", [form.name for form in FORMATS if not form.takes_mapping])
+@cases(
+    "wanted",
+    [form.name for form in FORMATS if not (form.takes_mapping or form.mapping_file)],
+)
 def test_an_export_in_another_format_is_named_and_nothing_proposes_to_accept_it(
     tmp_path: Path, name: str, wanted: str
 ) -> None:
@@ -117,10 +120,45 @@ def test_an_export_in_another_format_is_named_and_nothing_proposes_to_accept_it(
     result = preflight(wanted, tmp_path)
     if wanted == name:
         assert not result.report.unfit_files
+        assert not result.report.others
         return
     shown = page(result)
+    if wanted == "posthog" and not result.report.unfit_files:
+        # tables and events of any origin may be the service's
+        codes = {finding.code for finding in result.findings}
+        assert {"native": "other-format", "csv": "unknown-columns"}[name] in codes
+        return
     assert f"forwarder import {name} …" in shown
     assert "--accept many-refused" not in shown
+
+
+EXPORTED: Final = (
+    b'{"uuid":"0f8fad5b-d9cb-469f-a165-70867728950e","event":"e","distinct_id":"u1",'
+    b'"properties":{},"person_id":"p","team_id":1,"timestamp":"2024-01-01T00:00:00Z"}\n'
+)
+
+
+def test_the_services_own_export_is_named_although_it_fits(tmp_path: Path) -> None:
+    """Its events are events as forwarder's own, and more: the page says which format knows that.
+    Without them there is nothing to say.
+    """
+    written(tmp_path, {"a/1.jsonl": EXPORTED, "a/2.jsonl": EXPORTED, "b/3.jsonl": NATIVE})
+    shown = page(preflight("native", tmp_path))
+    assert "2 of 3 files look like the service's own export." in shown
+    assert "`forwarder import posthog …`" in shown
+    assert "look like" not in page(preflight("native", tmp_path / "b"))
+
+
+def test_a_table_of_the_services_events_is_recognized(tmp_path: Path) -> None:
+    """By its columns; and columns that the service doesn't have are named."""
+    table = (
+        b"uuid,event,distinct_id,properties,timestamp,elements_chain,plan\n"
+        b"0f8fad5b-d9cb-469f-a165-70867728950e,e,u1,{},2024-01-01 00:00:00.000000,,pro\n"
+    )
+    written(tmp_path, {"query.csv": table})
+    assert "`forwarder import posthog …`" in page(preflight("native", tmp_path))
+    shown = page(preflight("posthog", tmp_path))
+    assert "1 column would not be sent: 'plan'." in shown
 
 
 @cases(

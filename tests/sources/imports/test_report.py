@@ -232,7 +232,7 @@ def test_it_says_what_the_manifest_says() -> None:
         "export/0.json.gz:17",
         "there is no `time`",
         "<script>alert(1)</script>",
-        "--person-properties set_once",
+        "--person-properties oldest",
     ):
         assert expected in text
 

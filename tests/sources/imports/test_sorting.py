@@ -245,12 +245,12 @@ def written(spool: EventSpool, count: int, data: bytes = LARGE) -> SpoolIndex:
             "a.jsonl",
             "5eed",
             9,
-            RecordBooks(2, refused={"no_time": 2}),
+            RecordBooks(2, refused={"missing_timestamp": 2}),
             "d1",
             ReadFailure(17, "it is cut off"),
         )
     ]
-    about.examples = {"no_time": [RefusalExample("a.jsonl", 3, "there is none")]}
+    about.examples = {"missing_timestamp": [RefusalExample("a.jsonl", 3, "there is none")]}
     assert list(spool.write(entries(count, data), about))[-1:] == [count][:count]
     assert spool.find({"a.jsonl": 7}) is None
     spool.keep(about)

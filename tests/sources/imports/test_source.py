@@ -17,7 +17,7 @@ import pytest
 from forwarder.core.ack import AckCallback
 from forwarder.core.errors import BufferFull, ConfigurationError, DeadLettersFull
 from forwarder.core.event import Chunk, Lane
-from forwarder.core.ports import DeadLetter
+from forwarder.core.ports import DeadLetter, Reason
 from forwarder.core.records import AcceptedBatch
 from forwarder.sources.files.records import BrokenSource, RecordLocation, SourceFile
 from forwarder.sources.imports import source
@@ -33,7 +33,6 @@ from forwarder.sources.imports.checkpoint import (
 )
 from forwarder.sources.imports.columns import EventColumns, EventKey, FinishedEvent
 from forwarder.sources.imports.conversion import ConvertedRecords, ImportDeadLetter
-from forwarder.sources.imports.format import RefusalReason
 from forwarder.sources.imports.source import SHARE, ImportLedger, ImportSource, SendChunks
 from tests.support.clock import FakeClock, settle
 from tests.support.waiting import eventually
@@ -64,10 +63,10 @@ def block(first: int, count: int = 2, refused: int | None = None) -> ImportBlock
     counts = [int(number in sent) for number in range(first, first + count)]
     made = ConvertedRecords(counts, events=EventColumns.of(list(map(event, sent))), first=first)
     if refused is not None:
-        made.fates[refused - first] = RecordFate(FateKind.REFUSED, "no_time")
+        made.fates[refused - first] = RecordFate(FateKind.REFUSED, "missing_timestamp")
         place = RecordLocation("a.jsonl", refused + 1)
         made.refused.append(
-            ImportDeadLetter(place, 0, refused, 0, b"{}", RefusalReason.NO_TIME, "there is none")
+            ImportDeadLetter(place, 0, refused, 0, b"{}", Reason.MISSING_TIMESTAMP, "there is none")
         )
     block = ImportBlock(FILES, file=0)
     block.take(made, LIMITS)
@@ -262,7 +261,7 @@ async def test_what_the_format_refused_is_settled_with_its_block(tmp_path: Path)
         assert rig.saved.read == 0
         rig.intake.settle(1, 0)
         await rig.task
-        assert rig.saved == RecordBooks(4, 2, {"no_time": 2})
+        assert rig.saved == RecordBooks(4, 2, {"missing_timestamp": 2})
 
 
 async def test_what_the_service_refused_is_counted_as_that(tmp_path: Path) -> None:

@@ -46,7 +46,9 @@ from tests.sources.imports.lives import (
 
 LIMITS = ChunkLimits(100_000, 4)
 FILES = {0: SourceFile("a", "aa"), 1: SourceFile("b", "bb")}
-NO_TIME = RecordFate(FateKind.REFUSED, "no_time", RefusalExample("a", 2, "there is no time"))
+NO_TIME = RecordFate(
+    FateKind.REFUSED, "missing_timestamp", RefusalExample("a", 2, "there is no time")
+)
 EITHER = pytest.mark.parametrize("sort", [False, True])
 
 
@@ -147,9 +149,9 @@ def test_records_that_send_nothing_are_counted_by_their_reason() -> None:
     it = ledger()
     it.add(block(0, event(0), counts=[1, 0, 0, 0], fates=fates))
     assert it.books == RecordBooks(
-        read=4, delivered=1, refused={"no_time": 1}, left_out={"--since": 1}, repeats=1
+        read=4, delivered=1, refused={"missing_timestamp": 1}, left_out={"--since": 1}, repeats=1
     )
-    assert it.totals.examples == {"no_time": [NO_TIME.example]}
+    assert it.totals.examples == {"missing_timestamp": [NO_TIME.example]}
 
 
 def test_what_the_service_refuses_is_refused() -> None:
@@ -176,7 +178,7 @@ def test_a_record_of_which_the_format_refused_an_event_is_refused_once() -> None
         it.add(
             refuse(block(0, event(0), event(0, part=1), counts=[2], partly={0: NO_TIME}), *refused)
         )
-        assert it.books == RecordBooks(read=1, refused={"no_time": 1})
+        assert it.books == RecordBooks(read=1, refused={"missing_timestamp": 1})
         assert it.delivered == 2 - len(refused)
 
 
@@ -222,10 +224,10 @@ def test_no_more_is_repaired_than_was_refused() -> None:
     it.add(block(0, counts=[0], fates={0: NO_TIME}))
     it.add(block(0, counts=[0, 0], fates={0: NO_TIME, 1: NO_TIME}, file=1))
     for _ in range(2):
-        it.count_repaired("a")
+        it.count_repaired("a", 2)
     books, others = (file.books for file in it.checkpoint.files)
     assert (books.mended, others.mended, it.books.mended) == (1, 0, 1)
-    assert (books.unmended, books.difference, books.refused) == (0, 0, {"no_time": 1})
+    assert (books.unmended, books.difference, books.refused) == (0, 0, {"missing_timestamp": 1})
 
 
 def test_a_checkpoint_has_files_in_their_order_and_resumes() -> None:
@@ -401,8 +403,8 @@ def test_a_checkpoint_while_it_sorts_counts_nothing(tmp_path: Path) -> None:
             if each.sorted is not None:
                 break
             assert (saved.files, saved.spool, saved.books) == ([], None, RecordBooks())
-    assert saved.books == RecordBooks(1, refused={"not_json": 1})
-    assert saved.totals.examples["not_json"][0].line == 1
+    assert saved.books == RecordBooks(1, refused={"undecodable": 1})
+    assert saved.totals.examples["undecodable"][0].line == 1
 
 
 def test_other_events_are_never_taken_for_those_that_were_sorted(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.sources.imports.format import RecordRefused, RefusalReason
+from forwarder.core.ports import Reason
+from forwarder.sources.imports.format import RecordRefused
 from forwarder.sources.imports.times import parse_time
 from tests.sources.imports.preflights import ahead
 from tests.support.cases import cases
@@ -111,7 +112,7 @@ def test_what_is_no_time_is_refused(value: bytes | str | float | Decimal) -> Non
     """
     with pytest.raises(RecordRefused) as refused:
         parse_time(value)
-    assert refused.value.why is RefusalReason.NO_TIME
+    assert refused.value.why is Reason.MISSING_TIMESTAMP
     assert len(refused.value.detail) < 200
 
 

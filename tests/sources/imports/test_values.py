@@ -11,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
+from forwarder.core.ports import Reason
+from forwarder.core.unmerged_ids import is_never_merged
 from forwarder.sources.imports import values as jsonvalues
-from forwarder.sources.imports.format import RecordRefused, RefusalReason
-from forwarder.sources.imports.values import ILLEGAL, check_id, is_blank, is_illegal
+from forwarder.sources.imports.format import RecordRefused
+from forwarder.sources.imports.values import SHARED, is_blank, is_shared, refused_merge
 from tests.support.cases import cases
 
 FIELDS = msgspec.json.decode(
@@ -72,7 +74,7 @@ def test_a_field_of_another_type_is_refused_by_name(
     for name in names:
         with pytest.raises(RecordRefused, match=f"^{name} is") as refused:
             read(FIELDS[name], name)
-        assert refused.value.why is RefusalReason.WRONG_TYPE
+        assert refused.value.why is Reason.INVALID_EVENT
 
 
 def test_nested_values_keep_their_bytes() -> None:
@@ -88,7 +90,7 @@ def test_what_is_no_json_object_is_refused(record: bytes) -> None:
     """
     with pytest.raises(RecordRefused) as refused:
         jsonvalues.decode_record(record, decode_object)
-    assert refused.value.why is RefusalReason.NOT_JSON
+    assert refused.value.why is Reason.UNDECODABLE
 
 
 def test_a_field_of_another_type_is_told_from_what_is_no_object() -> None:
@@ -97,7 +99,7 @@ def test_a_field_of_another_type_is_told_from_what_is_no_object() -> None:
         jsonvalues.decode_record(
             b' {"a":"x"}', msgspec.json.Decoder(msgspec.defstruct("Record", [("a", int)])).decode
         )
-    assert refused.value.why is RefusalReason.WRONG_TYPE
+    assert refused.value.why is Reason.INVALID_EVENT
 
 
 @settings(deadline=None, max_examples=50)
@@ -140,12 +142,47 @@ NAMED_IN_THE_ISSUE = (
 
 
 @cases("text", NAMED_IN_THE_ISSUE)
-def test_an_id_that_many_share_is_refused(text: str) -> None:
-    """Each id that means nobody is refused as illegal, with the id in the explanation."""
-    with pytest.raises(RecordRefused) as refused:
-        check_id(text)
-    assert refused.value.why is RefusalReason.ILLEGAL_ID
-    assert repr(text) in refused.value.detail
+def test_an_id_that_many_share_is_known(text: str) -> None:
+    """Each id that means nobody."""
+    assert is_shared(text)
+
+
+@cases(
+    ("own", "second"),
+    [("nil", "a1"), ("u1", "blank"), ("u1", " NULL "), ("u1", "0.0"), ("Nan", "a1")],
+)
+def test_a_merge_by_an_id_that_only_we_know_is_refused(own: str, second: str) -> None:
+    """The service would make one person of many, for good."""
+    why = refused_merge(own, [second])
+    assert why is not None
+    assert why.why is Reason.ILLEGAL_DISTINCT_ID
+    assert repr(own if is_shared(own) else second) in why.detail
+
+
+@cases(
+    ("own", "second"),
+    [("u1", "a1"), ("u1", "null"), ("GUEST", "a1"), ("u1", "'0'"), ("nil", "nil"), ("u1", " ")],
+)
+def test_any_other_merge_is_the_services_to_do_or_not(own: str, second: str) -> None:
+    """Of persons, or by an id that it knows as one that many share."""
+    assert refused_merge(own, [second]) is None
+
+
+def test_every_id_that_the_service_never_merges_is_known_here() -> None:
+    """The list is one: what the service passes over is counted as shared."""
+    for text in (
+        "guest",
+        "0",
+        "[object Object]",
+        "NaN",
+        "None",
+        '"undefined"',
+        "Not_Authenticated",
+    ):
+        assert is_never_merged(text)
+        assert is_shared(text)
+    assert not is_never_merged("nan")
+    assert not is_never_merged("user-1")
 
 
 @cases(
@@ -165,7 +202,7 @@ def test_an_id_that_many_share_is_refused(text: str) -> None:
 )
 def test_case_quotes_and_blanks_around_it_do_not_make_it_legal(text: str) -> None:
     """An illegal id is found in any case, quoted and with blanks around it."""
-    assert is_illegal(text)
+    assert is_shared(text)
 
 
 @cases(
@@ -184,16 +221,14 @@ def test_case_quotes_and_blanks_around_it_do_not_make_it_legal(text: str) -> Non
         "null 1",
     ],
 )
-def test_any_other_id_stays_as_it_is(text: str) -> None:
-    """An id that tells persons apart is returned unchanged, with quotes and
-    blanks that are its own.
-    """
-    assert check_id(text) == text
+def test_any_other_id_is_of_one_person(text: str) -> None:
+    """An id that tells persons apart, with quotes and blanks that are its own."""
+    assert not is_shared(text)
 
 
 @settings(deadline=None, max_examples=60)
 @given(
-    st.sampled_from(sorted(ILLEGAL)),
+    st.sampled_from(sorted(SHARED)),
     st.lists(st.booleans(), min_size=40, max_size=40),
     st.sampled_from(["", '"', "'", " ", "\"'", "\ufeff"]),
 )
@@ -204,14 +239,14 @@ def test_every_listed_id_is_found_in_every_spelling(
     spelled = "".join(
         letter.upper() if up else letter for letter, up in zip(listed, upper, strict=False)
     )
-    assert is_illegal(around + spelled + around[::-1])
+    assert is_shared(around + spelled + around[::-1])
 
 
 @settings(deadline=None, max_examples=60)
 @given(st.text(alphabet="abcxyz0123456789-_@.", min_size=1).map(lambda text: f"u{text}"))
 def test_ordinary_ids_pass(text: str) -> None:
-    """No ordinary id is refused, unless it is on the list itself."""
-    assert check_id(text) == text
+    """No ordinary id is taken for one."""
+    assert not is_shared(text)
 
 
 def test_blank_is_as_good_as_missing() -> None:

@@ -2,15 +2,21 @@
 export").
 
 A record is one event, and it may bring others before it: an `$identify` the first time that its
-user is seen with its device, and a `$groupidentify` the first time that a group is seen with its
-properties. What the event's own properties say wins over what is read from the record's other
-fields.
+device is seen with a user, and a `$groupidentify` when it changes a group (`groups`). What the
+event's own properties say wins over what is read from the record's other fields. An `$identify`
+without a user sets properties of its device's person and identifies no one: it becomes a `$set`.
+
+The names are those of the service's own importer (PostHog/posthog,
+`rust/batch-import-worker/src/parse/content/amplitude.rs`, b94a0e3), with these differences: an
+operating system isn't made a browser, the page's address keeps its query string, and sessions get
+an id that the service groups by (PostHog/posthog#48172, #85739). Operations on user properties
+are those of Amplitude's Identify API (amplitude.com/docs/apis/analytics/identify).
 
 Those first times are state over the source: they follow from the records before, in the source's
 order, whatever became of those afterwards (filters of names, repeats); records from before `since`
 aren't among them, for what they bring is left out with them. So an import that is resumed converts
 its source from the start with a new `AmplitudeConverter`, and passes over what it has delivered.
-What is remembered is bounded. A pair that was forgotten gets a second `$identify`, which changes
+What is remembered is bounded. A device that was forgotten gets a second `$identify`, which changes
 nothing for the service: time and uuid are of that later record, so it is never the same uuid at
 another time.
 """
@@ -20,70 +26,77 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import tzinfo
-from functools import partial
-from hashlib import blake2b
-from typing import Any, Final, cast
+from functools import lru_cache, partial
+from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 from msgspec import Raw, Struct, to_builtins
 from msgspec.structs import astuple
 
+from forwarder.core.ports import Reason
 from forwarder.sources.files.records import RecordBlock
+from forwarder.sources.imports.first_seen import FirstSeenKeys
 from forwarder.sources.imports.format import (
     ImportedEvent,
     ImportFormat,
     NoOptions,
     RecordConverter,
     RecordRefused,
-    RefusalReason,
     natural_key,
     place_uuid,
 )
+from forwarder.sources.imports.groups import GroupStates
+from forwarder.sources.imports.sessions import SessionIds
 from forwarder.sources.imports.times import parse_moment
 from forwarder.sources.imports.values import (
-    check_id,
-    checked_id,
     decode_record,
     first_time,
     is_blank,
-    is_illegal,
+    is_shared,
     items,
     nested,
-    optional_text,
     text_or_number,
+    wrong_type,
 )
 from forwarder.wire.identity import ABSENT
 
-DROPPED_EVENTS: Final = frozenset({"session_start"})
+DROPPED_EVENTS: Final = frozenset({"session_start", "session_end"})
 EVENT_NAMES: Final = {
     "[Amplitude] Page Viewed": "$pageview",
     "[Amplitude] Element Clicked": "$autocapture",
     "[Amplitude] Element Changed": "$autocapture",
 }
 PAGE: Final = {
+    "[Amplitude] Page Location": "$current_url",
     "[Amplitude] Page URL": "$current_url",
     "[Amplitude] Page Domain": "$host",
     "[Amplitude] Page Path": "$pathname",
+    "[Amplitude] Viewport Width": "$viewport_width",
+    "[Amplitude] Viewport Height": "$viewport_height",
 }
-"""Event properties that get another name, unless there is one with that name already."""
-_PAGE: Final = (*PAGE.items(),)
+"""Event properties that get another name, unless there is one with that name already. A location
+has the query string, which a URL lacks.
+"""
+COPIED: Final = {"referrer": "$referrer", "referring_domain": "$referring_domain"}
+"""Event properties that get another name too: they may be the customer's own."""
+_of_page: Final = {**PAGE, **COPIED}.__contains__
+_LOCATION: Final = "[Amplitude] Page Location"
 RENAMED: Final = {
-    "os_name": "$browser",
-    "os_version": "$browser_version",
-    "device_type": "$os",
+    "event_id": "$amplitude_event_id",
+    "session_id": "$amplitude_session_id",
     "ip_address": "$ip",
     "city": "$geoip_city_name",
     "region": "$geoip_subdivision_1_name",
     "country": "$geoip_country_name",
 }
 """Fields of the record that become properties."""
+PLACE: Final = ("$geoip_city_name", "$geoip_subdivision_1_name", "$geoip_country_name")
+"""What a person has too: the service sets it from the address of live events."""
 KEPT: Final = {
     name: f"amplitude_{name.removeprefix('amplitude_')}"
     for name in (
         *(
             "amplitude_id",
-            "session_id",
-            "event_id",
             "insert_id",
             "platform",
             "language",
@@ -105,6 +118,64 @@ KEPT: Final = {
     )
 }
 """Fields that the service has no name for, and that say something of the event or its person."""
+INITIAL: Final = {
+    name: f"${name}"
+    for name in (
+        *("initial_referrer", "initial_referring_domain"),
+        *(
+            f"initial_{name}"
+            for name in (
+                *("utm_source", "utm_medium", "utm_campaign", "utm_term", "utm_content", "utm_id"),
+                *("dclid", "fbclid", "gbraid", "gclid", "li_fat_id", "msclkid", "ttclid"),
+                *("twclid", "wbraid"),
+            )
+        ),
+    )
+}
+"""User properties of a person's first visit, which are set only once."""
+EMPTY: Final = "EMPTY"
+"""What Amplitude's browser SDK writes into those for no value."""
+SET: Final = "$set"
+SET_ONCE: Final = "$setOnce"
+UNSET: Final = "$unset"
+OTHER_OPERATIONS: Final = frozenset(
+    {
+        *("$add", "$append", "$prepend", "$preInsert", "$postInsert", "$remove"),
+        "$clearAll",
+    }
+)
+"""They change a value that the export doesn't have: they stay with the event alone."""
+_OPERATORS: Final = frozenset({SET, SET_ONCE, UNSET, *OTHER_OPERATIONS})
+OPERATIONS: Final = "amplitude_user_property_operations"
+"""The event's property for them."""
+_has_meaning: Final = re.compile(rb'"(?:initial_|\$)').search
+"""Whether user properties may hold names that have a meaning: else they become `$set` as they are.
+"""
+_SYSTEMS: Final = {
+    "ios": "iOS",
+    "ipados": "iPadOS",
+    "tvos": "tvOS",
+    "watchos": "watchOS",
+    "android": "Android",
+    "windows": "Windows",
+    "linux": "Linux",
+    "ubuntu": "Ubuntu",
+    "mac os": "Mac OS X",
+    "mac os x": "Mac OS X",
+    "macos": "Mac OS X",
+    "chrome os": "Chrome OS",
+}
+"""Operating systems, which stand where those of sites have their browsers."""
+_DEVICE_TYPES: Final = {
+    **dict.fromkeys(("windows", "linux", "ubuntu", "mac", "macintosh", "chrome os"), "Desktop"),
+    **dict.fromkeys(("mac os", "mac os x", "macos"), "Desktop"),
+    **dict.fromkeys(("ios", "android"), "Mobile"),
+    "ipados": "Tablet",
+}
+_is_whole: Final = re.compile(r"0|[1-9][0-9]{0,14}", re.ASCII).fullmatch
+"""Of a browser's version, as a number that a double holds."""
+_APPLE: Final = re.compile("(?:apple )?i(?:phone|pod|(pad))", re.IGNORECASE)
+_VERSION_BEHIND: Final = re.compile(r" [\d.]+\Z")
 _IDENTIFY: Final = "$identify"
 _GROUP_IDENTIFY: Final = "$groupidentify"
 _is_uuid: Final = re.compile(
@@ -112,8 +183,6 @@ _is_uuid: Final = re.compile(
 ).fullmatch
 _NIL: Final = frozenset({"00000000-0000-0000-0000-000000000000"})
 _encode: Final = msgspec.json.Encoder().encode
-_DIGEST_BYTES: Final = 12
-"""Two of a million keys have one digest once in a hundred million billion times."""
 
 
 class _AmplitudeRecord(Struct, gc=False):
@@ -122,8 +191,8 @@ class _AmplitudeRecord(Struct, gc=False):
     """
 
     event_type: str | None = None
-    user_id: Raw = ABSENT
-    device_id: Raw = ABSENT
+    user_id: Any = None
+    device_id: Any = None
     uuid: Any = None
     event_time: Any = None
     client_event_time: Any = None
@@ -132,16 +201,25 @@ class _AmplitudeRecord(Struct, gc=False):
     user_properties: Raw = ABSENT
     groups: dict[str, Raw] | None = None
     group_properties: Raw = ABSENT
+    os_name: Any = None
+    os_version: Any = None
+    device_type: Any = None
+    platform: Any = None
+    device_family: Any = None
+    session_id: Any = None
 
 
 _TIMES: Final = ("event_time", "client_event_time", "server_received_time")
-_COPIED: Final = slice(len(_AmplitudeRecord.__struct_fields__), None)
-_TARGETS: Final = (*RENAMED.values(), *KEPT.values())
+_READ: Final = ("platform", "device_family", "session_id")
+"""The last fields of `_AmplitudeRecord`: they are read, and copied too."""
+_COPIED: Final = slice(len(_AmplitudeRecord.__struct_fields__) - len(_READ), None)
+_MORE: Final = tuple(name for name in (*RENAMED, *KEPT) if name not in _READ)
+_TARGETS: Final = tuple((RENAMED | KEPT)[name] for name in (*_READ, *_MORE))
 _WholeRecord: Final = cast(
     "type[_AmplitudeRecord]",
     msgspec.defstruct(
         "_WholeRecord",
-        [(name, Any, None) for name in (*RENAMED, *KEPT)],
+        [(name, Any, None) for name in _MORE],
         bases=(_AmplitudeRecord,),
         rename={"insert_id": "$insert_id"},
         gc=False,
@@ -164,130 +242,331 @@ class AmplitudeConverter(RecordConverter[_AmplitudeRecord]):
     """The format at work on one source, from its start and in its order.
 
     Times without a zone are what `clock` shows (None: UTC). Records from before `since`
-    (microseconds) are left out, so they bring nothing. So many pairs of device and user, and of
-    groups and their properties, are `remembered` at least: 20 MB, at most twice that.
+    (microseconds) are left out, so they bring nothing. So many devices of users are
+    `remembered` at least, at most twice that: 20 MB; and groups in as much memory (`groups`).
+
+    `persons`: whether persons get properties; if not, user properties aren't read.
     """
 
     def __init__(
-        self, clock: tzinfo | None = None, since: int | None = None, remembered: int = 200_000
+        self,
+        clock: tzinfo | None = None,
+        since: int | None = None,
+        remembered: int = 200_000,
+        *,
+        persons: bool = True,
     ) -> None:
         super().__init__(_decode, partial(decode_record, decode=_decode))
         self._clock = clock
         self._since = since
+        self._persons = persons
         self._first_times = FirstSeenKeys(remembered)
+        self._written = _OTHER_IDS
+        self._ids = "", ""
+        """Those of the last record: its user and its device."""
+        self._is_paired = True
+        """Whether there is no pair in it that could be new."""
+        self._sessions = SessionIds()
+        self._groups = GroupStates()
 
     def events_of(
         self, record: _AmplitudeRecord, block: RecordBlock, index: int
     ) -> Sequence[ImportedEvent]:
-        """The event of one record, after those that it brings; none of a session's start. Raises
-        `RecordRefused`, and then remembers nothing.
+        """The event of one record, after those that it brings; none of a session's start and end.
+        Raises `RecordRefused`, and then remembers nothing.
         """
         name = record.event_type
         if not name or name.isspace():
-            raise RecordRefused(RefusalReason.NO_EVENT, "there is no event_type, or a blank one")
+            raise RecordRefused(Reason.MISSING_EVENT, "there is no event_type, or a blank one")
         if name in DROPPED_EVENTS:
             return ()
-        user = checked_id(record.user_id, "user_id")
-        device = (
-            optional_text(record.device_id)
-            if user
-            else text_or_number(record.device_id, "device_id")
-        ) or ""
-        if not user and is_blank(device):
-            raise RecordRefused(RefusalReason.NO_ID, "neither user_id nor device_id")
-        distinct_id = user or check_id(device)
-        written = record.event_time  # most have it
-        if not written or type(written) is not str:
-            written = first_time(
-                *((name, None if (said := getattr(record, name)) == 0 else said) for name in _TIMES)
-            )
-        if written is None:
-            raise RecordRefused(
-                RefusalReason.NO_TIME,
-                "neither event_time nor client_event_time nor server_received_time",
-            )
-        time, moment = parse_moment(written, self._clock)
+        if record.user_id != self._written[0] or record.device_id != self._written[1]:
+            self._read_ids(record, block.records[index])
+        user, device = self._ids
+        time, moment = parse_moment(_time_of(record), self._clock)
         groups = [*_groups(record)] if record.groups else []
         if name == _GROUP_IDENTIFY and not groups:
-            raise RecordRefused(RefusalReason.UNMAPPABLE, f"{name} without groups")
-        properties = _properties(record, device, groups)
+            raise RecordRefused(Reason.UNMAPPABLE, f"{name} without groups")
+        properties = _properties(record, user, device, self._sessions)
+        if record.user_properties:
+            _add_person(properties, record.user_properties)
+        if self._persons:
+            _translate_person(properties)
+        if groups:
+            # Of several groups of one type, the first counts.
+            properties["$groups"] = {group.kind: group.name for group in reversed(groups)}
         own = record.uuid.lower() if isinstance(record.uuid, str) else ""
         keyed = _is_uuid(own) is not None and own not in _NIL
         uuid = own if keyed else place_uuid("amplitude", block, index)
-        events = []
-        if self._since is None or time >= self._since:
-            if (
-                user
-                and device
-                and device != user
-                and self._first_times.is_new_pair(user, device)
-                and not is_illegal(device)
-            ):
-                key = natural_key("amplitude", uuid, _IDENTIFY)
-                events.append(
-                    ImportedEvent(
-                        _IDENTIFY,
-                        distinct_id,
-                        time,
-                        "",
-                        {"$anon_distinct_id": device},
-                        keyed,
-                        moment,
-                        key,
-                    )
-                )
-            if groups:
-                for about, its in self._brought(groups):
-                    key = natural_key("amplitude", uuid, _GROUP_IDENTIFY, *about)
-                    events.append(
-                        ImportedEvent(
-                            _GROUP_IDENTIFY, distinct_id, time, "", its, keyed, moment, key
-                        )
-                    )
+        if name == _IDENTIFY and not user:
+            name = "$set"
+        event = ImportedEvent(
+            EVENT_NAMES.get(name, name), user or device, time, uuid, properties, keyed, moment
+        )
+        if (self._is_paired and not groups) or (self._since is not None and time < self._since):
+            return () if name == _GROUP_IDENTIFY else (event,)
+        events = self._brought(event, groups)
         if name != _GROUP_IDENTIFY:  # Amplitude's own is about its groups alone
-            events.append(
-                ImportedEvent(
-                    EVENT_NAMES.get(name, name), distinct_id, time, uuid, properties, keyed, moment
-                )
-            )
+            events.append(event)
         return events
 
-    def _brought(self, groups: list[_Group]) -> Iterator[tuple[tuple[str, str], dict[str, Any]]]:
-        """Of the groups of which the record is the first to say what it says: which each is, and
-        the properties of its event.
+    def _read_ids(self, record: _AmplitudeRecord, text: bytes) -> None:
+        """Read a record's ids. Neighbouring records often have the same ones. Raises
+        `RecordRefused`.
         """
+        self._written = _OTHER_IDS
+        user, device = record.user_id, record.device_id
+        if not (user is None or type(user) is str):
+            user = _digits(user, "user_id", text)
+        has_user = not is_blank(user)
+        if not (device is None or type(device) is str):
+            try:
+                device = _digits(device, "device_id", text)
+            except RecordRefused:
+                if not has_user:
+                    raise
+                device = None
+        if not has_user and is_blank(device):
+            raise RecordRefused(Reason.MISSING_DISTINCT_ID, "neither user_id nor device_id")
+        self._ids = user if has_user else "", device or ""
+        self._is_paired = not (has_user and device and device != user)
+        if user is record.user_id and device is record.device_id:  # not numbers, such as 1 and 1.0
+            self._written = user, device
+
+    def _brought(self, event: ImportedEvent, groups: Sequence[_Group]) -> list[ImportedEvent]:
+        """The events that a record's own brings, which come before it."""
+        events = []
+        if not self._is_paired:
+            self._is_paired = True
+            user, device = self._ids
+            shared = is_shared(device) or is_shared(user)  # one of these takes no device
+            if not shared and self._first_times.is_new_device(device):
+                events.append(_before(event, _IDENTIFY, {"$anon_distinct_id": device}))
         for group in groups:
-            kind, name, said = group
-            if self._first_times.is_new(_encode(group)):  # never equal to the key of a pair
-                about: dict[str, Any] = {"$group_type": kind, "$group_key": name}
-                yield (kind, name), about if said is None else about | {"$group_set": said}
+            change = self._groups.change(group.kind, group.name, event.time, group.properties)
+            if group.gone:
+                self._groups.forget(group.kind, group.name)
+            elif change is None:
+                continue
+            about: dict[str, Any] = {"$group_type": group.kind, "$group_key": group.name}
+            if change is not None and bytes(change):
+                about["$group_set"] = change
+            if group.gone:
+                about["$group_unset"] = group.gone
+            events.append(_before(event, _GROUP_IDENTIFY, about, group.kind, group.name))
+        return events
 
 
-_Group = tuple[str, str, Raw | None]
-"""Its type, its name, and its properties, if the record has any."""
+_OTHER_IDS: Final[tuple[Any, Any]] = object(), object()
+"""Equal to no ids."""
 
 
-def _properties(record: _AmplitudeRecord, device: str, groups: list[_Group]) -> dict[str, Any]:
+def _before(
+    event: ImportedEvent, name: str, properties: dict[str, Any], *about: str
+) -> ImportedEvent:
+    """An event that another one brings: of its person and at its time."""
+    key = natural_key("amplitude", event.uuid, name, *about)
+    return ImportedEvent(
+        name, event.distinct_id, event.time, "", properties, event.keyed, event.moment, key
+    )
+
+
+def _time_of(record: _AmplitudeRecord) -> str | int | float:
+    written = record.event_time  # most have it
+    if written and type(written) is str:
+        return written
+    found = first_time(
+        *((name, None if (said := getattr(record, name)) == 0 else said) for name in _TIMES)
+    )
+    if found is None:
+        raise RecordRefused(
+            Reason.MISSING_TIMESTAMP,
+            "neither event_time nor client_event_time nor server_received_time",
+        )
+    return found
+
+
+class _Ids(Struct, gc=False):
+    """Ids as they are written."""
+
+    user_id: Raw = ABSENT
+    device_id: Raw = ABSENT
+
+
+_decode_ids: Final = msgspec.json.Decoder(_Ids).decode
+
+
+def _digits(value: Any, name: str, record: bytes) -> str:
+    """An id that isn't a text: a number as it is written. Raises `RecordRefused`."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise wrong_type(value, name, "a text or a number")
+    return text_or_number(getattr(_decode_ids(record), name), name) or ""
+
+
+class _Group(NamedTuple):
+    """A group of a record."""
+
+    kind: str
+    name: str
+    properties: Raw | None
+    """If the record has any."""
+    gone: Sequence[str] = ()
+    """Properties that are removed."""
+
+
+def _properties(
+    record: _AmplitudeRecord, user: str, device: str, sessions: SessionIds
+) -> dict[str, Any]:
+    """The properties of a record's event, but for its groups and what is about persons."""
     # a loop over the fields takes longer
     properties: dict[str, Any] = to_builtins(_Copied(*astuple(record)[_COPIED]))
     if "" in properties.values():
         properties = {ours: value for ours, value in properties.items() if value != ""}
+    try:
+        properties |= _software(
+            record.platform,
+            record.os_name,
+            record.os_version,
+            record.device_type,
+            record.device_family,
+        )
+    except TypeError:  # a list or an object says nothing
+        """Nothing is known of the device."""
+    if user:
+        properties["$amplitude_user_id"] = user
     if device:
+        properties["$amplitude_device_id"] = device
         properties["$device_id"] = device
+    session = record.session_id
+    # Amplitude's sessions are those of a device: signing in doesn't end them.
+    if type(session) is int and (known := sessions.of(device or user, session)):
+        properties["$session_id"] = known
     if own := record.event_properties:
-        for theirs, ours in _PAGE:
-            if theirs in own and ours not in own:
-                own[ours] = own.pop(theirs)
+        if page := [*filter(_of_page, own)]:
+            _rename_page(own, page)
         properties |= own
-    if persons := record.user_properties:
-        start = bytes(persons)[:2]
-        # an object is kept as it is, unread
-        if start != b"{}" if start[:1] == b"{" else nested(persons, "user_properties"):
-            properties["$set"] = persons
-    if groups:
-        # Of several groups of one type, the first counts.
-        properties["$groups"] = {kind: name for kind, name, _ in reversed(groups)}
     return properties
+
+
+@lru_cache(maxsize=4096)
+def _software(
+    platform: object, os_name: object, os_version: object, device_type: object, family: object
+) -> dict[str, Any]:
+    """What a record's fields say of browser, system and device. The same few values come
+    together again and again. Not to be changed.
+    """
+    found: dict[str, Any] = {}
+    named = _SYSTEMS.get(_VERSION_BEHIND.sub("", _folded(os_name)))
+    app = named or (None if os_name else _SYSTEMS.get(_folded(platform)))
+    version = os_version if isinstance(os_version, str) else ""
+    apple = _APPLE.match(device_type) if isinstance(device_type, str) else None
+    if app:
+        found["$os"] = app
+        if version:
+            found["$os_version"] = version
+    else:
+        if os_name and isinstance(os_name, str):
+            found["$browser"] = os_name
+        if version:
+            number = _is_whole(version) is not None
+            found["$browser_version"] = int(version) if number else version
+        if apple:
+            found["$os"] = "iOS"
+        elif device_type and isinstance(device_type, str):
+            found["$os"] = device_type
+    if device_type and isinstance(device_type, str) and found.get("$os") != device_type:
+        found["amplitude_device_type"] = device_type
+    for each in (device_type, family, platform):
+        matched = _APPLE.match(each) if isinstance(each, str) else None
+        kind = (
+            ("Tablet" if matched[1] else "Mobile") if matched else _DEVICE_TYPES.get(_folded(each))
+        )
+        if kind:
+            found["$device_type"] = kind
+            break
+    return found
+
+
+def _folded(value: object) -> str:
+    return value.strip().lower() if isinstance(value, str) else ""
+
+
+def _rename_page(own: dict[str, Raw], page: Sequence[str]) -> None:
+    """Give the properties of `page` the service's names."""
+    if _LOCATION in own and _is_text(own[_LOCATION]):
+        own.setdefault("$current_url", own.pop(_LOCATION))
+    for theirs in page:
+        if theirs in COPIED:
+            own.setdefault(COPIED[theirs], own[theirs])
+        elif theirs != _LOCATION and (ours := PAGE[theirs]) not in own:
+            own[ours] = own.pop(theirs)
+
+
+def _is_text(value: Raw) -> bool:
+    """Whether a value is a text that isn't empty."""
+    return len(value) > len(b'""') and bytes(value)[:1] == b'"'
+
+
+def _add_person(properties: dict[str, Any], fields: Raw) -> None:
+    """Add user properties as they are. Raises `RecordRefused`."""
+    start = bytes(fields)[:2]
+    if start != b"{}" if start[:1] == b"{" else nested(fields, "user_properties"):
+        properties["$set"] = fields
+
+
+def _translate_person(properties: dict[str, Any]) -> None:
+    """Turn user properties, which are in `$set`, into what the service understands, and add the
+    place.
+    """
+    fields: Raw = properties.pop("$set", ABSENT)
+    place = {name: properties[name] for name in PLACE if name in properties}
+    if _has_meaning(fields):
+        person, once, gone, others = _operations(nested(fields, "user_properties"))
+        if once:
+            properties["$set_once"] = once
+        if gone:
+            properties["$unset"] = gone
+        if others:
+            properties[OPERATIONS] = others
+        if place or person:
+            properties["$set"] = {**place, **person}
+    elif not place:
+        if fields:
+            properties["$set"] = fields
+    elif fields and bytes(fields)[1:-1].strip():
+        properties["$set"] = Raw(b"%b,%b" % (_encode(place)[:-1], bytes(fields).lstrip()[1:]))
+    else:
+        properties["$set"] = place
+
+
+def _operations(
+    fields: dict[str, Raw],
+) -> tuple[dict[str, Raw], dict[str, Raw], list[str], dict[str, Raw]]:
+    """What user properties set, set once, remove, and change in another way."""
+    once: dict[str, Raw] = {}
+    gone: list[str] = []
+    others: dict[str, Raw] = {}
+    person = {}
+    for name, value in fields.items():
+        if name == SET:
+            person.update(nested(value, name))
+        elif name == SET_ONCE:
+            once.update(nested(value, name))
+        elif name == UNSET:
+            gone += nested(value, name)
+        elif name in OTHER_OPERATIONS:
+            others[name] = value
+        else:
+            person[name] = value
+    for part in (person, once):
+        for theirs in [*filter(INITIAL.__contains__, part)]:
+            value = part.pop(theirs)
+            if bytes(value) != _EMPTY:
+                once.setdefault(INITIAL[theirs], value)
+    return person, once, gone, others
+
+
+_EMPTY: Final = _encode(EMPTY)
 
 
 def _groups(record: _AmplitudeRecord) -> Iterator[_Group]:
@@ -306,48 +585,11 @@ def _groups(record: _AmplitudeRecord) -> Iterator[_Group]:
                     if found is not None and bytes(found)[:1] == b"{"
                     else of_kind
                 )
-                yield kind, name, Raw(_encode(about)) if about else None
-
-
-class FirstSeenKeys:
-    """Remembers the last `remembered` keys at least, and twice as many at most: about 100 bytes
-    each, however long they are.
-    """
-
-    def __init__(self, remembered: int) -> None:
-        self._remembered = remembered
-        self._recent = set[bytes]()
-        self._older = set[bytes]()
-        self._last = b""
-        self._user = ""
-        self._device = ""
-        self._pair_key = b"-"
-        """The last pair."""
-
-    def is_new_pair(self, user: str, device: str) -> bool:
-        """The same of a user with a device."""
-        if self._last is self._pair_key and user == self._user and device == self._device:
-            return False
-        self._user = user
-        self._device = device
-        self._pair_key = f"{len(user)} {user}{device}".encode()
-        return self.is_new(self._pair_key)
-
-    def is_new(self, key: bytes) -> bool:
-        """Whether a key wasn't seen before, or was forgotten; it is remembered from now on."""
-        if key == self._last:
-            # neighbouring records share their keys; it is in `_recent`, so this changes nothing
-            return False
-        self._last = key
-        digest = blake2b(key, digest_size=_DIGEST_BYTES).digest()
-        if digest in self._recent:
-            return False
-        known = digest in self._older
-        if len(self._recent) == self._remembered:
-            self._older = self._recent
-            self._recent = set()
-        self._recent.add(digest)
-        return not known
+                gone: list[str] = []
+                if not _OPERATORS.isdisjoint(about):
+                    about, once, gone, _ = _operations(about)
+                    about = once | about
+                yield _Group(kind, name, Raw(_encode(about)) if about else None, gone)
 
 
 def _recognizes(members: Mapping[str, Raw]) -> bool:
@@ -361,9 +603,12 @@ DESCRIPTION: Final = ImportFormat(
     summary="Amplitude's export, as it was downloaded: a ZIP of gzip files, or what is in it.",
     example="export.zip --dry-run",
     options=NoOptions,
-    make=lambda _, given: AmplitudeConverter(given.clock, given.since),
+    make=lambda _, given: AmplitudeConverter(
+        given.clock, given.since, persons=given.person_properties != "none"
+    ),
     looks_like="Amplitude's export",
     recognizes=_recognizes,
     times=lambda *_: _TIMES,
+    receipts=("server_upload_time", "server_received_time"),
     zone_said=lambda *_: True,  # Amplitude writes UTC
 )

@@ -8,7 +8,6 @@ not `1.5`).
 
 from __future__ import annotations
 
-import math
 import re
 import shlex
 from collections.abc import Callable, Sequence, Set
@@ -21,30 +20,31 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from forwarder.core.nesting import check_nesting
+from forwarder.core.ports import Reason
 from forwarder.sources.files.records import Framing, RecordBlock, RowRecords
 from forwarder.sources.imports.format import (
     ImportedEvent,
     ImportFormat,
     RecordConverter,
     RecordRefused,
-    RefusalReason,
     key_uuid,
     option,
     place_uuid,
 )
+from forwarder.sources.imports.formats.cells import (
+    check_row,
+    one_line,
+    read_boolean,
+    read_json,
+    read_number,
+)
 from forwarder.sources.imports.times import parse_moment
-from forwarder.sources.imports.values import check_id, check_utf8, decode_record
+from forwarder.sources.imports.values import (
+    ELEMENTS,
+    EXPORTED_ELEMENTS,
+    decode_record,
+)
 
-BOOLEANS: Final = {
-    **dict.fromkeys(("true", "t", "yes", "y", "1"), True),
-    **dict.fromkeys(("false", "f", "no", "n", "0"), False),
-}
-"""How a yes or no is written, in any case."""
-
-_is_number: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?").fullmatch
-_is_short_number: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,18})?").fullmatch
-"""Most are such, and none of them is too large."""
 _is_uuid: Final = re.compile(
     r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{32}"
 ).fullmatch
@@ -77,19 +77,30 @@ _SYNONYMS: Final = {
 """What columns are often called, by what they are for; without case and signs."""
 _Row = dict[str, str | None]
 _decode_row: Final = msgspec.json.Decoder(_Row).decode
-_decode_raw: Final = msgspec.json.Decoder(Raw).decode
 _decode_object: Final = msgspec.json.Decoder(dict[str, Raw] | None).decode
 
 
 @dataclass(frozen=True, slots=True)
 class CsvOptions:
-    """What the columns are called, and what is in them."""
+    """What the columns are called, and what is in them.
 
-    event: str = option("event", "The column of the event's name.", flag="event-column")
-    distinct_id: str = option(
-        "distinct_id", "The column of whose event it is.", flag="distinct-id-column"
+    `event`, `distinct_id`, `timestamp` and `uuid` may name several, separated by commas: the
+    first that isn't blank in a row counts. The others stay properties.
+    """
+
+    event: str = option(
+        "event",
+        "The column of the event's name; of several (a,b) the first that isn't blank.",
+        flag="event-column",
     )
-    timestamp: str = option("timestamp", "The column of when it happened.", flag="timestamp-column")
+    distinct_id: str = option(
+        "distinct_id",
+        "The column of whose event it is, or several: user_id,anonymous_id.",
+        flag="distinct-id-column",
+    )
+    timestamp: str = option(
+        "timestamp", "The column of when it happened, or several.", flag="timestamp-column"
+    )
     uuid: str = option(
         "uuid",
         "The column of the row's own id: a UUID, or any other text. It may be missing.",
@@ -110,10 +121,18 @@ class CsvOptions:
     booleans: Set[str] = option(
         frozenset(), "A column of true, t, yes, y, 1 and false, f, no, n, 0.", flag="boolean-column"
     )
+    drop: Set[str] = option(frozenset(), "A column that is left out.", flag="drop-column")
 
     def __post_init__(self) -> None:
         """Raises `ValueError` if a column is to be two things."""
-        meant = [*self.roles, *self.json, *self.numbers, *self.booleans]
+        meant = [
+            *(name for role in self.roles for name in alternatives(role)),
+            *(
+                name
+                for each in (self.json, self.numbers, self.booleans, self.drop)
+                for name in each
+            ),
+        ]
         twice = sorted({name for name in meant if meant.count(name) > 1})
         if twice:
             raise ValueError(f"columns that are to be two things: {', '.join(twice)}")
@@ -124,6 +143,11 @@ class CsvOptions:
         return (self.event, self.distinct_id, self.timestamp, self.uuid, self.properties)
 
 
+def alternatives(columns: str) -> Sequence[str]:
+    """The columns that an option names, in the order in which they are looked into."""
+    return [*filter(None, map(str.strip, columns.split(",")))] or [columns]
+
+
 class CsvConverter(RecordConverter[_Row]):
     """The format at work on one source. Times without a zone are what `clock` shows (None: UTC)."""
 
@@ -131,11 +155,11 @@ class CsvConverter(RecordConverter[_Row]):
         super().__init__(_decode_row, _read_row)
         self._options = options = options or CsvOptions()
         self._clock = clock
-        self._roles = frozenset(options.roles)
+        self._no_properties = frozenset((*options.roles, *options.drop))
         readers = (
-            (options.json, _json, "json"),
-            (options.numbers, _number, "number"),
-            (options.booleans, _boolean, "boolean"),
+            (options.json, read_json, "json"),
+            (options.numbers, read_number, "number"),
+            (options.booleans, read_boolean, "boolean"),
         )
         self._readers = [
             (name, read, wanted) for names, read, wanted in readers for name in sorted(names)
@@ -145,17 +169,18 @@ class CsvConverter(RecordConverter[_Row]):
         """The event of one row. Raises `RecordRefused`."""
         options = self._options
         event = row.get(options.event)
-        own = row.get(options.distinct_id)
+        distinct_id = row.get(options.distinct_id)
         written = row.get(options.timestamp)
         if not event or event.isspace():
-            raise _empty(row, options, "event", RefusalReason.NO_EVENT)
-        if not own or own.isspace():
-            raise _empty(row, options, "distinct_id", RefusalReason.NO_ID)
-        distinct_id = check_id(own)
+            event = _other_cell(row, options, "event", Reason.MISSING_EVENT)
+        if not distinct_id or distinct_id.isspace():
+            distinct_id = _other_cell(row, options, "distinct_id", Reason.MISSING_DISTINCT_ID)
         if not written or written.isspace():
-            raise _empty(row, options, "timestamp", RefusalReason.NO_TIME)
+            written = _other_cell(row, options, "timestamp", Reason.MISSING_TIMESTAMP)
         time, moment = parse_moment(written, self._clock)
         cell = (row.get(options.uuid) or "").strip()
+        if not cell and "," in options.uuid:
+            cell = _first_cell(row, options.uuid).strip()
         properties = self._properties(row)
         if not cell:
             uuid = place_uuid("csv", block, index)
@@ -172,7 +197,7 @@ class CsvConverter(RecordConverter[_Row]):
     def _properties(self, row: _Row) -> dict[str, Any]:
         """What is left of a row: it becomes them."""
         inner = row.get(self._options.properties)
-        for name in self._roles:
+        for name in self._no_properties:
             if name in row:
                 del row[name]
         properties: dict[str, Any] = (
@@ -183,6 +208,8 @@ class CsvConverter(RecordConverter[_Row]):
                 properties[name] = value = _value(name, properties[name], read, wanted)
                 if value is None:
                     del properties[name]
+        if EXPORTED_ELEMENTS in properties:  # as ingestion takes them from an event
+            properties.setdefault(ELEMENTS, properties.pop(EXPORTED_ELEMENTS))
         return (
             {
                 **(_value(self._options.properties, inner, _object, "object of JSON") or {}),
@@ -194,21 +221,35 @@ class CsvConverter(RecordConverter[_Row]):
 
 
 def _read_row(record: bytes) -> _Row:
-    if not record.lstrip().startswith(b"{"):
-        check_utf8(record)
-        raise RecordRefused(
-            RefusalReason.NOT_JSON,
-            "the row has more or fewer cells than the header, or a quote without an end",
-        )
+    check_row(record)
     return decode_record(record, _decode_row, "the row isn't an object of texts: ")
 
 
-def _empty(row: _Row, options: CsvOptions, role: str, why: RefusalReason) -> RecordRefused:
-    """The refusal of a row without a cell that says something in a role's column."""
-    name: str = getattr(options, role)
-    return RecordRefused(
-        why, f"column {name} is empty" if name in row else _missing(role, name, tuple(row))
-    )
+def _first_cell(row: _Row, columns: str) -> str:
+    """The first cell of some columns that isn't blank, which isn't in the row any more; empty if
+    there is none.
+    """
+    for name in alternatives(columns):
+        cell = row.pop(name, None)
+        if cell and not cell.isspace():
+            return cell
+    return ""
+
+
+def _other_cell(row: _Row, options: CsvOptions, role: str, why: Reason) -> str:
+    """The cell of a role where the column of the option's whole name has none. Raises
+    `RecordRefused`, if none of the option's columns has one.
+    """
+    columns: str = getattr(options, role)
+    present = tuple(row)
+    if cell := _first_cell(row, columns):
+        return cell
+    names = alternatives(columns)
+    known = [name for name in names if name in present]
+    if not known:
+        raise RecordRefused(why, _missing(role, names[0], present))
+    empty = f"column {known[0]} is" if len(known) == 1 else f"columns {', '.join(known)} are"
+    raise RecordRefused(why, f"{empty} empty")
 
 
 @lru_cache(maxsize=16)
@@ -244,32 +285,12 @@ def _value(name: str, cell: str, read: Callable[[str], Any], wanted: str) -> Any
     except (ValueError, KeyError, RecursionError) as error:
         shown = repr(cell if len(cell) <= 80 else cell[:80] + "…")
         raise RecordRefused(
-            RefusalReason.WRONG_TYPE, f"column {name} holds {shown}, which is no {wanted}"
+            Reason.INVALID_EVENT, f"column {name} holds {shown}, which is no {wanted}"
         ) from error
 
 
-def _json(cell: str) -> Raw:
-    check_nesting(cell.encode())
-    return _decode_raw(_one_line(cell))
-
-
-def _number(cell: str) -> Raw:
-    if not _is_short_number(cell) and (not _is_number(cell) or math.isinf(float(cell))):
-        raise ValueError(cell)
-    return Raw(cell.encode())
-
-
-def _boolean(cell: str) -> bool:
-    return BOOLEANS[cell.lower()]
-
-
 def _object(cell: str) -> dict[str, Raw]:
-    return _decode_object(_one_line(cell)) or {}
-
-
-def _one_line(cell: str) -> str | bytes:
-    """JSON of several lines on one, because events are kept a line each."""
-    return msgspec.json.format(cell.encode(), indent=-1) if "\n" in cell or "\r" in cell else cell
+    return _decode_object(one_line(cell)) or {}
 
 
 DESCRIPTION: Final = ImportFormat(
@@ -279,6 +300,6 @@ DESCRIPTION: Final = ImportFormat(
     options=CsvOptions,
     make=lambda options, given: CsvConverter(options, given.clock),
     looks_like="a table (CSV)",
-    times=lambda options, _: (options.timestamp,),
+    times=lambda options, _: alternatives(options.timestamp),
     framings=(Framing.CSV,),
 )

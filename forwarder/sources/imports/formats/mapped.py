@@ -8,7 +8,7 @@ where its record stands.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -16,21 +16,22 @@ from msgspec import Raw, Struct
 
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
-from forwarder.mapping import Mapping, NotJson, Unmappable
+from forwarder.core.ports import Reason
+from forwarder.mapping import EventMapping, NotJson, Unmappable
 from forwarder.sources.files.records import Framing, RecordBlock
 from forwarder.sources.imports.format import (
     ChosenMapping,
+    EventSink,
     FormatContext,
     ImportedEvent,
     ImportFormat,
     NoOptions,
     RecordConverter,
     RecordRefused,
-    RefusalReason,
     place_uuid,
 )
 from forwarder.sources.imports.times import parse_time
-from forwarder.sources.imports.values import check_id, check_utf8, is_blank
+from forwarder.sources.imports.values import check_utf8, is_blank
 
 
 class _MappedEvent(Struct, gc=False):
@@ -52,9 +53,24 @@ class MappedConverter(RecordConverter[_MappedEvent | list[_MappedEvent] | None])
     mapped, none is.
     """
 
-    def __init__(self, mapping: Mapping) -> None:
+    def __init__(
+        self, mapping: EventMapping, prepare: Callable[[bytes, str], bytes] | None = None
+    ) -> None:
+        """`prepare`: see `ChosenMapping`."""
         super().__init__(self._mapped, self._mapped)
         self._map = mapping.map_record
+        self._prepare = prepare
+        self._file = ""
+
+    def convert(self, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
+        """See `RecordConverter`."""
+        self._file = block.file.name
+        return super().convert(block, index)
+
+    def convert_block(self, block: RecordBlock, events: EventSink) -> None:
+        """See `Converter`."""
+        self._file = block.file.name
+        super().convert_block(block, events)
 
     def events_of(
         self, record: _MappedEvent | list[_MappedEvent] | None, block: RecordBlock, index: int
@@ -67,16 +83,16 @@ class MappedConverter(RecordConverter[_MappedEvent | list[_MappedEvent] | None])
     def _mapped(self, record: bytes) -> _MappedEvent | list[_MappedEvent] | None:
         record = record.removesuffix(b"\n")
         try:
-            text = self._map(record)
+            text = self._map(record if self._prepare is None else self._prepare(record, self._file))
             if text is None:
                 return None
             return _decode_all(text) if text[:1] == b"[" else _decode(text)
         except Unmappable as error:
-            raise RecordRefused(RefusalReason.UNMAPPABLE, str(error)) from error
+            raise RecordRefused(Reason.UNMAPPABLE, str(error)) from error
         except (NotJson, msgspec.DecodeError, UnicodeDecodeError) as error:
             # what the rules passed over, only decoding sees
             check_utf8(record)
-            raise RecordRefused(RefusalReason.NOT_JSON, error_text(error)) from error
+            raise RecordRefused(Reason.UNDECODABLE, error_text(error)) from error
 
 
 def _event(mapped: _MappedEvent, block: RecordBlock, index: int, *member: int) -> ImportedEvent:
@@ -84,16 +100,16 @@ def _event(mapped: _MappedEvent, block: RecordBlock, index: int, *member: int) -
     several. Raises `RecordRefused`.
     """
     if is_blank(mapped.distinct_id):
-        raise RecordRefused(RefusalReason.NO_ID, "the rules give it no distinct_id")
-    check_id(mapped.distinct_id)
+        raise RecordRefused(Reason.MISSING_DISTINCT_ID, "the rules give it no distinct_id")
     if not mapped.timestamp:
-        raise RecordRefused(RefusalReason.NO_TIME, "the rules give it no timestamp")
+        raise RecordRefused(Reason.MISSING_TIMESTAMP, "the rules give it no timestamp")
     uuid = mapped.uuid.lower() or place_uuid("mapping", block, index, *member)
     return ImportedEvent(
         mapped.event, mapped.distinct_id, parse_time(mapped.timestamp), uuid, mapped.properties
     )
 
 
+_CHOICE: Final = re.compile(r"\s*//\s*")
 _PLAIN: Final = re.compile(r"^\.([A-Za-z_$][\w$-]*(?:\.[A-Za-z_$][\w$-]*)?)\Z", re.ASCII)
 
 
@@ -107,10 +123,26 @@ def _rules(given: FormatContext) -> ChosenMapping:
     return given.mapping
 
 
-def _times(_: NoOptions, given: FormatContext) -> Sequence[str]:
-    """The field of the time, where the rule is the path of one."""
+def times(_: NoOptions, given: FormatContext) -> Sequence[str]:
+    """The fields of the time, where the rule is the path of one, or a choice of several."""
     rule = _rules(given).rules.timestamp
-    return tuple(_PLAIN.findall(rule.source.strip())) if rule is not None else ()
+    fields = [] if rule is None else [_PLAIN.findall(each) for each in _choices(rule.source)]
+    return tuple(field for found in fields for field in found) if all(fields) else ()
+
+
+def _choices(expression: str) -> Sequence[str]:
+    return _CHOICE.split(expression.strip())
+
+
+def make(_: NoOptions, given: FormatContext) -> MappedConverter:
+    """The converter. Raises `ConfigurationError` if there are no rules, or unusable ones."""
+    chosen = _rules(given)
+    return MappedConverter(chosen.compile(), chosen.prepare)
+
+
+def zone_said(_: NoOptions, given: FormatContext) -> bool:
+    """Whether the rules name the zone of times without one."""
+    return _rules(given).zone_said
 
 
 DESCRIPTION: Final = ImportFormat(
@@ -118,9 +150,9 @@ DESCRIPTION: Final = ImportFormat(
     summary="Records of any kind, as JSON lines, CSV or Parquet, by rules of your own.",
     example="records.parquet --mapping rules.yaml --dry-run",
     options=NoOptions,
-    make=lambda _, given: MappedConverter(_rules(given).compile()),
-    times=_times,
-    zone_said=lambda _, given: _rules(given).zone_said,
+    make=make,
+    times=times,
+    zone_said=zone_said,
     framings=tuple(Framing),
     takes_zone=False,
     takes_mapping=True,

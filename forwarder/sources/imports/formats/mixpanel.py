@@ -3,12 +3,15 @@
 An event is `{"event": …, "properties": {…}}`. Properties keep the bytes of the record, except for
 the few that are renamed or dropped. Raw exports have repeats: Mixpanel distinguishes events by
 name, time, id and `$insert_id`, and so do uuids here, with the id that the record has, whichever
-the event gets. Projects from before 2023 export times of their own zone, in epoch seconds too
-(`project_time`).
+the event gets. What merges persons in Mixpanel does so in the service: its `$identify`, `$merge`
+and `$create_alias` (docs.mixpanel.com, "Identifying Users (Original)"; mixpanel/docs 079e4f9), and
+in newer projects the first event that has both a `$device_id` and a `$user_id` ("Identifying Users
+(Simplified)"), before which an `$identify` is sent. Projects from before 2023 export times of their
+own zone, in epoch seconds too (`project_time`).
 
 A profile is `{"$distinct_id": …, "$properties": {…}}` and becomes an `$identify` with `$set`. Its
-time is `$last_seen`, when the profile was last changed. A profile without it is refused: with
-today's time in its place a second run would bring other events.
+time is `$last_seen`, when the profile was last changed. A profile without it is refused, unless a
+time is given for those: with today's time in its place a second run would bring other events.
 """
 
 from __future__ import annotations
@@ -24,25 +27,35 @@ from typing import Final
 import msgspec
 from msgspec import Raw, Struct, field
 
+from forwarder.core.errors import ConfigurationError
+from forwarder.core.ports import Reason
 from forwarder.sources.files.records import RecordBlock
+from forwarder.sources.imports.countries import COUNTRIES
+from forwarder.sources.imports.first_seen import FirstSeenKeys
 from forwarder.sources.imports.format import (
     ImportedEvent,
     ImportFormat,
-    NoOptions,
     RecordConverter,
     RecordRefused,
-    RefusalReason,
     natural_key,
     option,
     place_uuid,
 )
-from forwarder.sources.imports.times import AFTER_LAST, MINUTE, ahead_of_utc, parse_time
+from forwarder.sources.imports.times import (
+    AFTER_LAST,
+    LAST_SECONDS,
+    MINUTE,
+    SECOND,
+    ahead_of_utc,
+    parse_time,
+    repeated_by,
+)
 from forwarder.sources.imports.values import (
-    check_id,
     decode_record,
     is_blank,
-    is_illegal,
-    is_illegal_key,
+    is_shared,
+    is_shared_key,
+    items,
     nested,
     optional_text,
     text_or_number,
@@ -55,14 +68,14 @@ RENAMED: Final = {
     "$city": "$geoip_city_name",
     "$region": "$geoip_subdivision_1_name",
     "mp_country_code": "$geoip_country_code",
+    "current_url_path": "$pathname",
+    "current_domain": "$host",
+    "mp_lib": "$lib",
 }
 """Unless there is a property with the new name already."""
-DROPPED: Final = (
-    "$mp_api_endpoint",
-    "mp_processing_time_ms",
-    "$geo_source",
-    "$mp_api_timestamp_ms",
-)
+_PROCESSED: Final = "mp_processing_time_ms"
+_RECEIVED: Final = "$mp_api_timestamp_ms"
+DROPPED: Final = ("$mp_api_endpoint", _PROCESSED, "$geo_source", _RECEIVED)
 """What Mixpanel notes of its own receipt."""
 _LEFT: Final = (*DROPPED, "token")
 """Mixpanel's key of its project too: the service may take it for a key of its own (wire facts: How
@@ -72,24 +85,51 @@ _DEVICE: Final = "$device:"
 _BEFORE: Final = "$distinct_id_before_identity"
 _only_upper_case = re.compile("[A-Z0-9-]+").fullmatch
 _A_MINUTE_AHEAD: Final = timezone(timedelta(minutes=1))
-RENAMED_OF_PROFILES: Final = {**RENAMED, "$country_code": "$geoip_country_code"}
+RENAMED_OF_PROFILES: Final = {
+    **RENAMED,
+    "$country_code": "$geoip_country_code",
+    "$email": "email",
+}
 """Profiles have a name of their own for the country."""
+_encode: Final = msgspec.json.Encoder().encode
+_COUNTRY_NAMES: Final = {_encode(code): Raw(_encode(name)) for code, name in COUNTRIES.items()}
+IDENTIFY: Final = "$identify"
+MERGE: Final = "$merge"
+ALIAS: Final = "$create_alias"
+_MERGING: Final = frozenset({IDENTIFY, MERGE})
+_IDS_OF_IDENTIFY: Final = ("$anon_distinct_id", "$anon_id", "$identified_id")
+_MILLISECOND_DIGITS: Final = 13
+"""An epoch of more digits isn't one of seconds or milliseconds."""
+_EARLY: Final = 300 * SECOND
+"""How far a sender's clock may be ahead."""
 
 
-def project_time(value: Raw | bytes, clock: tzinfo | None) -> int:
+def project_time(
+    value: Raw | bytes, clock: tzinfo | None, processed: Raw | bytes | None = None
+) -> int:
     """The microseconds since 1970, UTC, of a JSON value on a project's clock (None: UTC); texts
     with a zone of their own need none.
 
-    Of an hour that comes twice in autumn the first is meant (`ahead_of_utc`). Raises
-    `RecordRefused` (`NO_TIME`).
+    Of an hour that comes twice in autumn the first is meant (`ahead_of_utc`), unless it was
+    `processed`, in milliseconds since 1970, UTC, in the second or later: then that one is nearer.
+    Raises `RecordRefused` (`NO_TIME`).
     """
+    digits = bytes(value)
+    if clock is None and digits.isdigit() and len(digits) <= _MILLISECOND_DIGITS:  # as most are
+        number = int(digits)
+        return number * (1_000_000 if number <= LAST_SECONDS else 1000)
     micros = parse_time(value)
     if clock is None or _says_zone(bytes(value), micros):
         return micros
-    micros -= ahead_of_utc(clock, micros // MINUTE)
+    minute = micros // MINUTE
+    micros -= ahead_of_utc(clock, minute)
+    if processed is not None and bytes(processed).isdigit():
+        again = repeated_by(clock, minute)
+        if again and int(bytes(processed)) * 1000 >= micros + again - _EARLY:
+            micros += again
     if not 0 <= micros < AFTER_LAST:
         raise RecordRefused(
-            RefusalReason.NO_TIME, "the time isn't of the years 1970 to 9999, once it is UTC"
+            Reason.MISSING_TIMESTAMP, "the time isn't of the years 1970 to 9999, once it is UTC"
         )
     return micros
 
@@ -114,6 +154,27 @@ class MixpanelExport:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class MixpanelProfiles:
+    """What a user may say about an export of profiles."""
+
+    default_time: str = option(
+        "",
+        "The time of profiles without $last_seen, on the project's clock: that of the export.",
+        metavar="TIME",
+        flag="default-time",
+    )
+
+    def time(self, clock: tzinfo | None) -> int | None:
+        """It in microseconds since 1970; None if it isn't given. Raises `ConfigurationError`."""
+        try:
+            return parse_time(self.default_time, clock) if self.default_time else None
+        except RecordRefused as error:
+            raise ConfigurationError(
+                f"--default-time: {error.detail}", hint="Write it as 2024-05-01T12:00:00Z."
+            ) from error
+
+
 _Value = str | bool | float | list[Raw] | dict[str, Raw] | None
 
 
@@ -136,15 +197,27 @@ _decode_profile: Final = msgspec.json.Decoder(_MixpanelProfile).decode
 class MixpanelConverter(RecordConverter[_MixpanelRecord]):
     """Raw events at work. A time that can't be read, an id that many share or none at all: refused.
 
-    `replace_upper_case_ids`: whether ids of capitals, digits and hyphens alone
-    count as those of devices.
+    `replace_upper_case_ids`: whether ids of capitals, digits and hyphens alone count as those of
+    devices. Records from before `since` (microseconds) are left out, so they join nothing. So many
+    devices of users are `remembered` at least, at most twice that: 20 MB.
     """
 
     def __init__(
-        self, clock: tzinfo | None = None, *, replace_upper_case_ids: bool = False
+        self,
+        clock: tzinfo | None = None,
+        since: int | None = None,
+        remembered: int = 200_000,
+        *,
+        replace_upper_case_ids: bool = False,
     ) -> None:
         super().__init__(_decode, partial(decode_record, decode=_decode))
         self._clock = clock
+        self._since = since
+        self._first_times = FirstSeenKeys(remembered)
+        self._has_bare_devices = False
+        """Whether events without a user have had the id of their device as it is."""
+        self._has_devices = False
+        """Whether any have had it behind `$device:`, as in newer projects."""
         self._replace_upper_case_ids = replace_upper_case_ids
         self.upper_case_ids = 0
         """How many events so far `replace_upper_case_ids` gives another id, or would give."""
@@ -152,7 +225,7 @@ class MixpanelConverter(RecordConverter[_MixpanelRecord]):
     def events_of(
         self, record: _MixpanelRecord, block: RecordBlock, index: int
     ) -> Sequence[ImportedEvent]:
-        """The event of one record. Raises `RecordRefused`."""
+        """The event of one record, after those that join persons. Raises `RecordRefused`."""
         event = record.event
         fields = {} if record.properties is None else record.properties
         if event is None:
@@ -161,47 +234,86 @@ class MixpanelConverter(RecordConverter[_MixpanelRecord]):
                 if record.profile_id is ABSENT
                 else ": this is a profile, of the format mixpanel-profiles"
             )
-            raise RecordRefused(RefusalReason.NO_EVENT, f"the record has no event{hint}")
+            raise RecordRefused(Reason.MISSING_EVENT, f"the record has no event{hint}")
         if type(event) is not str:
             raise wrong_type(event, "event", "a text")
         if type(fields) is not dict:
             raise wrong_type(fields, "properties", "an object")
         if not event or event.isspace():
-            raise RecordRefused(RefusalReason.NO_EVENT, "the event's name is empty")
+            raise RecordRefused(Reason.MISSING_EVENT, "the event's name is empty")
         own = text_or_number(fields.get("distinct_id"), "distinct_id")
-        distinct_id = self._identity(own, fields)
+        named = _named_ids(event, fields) if event in _MERGING else []
+        distinct_id = named[-1] if named and is_blank(own) else self._identity(own, fields)
         said = fields.pop("time", None)
         if said is None:
-            raise RecordRefused(RefusalReason.NO_TIME, "there is no time in the properties")
-        time = project_time(said, self._clock)
+            raise RecordRefused(Reason.MISSING_TIMESTAMP, "there is no time in the properties")
+        clock = self._clock
+        processed = None if clock is None else fields.get(_PROCESSED) or fields.get(_RECEIVED)
+        time = project_time(said, clock, processed)
         insert_id = optional_text(fields.get("$insert_id"))
-        keyed = insert_id is not None and not is_illegal_key(insert_id)
+        keyed = insert_id is not None and not is_shared_key(insert_id)
         key = natural_key("mixpanel", event, time, own, insert_id) if keyed else b""
         uuid = "" if keyed else place_uuid("mixpanel", block, index)
         if own is None or own == distinct_id:
             fields.pop("distinct_id", None)  # else it stays: it is said nowhere else
         name = EVENT_NAMES.get(event, event)
-        return (
-            ImportedEvent(
-                name, distinct_id, time, uuid, _renamed(fields, RENAMED), keyed, natural_key=key
-            ),
+        made = ImportedEvent(
+            name, distinct_id, time, uuid, _renamed(fields, RENAMED), keyed, natural_key=key
         )
+        joined: Sequence[str] = ()
+        if "$device_id" in fields:
+            if is_blank(optional_text(fields.get("$user_id"))):
+                self._see_device(own or "", fields["$device_id"])
+            elif self._since is None or time >= self._since:
+                joined = self._joined_devices(distinct_id, fields)
+        if event == ALIAS:
+            alias = optional_text(fields.get("alias"))
+            if alias is not None:  # the service passes over one that is a number
+                fields["alias"] = Raw(_encode(alias))
+        if not (joined or named):
+            return (made,)
+        others = [each for each in named if each != distinct_id]
+        before = [_joins(made, each) for each in joined if each not in others]
+        return (*before, *_merging(made, others))
+
+    def _see_device(self, own: str, device: Raw) -> None:
+        """Note how an event without a user is named after its device."""
+        if own.startswith(_DEVICE):
+            self._has_devices = True
+        elif not self._has_bare_devices and len(device) == len(own) + len(b'""'):
+            self._has_bare_devices = optional_text(device) == own
+
+    def _joined_devices(self, distinct_id: str, fields: Mapping[str, Raw]) -> list[str]:
+        """The ids of a record's device that its user has had until now, if this is the first time
+        that it is seen with one.
+        """
+        user = optional_text(fields["$user_id"])
+        device = optional_text(fields["$device_id"])
+        if user is None or device is None or is_shared(user) or is_shared(device):
+            return []
+        bare = device.removeprefix(_DEVICE)
+        known = _DEVICE + bare
+        if distinct_id in (bare, known) or not self._first_times.is_new_device(bare):
+            return []
+        if not self._has_bare_devices:
+            return [known]
+        return [known, bare] if self._has_devices else [bare]
 
     def _identity(self, own: str | None, fields: Mapping[str, Raw]) -> str:
         """The record's `distinct_id`, or the one before Mixpanel merged, if that says more."""
         before = optional_text(fields[_BEFORE]) if _BEFORE in fields else None
-        if before is not None and not is_illegal(before) and self._says_less(own, before):
+        if before is not None and not is_shared(before) and self._says_less(own, before):
             return before
         if not own or own.isspace():
             text_or_number(fields.get(_BEFORE), _BEFORE)  # of another type it would be the only one
             raise RecordRefused(
-                RefusalReason.NO_ID, "there is no distinct_id in the properties, or a blank one"
+                Reason.MISSING_DISTINCT_ID,
+                "there is no distinct_id in the properties, or a blank one",
             )
-        check_id(own.removeprefix(_DEVICE))
         return own
 
     def _says_less(self, own: str | None, before: str) -> bool:
-        if own is None or is_blank(own) or own.startswith(_DEVICE):
+        if own is None or is_blank(own) or own.startswith(_DEVICE) or is_shared(own):
             return True
         if own == before or not _only_upper_case(own):
             return False
@@ -209,12 +321,49 @@ class MixpanelConverter(RecordConverter[_MixpanelRecord]):
         return self._replace_upper_case_ids
 
 
-class MixpanelProfilesConverter(RecordConverter[_MixpanelProfile]):
-    """Profiles at work."""
+def _named_ids(event: str, fields: Mapping[str, Raw]) -> list[str]:
+    """The ids that a record of Mixpanel's merges names, each once: the last is the user's."""
+    raws = (
+        items(fields.get("$distinct_ids"), "$distinct_ids")
+        if event == MERGE
+        else [fields[name] for name in _IDS_OF_IDENTIFY if name in fields]
+    )
+    texts = [text for raw in raws if (text := optional_text(raw)) is not None]
+    return [text for text in dict.fromkeys(texts) if not is_shared(text.removeprefix(_DEVICE))]
 
-    def __init__(self, clock: tzinfo | None = None) -> None:
+
+def _merging(made: ImportedEvent, others: Sequence[str]) -> Sequence[ImportedEvent]:
+    """A record's event, which merges another id into its own, and an event for each further id.
+    Mixpanel's `$merge` joins users, too, which the service's `$identify` refuses.
+    """
+    if not others:
+        return (made,)
+    name, member = (
+        ("$merge_dangerously", "alias") if made.event == MERGE else (IDENTIFY, "$anon_distinct_id")
+    )
+    made.event = name
+    made.properties[member] = others[0]
+    return (made, *(_joins(made, each, name, member) for each in others[1:]))
+
+
+def _joins(
+    made: ImportedEvent, other: str, name: str = IDENTIFY, member: str = "$anon_distinct_id"
+) -> ImportedEvent:
+    """An event that joins another id with the person of a record's own event, at its time."""
+    about = made.natural_key.decode() if made.keyed else made.uuid
+    key = natural_key("mixpanel", about, name, other)
+    return ImportedEvent(
+        name, made.distinct_id, made.time, "", {member: other}, made.keyed, natural_key=key
+    )
+
+
+class MixpanelProfilesConverter(RecordConverter[_MixpanelProfile]):
+    """Profiles at work. `default_time`: of those that have no time, in microseconds since 1970."""
+
+    def __init__(self, clock: tzinfo | None = None, default_time: int | None = None) -> None:
         super().__init__(_decode_profile, partial(decode_record, decode=_decode_profile))
         self._clock = clock
+        self._default_time = default_time
 
     def events_of(
         self, profile: _MixpanelProfile, block: RecordBlock, index: int
@@ -224,17 +373,20 @@ class MixpanelProfilesConverter(RecordConverter[_MixpanelProfile]):
         if distinct_id is None or is_blank(distinct_id):
             hint = "" if profile.event is ABSENT else ": this is an event, of the format mixpanel"
             raise RecordRefused(
-                RefusalReason.NO_ID, f"the record has no $distinct_id, or a blank one{hint}"
+                Reason.MISSING_DISTINCT_ID, f"the record has no $distinct_id, or a blank one{hint}"
             )
-        check_id(distinct_id.removeprefix(_DEVICE))
         properties = nested(profile.properties, "$properties")
         seen = properties.get("$last_seen")
-        if seen is None:
+        if seen is not None:
+            time = project_time(seen, self._clock)
+        elif self._default_time is not None:
+            time = self._default_time
+        else:
             raise RecordRefused(
-                RefusalReason.NO_TIME,
-                "the profile has no $last_seen, so there is no time in it that an event could have",
+                Reason.MISSING_TIMESTAMP,
+                "the profile has no $last_seen, so there is no time in it that an event could "
+                "have; --default-time gives it one",
             )
-        time = project_time(seen, self._clock)
         # A profile that was exported twice, unchanged, is one event; once it changed, it is
         # another.
         key = natural_key(
@@ -257,6 +409,10 @@ def _renamed(fields: dict[str, Raw], names: Mapping[str, str]) -> dict[str, Raw]
     for name, new in names.items():
         if name in fields and new not in fields:
             fields[new] = fields.pop(name)
+    if "$geoip_country_code" in fields and "$geoip_country_name" not in fields:
+        country = _COUNTRY_NAMES.get(bytes(fields["$geoip_country_code"]))
+        if country is not None:
+            fields["$geoip_country_name"] = country
     return fields
 
 
@@ -282,18 +438,19 @@ DESCRIPTION: Final = ImportFormat(
     example="export/*.json.gz --zone America/Los_Angeles --dry-run",
     options=MixpanelExport,
     make=lambda export, given: MixpanelConverter(
-        given.clock, replace_upper_case_ids=export.replace_upper_case_ids
+        given.clock, given.since, replace_upper_case_ids=export.replace_upper_case_ids
     ),
     looks_like="Mixpanel's export of events",
     recognizes=_recognizes,
     times=lambda *_: ("properties.time",),
+    receipts=(f"properties.{_PROCESSED}", f"properties.{_RECEIVED}"),
 )
 PROFILES_DESCRIPTION: Final = ImportFormat(
     name="mixpanel-profiles",
     summary="Mixpanel's export of profiles: JSON lines, each of which becomes an $identify.",
     example="profiles.jsonl --zone UTC",
-    options=NoOptions,
-    make=lambda _, given: MixpanelProfilesConverter(given.clock),
+    options=MixpanelProfiles,
+    make=lambda export, given: MixpanelProfilesConverter(given.clock, export.time(given.clock)),
     looks_like="Mixpanel's export of profiles",
     recognizes=_recognizes_profile,
     times=lambda *_: ("$properties.$last_seen",),

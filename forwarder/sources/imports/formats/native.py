@@ -18,6 +18,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from forwarder.core.error_text import error_text
 from forwarder.core.event import split_events
+from forwarder.core.ports import Reason
 from forwarder.sources.files.records import RecordBlock
 from forwarder.sources.imports.format import (
     EventSink,
@@ -26,11 +27,17 @@ from forwarder.sources.imports.format import (
     NoOptions,
     PersonProperties,
     RecordRefused,
-    RefusalReason,
     place_uuid,
 )
 from forwarder.sources.imports.times import AFTER_LAST, EPOCH, micros_of, parse_time
-from forwarder.sources.imports.values import are_deep, check_id, check_utf8, is_deep, none_illegal
+from forwarder.sources.imports.values import (
+    ELEMENTS,
+    EXPORT_MARKS,
+    EXPORTED_ELEMENTS,
+    are_deep,
+    check_utf8,
+    is_deep,
+)
 from forwarder.wire.identity import ABSENT, canonical_id, first_byte, id_text
 from forwarder.wire.repair import mask_lone_surrogates, null_non_finite_numbers
 from forwarder.wire.shapes import MALFORMED, is_utf8
@@ -52,10 +59,13 @@ _NOT_OURS: Final = ("offset", "token", "$token", "api_key")
 _ADDED: Final = ("$geoip_disable", "$import_job_id")
 _CHANGED: Final[Mapping[PersonProperties, Sequence[str]]] = {
     "none": ("$set", "$unset", "$set_once"),
-    "set_once": ("$set", "$unset"),
-    "set": (),
+    "newest": ("$set", "$unset", "$set_once"),
+    "oldest": ("$set", "$unset"),
+    "history": ("$set", "$unset"),
 }
-"""Which members about persons finishing changes, in the properties and beside them, by policy."""
+"""Which members about persons finishing changes, in the properties and beside them, by policy; of
+`history` when a repaired record is sent later, as with `oldest`.
+"""
 
 
 class _Object(Struct, gc=False):
@@ -82,7 +92,9 @@ def _without(base: type[Any], names: Sequence[str], **fields: type) -> type[Any]
     )
 
 
-_COMPLETE: Final[type[_ClassicEvent]] = _without(_ClassicEvent, ("batch", *_NOT_OURS))
+_COMPLETE: Final[type[_ClassicEvent]] = _without(
+    _ClassicEvent, ("batch", EXPORTED_ELEMENTS, *_NOT_OURS)
+)
 """The events that need no repair."""
 _PLAIN: Final[Mapping[PersonProperties, type[_ClassicEvent]]] = {
     policy: _without(_COMPLETE, names, properties=_without(_Object, (*_ADDED, *names)))
@@ -229,7 +241,7 @@ class NativeConverter:
     def _are_ids(self, ids: list[str]) -> bool:
         """Whether ids are sent as they are."""
         fresh = set(ids) - self._known
-        if not none_illegal(fresh) or any(canonical_id(each) != each for each in fresh):
+        if any(not each or each.isspace() or canonical_id(each) != each for each in fresh):
             return False
         if len(self._known) + len(fresh) > _KNOWN_IDS:
             self._known = set()
@@ -243,15 +255,16 @@ class NativeConverter:
         a time that the service reads.
 
         Keys of another project are removed, and so is an `offset`, which the service would count
-        from now. Raises `RecordRefused`.
+        from now. An exported event's elements get to where ingestion takes them from. Raises
+        `RecordRefused`.
         """
         try:
             members = _decode_members(text)
         except msgspec.ValidationError:
-            raise RecordRefused(RefusalReason.NOT_JSON, "the event isn't an object") from None
+            raise RecordRefused(Reason.UNDECODABLE, "the event isn't an object") from None
         name = _name_of(members.get("event", ABSENT))
         if first_byte(members.get("properties", ABSENT)) not in {b"{", b"n", b""}:
-            raise RecordRefused(RefusalReason.WRONG_TYPE, "properties aren't an object")
+            raise RecordRefused(Reason.INVALID_EVENT, "properties aren't an object")
         distinct_id = _id_of(members)
         timestamp = members.get("timestamp", ABSENT)
         time = _time_of(timestamp, self._clock)
@@ -268,6 +281,8 @@ class NativeConverter:
             members["distinct_id"] = Raw(_encode(distinct_id))
         for key in _NOT_OURS:
             members.pop(key, None)
+        if (elements := members.pop(EXPORTED_ELEMENTS, None)) is not None:
+            _add_elements(members, elements)
         written = _encode(members)
         complete = self._complete([written])
         return NativeEvents(
@@ -281,6 +296,18 @@ class NativeConverter:
         )
 
 
+def _add_elements(members: dict[str, Raw], elements: Raw) -> None:
+    """Put the elements of an event that was exported first into its properties, unless they are
+    empty, or there already.
+    """
+    properties = bytes(members.get("properties", ABSENT))
+    inner = _decode_members(properties) if properties[:1] == b"{" else {}
+    if first_byte(elements) == b'"' and bytes(elements) != b'""' and ELEMENTS not in inner:
+        rest = properties.partition(b"{")[2] if inner else b"}"
+        comma = b"," if inner else b""
+        members["properties"] = Raw(b'{"%b":%b%b%b' % (ELEMENTS.encode(), elements, comma, rest))
+
+
 def _parts_of(text: bytes) -> list[bytes] | None:
     """The events of a readable text that is an array or a batch body; None if it is an object of
     another kind. Raises `RecordRefused`.
@@ -292,7 +319,7 @@ def _parts_of(text: bytes) -> list[bytes] | None:
         if first_byte(array) != b"[":
             return None
     elif start != b"[":
-        raise RecordRefused(RefusalReason.NOT_JSON, "the record is neither an object nor an array")
+        raise RecordRefused(Reason.UNDECODABLE, "the record is neither an object nor an array")
     return [bytes(raw) for raw in split_events(array)]
 
 
@@ -303,7 +330,7 @@ def readable_text(record: bytes) -> bytes:
     if not record.isascii():
         check_utf8(record)
     if is_deep(record):
-        raise RecordRefused(RefusalReason.NOT_JSON, "it is nested too deep")
+        raise RecordRefused(Reason.UNDECODABLE, "it is nested too deep")
     if (error := _error_in(record)) is None:
         return record
     text, _ = null_non_finite_numbers(record)
@@ -311,7 +338,7 @@ def readable_text(record: bytes) -> bytes:
         return text
     is_half_pair = _error_in(mask_lone_surrogates(text)) is None
     raise RecordRefused(
-        RefusalReason.NOT_JSON,
+        Reason.UNDECODABLE,
         "a string in it holds half a surrogate pair" if is_half_pair else error_text(error),
     )
 
@@ -326,9 +353,9 @@ def _error_in(text: bytes) -> Exception | None:
 
 def _name_of(raw: Raw) -> str:
     if bytes(raw) in {b"", _NULL, b'""'}:
-        raise RecordRefused(RefusalReason.NO_EVENT, "it has no name")
+        raise RecordRefused(Reason.MISSING_EVENT, "it has no name")
     if first_byte(raw) != b'"':
-        raise RecordRefused(RefusalReason.WRONG_TYPE, "its name isn't a string")
+        raise RecordRefused(Reason.INVALID_EVENT, "its name isn't a string")
     return str(_decode_any(raw))
 
 
@@ -343,8 +370,8 @@ def _id_of(members: dict[str, Raw]) -> str:
     if not text and first_byte(properties) == b"{":
         text = _as_written(_decode_own_id(properties).distinct_id)
     if not text:
-        raise RecordRefused(RefusalReason.NO_ID, "it has no distinct_id")
-    return check_id(text)
+        raise RecordRefused(Reason.MISSING_DISTINCT_ID, "it has no distinct_id")
+    return text
 
 
 def _as_written(raw: Raw) -> str:
@@ -358,7 +385,7 @@ def _time_of(raw: Raw, clock: tzinfo | None) -> int:
     day with AM or PM) are read as it does, if they are whole.
     """
     if raw is ABSENT or bytes(raw) in {_NULL, b'""'}:
-        raise RecordRefused(RefusalReason.NO_TIME, "it has no timestamp")
+        raise RecordRefused(Reason.MISSING_TIMESTAMP, "it has no timestamp")
     try:
         return parse_time(raw, clock)
     except RecordRefused:
@@ -392,7 +419,7 @@ def _recognizes(members: Mapping[str, Raw]) -> bool:
     if first_byte(members.get("batch", ABSENT)) == b"[":
         return True
     if "event" not in members or not members.keys().isdisjoint(
-        {"messageId", "anonymousId", "userId"}
+        {"messageId", "anonymousId", "userId", *EXPORT_MARKS}
     ):
         return False
     return "timestamp" in members or not members.keys().isdisjoint({"distinct_id", "$distinct_id"})

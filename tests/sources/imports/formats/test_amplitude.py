@@ -7,6 +7,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import uuid as uuids
 import zipfile
 from collections import Counter
 from typing import Any
@@ -16,14 +17,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from forwarder.core.ports import Reason
 from forwarder.sources.files.records import RecordBlock, SourceFile
+from forwarder.sources.imports.first_seen import FirstSeenKeys
 from forwarder.sources.imports.format import (
     ImportedEvent,
     RecordRefused,
-    RefusalReason,
     derived_uuid,
 )
-from forwarder.sources.imports.formats.amplitude import KEPT, AmplitudeConverter, FirstSeenKeys
+from forwarder.sources.imports.formats.amplitude import KEPT, AmplitudeConverter
 from tests.sources.imports.preflights import ahead
 from tests.sources.imports.samples.amplitude import archive, sample
 from tests.support.cases import cases
@@ -31,6 +33,7 @@ from tests.support.cases import cases
 FILE = SourceFile("12345_2024-03-01_10#0.json.gz", "c0ffee")
 UUID = "6f1c1d5e-6f0e-5f8f-9f0a-7b1d7f7d6b02"
 MICROS = 1_709_288_430_456_789
+DEVICE = {"$amplitude_device_id": "d1", "$device_id": "d1"}
 RECORD = {
     "event_type": "Bought",
     "device_id": "d1",
@@ -72,12 +75,14 @@ def names(record: dict[str, Any], amplitude: AmplitudeConverter | None = None) -
     ("fields", "properties"),
     [
         ({"os_name": "Chrome"}, {"$browser": "Chrome"}),
-        ({"os_version": "120"}, {"$browser_version": "120"}),
-        ({"device_type": "Mac"}, {"$os": "Mac"}),
+        ({"os_version": "120"}, {"$browser_version": 120}),
+        ({"device_type": "Mac"}, {"$os": "Mac", "$device_type": "Desktop"}),
+        ({"device_type": 7, "os_name": ["x"], "os_version": {}}, {}),
         ({"ip_address": "203.0.113.9"}, {"$ip": "203.0.113.9"}),
-        ({"city": "Berlin"}, {"$geoip_city_name": "Berlin"}),
-        ({"region": "Land Berlin"}, {"$geoip_subdivision_1_name": "Land Berlin"}),
-        ({"country": "Germany"}, {"$geoip_country_name": "Germany"}),
+        (
+            {"city": "Berlin"},
+            {"$geoip_city_name": "Berlin", "$set": {"$geoip_city_name": "Berlin"}},
+        ),
         (
             {"event_properties": {"[Amplitude] Page URL": "https://x.example/p"}},
             {"$current_url": "https://x.example/p"},
@@ -109,7 +114,7 @@ def names(record: dict[str, Any], amplitude: AmplitudeConverter | None = None) -
             {"groups": {"company": ["acme", "other"], "team": 7, "no": ""}},
             {"$groups": {"company": "acme", "team": "7"}},
         ),
-        ({"session_id": 1709288430000}, {"amplitude_session_id": 1709288430000}),
+        ({"session_id": "1709288430000"}, {"$amplitude_session_id": "1709288430000"}),
         ({"amplitude_id": 2**62 + 1}, {"amplitude_id": 2**62 + 1}),
         ({"$insert_id": "i1"}, {"amplitude_insert_id": "i1"}),
         (
@@ -136,15 +141,15 @@ def test_each_field_becomes_its_property(
     """The event's own properties win; nothing stands for null or an empty text; notes of receipt
     aren't brought along.
     """
-    assert plain(one({**RECORD, **fields})) == {"$device_id": "d1", **properties}
+    assert plain(one({**RECORD, **fields})) == {**DEVICE, **properties}
 
 
 def test_fields_without_a_name_of_the_service_keep_their_own() -> None:
     """Each of them with `amplitude_` before it, once."""
     assert set(KEPT.values()) == {f"amplitude_{name.removeprefix('amplitude_')}" for name in KEPT}
-    assert plain(one({**RECORD, "platform": "iOS", "version_name": "4.2"})) == {
-        "$device_id": "d1",
-        "amplitude_platform": "iOS",
+    assert plain(one({**RECORD, "platform": "Web", "version_name": "4.2"})) == {
+        **DEVICE,
+        "amplitude_platform": "Web",
         "amplitude_version_name": "4.2",
     }
 
@@ -156,19 +161,24 @@ def test_fields_without_a_name_of_the_service_keep_their_own() -> None:
         ("[Amplitude] Element Clicked", "$autocapture"),
         ("[Amplitude] Element Changed", "$autocapture"),
         ("[Amplitude] Form Submitted", "[Amplitude] Form Submitted"),
-        ("$identify", "$identify"),
+        ("$identify", "$set"),
         ("Grüße", "Grüße"),
     ],
 )
 def test_each_name_becomes_its_name(theirs: str, ours: str) -> None:
-    """Page views and clicks get the service's names, others keep theirs."""
+    """Page views and clicks get the service's names, and a device's `$identify` one that
+    identifies no one; others keep theirs.
+    """
     assert names({**RECORD, "event_type": theirs}) == [ours]
 
 
 def test_a_session_start_stands_for_no_event() -> None:
-    """Nor for the first time of its pair: the next event brings the identify."""
+    """Nor for the first time of its pair: the next event brings the identify. Its end is dropped,
+    too.
+    """
     amplitude = AmplitudeConverter()
     assert convert({**SIGNED_IN, "event_type": "session_start"}, amplitude) == []
+    assert convert({**SIGNED_IN, "event_type": "session_end"}, amplitude) == []
     assert convert({"event_type": "session_start"}, amplitude) == []
     assert names(SIGNED_IN, amplitude) == ["$identify", "Bought"]
 
@@ -254,9 +264,9 @@ def test_without_one_the_uuid_follows_from_the_place(uuid: object) -> None:
     assert convert(record, place=18)[-1].uuid != event.uuid
 
 
-def test_the_first_event_of_a_pair_of_device_and_user_brings_an_identify() -> None:
-    """Before it, at its time, with a uuid of its own; the pair's later events bring none, another
-    pair's first does.
+def test_the_first_event_of_a_device_with_a_user_brings_an_identify() -> None:
+    """Before it, at its time, with a uuid of its own; later events bring none, nor does another
+    user of the device, who is someone else; another device's first does.
     """
     amplitude = AmplitudeConverter()
     identify, event = convert(SIGNED_IN, amplitude)
@@ -266,7 +276,7 @@ def test_the_first_event_of_a_pair_of_device_and_user_brings_an_identify() -> No
     assert identify.uuid == derived_uuid(f'["amplitude","{UUID}","$identify"]')
     assert names(SIGNED_IN, amplitude) == ["Bought"]
     assert names({**SIGNED_IN, "device_id": "d2"}, amplitude) == ["$identify", "Bought"]
-    assert names({**SIGNED_IN, "user_id": "u2"}, amplitude) == ["$identify", "Bought"]
+    assert names({**SIGNED_IN, "user_id": "u2"}, amplitude) == ["Bought"]
     assert names({**SIGNED_IN, "device_id": "d2"}, amplitude) == ["Bought"]
 
 
@@ -291,20 +301,7 @@ def test_what_is_said_once_is_said_from_since_on() -> None:
     assert names(before, amplitude) == names({**SIGNED_IN, **ACME}, amplitude) == ["Bought"]
 
 
-def test_pairs_are_told_apart_by_both_ids() -> None:
-    """`1` with `23` isn't `12` with `3`."""
-    amplitude = AmplitudeConverter()
-    assert names({**SIGNED_IN, "user_id": "1", "device_id": "23"}, amplitude) == [
-        "$identify",
-        "Bought",
-    ]
-    assert names({**SIGNED_IN, "user_id": "12", "device_id": "3"}, amplitude) == [
-        "$identify",
-        "Bought",
-    ]
-
-
-def test_a_forgotten_pair_gets_another_identify_never_the_same_uuid_at_another_time() -> None:
+def test_a_forgotten_device_gets_another_identify_never_the_same_uuid_at_another_time() -> None:
     """A second one changes nothing; the same uuid at two times would be two
     events that look like one.
     """
@@ -318,6 +315,36 @@ def test_a_forgotten_pair_gets_another_identify_never_the_same_uuid_at_another_t
     )[0]
     assert (again.event, plain(again)) == (first.event, plain(first))
     assert again.uuid != first.uuid
+
+
+def test_a_sessions_id_is_a_uuid_of_version_7_at_its_start() -> None:
+    """One for all events of a session, also after signing in; another for another device or
+    start, however many were seen between.
+    """
+    session = {"session_id": 1_709_288_430_123}
+    amplitude = AmplitudeConverter()
+    found = uuids.UUID(plain(one({**RECORD, **session}, amplitude))["$session_id"])
+    assert found.version == 7
+    assert found.variant == uuids.RFC_4122
+    assert found.int >> 80 == 1_709_288_430_123
+    for number in range(5000):
+        other = plain(one({**RECORD, "session_id": 1_709_288_430_124 + number}, amplitude))
+        assert other["$session_id"] != str(found)
+    assert plain(one({**SIGNED_IN, **session}, amplitude))["$session_id"] == str(found)
+    assert plain(one({**RECORD, **session, "device_id": "d2"}))["$session_id"] != str(found)
+
+
+@cases("session", [None, 0, -1, "", 1 << 48, 1.5])
+def test_what_is_no_session_gets_no_id(session: object) -> None:
+    """Amplitude writes -1 outside of sessions."""
+    assert "$session_id" not in plain(one({**RECORD, "session_id": session}))
+
+
+def test_without_person_properties_user_properties_are_not_read() -> None:
+    """They are dropped later, whatever is in them."""
+    record = {**RECORD, "city": "Berlin", "user_properties": {"$set": {"a": 1}}}
+    found = plain(one(record, AmplitudeConverter(persons=False)))
+    assert found["$set"] == record["user_properties"]
 
 
 def test_a_groups_properties_are_sent_when_they_are_new() -> None:
@@ -371,7 +398,7 @@ def test_amplitudes_own_group_identify_is_about_its_groups_alone() -> None:
     assert names({**own, **ACME}, amplitude) == []
     with pytest.raises(RecordRefused) as refused:
         convert(own)
-    assert refused.value.why is RefusalReason.UNMAPPABLE
+    assert refused.value.why is Reason.UNMAPPABLE
 
 
 def test_a_refused_record_is_not_remembered() -> None:
@@ -407,42 +434,39 @@ def test_values_keep_their_bytes() -> None:
 @cases(
     ("record", "why", "words"),
     [
-        (b"", RefusalReason.NOT_JSON, ""),
-        (b'{"event_type":"a"', RefusalReason.NOT_JSON, ""),
-        (b'["event_type"]', RefusalReason.NOT_JSON, "isn't a JSON object"),
-        (b'{"event_type":"a","city":"\xff"}', RefusalReason.NOT_JSON, "UTF-8"),
-        (b'{"event_type":"a","unread":"\xff"}', RefusalReason.NOT_JSON, "UTF-8"),
-        (b'{"city":' + b"[" * 100_000, RefusalReason.NOT_JSON, ""),
-        ({"event_type": None}, RefusalReason.NO_EVENT, ""),
-        ({"event_type": " "}, RefusalReason.NO_EVENT, ""),
-        ({"event_type": 5}, RefusalReason.WRONG_TYPE, "event_type"),
-        ({"device_id": None}, RefusalReason.NO_ID, ""),
-        ({"device_id": "", "user_id": " "}, RefusalReason.NO_ID, ""),
-        ({"user_id": "undefined"}, RefusalReason.ILLEGAL_ID, ""),
-        ({"user_id": 0}, RefusalReason.ILLEGAL_ID, ""),
-        ({"device_id": '"NULL"'}, RefusalReason.ILLEGAL_ID, ""),
-        ({"user_id": True}, RefusalReason.WRONG_TYPE, "user_id"),
-        ({"device_id": []}, RefusalReason.WRONG_TYPE, "device_id"),
-        ({"event_time": None}, RefusalReason.NO_TIME, "event_time"),
+        (b"", Reason.UNDECODABLE, ""),
+        (b'{"event_type":"a"', Reason.UNDECODABLE, ""),
+        (b'["event_type"]', Reason.UNDECODABLE, "isn't a JSON object"),
+        (b'{"event_type":"a","city":"\xff"}', Reason.UNDECODABLE, "UTF-8"),
+        (b'{"event_type":"a","unread":"\xff"}', Reason.UNDECODABLE, "UTF-8"),
+        (b'{"city":' + b"[" * 100_000, Reason.UNDECODABLE, ""),
+        ({"event_type": None}, Reason.MISSING_EVENT, ""),
+        ({"event_type": " "}, Reason.MISSING_EVENT, ""),
+        ({"event_type": 5}, Reason.INVALID_EVENT, "event_type"),
+        ({"device_id": None}, Reason.MISSING_DISTINCT_ID, ""),
+        ({"device_id": "", "user_id": " "}, Reason.MISSING_DISTINCT_ID, ""),
+        ({"user_id": True}, Reason.INVALID_EVENT, "user_id"),
+        ({"device_id": []}, Reason.INVALID_EVENT, "device_id"),
+        ({"event_time": None}, Reason.MISSING_TIMESTAMP, "event_time"),
         (
             {"event_time": "yesterday", "client_event_time": "2024-01-01"},
-            RefusalReason.NO_TIME,
+            Reason.MISSING_TIMESTAMP,
             "yesterday",
         ),
-        ({"event_time": {}}, RefusalReason.WRONG_TYPE, "event_time"),
-        ({"event_properties": "{}"}, RefusalReason.WRONG_TYPE, "event_properties"),
-        ({"user_properties": "{}"}, RefusalReason.WRONG_TYPE, "user_properties"),
-        ({"groups": []}, RefusalReason.WRONG_TYPE, "groups"),
-        ({"groups": {"company": {"a": 1}}}, RefusalReason.WRONG_TYPE, "company"),
+        ({"event_time": {}}, Reason.INVALID_EVENT, "event_time"),
+        ({"event_properties": "{}"}, Reason.INVALID_EVENT, "event_properties"),
+        ({"user_properties": "{}"}, Reason.INVALID_EVENT, "user_properties"),
+        ({"groups": []}, Reason.INVALID_EVENT, "groups"),
+        ({"groups": {"company": {"a": 1}}}, Reason.INVALID_EVENT, "company"),
         (
             {"groups": {"company": "a"}, "group_properties": []},
-            RefusalReason.WRONG_TYPE,
+            Reason.INVALID_EVENT,
             "group_properties",
         ),
     ],
 )
 def test_what_cant_be_an_event_is_refused(
-    record: dict[str, Any] | bytes, why: RefusalReason, words: str
+    record: dict[str, Any] | bytes, why: Reason, words: str
 ) -> None:
     """With the reason, and the field where there is one; a time that can't be read isn't replaced
     by another.

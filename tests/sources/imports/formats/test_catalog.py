@@ -14,6 +14,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from forwarder.core.errors import ConfigurationError
+from forwarder.core.installation import shipped
+from forwarder.core.ports import Reason
 from forwarder.mapping import MappingRules, TimestampRule
 from forwarder.sources.files.records import RecordBlock, SourceFile
 from forwarder.sources.imports import formats
@@ -24,10 +26,10 @@ from forwarder.sources.imports.format import (
     ImportedEvent,
     ImportFormat,
     RecordConverter,
-    RefusalReason,
 )
 from forwarder.sources.imports.formats.catalog import BY_NAME, FORMATS
 from forwarder.sources.imports.formats.csv import CsvConverter
+from forwarder.sources.imports.formats.named import FOLDER
 from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.times import when
 from tests.sources.imports.preflights import ahead
@@ -69,8 +71,15 @@ def test_every_file_with_a_description_is_listed() -> None:
         for each in vars(module).values()
         if isinstance(each, ImportFormat)
     ]
-    assert sorted(described) == sorted(BY_NAME)
-    assert len(described) == len(FORMATS)
+    by_file = [file.stem for file in FOLDER.glob("*.yaml")]
+    assert sorted([*described, *by_file]) == sorted(BY_NAME)
+    assert len(described) + len(by_file) == len(FORMATS)
+
+
+def test_mappings_by_name_are_shipped_where_an_installation_looks_for_them() -> None:
+    """A wheel has `config/` inside the package (setup.py)."""
+    assert shipped("config") / "mappings" == FOLDER
+    assert {"ga4", "segment-warehouse", "snowplow"} <= {file.stem for file in FOLDER.glob("*.yaml")}
 
 
 def test_every_format_is_documented() -> None:
@@ -88,7 +97,7 @@ def test_what_is_described_can_be_typed_and_read(form: ImportFormat[Any]) -> Non
     """
     said = list(form.said)
     assert all(
-        re.fullmatch("[a-z]+(-[a-z]+)*", name)
+        re.fullmatch("[a-z]+[0-9]?(-[a-z]+)*", name)
         for name in (form.name, *(each.flag for each in said))
     )
     assert all(text.endswith(".") for text in (form.summary, *(each.help for each in said)))
@@ -114,6 +123,7 @@ def test_nothing_needs_to_be_said_beside_rules(form: ImportFormat[Any]) -> None:
             b'{"event_type":"e","user_id":"u","event_time":"2024-01-01 01:00:00.000000"}',
         ),
         ("mixpanel", b'{"event":"e","properties":{"time":1704070800,"distinct_id":"u"}}'),
+        ("posthog", b'{"event":"e","distinct_id":"u","timestamp":"2024-01-01 01:00:00.000"}'),
         (
             "mixpanel-profiles",
             b'{"$distinct_id":"u","$properties":{"$last_seen":"2024-01-01T01:00:00"}}',
@@ -131,14 +141,16 @@ def test_the_offset_moves_times_without_a_zone(name: str, record: bytes) -> None
 def test_whether_a_zone_is_said() -> None:
     """By the vendor, by an offset, by a project's zone, or by rules; else nobody knows."""
     assert {form.name for form in FORMATS if form.zone_said(form.options(), given())} == {
-        "amplitude"
+        "amplitude",
+        "posthog",
     }
     given_zone = {
         form.name
         for form in FORMATS
         if form.takes_zone and form.zone_said(form.options(), given(zone=UTC))
     }
-    assert given_zone == set(BY_NAME) - {"mapping"}
+    by_rules = {form.name for form in FORMATS if form.mapping_file} | {"mapping"}
+    assert given_zone == set(BY_NAME) - by_rules
     assert BY_NAME["mapping"].zone_said(
         None, FormatContext(mapping=ChosenMapping(mapped.RULES, mapped.mapping, zone_said=True))
     )
@@ -171,7 +183,7 @@ def test_a_named_zone_knows_summer_time(name: str, shown: str, utc: str) -> None
         "mixpanel-profiles": {"$distinct_id": "u1", "$properties": {"$last_seen": shown}},
     }
     form = BY_NAME[name]
-    sink = FinishedBlock(EventFinisher(FinishPolicy("set_once", geoip=False, job_id="j")))
+    sink = FinishedBlock(EventFinisher(FinishPolicy("oldest", geoip=False, job_id="j")))
     converter = form.make(form.options(), given(zone=ZoneInfo("Europe/Berlin")))
     converter.convert_block(
         RecordBlock(
@@ -185,18 +197,20 @@ def test_a_named_zone_knows_summer_time(name: str, shown: str, utc: str) -> None
         assert sent == datetime.fromisoformat(utc)
     else:
         assert not sink.data
-        assert [why.why for _, why, *_ in sink.refused] == [RefusalReason.NO_TIME]
+        assert [why.why for _, why, *_ in sink.refused] == [Reason.MISSING_TIMESTAMP]
 
 
 def test_where_times_are_looked_for_follows_what_was_said() -> None:
     """The column that was named; of rules the field that is a plain path."""
     table = BY_NAME["csv"]
-    assert table.times(table.options(timestamp="at"), given()) == ("at",)
+    assert table.times(table.options(timestamp="at"), given()) == ["at"]
+    assert table.times(table.options(timestamp="at,on"), given()) == ["at", "on"]
     for source, fields in (
         (".placed", ("placed",)),
         (".a.b", ("a.b",)),
         (".a.b.c", ()),
-        (".at // .on", ()),
+        (".at // .on", ("at", "on")),
+        (".at // now", ()),
     ):
         rules = MappingRules(event=".e", timestamp=TimestampRule(source))
         assert (
@@ -223,7 +237,7 @@ def test_a_mapping_without_rules_says_where_they_belong() -> None:
 def test_the_policy_reaches_the_format_that_depends_on_it() -> None:
     """Native decodes by it."""
     assert isinstance(
-        BY_NAME["native"].make(BY_NAME["native"].options(), given(person_properties="set")),
+        BY_NAME["native"].make(BY_NAME["native"].options(), given(person_properties="history")),
         NativeConverter,
     )
     assert isinstance(BY_NAME["csv"].make(csv.OPTIONS, given()), CsvConverter)

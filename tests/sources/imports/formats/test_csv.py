@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from forwarder.core.ports import Reason
 from forwarder.sources.files.records import ReadOptions, RecordBlock, SourceFile
 from forwarder.sources.files.source import open_source
 from forwarder.sources.imports.conversion import EventFinisher, FinishedBlock, FinishPolicy
 from forwarder.sources.imports.format import (
     ImportedEvent,
     RecordRefused,
-    RefusalReason,
     derived_uuid,
 )
 from forwarder.sources.imports.formats.csv import CsvConverter, CsvOptions
@@ -69,9 +69,7 @@ def refusal(row: dict[str, Any] | bytes) -> RecordRefused:
     return refused.value
 
 
-def outcome(
-    converter: CsvConverter, block: RecordBlock, index: int
-) -> ImportedEvent | RefusalReason:
+def outcome(converter: CsvConverter, block: RecordBlock, index: int) -> ImportedEvent | Reason:
     """The event of a row, or why it is refused."""
     try:
         (event,) = converter.convert(block, index)
@@ -227,27 +225,26 @@ def test_a_row_of_another_length_is_told_as_such() -> None:
 @cases(
     ("row", "why"),
     [
-        (b'"bought","u1"', RefusalReason.NOT_JSON),
-        (b'["bought"]', RefusalReason.NOT_JSON),
-        (b'{"event":"\xff"}', RefusalReason.NOT_JSON),
-        ({**ROW, "n": 5}, RefusalReason.WRONG_TYPE),
-        ({**ROW, "event": " "}, RefusalReason.NO_EVENT),
-        ({"distinct_id": "u1"}, RefusalReason.NO_EVENT),
-        ({**ROW, "distinct_id": ""}, RefusalReason.NO_ID),
-        ({**ROW, "distinct_id": None}, RefusalReason.NO_ID),
-        ({**ROW, "distinct_id": "[object Object]"}, RefusalReason.ILLEGAL_ID),
-        ({**ROW, "timestamp": ""}, RefusalReason.NO_TIME),
-        ({**ROW, "timestamp": "soon"}, RefusalReason.NO_TIME),
-        *(({**ROW, "n": cell}, RefusalReason.WRONG_TYPE) for cell in NO_NUMBERS),
-        *(({**ROW, "b": cell}, RefusalReason.WRONG_TYPE) for cell in ("2", "maybe", "truee")),
-        *(({**ROW, "j": cell}, RefusalReason.WRONG_TYPE) for cell in NO_JSON),
+        (b'"bought","u1"', Reason.UNDECODABLE),
+        (b'["bought"]', Reason.UNDECODABLE),
+        (b'{"event":"\xff"}', Reason.UNDECODABLE),
+        ({**ROW, "n": 5}, Reason.INVALID_EVENT),
+        ({**ROW, "event": " "}, Reason.MISSING_EVENT),
+        ({"distinct_id": "u1"}, Reason.MISSING_EVENT),
+        ({**ROW, "distinct_id": ""}, Reason.MISSING_DISTINCT_ID),
+        ({**ROW, "distinct_id": None}, Reason.MISSING_DISTINCT_ID),
+        ({**ROW, "timestamp": ""}, Reason.MISSING_TIMESTAMP),
+        ({**ROW, "timestamp": "soon"}, Reason.MISSING_TIMESTAMP),
+        *(({**ROW, "n": cell}, Reason.INVALID_EVENT) for cell in NO_NUMBERS),
+        *(({**ROW, "b": cell}, Reason.INVALID_EVENT) for cell in ("2", "maybe", "truee")),
+        *(({**ROW, "j": cell}, Reason.INVALID_EVENT) for cell in NO_JSON),
         *(
-            ({**ROW, "properties": cell}, RefusalReason.WRONG_TYPE)
+            ({**ROW, "properties": cell}, Reason.INVALID_EVENT)
             for cell in ("[1]", "5", "{", '{"a":}', '{"a":' * 100_000)
         ),
     ],
 )
-def test_refused_rows(row: dict[str, Any] | bytes, why: RefusalReason) -> None:
+def test_refused_rows(row: dict[str, Any] | bytes, why: Reason) -> None:
     """What can't be read for sure is refused, in few words that name the column."""
     refused = refusal(row)
     assert refused.why == why
@@ -357,7 +354,7 @@ def test_rows_of_a_file_become_what_their_json_becomes(
     for block in blocks:
         plain = RecordBlock(block.file, block.first, [*block.records], block.lines)
         found, expected = (
-            FinishedBlock(EventFinisher(FinishPolicy("set_once", geoip=False, job_id="j")))
+            FinishedBlock(EventFinisher(FinishPolicy("oldest", geoip=False, job_id="j")))
             for _ in range(2)
         )
         CsvConverter(TYPED).convert_block(block, found)

@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from forwarder.core.ports import Reason
 from forwarder.mapping import MappingRules, TimestampRule
 from forwarder.sources.imports.format import (
     ImportedEvent,
     RecordRefused,
-    RefusalReason,
     derived_uuid,
 )
 from forwarder.sources.imports.formats.mapped import MappedConverter
@@ -50,7 +50,7 @@ def one(**members: Any) -> ImportedEvent:
     return event
 
 
-def refusal(record: bytes | object, rules: MappingRules = SIMPLE) -> RefusalReason:
+def refusal(record: bytes | object, rules: MappingRules = SIMPLE) -> Reason:
     """Why a record is refused."""
     with pytest.raises(RecordRefused) as refused:
         convert(record, rules)
@@ -146,20 +146,19 @@ def test_values_keep_their_bytes() -> None:
 @cases(
     ("record", "why"),
     [
-        (RECORD | {"who": None}, RefusalReason.NO_ID),
-        (RECORD | {"who": "\t"}, RefusalReason.NO_ID),
-        (RECORD | {"who": "NULL"}, RefusalReason.ILLEGAL_ID),
-        (RECORD | {"at": None}, RefusalReason.NO_TIME),
-        (RECORD | {"at": "1931-01-01"}, RefusalReason.NO_TIME),
-        (RECORD | {"at": "soon"}, RefusalReason.UNMAPPABLE),
-        (RECORD | {"name": None}, RefusalReason.UNMAPPABLE),
-        ([RECORD, RECORD | {"at": None}], RefusalReason.NO_TIME),
-        (5, RefusalReason.UNMAPPABLE),
-        (b"{", RefusalReason.NOT_JSON),
-        (b'{"name":"\xff"}', RefusalReason.NOT_JSON),
+        (RECORD | {"who": None}, Reason.MISSING_DISTINCT_ID),
+        (RECORD | {"who": "\t"}, Reason.MISSING_DISTINCT_ID),
+        (RECORD | {"at": None}, Reason.MISSING_TIMESTAMP),
+        (RECORD | {"at": "1931-01-01"}, Reason.MISSING_TIMESTAMP),
+        (RECORD | {"at": "soon"}, Reason.UNMAPPABLE),
+        (RECORD | {"name": None}, Reason.UNMAPPABLE),
+        ([RECORD, RECORD | {"at": None}], Reason.MISSING_TIMESTAMP),
+        (5, Reason.UNMAPPABLE),
+        (b"{", Reason.UNDECODABLE),
+        (b'{"name":"\xff"}', Reason.UNDECODABLE),
     ],
 )
-def test_refusals(record: bytes | object, why: RefusalReason) -> None:
+def test_refusals(record: bytes | object, why: Reason) -> None:
     """Nothing is guessed: what has no id, no time or no name by the rules is refused, an array as
     a whole.
     """
@@ -173,9 +172,11 @@ def test_rules_without_id_or_time() -> None:
     record = RECORD | {"distinct_id": "u1"}
     assert (
         refusal(record, MappingRules(event=".name", timestamp=TimestampRule(".at")))
-        is RefusalReason.NO_ID
+        is Reason.MISSING_DISTINCT_ID
     )
-    assert refusal(record, MappingRules(event=".name", distinct_id=".who")) is RefusalReason.NO_TIME
+    assert (
+        refusal(record, MappingRules(event=".name", distinct_id=".who")) is Reason.MISSING_TIMESTAMP
+    )
 
 
 def test_records_that_are_no_events() -> None:
@@ -188,7 +189,7 @@ def test_records_that_are_no_events() -> None:
 
 
 @cases(("record", "why"), STRANGE)
-def test_strange_records(record: bytes, why: RefusalReason | None) -> None:
+def test_strange_records(record: bytes, why: Reason | None) -> None:
     """Records as bad exports have them are refused with their reasons."""
     if why is None:
         assert convert(record, RULES)
@@ -204,7 +205,7 @@ def test_the_sample() -> None:
     converter = MappedConverter(mapping())
     whole = block(*records)
     events: list[ImportedEvent] = []
-    refusals: list[RefusalReason] = []
+    refusals: list[Reason] = []
     for index in range(len(records)):
         try:
             events += converter.convert(whole, index)

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from forwarder.core.ports import Reason
 from forwarder.sources.imports.format import (
     ImportedEvent,
     RecordRefused,
-    RefusalReason,
     derived_uuid,
 )
 from forwarder.sources.imports.formats.mixpanel import (
@@ -34,6 +34,7 @@ from tests.sources.imports.samples.mixpanel import (
 from tests.support.cases import cases
 
 TIME = 1_704_067_200_345_000
+GERMANY = {"$geoip_country_code": "DE", "$geoip_country_name": "Germany"}
 BEFORE = "$distinct_id_before_identity"
 
 
@@ -153,7 +154,7 @@ def test_ids_of_capitals_digits_and_hyphens(
     [
         ({"$city": "Berlin"}, {"$geoip_city_name": "Berlin"}),
         ({"$region": "Land Berlin"}, {"$geoip_subdivision_1_name": "Land Berlin"}),
-        ({"mp_country_code": "DE"}, {"$geoip_country_code": "DE"}),
+        ({"mp_country_code": "DE"}, GERMANY),
         (
             {"$city": "Berlin", "$geoip_city_name": "Bonn"},
             {"$city": "Berlin", "$geoip_city_name": "Bonn"},
@@ -232,7 +233,7 @@ def test_a_fixed_offset() -> None:
 
 
 @cases(("line", "why"), STRANGE)
-def test_strange_records(line: bytes, why: RefusalReason | None) -> None:
+def test_strange_records(line: bytes, why: Reason | None) -> None:
     """Each is refused for its reason, or becomes an event."""
     if why is None:
         assert converted(line).distinct_id
@@ -257,7 +258,92 @@ def test_deep_nesting_is_refused() -> None:
             + b"]" * 100_000
             + b"}}"
         )
-    assert refused.value.why is RefusalReason.NOT_JSON
+    assert refused.value.why is Reason.UNDECODABLE
+
+
+def joins(*records: dict[str, Any], **options: Any) -> list[tuple[str, str, str]]:
+    """What the events of some records, one after the other, join: the name of the event, its id
+    and the other one.
+    """
+    converter = MixpanelConverter(**options)
+    one = block(*(json.dumps({"event": "e", "properties": each}).encode() for each in records))
+    events = [event for index in range(len(records)) for event in converter.convert(one, index)]
+    found = ((event, plain(event)) for event in events)
+    return [
+        (event.event, event.distinct_id, says["$anon_distinct_id"])
+        for event, says in found
+        if "$anon_distinct_id" in says
+    ]
+
+
+def plain(event: ImportedEvent) -> Any:
+    """An event's properties as JSON values."""
+    return json.loads(msgspec.json.encode(event.properties))
+
+
+BOTH: dict[str, Any] = {"distinct_id": "u1", "$user_id": "u1", "$device_id": "d1", "time": 2}
+
+
+def test_a_device_is_joined_with_its_first_user() -> None:
+    """By the first event that has both, before it; another device is joined, too, another user of
+    the same device is someone else.
+    """
+    found = joins(BOTH, BOTH, {**BOTH, "$device_id": "d2"}, {**BOTH, "distinct_id": "u2"}, BOTH)
+    assert found == [
+        ("$identify", "u1", "$device:d1"),
+        ("$identify", "u1", "$device:d2"),
+    ]
+
+
+def test_the_devices_id_is_that_of_events_without_a_user() -> None:
+    """Newer projects write `$device:` before it, others don't; of a source that has both, both."""
+    anonymous = {"distinct_id": "d1", "$device_id": "d1", "time": 1}
+    prefixed = {**anonymous, "distinct_id": "$device:d1"}
+    assert joins(anonymous, BOTH) == [("$identify", "u1", "d1")]
+    assert joins(prefixed, BOTH) == [("$identify", "u1", "$device:d1")]
+    assert joins(anonymous, prefixed, BOTH) == [
+        ("$identify", "u1", "$device:d1"),
+        ("$identify", "u1", "d1"),
+    ]
+
+
+@cases(
+    "change",
+    [
+        {"distinct_id": "d1"},
+        {"distinct_id": "$device:d1"},
+        {"$user_id": None},
+        {"$user_id": "undefined"},
+        {"$device_id": ["d1"]},
+    ],
+)
+def test_what_has_no_two_ids_joins_nothing(change: dict[str, Any]) -> None:
+    """Nor does an id that many share."""
+    assert joins({**BOTH, **change}) == []
+
+
+def test_events_from_before_since_join_nothing() -> None:
+    """They are left out with all that they bring: the first one after them brings it."""
+    found = joins(BOTH, {**BOTH, "time": 4}, {**BOTH, "time": 5}, since=3_000_000)
+    assert found == [("$identify", "u1", "$device:d1")]
+
+
+def test_a_merge_of_more_than_two_ids_is_an_event_for_each() -> None:
+    """At one time, with uuids of their own, the same in each run."""
+    record = {
+        "event": "$merge",
+        "properties": {"time": 1, "distinct_id": "a", "$distinct_ids": ["a", "b", 7]},
+    }
+    data = json.dumps(record).encode()
+    events = list(MixpanelConverter().convert(block(data), 0))
+    assert [(event.event, event.distinct_id) for event in events] == [
+        ("$merge_dangerously", "a")
+    ] * 2
+    assert [plain(event)["alias"] for event in events] == ["b", "7"]
+    assert len({event.uuid for event in events}) == 2
+    assert [event.uuid for event in MixpanelConverter().convert(block(data), 0)] == [
+        event.uuid for event in events
+    ]
 
 
 def test_the_sample() -> None:
@@ -269,10 +355,10 @@ def test_the_sample() -> None:
     assert len(export) >= 2_000
     assert export == event_export()
 
-    def run() -> tuple[list[ImportedEvent], Counter[RefusalReason]]:
+    def run() -> tuple[list[ImportedEvent], Counter[Reason]]:
         converter = MixpanelConverter()
         events = list[ImportedEvent]()
-        refused = Counter[RefusalReason]()
+        refused = Counter[Reason]()
         for index in range(len(export)):
             try:
                 events.extend(converter.convert(one, index))
@@ -283,7 +369,9 @@ def test_the_sample() -> None:
 
     events, refused = run()
     assert refused == Counter(why for _, why in STRANGE if why is not None)
-    assert len(events) + refused.total() == len(export)
+    joined = [event for event in events if event.properties.keys() == {"$anon_distinct_id"}]
+    assert len(events) - len(joined) + refused.total() == len(export)
+    assert len({event.uuid for event in joined}) == len(joined) > 50
     assert (events, refused) == run()
     keys = [event.uuid for event in events if event.keyed]
     assert len(keys) - len(set(keys)) > 20
@@ -390,7 +478,7 @@ def test_a_time_outside_of_1970_to_9999_is_refused(minutes: int, value: bytes) -
     """
     with pytest.raises(RecordRefused) as refused:
         project_time(value, ahead(minutes))
-    assert refused.value.why is RefusalReason.NO_TIME
+    assert refused.value.why is Reason.MISSING_TIMESTAMP
 
 
 SEEN = {"$last_seen": "2024-01-01T00:00:00"}
@@ -416,7 +504,7 @@ def test_a_profile_is_an_identify() -> None:
         {"$distinct_id": "u1", "$properties": {**SEEN, "$email": "u1@example.com", "plan": "pro"}}
     )
     assert (event.event, event.distinct_id, event.time) == ("$identify", "u1", NEW_YEAR)
-    assert person(event) == {**SEEN, "$email": "u1@example.com", "plan": "pro"}
+    assert person(event) == {**SEEN, "email": "u1@example.com", "plan": "pro"}
 
 
 @cases(
@@ -424,8 +512,8 @@ def test_a_profile_is_an_identify() -> None:
     [
         ({"$city": "Berlin"}, {"$geoip_city_name": "Berlin"}),
         ({"$region": "Land Berlin"}, {"$geoip_subdivision_1_name": "Land Berlin"}),
-        ({"$country_code": "DE"}, {"$geoip_country_code": "DE"}),
-        ({"mp_country_code": "DE"}, {"$geoip_country_code": "DE"}),
+        ({"$country_code": "DE"}, GERMANY),
+        ({"mp_country_code": "DE"}, GERMANY),
         ({"$geo_source": "reverse_geocoding"}, {}),
         ({"n": 12345678901234567890, "none": None}, {"n": 12345678901234567890, "none": None}),
     ],
@@ -449,29 +537,27 @@ def test_the_id_of_a_profile(given: object, becomes: str) -> None:
 @cases(
     ("record", "why"),
     [
-        ({"$properties": SEEN}, RefusalReason.NO_ID),
+        ({"$properties": SEEN}, Reason.MISSING_DISTINCT_ID),
         (
             {"event": "Purchase", "properties": {"time": 1, "distinct_id": "u1"}},
-            RefusalReason.NO_ID,
+            Reason.MISSING_DISTINCT_ID,
         ),
-        ({"$distinct_id": None, "$properties": SEEN}, RefusalReason.NO_ID),
-        ({"$distinct_id": " ", "$properties": SEEN}, RefusalReason.NO_ID),
-        ({"$distinct_id": "null", "$properties": SEEN}, RefusalReason.ILLEGAL_ID),
-        ({"$distinct_id": "$device:null", "$properties": SEEN}, RefusalReason.ILLEGAL_ID),
-        ({"$distinct_id": ["u1"], "$properties": SEEN}, RefusalReason.WRONG_TYPE),
-        ({"$distinct_id": "u1", "$properties": "all"}, RefusalReason.WRONG_TYPE),
-        ({"$distinct_id": "u1"}, RefusalReason.NO_TIME),
+        ({"$distinct_id": None, "$properties": SEEN}, Reason.MISSING_DISTINCT_ID),
+        ({"$distinct_id": " ", "$properties": SEEN}, Reason.MISSING_DISTINCT_ID),
+        ({"$distinct_id": ["u1"], "$properties": SEEN}, Reason.INVALID_EVENT),
+        ({"$distinct_id": "u1", "$properties": "all"}, Reason.INVALID_EVENT),
+        ({"$distinct_id": "u1"}, Reason.MISSING_TIMESTAMP),
         (
             {"$distinct_id": "u1", "$properties": {"$created": "2024-01-01T00:00:00"}},
-            RefusalReason.NO_TIME,
+            Reason.MISSING_TIMESTAMP,
         ),
-        ({"$distinct_id": "u1", "$properties": {"$last_seen": None}}, RefusalReason.NO_TIME),
-        ({"$distinct_id": "u1", "$properties": {"$last_seen": "never"}}, RefusalReason.NO_TIME),
-        (b'{"$distinct_id":"u1"', RefusalReason.NOT_JSON),
-        (b'{"$distinct_id":"u1","$properties":{"n":"\xe9"}}', RefusalReason.NOT_JSON),
+        ({"$distinct_id": "u1", "$properties": {"$last_seen": None}}, Reason.MISSING_TIMESTAMP),
+        ({"$distinct_id": "u1", "$properties": {"$last_seen": "never"}}, Reason.MISSING_TIMESTAMP),
+        (b'{"$distinct_id":"u1"', Reason.UNDECODABLE),
+        (b'{"$distinct_id":"u1","$properties":{"n":"\xe9"}}', Reason.UNDECODABLE),
     ],
 )
-def test_what_is_refused(record: object, why: RefusalReason) -> None:
+def test_what_is_refused(record: object, why: Reason) -> None:
     """Without an id, or without a time of its own, a profile is refused: there is no other time
     that would be the same tomorrow.
     """
@@ -509,13 +595,13 @@ def test_the_sample_of_profiles() -> None:
     export = profile_export()
     assert len(export) >= 2_000
     one = block(*export)
-    refused = Counter[RefusalReason]()
+    refused = Counter[Reason]()
     events = list[ImportedEvent]()
     for index in range(len(export)):
         try:
             events.extend(MixpanelProfilesConverter().convert(one, index))
         except RecordRefused as error:
             refused[error.why] += 1
-    assert refused == {RefusalReason.NO_TIME: len(export) // 10}
+    assert refused == {Reason.MISSING_TIMESTAMP: len(export) // 10}
     assert len({event.uuid for event in events}) == len(events) == len(export) - refused.total()
     assert events[0] == MixpanelProfilesConverter().convert(one, 0)[0]

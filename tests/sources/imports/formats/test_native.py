@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from forwarder.core.ports import Reason
 from forwarder.sources.files.records import RecordBlock, SourceFile
 from forwarder.sources.imports.books import uuid_hash
 from forwarder.sources.imports.conversion import EventFinisher, FinishPolicy
@@ -19,7 +20,6 @@ from forwarder.sources.imports.format import (
     NativeEvents,
     PersonProperties,
     RecordRefused,
-    RefusalReason,
     derived_uuid,
 )
 from forwarder.sources.imports.formats.native import NativeConverter
@@ -158,7 +158,7 @@ def test_there_is_no_gap_where_finishing_has_to_look(record: bytes) -> None:
 
 @cases(
     ("name", "policies"),
-    [("$set", ["set"]), ("$unset", ["set"]), ("$set_once", ["set_once", "set"])],
+    [("$set", []), ("$unset", []), ("$set_once", ["oldest", "history"])],
 )
 def test_what_finishing_has_to_look_at_depends_on_its_policy(
     name: str, policies: list[PersonProperties]
@@ -166,7 +166,7 @@ def test_what_finishing_has_to_look_at_depends_on_its_policy(
     """What a policy leaves alone doesn't keep an event from the short way, wherever in the event
     it stands.
     """
-    everywhere: list[PersonProperties] = ["none", "set_once", "set"]
+    everywhere: list[PersonProperties] = ["none", "newest", "oldest", "history"]
     for record in ({**EVENT, name: {"b": 1}}, without(properties={"a": 1, name: {"b": 1}})):
         assert [
             policy for policy in everywhere if convert(record, policy=policy).gaps != [0]
@@ -252,7 +252,7 @@ def test_what_a_record_becomes(record: dict[str, Any], event: dict[str, Any]) ->
 
 
 @cases(("record", "why"), STRANGE)
-def test_strange_records(record: bytes, why: RefusalReason | None) -> None:
+def test_strange_records(record: bytes, why: Reason | None) -> None:
     """What can't be an event is refused with its reason, and its neighbours aren't."""
     events = convert(EVENT, record, EVENT)
     assert [(part.record, part.text, part.why.why) for part in events.refused] == (
@@ -322,8 +322,8 @@ def test_records_with_several_events(shape: Any) -> None:
     assert events.records == [0, 1, 1, 2]
     assert events.uuids == [UUID, UUID, derived_uuid(PLACE % "11,2"), UUID]
     assert [(part.record, part.text, part.why.why) for part in events.refused] == [
-        (1, as_json(bad), RefusalReason.NO_TIME),
-        (1, b"5", RefusalReason.NOT_JSON),
+        (1, as_json(bad), Reason.MISSING_TIMESTAMP),
+        (1, b"5", Reason.UNDECODABLE),
     ]
 
 
@@ -477,21 +477,21 @@ def test_any_record_becomes_an_event_or_is_refused(
         uuid_hash(uuid)
 
 
-FINISH: Final = FinishPolicy("set_once", geoip=False, job_id="5a5a5a5a-0000-5000-8000-000000000000")
+FINISH: Final = FinishPolicy("oldest", geoip=False, job_id="5a5a5a5a-0000-5000-8000-000000000000")
 GOOD: Final = [as_json(event) for event in complete_events(40, seed=4) if "{" not in event["event"]]
 
 
 def together(*lines: bytes) -> Converted:
     """What becomes of neighbouring lines."""
     return converted(
-        NativeConverter("set_once"),
+        NativeConverter("oldest"),
         RecordBlock(SourceFile("a", "5eed"), 0, lines, range(len(lines))),
     )
 
 
 def alone(*lines: bytes) -> Converted:
     """What becomes of the same lines, each in a block of its own."""
-    native = NativeConverter("set_once")
+    native = NativeConverter("oldest")
     whole = Converted()
     for number, line in enumerate(lines):
         one = converted(native, RecordBlock(SourceFile("a", "5eed"), number, [line], [number]))
@@ -544,7 +544,7 @@ ODD: Final = {
     "a person's properties": (changed(properties={"$set": {"a": 1}}),),
     "and beside them": (changed(**{"$set": {"a": 1}}),),
     "what is added": (changed(properties={"$geoip_disable": False}),),
-    "no id": (changed(distinct_id="null"),),
+    "no id": (changed(distinct_id=" "),),
     "a long id": (changed(distinct_id="x" * 300),),
     "braces in a name": (changed(event="{braces}"),),
     "no name": (changed(event=""),),

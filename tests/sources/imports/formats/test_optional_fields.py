@@ -37,6 +37,7 @@ WRONG: Final = {
 }
 TIME: Final = "2024-05-01T10:00:00.000Z"
 PAGE: Final = dict.fromkeys(_PageContext.__struct_fields__, "p")
+PARTS: Final = ("campaign", "os", "device", "screen", "app", "network", "traits")
 SEGMENT: Final[dict[str, Any]] = {
     "userId": "u1",
     "anonymousId": "a1",
@@ -48,6 +49,7 @@ SEGMENT: Final[dict[str, Any]] = {
         "userAgent": "x",
         "library": {"name": "l", "version": "1"},
         "page": dict.fromkeys(_PageContext.__struct_fields__, "p"),
+        **{name: {"name": "x"} for name in PARTS},
     },
     "properties": {"a": 1},
     "traits": {"plan": "x"},
@@ -61,6 +63,8 @@ CONTEXT: Final = (
         for name in ("ip", "userAgent", "library", "library.name", "library.version", "page")
     ),
     *(f"context.page.{name}" for name in _PageContext.__struct_fields__),
+    *(f"context.{name}" for name in (*PARTS, "timezone", "locale", "groupId", "sessionId")),
+    *(f"context.{name}.name" for name in PARTS),
 )
 OF_SEGMENT: Final = (
     "messageId",
@@ -69,6 +73,7 @@ OF_SEGMENT: Final = (
     "name",
     "category",
     "integrations",
+    "request_ip",
     "receivedAt",
     "version",
     "channel",
@@ -120,6 +125,7 @@ RECORDS: Final[dict[str, tuple[str, dict[str, Any], tuple[str, ...], tuple[str, 
             "group_properties",
             "$schema",
             "data",
+            *("os_name", "os_version", "device_type"),
             *RENAMED,
             *KEPT,
         ),
@@ -232,7 +238,7 @@ def changed(record: dict[str, Any], path: str, value: Any) -> bytes:
 def made(name: str, record: bytes) -> FinishedBlock:
     """What a format makes of one record."""
     form = BY_NAME[name]
-    sink = FinishedBlock(EventFinisher(FinishPolicy("set_once", geoip=False, job_id="j")))
+    sink = FinishedBlock(EventFinisher(FinishPolicy("oldest", geoip=False, job_id="j")))
     block = RecordBlock(SourceFile("f", "5eed" * 16), 0, [record], range(1, 2))
     form.make(form.options(), FormatContext()).convert_block(block, sink)
     return sink

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import Any
 from uuid import UUID
 
-from forwarder.sources.imports.format import RefusalReason
+from forwarder.core.ports import Reason
 
 Record = dict[str, Any]
 Change = Callable[[Record], bytes]
@@ -31,12 +31,12 @@ PLACES = [
 BROWSERS = [("Chrome", "120", "Mac"), ("Firefox", "121", "Windows"), ("Safari", "17", "iPhone")]
 
 
-def sample(count: int = 2_400, seed: int = 1) -> list[tuple[bytes, RefusalReason | None]]:
+def sample(count: int = 2_400, seed: int = 1) -> list[tuple[bytes, Reason | None]]:
     """Records in the order of their time, and why each is refused (None: it is not). Each 40th is
     odd. The same for the same seed.
     """
     draw = random.Random(seed)
-    found: list[tuple[bytes, RefusalReason | None]] = []
+    found: list[tuple[bytes, Reason | None]] = []
     for number, record in enumerate(islice(_visits(draw), count)):
         change, why = ODD[number // 40 % len(ODD)] if number % 40 == 39 else (_line, None)
         found.append((change(record), why))
@@ -274,7 +274,7 @@ def _without(*names: str) -> Change:
     )
 
 
-ODD: list[tuple[Change, RefusalReason | None]] = [
+ODD: list[tuple[Change, Reason | None]] = [
     (_without("uuid"), None),
     (_with(uuid="not-a-uuid"), None),
     (lambda record: _line(record | {"uuid": record["uuid"].upper()}), None),
@@ -339,23 +339,23 @@ ODD: list[tuple[Change, RefusalReason | None]] = [
         None,
     ),
     (_with(event_type="Grüße \u2028 \U0001f680"), None),
-    (lambda record: _line(record)[:-40], RefusalReason.NOT_JSON),
+    (lambda record: _line(record)[:-40], Reason.UNDECODABLE),
     (
         lambda record: _line(record).replace(b'"event_id":', b'"event\xff_id":', 1),
-        RefusalReason.NOT_JSON,
+        Reason.UNDECODABLE,
     ),
-    (lambda record: b"[" + _line(record) + b"]", RefusalReason.NOT_JSON),
-    (_with(event_type=None), RefusalReason.NO_EVENT),
-    (_with(event_type=" "), RefusalReason.NO_EVENT),
-    (_with(event_type=5), RefusalReason.WRONG_TYPE),
-    (_with(user_id=None, device_id=""), RefusalReason.NO_ID),
-    (_with(user_id="undefined"), RefusalReason.ILLEGAL_ID),
-    (_with(user_id=None, device_id="Null"), RefusalReason.ILLEGAL_ID),
-    (_with(user_id={"id": 1}), RefusalReason.WRONG_TYPE),
-    (_without("event_time", "client_event_time", "server_received_time"), RefusalReason.NO_TIME),
-    (_with(event_time="last Tuesday"), RefusalReason.NO_TIME),
-    (_with(event_properties="{}"), RefusalReason.WRONG_TYPE),
-    (_with(user_properties=[1]), RefusalReason.WRONG_TYPE),
-    (_with(groups={"company": {"name": "x"}}), RefusalReason.WRONG_TYPE),
-    (_with(event_type="$groupidentify", groups={}), RefusalReason.UNMAPPABLE),
+    (lambda record: b"[" + _line(record) + b"]", Reason.UNDECODABLE),
+    (_with(event_type=None), Reason.MISSING_EVENT),
+    (_with(event_type=" "), Reason.MISSING_EVENT),
+    (_with(event_type=5), Reason.INVALID_EVENT),
+    (_with(user_id=None, device_id=""), Reason.MISSING_DISTINCT_ID),
+    (_with(user_id="undefined"), None),
+    (_with(user_id=None, device_id="Null"), None),
+    (_with(user_id={"id": 1}), Reason.INVALID_EVENT),
+    (_without("event_time", "client_event_time", "server_received_time"), Reason.MISSING_TIMESTAMP),
+    (_with(event_time="last Tuesday"), Reason.MISSING_TIMESTAMP),
+    (_with(event_properties="{}"), Reason.INVALID_EVENT),
+    (_with(user_properties=[1]), Reason.INVALID_EVENT),
+    (_with(groups={"company": {"name": "x"}}), Reason.INVALID_EVENT),
+    (_with(event_type="$groupidentify", groups={}), Reason.UNMAPPABLE),
 ]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from forwarder.sources.imports.format import RefusalReason
+from forwarder.core.ports import Reason
 from forwarder.sources.imports.formats.csv import CsvOptions
 
 COLUMNS = [
@@ -42,7 +42,7 @@ NOTES = [
     " spaces ",
 ]
 
-ODD: list[tuple[dict[str, str | Callable[[str], str]], RefusalReason | None]] = [
+ODD: list[tuple[dict[str, str | Callable[[str], str]], Reason | None]] = [
     ({"timestamp": "2024-01-01 00:00:00.000001"}, None),
     ({"timestamp": "1704067199.999"}, None),
     ({"timestamp": "1704067199999"}, None),
@@ -53,19 +53,19 @@ ODD: list[tuple[dict[str, str | Callable[[str], str]], RefusalReason | None]] = 
     ({"amount": "", "paid": " ", "cart": "", "properties": "", "plan": "", "note": ""}, None),
     ({"cart": '{\n  "sku": "x",\r\n  "price": 1.50\n}'}, None),
     ({"properties": "null"}, None),
-    ({"event": ""}, RefusalReason.NO_EVENT),
-    ({"distinct_id": "  "}, RefusalReason.NO_ID),
-    ({"distinct_id": "NULL"}, RefusalReason.ILLEGAL_ID),
-    ({"timestamp": ""}, RefusalReason.NO_TIME),
-    ({"timestamp": "31/12/2023"}, RefusalReason.NO_TIME),
-    ({"amount": "1,50"}, RefusalReason.WRONG_TYPE),
-    ({"paid": "perhaps"}, RefusalReason.WRONG_TYPE),
-    ({"cart": "{'sku': 'x'}"}, RefusalReason.WRONG_TYPE),
-    ({"properties": "[1]"}, RefusalReason.WRONG_TYPE),
+    ({"event": ""}, Reason.MISSING_EVENT),
+    ({"distinct_id": "  "}, Reason.MISSING_DISTINCT_ID),
+    ({"distinct_id": "NULL"}, None),
+    ({"timestamp": ""}, Reason.MISSING_TIMESTAMP),
+    ({"timestamp": "31/12/2023"}, Reason.MISSING_TIMESTAMP),
+    ({"amount": "1,50"}, Reason.INVALID_EVENT),
+    ({"paid": "perhaps"}, Reason.INVALID_EVENT),
+    ({"cart": "{'sku': 'x'}"}, Reason.INVALID_EVENT),
+    ({"properties": "[1]"}, Reason.INVALID_EVENT),
 ]
 
 
-def sample(count: int = 2_400, seed: int = 1) -> list[tuple[bytes, RefusalReason | None]]:
+def sample(count: int = 2_400, seed: int = 1) -> list[tuple[bytes, Reason | None]]:
     """Rows as the sources give them, and why each is refused (None: it becomes an event). The same
     for the same seed.
     """
@@ -81,11 +81,11 @@ def table(count: int = 2_400, seed: int = 1) -> str:
     return text.getvalue()
 
 
-def rows(count: int, seed: int) -> list[tuple[dict[str, str], RefusalReason | None]]:
+def rows(count: int, seed: int) -> list[tuple[dict[str, str], Reason | None]]:
     """The cells of each row by column; each 40th row is an odd one."""
     draw = random.Random(seed)
     time = FIRST
-    made: list[tuple[dict[str, str], RefusalReason | None]] = []
+    made: list[tuple[dict[str, str], Reason | None]] = []
     for number in range(count):
         time += timedelta(microseconds=draw.randrange(1_000, 90_000_000))
         change, why = ODD[number // 40 % len(ODD)] if number % 40 == 39 else ({}, None)

@@ -30,7 +30,7 @@ JOB = ImportJob(
     "11111111-2222-5333-8444-555555555555",
     "mixpanel",
     "export/*.json.gz",
-    {"until": "2025-06-13", "person-properties": "set_once"},
+    {"until": "2025-06-13", "person-properties": "oldest"},
 )
 REJECTED = RecordFate(
     FateKind.REFUSED,
@@ -78,9 +78,15 @@ def checkpoint(days: int, *, ended: bool = True) -> ImportCheckpoint:
         mine = [each for place, each in enumerate(some) if place % 2 == index]
         books = RecordBooks(read=len(mine) + 4, delivered=len(mine))
         fates = [
-            RecordFate(FateKind.REFUSED, "no_time", RefusalExample(name, 17, "there is no `time`")),
             RecordFate(
-                FateKind.REFUSED, "illegal_id", RefusalExample(name, 18, "the id is 'null'")
+                FateKind.REFUSED,
+                "missing_timestamp",
+                RefusalExample(name, 17, "there is no `time`"),
+            ),
+            RecordFate(
+                FateKind.REFUSED,
+                "illegal_distinct_id",
+                RefusalExample(name, 18, "the id is 'null'"),
             ),
             RecordFate(FateKind.LEFT_OUT, "--exclude-event"),
             RecordFate(FateKind.REPEAT),

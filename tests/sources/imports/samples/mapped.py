@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from forwarder.core.ports import Reason
 from forwarder.mapping import Mapping, MappingRules, TimestampRule
 from forwarder.sources.files.records import RecordBlock, SourceFile
-from forwarder.sources.imports.format import RefusalReason
 
 RULES: Final = MappingRules(
     event='"order " + .state',
@@ -40,20 +40,18 @@ def _altered(old: str, new: str) -> bytes:
     return _GOOD.replace(old, new).encode()
 
 
-STRANGE: Final[tuple[tuple[bytes, RefusalReason | None], ...]] = (
-    (_GOOD[:40].encode(), RefusalReason.NOT_JSON),
-    (b"order 17 was paid", RefusalReason.NOT_JSON),
-    (_GOOD.encode().replace(b"c1", b"c\xff"), RefusalReason.NOT_JSON),
-    (b'"order"', RefusalReason.UNMAPPABLE),
-    (_altered('"paid"', "7"), RefusalReason.UNMAPPABLE),
-    (_altered('"2024-05-01T10:00:00"', '"yesterday"'), RefusalReason.UNMAPPABLE),
-    (_altered('"c1"', '{"nested":1}'), RefusalReason.UNMAPPABLE),
-    (_altered('"c1"', "null"), RefusalReason.NO_ID),
-    (_altered('"c1"', '" "'), RefusalReason.NO_ID),
-    (_altered('"c1"', '"undefined"'), RefusalReason.ILLEGAL_ID),
-    (_altered('"c1"', "0"), RefusalReason.ILLEGAL_ID),
-    (_altered('"2024-05-01T10:00:00"', "null"), RefusalReason.NO_TIME),
-    (_altered('"2024-05-01T10:00:00"', '"1931-05-01T10:00:00"'), RefusalReason.NO_TIME),
+STRANGE: Final[tuple[tuple[bytes, Reason | None], ...]] = (
+    (_GOOD[:40].encode(), Reason.UNDECODABLE),
+    (b"order 17 was paid", Reason.UNDECODABLE),
+    (_GOOD.encode().replace(b"c1", b"c\xff"), Reason.UNDECODABLE),
+    (b'"order"', Reason.UNMAPPABLE),
+    (_altered('"paid"', "7"), Reason.UNMAPPABLE),
+    (_altered('"2024-05-01T10:00:00"', '"yesterday"'), Reason.UNMAPPABLE),
+    (_altered('"c1"', '{"nested":1}'), Reason.UNMAPPABLE),
+    (_altered('"c1"', "null"), Reason.MISSING_DISTINCT_ID),
+    (_altered('"c1"', '" "'), Reason.MISSING_DISTINCT_ID),
+    (_altered('"2024-05-01T10:00:00"', "null"), Reason.MISSING_TIMESTAMP),
+    (_altered('"2024-05-01T10:00:00"', '"1931-05-01T10:00:00"'), Reason.MISSING_TIMESTAMP),
     (_altered('"n1"', "null"), None),
     (b"[" + _GOOD.encode() + b"," + _altered('"n1"', "null") + b"]", None),
 )
@@ -106,11 +104,11 @@ def ordinary_records(count: int, seed: int) -> Iterator[dict[str, Any]]:
         }
 
 
-def sample(count: int = 2000, seed: int = 1) -> tuple[list[bytes], int, list[RefusalReason]]:
+def sample(count: int = 2000, seed: int = 1) -> tuple[list[bytes], int, list[Reason]]:
     """Records, how many events they become, and why some are refused, in their order."""
     dice = random.Random(seed)
     records: list[bytes] = []
-    refusals: list[RefusalReason] = []
+    refusals: list[Reason] = []
     events = 0
     for number, record in enumerate(ordinary_records(count, seed)):
         if number % 80 == 0:

@@ -9,8 +9,8 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
+from forwarder.core.ports import Reason
 from forwarder.sources.files.records import RecordBlock, SourceFile
-from forwarder.sources.imports.format import RefusalReason
 
 START: Final = 1_704_067_200_000
 """The first of January 2024, in milliseconds."""
@@ -31,68 +31,56 @@ _NAMES: Final = (
 )
 _DAY: Final = 86_400_000
 
-STRANGE: Final[tuple[tuple[bytes, RefusalReason | None], ...]] = (
-    (b'{"event":"Purchase","properties":{"time":1704067', RefusalReason.NOT_JSON),
+STRANGE: Final[tuple[tuple[bytes, Reason | None], ...]] = (
+    (b'{"event":"Purchase","properties":{"time":1704067', Reason.UNDECODABLE),
     (
         b'{"event":"Caf\xe9","properties":{"time":1704067200,"distinct_id":"u1"}}',
-        RefusalReason.NOT_JSON,
+        Reason.UNDECODABLE,
     ),
     (
         b'{"event":"Half","properties":{"time":1704067200,"distinct_id":"u1","half":"\\ud83d"}}',
-        RefusalReason.NOT_JSON,
+        Reason.UNDECODABLE,
     ),
     (
         b'{"event":"Not a number","properties":{"time":1704067200,"distinct_id":"u1","price":NaN}}',
-        RefusalReason.NOT_JSON,
+        Reason.UNDECODABLE,
     ),
-    (b'["event","Purchase"]', RefusalReason.NOT_JSON),
-    (b'{"event":7,"properties":{"time":1704067200,"distinct_id":"u1"}}', RefusalReason.WRONG_TYPE),
-    (b'{"event":"Purchase","properties":["time",1704067200]}', RefusalReason.WRONG_TYPE),
+    (b'["event","Purchase"]', Reason.UNDECODABLE),
+    (b'{"event":7,"properties":{"time":1704067200,"distinct_id":"u1"}}', Reason.INVALID_EVENT),
+    (b'{"event":"Purchase","properties":["time",1704067200]}', Reason.INVALID_EVENT),
     (
         b'{"event":"Purchase","properties":{"time":1704067200,"distinct_id":{"id":"u1"}}}',
-        RefusalReason.WRONG_TYPE,
+        Reason.INVALID_EVENT,
     ),
-    (b'{"properties":{"time":1704067200,"distinct_id":"u1"}}', RefusalReason.NO_EVENT),
-    (b'{"event":" ","properties":{"time":1704067200,"distinct_id":"u1"}}', RefusalReason.NO_EVENT),
+    (b'{"properties":{"time":1704067200,"distinct_id":"u1"}}', Reason.MISSING_EVENT),
+    (b'{"event":" ","properties":{"time":1704067200,"distinct_id":"u1"}}', Reason.MISSING_EVENT),
     (
         b'{"$distinct_id":"u1","$properties":{"$last_seen":"2024-01-01T00:00:00"}}',
-        RefusalReason.NO_EVENT,
+        Reason.MISSING_EVENT,
     ),
-    (b'{"event":"Purchase"}', RefusalReason.NO_ID),
-    (b'{"event":"Purchase","properties":{"time":1704067200}}', RefusalReason.NO_ID),
+    (b'{"event":"Purchase"}', Reason.MISSING_DISTINCT_ID),
+    (b'{"event":"Purchase","properties":{"time":1704067200}}', Reason.MISSING_DISTINCT_ID),
     (
         b'{"event":"Purchase","properties":{"time":1704067200,"distinct_id":null}}',
-        RefusalReason.NO_ID,
+        Reason.MISSING_DISTINCT_ID,
     ),
     (
         b'{"event":"Purchase","properties":{"time":1704067200,"distinct_id":""}}',
-        RefusalReason.NO_ID,
+        Reason.MISSING_DISTINCT_ID,
     ),
     (
         b'{"event":"Purchase","properties":{"time":1704067200,"distinct_id":" "}}',
-        RefusalReason.NO_ID,
+        Reason.MISSING_DISTINCT_ID,
     ),
+    (b'{"event":"Purchase","properties":{"distinct_id":"u1"}}', Reason.MISSING_TIMESTAMP),
     (
-        b'{"event":"Purchase","properties":{"time":1704067200,"distinct_id":0}}',
-        RefusalReason.ILLEGAL_ID,
+        b'{"event":"Purchase","properties":{"time":null,"distinct_id":"u1"}}',
+        Reason.MISSING_TIMESTAMP,
     ),
-    (
-        b'{"event":"Purchase","properties":{"time":1704067200,"distinct_id":"$device:undefined"}}',
-        RefusalReason.ILLEGAL_ID,
-    ),
-    (
-        (
-            b'{"event":"E","properties":{"time":1704067200,"distinct_id":"null","$distinct_id_befo'
-            b're_identity":"u1"}}'
-        ),
-        RefusalReason.ILLEGAL_ID,
-    ),
-    (b'{"event":"Purchase","properties":{"distinct_id":"u1"}}', RefusalReason.NO_TIME),
-    (b'{"event":"Purchase","properties":{"time":null,"distinct_id":"u1"}}', RefusalReason.NO_TIME),
-    (b'{"event":"Purchase","properties":{"time":-5,"distinct_id":"u1"}}', RefusalReason.NO_TIME),
+    (b'{"event":"Purchase","properties":{"time":-5,"distinct_id":"u1"}}', Reason.MISSING_TIMESTAMP),
     (
         b'{"event":"Purchase","properties":{"time":"yesterday","distinct_id":"u1"}}',
-        RefusalReason.NO_TIME,
+        Reason.MISSING_TIMESTAMP,
     ),
     (b'{"properties":{"distinct_id":"u1","time":"1704067200"},"event":"Text as time"}', None),
     (

@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import UUID
 
+from forwarder.core.ports import Reason
 from forwarder.sources.files.records import RecordBlock, SourceFile
-from forwarder.sources.imports.format import RefusalReason
 
 _START: Final = datetime(2024, 5, 1, tzinfo=UTC)
 _NAMES: Final = (
@@ -26,100 +26,88 @@ _NAMES: Final = (
 )
 _WHERE: Final = ("Łódź", "São Paulo", "Київ", "Paris")
 
-STRANGE: Final[tuple[tuple[bytes, RefusalReason | None], ...]] = (
-    (b'{"event":"cut","distinct_id":"u1","timestamp":"2024-05-0', RefusalReason.NOT_JSON),
+STRANGE: Final[tuple[tuple[bytes, Reason | None], ...]] = (
+    (b'{"event":"cut","distinct_id":"u1","timestamp":"2024-05-0', Reason.UNDECODABLE),
     (
         (
             b'{"event":"caf\xe9","distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z","properties'
             b'":{}}'
         ),
-        RefusalReason.NOT_JSON,
+        Reason.UNDECODABLE,
     ),
     (
         (
             b'{"event":"e","distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z","properties":{"ha'
             b'lf":"\\ud83d"}}'
         ),
-        RefusalReason.NOT_JSON,
+        Reason.UNDECODABLE,
     ),
-    (b'"a text"', RefusalReason.NOT_JSON),
-    (b"12", RefusalReason.NOT_JSON),
+    (b'"a text"', Reason.UNDECODABLE),
+    (b"12", Reason.UNDECODABLE),
     (
         b'{"event":"e","distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z"} {}',
-        RefusalReason.NOT_JSON,
+        Reason.UNDECODABLE,
     ),
     (
         b'{"event":"e","distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z","properties":{"deep":'
         + b"[" * 600
         + b"]" * 600
         + b"}}",
-        RefusalReason.NOT_JSON,
+        Reason.UNDECODABLE,
     ),
     (
         b'{"event":7,"distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z"}',
-        RefusalReason.WRONG_TYPE,
+        Reason.INVALID_EVENT,
     ),
     (
         b'{"event":"e","distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z","properties":[1]}',
-        RefusalReason.WRONG_TYPE,
+        Reason.INVALID_EVENT,
     ),
-    (b'{"distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z"}', RefusalReason.NO_EVENT),
-    (b'{"event":"","distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z"}', RefusalReason.NO_EVENT),
+    (b'{"distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z"}', Reason.MISSING_EVENT),
+    (b'{"event":"","distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z"}', Reason.MISSING_EVENT),
     (
         b'{"event":null,"distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z"}',
-        RefusalReason.NO_EVENT,
+        Reason.MISSING_EVENT,
     ),
-    (b'{"event":"e","timestamp":"2024-05-01T00:00:00Z","properties":{"a":1}}', RefusalReason.NO_ID),
+    (
+        b'{"event":"e","timestamp":"2024-05-01T00:00:00Z","properties":{"a":1}}',
+        Reason.MISSING_DISTINCT_ID,
+    ),
     (
         b'{"event":"e","distinct_id":" ","timestamp":"2024-05-01T00:00:00Z","properties":{"a":1}}',
-        RefusalReason.NO_ID,
+        Reason.MISSING_DISTINCT_ID,
     ),
-    (
-        (
-            b'{"event":"e","distinct_id":"Anonymous","timestamp":"2024-05-01T00:00:00Z","propertie'
-            b's":{"a":1}}'
-        ),
-        RefusalReason.ILLEGAL_ID,
-    ),
-    (
-        (
-            b'{"event":"e","properties":{"distinct_id":"[object '
-            b'Object]"},"timestamp":"2024-05-01T00:00:00Z"}'
-        ),
-        RefusalReason.ILLEGAL_ID,
-    ),
-    (b'{"event":"e","distinct_id":0,"timestamp":"2024-05-01T00:00:00Z"}', RefusalReason.ILLEGAL_ID),
-    (b'{"event":"e","distinct_id":"u1","properties":{"a":1}}', RefusalReason.NO_TIME),
+    (b'{"event":"e","distinct_id":"u1","properties":{"a":1}}', Reason.MISSING_TIMESTAMP),
     (
         b'{"event":"e","distinct_id":"u1","timestamp":"","properties":{"a":1}}',
-        RefusalReason.NO_TIME,
+        Reason.MISSING_TIMESTAMP,
     ),
     (
         b'{"event":"e","distinct_id":"u1","timestamp":"yesterday","properties":{"a":1}}',
-        RefusalReason.NO_TIME,
+        Reason.MISSING_TIMESTAMP,
     ),
     (
         (
             b'{"event":"e","distinct_id":"u1","timestamp":"1969-12-31T23:59:59.999Z","properties":'
             b'{"a":1}}'
         ),
-        RefusalReason.NO_TIME,
+        Reason.MISSING_TIMESTAMP,
     ),
     (
         b'{"event":"e","distinct_id":"u1","uuid":"0f8fad5b-d9cb-469f-a165-70867728950e","timestamp'
         b'":"9999-12-31T23:59:59-05:00",'
         b'"properties":{"a":1}}',
-        RefusalReason.NO_TIME,
+        Reason.MISSING_TIMESTAMP,
     ),
     (
         b'{"event":"e","distinct_id":"u1","timestamp":1e400,"properties":{"a":1}}',
-        RefusalReason.NO_TIME,
+        Reason.MISSING_TIMESTAMP,
     ),
     (
         b'{"event":"e","distinct_id":"u1","timestamp":{"a":1},"properties":{"a":1}}',
-        RefusalReason.NO_TIME,
+        Reason.MISSING_TIMESTAMP,
     ),
-    (b'{"event":"e","distinct_id":"u1","offset":5,"properties":{"a":1}}', RefusalReason.NO_TIME),
+    (b'{"event":"e","distinct_id":"u1","offset":5,"properties":{"a":1}}', Reason.MISSING_TIMESTAMP),
     (
         (
             b' {"event": "spaces" , "distinct_id" : "u1", "timestamp" : "2024-05-01T00:00:00Z" , '
@@ -182,13 +170,13 @@ def complete_events(count: int, seed: int) -> Iterator[dict[str, Any]]:
         }
 
 
-def sample(count: int = 2_400, seed: int = 1) -> tuple[list[bytes], list[RefusalReason]]:
+def sample(count: int = 2_400, seed: int = 1) -> tuple[list[bytes], list[Reason]]:
     """Lines that hold at least `count` events, and why lines among them are
     refused, in their order.
     """
     dice = random.Random(seed)
     lines: list[bytes] = []
-    refusals: list[RefusalReason] = []
+    refusals: list[Reason] = []
     waiting: list[dict[str, Any]] = []
     for number, event in enumerate(complete_events(count, seed)):
         waiting.append(_varied(event, dice))

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from forwarder.sources.imports.format import RefusalReason
+from forwarder.core.ports import Reason
 
 FIRST = datetime(2024, 2, 28, 21, 0, 0, 123_000, tzinfo=UTC)
 PAGES = [
@@ -32,15 +32,15 @@ BROWSERS = [
     ),
 ]
 Record = dict[str, Any]
-Change = Callable[[Record], tuple[bytes, RefusalReason | None]]
+Change = Callable[[Record], tuple[bytes, Reason | None]]
 
 
-def sample(count: int = 2_400, seed: int = 1) -> list[tuple[bytes, RefusalReason | None]]:
+def sample(count: int = 2_400, seed: int = 1) -> list[tuple[bytes, Reason | None]]:
     """Records in the order of their time, and why each is refused (None: it becomes an event). The
     same for the same seed.
     """
     draw = random.Random(seed)
-    made: list[tuple[bytes, RefusalReason | None]] = []
+    made: list[tuple[bytes, Reason | None]] = []
     odd = _odd_records()
     for number, record in enumerate(_calls(draw)):
         if len(made) >= count:
@@ -208,8 +208,8 @@ def _common(draw: random.Random, call: Record, time: datetime, anonymous: str) -
 def _odd_records() -> list[Change]:
     """Functions that make an odd record of a usual one."""
 
-    def changed(why: RefusalReason | None, *left_out: str, **change: Any) -> Change:
-        def change_of(record: Record) -> tuple[bytes, RefusalReason | None]:
+    def changed(why: Reason | None, *left_out: str, **change: Any) -> Change:
+        def change_of(record: Record) -> tuple[bytes, Reason | None]:
             odd = {**record, "messageId": f"{record['messageId']}-odd", **change}
             return json.dumps(
                 {name: each for name, each in odd.items() if name not in left_out}
@@ -253,17 +253,17 @@ def _odd_records() -> list[Change]:
             event="Grüße \u2028 \U0001f680",
             properties={"": None, "deep": [[{"a": 2**80}]], "$ip": "::1"},
         ),
-        changed(RefusalReason.NO_ID, "userId", "anonymousId"),
-        changed(RefusalReason.NO_TIME, "timestamp", "originalTimestamp"),
-        changed(RefusalReason.NO_TIME, timestamp="yesterday"),
-        changed(RefusalReason.ILLEGAL_ID, userId="Undefined"),
-        changed(RefusalReason.ILLEGAL_ID, type="identify", userId="fine", anonymousId="null"),
-        changed(RefusalReason.NO_EVENT, "event", type="track"),
-        changed(RefusalReason.NO_EVENT, "type"),
-        changed(RefusalReason.UNMAPPABLE, type="delete"),
-        changed(RefusalReason.NO_ID, "previousId", type="alias"),
-        changed(RefusalReason.WRONG_TYPE, properties=["a"]),
-        lambda record: (_line(record)[:-20], RefusalReason.NOT_JSON),
-        lambda record: (_line(record)[:-1] + b',"x":"\xff"}', RefusalReason.NOT_JSON),
-        lambda record: (b"[" + _line(record) + b"]", RefusalReason.NOT_JSON),
+        changed(Reason.MISSING_DISTINCT_ID, "userId", "anonymousId"),
+        changed(Reason.MISSING_TIMESTAMP, "timestamp", "originalTimestamp"),
+        changed(Reason.MISSING_TIMESTAMP, timestamp="yesterday"),
+        changed(None, userId="Undefined"),
+        changed(None, type="identify", userId="fine", anonymousId="null"),
+        changed(Reason.MISSING_EVENT, "event", type="track"),
+        changed(Reason.MISSING_EVENT, "type"),
+        changed(Reason.UNMAPPABLE, type="delete"),
+        changed(Reason.MISSING_DISTINCT_ID, "previousId", type="alias"),
+        changed(Reason.INVALID_EVENT, properties=["a"]),
+        lambda record: (_line(record)[:-20], Reason.UNDECODABLE),
+        lambda record: (_line(record)[:-1] + b',"x":"\xff"}', Reason.UNDECODABLE),
+        lambda record: (b"[" + _line(record) + b"]", Reason.UNDECODABLE),
     ]

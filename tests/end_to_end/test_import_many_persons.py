@@ -1,0 +1,60 @@
+"""A million persons: the memory of an index, and its size as the preflight says it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from forwarder.sources.imports.persons import INDEX
+from forwarder.sources.imports.preflight_report import PREFLIGHT
+from tests.crash.process import Killable
+from tests.support.waiting import eventually
+
+PERSONS: Final = 1_000_000
+MEMORY: Final = 300_000_000
+LONG: Final = 3_000.0
+
+
+def write(path: Path) -> Path:
+    """Of each person an event of a device, and then the `$identify` of its user, in no order of
+    persons.
+    """
+    with path.open("w") as file:
+        for number in range(2 * PERSONS):
+            person = number * 7_919 % PERSONS
+            day = 1 + number * 27 // (2 * PERSONS)
+            is_user = number >= PERSONS
+            who = f"user-{person}@example.com" if is_user else f"device-{person}"
+            said = f'"$set":{{"plan":"{"pro" if is_user else "free"}","seats":{number}}}'
+            more = f'"$anon_distinct_id":"device-{person}",' if is_user else ""
+            file.write(
+                f'{{"event":"{"$identify" if is_user else "seen"}","distinct_id":"{who}",'
+                f'"uuid":"{number:08x}-0000-4000-8000-000000000000",'
+                f'"timestamp":"2024-01-{day:02}T00:00:00Z","properties":{{{more}{said}}}}}\n'
+            )
+    return path
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(LONG)
+async def test_a_million_persons_take_300_mb_at_most(tmp_path: Path) -> None:
+    """The preflight of `newest`, which makes the index, and says how large it is."""
+    source = write(tmp_path / "export.jsonl")
+    state = tmp_path / "state"
+    command = ["import", "native", str(source), "--person-properties", "newest", "--dry-run"]
+    log = tmp_path / "log"
+    async with Killable.living([*command, "--state", str(state)], log) as importer:
+
+        def has_ended() -> bool:
+            importer.look()
+            return importer.ended
+
+        await eventually(has_ended, LONG, told=log.read_text)
+        assert await importer.code() == 0, log.read_text()
+    persons = json.loads((state / PREFLIGHT).read_text())["report"]["persons"]
+    assert 0 < importer.memory < MEMORY
+    assert persons["index_persons"] == PERSONS
+    assert persons["index_bytes"] == (state / INDEX).stat().st_size
