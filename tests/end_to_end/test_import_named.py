@@ -172,6 +172,18 @@ def test_segment_warehouse(service: Service, tmp_path: Path) -> None:
     assert {event["distinct_id"].partition("-")[0] for event in events} == {"user", "anon"}
 
 
+def test_a_table_of_a_known_name_is_that_one_whatever_its_columns(
+    service: Service, tmp_path: Path
+) -> None:
+    """A page has a property `group_id`, a person a trait `event`."""
+    at = "2024-05-01 10:00:00"
+    pages, identifies = tmp_path / "pages.csv", tmp_path / "identifies.csv"
+    pages.write_text(f"id,user_id,timestamp,url,group_id\n1,u,{at},https://x.example/,g\n")
+    identifies.write_text(f"id,user_id,anonymous_id,timestamp,event\n2,u,a,{at},signup\n")
+    events = done_once(service, tmp_path, "segment-warehouse", pages, identifies)
+    assert sorted(event["event"] for event in events) == ["$identify", "$pageview"]
+
+
 def test_segment_rows_of_an_unknown_table_are_refused(service: Service, tmp_path: Path) -> None:
     """A row that neither its file nor its columns tell is no `$identify` by guess."""
     path = tmp_path / "rows.csv"

@@ -80,8 +80,8 @@ def parse_moment(value: str | float, clock: tzinfo | None = None) -> tuple[int, 
 def parse_time(
     value: bytes | msgspec.Raw | str | int | float | Decimal, clock: tzinfo | None = None
 ) -> int:
-    """The microseconds since 1970 of a time. Raises `RecordRefused` (`NO_TIME`) if it can't be
-    read or isn't of the years 1970 to 9999.
+    """The microseconds since 1970 of a time. Raises `RecordRefused` (`MISSING_TIMESTAMP`) if it
+    can't be read or isn't of the years 1970 to 9999.
 
     Bytes and `Raw` are a JSON value, text is the time itself: ISO 8601 with `T` or a space, or an
     epoch in seconds, milliseconds (above 1e10) or microseconds (above 1e13), as a number or as its

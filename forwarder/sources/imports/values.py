@@ -85,8 +85,8 @@ SHARED: Final = frozenset(
 
 def decode_record(record: bytes, decode: Callable[[bytes], Decoded], wrong: str = "") -> Decoded:
     """A record, which is to be a JSON object; of a name that comes twice, the last counts. Raises
-    `RecordRefused`: `WRONG_TYPE` if a field is of another type (`wrong`: how the refusal begins),
-    `NOT_JSON` for anything else.
+    `RecordRefused`: `INVALID_EVENT` if a field is of another type (`wrong`: how the refusal
+    begins), `UNDECODABLE` for anything else.
     """
     try:
         if not record.isascii():
@@ -107,7 +107,7 @@ def decode_record(record: bytes, decode: Callable[[bytes], Decoded], wrong: str 
 
 
 def check_utf8(record: bytes) -> None:
-    """Raises `RecordRefused` (`NOT_JSON`) if a record isn't UTF-8, with the byte that isn't and
+    """Raises `RecordRefused` (`UNDECODABLE`) if a record isn't UTF-8, with the byte that isn't and
     the encoding that it may have.
     """
     try:
@@ -118,7 +118,7 @@ def check_utf8(record: bytes) -> None:
 
 def text_or_number(raw: Raw | None, name: str) -> str | None:
     """A text, or a number as it is written in JSON (ids); None if there is none, or null. Raises
-    `RecordRefused` (`WRONG_TYPE`).
+    `RecordRefused` (`INVALID_EVENT`).
     """
     if not raw:
         return None
@@ -142,8 +142,8 @@ def optional_text(raw: Raw | None) -> str | None:
 
 
 def nested(raw: Raw | None, name: str) -> dict[str, Raw]:
-    """The fields of an object; of none, or null, no fields. Raises `RecordRefused` (`WRONG_TYPE`)
-    if it is anything else.
+    """The fields of an object; of none, or null, no fields. Raises `RecordRefused`
+    (`INVALID_EVENT`) if it is anything else.
     """
     try:
         return (_decode_object(raw) if raw else None) or {}
@@ -155,7 +155,7 @@ def first_time(*fields: tuple[str, Any]) -> str | int | float | None:
     """The first of some fields with a time that says something, as JSON values; those after it
     aren't needed. None if none does.
 
-    Raises `RecordRefused` (`WRONG_TYPE`) if it is neither a text nor a number.
+    Raises `RecordRefused` (`INVALID_EVENT`) if it is neither a text nor a number.
     """
     for name, value in fields:
         if value is not None and value != "":
@@ -166,8 +166,8 @@ def first_time(*fields: tuple[str, Any]) -> str | int | float | None:
 
 
 def items(raw: Raw | None, name: str) -> list[Raw]:
-    """The values of a list; of none, or null, no values. Raises `RecordRefused` (`WRONG_TYPE`) if
-    it is anything else.
+    """The values of a list; of none, or null, no values. Raises `RecordRefused`
+    (`INVALID_EVENT`) if it is anything else.
     """
     try:
         return (_decode_list(raw) if raw else None) or []

@@ -250,6 +250,53 @@ def test_what_changes_no_person_says_and_carries_nothing(tmp_path: Path) -> None
     assert once == [None] * 5 + [{"plan": "pro"}, None]
 
 
+def test_an_id_that_the_service_never_merges_joins_no_persons(tmp_path: Path) -> None:
+    """It has more than 400 characters."""
+    long = "x" * 401
+    events = [
+        event(1, long, {"$set": {"email": "x@example.com"}}),
+        event(2, "a", {"$anon_distinct_id": long}, "$identify"),
+        event(3, "a", {"$set": {"plan": "pro"}}),
+    ]
+    sent = placed(tmp_path, events, build(tmp_path, events))
+    set_once = [each["properties"].get("$set_once", {}) for parts in sent for each in parts]
+    assert {"plan": "pro"} in set_once
+    assert not any({"plan", "email"} <= said.keys() for said in set_once)
+
+
+def test_what_a_too_large_event_takes_along_carries_nothing(tmp_path: Path) -> None:
+    """A record of most formats is refused whole: what it brings isn't there to carry properties."""
+    brought = event(1, "a", {"$anon_distinct_id": "d"}, "$identify")
+    large = event(1, "a", {"text": "x" * MAX_EVENT})
+    later = event(2, "a", {"$set": {"plan": "pro"}})
+    columns = finished([brought, large, later])
+    columns = EventColumns.of(
+        [
+            each._replace(number=max(0, each.number - 1), part=int(at == 1))
+            for at, each in enumerate(columns)
+        ]
+    )
+    with PersonIndexBuilder(
+        tmp_path, is_sorted=False, max_event=MAX_EVENT, refused_alone=False
+    ) as builder:
+        builder.add(columns)
+        index = builder.finish(JOB, CONTENTS)
+    placement = PersonPlacement(tmp_path, index, FINISH, MAX_EVENT, strip=True)
+    made = ConvertedRecords([0, 1], events=columns.only([2]), first=0)
+    placement.place(made)
+    placement.close()
+    assert [json.loads(each.data)["properties"]["$set_once"] for each in made.events] == [
+        {"plan": "pro"}
+    ]
+
+
+@pytest.mark.parametrize("unset", [None, 5, True, "plan", {"plan": 1}, ["plan", 5]])
+def test_any_unset_can_be_shown(unset: object) -> None:
+    """What isn't a list or an object of names removes nothing."""
+    samples = PersonSamples(is_sorted=False)
+    samples.add("a", 1, {"$set": {"plan": "pro"}, "$unset": unset})
+
+
 def test_what_fits_in_no_event_has_events_of_its_own(tmp_path: Path) -> None:
     """Beside the first, of its record; more than one event can hold is divided."""
     events = [event(1, "a", {"wide": "x" * 9_000})]

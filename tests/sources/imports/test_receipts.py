@@ -97,3 +97,18 @@ def test_an_export_that_was_imported_in_one_go_shows_nothing() -> None:
     for time in YEAR:
         distances.add(micros_of(time), micros_of(YEAR[-1]) + 86_400 * 30 * SECOND)
     assert distances.shift() is None
+
+
+@pytest.mark.parametrize("clock", ["America/Los_Angeles", "Europe/Berlin"])
+def test_utc_is_named_where_times_were_read_on_a_clock(clock: str) -> None:
+    """It is the first that is proposed."""
+    found = shift(ZoneInfo("UTC"), clock=ZoneInfo(clock))
+    assert found is not None
+    assert found.zones[0] == "UTC"
+
+
+def test_no_offset_is_proposed_where_the_clock_was_moved() -> None:
+    """Denver and Los Angeles are an hour apart all year; the times are of two offsets."""
+    found = shift(ZoneInfo("America/Los_Angeles"), clock=ZoneInfo("America/Denver"))
+    assert found is not None
+    assert (found.zones[0], found.offset) == ("America/Los_Angeles", "")

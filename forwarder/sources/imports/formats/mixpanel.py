@@ -112,7 +112,7 @@ def project_time(
 
     Of an hour that comes twice in autumn the first is meant (`ahead_of_utc`), unless it was
     `processed`, in milliseconds since 1970, UTC, in the second or later: then that one is nearer.
-    Raises `RecordRefused` (`NO_TIME`).
+    Raises `RecordRefused` (`MISSING_TIMESTAMP`).
     """
     digits = bytes(value)
     if clock is None and digits.isdigit() and len(digits) <= _MILLISECOND_DIGITS:  # as most are

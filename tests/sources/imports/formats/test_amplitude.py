@@ -290,6 +290,27 @@ def test_no_identify_where_there_is_nothing_to_join(ids: dict[str, Any]) -> None
     assert names({**SIGNED_IN, **ids}) == ["Bought"]
 
 
+def test_a_user_id_that_many_share_takes_no_device() -> None:
+    """The first user with an id of his own is joined with it."""
+    amplitude = AmplitudeConverter()
+    assert names({**RECORD, "user_id": "0"}, amplitude) == ["Bought"]
+    assert names(SIGNED_IN, amplitude) == ["$identify", "Bought"]
+
+
+def test_user_properties_of_white_space_are_none() -> None:
+    """The place still stands in an object."""
+    record = json.dumps({**RECORD, "city": "Rome", "user_properties": {}}).encode()
+    (event,) = convert(record.replace(b"{}", b"{ }"))
+    assert plain(event)["$set"] == {"$geoip_city_name": "Rome"}
+
+
+@cases("version", ["9" * 5000, "1234567890123456789", "012"])
+def test_a_browsers_version_that_no_number_holds_stays_text(version: str) -> None:
+    """However long it is."""
+    found = plain(one({**RECORD, "os_name": "Chrome", "os_version": version}))
+    assert found["$browser_version"] == version
+
+
 def test_what_is_said_once_is_said_from_since_on() -> None:
     """Records from before are left out with all that they bring: so the first one after them
     brings it, or the pair was never joined.

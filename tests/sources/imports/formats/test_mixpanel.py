@@ -295,6 +295,14 @@ def test_a_device_is_joined_with_its_first_user() -> None:
     ]
 
 
+@cases("blank", [None, "", " "])
+def test_a_blank_user_is_none(blank: object) -> None:
+    """Such events say, too, how ids of devices are written."""
+    before: dict[str, Any] = {"distinct_id": "d1", "$device_id": "d1", "time": 1}
+    assert joins({**before, "$user_id": blank}, BOTH) == joins(before, BOTH)
+    assert joins(before, BOTH) == [("$identify", "u1", "d1")]
+
+
 def test_the_devices_id_is_that_of_events_without_a_user() -> None:
     """Newer projects write `$device:` before it, others don't; of a source that has both, both."""
     anonymous = {"distinct_id": "d1", "$device_id": "d1", "time": 1}
