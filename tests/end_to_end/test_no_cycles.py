@@ -460,13 +460,21 @@ async def check(name: str, outcome: Outcome) -> None:
             for way, request in outcome.requests.items():
 
                 async def act(way: str = way, request: bytes = request) -> None:
-                    statuses = {await sender.send(request) for _ in range(outcome.count)}
+                    statuses = {await answered(sender, request) for _ in range(outcome.count)}
                     await sender.close()
                     await settled(whole, outcome)
                     assert statuses <= outcome.statuses, f"{way}: {statuses}"
 
                 await act()
                 await leaves_no_garbage(f"{name}, {way}", act, len(request) + outcome.buffered)
+
+
+async def answered(sender: Sender, request: bytes) -> int:
+    """The status of a request that is repeated where a busy machine hadn't the time for it."""
+    statuses = [await sender.send(request)]
+    while statuses[-1] == 503 and len(statuses) < 5:
+        statuses.append(await sender.send(request))
+    return statuses[-1]
 
 
 async def settled(whole: Whole, outcome: Outcome) -> None:
