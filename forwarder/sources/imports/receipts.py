@@ -117,11 +117,9 @@ class ReceiptDistances:
         """Whether the clock that times were read as is never moved: else one distance means that
         the clock that shows them is moved, too.
         """
-        months = [time for _, time in self._months.values()]
-        return len({_offset_of(self._clock, time) for time in months}) == 1 and (
-            self._clock is None
-            or len({_offset_of(self._clock, at * _MONTH) for at in range(12)}) == 1
-        )
+        times = [time for _, time in self._months.values()]
+        year = range(min(times), min(times) + 12 * _MONTH, _MONTH)
+        return len({_offset_of(self._clock, time) for time in (*times, *year)}) == 1
 
     def _ahead(self, quarters: int) -> int:
         """How many minutes ahead of UTC the clock is that shows times of this distance."""

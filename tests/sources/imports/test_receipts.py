@@ -107,8 +107,12 @@ def test_utc_is_named_where_times_were_read_on_a_clock(clock: str) -> None:
     assert found.zones[0] == "UTC"
 
 
-def test_no_offset_is_proposed_where_the_clock_was_moved() -> None:
-    """Denver and Los Angeles are an hour apart all year; the times are of two offsets."""
-    found = shift(ZoneInfo("America/Los_Angeles"), clock=ZoneInfo("America/Denver"))
+@pytest.mark.parametrize("times", [YEAR, YEAR[:60]], ids=["a year", "a winter"])
+@pytest.mark.parametrize("clock", ["America/Denver", "Europe/Berlin"])
+def test_no_offset_is_proposed_where_the_clock_is_moved(clock: str, times: list[datetime]) -> None:
+    """The clock that shows the times is moved, too: they are of two offsets, also where the source
+    has only one of these.
+    """
+    found = shift(ZoneInfo("America/Los_Angeles"), times, clock=ZoneInfo(clock))
     assert found is not None
     assert (found.zones[0], found.offset) == ("America/Los_Angeles", "")
