@@ -30,6 +30,7 @@ from forwarder.core.errors import (
     RequestTooLarge,
 )
 from forwarder.core.event import Chunk, Lane
+from forwarder.core.loop_turn import LoopTurn
 from forwarder.core.path import ForwarderPath, RequestPath
 from forwarder.core.ports import (
     DeadLetter,
@@ -163,6 +164,7 @@ class Intake:
             *limits, policy.clock_skew_tolerance, ordered=(ordered[0], ordered[1])
         )
         self._otlp = otlp
+        self._turn = LoopTurn()
         self._reader = RequestReader(
             self.rules, lanes, admission.check_room if self._rejects else None
         )
@@ -170,6 +172,7 @@ class Intake:
             None if decoder is None else LargeBodies(decoder, clock, headroom, self._on_change)
         )
         self.effort = UNBOUNDED if decoder is None else effort
+        self._short_effort = self.effort.shortened()
         self._inline_body = min(policy.max_body, self.effort.text)
         self._max_single = min(policy.max_event, self.effort.text)
         self._usual_text = min(LARGE_TEXT, self.effort.text)
@@ -219,25 +222,35 @@ class Intake:
                     return self.admission.admit_one(chunk, level, callback)
                 except TooMuchWork:
                     return self._decode_elsewhere(incoming, body, level, now, callback)
-        effort = self.effort if incoming.revived is None else UNBOUNDED
         try:
-            if len(text) > self._usual_text:
-                self._check_headroom(incoming, len(text), effort)
-            outlined = (
-                len(text) > OUTLINED_TEXT and incoming.revived is None and text.startswith(b"{")
-            )
-            content = self._read_outlined(text, incoming, now) if outlined else None
-            if content is None:
-                request = read_request(text, self._quotas.max_events, effort=effort)
-                content = self._reader.read(
-                    request, incoming, self._received(incoming, now), effort
-                )
-            submission = self._submission(content, incoming, now, callback, effort)
+            submission = self._read(text, incoming, now, callback)
             return self.admission.admit(submission, level)
         except TooMuchWork:
             return self._decode_elsewhere(incoming, body, level, now, callback)
+        finally:
+            self._turn.spend(self._now() - now)
 
-    def _read_outlined(self, text: bytes, incoming: Incoming, now: float) -> RequestContent | None:
+    def _read(
+        self, text: bytes, incoming: Incoming, now: float, callback: AckCallback
+    ) -> Submission:
+        """What is to be admitted of a request. Raises what is wrong with it, and `TooMuchWork`."""
+        effort = self._effort() if incoming.revived is None else UNBOUNDED
+        if len(text) > self._usual_text:
+            self._check_headroom(incoming, len(text), effort)
+        outlined = len(text) > OUTLINED_TEXT and incoming.revived is None and text.startswith(b"{")
+        content = self._read_outlined(text, incoming, now, effort) if outlined else None
+        if content is None:
+            request = read_request(text, self._quotas.max_events, effort=effort)
+            content = self._reader.read(request, incoming, self._received(incoming, now), effort)
+        return self._submission(content, incoming, now, callback, effort)
+
+    def _effort(self) -> Effort:
+        """What may be done at once now."""
+        return self._short_effort if self._turn.over else self.effort
+
+    def _read_outlined(
+        self, text: bytes, incoming: Incoming, now: float, effort: Effort
+    ) -> RequestContent | None:
         """What is in a batch in its usual form, without a pass that only finds its events; None:
         all else, which is read the whole way.
         """
@@ -245,7 +258,7 @@ class Intake:
             request = read_outline(text) if text.isascii() or is_utf8(text) else None
             if request is None:
                 return None
-            return self._reader.read_together(request, incoming, now, self.effort)
+            return self._reader.read_together(request, incoming, now, effort)
         except (ForwarderError, *MALFORMED):  # the whole way says what is wrong
             return None
 
@@ -337,16 +350,19 @@ class Intake:
             if not self._may_fit_elsewhere(incoming, error):
                 raise
             return self._decode_elsewhere(incoming, body, level, now, callback)
+        effort = self._effort()
         try:
             if len(text) > self._usual_text:
-                self._check_headroom(incoming, len(text), self.effort)
-            request = protocol.read(text, self._quotas.max_events, self.effort)
-            content = self._reader.read(request, incoming, now, self.effort)
+                self._check_headroom(incoming, len(text), effort)
+            request = protocol.read(text, self._quotas.max_events, effort)
+            content = self._reader.read(request, incoming, now, effort)
             head.results = protocol.results(content)
-            submission = self._submission(content, incoming, now, callback, self.effort)
+            submission = self._submission(content, incoming, now, callback, effort)
             return self.admission.admit(submission, level)
         except TooMuchWork:
             return self._decode_elsewhere(incoming, body, level, now, callback)
+        finally:
+            self._turn.spend(self._now() - now)
 
     def _checked_protocol(self, incoming: Incoming, head: V1Head | OtlpHead) -> ResultProtocol:
         """How the request is read, which is told whose events it has. Raises what is wrong with
@@ -433,7 +449,10 @@ class Intake:
         self, rules: EventRules, chunk: Chunk, level: AckLevel, callback: AckCallback
     ) -> bool:
         """One event, which rules may change or drop. Raises `TooMuchWork` as `Effort` says."""
-        ruling = ruling_of_one(rules, chunk, self.effort.ruled)
+        try:
+            ruling = ruling_of_one(rules, chunk, self._effort().ruled)
+        finally:
+            self._turn.spend(self._now() - chunk.received_at)
         if ruling is None:
             return self.admission.admit_one(chunk, level, callback)
         submission = self.admission.submission(ruling.chunks, chunk.source, callback)

@@ -10,7 +10,7 @@ import gzip
 import json
 import zlib
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote
 
 import brotli  # type: ignore[import-untyped]
@@ -36,6 +36,7 @@ from forwarder.intake.decoder_jobs import MAX_REJECTED, PIECE_BYTES, PIECE_EVENT
 from forwarder.intake.large import MAX_OF_SENDER, MAX_WAITING, WAIT_SECONDS
 from forwarder.wire.effort import INLINE
 from tests.support.cases import cases
+from tests.support.clock import FakeClock
 from tests.support.decoders import NOTHING, HereDecoder, Patient
 from tests.support.intakes import KEY, IntakeRig, batch, stamped_event
 from tests.support.waiting import tick
@@ -506,3 +507,37 @@ async def test_errors_are_the_same_elsewhere(rig: Rig) -> None:
     ]:
         (failure,) = (await rig.answer(body)).failures
         assert type(failure) is kind
+
+
+class SlowClock(FakeClock):
+    """A clock on which 15 ms pass whenever it is asked for the time."""
+
+    asked = 0
+
+    def now(self) -> float:
+        """Wall-clock seconds."""
+        self.asked += 1
+        return super().now() + self.asked * 0.015
+
+
+ODD: Final = {**EVENT, "timestamp": "soon"}
+"""An event that is rewritten by itself."""
+
+
+async def test_requests_of_one_turn_of_the_loop_have_one_budget() -> None:
+    """Once those before have taken long, what would take a quarter as long as a request may is
+    decoded elsewhere, whatever it takes its time for; usual ones are accepted at once, and so is
+    all in the next turn.
+    """
+    rig = Rig(clock=SlowClock(), closed=True)
+    slow = json.dumps(batch(*[ODD] * 1000)).encode()
+    usual = json.dumps(batch(*[stamped_event()] * 1000)).encode()
+    reached = [rig.offer(body, Patient()) for body in (slow, slow, slow, usual)]
+    assert reached == [True, True, False, True]
+    await tick()
+    assert rig.offer(slow, Patient())
+    rig.here.open()
+    await rig.intake.drain(10.0)
+    assert rig.figures(LANE)[0] == 5000
+    assert rig.balanced()
+    await rig.intake.close()
