@@ -322,7 +322,9 @@ async def test_full_files_drop_what_a_full_buffer_drops(when_full: str, ack: str
             assert rejected <= 10
         shown = whole.snapshot
         assert shown.ready
-        assert {reason for _, reason in shown.rejected_requests} <= {"buffer_full"}
+        # the lane that fills the buffer may be past its share, too
+        full = {"buffer_full"} if when_full == "drop_newest" else {"buffer_full", "lane_full"}
+        assert {reason for _, reason in shown.rejected_requests} <= full
         taking = True
         await whole.emptied()
         arrived = [raw for raw in sent if raw in accepted(upstream)]

@@ -12,6 +12,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final
 from unittest.mock import patch
@@ -27,9 +28,12 @@ from forwarder.core.ports import DeadLetter
 from forwarder.daemon.destinations import EventDestination
 from forwarder.daemon.memory import MemorySource
 from forwarder.daemon.pipeline import Pipeline, build
+from forwarder.daemon.policies import http_policy
+from forwarder.daemon.roles import Role
 from forwarder.deadletter.memory import MemoryDeadLetters
 from forwarder.deadletter.schema import open_readable
 from forwarder.intake.large import DECODE_SECONDS
+from forwarder.sources.http import HttpPolicy
 from forwarder.sources.logs.positions import PositionStore
 from forwarder.telemetry.snapshot import Snapshot, balanced
 from tests.support.clock import FakeClock
@@ -97,9 +101,17 @@ class Whole:
 
     def _build(self) -> Pipeline:
         try:
-            # the decoder process works in real time, however fast the pipeline's clock runs
+            # decoder process and senders work in real time, however fast the pipeline's clock runs
             speed = self.clock.speed if isinstance(self.clock, FastClock) else 1.0
-            with patch("forwarder.daemon.pipeline.DECODE_SECONDS", DECODE_SECONDS * speed):
+
+            def patient(settings: Settings, role: Role) -> HttpPolicy:
+                policy = http_policy(settings, role)
+                return replace(policy, idle_timeout=policy.idle_timeout * speed)
+
+            with (
+                patch("forwarder.daemon.pipeline.DECODE_SECONDS", DECODE_SECONDS * speed),
+                patch("forwarder.daemon.pipeline.http_policy", patient),
+            ):
                 return build(self.settings, self.clock, window=self._window, memory=self._memory)
         except BaseException:
             self._clean_up()
