@@ -39,16 +39,17 @@ from forwarder.daemon.policies import (
     http_policy,
     intake_policy,
     keys_needing_restart,
-    lane_ordering,
     pass_through_policy,
+    reading_rules,
 )
 from forwarder.daemon.pressure import MemoryWatch
 from forwarder.daemon.roles import ALONE, Role
 from forwarder.daemon.rules import ConfiguredRules
 from forwarder.daemon.stores import InheritedLocks, Stores, name_directories
 from forwarder.delivery.delivery import Delivery
-from forwarder.intake.admission import Admission
+from forwarder.intake.admission import Admitter
 from forwarder.intake.fan_out import FanOut
+from forwarder.intake.gate import Conditions, Gate
 from forwarder.intake.intake import Intake
 from forwarder.intake.lanes import LaneRegistry
 from forwarder.intake.large import DECODE_SECONDS
@@ -59,7 +60,6 @@ from forwarder.sources.http.sockets import adopt
 from forwarder.sources.http.tls import load_tls, reload_tls
 from forwarder.telemetry.snapshot import Snapshot, State
 from forwarder.telemetry.taps import TapBatch, TapRequest, Taps
-from forwarder.wire.effort import INLINE
 
 if TYPE_CHECKING:
     from forwarder.archive.archiver import Archiver
@@ -111,66 +111,52 @@ def build(
     headroom = Headroom(http.max_receiving, buffers)
     decoder = DecoderProcess(settings.sources.http.max_body, clock, DECODE_SECONDS)
     branches = [each.branch for each in destinations]
-    admission: Admission | FanOut = first.admission
+    admitter: Admitter = first.admission
     if destinations[1:] or first.branch.api_keys:
         from forwarder.rules.routing import EventRoutes  # noqa: PLC0415 - most have one destination
 
         api_keys = allowed_keys(settings.sources.http.api_keys, settings)
         front = LaneRegistry(settings.sources.http.max_lanes, {}, first.known, api_keys=api_keys)
         routes = EventRoutes(settings.routes, settings.destinations)
-        admission = FanOut(branches, routes, front, allowed=INLINE.ruled)
-    policy = intake_policy(settings)
-    ordering_of = lane_ordering(settings)
-    otlp = _otlp_mapping(settings)
+        admitter = FanOut(branches, routes, front)
     rules = ConfiguredRules(settings, clock)
-    intake = Intake(
-        admission,
-        policy=policy,
-        ordering_of=ordering_of,
-        headroom=headroom,
+    conditions = Conditions(
+        clock,
+        reading_rules(settings, admitter.quotas.max_events),
+        rules=rules.compiled,
         decoder=decoder,
-        path=path,
-        otlp=otlp,
-        event_rules=rules.compiled,
+        headroom=headroom,
     )
-    intakes = [intake]
+    gate = Gate(admitter, conditions)
+    policy = intake_policy(settings)
+    intake = Intake(gate, policy, headroom=headroom, path=path, otlp=_otlp_mapping(settings))
     # a dead letter goes back to the destination that it is of, whatever the routes say
-    if admission is not first.admission:
-        intakes += [
-            Intake(
-                each.admission, policy=policy, ordering_of=ordering_of, event_rules=rules.compiled
-            )
-            for each in destinations
-        ]
     replayers = [
-        each.stores.open_replayer(own, clock, each.branch.api_keys)
-        for each, own in zip(destinations, intakes[-len(destinations) :], strict=True)
+        each.stores.open_replayer(
+            Intake(Gate(each.admission, conditions), policy), clock, each.branch.api_keys
+        )
+        for each in destinations
     ]
 
     def use_rules() -> None:
-        for each in intakes:
-            each.event_rules = rules.compiled
+        conditions.rules = rules.compiled
 
     rules.on_change = use_rules
 
     passthrough = _pass_through(settings, destinations, clock)
     load = None if role.loads is None else WorkerLoad(role.loads, role.workers, role.number)
     listener = HttpListener(http, intake, clock, headroom, passthrough, path=path, load=load)
-    kafka = _kafka_sources(
-        settings, role, SourceIntake(admission, branches, intake, source="kafka"), clock
-    )
+    kafka = _kafka_sources(settings, role, SourceIntake(gate, branches, source="kafka"), clock)
     logs = _log_sources(
         settings,
         role,
-        SourceIntake(admission, branches, intake, source="logs"),
+        SourceIntake(gate, branches, source="logs"),
         clock,
         first.stores,
     )
 
     def reject_for_memory(short: bool) -> None:  # noqa: FBT001 - a callback
-        listener.memory_short = short
-        for each in intakes:
-            each.memory_short = short
+        listener.memory_short = conditions.memory_short = short
 
     source = memory or find_memory(settings, role, lambda: decoder.pid)
     # a few events that can't be delivered, of a halted lane say, must not reject all others
@@ -187,8 +173,8 @@ def build(
     parts = PipelineParts(
         destinations=destinations,
         decoder=decoder,
-        lanes=admission.lanes,
-        intakes=intakes,
+        intake=intake,
+        conditions=conditions,
         replayers=[each for each in replayers if each is not None],
         passthrough=passthrough,
         listener=listener,
@@ -365,8 +351,7 @@ class Pipeline:
     def stop_accepting(self) -> None:
         """Reject new events from now on."""
         self.state = State.DRAINING
-        for intake in self._parts.intakes:
-            intake.draining = True
+        self._parts.conditions.draining = True
         self._parts.listener.draining = True
         self._stop_reading()
 
@@ -435,7 +420,7 @@ class Pipeline:
         """
         await self._parts.listener.stop_listening()
         end = self._clock.monotonic() + seconds
-        await self._parts.intake.drain(seconds)
+        await self._parts.conditions.drain(seconds)
         left = max(0.0, end - self._clock.monotonic())
         drained = all(
             await asyncio.gather(*[each.delivery.drain(left) for each in self._parts.destinations])
@@ -455,9 +440,9 @@ class Pipeline:
             replayer.stop()
         for destination in parts.destinations:
             await destination.delivery.close()
-        await parts.intake.close()
+        await parts.conditions.close()
         await parts.decoder.close()
-        parts.intake.end_waiting()
+        parts.intake.admitter.end_waiting()
         for destination in parts.destinations:
             # requests that wait for the disk get an answer
             await destination.stores.committer.settle()
@@ -550,7 +535,7 @@ class Pipeline:
         if self._tls and http.tls == self._settings.sources.http.tls:
             _reload_tls(self._tls, http.tls)
         allowed = allowed_keys(http.api_keys, self._settings)
-        parts.lanes.configure(http.max_lanes, allowed)
+        parts.intake.admitter.lanes.configure(http.max_lanes, allowed)
         for destination in parts.destinations:
             own = destination.settings
             destination.batcher.policy = batch_policy(replace(settings, upstream=own.upstream))
