@@ -61,9 +61,10 @@ class Content:
 
     @property
     def is_one_chunk(self) -> bool:
-        """Whether there is one chunk, and nothing beside it: the most frequent content."""
+        """Whether rules have left one chunk, and nothing beside it: the most frequent content."""
         return (
-            len(self.chunks) == 1
+            self.ruled
+            and len(self.chunks) == 1
             and not self.letters
             and not self.overflow
             and not self.nulled

@@ -179,6 +179,8 @@ class DecodedHead(Struct, array_like=True):
     nulled: int = 0
     filtered: int = 0
     with_results: bool = False
+    ruled: bool = False
+    """See `Content.ruled`."""
     sizes: Sequence[int] = ()
     """Bytes of each part that follows."""
 
@@ -204,7 +206,7 @@ class DecoderReply(NamedTuple):
         the job.
         """
         head = self.head
-        content = Content(nulled=head.nulled, filtered=head.filtered, ruled=True)
+        content = Content(nulled=head.nulled, filtered=head.filtered, ruled=head.ruled)
         content.overflow = [
             (Lane(*head.lanes[lane]), source, count) for lane, count in head.overflow
         ]
@@ -321,10 +323,9 @@ def work(
             _read(job, body) if isinstance(job, RequestJob) else _read_record(job, body)
         )
         _cut(content)
-        if job.event_rules is not None:
-            bounds = RuleBounds(job.event_rules.max_bytes, MAX_REJECTED)
-            rules = _rules_of(job.event_rules, look_up, evaluate)
-            apply_rules(rules, content, bounds=bounds)
+        rules, bounds = _rules_of(job.event_rules, look_up, evaluate)
+        apply_rules(rules, content, bounds=bounds)
+        if rules is not None:
             _cut(content)
         _bound_letters(content, job)
         if job.routes is not None:
@@ -416,11 +417,15 @@ def _restored(encoded: bytes, evaluate: EvaluateCondition | None) -> tuple[Event
     return restored_rules(encoded, files, evaluate), files
 
 
-def _rules_of(rules: RulesOfJob, look_up: LookUp, evaluate: EvaluateCondition | None) -> EventRules:
-    """The rules of one job."""
+def _rules_of(
+    rules: RulesOfJob | None, look_up: LookUp, evaluate: EvaluateCondition | None
+) -> tuple[EventRules | None, RuleBounds]:
+    """The rules of one job, and what they may make."""
+    if rules is None:
+        return None, RuleBounds()
     restored, files = _restored(rules.encoded, evaluate)
     files.look_up = look_up
-    return restored
+    return restored, RuleBounds(rules.max_bytes, MAX_REJECTED)
 
 
 @lru_cache(maxsize=2)
@@ -506,7 +511,9 @@ class _Parts:
         self._kinds: dict[tuple[int, str, str, Sequence[int] | None], int] = {}
         self._groups: list[int] = []
         self._parts: list[bytes] = []
-        self._head = head = DecodedHead(nulled=content.nulled, filtered=content.filtered)
+        self._head = head = DecodedHead(
+            nulled=content.nulled, filtered=content.filtered, ruled=content.ruled
+        )
         head.pieces = [(self._lane(chunk.lane), chunk.count, chunk.to) for chunk in content.chunks]
         for chunk in content.chunks:
             self._parts += [chunk.data, _encode(list(chunk.ids)) if chunk.ids else b""]

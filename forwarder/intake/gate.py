@@ -14,6 +14,7 @@ from forwarder.core.ack import AckCallback, AckLevel
 from forwarder.core.clock import Clock
 from forwarder.core.errors import Draining, MemoryShort
 from forwarder.core.event import Chunk, Lane
+from forwarder.core.loop_turn import LoopTurn
 from forwarder.core.shares import Headroom
 from forwarder.intake.admission import Admitter, SubmissionPart
 from forwarder.intake.content import Content
@@ -54,6 +55,8 @@ class Conditions:
         )
         """The queue before the decoder process; None: everything is done at once."""
         self.effort = UNBOUNDED if decoder is None else effort
+        self.turn = LoopTurn()
+        """How long requests have occupied the event loop in this turn of it."""
         self.attentive = False
         """Whether each request needs a closer look before it is read."""
         self._draining = self._memory_short = False
@@ -112,6 +115,8 @@ class Gate:
     def __init__(self, admitter: Admitter, conditions: Conditions) -> None:
         self.admitter = admitter
         self.conditions = conditions
+        self._routes = admitter.routes
+        self._admit_one = admitter.admit_one
 
     def enter(
         self,
@@ -130,10 +135,10 @@ class Gate:
         take more than `effort`.
         """
         apply_rules(self.conditions.rules, content, effort.ruled)
-        if self.admitter.routes is not None:
-            route(self.admitter.routes, content, Allowance(effort.ruled))
+        if self._routes is not None:
+            route(self._routes, content, Allowance(effort.ruled))
         if content.is_one_chunk and not source_waits:
-            return None if self.admitter.admit_one(content.chunks[0], level, callback) else ()
+            return None if self._admit_one(content.chunks[0], level, callback) else ()
         return self.admitter.admit(
             content, level, callback, source_waits=source_waits, given_up=given_up
         )
@@ -141,8 +146,7 @@ class Gate:
     def steps_of_job(self, source: str) -> tuple[RulesOfJob | None, RoutesOfJob | None]:
         """The rules and routes that the decoder process applies to what it reads."""
         rules = self.conditions.rules
-        routes = self.admitter.routes
-        encoded = None if routes is None else routes.encoded
+        encoded = None if self._routes is None else self._routes.encoded
         return (
             None
             if rules is None
@@ -156,9 +160,11 @@ class Gate:
         """`enter` for one chunk that has nothing beside it, without an object for it if nothing is
         done to it on the way; whether `level` is reached.
         """
-        routes = self.admitter.routes
-        if self.conditions.rules is None and (
-            routes is None or routes.whole(chunk.lane, chunk.source) is not None
-        ):
-            return self.admitter.admit_one(chunk, level, callback)
-        return self.enter(Content([chunk]), level, callback, effort=effort) is None
+        if self.conditions.rules is None:
+            routes = self._routes
+            if routes is None or routes.whole(chunk.lane, chunk.source) is not None:
+                return self._admit_one(chunk, level, callback)
+        try:
+            return self.enter(Content([chunk]), level, callback, effort=effort) is None
+        finally:
+            self.conditions.turn.spend(self.admitter.clock.now() - chunk.received_at)

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final
 from forwarder.core.ack import AckCallback, AckLevel
 from forwarder.core.errors import Backpressure, InvalidAck, InvalidRequest
 from forwarder.core.event import Chunk
-from forwarder.core.loop_turn import LoopTurn
 from forwarder.core.path import ForwarderPath, RequestPath
 from forwarder.core.ports import EventResults, Incoming, OtlpHead, PatientWaiter, V1Head
 from forwarder.core.shares import Headroom
@@ -107,7 +106,7 @@ class Intake:
         self._headroom = headroom
         self._path = path or ForwarderPath(admitter.clock)
         self._otlp = otlp
-        self._turn = LoopTurn()
+        self._turn = gate.conditions.turn
         self.rules = rules = gate.conditions.reading
         self._reader = RequestReader(
             rules, self._lanes, admitter.check_room if admitter.rejects else None
@@ -141,17 +140,18 @@ class Intake:
                 chunk = self._read_single(text, incoming, now)
                 if chunk is not None:
                     return self.gate.enter_one(chunk, level, callback, effort)
-            if len(text) > LARGE_TEXT:
-                self._check_headroom(incoming, len(text), effort)
-            content = form.read(self._reader, text, incoming, now, effort)
-            if head is not None:
-                head.results = form.results(content)
-            self._finish(content, incoming, now)
-            return self.gate.enter(content, level, callback, effort=effort) is None
+            try:
+                if len(text) > LARGE_TEXT:
+                    self._check_headroom(incoming, len(text), effort)
+                content = form.read(self._reader, text, incoming, now, effort)
+                if head is not None:
+                    head.results = form.results(content)
+                self._finish(content, incoming, now)
+                return self.gate.enter(content, level, callback, effort=effort) is None
+            finally:
+                self._turn.spend(self._now() - now)
         except TooMuchWork:
             return self._decode_elsewhere(incoming, body, level, now, callback)
-        finally:
-            self._turn.spend(self._now() - now)
 
     def _is_behind_large(self, incoming: Incoming, callback: AckCallback) -> bool:
         """Whether the request was queued behind a large one of its connection. Raises `Draining`,

@@ -216,7 +216,7 @@ class UsualForm:
 
     def decode(self, incoming: Incoming, effort: Effort, max_body: int) -> bytes:
         """See `RequestForm`."""
-        limit = min(max_body, effort.text)
+        limit = effort.text if effort.text < max_body else max_body
         if len(incoming.body) > SMALL_BODY and incoming.revived is None:
             _check_medium(incoming, effort)
         try:
