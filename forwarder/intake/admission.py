@@ -51,8 +51,8 @@ from forwarder.core.taps import TapOutcome, TapPoint
 from forwarder.intake.content import Content
 from forwarder.intake.lanes import LaneRegistry
 from forwarder.intake.quotas import Quotas
-from forwarder.intake.routed import RouteTable
 from forwarder.intake.stamp_event import NOT_INGESTED
+from forwarder.intake.steps import RouteTable
 from forwarder.telemetry.labels import UNDECODABLE, lane_label
 from forwarder.wire.v1_results import BUFFER_FULL
 
@@ -329,7 +329,8 @@ class Admitter(Protocol):
     def filtered_records(self) -> int:
         """Records of accepted requests that their mapping leaves out."""
 
-    def check_room(self, lane: Lane, size: int) -> None:
+    @property
+    def check_room(self) -> Callable[[Lane, int], None]:
         """See `Quotas.check_room`."""
 
     def admit_one(self, chunk: Chunk, level: AckLevel, callback: AckCallback) -> bool:
@@ -414,6 +415,8 @@ class Admission:
         self.books = books
         self.lanes = lanes
         self.quotas = quotas
+        self.check_room = quotas.check_room
+        """See `Quotas.check_room`."""
         self.clock = clock
         self.rejects = when_full is WhenFull.REJECT
         """Whether a full buffer rejects new events, and drops none."""
@@ -436,10 +439,6 @@ class Admission:
     def awaited(self) -> int:
         """Requests whose senders wait for the delivery of their events."""
         return len(self._awaited)
-
-    def check_room(self, lane: Lane, size: int) -> None:
-        """See `Quotas.check_room`."""
-        self.quotas.check_room(lane, size)
 
     def admit_one(self, chunk: Chunk, level: AckLevel, callback: AckCallback) -> bool:
         """`admit` for one chunk with nothing beside it, the most frequent submission: at the level

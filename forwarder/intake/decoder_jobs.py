@@ -54,10 +54,9 @@ from forwarder.intake.requests import (
     V1Form,
     letter_at_receipt,
 )
-from forwarder.intake.routed import route
-from forwarder.intake.ruling import RuleBounds, apply_rules
 from forwarder.intake.stamp_event import NOT_INGESTED
 from forwarder.intake.stamping import RejectedEvent
+from forwarder.intake.steps import NO_BOUNDS, RuleBounds, take_steps
 from forwarder.wire.effort import UNBOUNDED
 from forwarder.wire.envelope import cut_by_size
 from forwarder.wire.v1_results import Results, ResultsState
@@ -323,13 +322,13 @@ def work(
             _read(job, body) if isinstance(job, RequestJob) else _read_record(job, body)
         )
         _cut(content)
+        _limit_rejected(content, job)
         rules, bounds = _rules_of(job.event_rules, look_up, evaluate)
-        apply_rules(rules, content, bounds=bounds)
+        routes = None if job.routes is None else _restored_routes(job.routes.encoded, evaluate)
+        take_steps(content, rules, routes, bounds=bounds)
         if rules is not None:
             _cut(content)
-        _bound_letters(content, job)
-        if job.routes is not None:
-            route(_restored_routes(job.routes.encoded, evaluate), content)
+        _check_letters(content, job)
     except ForwarderError as error:
         if error.code not in _ERRORS:
             raise
@@ -339,43 +338,45 @@ def work(
 
 def _cut(content: Content) -> None:
     """Cut the chunks into pieces."""
-    content.chunks = [
-        piece for chunk in content.chunks for piece in cut_by_size(chunk, PIECE_BYTES, PIECE_EVENTS)
-    ]
+    pieces: list[Chunk] = []
+    for chunk in content.chunks:
+        for piece in cut_by_size(chunk, PIECE_BYTES, PIECE_EVENTS):
+            piece.to = chunk.to
+            pieces.append(piece)
+    content.chunks = pieces
     content.names = []
 
 
-def _bound_letters(content: Content, job: RequestJob | RecordJob) -> None:
-    """Make dead letters of at most `MAX_REJECTED` events that a request rejects, and of as many
-    that the service wouldn't ingest either; further ones of those are counted. Raises
-    `RequestTooLarge` for others, none of which may be dropped.
+def _limit_rejected(content: Content, job: RequestJob | RecordJob) -> None:
+    """Make dead letters of the events that a request rejects: of at most `MAX_REJECTED` that the
+    service wouldn't ingest either, and the further ones are counted; and of the others, up to the
+    first that is too many (`_check_letters`).
     """
-    of_request = isinstance(job, RequestJob)
     source = _source_of(job)
-    droppable: list[DeadLetter] = []
-    kept: list[DeadLetter] = []
+    left = {True: MAX_REJECTED, False: MAX_REJECTED + 1}
     overflow: Counter[Lane] = Counter()
-    letters: list[DeadLetter] = []
     for lane, each in content.rejected:
-        of_its_kind = droppable if each.reason in NOT_INGESTED else kept
-        if len(of_its_kind) < MAX_REJECTED:
-            letter = letter_at_receipt(lane, each, source, 0.0)
-            of_its_kind.append(letter)
-            letters.append(letter)
-        elif of_its_kind is droppable:
+        droppable = each.reason in NOT_INGESTED
+        if left[droppable]:
+            left[droppable] -= 1
+            content.letters.append(letter_at_receipt(lane, each, source, 0.0))
+        elif droppable:
             overflow[lane] += 1
-        else:
-            kept.append(letter_at_receipt(lane, each, source, 0.0))
-            break
-    if len(kept) + len(content.letters) > MAX_REJECTED:
+    content.rejected = []
+    content.overflow = [(lane, source, count) for lane, count in overflow.items()]
+
+
+def _check_letters(content: Content, job: RequestJob | RecordJob) -> None:
+    """Raises `RequestTooLarge` for over `MAX_REJECTED` dead letters that have to be kept."""
+    letters = content.letters
+    if len(letters) <= MAX_REJECTED:
+        return
+    if isinstance(job, RecordJob):
+        raise RequestTooLarge(f"over {MAX_REJECTED} events of it are rejected")
+    if sum([letter.reason not in NOT_INGESTED for letter in letters]) > MAX_REJECTED:
         raise RequestTooLarge(
             "more of its events are rejected than one request may bring dead letters"
-            if of_request
-            else f"over {MAX_REJECTED} events of it are rejected"
         )
-    content.rejected = []
-    content.letters = letters + content.letters
-    content.overflow = [(lane, source, count) for lane, count in overflow.items()]
 
 
 def _source_of(job: RequestJob | RecordJob) -> str:
@@ -422,7 +423,7 @@ def _rules_of(
 ) -> tuple[EventRules | None, RuleBounds]:
     """The rules of one job, and what they may make."""
     if rules is None:
-        return None, RuleBounds()
+        return None, NO_BOUNDS
     restored, files = _restored(rules.encoded, evaluate)
     files.look_up = look_up
     return restored, RuleBounds(rules.max_bytes, MAX_REJECTED)

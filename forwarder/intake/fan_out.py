@@ -4,7 +4,7 @@ once for each of them.
 A destination has an admission of its own, with its own buffer, quotas, books and dead letters
 (`admission.py`). `FanOut` stands above them and looks like one of them. The steps, in order:
 divide the content by destination, prepare all parts, admit all parts, join what they acknowledge.
-Where lane and source don't decide it, chunks and letters say where they go (`routed.py`).
+Where lane and source don't decide it, chunks and letters say where they go (`steps.py`).
 
 Invariants: a content is accepted by all required destinations that it is routed to, or by none:
 all are asked before the first accepts. An optional destination never rejects and is never waited
@@ -25,7 +25,7 @@ from forwarder.core.ports import DeadLetter, DropReason
 from forwarder.intake.admission import NO_SIZES, Admission, Submission, SubmissionPart, sizes_of
 from forwarder.intake.content import Content
 from forwarder.intake.lanes import MAX_REMEMBERED, LaneRegistry
-from forwarder.intake.routed import RouteTable
+from forwarder.intake.steps import RouteTable
 
 
 class ResendQueue(Protocol):
@@ -135,7 +135,7 @@ class FanOut:
     # Dividing
 
     def _numbers(self, of: Chunk | DeadLetter) -> Sequence[int]:
-        """Where routes lead, by lane and source, or by the event (`intake.routed.route`)."""
+        """Where routes lead, by lane and source, or by the event (`intake.steps`)."""
         if of.to is not None:
             return (of.to,) if isinstance(of.to, int) else of.to
         if of.lane is None:

@@ -21,9 +21,8 @@ from forwarder.intake.content import Content
 from forwarder.intake.decoder_jobs import RoutesOfJob, RulesOfJob
 from forwarder.intake.large import Decoder, LargeBodies
 from forwarder.intake.requests import ReadingRules
-from forwarder.intake.routed import route
-from forwarder.intake.ruling import apply_rules
-from forwarder.wire.effort import INLINE, UNBOUNDED, Allowance, Effort
+from forwarder.intake.steps import take_steps
+from forwarder.wire.effort import INLINE, UNBOUNDED, Effort
 
 if TYPE_CHECKING:
     from forwarder.rules.rules import EventRules
@@ -134,9 +133,8 @@ class Gate:
         Raises what rules, routes and the admission raise; `TooMuchWork` if rules or routes would
         take more than `effort`.
         """
-        apply_rules(self.conditions.rules, content, effort.ruled)
-        if self._routes is not None:
-            route(self._routes, content, Allowance(effort.ruled))
+        rules = self.conditions.rules
+        take_steps(content, rules, self._routes, microseconds=effort.ruled)
         if content.is_one_chunk and not source_waits:
             return None if self._admit_one(content.chunks[0], level, callback) else ()
         return self.admitter.admit(

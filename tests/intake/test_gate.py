@@ -11,7 +11,7 @@ import pytest
 from forwarder.core.ack import AckLevel
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import Incoming, Reason, Revived, V1Head
-from forwarder.intake import decoder_jobs, gate
+from forwarder.intake import decoder_jobs, gate, steps
 from forwarder.intake.fan_out import Branch, FanOut
 from forwarder.intake.gate import Gate
 from forwarder.intake.intake import Intake, IntakePolicy
@@ -82,7 +82,7 @@ def test_nothing_is_admitted_that_passed_no_rules(
     else:
         SOURCES[source](rig)
     assert rig.chunks() == []
-    monkeypatch.setattr(gate, "apply_rules", lambda *_: None)
+    monkeypatch.setattr(gate, "take_steps", lambda *_, **__: None)
     bare = RecordsRig(rules=[rule])
     with pytest.raises(RuntimeError, match="rules"):
         SOURCES[source](bare)
@@ -97,7 +97,7 @@ def test_nothing_is_admitted_that_passed_no_routes(
     rig = routed(RecordsRig())
     SOURCES[source](rig)
     assert rig.chunks()
-    monkeypatch.setattr(gate, "route", lambda *_: None)
+    monkeypatch.setattr(steps, "_route", lambda *_: None)
     bare = routed(RecordsRig())
     with pytest.raises(RuntimeError, match="routes"):
         SOURCES[source](bare)
@@ -108,7 +108,7 @@ async def test_what_the_decoder_process_did_not_rule_is_ruled_after_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It says whether it did."""
-    monkeypatch.setattr(decoder_jobs, "apply_rules", lambda *_, **__: None)
+    monkeypatch.setattr(decoder_jobs, "take_steps", lambda *_, **__: None)
     rule = {"name": "no-b", "match": {"event": "b"}, "drop": True}
     rig = RecordsRig(rules=[rule], decoder=HereDecoder(), effort=NOTHING)
     rig.offer(batch(EVENT, stamped_event(event="c")), Told())
