@@ -30,7 +30,6 @@ from forwarder.core.records import RecordBatch, RecordFacts
 from forwarder.intake.content import Content
 from forwarder.intake.lanes import LaneRegistry
 from forwarder.intake.plain_records import (
-    Head,
     PlainHead,
     PlainProperties,
     all_ids,
@@ -39,7 +38,6 @@ from forwarder.intake.plain_records import (
     completed,
     completed_all,
     id_of,
-    of_one_key,
     plain_or_none,
     time_of,
     uuid_of,
@@ -117,11 +115,6 @@ class RecordBatchReader:
             raise TooMuchWork
         joined = b",".join(values)
         max_event = self._rules.max_event
-        if not self._rules.ordered[False]:
-            found = of_one_key(values, joined, records.api_key, max_event)
-            together = found and self._read_together(records, *found, joined=joined)
-            if together:
-                return together
         heads = all_plain(values, joined, max_event)
         ids, key = (
             (None, None) if heads is None else (all_ids(heads), common_key(heads, records.api_key))
@@ -148,7 +141,7 @@ class RecordBatchReader:
         self,
         records: RecordBatch,
         key: str,
-        heads: Sequence[Head],
+        heads: Sequence[PlainHead],
         *,
         joined: bytes,
         keys: frozenset[str] = NO_IDS,
