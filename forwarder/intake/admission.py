@@ -121,7 +121,7 @@ class ReceiptDeadLetters(Protocol):
 
 class Submission:
     """The content of one request, or of one batch of records; from the offer to the
-    acknowledgement. It is complete when it is made.
+    acknowledgement. It is complete when it is made, and has the content's chunks from then on.
     """
 
     __slots__ = (
@@ -158,6 +158,7 @@ class Submission:
         self.content = content
         self.chunks: Sequence[Chunk] = content.chunks
         """Until they are counted; from then on they are the buffer's alone."""
+        content.chunks = []
         self.letters: Sequence[DeadLetter] = content.letters
         """Dead letters that have to be kept."""
         self.droppable: Sequence[DeadLetter] = ()
@@ -496,7 +497,7 @@ class Admission:
         submission = Submission(
             self, content, callback, source_waits=source_waits, given_up=given_up
         )
-        sizes = sizes_of(content.chunks) if source_waits else NO_SIZES
+        sizes = sizes_of(submission.chunks) if source_waits else NO_SIZES
         if self.admit_whole(submission, level):
             return None
         return (SubmissionPart(submission, sizes),)

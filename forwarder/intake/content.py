@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class Content:
     """The events by lane, and what else became of them.
 
-    It is admitted whole, or nothing of it; what doesn't fit now is offered again as a copy.
+    It is admitted whole, or nothing of it; its chunks are the admission's from then on, and what
+    doesn't fit now is offered again as a copy.
     """
 
     chunks: list[Chunk] = field(default_factory=list)

@@ -189,7 +189,7 @@ class FanOut:
             source_waits=source_waits and branch.required,
             given_up=given_up,
         )
-        sizes = sizes_of(content.chunks) if source_waits else NO_SIZES
+        sizes = sizes_of(submission.chunks) if source_waits else NO_SIZES
         return SubmissionPart(submission, sizes, branch.required)
 
     def _copy(self, chunk: Chunk, number: int) -> Chunk:

@@ -127,12 +127,13 @@ class SourceIntake:
         """
         callback, level, now, given_up = how
         reading = self._reading
+        read = content.chunks
         try:
             accepted = self._enter(content, callback, level, now, given_up)
         except RequestTooLarge as error:
             if len(records.values) + len(records.rejected) > 1:
                 raise TogetherTooLarge(error.message) from None
-            letter = reading.too_large(records, content, error.message, now)
+            letter = reading.too_large(records, read, error.message, now)
             try:
                 accepted = self._enter(Content(letters=[letter]), callback, level, now)
             except RequestTooLarge as never:
@@ -362,14 +363,16 @@ class _RecordReading:
         if self._decoded:
             self._decoded.pop(id(records), None)
 
-    def too_large(self, records: RecordBatch, content: Content, why: str, now: float) -> DeadLetter:
+    def too_large(
+        self, records: RecordBatch, read: Sequence[Chunk], why: str, now: float
+    ) -> DeadLetter:
         """The dead letter of a batch's only record, as it was read, because it can't
         be accepted.
         """
-        lanes = {chunk.lane for chunk in content.chunks}
+        lanes = {chunk.lane for chunk in read}
         lane = lanes.pop() if len(lanes) == 1 else None
         # routes may take too long for it: it goes where its events would have gone
-        to = sorted({chunk.to for chunk in content.chunks if chunk.to is not None}) or None
+        to = sorted({chunk.to for chunk in read if chunk.to is not None}) or None
         rejected = RejectedEvent(Reason.TOO_LARGE, records.values[0], why=why, to=to)
         (letter,) = self._reader.letters(
             [(lane, rejected)], records.facts(0), records.attributes(0), now

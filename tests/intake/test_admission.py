@@ -156,6 +156,15 @@ def test_delivered_is_all_of_it() -> None:
     assert rig.clock.pending == 0
 
 
+def test_what_waits_holds_no_events() -> None:
+    """Once they are counted they are the buffer's alone, which may have them on disk."""
+    rig = IntakeRig(ack=DELIVERED)
+    rig.ask(stamped_event(), stamped_event(), {"event": "no id"})
+    [submission] = rig.admission._awaited
+    assert submission.counted
+    assert (submission.chunks, submission.content.chunks) == ((), [])
+
+
 async def test_what_waits_too_long_is_withdrawn() -> None:
     """After the time limit the sender comes again: what still waits is dropped and counted, what
     is in flight is not.
