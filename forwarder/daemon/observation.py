@@ -23,8 +23,8 @@ from forwarder.daemon.pressure import MemoryWatch
 from forwarder.daemon.rules import ConfiguredRules
 from forwarder.delivery.delivery import DeliveryStatistics, HistogramCounts
 from forwarder.delivery.halting import HaltReport
+from forwarder.intake.gate import Conditions
 from forwarder.intake.intake import Intake
-from forwarder.intake.lanes import LaneRegistry
 from forwarder.sources.http.listener import HttpListener
 from forwarder.sources.http.passthrough import PassThrough, PassThroughStatistics
 from forwarder.telemetry.books import Account, Books
@@ -78,10 +78,10 @@ class PipelineParts:
     destinations: Sequence[EventDestination]
     """The first is the default."""
     decoder: DecoderProcess
-    lanes: LaneRegistry
-    """Of senders."""
-    intakes: Sequence[Intake]
-    """The one of all sources, then those of replays if they have any of their own."""
+    intake: Intake
+    """Of requests."""
+    conditions: Conditions
+    """Of all sources."""
     replayers: Sequence[Replayer]
     passthrough: PassThrough | None
     listener: HttpListener
@@ -89,11 +89,6 @@ class PipelineParts:
     logs: LogSources | None
     rules: ConfiguredRules
     memory: MemoryWatch
-
-    @property
-    def intake(self) -> Intake:
-        """The intake of all sources."""
-        return self.intakes[0]
 
 
 @dataclass(frozen=True, slots=True)

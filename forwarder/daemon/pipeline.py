@@ -1,8 +1,9 @@
-"""The wiring of the whole pipeline, in one place; no other module knows the order of its parts.
+"""The wiring of the whole pipeline, in one place; no other module knows the order of its parts,
+but for an import's, which has one source and one destination (`imports.py`).
 
 source → intake → buffer → batcher → delivery → upstream. `build` makes the parts, `start` starts
-them from the end, and `close` stops them from the beginning, so that every event that is accepted
-has somewhere to go. What few configurations use (Kafka, logs, a disk buffer, files of dead
+them from the end, so that every event that is accepted has somewhere to go, and `close` says in
+which order they stop. What few configurations use (Kafka, logs, a disk buffer, files of dead
 letters) is imported only where it is configured.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -18,19 +19,18 @@ import structlog
 from structlog.contextvars import bound_contextvars
 
 from forwarder.admin.event_lookup import Sighting, WantedUuid, find_in_memory
-from forwarder.config.settings import Settings
+from forwarder.config.settings import DestinationSettings, Settings
 from forwarder.config.source_settings import TlsSettings
 from forwarder.core.clock import Clock
 from forwarder.core.connection_loads import WorkerLoad
-from forwarder.core.errors import ConfigurationError
-from forwarder.core.event import Chunk
-from forwarder.core.lanes import LaneQueue
+from forwarder.core.errors import ConfigurationError, ForwarderError
 from forwarder.core.path import ForwarderPath
-from forwarder.core.ports import DeadLetter, DropReason, Fate, Reason, letters_of
+from forwarder.core.ports import DeadLetter
 from forwarder.core.shares import Headroom, HeldTogether
-from forwarder.core.taps import TapOutcome
+from forwarder.core.taps import TapPoint
 from forwarder.daemon.decoder import DecoderProcess
-from forwarder.daemon.destinations import EventDestination, build_destination, own_keys
+from forwarder.daemon.destinations import EventDestination, own_keys
+from forwarder.daemon.key_memory import KeyMemory
 from forwarder.daemon.memory import MemorySource, find_memory
 from forwarder.daemon.observation import Observer, PipelineParts
 from forwarder.daemon.policies import (
@@ -40,26 +40,34 @@ from forwarder.daemon.policies import (
     intake_policy,
     keys_needing_restart,
     lane_ordering,
+    open_sink,
     pass_through_policy,
+    reading_rules,
+    retry_policy,
 )
 from forwarder.daemon.pressure import MemoryWatch
 from forwarder.daemon.roles import ALONE, Role
 from forwarder.daemon.rules import ConfiguredRules
-from forwarder.daemon.stores import InheritedLocks, Stores, name_directories
+from forwarder.daemon.stores import InheritedLocks, Stores, name_directories, open_stores
+from forwarder.delivery.batching import Batcher
 from forwarder.delivery.delivery import Delivery
-from forwarder.intake.admission import Admission
-from forwarder.intake.fan_out import FanOut
+from forwarder.delivery.halting import Halts
+from forwarder.delivery.keys import KeyCheck, KeyStatus
+from forwarder.intake.admission import Admission, Admitter
+from forwarder.intake.fan_out import Branch, FanOut
+from forwarder.intake.gate import Conditions, Gate
 from forwarder.intake.intake import Intake
-from forwarder.intake.lanes import LaneRegistry
+from forwarder.intake.lanes import KnownKeys, LaneRegistry
 from forwarder.intake.large import DECODE_SECONDS
+from forwarder.intake.quotas import Quotas
 from forwarder.intake.records import SourceIntake
 from forwarder.sources.http.listener import HttpListener
 from forwarder.sources.http.passthrough import PassThrough
 from forwarder.sources.http.sockets import adopt
 from forwarder.sources.http.tls import load_tls, reload_tls
+from forwarder.telemetry.books import Books
 from forwarder.telemetry.snapshot import Snapshot, State
 from forwarder.telemetry.taps import TapBatch, TapRequest, Taps
-from forwarder.wire.effort import INLINE
 
 if TYPE_CHECKING:
     from forwarder.archive.archiver import Archiver
@@ -111,66 +119,52 @@ def build(
     headroom = Headroom(http.max_receiving, buffers)
     decoder = DecoderProcess(settings.sources.http.max_body, clock, DECODE_SECONDS)
     branches = [each.branch for each in destinations]
-    admission: Admission | FanOut = first.admission
+    admitter: Admitter = first.admission
     if destinations[1:] or first.branch.api_keys:
         from forwarder.rules.routing import EventRoutes  # noqa: PLC0415 - most have one destination
 
         api_keys = allowed_keys(settings.sources.http.api_keys, settings)
         front = LaneRegistry(settings.sources.http.max_lanes, {}, first.known, api_keys=api_keys)
         routes = EventRoutes(settings.routes, settings.destinations)
-        admission = FanOut(branches, routes, front, allowed=INLINE.ruled)
-    policy = intake_policy(settings)
-    ordering_of = lane_ordering(settings)
-    otlp = _otlp_mapping(settings)
+        admitter = FanOut(branches, routes, front)
     rules = ConfiguredRules(settings, clock)
-    intake = Intake(
-        admission,
-        policy=policy,
-        ordering_of=ordering_of,
-        headroom=headroom,
+    conditions = Conditions(
+        clock,
+        reading_rules(settings, admitter.quotas.max_events),
+        rules=rules.compiled,
         decoder=decoder,
-        path=path,
-        otlp=otlp,
-        event_rules=rules.compiled,
+        headroom=headroom,
     )
-    intakes = [intake]
+    gate = Gate(admitter, conditions)
+    policy = intake_policy(settings)
+    intake = Intake(gate, policy, headroom=headroom, path=path, otlp=_otlp_mapping(settings))
     # a dead letter goes back to the destination that it is of, whatever the routes say
-    if admission is not first.admission:
-        intakes += [
-            Intake(
-                each.admission, policy=policy, ordering_of=ordering_of, event_rules=rules.compiled
-            )
-            for each in destinations
-        ]
     replayers = [
-        each.stores.open_replayer(own, clock, each.branch.api_keys)
-        for each, own in zip(destinations, intakes[-len(destinations) :], strict=True)
+        each.stores.open_replayer(
+            Intake(Gate(each.admission, conditions), policy), clock, each.branch.api_keys
+        )
+        for each in destinations
     ]
 
     def use_rules() -> None:
-        for each in intakes:
-            each.event_rules = rules.compiled
+        conditions.rules = rules.compiled
 
     rules.on_change = use_rules
 
     passthrough = _pass_through(settings, destinations, clock)
     load = None if role.loads is None else WorkerLoad(role.loads, role.workers, role.number)
     listener = HttpListener(http, intake, clock, headroom, passthrough, path=path, load=load)
-    kafka = _kafka_sources(
-        settings, role, SourceIntake(admission, branches, intake, source="kafka"), clock
-    )
+    kafka = _kafka_sources(settings, role, SourceIntake(gate, branches, source="kafka"), clock)
     logs = _log_sources(
         settings,
         role,
-        SourceIntake(admission, branches, intake, source="logs"),
+        SourceIntake(gate, branches, source="logs"),
         clock,
         first.stores,
     )
 
     def reject_for_memory(short: bool) -> None:  # noqa: FBT001 - a callback
-        listener.memory_short = short
-        for each in intakes:
-            each.memory_short = short
+        listener.memory_short = conditions.memory_short = short
 
     source = memory or find_memory(settings, role, lambda: decoder.pid)
     # a few events that can't be delivered, of a halted lane say, must not reject all others
@@ -187,8 +181,8 @@ def build(
     parts = PipelineParts(
         destinations=destinations,
         decoder=decoder,
-        lanes=admission.lanes,
-        intakes=intakes,
+        intake=intake,
+        conditions=conditions,
         replayers=[each for each in replayers if each is not None],
         passthrough=passthrough,
         listener=listener,
@@ -234,15 +228,159 @@ def _destinations(
             for name in settings.destinations:
                 own = settings.of_destination(name)
                 built.append(
-                    build_destination(
-                        own, role, clock, path=path, inherited=inherited, window=window
-                    )
+                    _destination(own, role, clock, path=path, inherited=inherited, window=window)
                 )
         except BaseException:
             for lock in [lock for each in built for lock in each.stores.locks]:
                 lock.release()
             raise
     return built
+
+
+def _destination(
+    settings: Settings,
+    role: Role,
+    clock: Clock,
+    *,
+    path: ForwarderPath,
+    inherited: InheritedLocks,
+    window: int | None,
+) -> EventDestination:
+    """The parts of the destination that is the `upstream` of these settings, not yet started: what
+    it has to itself, so that one that is down or halted affects no other.
+
+    Raises `ConfigurationError` for files that can't be used; then nothing of it is open.
+    """
+    upstream = settings.destination
+    http = settings.sources.http
+    ordering_of = lane_ordering(settings)
+    sink = None if upstream.archive.url else open_sink(upstream, clock, path)
+    keys = KeyCheck(sink.decide, clock) if sink is not None and upstream.verify_keys else None
+    ask: Callable[[str], object] = keys.ask if keys else lambda _key: None
+    known = _known_keys(settings, keys)
+    halts = Halts()
+    books = Books()
+    stores = open_stores(
+        settings,
+        role,
+        clock,
+        books,
+        known,
+        ordering_of=ordering_of,
+        destination=upstream.name,
+        inherited=inherited,
+        window=window,
+    )
+    key_memory = (
+        KeyMemory(known, stores.state, clock, upstream.name)
+        if keys is not None and stores.state is not None
+        else None
+    )
+    batcher = Batcher(stores.buffer, batch_policy(settings))
+    taps = TapPoint()
+    delivery: Delivery | Archiver
+    if sink is None:
+        delivery = _archiver(upstream, stores, books, clock)
+    else:
+        delivery = Delivery(
+            batcher=batcher,
+            buffer=stores.buffer,
+            sink=sink,
+            dead_letters=stores.dead_letters,
+            books=books,
+            clock=clock,
+            retry=retry_policy(settings),
+            concurrency=settings.delivery.concurrency
+            if isinstance(settings.delivery.concurrency, int)
+            else None,
+            ordering_of=ordering_of,
+            halts=halts,
+            keys=keys,
+            taps=taps,
+        )
+    admission = Admission(
+        stores.buffer,
+        stores.dead_letters,
+        books,
+        LaneRegistry(
+            http.max_lanes,
+            stores.buffer.holdings,
+            known,
+            api_keys=own_keys(allowed_keys(http.api_keys, settings), settings),
+            ask=ask,
+        ),
+        Quotas(stores.buffer, halts, known, ask),
+        clock=clock,
+        on_accepted=delivery.wake,
+        when_full=settings.buffer.when_full,
+        ack_timeout=settings.buffer.ack_timeout,
+        taps=taps,
+    )
+    return EventDestination(
+        settings=settings,
+        sink=sink,
+        known=known,
+        key_memory=key_memory,
+        books=books,
+        stores=stores,
+        batcher=batcher,
+        delivery=delivery,
+        admission=admission,
+        taps=taps,
+        branch=Branch(admission, delivery, halts, upstream.required, upstream.api_keys),
+    )
+
+
+def _archiver(
+    upstream: DestinationSettings, stores: Stores, books: Books, clock: Clock
+) -> Archiver:
+    """What delivers to an archive. Raises `ConfigurationError` where it can't be made."""
+    from forwarder.archive.archiver import ArchivePolicy, Archiver  # noqa: PLC0415 - few have one
+    from forwarder.archive.folders import archive_identity, open_folder  # noqa: PLC0415
+    from forwarder.archive.spool import Partition  # noqa: PLC0415
+
+    if stores.disk_buffer is None:
+        raise ConfigurationError(
+            f"upstreams.{upstream.name}.archive needs a disk buffer", hint="Set buffer.kind: disk."
+        )
+    archive = upstream.archive
+    directory = stores.locks[0].path
+    try:
+        identity = archive_identity(directory)
+        return Archiver(
+            policy=ArchivePolicy(
+                Partition(archive.partition), archive.max_age, directory, identity
+            ),
+            buffer=stores.disk_buffer,
+            folder=lambda thread: open_folder(archive.url, archive.store, identity, thread),
+            books=books,
+            clock=clock,
+        )
+    except ForwarderError:
+        for lock in stores.locks:
+            lock.release()
+        raise
+
+
+def _known_keys(settings: Settings, keys: KeyCheck | None) -> KnownKeys:
+    """The configured project keys, and those that the key check verifies from now on."""
+    sources = settings.sources
+    keyed = [
+        *[each.api_key for each in sources.kafka],
+        *[each.api_key for each in sources.logs],
+        sources.http.otlp.api_key,
+    ]
+    source_keys = [key for key in keyed if key]
+    known = KnownKeys(
+        own_keys(sources.http.api_keys, settings),
+        own_keys(source_keys, settings),
+        verifiable=keys is not None,
+    )
+    if keys is not None:
+        keys.on_answer(
+            lambda key, status: known.verify(key) if status is KeyStatus.VERIFIED else None
+        )
+    return known
 
 
 def _otlp_mapping(settings: Settings) -> OtlpMapping | None:
@@ -365,8 +503,7 @@ class Pipeline:
     def stop_accepting(self) -> None:
         """Reject new events from now on."""
         self.state = State.DRAINING
-        for intake in self._parts.intakes:
-            intake.draining = True
+        self._parts.conditions.draining = True
         self._parts.listener.draining = True
         self._stop_reading()
 
@@ -435,7 +572,7 @@ class Pipeline:
         """
         await self._parts.listener.stop_listening()
         end = self._clock.monotonic() + seconds
-        await self._parts.intake.drain(seconds)
+        await self._parts.conditions.drain(seconds)
         left = max(0.0, end - self._clock.monotonic())
         drained = all(
             await asyncio.gather(*[each.delivery.drain(left) for each in self._parts.destinations])
@@ -445,8 +582,11 @@ class Pipeline:
         return drained
 
     async def close(self) -> list[DeadLetter]:
-        """Stop everything, from the beginning of the pipeline to its end; the undelivered events,
-        which have become dead letters.
+        """Stop everything; the undelivered events, which have become dead letters.
+
+        Nothing new is accepted first. Then delivery ends before the sources do: what it settles
+        last is still acknowledged, and after it nothing can change, so that each sender and each
+        source that still waits gets its final answer. The stores end last, for all write to them.
         """
         parts = self._parts
         self.stop_accepting()
@@ -455,9 +595,9 @@ class Pipeline:
             replayer.stop()
         for destination in parts.destinations:
             await destination.delivery.close()
-        await parts.intake.close()
+        await parts.conditions.close()
         await parts.decoder.close()
-        parts.intake.end_waiting()
+        parts.intake.admitter.end_waiting()
         for destination in parts.destinations:
             # requests that wait for the disk get an answer
             await destination.stores.committer.settle()
@@ -475,49 +615,9 @@ class Pipeline:
                 await destination.sink.close()
             if destination.key_memory is not None:
                 await destination.key_memory.close()
-            left += self._settle_the_rest(destination)
+            left += destination.settle_the_rest()
             await destination.stores.close()
         return left
-
-    def _settle_the_rest(self, destination: EventDestination) -> list[DeadLetter]:
-        """Settle events that weren't delivered: records are read again; other events, if they are
-        in memory, become dead letters.
-        """
-        stores = destination.stores
-        left = destination.delivery.undelivered()
-        if stores.disk_buffer is None:
-            left += [
-                chunk
-                for lane in stores.buffer.waiting_lanes()
-                for chunk in _emptied(stores.buffer.queue(lane))
-            ]
-        returned = {
-            chunk: None for chunk in left if chunk.ack is not None and not chunk.ack.comes_again
-        }
-        for chunk in returned:
-            destination.books.drop(chunk.lane, DropReason.RETURNED_TO_BROKER, chunk.count)
-            if (tap := destination.taps.tap) is not None:
-                tap.chunks(TapOutcome.DROPPED, (chunk,), DropReason.RETURNED_TO_BROKER)
-            stores.buffer.settle([chunk], DropReason.RETURNED_TO_BROKER)
-        if stores.disk_buffer is not None:
-            return []
-        return [
-            letter
-            for chunk in left
-            if chunk not in returned
-            for letter in self._bury(destination, chunk)
-        ]
-
-    def _bury(self, destination: EventDestination, chunk: Chunk) -> list[DeadLetter]:
-        reason = Reason.UNDELIVERED_AT_EXIT
-        why = "forwarder ended before the upstream accepted it"
-        letters = letters_of(chunk, reason, why, chunk.received_at)
-        destination.stores.dead_letters.bury_at_exit(letters)
-        destination.books.bury(chunk.lane, reason, len(letters))
-        if destination.taps.tap is not None:
-            destination.taps.tap.letters(TapOutcome.DEAD_LETTERED, letters)
-        destination.stores.buffer.settle([chunk], Fate.BURIED)
-        return letters
 
     def snapshot(self) -> Snapshot:
         """The state now."""
@@ -550,7 +650,7 @@ class Pipeline:
         if self._tls and http.tls == self._settings.sources.http.tls:
             _reload_tls(self._tls, http.tls)
         allowed = allowed_keys(http.api_keys, self._settings)
-        parts.lanes.configure(http.max_lanes, allowed)
+        parts.intake.admitter.lanes.configure(http.max_lanes, allowed)
         for destination in parts.destinations:
             own = destination.settings
             destination.batcher.policy = batch_policy(replace(settings, upstream=own.upstream))
@@ -571,8 +671,3 @@ def _reload_tls(context: ssl.SSLContext, tls: TlsSettings) -> None:
                 why=error.message,
                 hint=error.hint,
             )
-
-
-def _emptied(queue: LaneQueue) -> Iterator[Chunk]:
-    while queue:
-        yield queue.popleft()

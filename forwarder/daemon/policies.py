@@ -26,6 +26,7 @@ from forwarder.delivery.batching import BatchPolicy
 from forwarder.delivery.lanes import RetryPolicy
 from forwarder.delivery.sink import HttpSink, UpstreamPolicy
 from forwarder.intake.intake import IntakePolicy
+from forwarder.intake.requests import ReadingRules
 from forwarder.sources.http.passthrough import PassThroughPolicy
 from forwarder.sources.http.protocol.limits import HttpPolicy
 
@@ -123,14 +124,24 @@ def open_sink(
 
 
 def intake_policy(settings: Settings) -> IntakePolicy:
-    """What is accepted, and when it is acknowledged."""
+    """When requests are acknowledged."""
     buffer = settings.buffer
-    return IntakePolicy(
+    return IntakePolicy(ack=buffer.ack_level, durable=buffer.kind == "disk")
+
+
+def reading_rules(settings: Settings, max_events: int) -> ReadingRules:
+    """What is read of requests and records; `max_events`: of one of them."""
+    ordering_of = lane_ordering(settings)
+    live, historical = (
+        ordering_of(Lane("", historical)) is Ordering.PER_DISTINCT_ID
+        for historical in (False, True)
+    )
+    return ReadingRules(
         _largest_body(settings),
         settings.max_event,
+        max_events,
         settings.delivery.clock_skew_tolerance,
-        ack=buffer.ack_level,
-        durable=buffer.kind == "disk",
+        (live, historical),
     )
 
 

@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 import structlog
 
@@ -43,16 +44,17 @@ from forwarder.core.ports import (
     DropReason,
     Ledger,
     Reason,
-    Revived,
     WhenFull,
     letters_of,
 )
 from forwarder.core.taps import TapOutcome, TapPoint
+from forwarder.intake.content import Content
 from forwarder.intake.lanes import LaneRegistry
 from forwarder.intake.quotas import Quotas
-from forwarder.intake.ruling import Ruling
+from forwarder.intake.stamp_event import NOT_INGESTED
+from forwarder.intake.steps import RouteTable
 from forwarder.telemetry.labels import UNDECODABLE, lane_label
-from forwarder.wire.v1_results import BUFFER_FULL, Results
+from forwarder.wire.v1_results import BUFFER_FULL
 
 _FULL: Final = (BufferFull, LaneFull)
 """What `when_full` is about: exactly these, no subclasses (a disk that can't be written, say)."""
@@ -61,6 +63,12 @@ MAX_OFFERED_AGAIN: Final = 3
 """How often a submission may drop older events in vain: what is in flight can hold their room."""
 
 _log = structlog.get_logger(__name__)
+
+
+Sizes: TypeAlias = Mapping[Lane, tuple[int, int]]
+"""Bytes and events by lane."""
+
+NO_SIZES: Final[Sizes] = {}
 
 
 class ReceiptDeadLetters(Protocol):
@@ -113,7 +121,7 @@ class ReceiptDeadLetters(Protocol):
 
 class Submission:
     """The content of one request, or of one batch of records; from the offer to the
-    acknowledgement.
+    acknowledgement. It is complete when it is made, and has the content's chunks from then on.
     """
 
     __slots__ = (
@@ -121,19 +129,13 @@ class Submission:
         "admission",
         "callback",
         "chunks",
+        "content",
         "counted",
         "droppable",
-        "filtered",
         "given_up",
         "letters",
-        "nulled",
         "offered_again",
-        "overflow",
         "reserved",
-        "results",
-        "revived",
-        "ruling",
-        "source",
         "source_waits",
         "timer",
     )
@@ -141,46 +143,42 @@ class Submission:
     def __init__(
         self,
         admission: Admission,
-        chunks: Sequence[Chunk],
-        source: str,
-        callback: AckCallback,
+        content: Content,
+        callback: AckCallback | None,
         *,
         source_waits: bool = False,
+        given_up: Collection[Lane] = (),
     ) -> None:
+        """`given_up`: lanes whose events become dead letters where they have no room, because they
+        have been halted for too long. Raises `RuntimeError` if no rules were applied.
+        """
+        if not content.ruled:
+            raise RuntimeError("nothing is admitted before rules are applied (`intake/gate.py`)")
         self.admission = admission
-        self.chunks = chunks
+        self.content = content
+        self.chunks: Sequence[Chunk] = content.chunks
         """Until they are counted; from then on they are the buffer's alone."""
-        self.source = source
-        self.callback: AckCallback | None = callback
-        """None once it was called, or is not needed any more."""
-        self.source_waits = source_waits
-        self.letters: Sequence[DeadLetter] = ()
+        content.chunks = []
+        self.letters: Sequence[DeadLetter] = content.letters
         """Dead letters that have to be kept."""
         self.droppable: Sequence[DeadLetter] = ()
-        """Dead letters that are dropped if there is no room."""
-        self.overflow: Sequence[tuple[Lane, int]] = ()
-        """Further rejected events, which are dropped: no request may bring so many dead letters."""
+        """Dead letters that are dropped if there is no room: the service wouldn't ingest their
+        events either, and their sender doesn't wait.
+        """
+        if content.letters and not source_waits:
+            self.letters, self.droppable = _divided(content.letters)
+        self.callback = callback
+        """None once it was called, or is not needed any more."""
+        self.source_waits = source_waits
+        self.given_up = given_up
         self.reserved: int | None = None
         """Room that `letters` have in the store; as the store counts it if the source waits."""
-        self.nulled = 0
-        """NaN and Infinity that became null."""
-        self.filtered = 0
-        """Foreign records that their mapping leaves out."""
-        self.ruling: Ruling | None = None
-        """What the rules dropped and changed; counted with the events."""
-        self.revived: Revived | None = None
-        self.results: Results | None = None
-        """For a sender that gets a result for each event."""
         self.ack: Ack | None = None
         """Counts the events down, at the level `delivered`."""
         self.timer: Timer | None = None
         """Bounds how long a sender waits for the delivery of its events."""
         self.counted = False
         self.offered_again = 0
-        self.given_up: Collection[Lane] = ()
-        """Lanes whose events become dead letters where they have no room, because they have been
-        halted for too long.
-        """
 
     def offered(self, error: Backpressure | None) -> None:
         """The buffer holds the events as safely as it can, or has rejected them late
@@ -236,7 +234,7 @@ class Submission:
         sent yet.
         """
         ack = self.ack
-        results = self.results
+        results = self.content.results
         if ack is None or self.source_waits:
             self.answer(error)
             return
@@ -271,6 +269,97 @@ class Submission:
             self.timer.cancel()
             self.admission.answered(self, error)
         return callback
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SubmissionPart:
+    """What one destination gets of a content."""
+
+    submission: Submission
+    sizes: Sizes
+    """Bytes and events by lane; only of a source that waits."""
+    required: bool = True
+    """Whether the destination rejects what it has no room for, and acknowledgements wait for it."""
+
+    def release(self) -> None:
+        """It is not accepted."""
+        self.submission.admission.release(self.submission)
+        # they refer to each other, and would wait for the garbage collector
+        self.submission.chunks = ()
+        self.submission.ack = None
+
+
+class Admitter(Protocol):
+    """What contents are admitted by: an `Admission` to one destination, or a `FanOut` to
+    several.
+    """
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of all its parts."""
+
+    @property
+    def lanes(self) -> LaneRegistry:
+        """The lanes of senders."""
+
+    @property
+    def quotas(self) -> Quotas:
+        """Those of the first destination."""
+
+    @property
+    def rejects(self) -> bool:
+        """Whether a full buffer rejects new events, and drops none."""
+
+    @property
+    def routes(self) -> RouteTable | None:
+        """Where events go; None if there is one destination."""
+
+    @property
+    def awaited(self) -> int:
+        """Requests whose senders wait for the delivery of their events."""
+
+    @property
+    def not_acknowledged(self) -> int:
+        """Requests that were answered 503 because their events were not delivered in time."""
+
+    @property
+    def nulled_numbers(self) -> int:
+        """NaN and Infinity that became null."""
+
+    @property
+    def filtered_records(self) -> int:
+        """Records of accepted requests that their mapping leaves out."""
+
+    @property
+    def check_room(self) -> Callable[[Lane, int], None]:
+        """See `Quotas.check_room`."""
+
+    def admit_one(self, chunk: Chunk, level: AckLevel, callback: AckCallback) -> bool:
+        """`admit` for one chunk with nothing beside it, the most frequent content; whether `level`
+        is reached.
+        """
+
+    def admit(
+        self,
+        content: Content,
+        level: AckLevel,
+        callback: AckCallback,
+        *,
+        source_waits: bool = False,
+        given_up: Collection[Lane] = (),
+    ) -> Sequence[SubmissionPart] | None:
+        """Put all events into the buffer, and what was rejected to the dead letters, or nothing;
+        None if `level` is reached. Otherwise what each required destination got, and `callback` is
+        called once, later.
+
+        `source_waits`, `given_up`: see the module, and `Submission`. Raises what lanes, quotas,
+        buffer and dead letters raise; then nothing was accepted.
+        """
+
+    def end_waiting(self) -> None:
+        """Answer every sender that still waits for delivery. Call it when nothing will be
+        delivered any more.
+        """
 
 
 class OfferedChunk:
@@ -327,6 +416,8 @@ class Admission:
         self.books = books
         self.lanes = lanes
         self.quotas = quotas
+        self.check_room = quotas.check_room
+        """See `Quotas.check_room`."""
         self.clock = clock
         self.rejects = when_full is WhenFull.REJECT
         """Whether a full buffer rejects new events, and drops none."""
@@ -336,10 +427,8 @@ class Admission:
         self._on_accepted = on_accepted
         self._taps = taps or TapPoint()
         self._awaited: dict[Submission, None] = {}
-        self.routes: bytes | None = None
-        """By which the decoder process divides what it reads (`RouteTable.encoded`); None: by
-        none.
-        """
+        self.routes: Final = None
+        """See `Admitter`."""
         self.nulled_numbers = 0
         """NaN and Infinity that became null."""
         self.filtered_records = 0
@@ -351,21 +440,6 @@ class Admission:
     def awaited(self) -> int:
         """Requests whose senders wait for the delivery of their events."""
         return len(self._awaited)
-
-    def submission(
-        self,
-        chunks: Sequence[Chunk],
-        source: str,
-        callback: AckCallback,
-        *,
-        source_waits: bool = False,
-    ) -> Submission:
-        """What is to be admitted here."""
-        return Submission(self, chunks, source, callback, source_waits=source_waits)
-
-    def check_room(self, lane: Lane, size: int) -> None:
-        """See `Quotas.check_room`."""
-        self.quotas.check_room(lane, size)
 
     def admit_one(self, chunk: Chunk, level: AckLevel, callback: AckCallback) -> bool:
         """`admit` for one chunk with nothing beside it, the most frequent submission: at the level
@@ -391,7 +465,8 @@ class Admission:
                 return False
             offered.count()
             return True
-        return self.admit(Submission(self, chunks, chunk.source, callback), level)
+        content = Content([chunk], ruled=True)
+        return self.admit_whole(Submission(self, content, callback), level)
 
     def check_one(self, chunk: Chunk) -> None:
         """Raises what `put_one` would raise for a full buffer."""
@@ -409,7 +484,25 @@ class Admission:
             self._taps.tap.chunks(TapOutcome.RECEIVED, chunks)
         self._on_accepted()
 
-    def admit(self, submission: Submission, level: AckLevel) -> bool:
+    def admit(
+        self,
+        content: Content,
+        level: AckLevel,
+        callback: AckCallback,
+        *,
+        source_waits: bool = False,
+        given_up: Collection[Lane] = (),
+    ) -> Sequence[SubmissionPart] | None:
+        """See `Admitter.admit`."""
+        submission = Submission(
+            self, content, callback, source_waits=source_waits, given_up=given_up
+        )
+        sizes = sizes_of(submission.chunks) if source_waits else NO_SIZES
+        if self.admit_whole(submission, level):
+            return None
+        return (SubmissionPart(submission, sizes),)
+
+    def admit_whole(self, submission: Submission, level: AckLevel) -> bool:
         """Put all chunks into the buffer, and what was rejected to the dead letters; whether
         `level` is reached.
 
@@ -481,7 +574,7 @@ class Admission:
     def _makes_room(self, submission: Submission, error: BaseException) -> bool:
         """Whether events are dropped where the buffer is full, instead of rejecting these."""
         return (
-            not (self.rejects or submission.source_waits or submission.revived is not None)
+            not (self.rejects or submission.source_waits or submission.content.revived is not None)
             and type(error) in _FULL
         )
 
@@ -509,8 +602,8 @@ class Admission:
             math.inf if waits else chunks[0].received_at,
             comes_again=not waits,
         )
-        if submission.results is not None:
-            ack.watch = submission.results.settled
+        if submission.content.results is not None:
+            ack.watch = submission.content.results.settled
         for chunk in chunks:
             chunk.ack = ack
         if waits:
@@ -573,19 +666,19 @@ class Admission:
 
     def turn_away(self, submission: Submission, reason: DropReason) -> None:
         """Drop all that is in a submission, counted as received."""
-        if submission.ruling is not None:
-            self._count_ruling(submission.ruling)
-        letters = [*submission.letters, *submission.droppable]
+        content = submission.content
+        self._count_ruled(content)
+        letters = content.letters
         for chunk in submission.chunks:
             self.books.turn_away(chunk.lane, chunk.source, reason, chunk.count)
-        counts = Counter(letter.lane for letter in letters)
-        counts.update(dict(submission.overflow))
-        for lane, count in counts.items():
-            self.books.turn_away(lane, submission.source, reason, count)
+        counts = Counter((letter.lane, letter.source) for letter in letters)
+        counts.update({(lane, source): count for lane, source, count in content.overflow})
+        for (lane, source), count in counts.items():
+            self.books.turn_away(lane, source, reason, count)
         if self._taps.tap is not None:
             self._taps.tap.chunks(TapOutcome.DROPPED, submission.chunks, reason)
             self._taps.tap.letters(TapOutcome.DROPPED, letters, reason)
-        submission.chunks = submission.letters = submission.droppable = submission.overflow = ()
+        submission.chunks = submission.letters = submission.droppable = content.overflow = ()
 
     def _drop_newest(self, submission: Submission) -> None:
         for chunk in submission.chunks:
@@ -593,8 +686,8 @@ class Admission:
         if self._taps.tap is not None:
             self._taps.tap.chunks(TapOutcome.DROPPED, submission.chunks, DropReason.DROP_NEWEST)
         submission.chunks = ()
-        if submission.results is not None:
-            submission.results.drop_rest(BUFFER_FULL)
+        if submission.content.results is not None:
+            submission.content.results.drop_rest(BUFFER_FULL)
 
     def _drop_oldest(self, chunks: Sequence[Chunk], *, anywhere: bool) -> bool:
         """Make some room: anywhere, or in the lane whose share is full; whether anything was
@@ -632,36 +725,37 @@ class Admission:
         """Count the events in the books, and write the dead letters. Nothing can fail
         from here on.
         """
+        content = submission.content
+        revived = content.revived
         chunks = submission.chunks
         submission.chunks = ()
         for chunk in chunks:
-            if submission.revived is None:
+            if revived is None:
                 self.books.receive(chunk.lane, chunk.source, chunk.count)
             else:
-                self.books.revive(chunk.lane, submission.revived.reason, chunk.count)
+                self.books.revive(chunk.lane, revived.reason, chunk.count)
         if self._taps.tap is not None:
             self._taps.tap.chunks(
-                TapOutcome.RECEIVED if submission.revived is None else TapOutcome.REPLAYED, chunks
+                TapOutcome.RECEIVED if revived is None else TapOutcome.REPLAYED, chunks
             )
-        if submission.ruling is not None:
-            self._count_ruling(submission.ruling)
+        self._count_ruled(content)
         if submission.letters:
             self._bury(submission)
-        if submission.droppable or submission.overflow:
+        if submission.droppable or content.overflow:
             self._bury_droppable(submission)
-        self.nulled_numbers += submission.nulled
-        self.filtered_records += submission.filtered
+        self.nulled_numbers += content.nulled
+        self.filtered_records += content.filtered
         submission.counted = True
         if chunks:
             self._on_accepted()
 
-    def _count_ruling(self, ruling: Ruling) -> None:
-        for reason, chunk in ruling.dropped:
+    def _count_ruled(self, content: Content) -> None:
+        for reason, chunk in content.dropped:
             self.books.turn_away(chunk.lane, chunk.source, reason, chunk.count)
             if self._taps.tap is not None:
                 self._taps.tap.chunks(TapOutcome.DROPPED, (chunk,), reason)
-        for ruled in ruling.ruled:
-            ruled.count()
+        for tally in content.tallies:
+            tally.count()
 
     def _reserve(self, submission: Submission) -> None:
         """Room for the dead letters that have to be kept. Raises `DeadLettersFull`, or
@@ -721,10 +815,12 @@ class Admission:
         self._count_buried(letters[:kept])
         if self._taps.tap is not None:
             self._taps.tap.letters(TapOutcome.DROPPED, letters[kept:], DropReason.INVALID_OVERFLOW)
-        dropped = Counter(letter.lane for letter in letters[kept:])
-        dropped.update(dict(submission.overflow))
-        for lane, count in dropped.items():
-            self.books.turn_away(lane, submission.source, DropReason.INVALID_OVERFLOW, count)
+        dropped = Counter((letter.lane, letter.source) for letter in letters[kept:])
+        dropped.update(
+            {(lane, source): count for lane, source, count in submission.content.overflow}
+        )
+        for (lane, source), count in dropped.items():
+            self.books.turn_away(lane, source, DropReason.INVALID_OVERFLOW, count)
 
     def _count_buried(self, letters: Sequence[DeadLetter]) -> None:
         if self._taps.tap is not None:
@@ -768,3 +864,21 @@ def log_buried(letters: Sequence[DeadLetter]) -> None:
             why=letter.why,
             coordinates=letter.coordinates,
         )
+
+
+def sizes_of(chunks: Sequence[Chunk]) -> Sizes:
+    """Bytes and events by lane."""
+    sizes: dict[Lane, tuple[int, int]] = {}
+    for chunk in chunks:
+        size, count = sizes.get(chunk.lane, (0, 0))
+        sizes[chunk.lane] = size + len(chunk.data), count + chunk.count
+    return sizes
+
+
+def _divided(letters: Sequence[DeadLetter]) -> tuple[list[DeadLetter], list[DeadLetter]]:
+    """Those that have to be kept, and those that may be dropped."""
+    kept: list[DeadLetter] = []
+    droppable: list[DeadLetter] = []
+    for letter in letters:
+        (droppable if letter.reason in NOT_INGESTED else kept).append(letter)
+    return kept, droppable

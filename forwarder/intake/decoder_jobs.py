@@ -14,7 +14,7 @@ from __future__ import annotations
 import struct
 from array import array
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -34,6 +34,7 @@ from forwarder.core.errors import (
 from forwarder.core.event import NO_IDS, Chunk, Lane
 from forwarder.core.ports import (
     RULE_PREFIX,
+    DeadLetter,
     EventResults,
     Incoming,
     OtlpHead,
@@ -42,18 +43,22 @@ from forwarder.core.ports import (
     V1Head,
 )
 from forwarder.core.records import RecordFacts, RejectedRecord
+from forwarder.intake.content import Content
 from forwarder.intake.lanes import KnownKeys, LaneRegistry
 from forwarder.intake.record_reader import RecordBatchReader
-from forwarder.intake.requests import ReadingRules, RequestReader
-from forwarder.intake.result_protocols import ResultProtocol, V1Protocol
-from forwarder.intake.routed import routed_parts
-from forwarder.intake.ruling import Ruling
+from forwarder.intake.requests import (
+    USUAL,
+    ReadingRules,
+    RequestForm,
+    RequestReader,
+    V1Form,
+    letter_at_receipt,
+)
 from forwarder.intake.stamp_event import NOT_INGESTED
-from forwarder.intake.stamping import RejectedEvent, StampedEvents
+from forwarder.intake.stamping import RejectedEvent
+from forwarder.intake.steps import NO_BOUNDS, RuleBounds, take_steps
 from forwarder.wire.effort import UNBOUNDED
-from forwarder.wire.encodings import decode_body
 from forwarder.wire.envelope import cut_by_size
-from forwarder.wire.shapes import read_request
 from forwarder.wire.v1_results import Results, ResultsState
 
 if TYPE_CHECKING:
@@ -169,10 +174,12 @@ class DecodedHead(Struct, array_like=True):
     groups: Sequence[int] = ()
     """How many rejected events there are in each group."""
     overflow: Sequence[tuple[int, int]] = ()
-    """Rejected events that are not returned: which of `kinds`, and how many."""
+    """Rejected events that are not returned: which of `lanes`, and how many."""
     nulled: int = 0
     filtered: int = 0
     with_results: bool = False
+    ruled: bool = False
+    """See `Content.ruled`."""
     sizes: Sequence[int] = ()
     """Bytes of each part that follows."""
 
@@ -193,26 +200,29 @@ class DecoderReply(NamedTuple):
             chunk.to = to
             yield chunk
 
-    def ruling(self, rules: EventRules | None, received: float, source: str) -> Ruling | None:
-        """What rules made of it, but for the events that are left and those that are rejected;
-        None if none were applied.
+    def content(self, rules: EventRules | None, at: float, source: str) -> Content:
+        """What was read, but for chunks and letters, which are made in slices; `rules`: those of
+        the job.
         """
         head = self.head
+        content = Content(nulled=head.nulled, filtered=head.filtered, ruled=head.ruled)
+        content.overflow = [
+            (Lane(*head.lanes[lane]), source, count) for lane, count in head.overflow
+        ]
         if rules is None:
-            return None
+            return content
         from forwarder.rules.rules import RuleOutcome, RuleTally  # noqa: PLC0415
 
-        ruling = Ruling()
         first = 2 * len(head.pieces)
         for (lane, count, name), data in zip(head.dropped, self.parts[first:], strict=False):
-            chunk = Chunk(Lane(*head.lanes[lane]), data, count, NO_IDS, received, source)
-            ruling.dropped.append((RuleDrop(f"{RULE_PREFIX}{name}"), chunk))
+            chunk = Chunk(Lane(*head.lanes[lane]), data, count, NO_IDS, at, source)
+            content.dropped.append((RuleDrop(f"{RULE_PREFIX}{name}"), chunk))
         tally = RuleTally(rules)
         tally.errors.update(head.errors)
         for name, outcome, count in head.outcomes:
             tally.outcomes[name, RuleOutcome(outcome)] += count
-        ruling.ruled.append(tally)
-        return ruling
+        content.tallies.append(tally)
+        return content
 
     def rejected(self) -> Iterator[tuple[Lane | None, RejectedEvent]]:
         """The rejected events, and their lanes."""
@@ -239,14 +249,6 @@ class DecoderReply(NamedTuple):
             return None
         answer, state = self.parts[-2:]
         return answer, (lambda: Results.restored(_decode_results(state))) if state else None
-
-    def overflow(self) -> list[tuple[Lane | None, Reason, int]]:
-        """Rejected events that were not returned."""
-        kinds = self.head.kinds
-        return [
-            (self._lane(kinds[kind][0]), Reason(kinds[kind][1]), count)
-            for kind, count in self.head.overflow
-        ]
 
     def _lane(self, index: int) -> Lane | None:
         return None if index == _NO_LANE else Lane(*self.head.lanes[index])
@@ -312,24 +314,75 @@ def work(
     once.
     """
     job = _decode_job(head)
-    rules = routes = evaluate = None
+    evaluate = None
     if conditions is not None and (job.event_rules is not None or job.routes is not None):
         evaluate = conditions()
-    if job.event_rules is not None:
-        rules = _AppliedRules(job.event_rules, look_up, evaluate)
-    if job.routes is not None:
-        routes = _AppliedRoutes(job.routes, evaluate)
     try:
-        parts = (
-            _read(job, body, rules, routes)
-            if isinstance(job, RequestJob)
-            else _read_record(job, body, rules, routes)
+        content, results = (
+            _read(job, body) if isinstance(job, RequestJob) else _read_record(job, body)
         )
+        _cut(content)
+        _limit_rejected(content, job)
+        rules, bounds = _rules_of(job.event_rules, look_up, evaluate)
+        routes = None if job.routes is None else _restored_routes(job.routes.encoded, evaluate)
+        take_steps(content, rules, routes, bounds=bounds)
+        if rules is not None:
+            _cut(content)
+        _check_letters(content, job)
     except ForwarderError as error:
         if error.code not in _ERRORS:
             raise
         return failed(error.code, error.message), []
-    return parts.sealed()
+    return _Parts(content, results).sealed()
+
+
+def _cut(content: Content) -> None:
+    """Cut the chunks into pieces."""
+    pieces: list[Chunk] = []
+    for chunk in content.chunks:
+        for piece in cut_by_size(chunk, PIECE_BYTES, PIECE_EVENTS):
+            piece.to = chunk.to
+            pieces.append(piece)
+    content.chunks = pieces
+    content.names = []
+
+
+def _limit_rejected(content: Content, job: RequestJob | RecordJob) -> None:
+    """Make dead letters of the events that a request rejects: of at most `MAX_REJECTED` that the
+    service wouldn't ingest either, and the further ones are counted; and of the others, up to the
+    first that is too many (`_check_letters`).
+    """
+    source = _source_of(job)
+    left = {True: MAX_REJECTED, False: MAX_REJECTED + 1}
+    overflow: Counter[Lane] = Counter()
+    for lane, each in content.rejected:
+        droppable = each.reason in NOT_INGESTED
+        if left[droppable]:
+            left[droppable] -= 1
+            content.letters.append(letter_at_receipt(lane, each, source, 0.0))
+        elif droppable:
+            overflow[lane] += 1
+    content.rejected = []
+    content.overflow = [(lane, source, count) for lane, count in overflow.items()]
+
+
+def _check_letters(content: Content, job: RequestJob | RecordJob) -> None:
+    """Raises `RequestTooLarge` for over `MAX_REJECTED` dead letters that have to be kept."""
+    letters = content.letters
+    if len(letters) <= MAX_REJECTED:
+        return
+    if isinstance(job, RecordJob):
+        raise RequestTooLarge(f"over {MAX_REJECTED} events of it are rejected")
+    if sum([letter.reason not in NOT_INGESTED for letter in letters]) > MAX_REJECTED:
+        raise RequestTooLarge(
+            "more of its events are rejected than one request may bring dead letters"
+        )
+
+
+def _source_of(job: RequestJob | RecordJob) -> str:
+    """The source as rules and routes match it."""
+    steps = job.event_rules or job.routes
+    return "" if steps is None else steps.source
 
 
 class _AskedFiles:
@@ -365,39 +418,15 @@ def _restored(encoded: bytes, evaluate: EvaluateCondition | None) -> tuple[Event
     return restored_rules(encoded, files, evaluate), files
 
 
-class _AppliedRules:
-    """The rules of one job."""
-
-    def __init__(
-        self, rules: RulesOfJob, look_up: LookUp, evaluate: EvaluateCondition | None
-    ) -> None:
-        self._rules, files = _restored(rules.encoded, evaluate)
-        files.look_up = look_up
-        self._source = rules.source
-        self._max_bytes = rules.max_bytes
-
-    def ruling(self, stamped: Iterable[tuple[Lane, StampedEvents]]) -> Ruling:
-        """What they make of stamped events. Raises `RequestTooLarge` as soon as that is more than
-        may be returned.
-        """
-        ruling = Ruling()
-        size = 0
-        for lane, events in stamped:
-            whole = Chunk(lane, events.data, events.count, events.ids, 0.0, self._source)
-            for piece in cut_by_size(whole, PIECE_BYTES, PIECE_EVENTS):
-                left = len(ruling.chunks)
-                ruling.add(self._rules, piece)
-                size += sum([chunk.cost for chunk in ruling.chunks[left:]])
-                if size > self._max_bytes:
-                    raise RequestTooLarge(
-                        "the rules make more of the request than an empty lane could hold"
-                    )
-                if len(ruling.failed) > MAX_REJECTED:
-                    raise RequestTooLarge(
-                        f"rules fail on over {MAX_REJECTED} events of the request, and would make "
-                        f"dead letters of them ({ruling.failed[0].why})"
-                    )
-        return ruling
+def _rules_of(
+    rules: RulesOfJob | None, look_up: LookUp, evaluate: EvaluateCondition | None
+) -> tuple[EventRules | None, RuleBounds]:
+    """The rules of one job, and what they may make."""
+    if rules is None:
+        return None, NO_BOUNDS
+    restored, files = _restored(rules.encoded, evaluate)
+    files.look_up = look_up
+    return restored, RuleBounds(rules.max_bytes, MAX_REJECTED)
 
 
 @lru_cache(maxsize=2)
@@ -407,76 +436,33 @@ def _restored_routes(encoded: bytes, evaluate: EvaluateCondition | None) -> Even
     return restored_routes(encoded, evaluate)
 
 
-class _AppliedRoutes:
-    """The routes of one job."""
-
-    def __init__(self, routes: RoutesOfJob, evaluate: EvaluateCondition | None) -> None:
-        self._routes = _restored_routes(routes.encoded, evaluate)
-        self._source = routes.source
-
-    def of(self, chunk: Chunk) -> Iterable[tuple[int | None, Chunk]]:
-        """The chunk's events by destination; None: those of its lane."""
-        if self._routes.whole(chunk.lane, self._source) is not None:
-            return ((None, chunk),)
-        chunk.source = self._source
-        return routed_parts(self._routes, chunk)
-
-    def of_rejected(self, lane: Lane, event: bytes) -> tuple[int, ...] | None:
-        """The destinations of an event that becomes a dead letter; None: those of its lane."""
-        if self._routes.whole(lane, self._source) is not None:
-            return None
-        return tuple(self._routes.of_events(lane, self._source, event, 1)[0])
-
-
-def _read(
-    job: RequestJob, body: bytes, rules: _AppliedRules | None, routes: _AppliedRoutes | None
-) -> _Parts:
+def _read(job: RequestJob, body: bytes) -> tuple[Content, EventResults | None]:
+    """What is in a request, and what is answered of its events."""
     reader = RequestReader(
         job.rules,
         LaneRegistry(job.max_lanes, {}, KnownKeys((), (), verifiable=False), api_keys=job.api_keys),
     )
     incoming = Incoming(
-        body, job.query, job.content_type, job.content_encoding, job.client, event=job.event
+        body,
+        job.query,
+        job.content_type,
+        job.content_encoding,
+        job.client,
+        _source_of(job),
+        event=job.event,
     )
     del body
-    protocol = _protocol_of(job)
-    if protocol is None:
-        text = decode_body(incoming, job.rules.max_body)
-        incoming.body = b""
-        request = read_request(text, job.rules.max_events)
-    else:
-        text = protocol.decode(incoming, job.rules.max_body)
-        incoming.body = b""
-        request = protocol.read(text, job.rules.max_events, UNBOUNDED)
-    content = reader.read(request, incoming, job.received)
-    del request, text
-    results = None if protocol is None else protocol.results(content)
-    parts = _Parts(content.nulled, content.filtered, routes=routes)
-    if rules is None:
-        parts.add(content.stamped)
-        parts.reject(content.rejected)
-    else:
-        ruling = rules.ruling(content.stamped)
-        ruling.note(content.results)
-        parts.add_ruling(ruling)
-        parts.reject([*content.rejected, *_failed(ruling)])
-    if results is not None:
-        parts.add_results(results)
-    return parts
+    form = _form_of(job)
+    text = form.decode(incoming, UNBOUNDED, job.rules.max_body)
+    incoming.body = b""
+    content = form.read(reader, text, incoming, job.received, UNBOUNDED)
+    return content, form.results(content)
 
 
-def _failed(ruling: Ruling) -> list[tuple[Lane | None, RejectedEvent]]:
-    """The events that rules make dead letters of."""
-    return [
-        (letter.lane, RejectedEvent(letter.reason, letter.data, why=letter.why))
-        for letter in ruling.failed
-    ]
-
-
-def _protocol_of(job: RequestJob) -> ResultProtocol | None:
-    """How the request is read, if its answer has results."""
+def _form_of(job: RequestJob) -> RequestForm:
+    """How the request is read."""
     if job.otlp is None:
-        return None if job.v1 is None else V1Protocol(V1Head(*job.v1))
+        return USUAL if job.v1 is None else V1Form(V1Head(*job.v1))
     from forwarder.intake.otlp import restored  # noqa: PLC0415 - most have no use for mappings
 
     encoded, authorization, protobuf = job.otlp
@@ -507,118 +493,67 @@ class _OneRecord:
         return ""
 
 
-def _read_record(
-    job: RecordJob, value: bytes, rules: _AppliedRules | None, routes: _AppliedRoutes | None
-) -> _Parts:
+def _read_record(job: RecordJob, value: bytes) -> tuple[Content, None]:
+    """What is in a record."""
     lanes = LaneRegistry(1, {}, KnownKeys((), (), verifiable=False))
-    reader = RecordBatchReader(lanes, job.rules, "", job.max_bytes, report=lambda _name: None)
+    reader = RecordBatchReader(
+        lanes, job.rules, _source_of(job), job.max_bytes, report=lambda _name: None
+    )
     content = reader.read(_OneRecord(job, value), job.received)
-    parts = _Parts(content.nulled, routes=routes)
-    rejected = [
-        (letter.lane, RejectedEvent(letter.reason, letter.data, why=letter.why))
-        for letter in content.letters
-    ]
-    if rules is None:
-        parts.add(content.events)
-    else:
-        ruling = rules.ruling(content.events)
-        parts.add_ruling(ruling)
-        rejected += _failed(ruling)
-    if len(rejected) > MAX_REJECTED:  # none of them may be dropped
-        raise RequestTooLarge(f"over {MAX_REJECTED} events of it are rejected")
-    parts.reject(rejected)
-    return parts
+    content.letter = None  # its letters are written where their attributes are known
+    return content, None
 
 
 class _Parts:
-    """Gathers what was read."""
+    """A content as it is sent back."""
 
-    def __init__(
-        self, nulled: int, filtered: int = 0, *, routes: _AppliedRoutes | None = None
-    ) -> None:
-        self._head = DecodedHead(nulled=nulled, filtered=filtered)
-        self._routes = routes
+    def __init__(self, content: Content, results: EventResults | None) -> None:
         self._lanes: dict[Lane, int] = {}
-        self._kinds: dict[tuple[int, str, str, tuple[int, ...] | None], int] = {}
-        self._pieces: list[tuple[int, int, int | None]] = []
+        self._kinds: dict[tuple[int, str, str, Sequence[int] | None], int] = {}
         self._groups: list[int] = []
         self._parts: list[bytes] = []
+        self._head = head = DecodedHead(
+            nulled=content.nulled, filtered=content.filtered, ruled=content.ruled
+        )
+        head.pieces = [(self._lane(chunk.lane), chunk.count, chunk.to) for chunk in content.chunks]
+        for chunk in content.chunks:
+            self._parts += [chunk.data, _encode(list(chunk.ids)) if chunk.ids else b""]
+        self._add_ruled(content)
+        for at in range(0, len(content.letters), PIECE_EVENTS):
+            self._add_group(content.letters[at : at + PIECE_EVENTS])
+        head.overflow = [(self._lane(lane), count) for lane, _, count in content.overflow]
+        if results is not None:
+            head.with_results = True
+            self._parts += [
+                results.body(),
+                _encode(results.state()) if isinstance(results, Results) else b"",
+            ]
 
-    def add(self, stamped: Iterable[tuple[Lane, StampedEvents]]) -> None:
-        """Events by lane."""
-        for lane, events in stamped:
-            self._add(Chunk(lane, events.data, events.count, events.ids, 0.0))
-
-    def _add(self, chunk: Chunk) -> None:
-        for whole in cut_by_size(chunk, PIECE_BYTES, PIECE_EVENTS):
-            for to, piece in ((None, whole),) if self._routes is None else self._routes.of(whole):
-                self._pieces.append((self._lane(chunk.lane), piece.count, to))
-                self._parts += [piece.data, _encode(list(piece.ids)) if piece.ids else b""]
-
-    def add_ruling(self, ruling: Ruling) -> None:
-        """Events that rules were applied to, in place of `add`."""
-        for chunk in ruling.chunks:
-            self._add(chunk)
-        dropped: list[tuple[int, int, str]] = []
-        for reason, chunk in ruling.dropped:
-            dropped.append((self._lane(chunk.lane), chunk.count, reason.removeprefix(RULE_PREFIX)))
-            self._parts.append(chunk.data)
+    def _add_ruled(self, content: Content) -> None:
+        head = self._head
+        head.dropped = [
+            (self._lane(chunk.lane), chunk.count, reason.removeprefix(RULE_PREFIX))
+            for reason, chunk in content.dropped
+        ]
+        self._parts += [chunk.data for _, chunk in content.dropped]
         outcomes: Counter[tuple[str, str]] = Counter()
         errors: dict[str, str] = {}
-        for tally in ruling.ruled:
+        for tally in content.tallies:
             outcomes.update(tally.outcomes)
             errors.update(tally.errors)
-        self._head.dropped = dropped
-        self._head.outcomes = [(*key, count) for key, count in outcomes.items()]
-        self._head.errors = list(errors.items())
+        head.outcomes = [(*key, count) for key, count in outcomes.items()]
+        head.errors = list(errors.items())
 
-    def reject(self, rejected: Iterable[tuple[Lane | None, RejectedEvent]]) -> None:
-        """Events that were rejected. To be called once, after all pieces."""
-        overflow: Counter[int] = Counter()
-        data: list[bytes] = []
-        kinds = array("I")
-        # those that have to be kept never give way to those that may be dropped
-        kept: Counter[bool] = Counter()
-        for lane, each in rejected:
-            number = _NO_LANE if lane is None else self._lane(lane)
-            droppable = each.reason in NOT_INGESTED
-            if kept[droppable] >= MAX_REJECTED:
-                overflow[self._kind(number, each, None)] += 1
-                continue
-            kept[droppable] += 1
-            data.append(each.data)
-            kinds.append(
-                self._kind(
-                    number,
-                    each,
-                    None
-                    if self._routes is None or lane is None
-                    else self._routes.of_rejected(lane, each.data),
-                )
-            )
-            if len(data) >= PIECE_EVENTS:
-                self._group(data, kinds)
-                data = []
-                kinds = array("I")
-        if data:
-            self._group(data, kinds)
-        self._head.overflow = list(overflow.items())
-
-    def _kind(self, lane: int, rejected: RejectedEvent, to: tuple[int, ...] | None) -> int:
-        key = (lane, rejected.reason.value, rejected.why, to)
-        return self._kinds.setdefault(key, len(self._kinds))
-
-    def add_results(self, results: EventResults) -> None:
-        """The results of all events. To be called last."""
-        self._head.with_results = True
-        self._parts += [
-            results.body(),
-            _encode(results.state()) if isinstance(results, Results) else b"",
-        ]
-
-    def _group(self, data: list[bytes], kinds: array[int]) -> None:
+    def _add_group(self, letters: Sequence[DeadLetter]) -> None:
+        data = [letter.data for letter in letters]
+        kinds = array("I", map(self._kind, letters))
         self._groups.append(len(data))
         self._parts += [b"".join(data), array("I", map(len, data)).tobytes(), kinds.tobytes()]
+
+    def _kind(self, letter: DeadLetter) -> int:
+        lane = _NO_LANE if letter.lane is None else self._lane(letter.lane)
+        key = (lane, letter.reason.value, letter.why, letter.to)
+        return self._kinds.setdefault(key, len(self._kinds))
 
     def _lane(self, lane: Lane) -> int:
         return self._lanes.setdefault(lane, len(self._lanes))
@@ -628,7 +563,6 @@ class _Parts:
         head = self._head
         head.lanes = [(lane.api_key, lane.historical) for lane in self._lanes]
         head.kinds = list(self._kinds)
-        head.pieces = self._pieces
         head.groups = self._groups
         head.sizes = [len(part) for part in self._parts]
         return _encode(head), self._parts

@@ -3,11 +3,10 @@ once for each of them.
 
 A destination has an admission of its own, with its own buffer, quotas, books and dead letters
 (`admission.py`). `FanOut` stands above them and looks like one of them. The steps, in order:
-divide the submission by destination, prepare all parts, admit all parts, join what they
-acknowledge. Where dividing would take too long, the decoder process does it: its chunks and letters
-say where they go.
+divide the content by destination, prepare all parts, admit all parts, join what they acknowledge.
+Where lane and source don't decide it, chunks and letters say where they go (`steps.py`).
 
-Invariants: a submission is accepted by all required destinations that it is routed to, or by none:
+Invariants: a content is accepted by all required destinations that it is routed to, or by none:
 all are asked before the first accepts. An optional destination never rejects and is never waited
 for: what it has no room for is dropped and counted there. A chunk belongs to one destination; the
 bytes of its events are shared.
@@ -15,7 +14,6 @@ bytes of its events are shared.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -24,14 +22,10 @@ from forwarder.core.ack import Ack, AckCallback, AckLevel
 from forwarder.core.errors import Backpressure, ForwarderError
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import DeadLetter, DropReason
-from forwarder.intake.admission import Admission, Submission
+from forwarder.intake.admission import NO_SIZES, Admission, Submission, SubmissionPart, sizes_of
+from forwarder.intake.content import Content
 from forwarder.intake.lanes import MAX_REMEMBERED, LaneRegistry
-from forwarder.intake.routed import RouteTable, routed_parts
-from forwarder.intake.ruling import Ruling
-from forwarder.wire.effort import Allowance
-
-Sizes = dict[Lane, tuple[int, int]]
-"""Bytes and events by lane."""
+from forwarder.intake.steps import RouteTable
 
 
 class ResendQueue(Protocol):
@@ -75,82 +69,51 @@ class Branch:
 
 
 class FanOut:
-    """Admits to all destinations that the routes name; otherwise as an `Admission`."""
+    """See `Admitter`: to all destinations that the routes name."""
 
-    def __init__(
-        self,
-        branches: Sequence[Branch],
-        routes: RouteTable,
-        lanes: LaneRegistry,
-        *,
-        allowed: float = math.inf,
-    ) -> None:
+    def __init__(self, branches: Sequence[Branch], routes: RouteTable, lanes: LaneRegistry) -> None:
         """`branches`: the destinations in the order in which the routes number them; the first is
-        the default. `lanes`: of senders. `allowed`: microseconds that routes may take for a
-        submission, by their own estimate (`Effort.ruled`).
+        the default. `lanes`: of senders.
         """
         self._branches = branches
-        self._allowed = allowed
         self._all_required = all(branch.required for branch in branches)
-        self._routes = routes
-        self.routes = routes.encoded
-        """See `Admission`."""
+        self.routes = routes
         first = branches[0].admission
         self.clock = first.clock
         self.lanes = lanes
         self.quotas = first.quotas
         self.rejects = first.rejects
         self.not_acknowledged = 0
-        """See `Admission`."""
 
     @property
     def awaited(self) -> int:
-        """See `Admission`: of the destination for which most wait."""
+        """See `Admitter`: of the destination for which most wait."""
         return max(branch.admission.awaited for branch in self._branches)
 
     @property
     def nulled_numbers(self) -> int:
-        """See `Admission`; each number counts once."""
+        """See `Admitter`; each number counts once."""
         return sum(branch.admission.nulled_numbers for branch in self._branches)
 
     @property
     def filtered_records(self) -> int:
-        """See `Admission`; each record counts once."""
+        """See `Admitter`; each record counts once."""
         return sum(branch.admission.filtered_records for branch in self._branches)
-
-    def submission(
-        self,
-        chunks: Sequence[Chunk],
-        source: str,
-        callback: AckCallback,
-        *,
-        source_waits: bool = False,
-    ) -> Submission:
-        """See `Admission.submission`."""
-        return self._branches[0].admission.submission(
-            chunks, source, callback, source_waits=source_waits
-        )
 
     def check_room(self, lane: Lane, size: int) -> None:
         """See `Quotas.check_room`: of all required destinations where events of the lane go for
         certain.
         """
-        for number in self._routes.whole(lane, "") or ():
+        for number in self.routes.whole(lane, "") or ():
             branch = self._branches[number]
             if branch.required:
                 branch.admission.quotas.check_room(branch.lane(lane), size)
 
     def admit_one(self, chunk: Chunk, level: AckLevel, callback: AckCallback) -> bool:
-        """See `Admission.admit_one`. Raises `TooMuchWork` as `admit` does."""
-        lane = chunk.lane
-        source = chunk.source
-        numbers = self._routes.whole(lane, source)
-        if numbers is None:
-            numbers = self._routes.of_events(
-                lane, source, chunk.data, 1, allowance=Allowance(self._allowed)
-            )[0]
+        """See `Admitter.admit_one`."""
+        numbers = self._numbers(chunk)
         if len(numbers) == 1 and (branch := self._branches[numbers[0]]).required:
-            chunk.lane = branch.lane(lane)
+            chunk.lane = branch.lane(chunk.lane)
             return branch.admission.admit_one(chunk, level, callback)
         # the most frequent submission: it needs no objects beside
         if level is AckLevel.MEMORY and self.rejects and self._all_required:
@@ -162,80 +125,72 @@ class FanOut:
             for admission, copy in copies:
                 admission.put_one(copy)
             return True
-        parts = [self._part(number, [self._copy(chunk, number)], source) for number in numbers]
-        return self.admit_parts(parts, level, callback)
-
-    def admit(self, submission: Submission, level: AckLevel) -> bool:
-        """See `Admission.admit`. Raises `TooMuchWork`, with nothing accepted, if routes would take
-        too long.
-        """
-        return self.admit_parts(self.divide(submission), level, submission.callback or _no_callback)
+        return self.admit(Content([chunk], ruled=True), level, callback) is None
 
     def end_waiting(self) -> None:
-        """See `Admission.end_waiting`."""
+        """See `Admitter.end_waiting`."""
         for branch in self._branches:
             branch.admission.end_waiting()
 
     # Dividing
 
-    def divide(self, submission: Submission) -> list[SubmissionPart]:
-        """What each destination gets of a submission; at least one part, which may be empty.
-        Raises `TooMuchWork` as `admit` does.
-        """
-        source = submission.source
-        allowance = Allowance(self._allowed)
-        chunks: dict[int, list[Chunk]] = {}
-        letters: dict[int, list[DeadLetter]] = {}
-        droppable: dict[int, list[DeadLetter]] = {}
-        overflow: dict[int, list[tuple[Lane, int]]] = {}
-        for chunk in submission.chunks:
-            whole = (
-                self._routes.whole(chunk.lane, chunk.source) if chunk.to is None else (chunk.to,)
-            )
-            if whole is None:
-                for number, piece in routed_parts(self._routes, chunk, allowance):
-                    piece.lane = self._branches[number].lane(chunk.lane)
-                    chunks.setdefault(number, []).append(piece)
-                continue
-            for number in whole:
-                chunks.setdefault(number, []).append(self._copy(chunk, number))
-        for kept, of_destination in (
-            (submission.letters, letters),
-            (submission.droppable, droppable),
-        ):
-            for letter in kept:
-                for number in self._of_letter(letter, allowance):
-                    of_destination.setdefault(number, []).append(self._mapped(letter, number))
-        for lane, count in submission.overflow:
-            for number in self._routes.whole(lane, source) or (0,):
-                overflow.setdefault(number, []).append((self._branches[number].lane(lane), count))
-        numbers = sorted(
-            {
-                *chunks,
-                *letters,
-                *droppable,
-                *overflow,
-                *((0,) if submission.ruling is not None else ()),
-            }
-        ) or [0]
-        parts = []
-        for number in numbers:
-            part = self._part(
-                number, chunks.get(number, ()), source, source_waits=submission.source_waits
-            )
-            part.submission.letters = letters.get(number, ())
-            part.submission.droppable = droppable.get(number, ())
-            part.submission.overflow = overflow.get(number, ())
-            part.submission.given_up = submission.given_up
-            parts.append(part)
-        parts[0].submission.nulled = submission.nulled
-        parts[0].submission.filtered = submission.filtered
+    def _numbers(self, of: Chunk | DeadLetter) -> Sequence[int]:
+        """Where routes lead, by lane and source, or by the event (`intake.steps`)."""
+        if of.to is not None:
+            return (of.to,) if isinstance(of.to, int) else of.to
+        if of.lane is None:
+            return (0,)
+        whole = self.routes.whole(of.lane, of.source)
+        if whole is None:
+            raise RuntimeError("nothing is admitted before routes are applied (`intake/gate.py`)")
+        return whole
+
+    def divide(
+        self, content: Content, *, source_waits: bool = False, given_up: Collection[Lane] = ()
+    ) -> list[SubmissionPart]:
+        """What each destination gets of a content; at least one part, which may be empty."""
+        parts: dict[int, Content] = {}
+        for chunk in content.chunks:
+            for number in self._numbers(chunk):
+                _part(parts, number).chunks.append(self._copy(chunk, number))
+        for letter in content.letters:
+            for number in self._numbers(letter):
+                _part(parts, number).letters.append(self._mapped(letter, number))
+        for lane, source, count in content.overflow:
+            for number in self.routes.whole(lane, source) or (0,):
+                part = _part(parts, number)
+                part.overflow = [*part.overflow, (self._branches[number].lane(lane), source, count)]
         # what rules drop goes nowhere: it is counted once, by the first destination
-        if submission.ruling is not None:
-            parts[0].submission.ruling = self._ruling(submission.ruling)
-        required = next((part for part in parts if part.branch.required), parts[0])
-        required.submission.results = submission.results
-        return parts
+        if content.tallies:
+            first = _part(parts, 0)
+            first.tallies = content.tallies
+            first.dropped = [(reason, self._copy(chunk, 0)) for reason, chunk in content.dropped]
+        if not parts:
+            _part(parts, 0)
+        numbers = sorted(parts)
+        first = parts[numbers[0]]
+        first.nulled = content.nulled
+        first.filtered = content.filtered
+        required = [number for number in numbers if self._branches[number].required]
+        parts[(required or numbers)[0]].results = content.results
+        return [
+            self._submitted(number, parts[number], source_waits=source_waits, given_up=given_up)
+            for number in numbers
+        ]
+
+    def _submitted(
+        self, number: int, content: Content, *, source_waits: bool, given_up: Collection[Lane]
+    ) -> SubmissionPart:
+        branch = self._branches[number]
+        submission = Submission(
+            branch.admission,
+            content,
+            None,
+            source_waits=source_waits and branch.required,
+            given_up=given_up,
+        )
+        sizes = sizes_of(submission.chunks) if source_waits else NO_SIZES
+        return SubmissionPart(submission, sizes, branch.required)
 
     def _copy(self, chunk: Chunk, number: int) -> Chunk:
         """The whole chunk for a destination. The original stays as it is: if it is rejected, its
@@ -245,25 +200,6 @@ class FanOut:
         copy.lane = self._branches[number].lane(chunk.lane)
         return copy
 
-    def _ruling(self, ruling: Ruling) -> Ruling:
-        """What the rules did, in the first destination's own lanes."""
-        return Ruling(
-            dropped=[(reason, self._copy(chunk, 0)) for reason, chunk in ruling.dropped],
-            ruled=ruling.ruled,
-        )
-
-    def _of_letter(self, letter: DeadLetter, allowance: Allowance) -> Sequence[int]:
-        if letter.to is not None:
-            return letter.to
-        if letter.lane is None:
-            return (0,)
-        whole = self._routes.whole(letter.lane, letter.source)
-        if whole is not None:
-            return whole
-        return self._routes.of_events(
-            letter.lane, letter.source, letter.data, 1, allowance=allowance
-        )[0]
-
     def _mapped(self, letter: DeadLetter, number: int) -> DeadLetter:
         """The letter with the destination's own lane; it knows its sender's."""
         lane = letter.lane and self._branches[number].lane(letter.lane)
@@ -271,19 +207,24 @@ class FanOut:
             return letter
         return replace(letter, lane=lane, sender_key=letter.lane.api_key)
 
-    def _part(
-        self, number: int, chunks: Sequence[Chunk], source: str, *, source_waits: bool = False
-    ) -> SubmissionPart:
-        """What one destination gets: chunks of its own, with its own lanes."""
-        branch = self._branches[number]
-        submission = branch.admission.submission(
-            chunks, source, _no_callback, source_waits=source_waits and branch.required
-        )
-        return SubmissionPart(branch, submission, sizes_of(chunks) if source_waits else {})
-
     # Admitting
 
-    def admit_parts(
+    def admit(
+        self,
+        content: Content,
+        level: AckLevel,
+        callback: AckCallback,
+        *,
+        source_waits: bool = False,
+        given_up: Collection[Lane] = (),
+    ) -> Sequence[SubmissionPart] | None:
+        """See `Admitter.admit`."""
+        parts = self.divide(content, source_waits=source_waits, given_up=given_up)
+        if self._admit_parts(parts, level, callback):
+            return None
+        return [part for part in parts if part.required]
+
+    def _admit_parts(
         self, parts: Sequence[SubmissionPart], level: AckLevel, callback: AckCallback
     ) -> bool:
         """Have all parts accepted, or raise, with nothing accepted by a required destination;
@@ -296,15 +237,15 @@ class FanOut:
             for part in prepared:
                 part.release()
             raise
-        joined = _JoinedCallbacks(self, callback, sum([part.branch.required for part in prepared]))
+        joined = _JoinedCallbacks(self, callback, sum([part.required for part in prepared]))
         for at, part in enumerate(prepared):
-            if not part.branch.required:
-                part.submission.callback = None
-                part.branch.admission.admit_prepared(part.submission, AckLevel.MEMORY)
+            submission = part.submission
+            if not part.required:
+                submission.admission.admit_prepared(submission, AckLevel.MEMORY)
                 continue
-            part.submission.callback = joined.confirm
+            submission.callback = joined.confirm
             try:
-                if part.branch.admission.admit_prepared(part.submission, level):
+                if submission.admission.admit_prepared(submission, level):
                     joined.left -= 1
             except Backpressure as error:
                 joined.callback = None
@@ -320,35 +261,24 @@ class FanOut:
         return True
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SubmissionPart:
-    """What one destination gets of a submission."""
-
-    branch: Branch
-    submission: Submission
-    sizes: Sizes
-    """Only of a source that waits."""
-
-    def release(self) -> None:
-        """It is not accepted."""
-        self.branch.admission.release(self.submission)
-        # they refer to each other, and would wait for the garbage collector
-        self.submission.chunks = ()
-        self.submission.ack = None
+def _part(parts: dict[int, Content], number: int) -> Content:
+    part = parts.get(number)
+    if part is None:
+        part = parts[number] = Content(ruled=True)
+    return part
 
 
 def _prepare(part: SubmissionPart) -> bool:
     """Whether the part can be admitted. An optional destination without room drops its part; a
     required one raises why.
     """
-    admission = part.branch.admission
-    submission = part.submission
+    admission = part.submission.admission
     try:
-        admission.prepare(submission)
+        admission.prepare(part.submission)
     except ForwarderError:
-        if part.branch.required:
+        if part.required:
             raise
-        admission.turn_away(submission, DropReason.OPTIONAL_DESTINATION)
+        admission.turn_away(part.submission, DropReason.OPTIONAL_DESTINATION)
         return False
     return True
 
@@ -372,16 +302,3 @@ class _JoinedCallbacks:
         self.callback = None
         self.owner.not_acknowledged += error is not None
         callback(error)
-
-
-def sizes_of(chunks: Sequence[Chunk]) -> Sizes:
-    """Bytes and events by lane."""
-    sizes: Sizes = {}
-    for chunk in chunks:
-        size, count = sizes.get(chunk.lane, (0, 0))
-        sizes[chunk.lane] = size + len(chunk.data), count + chunk.count
-    return sizes
-
-
-def _no_callback(_: Backpressure | None) -> None:
-    """Nothing waits."""

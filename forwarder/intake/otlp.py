@@ -27,7 +27,8 @@ from msgspec import Struct
 
 from forwarder.core.errors import RequestTooLarge, UnknownKey
 from forwarder.core.ports import EventResults, Incoming, OtlpHead, Reason
-from forwarder.intake.requests import MappedRequest, RequestContent
+from forwarder.intake.content import Content
+from forwarder.intake.requests import MappedRequest, RequestReader, decode_keyed
 from forwarder.intake.stamp_event import AT_RECEIPT, derived_uuid
 from forwarder.intake.stamping import RejectedEvent
 from forwarder.mapping import EventParts, Mapping, MappingRules, NotJson, Unmappable, join_parts
@@ -67,9 +68,9 @@ class OtlpMapping:
         self.encoded = encode_source(source)
         self._parts_of = Mapping.compile(source.rules, NAME, f"{KEY}.mapping").parts
 
-    def of_request(self, head: OtlpHead) -> OtlpProtocol:
+    def of_request(self, head: OtlpHead) -> OtlpForm:
         """How a request with this head is read."""
-        return OtlpProtocol(self._parts_of, self.api_key, head)
+        return OtlpForm(self._parts_of, self.api_key, head)
 
 
 @lru_cache(maxsize=2)
@@ -106,8 +107,8 @@ class ExportResults:
         return export_response(self._count, why, protobuf=self._protobuf)
 
 
-class OtlpProtocol:
-    """See `forwarder.intake.result_protocols.ResultProtocol`."""
+class OtlpForm:
+    """See `forwarder.intake.requests.KeyedForm`."""
 
     def __init__(
         self,
@@ -120,7 +121,7 @@ class OtlpProtocol:
         self._head = head
 
     def key(self) -> str:
-        """See `ResultProtocol`: the configured one; a request that names another as its bearer
+        """See `KeyedForm`: the configured one; a request that names another as its bearer
         token was meant for another project.
         """
         named = BEARER.fullmatch(self._head.authorization)
@@ -128,12 +129,18 @@ class OtlpProtocol:
             raise UnknownKey(f"the request's bearer token isn't the project key of {KEY}")
         return self._api_key
 
-    def decode(self, incoming: Incoming, limit: int) -> bytes:
-        """See `ResultProtocol`."""
-        return decode_otlp_body(incoming, limit)
+    def decode(self, incoming: Incoming, effort: Effort, max_body: int) -> bytes:
+        """See `RequestForm`."""
+        return decode_keyed(decode_otlp_body, incoming, effort, max_body)
 
-    def read(self, text: bytes, max_events: int, effort: Effort) -> Request:
-        """See `ResultProtocol`."""
+    def read(
+        self, reader: RequestReader, text: bytes, incoming: Incoming, now: float, effort: Effort
+    ) -> Content:
+        """See `RequestForm`."""
+        return reader.read(self._mapped(text, reader.max_events, effort), incoming, now, effort)
+
+    def _mapped(self, text: bytes, max_events: int, effort: Effort) -> Request:
+        """The request with the events that the mapping makes of the log records."""
         if len(text) > effort.encoded:
             raise TooMuchWork
         request = MappedRequest(b"", self._api_key)
@@ -164,8 +171,8 @@ class OtlpProtocol:
         request.events = b"[%b]" % b",".join(events)
         return request
 
-    def results(self, content: RequestContent) -> EventResults:
-        """See `ResultProtocol`."""
+    def results(self, content: Content) -> EventResults:
+        """See `RequestForm`."""
         return ExportResults([each for _, each in content.rejected], protobuf=self._head.protobuf)
 
 

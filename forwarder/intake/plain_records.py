@@ -46,40 +46,12 @@ class PlainProperties(Struct, frozen=True, gc=False):
     anonymous: Raw = field(name="$anon_distinct_id", default=ABSENT)
 
 
-class Head(OneEvent, kw_only=True, gc=False):
-    """One event, which may lack a uuid and a time."""
+class PlainHead(OneEvent, kw_only=True, gc=False):
+    """One event, which may lack a uuid, a time, an id and a project key."""
 
     event: EventName
     uuid: Raw = ABSENT
     timestamp: datetime | UnsetType = UNSET
-
-
-class IdentifiedHead(Head, kw_only=True, gc=False):
-    """One with its distinct_id in the usual place."""
-
-    distinct_id: str
-
-
-class _KeyedHead(IdentifiedHead, kw_only=True, gc=False):
-    """One that names its project key."""
-
-    api_key: str
-
-
-class _NoToken(Struct, frozen=True, gc=False):
-    token: None = None
-
-
-class _KeylessHead(IdentifiedHead, kw_only=True, gc=False):
-    """One that names no project key, wherever it may stand."""
-
-    api_key: None = None
-    properties: _NoToken = _NoToken()
-
-
-class PlainHead(Head, kw_only=True, gc=False):
-    """One with all that may have to be resolved, or that order is kept by."""
-
     distinct_id: str | UnsetType = UNSET
     properties: PlainProperties = PlainProperties()
     api_key: str | None = None
@@ -94,42 +66,7 @@ _LAST_MOMENT: Final = 253_402_300_799.0
 """The end of the calendar, seconds since 1970."""
 _first: Final = itemgetter(0)
 
-_decode_keyed: Final = msgspec.json.Decoder(_KeyedHead).decode
-_decode_keyless: Final = msgspec.json.Decoder(_KeylessHead).decode
 _decode_plain: Final = msgspec.json.Decoder(PlainHead).decode
-
-
-def of_one_key(
-    values: Sequence[bytes], joined: bytes, default: str | None, max_event: int
-) -> tuple[str, Sequence[IdentifiedHead]] | None:
-    """The project key of plain records (`joined`: by commas) if they have the same, and their
-    heads; else None, also if one has no id.
-
-    `default`: the key of those that name none. For lanes without order: it reads nothing that only
-    order needs.
-    """
-    heads: Sequence[IdentifiedHead]
-    try:
-        heads = keyed = [*map(_decode_keyed, values)]
-    except _MALFORMED:
-        if default is None:
-            return None
-        key = default
-        try:
-            heads = [*map(_decode_keyless, values)]
-        except _MALFORMED:
-            return None
-    else:
-        keys = [head.api_key for head in keyed]
-        key = keys[0]
-        if keys.count(key) < len(keys):
-            return None
-    return (
-        (key, heads)
-        if _are_named(heads, [head.distinct_id for head in heads])
-        and _are_texts(values, joined, max_event)
-        else None
-    )
 
 
 def all_plain(values: Sequence[bytes], joined: bytes, max_event: int) -> list[PlainHead] | None:
@@ -166,7 +103,7 @@ def _ids_of(heads: Sequence[PlainHead]) -> list[str]:
     return [head.distinct_id for head in heads if head.distinct_id is not UNSET]
 
 
-def _are_named(heads: Sequence[Head], ids: list[str]) -> bool:
+def _are_named(heads: Sequence[PlainHead], ids: list[str]) -> bool:
     """Whether all have a name, and no invalid uuid, and none of these distinct_ids is blank."""
     # by identity: to compare takes longer
     uuids = [head.uuid for head in heads if head.uuid is not ABSENT]
@@ -236,7 +173,7 @@ def uuid_of(facts: RecordFacts, index: int) -> bytes:
 
 
 def completed_all(
-    records: RecordBatch, heads: Sequence[Head], joined: bytes, max_event: int
+    records: RecordBatch, heads: Sequence[PlainHead], joined: bytes, max_event: int
 ) -> bytes | None:
     """Plain records joined by commas, with the uuids and the times that they lack; `joined`: as
     they are.

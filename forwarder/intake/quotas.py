@@ -102,6 +102,8 @@ class Quotas:
 
         What fits no empty buffer is left to `check`, which knows what the events count for.
         """
+        if UNHINDERED * (self._buffer.used + size) <= self._buffer.max_bytes:
+            return
         why = self._why_not(lane, size, size)
         if why and not self._why_never({lane: size}):
             raise self._rejection({lane: size}, lane, why)

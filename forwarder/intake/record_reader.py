@@ -27,9 +27,9 @@ from forwarder.core.errors import (
 from forwarder.core.event import EVENT_OVERHEAD, NO_IDS, Lane, split_events
 from forwarder.core.ports import DeadLetter, Incoming, Reason
 from forwarder.core.records import RecordBatch, RecordFacts
+from forwarder.intake.content import Content
 from forwarder.intake.lanes import LaneRegistry
 from forwarder.intake.plain_records import (
-    Head,
     PlainHead,
     PlainProperties,
     all_ids,
@@ -38,13 +38,11 @@ from forwarder.intake.plain_records import (
     completed,
     completed_all,
     id_of,
-    of_one_key,
     plain_or_none,
     time_of,
     uuid_of,
 )
 from forwarder.intake.requests import ReadingRules
-from forwarder.intake.ruling import Ruling
 from forwarder.intake.stamp_event import AT_RECEIPT, StampContext, derived_uuid
 from forwarder.intake.stamping import RejectedEvent, StampedEvents, order_keys, stamp
 from forwarder.wire.effort import UNBOUNDED, Effort, TooMuchWork, check_effort
@@ -60,20 +58,6 @@ _REASONS: Final[dict[type[ForwarderError], Reason]] = {
     InvalidToken: Reason.INVALID_TOKEN,
     RequestTooLarge: Reason.TOO_LARGE,
 }
-
-
-@dataclass(slots=True)
-class BatchContent:
-    """What is in a batch of records."""
-
-    events: list[tuple[Lane, StampedEvents]] = field(default_factory=list)
-    """By lane; those of a large record are in several pieces."""
-    letters: list[DeadLetter] = field(default_factory=list)
-    nulled: int = 0
-    ruling: Ruling | None = None
-    """What the rules made of the records, whose `events` are those that are left; None: there are
-    no rules.
-    """
 
 
 class RecordBatchReader:
@@ -100,37 +84,37 @@ class RecordBatchReader:
         self._max_bytes = max_bytes
         self._effort = effort
 
-    def read(self, records: RecordBatch, now: float) -> BatchContent:
+    def read(self, records: RecordBatch, now: float) -> Content:
         """Read a batch, at the wall-clock time `now`. Raises `TogetherTooLarge`, and `TooMuchWork`
         for one record that takes too much.
         """
-        content = BatchContent()
+        content = Content()
         values = records.values
         if values:
             try:
-                self._read_values(records, values, now, content)
+                stamped = self._read_values(records, values, now, content)
             except TooMuchWork:
                 if len(values) + len(records.rejected) > 1:
                     raise TogetherTooLarge(
                         "these records take too much work to be read together"
                     ) from None
                 raise
+            for lane, events in stamped:
+                content.add(lane, events, now, self._source)
+            content.letter = partial(self._letter_of_rules, records, stamped, now)
         for each in records.rejected:
             rejected = RejectedEvent(each.reason, each.data, why=each.why)
             content.letters += self.letters([(None, rejected)], each.facts, each.attributes, now)
         return content
 
     def _read_values(
-        self, records: RecordBatch, values: Sequence[bytes], now: float, content: BatchContent
-    ) -> None:
+        self, records: RecordBatch, values: Sequence[bytes], now: float, content: Content
+    ) -> list[tuple[Lane, StampedEvents]]:
+        """The events by lane; the letters of what is rejected go to `content`."""
         if len(values) == 1 and len(values[0]) > self._effort.text:
             raise TooMuchWork
         joined = b",".join(values)
         max_event = self._rules.max_event
-        if not self._rules.ordered[False]:
-            found = of_one_key(values, joined, records.api_key, max_event)
-            if found is not None and self._read_together(records, *found, content, joined=joined):
-                return
         heads = all_plain(values, joined, max_event)
         ids, key = (
             (None, None) if heads is None else (all_ids(heads), common_key(heads, records.api_key))
@@ -141,9 +125,10 @@ class RecordBatchReader:
                 if self._rules.ordered[False]
                 else NO_IDS
             )
-            if self._read_together(records, key, heads, content, joined=joined, keys=keys):
-                return
-        self._read_each(records, heads or plain_or_none(values, max_event), now, content)
+            together = self._read_together(records, key, heads, joined=joined, keys=keys)
+            if together:
+                return together
+        return self._read_each(records, heads or plain_or_none(values, max_event), now, content)
 
     def _lane_of(self, api_key: str) -> Lane | None:
         """The live lane of a project key; None if the key is invalid."""
@@ -156,25 +141,23 @@ class RecordBatchReader:
         self,
         records: RecordBatch,
         key: str,
-        heads: Sequence[Head],
-        content: BatchContent,
+        heads: Sequence[PlainHead],
         *,
         joined: bytes,
         keys: frozenset[str] = NO_IDS,
-    ) -> bool:
+    ) -> list[tuple[Lane, StampedEvents]] | None:
         """All records, plain, with distinct_ids, and of one project key; `joined`: by commas;
         `keys`: of their order.
 
-        False if one of them has to be read by itself.
+        None if one of them has to be read by itself.
         """
         lane = self._lane_of(key)
         data = (
             None if lane is None else completed_all(records, heads, joined, self._rules.max_event)
         )
         if lane is None or data is None:
-            return False
-        content.events.append((lane, StampedEvents(data, len(heads), keys)))
-        return True
+            return None
+        return [(lane, StampedEvents(data, len(heads), keys))]
 
     def _keys(
         self, lane: Lane, ids: list[str], properties: list[PlainProperties]
@@ -186,8 +169,8 @@ class RecordBatchReader:
         records: RecordBatch,
         heads: Sequence[PlainHead | None],
         now: float,
-        content: BatchContent,
-    ) -> None:
+        content: Content,
+    ) -> list[tuple[Lane, StampedEvents]]:
         """The records one by one."""
         gathered: dict[Lane, _Gathered] = {}
         size = 0
@@ -206,11 +189,13 @@ class RecordBatchReader:
                 raise TogetherTooLarge(
                     "these records hold more events than a lane may have in the buffer"
                 )
+        stamped = []
         for lane, found in gathered.items():
             keys = self._keys(lane, found.ids, found.properties).union(found.keys)
             joined = b",".join(found.data)
-            stamped = StampedEvents(joined, len(found.records), keys, records=found.records)
-            content.events.append((lane, stamped))
+            events = StampedEvents(joined, len(found.records), keys, records=found.records)
+            stamped.append((lane, events))
+        return stamped
 
     def _read_plain(
         self, records: RecordBatch, index: int, head: PlainHead, gathered: dict[Lane, _Gathered]
@@ -297,15 +282,16 @@ class RecordBatchReader:
             for number, (lane, each) in enumerate(rejected)
         ]
 
-    def letter_of_rules(
+    def _letter_of_rules(
         self,
         records: RecordBatch,
-        events: StampedEvents,
-        lane: Lane,
-        failed: FailedEvent,
+        stamped: Sequence[tuple[Lane, StampedEvents]],
         now: float,
+        chunk: int,
+        failed: FailedEvent,
     ) -> DeadLetter:
         """The dead letter of an event of these records that rules failed on."""
+        lane, events = stamped[chunk]
         index = failed.place if events.records is None else events.records[failed.place]
         rejected = RejectedEvent(Reason.RULE_FAILED, failed.data, why=failed.why)
         return self._letter(lane, rejected, records.facts(index), records.attributes(index), now)

@@ -24,7 +24,6 @@ from forwarder.core.errors import (
     Backpressure,
     BufferFull,
     DeadLettersFull,
-    Draining,
     RequestTooLarge,
     StillDecoding,
     TogetherTooLarge,
@@ -34,27 +33,25 @@ from forwarder.core.event import Chunk, Lane
 from forwarder.core.garbage import note_body
 from forwarder.core.ports import Buffer, DeadLetter, DropReason, Fate, Ledger, Reason, letters_of
 from forwarder.core.records import AcceptedBatch, RecordBatch
-from forwarder.intake.admission import Admission, ReceiptDeadLetters, log_buried
-from forwarder.intake.decoder_jobs import RecordJob, encode_job, no_files
-from forwarder.intake.fan_out import (
-    Branch,
-    FanOut,
-    HaltedLanes,
-    ResendQueue,
+from forwarder.intake.admission import (
+    Admission,
+    ReceiptDeadLetters,
     SubmissionPart,
-    sizes_of,
+    log_buried,
 )
-from forwarder.intake.intake import Intake
+from forwarder.intake.content import Content
+from forwarder.intake.decoder_jobs import RecordJob, encode_job, no_files
+from forwarder.intake.fan_out import Branch, HaltedLanes, ResendQueue
+from forwarder.intake.gate import Conditions, Gate
 from forwarder.intake.lanes import KnownKeys, LaneRegistry
 from forwarder.intake.large import LargeBodies, LargeBody
 from forwarder.intake.quotas import SharedBuffer, UnsharedBuffer
-from forwarder.intake.record_reader import BatchContent, RecordBatchReader
-from forwarder.intake.ruling import ruling_of
-from forwarder.intake.stamping import RejectedEvent, StampedEvents
+from forwarder.intake.record_reader import RecordBatchReader
+from forwarder.intake.stamping import RejectedEvent
 from forwarder.wire.effort import TooMuchWork
 
 if TYPE_CHECKING:
-    from forwarder.rules.rules import EventRules, FailedEvent
+    from forwarder.rules.rules import EventRules
 
 MAX_LARGE: Final = 4
 """Large records that are decoded, or were and wait for room in the buffer."""
@@ -84,35 +81,21 @@ class SourceIntake:
     makes the one of a process with no other.
     """
 
-    def __init__(
-        self,
-        admission: Admission | FanOut,
-        branches: Sequence[Branch],
-        requests: Intake | None = None,
-        *,
-        source: str,
-    ) -> None:
-        """`admission`: to all of `branches`. `requests`: records are read within its limits, and
-        in its decoder process; None: only events are accepted that are made.
-        """
-        self._admission = admission
+    def __init__(self, gate: Gate, branches: Sequence[Branch], *, source: str) -> None:
+        """`branches`: the destinations behind the gate."""
+        self._gate = gate
         self._branches = branches
         self._source = source
-        self._now = admission.clock.now
-        self._reading = None if requests is None else _RecordReading(requests, source)
+        self._now = gate.admitter.clock.now
+        self._reading = _RecordReading(gate, source)
 
     def accept_made(
         self, chunks: Sequence[Chunk], letters: Sequence[DeadLetter], callback: AckCallback
     ) -> AcceptedBatch | None:
         """See `core.records.EventIntake.accept_made`."""
+        content = Content(list(chunks), list(letters))
         try:
-            return self._submit(
-                chunks,
-                BatchContent(letters=list(letters)),
-                callback,
-                AckLevel.DELIVERED,
-                self._now(),
-            )
+            return self._enter(content, callback, AckLevel.DELIVERED, self._now())
         except RequestTooLarge as error:
             raise _no_room(error) from None
 
@@ -126,95 +109,64 @@ class SourceIntake:
         """See `core.records.RecordIntake.accept`."""
         reading = self._reading
         now = self._now()
-        if reading is None:
-            raise TypeError("this intake reads no records")
-        reading.check_memory()
+        reading.conditions.check()
         note_body(sum(map(len, records.values)))
-        content = reading.read(records, now)
+        how = callback, level, now, given_up
         with suppress(TooMuchWork):
-            return self._accept_read(reading, records, content, (callback, level, now, given_up))
-        content = reading.read_elsewhere(records, now)
-        return self._accept_read(reading, records, content, (callback, level, now, given_up))
+            return self._accept_read(records, reading.read(records, now), how)
+        return self._accept_read(records, reading.read_elsewhere(records, now), how)
 
     def _accept_read(
         self,
-        reading: _RecordReading,
         records: RecordBatch,
-        content: BatchContent,
+        content: Content,
         how: tuple[AckCallback, AckLevel, float, Collection[Lane]],
     ) -> AcceptedBatch | None:
-        """Accept what was read of records. Raises `TooMuchWork` if routes would take too long."""
+        """Accept what was read of records. Raises `TooMuchWork` if rules or routes would take too
+        long.
+        """
         callback, level, now, given_up = how
+        reading = self._reading
+        read = content.chunks
         try:
-            accepted = self._admit(content, callback, level, now, given_up)
+            accepted = self._enter(content, callback, level, now, given_up)
         except RequestTooLarge as error:
             if len(records.values) + len(records.rejected) > 1:
                 raise TogetherTooLarge(error.message) from None
-            accepted = self._admit_letter(
-                reading.too_large(records, content, error.message, now), callback, level, now
-            )
+            letter = reading.too_large(records, read, error.message, now)
+            try:
+                accepted = self._enter(Content(letters=[letter]), callback, level, now)
+            except RequestTooLarge as never:
+                # it can't be made smaller: its source waits
+                raise _no_room(never) from None
         reading.forget(records)
         return accepted
 
-    def _admit(
+    def _enter(
         self,
-        content: BatchContent,
-        callback: AckCallback,
-        level: AckLevel,
-        now: float,
-        given_up: Collection[Lane],
-    ) -> AcceptedBatch | None:
-        """What was read of a batch into buffer, dead letters and books. Raises a `Backpressure`,
-        `RequestTooLarge` if it never fits, or `TooMuchWork` if routes would take too long.
-        """
-        chunks: list[Chunk] = []
-        for lane, events in content.events:
-            chunk = Chunk(lane, events.data, events.count, events.ids, now, self._source)
-            chunk.to = events.to
-            chunks.append(chunk)
-        keys = len({chunk.lane for chunk in chunks})
-        if keys > max(self._admission.lanes.max_lanes // 2, 1):
-            raise RequestTooLarge(
-                f"events of {keys} project keys are more than can be accepted at once"
-            )
-        return self._submit(chunks, content, callback, level, now, given_up)
-
-    def _submit(  # noqa: PLR0917 - one for each batch
-        self,
-        chunks: Sequence[Chunk],
-        content: BatchContent,
+        content: Content,
         callback: AckCallback,
         level: AckLevel,
         now: float,
         given_up: Collection[Lane] = (),
     ) -> AcceptedBatch | None:
-        submission = self._admission.submission(chunks, self._source, callback, source_waits=True)
-        submission.letters = content.letters
-        submission.nulled = content.nulled
-        submission.ruling = content.ruling
-        submission.given_up = self.halted().keys() & given_up if given_up else ()
-        if isinstance(self._admission, FanOut):
-            parts = self._admission.divide(submission)
-            settled = self._admission.admit_parts(parts, level, callback)
-        else:
-            parts = [SubmissionPart(self._branches[0], submission, sizes_of(chunks))]
-            settled = self._admission.admit(submission, level)
-        return (
-            None
-            if settled
-            else _SubmittedBatch(now, [part for part in parts if part.branch.required])
-        )
-
-    def _admit_letter(
-        self, letter: DeadLetter, callback: AckCallback, level: AckLevel, now: float
-    ) -> AcceptedBatch | None:
-        """Admit a dead letter instead of its record. It can't be made smaller: if there is no room
-        for it, its source waits.
+        """Into the buffer. Raises a `Backpressure`, `RequestTooLarge` if it never fits, or
+        `TooMuchWork`.
         """
-        try:
-            return self._submit((), BatchContent(letters=[letter]), callback, level, now)
-        except RequestTooLarge as error:
-            raise _no_room(error) from None
+        keys = len({chunk.lane for chunk in content.chunks})
+        if keys > max(self._gate.admitter.lanes.max_lanes // 2, 1):
+            raise RequestTooLarge(
+                f"events of {keys} project keys are more than can be accepted at once"
+            )
+        parts = self._gate.enter(
+            content,
+            level,
+            callback,
+            effort=self._gate.conditions.effort,
+            source_waits=True,
+            given_up=self.halted().keys() & given_up if given_up else (),
+        )
+        return None if parts is None else _SubmittedBatch(now, parts)
 
     def give_back(self, batches: Collection[AcceptedBatch]) -> int:
         """See `core.records.RecordIntake.give_back`. What waits for its fsync stays in the buffer,
@@ -244,10 +196,7 @@ class SourceIntake:
             for branch in self._branches
             if len(self._branches) == 1 or lane in branch.halts.since()
         ]
-        kept = [
-            self._bury(branch, [part for part in parts if part.branch is branch], lane, why)
-            for branch in branches
-        ]
+        kept = [self._bury(branch, _of_branch(parts, branch), lane, why) for branch in branches]
         return all(kept)
 
     def _bury(self, branch: Branch, parts: Sequence[SubmissionPart], lane: Lane, why: str) -> bool:
@@ -279,7 +228,7 @@ class SourceIntake:
         destination.
         """
         for branch in self._branches:
-            mine = [part.submission.ack for part in parts if part.branch is branch]
+            mine = [part.submission.ack for part in _of_branch(parts, branch)]
             acks = [ack for ack in mine if ack is not None and not ack.settled]
             if acks:
                 yield (
@@ -320,48 +269,45 @@ def _parts(batches: Collection[AcceptedBatch]) -> list[SubmissionPart]:
     return [part for batch in batches if isinstance(batch, _SubmittedBatch) for part in batch.parts]
 
 
+def _of_branch(parts: Sequence[SubmissionPart], branch: Branch) -> list[SubmissionPart]:
+    return [part for part in parts if part.submission.admission is branch.admission]
+
+
 class _RecordReading:
     """Reads batches of records, and large records in the decoder process."""
 
-    def __init__(self, requests: Intake, source: str) -> None:
-        self._requests = requests
+    def __init__(self, gate: Gate, source: str) -> None:
+        self.conditions = conditions = gate.conditions
+        self._gate = gate
         self._source = source
-        self._max_bytes = requests.admission.quotas.max_lane_bytes
-        lanes = requests.admission.lanes
-        rules = requests.rules
-        effort = requests.effort
+        self._max_bytes = gate.admitter.quotas.max_lane_bytes
         self._reader = RecordBatchReader(
-            lanes, rules, source, self._max_bytes, report=_report, effort=effort
+            gate.admitter.lanes,
+            conditions.reading,
+            source,
+            self._max_bytes,
+            report=_report,
+            effort=conditions.effort,
         )
         self._decoded: dict[int, _LargeRecord] = {}
         """Records in the decoder process or back from it, by the identity of their batches."""
 
-    def check_memory(self) -> None:
-        """Raises `MemoryShort` while memory is short."""
-        self._requests.check_memory()
-
-    def read(self, records: RecordBatch, now: float) -> BatchContent:
-        """What is in the batch. Raises `TogetherTooLarge`, `Draining`, and `StillDecoding` for one
-        large record that is not read yet.
+    def read(self, records: RecordBatch, now: float) -> Content:
+        """What is in the batch. Raises `TogetherTooLarge`, `StillDecoding` for one large record
+        that is not read yet, and `TooMuchWork` for one that isn't begun.
         """
-        if self._requests.draining:
-            raise Draining("shutting down", retry_after=2.0)
         large = self._decoded.get(id(records)) if self._decoded else None
         if large is None:
-            with suppress(TooMuchWork):
-                content = self._reader.read(records, now)
-                self._apply_rules(records, content, now)
-                return content
-            return self.read_elsewhere(records, now)
+            return self._reader.read(records, now)
         return self._content_of(large, now)
 
-    def read_elsewhere(self, records: RecordBatch, now: float) -> BatchContent:
+    def read_elsewhere(self, records: RecordBatch, now: float) -> Content:
         """`read`, of what would hold the loop for too long. Raises as it does."""
         if len(records.values) + len(records.rejected) > 1:
             raise TogetherTooLarge("rules and routes take too long for so many records at once")
         return self._content_of(self._decode(records, now), now)
 
-    def _content_of(self, large: _LargeRecord, now: float) -> BatchContent:
+    def _content_of(self, large: _LargeRecord, now: float) -> Content:
         error = large.error
         if error is not None:
             self.forget(large.records)
@@ -373,40 +319,14 @@ class _RecordReading:
         if large.content is None:
             raise StillDecoding("a large record is being decoded", when_done=large.done.append)
         large.requested = now
-        content = large.content
-        return BatchContent(
-            list(content.events), list(content.letters), content.nulled, content.ruling
-        )  # it is requested again if there is no room now
-
-    def _apply_rules(self, records: RecordBatch, content: BatchContent, now: float) -> None:
-        """Raises `TooMuchWork` if the rules would hold the loop for too long."""
-        requests = self._requests
-        if requests.event_rules is None:
-            return
-        chunks = [
-            Chunk(lane, events.data, events.count, events.ids, now, self._source)
-            for lane, events in content.events
-        ]
-
-        def letter(chunk: int, failed: FailedEvent) -> DeadLetter:
-            lane, events = content.events[chunk]
-            return self._reader.letter_of_rules(records, events, lane, failed, now)
-
-        names = [events.names for _, events in content.events]
-        ruling = ruling_of(requests.event_rules, chunks, names, requests.effort.ruled, letter)
-        content.ruling = ruling
-        content.events = [
-            (chunk.lane, StampedEvents(chunk.data, chunk.count, chunk.ids))
-            for chunk in ruling.chunks
-        ]
-        content.letters += ruling.failed
+        return large.content.copy(now)  # it is requested again if there is no room now
 
     def _decode(self, records: RecordBatch, now: float) -> _LargeRecord:
         """Have the only record of a batch read by the decoder process. Raises a `Backpressure` if
         that can't be done now.
         """
-        bodies = self._requests.large
-        requests = self._requests
+        conditions = self.conditions
+        bodies = conditions.large
         if bodies is None:
             raise TypeError("there is no decoder process")
         self._decoded = {
@@ -417,14 +337,13 @@ class _RecordReading:
         if len(self._decoded) >= MAX_LARGE:
             raise BufferFull("other large records wait for room in the buffer")
         job = RecordJob(
-            requests.rules,
+            conditions.reading,
             self._max_bytes,
             now,
             records.facts(0),
             records.api_key,
-            foreign=records.foreign,
-            event_rules=requests.rules_of_job(self._source),
-            routes=requests.routes_of_job(self._source),
+            records.foreign,
+            *self._gate.steps_of_job(self._source),
         )
         large = _LargeRecord(records, self._reader, now, self._source)
         bodies.submit(
@@ -432,7 +351,7 @@ class _RecordReading:
                 self,
                 None,
                 len(records.values[0]),
-                partial(large.run, bodies, job, requests.event_rules),
+                partial(large.run, bodies, job, conditions.rules),
                 large.fail,
             )
         )
@@ -445,15 +364,15 @@ class _RecordReading:
             self._decoded.pop(id(records), None)
 
     def too_large(
-        self, records: RecordBatch, content: BatchContent, why: str, now: float
+        self, records: RecordBatch, read: Sequence[Chunk], why: str, now: float
     ) -> DeadLetter:
         """The dead letter of a batch's only record, as it was read, because it can't
         be accepted.
         """
-        lanes = {lane for lane, _ in content.events}
+        lanes = {chunk.lane for chunk in read}
         lane = lanes.pop() if len(lanes) == 1 else None
         # routes may take too long for it: it goes where its events would have gone
-        to = sorted({events.to for _, events in content.events if events.to is not None}) or None
+        to = sorted({chunk.to for chunk in read if chunk.to is not None}) or None
         rejected = RejectedEvent(Reason.TOO_LARGE, records.values[0], why=why, to=to)
         (letter,) = self._reader.letters(
             [(lane, rejected)], records.facts(0), records.attributes(0), now
@@ -473,7 +392,7 @@ class _LargeRecord:
         self._source = source
         self.requested = now
         """When its source requested it last, wall-clock seconds."""
-        self.content: BatchContent | None = None
+        self.content: Content | None = None
         self.error: Backpressure | None = None
         """Why it couldn't be read; its source repeats it."""
         self.done: list[Callable[[], None]] = []
@@ -481,7 +400,8 @@ class _LargeRecord:
     async def run(self, bodies: LargeBodies, job: RecordJob, rules: EventRules | None) -> None:
         """Have it read; `rules`: those of the job."""
         value = self.records.values[0]
-        content = BatchContent()
+        at = self.requested
+        content = Content()
         try:
             decoded = await bodies.decode(
                 encode_job(job), value, no_files if rules is None else rules.known
@@ -494,15 +414,8 @@ class _LargeRecord:
                 [(None, RejectedEvent(reason, value, why=error_text(error)))]
             )
         else:
-            content.nulled = decoded.head.nulled
-            content.ruling = decoded.ruling(rules, self.requested, self._source)
-            for chunk in await bodies.sliced(decoded.chunks(self.requested, self._source)):
-                content.events.append(
-                    (
-                        chunk.lane,
-                        StampedEvents(chunk.data, chunk.count, chunk.ids, to=chunk.to),
-                    )
-                )
+            content = decoded.content(rules, at, self._source)
+            content.chunks = await bodies.sliced(decoded.chunks(at, self._source))
             content.letters = self._letters(await bodies.sliced(decoded.rejected()))
         self.content = content
         self._finish()
@@ -569,4 +482,5 @@ def intake_for_one_source(
         on_accepted=delivery.wake,
         logs_rejected=False,
     )
-    return SourceIntake(admission, [Branch(admission, delivery, delivery.halts)], source=source)
+    gate = Gate(admission, Conditions(clock))
+    return SourceIntake(gate, [Branch(admission, delivery, delivery.halts)], source=source)

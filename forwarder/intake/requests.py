@@ -1,29 +1,53 @@
-"""From a decoded request to its stamped events by lane, and the rejected ones. Runs on the loop,
-and in the decoder process.
+"""Reads requests: from the bytes of a body to its stamped events by lane, and the rejected ones.
+Runs on the loop, and in the decoder process.
+
+A form is how one kind of request is read: the usual one here, `V1Form`, and OTLP's (`otlp.py`).
+The last two name their project in the head, and their answers say what became of the events.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 from msgspec import Raw
 
-from forwarder.core.errors import InvalidRequest
+from forwarder.core.errors import ForwarderError, InvalidRequest, RequestTooLarge
 from forwarder.core.event import Lane
-from forwarder.core.ports import Incoming, Reason, Revived
+from forwarder.core.ports import DeadLetter, EventResults, Incoming, Reason, Revived, V1Head
+from forwarder.core.uuids import new_uuid7
+from forwarder.intake.content import Content
 from forwarder.intake.lanes import LaneRegistry
 from forwarder.intake.stamp_event import AT_RECEIPT, StampContext, is_uuid
 from forwarder.intake.stamping import RejectedEvent, StampedEvents, stamp, stamp_together
-from forwarder.wire.effort import UNBOUNDED, Effort, check_effort
-from forwarder.wire.shapes import Request, check_count, split_by_token
+from forwarder.wire.decompress import ZSTD_MAGIC
+from forwarder.wire.effort import Effort, TooMuchWork, check_effort
+from forwarder.wire.encodings import GZIP_MAGIC, decode_body
+from forwarder.wire.shapes import (
+    MALFORMED,
+    Request,
+    check_count,
+    is_utf8,
+    read_outline,
+    read_request,
+    split_by_token,
+)
 from forwarder.wire.timestamps import SenderClock, read_sender_clock
-from forwarder.wire.v1 import V1Request
+from forwarder.wire.v1 import V1Request, bearer_token, decode_v1_body, read_v1
 from forwarder.wire.v1_event import INVALID_OPTIONS, INVALID_SESSION, MALFORMED_PROPERTIES
-from forwarder.wire.v1_results import TIMESTAMP_REPLACED, Results
+from forwarder.wire.v1_results import TIMESTAMP_REPLACED
 
+SMALL_BODY: Final = 64 * 1024
+"""Bytes on the wire up to which decoding takes little time, whatever they are."""
+
+OUTLINED_TEXT: Final = 2048
+"""Bytes of a text from which on a batch is outlined first: for less it would not pay."""
+
+_COMPRESSED: Final = (GZIP_MAGIC, ZSTD_MAGIC)
+_BY_HEADER: Final = (b"br", b"deflate")
 _WHY: Final = {
     MALFORMED_PROPERTIES: "its properties are no object",
     INVALID_SESSION: "its session_id or window_id is no string",
@@ -39,29 +63,14 @@ class ReadingRules(NamedTuple):
     in seconds.
     """
 
-    max_body: int
-    max_event: int
-    max_events: int
-    clock_skew_tolerance: float
-    ordered: tuple[bool, bool]
+    max_body: int = sys.maxsize
+    max_event: int = sys.maxsize
+    max_events: int = sys.maxsize
+    clock_skew_tolerance: float = 0.0
+    ordered: tuple[bool, bool] = (False, False)
     """Whether live lanes, and historical ones, keep order by id, so that the ids of their events
     are collected.
     """
-
-
-@dataclass(slots=True)
-class RequestContent:
-    """What is in a request."""
-
-    stamped: list[tuple[Lane, StampedEvents]] = field(default_factory=list)
-    """By lane, in the order of their first events; none is empty."""
-    rejected: list[tuple[Lane, RejectedEvent]] = field(default_factory=list)
-    nulled: int = 0
-    """NaN and Infinity that became null."""
-    filtered: int = 0
-    """Foreign records that their mapping leaves out."""
-    results: Results | None = None
-    """For a sender that gets a result for each event."""
 
 
 @dataclass(slots=True)
@@ -90,9 +99,12 @@ class RequestReader:
         self._lanes = lanes
         self._check_room = check_room
 
-    def read(
-        self, request: Request, incoming: Incoming, received: float, effort: Effort = UNBOUNDED
-    ) -> RequestContent:
+    @property
+    def max_events(self) -> int:
+        """Events that a request may have."""
+        return self._rules.max_events
+
+    def read(self, request: Request, incoming: Incoming, now: float, effort: Effort) -> Content:
         """Stamp the request. Raises what lanes and quotas raise, `InvalidRequest`,
         `RequestTooLarge`; `TooMuchWork` beyond `effort`.
         """
@@ -102,27 +114,27 @@ class RequestReader:
             check_effort(request.events, effort.events)
         parts, rejected = _parts(request)
         self._lanes.check({lane for lane, _ in (*parts, *rejected)})
-        content = RequestContent(
-            [], rejected, request.nulled, results=None if v1 is None else v1.results
-        )
+        content = Content(nulled=request.nulled, results=None if v1 is None else v1.results)
+        source = incoming.source
         for lane, events in parts:
             if self._check_room is not None:
                 self._check_room(lane, len(memoryview(events)))
-            stamped = stamp(events, self._context(request, lane, incoming, received, effort))
+            stamped = stamp(events, self._context(request, lane, incoming, now, effort))
             if v1 is not None:
                 _note_stamps(v1, stamped)
             rejected += [(lane, each) for each in stamped.rejected]
             if stamped.count:
-                content.stamped.append((lane, stamped))
+                content.add(lane, stamped, now, source)
         if isinstance(request, MappedRequest):
             content.filtered = request.filtered  # it may be all there is
-        elif not content.stamped and not rejected:
+        elif not content.chunks and not rejected:
             raise InvalidRequest("there are no events in the request")
+        content.rejected = rejected
         return content
 
     def read_together(
-        self, request: Request, incoming: Incoming, received: float, effort: Effort
-    ) -> RequestContent | None:
+        self, request: Request, incoming: Incoming, now: float, effort: Effort
+    ) -> Content | None:
         """Stamp a request of one project key whose events are not decoded yet; None unless that
         can be done at once, for all of them.
 
@@ -136,14 +148,21 @@ class RequestReader:
             self._check_room(lane, len(memoryview(request.events)))
         stamped = stamp_together(
             request.events,
-            self._context(request, lane, incoming, received, effort),
+            self._context(request, lane, incoming, now, effort),
             check_nesting=True,
         )
-        return RequestContent([(lane, stamped)]) if stamped is not None and stamped.count else None
+        if stamped is None or not stamped.count:
+            return None
+        content = Content()
+        content.add(lane, stamped, now, incoming.source)
+        return content
 
     def _context(
         self, request: Request, lane: Lane, incoming: Incoming, now: float, effort: Effort
     ) -> StampContext:
+        revived = incoming.revived
+        if revived is not None and revived.at is not None:
+            now = revived.at  # a replayed dead letter is not received anew
         clock = (
             SenderClock(request.sent_at)
             if request.sent_at is not None
@@ -164,8 +183,154 @@ class RequestReader:
             reports_changes=isinstance(request, V1Request),
             event=incoming.event,
             effort=effort.events,
-            uuid_of=None if incoming.revived is None else _uuid_of(incoming.revived),
+            uuid_of=None if revived is None else _uuid_of(revived),
         )
+
+
+class RequestForm(Protocol):
+    """How one kind of request is read."""
+
+    def decode(self, incoming: Incoming, effort: Effort, max_body: int) -> bytes:
+        """The body's text. Raises `InvalidRequest`, `UnsupportedMedia`, `RequestTooLarge` over
+        `max_body` bytes, and `TooMuchWork` if decoding it could take more than `effort`.
+        """
+
+    def read(
+        self, reader: RequestReader, text: bytes, incoming: Incoming, now: float, effort: Effort
+    ) -> Content:
+        """The stamped events. Raises as `RequestReader.read`."""
+
+    def results(self, content: Content) -> EventResults | None:
+        """What is answered if the content is accepted; None: the usual answer."""
+
+
+class KeyedForm(RequestForm, Protocol):
+    """A form whose head names the project."""
+
+    def key(self) -> str:
+        """The project key. Raises `InvalidToken`."""
+
+
+class UsualForm:
+    """See `RequestForm`: batches, single events and arrays, in every encoding."""
+
+    def decode(self, incoming: Incoming, effort: Effort, max_body: int) -> bytes:
+        """See `RequestForm`."""
+        limit = effort.text if effort.text < max_body else max_body
+        if len(incoming.body) > SMALL_BODY and incoming.revived is None:
+            _check_medium(incoming, effort)
+        try:
+            return decode_body(incoming, limit)
+        except RequestTooLarge:
+            if limit < max_body and incoming.revived is None:
+                raise TooMuchWork from None
+            raise
+
+    def read(
+        self, reader: RequestReader, text: bytes, incoming: Incoming, now: float, effort: Effort
+    ) -> Content:
+        """See `RequestForm`."""
+        if len(text) > OUTLINED_TEXT and incoming.revived is None and text.startswith(b"{"):
+            content = _read_outlined(reader, text, incoming, now, effort)
+            if content is not None:
+                return content
+        request = read_request(text, reader.max_events, effort=effort)
+        return reader.read(request, incoming, now, effort)
+
+    # the usual answer is the same whatever is in the content
+    def results(self, content: Content) -> None:
+        """See `RequestForm`."""
+
+
+USUAL: Final = UsualForm()
+
+
+class V1Form:
+    """See `KeyedForm`; docs/reference/v1.md."""
+
+    def __init__(self, head: V1Head) -> None:
+        self._head = head
+
+    def key(self) -> str:
+        """See `KeyedForm`."""
+        return bearer_token(self._head.authorization)
+
+    def decode(self, incoming: Incoming, effort: Effort, max_body: int) -> bytes:
+        """See `RequestForm`."""
+        return decode_keyed(decode_v1_body, incoming, effort, max_body)
+
+    def read(
+        self, reader: RequestReader, text: bytes, incoming: Incoming, now: float, effort: Effort
+    ) -> Content:
+        """See `RequestForm`."""
+        request = read_v1(text, self._head, reader.max_events, effort)
+        return reader.read(request, incoming, now, effort)
+
+    def results(self, content: Content) -> EventResults | None:
+        """See `RequestForm`: those of each event."""
+        return content.results
+
+
+def decode_keyed(
+    decode: Callable[[Incoming, int], bytes], incoming: Incoming, effort: Effort, max_body: int
+) -> bytes:
+    """Decode the body of a `KeyedForm`, as `RequestForm.decode` says."""
+    size = len(incoming.body)
+    if size > effort.encoded and (incoming.content_encoding or size > effort.text):
+        raise TooMuchWork
+    limit = min(max_body, effort.text)
+    try:
+        return decode(incoming, limit)
+    except RequestTooLarge:
+        if limit < max_body:
+            raise TooMuchWork from None
+        raise
+
+
+def _check_medium(incoming: Incoming, effort: Effort) -> None:
+    """Raises `TooMuchWork` if decoding a body that is not small could take more."""
+    body = incoming.body
+    plain = (
+        body.startswith((b"{", b"["))
+        and not incoming.content_encoding
+        and b"data=" not in incoming.query
+    )
+    if len(body) > (effort.text if plain else effort.encoded):
+        raise TooMuchWork
+    form = (
+        not plain
+        and not body.startswith(_COMPRESSED)
+        and incoming.content_encoding.lower() not in _BY_HEADER
+    )
+    if form and len(body) > effort.repaired:
+        raise TooMuchWork
+
+
+def _read_outlined(
+    reader: RequestReader, text: bytes, incoming: Incoming, now: float, effort: Effort
+) -> Content | None:
+    """What is in a batch in its usual form, without a pass that only finds its events; None: all
+    else, which is read the whole way.
+    """
+    try:
+        request = read_outline(text) if text.isascii() or is_utf8(text) else None
+        return None if request is None else reader.read_together(request, incoming, now, effort)
+    except (ForwarderError, *MALFORMED):  # the whole way says what is wrong
+        return None
+
+
+def letter_at_receipt(lane: Lane, rejected: RejectedEvent, source: str, now: float) -> DeadLetter:
+    """The dead letter of an event that was rejected at receipt."""
+    return DeadLetter(
+        rejected.reason,
+        lane,
+        rejected.data,
+        now,
+        rejected.why or AT_RECEIPT[rejected.reason].why,
+        source,
+        to=rejected.to,
+        new_uuid=new_uuid7(now).decode(),
+    )
 
 
 def _uuid_of(revived: Revived) -> Callable[[int], bytes] | None:

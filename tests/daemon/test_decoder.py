@@ -153,7 +153,7 @@ async def test_rules_are_applied_in_it(decoder: DecoderProcess, tmp_path: Path) 
     assert "takes over 1 s of CPU" in rig.dead_letters.letters[0].why
     assert b"ann" not in b"".join(rig.events())
     assert decoder.starts == 1
-    await rig.intake.close()
+    await rig.conditions.close()
 
 
 async def test_signals_for_the_whole_group_do_not_end_it(decoder: DecoderProcess) -> None:

@@ -425,9 +425,8 @@ async def test_a_record_that_never_fits_goes_where_its_events_would_have_gone() 
         ) as whole,
     ):
         parts = whole.pipeline._parts
-        (intake, *_) = parts.intakes
         branches = [each.branch for each in parts.destinations]
-        records = SourceIntake(intake.admission, branches, intake, source="kafka")
+        records = SourceIntake(parts.intake.gate, branches, source="kafka")
         record = record_list(value)
         with pytest.raises(StillDecoding) as waiting:
             records.accept(record, Told(), AckLevel.DELIVERED)

@@ -558,7 +558,7 @@ async def test_a_record_leaves_nothing_to_the_garbage_collector(name: str) -> No
         with no_garbage(name, largest=2 << 20):
             for _ in range(COUNT):
                 accept()
-    await rig.intake.close()
+    await rig.conditions.close()
 
 
 async def test_a_large_record_leaves_nothing_to_the_garbage_collector() -> None:
@@ -580,6 +580,6 @@ async def test_a_large_record_leaves_nothing_to_the_garbage_collector() -> None:
         with no_garbage("large"):
             assert {accept() for _ in range(COUNT)} == {"still_decoding"}
             decoder.open()
-            assert await rig.intake.drain(10.0)
+            assert await rig.conditions.drain(10.0)
             assert accept() == "buffer_full"
-    await rig.intake.close()
+    await rig.conditions.close()

@@ -156,6 +156,15 @@ def test_delivered_is_all_of_it() -> None:
     assert rig.clock.pending == 0
 
 
+def test_what_waits_holds_no_events() -> None:
+    """Once they are counted they are the buffer's alone, which may have them on disk."""
+    rig = IntakeRig(ack=DELIVERED)
+    rig.ask(stamped_event(), stamped_event(), {"event": "no id"})
+    [submission] = rig.admission._awaited
+    assert submission.counted
+    assert (submission.chunks, submission.content.chunks) == ((), [])
+
+
 async def test_what_waits_too_long_is_withdrawn() -> None:
     """After the time limit the sender comes again: what still waits is dropped and counted, what
     is in flight is not.
@@ -218,11 +227,11 @@ def test_who_waits_at_the_end_is_told() -> None:
     """
     rig = IntakeRig(ack=DELIVERED)
     told = [rig.ask(stamped_event()) for _ in range(3)]
-    rig.intake.draining = True
+    rig.conditions.draining = True
     with pytest.raises(Draining):
         rig.ask(stamped_event())
     assert [each.code for each in told] == ["waiting"] * 3
-    rig.intake.end_waiting()
+    rig.admission.end_waiting()
     assert [each.code for each in told] == ["draining"] * 3
     assert (rig.figures(LANE)[3], rig.clock.pending, rig.balanced()) == (
         {DropReason.WITHDRAWN: 3},
@@ -283,7 +292,7 @@ def test_a_dead_letter_that_is_refused_again_stays_one() -> None:
     rig = IntakeRig()
     with pytest.raises(InvalidRequest, match="no distinct_id"):
         rig.ask(BAD, revived=Revived(7, Reason.MISSING_DISTINCT_ID))
-    rig.intake.draining = True
+    rig.conditions.draining = True
     with pytest.raises(Draining):
         rig.ask(stamped_event(), revived=Revived(7, Reason.REFUSED))
     assert rig.untouched()
@@ -460,5 +469,5 @@ def test_room_is_made_at_each_level(level: AckLevel) -> None:
     rig.slow.hold()
     assert told.code == ("taken" if level is DISK else "waiting")
     assert rig.figures(LANE)[3] == {DropReason.DROP_OLDEST: 1}
-    rig.intake.end_waiting()
+    rig.admission.end_waiting()
     assert (rig.balanced(), rig.clock.pending) == (True, 0)

@@ -118,7 +118,7 @@ class Levels(RuleBasedStateMachine):
     def teardown(self) -> None:
         """In the end everybody is told, and nothing of those who come again is left waiting."""
         self.rig.slow.hold()
-        self.rig.intake.end_waiting()
+        self.rig.admission.end_waiting()
         assert all(told.code != "waiting" for _, told in self.asked.values())
         assert self.rig.balanced()
         for level, told in self.asked.values():

@@ -14,7 +14,9 @@ from forwarder.core.errors import BufferFull
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import Fate
 from forwarder.intake.admission import Admission
+from forwarder.intake.content import Content
 from forwarder.intake.fan_out import Branch, FanOut
+from forwarder.intake.gate import Conditions, Gate
 from forwarder.intake.lanes import LaneRegistry
 from forwarder.intake.quotas import UnsharedBuffer
 from forwarder.intake.records import SourceIntake
@@ -80,6 +82,12 @@ class Two:
             self.branches, Fixed((0, 1), apart=apart), LaneRegistry(10, {}, AllKnown())
         )
 
+        self.gate = Gate(self.fan, Conditions(self.rigs[0].clock))
+
+    def enter(self, chunk: Chunk) -> bool:
+        """Admit a chunk; whether it is held."""
+        return self.gate.enter(Content([chunk]), AckLevel.MEMORY, Told()) is None
+
     @staticmethod
     def _admission(rig: IntakeRig, buffer: MemoryBuffer) -> Admission:
         lanes = LaneRegistry(10, buffer.holdings, AllKnown())
@@ -117,7 +125,7 @@ def test_each_has_chunks_and_lanes_of_its_own() -> None:
     """The bytes are the same; the sender's chunk stays as it was."""
     two = Two((10_000, 10_000))
     mine = chunk()
-    assert two.fan.admit(two.fan.submission([mine], "http", Told()), AckLevel.MEMORY)
+    assert two.enter(mine)
     assert two.held() == [[(LANE, EVENTS)], [(Lane("phc_other_key"), EVENTS)]]
     assert mine.lane == LANE
     assert [
@@ -129,7 +137,7 @@ def test_each_has_chunks_and_lanes_of_its_own() -> None:
 def test_events_of_one_chunk_may_go_different_ways() -> None:
     """Each destination gets its own of them, in their order."""
     two = Two((10_000, 10_000), apart=True)
-    assert two.fan.admit(two.fan.submission([chunk()], "http", Told()), AckLevel.MEMORY)
+    assert two.enter(chunk())
     assert two.held() == [
         [(LANE, EVENTS)],
         [(Lane("phc_other_key"), b'{"event":"a"},{"event":"c"}')],
@@ -141,7 +149,7 @@ def test_by_all_or_by_none(rooms: tuple[int, int]) -> None:
     """Whichever has no room: nothing is held or counted anywhere."""
     two = Two(rooms)
     with pytest.raises(BufferFull):
-        two.fan.admit(two.fan.submission([chunk()], "http", Told()), AckLevel.MEMORY)
+        two.fan.admit(Content([chunk()], ruled=True), AckLevel.MEMORY, Told())
     with pytest.raises(BufferFull):
         two.fan.admit_one(chunk(), AckLevel.MEMORY, Told())
     assert two.held() == [[], []]
@@ -151,8 +159,7 @@ def test_by_all_or_by_none(rooms: tuple[int, int]) -> None:
 def test_an_optional_one_without_room_drops() -> None:
     """It rejects nothing; its books have what it dropped."""
     two = Two((10_000, 100), required=(True, False))
-    told = Told()
-    assert two.fan.admit(two.fan.submission([chunk()], "http", told), AckLevel.MEMORY)
+    assert two.enter(chunk())
     assert two.held() == [[(LANE, EVENTS)], []]
     assert two.rigs[1].books.accounts[Lane("phc_other_key")].dropped == {"optional_destination": 3}
 
@@ -162,7 +169,7 @@ def test_a_source_waits_for_all_required_ones() -> None:
     from all.
     """
     two = Two((10_000, 10_000))
-    records = SourceIntake(two.fan, two.branches, source="kafka")
+    records = SourceIntake(two.gate, two.branches, source="kafka")
     told = Told()
     other = Told()
     accepted = records.accept_made([chunk()], [], told)
@@ -183,7 +190,7 @@ def test_what_one_halted_destination_holds_too_long_is_buried_there_alone() -> N
     """The other still delivers it, and the batch is settled by both."""
     two = Two((10_000, 10_000))
     told = Told()
-    records = SourceIntake(two.fan, two.branches, source="kafka")
+    records = SourceIntake(two.gate, two.branches, source="kafka")
     accepted = records.accept_made([chunk()], [], told)
     assert accepted is not None
     theirs = Lane("phc_other_key")

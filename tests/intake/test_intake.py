@@ -321,7 +321,7 @@ def test_room_among_the_dead_letters_is_free_again_when_the_buffer_has_none(
             assert rig.dead_letters.statistics() != before
             rig.slow.fail()
         assert rig.dead_letters.statistics() == before
-    rig.intake.end_waiting()
+    rig.admission.end_waiting()
     assert rig.balanced()
 
 
@@ -368,7 +368,7 @@ def test_numbers_that_are_none_become_null_and_are_counted() -> None:
     assert rig.one()["properties"] == {"a": None, "b": [None, "Infinity"]}
     assert rig.one()["event"] == "NaN"
     assert rig.intake.statistics().nulled_numbers == 2
-    rig.intake.draining = True
+    rig.conditions.draining = True
     with pytest.raises(Draining):
         rig.take(b'{"api_key":"phc_good","event":"e","distinct_id":"d","a":NaN}')
     assert rig.intake.statistics().nulled_numbers == 2
@@ -388,7 +388,7 @@ def refused_rig(why: str) -> IntakeRig:
     }.get(why, []):
         rig.take({**BARE, "api_key": key, "x": "y" * size})
     rig.halted |= {Lane("phc_full")} if why == "halted" else set()
-    rig.intake.draining = why == "draining"
+    rig.conditions.draining = why == "draining"
     return rig
 
 

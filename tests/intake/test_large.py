@@ -63,7 +63,7 @@ class Rig(IntakeRig):
         waiter.reached = self.offer(body, waiter, **hints)
         if not waiter.reached:
             await waiter.told.wait()
-        await self.intake.drain(10.0)
+        await self.conditions.drain(10.0)
         assert self.balanced()
         return waiter
 
@@ -73,7 +73,7 @@ async def rig() -> AsyncIterator[Rig]:
     """An intake with a decoder that works at once."""
     rig = Rig()
     yield rig
-    await rig.intake.close()
+    await rig.conditions.close()
 
 
 @pytest_asyncio.fixture
@@ -81,7 +81,7 @@ async def shut() -> AsyncIterator[Rig]:
     """An intake with a decoder that works when it is opened."""
     rig = Rig(closed=True)
     yield rig
-    await rig.intake.close()
+    await rig.conditions.close()
 
 
 async def test_a_usual_body_never_sees_the_decoder(rig: Rig) -> None:
@@ -213,7 +213,7 @@ async def test_senders_take_turns(shut: Rig) -> None:
     other = Patient("modest")
     shut.offer(large_body(11_000), other)
     shut.here.open()
-    await shut.intake.drain(10.0)
+    await shut.conditions.drain(10.0)
     sizes = [len(body) for body in shut.here.bodies]
     assert sizes.index(len(large_body(11_000))) == 1
     assert [waiter.code for waiter in [*first, other]] == ["taken"] * 4
@@ -246,9 +246,9 @@ async def test_what_waits_is_bounded_in_bytes() -> None:
     with pytest.raises(BufferFull, match="too much is buffered"):
         rig.offer(body, Patient("late"))
     rig.here.open()
-    await rig.intake.drain(10.0)
+    await rig.conditions.drain(10.0)
     assert rig.headroom.decoding == 0
-    await rig.intake.close()
+    await rig.conditions.close()
 
 
 async def test_waiting_for_a_turn_ends(shut: Rig) -> None:
@@ -261,7 +261,7 @@ async def test_waiting_for_a_turn_ends(shut: Rig) -> None:
     await shut.clock.advance(WAIT_SECONDS)
     assert isinstance(second.failures[0], BufferFull)
     shut.here.open()
-    await shut.intake.drain(10.0)
+    await shut.conditions.drain(10.0)
     assert first.code == "taken"
     assert shut.buffer.count(LANE) == 12_000
 
@@ -280,7 +280,7 @@ async def test_requests_of_one_connection_keep_their_order(shut: Rig) -> None:
     shut.offer(large_body(), first)
     assert shut.offer(batch({**EVENT, "event": "last"}), second) is False
     shut.here.open()
-    await shut.intake.drain(10.0)
+    await shut.conditions.drain(10.0)
     assert (first.code, second.code) == ("taken", "taken")
     assert json.loads(shut.events()[-1])["event"] == "last"
     assert shut.offer(batch(EVENT), Patient(origin=connection)) is True
@@ -297,7 +297,7 @@ async def test_who_hung_up_costs_nothing_more(shut: Rig) -> None:
     await tick()
     first.origin = second.origin = None
     shut.here.open()
-    await shut.intake.drain(10.0)
+    await shut.conditions.drain(10.0)
     assert len(shut.here.bodies) == 1
     assert shut.untouched()
 
@@ -308,7 +308,7 @@ async def test_closing_asks_all_senders_to_come_back(shut: Rig) -> None:
     for waiter in waiters:
         shut.offer(large_body(), waiter)
     await tick()
-    await shut.intake.close()
+    await shut.conditions.close()
     assert [[type(each).__name__ for each in waiter.failures] for waiter in waiters] == [
         ["Draining"]
     ] * 2
@@ -319,8 +319,8 @@ async def test_draining_waits_for_large_bodies(shut: Rig) -> None:
     """New requests are rejected; those that were complete before are accepted still."""
     waiter = Patient()
     shut.offer(large_body(), waiter)
-    shut.intake.draining = True
-    drained = asyncio.ensure_future(shut.intake.drain(10.0))
+    shut.conditions.draining = True
+    drained = asyncio.ensure_future(shut.conditions.drain(10.0))
     await tick()
     assert not drained.done()
     shut.here.open()
@@ -427,7 +427,7 @@ async def _taken(rig: IntakeRig, body: bytes, hints: dict[str, Any]) -> tuple[An
             )
     except ForwarderError as error:
         answer = f"{type(error).__name__}: {error}"
-    await rig.intake.drain(10.0)
+    await rig.conditions.drain(10.0)
     if isinstance(rig.decoder, HereDecoder) and not answer:
         assert rig.decoder.bodies
     lanes = {
@@ -537,7 +537,7 @@ async def test_requests_of_one_turn_of_the_loop_have_one_budget() -> None:
     await tick()
     assert rig.offer(slow, Patient())
     rig.here.open()
-    await rig.intake.drain(10.0)
+    await rig.conditions.drain(10.0)
     assert rig.figures(LANE)[0] == 5000
     assert rig.balanced()
-    await rig.intake.close()
+    await rig.conditions.close()

@@ -60,7 +60,7 @@ class Rig(RecordsRig):
     async def take_all(self, records: RecordList) -> None:
         """Offer a batch until it is taken."""
         while (error := self.try_to_take(records)) is not None:
-            assert await self.intake.drain(10.0), error
+            assert await self.conditions.drain(10.0), error
         assert self.balanced()
 
 
@@ -69,7 +69,7 @@ async def rig() -> AsyncIterator[Rig]:
     """An intake with a decoder that works at once."""
     rig = Rig()
     yield rig
-    await rig.intake.close()
+    await rig.conditions.close()
 
 
 async def test_a_large_record_comes_again_when_it_is_decoded(rig: Rig) -> None:
@@ -80,7 +80,7 @@ async def test_a_large_record_comes_again_when_it_is_decoded(rig: Rig) -> None:
     assert error is not None
     error.when_done(lambda: called.append(rig.try_to_take(records)))
     assert rig.untouched()
-    await rig.intake.drain(10.0)
+    await rig.conditions.drain(10.0)
     assert called == [None]
     assert rig.buffer.count(LANE) == INLINE.events + 1
     assert len(rig.here.bodies) == 1
@@ -90,7 +90,7 @@ async def test_a_large_record_is_decoded_once_however_long_it_waits_for_room(rig
     """While the buffer is full it comes again and again."""
     records = large()
     rig.try_to_take(records)
-    await rig.intake.drain(10.0)
+    await rig.conditions.drain(10.0)
     rig.buffer.used, free = rig.buffer.max_bytes - 10, rig.buffer.used
     for _ in range(3):
         with pytest.raises(Backpressure):
@@ -139,7 +139,7 @@ async def test_an_event_that_no_dead_letters_could_hold_does_not_stop_its_partit
     await rig.take_all(record_list(value))
     (letter,) = rig.dead_letters.letters
     assert (letter.reason, letter.data) == (Reason.TOO_LARGE, value)
-    await rig.intake.close()
+    await rig.conditions.close()
 
 
 async def test_records_that_are_decoded_and_find_no_room_are_few() -> None:
@@ -149,7 +149,7 @@ async def test_records_that_are_decoded_and_find_no_room_are_few() -> None:
         assert rig.try_to_take(large()) is not None
     with pytest.raises(BufferFull, match="other large records"):
         rig.try_to_take(large())
-    await rig.intake.close()
+    await rig.conditions.close()
 
 
 async def test_a_record_whose_decoding_was_ended_is_decoded_again(rig: Rig) -> None:
@@ -157,7 +157,7 @@ async def test_a_record_whose_decoding_was_ended_is_decoded_again(rig: Rig) -> N
     rig.here.failure = Draining("the daemon ends")
     records = large()
     rig.try_to_take(records)
-    await rig.intake.drain(10.0)
+    await rig.conditions.drain(10.0)
     with pytest.raises(Draining):
         rig.try_to_take(records)
     rig.here.failure = None
@@ -230,4 +230,4 @@ async def test_what_a_source_refused_is_not_lost_beside_a_large_record(
     await rig.take_all(RecordList([], rejected=[refused]))
     assert len(rig.here.bodies) == 1
     assert [letter.data for letter in rig.dead_letters.letters] == [b"x"]
-    await rig.intake.close()
+    await rig.conditions.close()

@@ -25,13 +25,16 @@ from forwarder.core.errors import (
     UnsupportedMedia,
 )
 from forwarder.core.event import Lane
-from forwarder.core.ports import Fate, OtlpHead, Reason, WhenFull
+from forwarder.core.ports import Fate, Incoming, OtlpHead, Reason, WhenFull
+from forwarder.intake.lanes import LaneRegistry
 from forwarder.intake.otlp import EVENTS_PER_RECORD, OtlpMapping, OtlpSource, restored
+from forwarder.intake.requests import ReadingRules, RequestReader
 from forwarder.mapping import HashRule, MappingRules, TimestampRule
 from forwarder.wire.effort import INLINE
 from tests.support.cases import cases
+from tests.support.clock import MIDNIGHT
 from tests.support.decoders import HereDecoder, Patient
-from tests.support.intakes import KEY, NOW, UUID, IntakeRig
+from tests.support.intakes import KEY, NOW, UUID, AllKnown, IntakeRig
 from tests.support.otlp import AT, JSON, PROTOBUF, SECOND, export, record
 from tests.support.waiters import Told
 
@@ -343,7 +346,7 @@ async def large() -> AsyncIterator[tuple[IntakeRig, HereDecoder]]:
     decoder = HereDecoder()
     rig = rig_of(decoder=decoder)
     yield rig, decoder
-    await rig.intake.close()
+    await rig.conditions.close()
 
 
 async def answered(rig: IntakeRig, *records: Any, **options: Any) -> Export:
@@ -463,10 +466,13 @@ def test_the_mapping_goes_to_another_process(tmp_path: Path) -> None:
     there = restored(here.encoded)
     assert there.api_key == KEY
     assert there.encoded == here.encoded
+    reader = RequestReader(ReadingRules(), LaneRegistry(1, {}, AllKnown()))
+    body = export(record(), protobuf=True)
     made = [
         each.of_request(OtlpHead(protobuf=True))
-        .read(export(record(), protobuf=True), 10, INLINE)
-        .events
+        .read(reader, body, Incoming(b""), MIDNIGHT, INLINE)
+        .chunks[0]
+        .data
         for each in (here, there)
     ]
     assert made[0] == made[1]
@@ -491,8 +497,8 @@ async def test_a_request_behind_a_large_one_is_one_of_log_records() -> None:
     with pytest.raises(InvalidToken):
         Export(rig, *some(1), told=Patient(origin=connection), authorization=b"Bearer phc_another")
     decoder.open()
-    await rig.intake.drain(10.0)
+    await rig.conditions.drain(10.0)
     assert (first.code, second.code, len(decoder.bodies)) == ("taken", "taken", 2)
     assert {chunk.source for chunk in rig.chunks()} == {"otlp"}
     assert not any("$ip" in event["properties"] for event in loads(rig))
-    await rig.intake.close()
+    await rig.conditions.close()

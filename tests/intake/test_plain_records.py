@@ -8,18 +8,14 @@ import json
 from typing import Any
 
 import pytest
-from msgspec import UNSET
 
 from forwarder.core.nesting import MAX_NESTING
 from forwarder.intake.plain_records import (
-    Head,
     all_ids,
     all_plain,
     common_key,
-    of_one_key,
     plain_or_none,
 )
-from forwarder.wire.identity import ABSENT
 from tests.support.cases import cases
 from tests.support.intakes import KEY, UUID, stamped_event
 
@@ -76,19 +72,7 @@ def key(*records: bytes, default: str | None = None) -> str | None:
     """That of records that are read together, because each is plain and has an id; else None."""
     joined = b",".join(records)
     heads = all_plain(records, joined, MAX_EVENT)
-    plain = None if heads is None or all_ids(heads) is None else common_key(heads, default)
-    found = of_one_key(records, joined, default, MAX_EVENT)
-    assert (found and found[0]) == plain
-    assert (
-        found is None
-        or heads is None
-        or [_lacks(head) for head in found[1]] == [_lacks(head) for head in heads]
-    )
-    return plain
-
-
-def _lacks(head: Head) -> tuple[bool, bool]:
-    return head.uuid is ABSENT, head.timestamp is UNSET
+    return None if heads is None or all_ids(heads) is None else common_key(heads, default)
 
 
 def test_records_of_one_key_are_read_together() -> None:

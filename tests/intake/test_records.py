@@ -560,7 +560,7 @@ def test_room_for_letters_is_free_again_when_the_buffer_has_none() -> None:
 def test_nothing_is_taken_while_it_ends() -> None:
     """Draining, as for requests."""
     rig = RecordsRig()
-    rig.intake.draining = True
+    rig.conditions.draining = True
     with pytest.raises(Draining):
         take(rig, record_list(stamped_event()))
 
@@ -838,10 +838,10 @@ def test_while_memory_is_short_the_source_waits() -> None:
     """Nothing of a batch is read or accepted; the same batch is accepted when there is memory."""
     rig = RecordsRig()
     batch_of_one = record_list(stamped_event())
-    rig.intake.memory_short = True
+    rig.conditions.memory_short = True
     with pytest.raises(MemoryShort):
         take(rig, batch_of_one)
     assert rig.buffer.used == 0
-    rig.intake.memory_short = False
+    rig.conditions.memory_short = False
     take(rig, batch_of_one)
     assert len(deliver(rig)) == 1

@@ -168,7 +168,6 @@ def test_the_fast_ways_yield_what_the_slow_one_does(
     """Records are as they would be if each were read by itself through the wire, byte for byte."""
     fast = outcome(records, ordering)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(record_reader, "of_one_key", lambda *_: None)
         patch.setattr(record_reader, "all_plain", lambda *_: None)
         patch.setattr(record_reader, "plain_or_none", lambda values, _: [None] * len(values))
         slow = outcome(records, ordering)

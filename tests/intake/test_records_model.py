@@ -21,16 +21,17 @@ from forwarder.buffer.memory import MemoryBuffer
 from forwarder.core.ack import Ack, AckLevel
 from forwarder.core.errors import Backpressure
 from forwarder.core.event import Chunk, Lane
-from forwarder.core.ports import DropReason, Fate, Ordering, Reason, WhenFull, letters_of
+from forwarder.core.ports import DropReason, Fate, Reason, WhenFull, letters_of
 from forwarder.core.records import AcceptedBatch
 from forwarder.deadletter.memory import MemoryDeadLetters
 from forwarder.deadletter.store import DeadLetterStore
 from forwarder.intake.admission import Admission
 from forwarder.intake.fan_out import Branch
-from forwarder.intake.intake import Intake, IntakePolicy
+from forwarder.intake.gate import Conditions, Gate
 from forwarder.intake.lanes import LaneRegistry
 from forwarder.intake.quotas import Quotas
 from forwarder.intake.records import SourceIntake
+from forwarder.intake.requests import ReadingRules
 from forwarder.storage import failpoints
 from forwarder.storage.directory import LockedDirectory
 from forwarder.telemetry.books import Books
@@ -140,13 +141,10 @@ class UnitsMachine(RuleBasedStateMachine):
             on_accepted=lambda: None,
             when_full=WhenFull.DROP_OLDEST,
         )
-        self.intake = Intake(
-            admission,
-            policy=IntakePolicy(100_000, 20_000, 1.0),
-            ordering_of=lambda _: Ordering.NONE,
-        )
+        reading = ReadingRules(100_000, 20_000, admission.quotas.max_events, 1.0)
+        gate = Gate(admission, Conditions(here.clock, reading))
         self.records = SourceIntake(
-            admission, [Branch(admission, self.sending, self.sending)], self.intake, source="kafka"
+            gate, [Branch(admission, self.sending, self.sending)], source="kafka"
         )
 
     @rule(

@@ -124,7 +124,7 @@ def test_an_event_that_can_not_be_protected_is_a_dead_letter() -> None:
     assert rig.figures(LANE) == (2, 1, {Reason.RULE_FAILED: 1}, {})
     with pytest.raises(InvalidRequest, match="rule strict"):
         rig.ask(bad, revived=Revived(1, Reason.RULE_FAILED))
-    rig.intake.event_rules = compiled_rules(REMOVE)
+    rig.conditions.rules = compiled_rules(REMOVE)
     rig.ask(
         {**bad, "properties": {"password": 1}},
         source="replay",
@@ -265,8 +265,8 @@ def test_what_a_rejected_batch_of_records_would_drop_is_not_counted() -> None:
             AckLevel.DELIVERED,
         )
     assert rig.figures(LANE) == (0, 0, {}, {})
-    assert rig.intake.event_rules is not None
-    assert not rig.intake.event_rules.counts
+    assert rig.conditions.rules is not None
+    assert not rig.conditions.rules.counts
 
 
 async def test_conditions_on_many_events_do_not_hold_the_loop() -> None:
@@ -283,11 +283,11 @@ async def test_conditions_on_many_events_do_not_hold_the_loop() -> None:
     waiter = Patient()
     assert not rig.offer(json.dumps(batch(*events)).encode(), waiter)
     await waiter.told.wait()
-    await rig.intake.drain(10.0)
+    await rig.conditions.drain(10.0)
     assert not waiter.failures
     assert rig.figures(LANE) == (900, 300, {}, {"rule:ones": 300, "rule:twos": 300})
     assert rig.balanced()
-    await rig.intake.close()
+    await rig.conditions.close()
     records = RecordsRig(rules=rules, decoder=here)
     with pytest.raises(TogetherTooLarge):
         records.records.accept(record_list(*events), Told(), AckLevel.DELIVERED)
@@ -341,12 +341,12 @@ async def test_an_event_that_rules_take_long_for_is_read_elsewhere(tmp_path: Pat
         assert len(here.bodies) == 2
         assert rig.figures(LANE)[0] == 4
         assert rig.balanced()
-        await rig.intake.close()
+        await rig.conditions.close()
         records = RecordsRig(rules=[rule], decoder=HereDecoder())
         record = f'{event} {{"a":{value}}}}}'.encode()
         with pytest.raises(StillDecoding):
             records.records.accept(record_list(record), Told(), AckLevel.DELIVERED)
-        await records.intake.close()
+        await records.conditions.close()
 
 
 async def test_rules_do_the_same_in_the_decoder_process(tmp_path: Path) -> None:
@@ -395,23 +395,23 @@ async def test_rules_do_the_same_in_the_decoder_process(tmp_path: Path) -> None:
             assert rig.offer(json.dumps(batch(*events)).encode(), Patient()) is (
                 level is AckLevel.MEMORY and rig.effort is INLINE
             )
-            await rig.intake.drain(10.0)
+            await rig.conditions.drain(10.0)
             heads.append(V1Head(b"Bearer " + KEY.encode(), b"sdk/1"))
             body = {"created_at": "2026-01-01T00:00:00Z", "batch": v1}
             rig.offer(json.dumps(body).encode(), Patient(), head=heads[-1])
-            await rig.intake.drain(10.0)
+            await rig.conditions.drain(10.0)
             assert rig.balanced()
-            await rig.intake.close()
+            await rig.conditions.close()
         inline, elsewhere = rigs
         assert elsewhere.events() == inline.events()
         assert elsewhere.figures(LANE) == inline.figures(LANE)
         assert [each.data for each in elsewhere.dead_letters.letters] == [
             each.data for each in inline.dead_letters.letters
         ]
-        assert elsewhere.intake.event_rules is not None
-        assert inline.intake.event_rules is not None
-        assert elsewhere.intake.event_rules.counts == inline.intake.event_rules.counts
-        assert elsewhere.intake.event_rules.errors == inline.intake.event_rules.errors
+        assert elsewhere.conditions.rules is not None
+        assert inline.conditions.rules is not None
+        assert elsewhere.conditions.rules.counts == inline.conditions.rules.counts
+        assert elsewhere.conditions.rules.errors == inline.conditions.rules.errors
         assert len({*map(frozenset, (chunk.ids for chunk in inline.chunks()))}) > 0
         results = [head.results for head in heads]
         assert results[0] is not None
@@ -431,7 +431,7 @@ async def test_rules_never_make_more_of_a_request_than_fits(tmp_path: Path) -> N
     await waiter.told.wait()
     assert "rules make more of the request" in str(waiter.failures[0])
     assert rig.untouched()
-    await rig.intake.close()
+    await rig.conditions.close()
 
 
 async def test_a_large_record() -> None:
@@ -445,11 +445,11 @@ async def test_a_large_record() -> None:
     )
     with pytest.raises(Exception, match="decoded"):
         rig.records.accept(value, Told(), AckLevel.DELIVERED)
-    await rig.intake.drain(10.0)
+    await rig.conditions.drain(10.0)
     rig.records.accept(value, Told(), AckLevel.DELIVERED)
     assert rig.figures(LANE) == (1400, 700, {}, {"rule:noise": 700})
     assert rig.balanced()
-    await rig.intake.close()
+    await rig.conditions.close()
 
 
 def test_a_hashed_id_is_what_order_is_kept_by(tmp_path: Path) -> None:
@@ -461,8 +461,8 @@ def test_a_hashed_id_is_what_order_is_kept_by(tmp_path: Path) -> None:
     rig.take(batch(stamped_event(), stamped_event()))
     (chunk,) = rig.chunks()
     assert chunk.ids == {json.loads(event)["distinct_id"] for event in rig.events()}
-    assert rig.intake.event_rules is not None
-    assert rig.intake.event_rules.counts == {("rule-1", RuleOutcome.CHANGED): 2}
+    assert rig.conditions.rules is not None
+    assert rig.conditions.rules.counts == {("rule-1", RuleOutcome.CHANGED): 2}
 
 
 async def test_a_large_record_on_which_rules_fail_too_often_is_one_dead_letter() -> None:
@@ -472,9 +472,9 @@ async def test_a_large_record_on_which_rules_fail_too_often_is_one_dead_letter()
     value = record_list(batch(*[failing, {"event": "", "distinct_id": "d"}] * 3000))
     with pytest.raises(StillDecoding):
         rig.records.accept(value, Told(), AckLevel.DELIVERED)
-    await rig.intake.drain(10.0)
+    await rig.conditions.drain(10.0)
     rig.records.accept(value, Told(), AckLevel.DELIVERED)
     (letter,) = rig.dead_letters.letters
     assert (letter.reason, letter.data) == (Reason.TOO_LARGE, value.values[0])
     assert rig.balanced()
-    await rig.intake.close()
+    await rig.conditions.close()

@@ -434,7 +434,7 @@ class TestDelivered:
         sender = Sender(rig, event(), event(OTHER))
         rig.slow.hold()
         settle(rig, Fate.DELIVERED, *take_off(rig, 1))
-        rig.intake.end_waiting()
+        rig.admission.end_waiting()
         assert sender.results == {UUID: "ok", OTHER: "retry not_delivered"}
 
     def test_room_for_others(self, durable: bool) -> None:

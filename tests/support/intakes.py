@@ -16,11 +16,13 @@ from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import DropCause, Incoming, Ordering, Reason, WhenFull
 from forwarder.core.shares import LEAST, Headroom
 from forwarder.intake.admission import Admission
+from forwarder.intake.gate import Conditions, Gate
 from forwarder.intake.intake import Intake, IntakePolicy
 from forwarder.intake.lanes import KnownKeys, LaneRegistry
 from forwarder.intake.large import Decoder
 from forwarder.intake.otlp import OtlpMapping
 from forwarder.intake.quotas import Quotas
+from forwarder.intake.requests import ReadingRules
 from forwarder.rules.id_files import IdFiles
 from forwarder.rules.rules import EventRules, compile_rules
 from forwarder.telemetry.books import Books
@@ -90,17 +92,27 @@ class IntakeRig:
             on_accepted=self._wake,
             when_full=self.when_full,
         )
-        self.intake = Intake(
-            self.admission,
-            policy=IntakePolicy(
-                self.max_body, self.max_event, 1.0, ack=self.ack, durable=self.durable
+        ordered = self.ordering is Ordering.PER_DISTINCT_ID
+        self.conditions = Conditions(
+            self.clock,
+            ReadingRules(
+                self.max_body,
+                self.max_event,
+                self.admission.quotas.max_events,
+                1.0,
+                (ordered, ordered),
             ),
-            ordering_of=lambda _lane: self.ordering,
-            headroom=self.headroom,
+            rules=compiled_rules(*self.rules, max_event=self.max_event),
             decoder=self.decoder,
+            headroom=self.headroom,
             effort=self.effort,
+        )
+        self.gate = Gate(self.admission, self.conditions)
+        self.intake = Intake(
+            self.gate,
+            IntakePolicy(ack=self.ack, durable=self.durable),
+            headroom=self.headroom,
             otlp=self.otlp,
-            event_rules=compiled_rules(*self.rules, max_event=self.max_event),
         )
 
     def _wake(self) -> None:

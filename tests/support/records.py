@@ -85,12 +85,8 @@ class RecordsRig(IntakeRig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.idle = Idle()
-        self.records = SourceIntake(
-            self.admission,
-            [Branch(self.admission, self.idle, self.idle)],
-            self.intake,
-            source="kafka",
-        )
+        branch = Branch(self.admission, self.idle, self.idle)
+        self.records = SourceIntake(self.gate, [branch], source="kafka")
 
 
 def record_list(*records: Any, **more: Any) -> RecordList:

@@ -18,7 +18,6 @@ from functools import partial
 import structlog
 
 from forwarder.buffer.disk.backlog import (
-    EVENT_COST,
     BacklogRun,
     DiskHolding,
     LoadedStretch,
@@ -135,7 +134,7 @@ class DiskBuffer:
         total = 0
         for chunk in chunks:
             size = len(chunk.data)
-            total += size + 1 + EVENT_COST * chunk.count  # `cost`, which this is too hot for
+            total += cost(size, chunk.count)
             if size > self._max_record or chunk.ack is not None:
                 return self._offer_unusual(chunks, held)
         self._offer(chunks, held, total)
@@ -149,7 +148,7 @@ class DiskBuffer:
             holding = self.holdings.get(chunk.lane)
             if holding is None:
                 holding = self.holding(chunk.lane)
-            size = len(chunk.data) + 1 + EVENT_COST * chunk.count
+            size = cost(len(chunk.data), chunk.count)
             holding.bytes += size
             if holding.pool is not None:
                 holding.pool.bytes += size

@@ -1,0 +1,117 @@
+"""Nothing reaches the buffer beside rules and routes, wherever it comes from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+
+from forwarder.core.ack import AckLevel
+from forwarder.core.event import Chunk, Lane
+from forwarder.core.ports import Incoming, Reason, Revived, V1Head
+from forwarder.intake import decoder_jobs, gate, steps
+from forwarder.intake.fan_out import Branch, FanOut
+from forwarder.intake.gate import Gate
+from forwarder.intake.intake import Intake, IntakePolicy
+from forwarder.intake.lanes import LaneRegistry
+from forwarder.intake.records import SourceIntake
+from tests.intake.test_fan_out import Fixed
+from tests.support.decoders import NOTHING, HereDecoder
+from tests.support.intakes import KEY, AllKnown, batch, stamped_event
+from tests.support.records import Idle, RecordsRig, record_list
+from tests.support.waiters import Told
+
+EVENT: Final = stamped_event(event="b", api_key=KEY)
+V1: Final = {"batch": [{**stamped_event(event="b"), "options": {}}], "created_at": "2026-01-01"}
+
+
+def body(content: Any) -> bytes:
+    """It as JSON."""
+    return json.dumps(content).encode()
+
+
+def request(content: Any, **hints: Any) -> Callable[[RecordsRig], object]:
+    """A request with this body."""
+    return lambda rig: rig.intake.accept(Incoming(body(content), **hints), Told())
+
+
+def records(rig: RecordsRig) -> object:
+    """A batch of records."""
+    return rig.records.accept(record_list(body(EVENT)), Told(), AckLevel.DELIVERED)
+
+
+def made(rig: RecordsRig) -> object:
+    """Events that their source has made."""
+    chunk = Chunk(Lane(KEY), body(EVENT), 1, frozenset(), 0.0)
+    return rig.records.accept_made([chunk], (), Told())
+
+
+SOURCES: Final = {
+    "one event": request(EVENT),
+    "a batch": request(batch(EVENT, EVENT)),
+    "v1": request(V1, head=V1Head(b"Bearer " + KEY.encode())),
+    "a replayed letter": request(EVENT, revived=Revived(7, Reason.REFUSED)),
+    "records": records,
+    "made events": made,
+}
+
+
+def routed(rig: RecordsRig) -> RecordsRig:
+    """The same with two destinations, and routes that depend on the event."""
+    idle = Idle()
+    branches = [Branch(rig.admission, idle, idle) for _ in range(2)]
+    fan = FanOut(branches, Fixed((0, 1), apart=True), LaneRegistry(10, {}, AllKnown()))
+    rig.gate = Gate(fan, rig.conditions)
+    rig.intake = Intake(rig.gate, IntakePolicy())
+    rig.records = SourceIntake(rig.gate, branches, source="kafka")
+    return rig
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_nothing_is_admitted_that_passed_no_rules(
+    source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the step the admission refuses, and counts nothing; with it the rule holds."""
+    rule = {"name": "no-b", "match": {"event": "b"}, "drop": True}
+    rig = RecordsRig(rules=[rule])
+    if source == "a replayed letter":
+        with pytest.raises(Exception, match="drops it"):
+            SOURCES[source](rig)
+    else:
+        SOURCES[source](rig)
+    assert rig.chunks() == []
+    monkeypatch.setattr(gate, "take_steps", lambda *_, **__: None)
+    bare = RecordsRig(rules=[rule])
+    with pytest.raises(RuntimeError, match="rules"):
+        SOURCES[source](bare)
+    assert (bare.chunks(), bare.books.accounts) == ([], {})
+
+
+@pytest.mark.parametrize("source", [name for name in SOURCES if name != "a replayed letter"])
+def test_nothing_is_admitted_that_passed_no_routes(
+    source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where they depend on the event. A replayed letter goes back to where it was."""
+    rig = routed(RecordsRig())
+    SOURCES[source](rig)
+    assert rig.chunks()
+    monkeypatch.setattr(steps, "_route", lambda *_: None)
+    bare = routed(RecordsRig())
+    with pytest.raises(RuntimeError, match="routes"):
+        SOURCES[source](bare)
+    assert (bare.chunks(), bare.books.accounts) == ([], {})
+
+
+async def test_what_the_decoder_process_did_not_rule_is_ruled_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It says whether it did."""
+    monkeypatch.setattr(decoder_jobs, "take_steps", lambda *_, **__: None)
+    rule = {"name": "no-b", "match": {"event": "b"}, "drop": True}
+    rig = RecordsRig(rules=[rule], decoder=HereDecoder(), effort=NOTHING)
+    rig.offer(batch(EVENT, stamped_event(event="c")), Told())
+    await rig.conditions.drain(10.0)
+    assert [json.loads(event)["event"] for event in rig.events()] == ["c"]
+    await rig.conditions.close()
