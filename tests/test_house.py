@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from forwarder.telemetry.books import Books
 from tests.support.documents import page
 from tests.support.repository import ROOT, files, name, trees
 
@@ -119,6 +120,67 @@ def test_no_line_is_too_long() -> None:
         lines = path.read_text().splitlines()
         long += [f"{name(path)}:{at}" for at, line in enumerate(lines, 1) if len(line) > LINE]
     assert long == []
+
+
+BOOKS: Final = ROOT / "forwarder" / "telemetry" / "books.py"
+READERS: Final = frozenset({"forwarder/daemon/observation.py"})
+"""The modules that read the accounts, and may not change them."""
+_VERBS: Final = re.compile(r"changed only by the verbs (.+? and `\w+`)", re.DOTALL)
+
+
+def test_only_the_books_verbs_change_accounts() -> None:
+    """The module and the page name all verbs, no other module assigns to an account, and only one
+    reads them.
+    """
+    verbs = [name for name, value in vars(Books).items() if callable(value) and name[0] != "_"]
+    for text in (BOOKS.read_text(), PAGE.read_text()):
+        [named] = _VERBS.findall(text)
+        assert re.findall(r"`(\w+)`", named) == verbs
+    changed: list[str] = []
+    for path, tree in trees("forwarder", ".accounts"):
+        if path != BOOKS:
+            allowed = name(path) in READERS
+            changed += [f"{name(path)}:{line}" for line in _account_uses(tree, reads=allowed)]
+    assert changed == []
+
+
+def test_a_changed_account_is_found() -> None:
+    """Assigned, added to, deleted, or changed by one of its methods."""
+    for text in (
+        "books.accounts[lane].delivered += 1",
+        "books.accounts.others.delivered = 1",
+        "books.accounts.others.received.update(figures)",
+        "del self._books.accounts[lane]",
+        "for books.accounts[lane].delivered in counts: pass",
+    ):
+        assert _account_uses(ast.parse(text), reads=True) == [1], text
+    reads = ast.parse("account = books.accounts[lane]\nlanes = file.accounts()")
+    assert (_account_uses(reads, reads=True), _account_uses(reads, reads=False)) == ([], [1])
+
+
+def _account_uses(tree: ast.Module, *, reads: bool) -> list[int]:
+    """Lines that change accounts, and, unless `reads`, those that read them. `accounts()` is a
+    method of another class.
+    """
+    methods = {node.func for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    found = set[int]()
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Attribute | ast.Subscript):
+            continue
+        inside = [
+            each
+            for each in ast.walk(node)
+            if isinstance(each, ast.Attribute) and each.attr == "accounts" and each not in methods
+        ]
+        changes = not isinstance(node.ctx, ast.Load) or (
+            isinstance(node, ast.Attribute) and node.attr in _CHANGING and node in methods
+        )
+        if inside and (changes or not reads):
+            found.add(node.lineno)
+    return sorted(found)
+
+
+_CHANGING: Final = frozenset({"add", "clear", "pop", "popitem", "setdefault", "update"})
 
 
 DATA_PATH: Final = frozenset(

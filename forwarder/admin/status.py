@@ -8,12 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from forwarder.core.errors import ForwarderError
 from forwarder.telemetry.snapshot import KEYED_COUNTS, Snapshot, balanced
+
+_ORDER: Final = (
+    *("version", "state", "started_at", "now", "name", "required", "key_labels", "lanes"),
+    *("buffer_kind", "...", "buffer_found", "dead_letters_path", "dead_letters_wanted"),
+    *("kafka", "logs", "workers", "destinations"),
+)
+_PLACES: Final = {name: place for place, name in enumerate(_ORDER)}
+"""People read the document: what a reader looks for first is at its beginning, and lists are at
+its end. All other fields are between, in the order of their classes.
+"""
 
 
 class NotAStatus(ForwarderError):
@@ -33,10 +43,17 @@ def document(snapshot: Snapshot) -> dict[str, Any]:
         plain[name] = [
             {**dict(zip(parts, key, strict=True)), "count": count} for key, count in counts.items()
         ]
+    plain = _ordered(plain)
+    plain["destinations"] = [_ordered(destination) for destination in plain["destinations"]]
     plain["balanced"] = balanced(snapshot)
     for lane, entry in zip(snapshot.lanes, plain["lanes"], strict=True):
         entry["difference"] = lane.difference
     return plain
+
+
+def _ordered(plain: Mapping[str, Any]) -> dict[str, Any]:
+    between = _PLACES["..."]
+    return {name: plain[name] for name in sorted(plain, key=lambda n: _PLACES.get(n, between))}
 
 
 def encode(snapshot: Snapshot) -> bytes:

@@ -10,7 +10,6 @@ import base64
 import binascii
 import json
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from rich.table import Table
@@ -20,6 +19,7 @@ from forwarder.cli.output import visible, visible_lines
 from forwarder.cli.tables import console
 from forwarder.core.event import Lane
 from forwarder.core.secrets import mask_secrets
+from forwarder.core.times import utc_text
 from forwarder.deadletter.selection import DeadLetterContent, DeadLetterSummary
 from forwarder.inspect.dead_letters import WorkerLetters
 from forwarder.sources.imports.blocks import SOURCE
@@ -105,9 +105,7 @@ def letter_as_json(file: WorkerLetters, letter: DeadLetterSummary) -> dict[str, 
         "number": file.name(letter.number),
         "reason": letter.reason,
         "lane": letter.label,
-        "at": datetime.fromtimestamp(letter.at, UTC)
-        .isoformat(timespec="milliseconds")
-        .replace("+00:00", "Z"),
+        "at": utc_text(letter.at, "milliseconds"),
         "why": masked(letter.why),
         "source": letter.source,
         "coordinates": masked(letter.coordinates),

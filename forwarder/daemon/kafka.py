@@ -19,11 +19,10 @@ from forwarder.daemon.mappings import kafka_mapping
 from forwarder.daemon.roles import Role
 from forwarder.sources.kafka.diagnosis import quiet
 from forwarder.sources.kafka.policy import KafkaPolicy
-from forwarder.sources.kafka.report import KafkaStatistics
 from forwarder.sources.kafka.security import Security
 from forwarder.sources.kafka.source import KafkaSource
 from forwarder.telemetry.readable import duration, plural
-from forwarder.telemetry.snapshot import KafkaCluster, KafkaPartition
+from forwarder.telemetry.snapshot import KafkaCluster
 
 _MAX_REASONS: Final = 3
 """Reasons to pause that notices name for a cluster."""
@@ -70,7 +69,7 @@ class KafkaSources:
 
     def observe(self, now: float) -> tuple[tuple[KafkaCluster, ...], list[str], list[str]]:
         """The state of all clusters, and warnings and notices about them."""
-        clusters = tuple(_cluster(source.statistics()) for source in self._sources)
+        clusters = tuple(source.statistics() for source in self._sources)
         return clusters, list(kafka_warnings(clusters, now)), list(kafka_notices(clusters))
 
 
@@ -130,28 +129,6 @@ def _instance(cluster: KafkaSettings, role: Role) -> str | None:
 
 def _security(settings: KafkaSecuritySettings) -> Security:
     return Security(**vars(settings))
-
-
-def _cluster(found: KafkaStatistics) -> KafkaCluster:
-    return KafkaCluster(
-        name=found.name,
-        group=found.group,
-        state=found.condition.value,
-        why=found.why,
-        hint=found.hint,
-        note=found.note,
-        partitions=tuple(
-            KafkaPartition(each.topic, each.partition, each.position, each.lag, each.paused)
-            for each in sorted(found.partitions, key=lambda each: (each.topic, each.partition))
-        ),
-        in_flight_bytes=found.in_flight_bytes,
-        records=found.records,
-        commits=found.commits,
-        rebalances=found.rebalances,
-        expired=found.expired,
-        last_commit=found.last_commit,
-        next_try=found.next_try,
-    )
 
 
 def kafka_warnings(clusters: Iterable[KafkaCluster], now: float) -> Iterator[str]:

@@ -32,6 +32,7 @@ from forwarder.telemetry.labels import OTHER, LaneLabels, key_label
 from forwarder.telemetry.merging import merge_figures
 from forwarder.telemetry.readable import duration, plural
 from forwarder.telemetry.snapshot import (
+    DestinationFigures,
     DestinationSnapshot,
     Histogram,
     LaneSnapshot,
@@ -62,13 +63,9 @@ _WHEN_FULL: Final = (
 MAX_NAMED: Final = 3
 """Lanes that notices name; the others are counted."""
 
-_FIGURES: Final = {
-    kind: frozenset(field.name for field in fields(kind))
-    for kind in (Snapshot, DestinationSnapshot)
-}
+_COMMON: Final = tuple(field.name for field in fields(DestinationFigures))
 
-_COMMON: Final = _FIGURES[Snapshot] & _FIGURES[DestinationSnapshot]
-"""The figures of destinations that a whole snapshot has too."""
+_FIGURES: Final = frozenset(field.name for field in fields(Snapshot))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,7 +208,7 @@ class _DestinationObserver:
         buffer = disk or stores.buffer.statistics()
         refusing = disk.write_error if disk else ""
         figures = DestinationSnapshot(
-            **_figures(DestinationSnapshot, upstream=delivery, buffer=buffer),
+            **_figures(upstream=delivery, buffer=buffer),
             name=self._of.name,
             required=self._of.required,
             key_labels=self._key_labels,
@@ -314,9 +311,7 @@ class _DestinationObserver:
         return oldest
 
 
-def _figures(
-    kind: type[Snapshot | DestinationSnapshot] = Snapshot, /, **parts: object
-) -> Mapping[str, Any]:
+def _figures(**parts: object) -> Mapping[str, Any]:
     """The figures of the parts' statistics, by the names of their fields in a snapshot."""
     named = (
         (f"{part}_{field.name}", statistics, field.name)
@@ -326,7 +321,7 @@ def _figures(
     return {
         figure: getattr(statistics, name)
         for figure, statistics, name in named
-        if figure in _FIGURES[kind]
+        if figure in _FIGURES
     }
 
 

@@ -37,10 +37,10 @@ from forwarder.storage.directory import (
     worker_directory,
 )
 from forwarder.storage.key_file import name_key_file
-from forwarder.telemetry.books import Books
+from forwarder.telemetry.books import Account, Books
 
 if TYPE_CHECKING:
-    from forwarder.buffer.disk.books import LaneTotals
+    from forwarder.buffer.disk.books import LaneTotals, LogBooks
     from forwarder.buffer.disk.buffer import DiskBuffer
     from forwarder.deadletter.replay import Replayer
     from forwarder.deadletter.store import DeadLetterStore
@@ -245,7 +245,7 @@ def _open(
     )
     letters = file or MemoryDeadLetters(settings.dead_letter_share, settings.sources.http.max_body)
     if not on_disk:
-        _open_books(books, file, {})
+        _open_books(books, file, None)
         return Stores(
             committer, MemoryBuffer(settings.buffer_share), None, letters, file, locks.acquired
         )
@@ -258,13 +258,7 @@ def _open(
         ordering_of=ordering_of,
         window=window,
     )
-    accounts = buffer.commits.books()
-    _open_books(books, file, accounts.lanes)
-    books.accounts.others.received.update(accounts.others.received)
-    books.accounts.others.delivered = accounts.others.delivered
-    books.accounts.others.dropped.update(
-        {drop_cause(reason): count for reason, count in accounts.others.dropped.items()}
-    )
+    _open_books(books, file, buffer.commits.books())
     books.on_turned_away = buffer.tally
     buffer.on_damaged = lambda lane, count: books.drop(lane, DropReason.DAMAGED, count)
     return Stores(committer, buffer, buffer, letters, file, locks.acquired)
@@ -361,22 +355,24 @@ class _BuriedEvents:
         return [lane for lane in self._totals if lane is not None]
 
 
-def _open_books(
-    books: Books, file: DeadLetterStore | None, logged: Mapping[Lane | None, LaneTotals]
-) -> None:
+def _open_books(books: Books, file: DeadLetterStore | None, log: LogBooks | None) -> None:
     """The books begin with the figures of the log, and with those that the dead letters' file has
     beside it.
     """
-    for lane, account in logged.items():
-        for source, count in account.received.items():
-            books.receive(lane, source, count)
-        books.accounts[lane].delivered += account.delivered
-        for reason, count in account.dropped.items():
-            books.drop(lane, drop_cause(reason), count)
-    for lane, totals in file.accounts().items() if file is not None else ():
-        for source, count in totals.received.items():
-            books.receive(lane, source, count)
-        for why, count in totals.dead_lettered.items():
-            books.bury(lane, why, count)
-        for what, count in totals.dropped.items():
-            books.drop(lane, what, count)
+    if log is not None:
+        lanes = {lane: _logged(totals) for lane, totals in log.lanes.items()}
+        books.open(lanes, _logged(log.others))
+    if file is not None:
+        books.open(
+            {
+                lane: Account.of(
+                    totals.received, totals.dropped, dead_lettered=totals.dead_lettered
+                )
+                for lane, totals in file.accounts().items()
+            }
+        )
+
+
+def _logged(totals: LaneTotals) -> Account:
+    dropped = {drop_cause(reason): count for reason, count in totals.dropped.items()}
+    return Account.of(totals.received, dropped, delivered=totals.delivered)

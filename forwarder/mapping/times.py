@@ -20,6 +20,7 @@ from typing import Final
 import msgspec
 
 from forwarder.core.error_text import error_text
+from forwarder.core.times import utc_text
 from forwarder.mapping.problems import Unmappable, described, misconfigured
 from forwarder.mapping.rules import TimestampRule
 
@@ -141,9 +142,8 @@ class Times:
 
 
 def _written(time: datetime, zone: tzinfo) -> bytes:
-    utc = (time if time.tzinfo else time.replace(tzinfo=zone)).astimezone(UTC)
-    text = utc.isoformat(timespec="microseconds" if utc.microsecond % 1000 else "milliseconds")
-    return b'"%bZ"' % text.removesuffix("+00:00").encode()
+    text = utc_text(time if time.tzinfo else time.replace(tzinfo=zone))
+    return b'"%b"' % text.encode()
 
 
 def in_latest_year(

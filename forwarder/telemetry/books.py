@@ -1,8 +1,9 @@
 """The accounts of the pipeline, per lane: received = delivered + buffered + dead-lettered +
 dropped(reason).
 
-Invariants: plain integers, changed only by the verbs `receive`, `deliver`, `bury`, `revive`,
-`unbury`, `discard` and `drop`, on the loop's thread; nothing here is estimated. `buffered` isn't
+Invariants: plain integers, changed only by the verbs `open`, `receive`, `deliver`, `bury`,
+`revive`, `unbury`, `discard`, `turn_away` and `drop`, on the loop's thread; nothing here is
+estimated. `buffered` isn't
 kept here: it is what the other figures leave, and the buffer's own count must agree with it.
 However many keys senders make up, at most `MAX_ACCOUNTS` lanes have an account beside those that
 have something buffered: what idle ones hold is put together in `others`.
@@ -31,6 +32,23 @@ class Account:
     delivered: int = 0
     dead_lettered: defaultdict[Reason, int] = field(default_factory=lambda: defaultdict(int))
     dropped: defaultdict[DropCause, int] = field(default_factory=lambda: defaultdict(int))
+
+    @classmethod
+    def of(
+        cls,
+        received: Mapping[str, int],
+        dropped: Mapping[DropCause, int],
+        *,
+        delivered: int = 0,
+        dead_lettered: Mapping[Reason, int] | None = None,
+    ) -> Account:
+        """An account with a copy of these figures."""
+        return cls(
+            defaultdict(int, received),
+            delivered,
+            defaultdict(int, dead_lettered or {}),
+            defaultdict(int, dropped),
+        )
 
     def add(self, other: Account) -> None:
         """Take over another account's figures."""
@@ -93,6 +111,15 @@ class Books:
         self.accounts = Accounts()
         self.on_turned_away: Callable[[Lane | None, str, DropCause, int], None] | None = None
         """Told of what was received and dropped at once: no record of a log says so."""
+
+    def open(self, earlier: Mapping[Lane | None, Account], others: Account | None = None) -> None:
+        """Accounts begin with figures of before the start. `others`: those of lanes that were put
+        together.
+        """
+        for lane, account in earlier.items():
+            self.accounts[lane].add(account)
+        if others is not None:
+            self.accounts.others.add(others)
 
     def receive(self, lane: Lane | None, source: str, count: int) -> None:
         """Events came in: accepted, or kept as dead letters at receipt."""

@@ -384,36 +384,47 @@ class LogSourceState:
         return self.state in ("reading", "waiting", "ended")
 
 
-@dataclass(frozen=True, slots=True)
-class DestinationSnapshot:
-    """One of several destinations. A field that a `Snapshot` has too is that one's part in it;
-    lanes have their plain labels.
-    """
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DestinationFigures:
+    """The figures that each destination has, and the daemon as the sum of them."""
 
-    name: Annotated[str, FIRST]
-    required: Annotated[bool, FIRST] = True
-    key_labels: Annotated[Mapping[str, str], FIRST] = field(default_factory=dict)
-    """Its `api_keys`: the label of a sender's key, and that of the key that stands for it here."""
     lanes: Annotated[tuple[LaneSnapshot, ...], LANES] = ()
     buffer_bytes: Annotated[int, SUM] = 0
     buffer_limit_bytes: Annotated[int, SUM] = 0
     buffer_disk_bytes: Annotated[int, SUM] = 0
+    """What a disk buffer's files take."""
     buffer_refusing: Annotated[bool, running(ANY)] = False
+    """Whether the disk refuses to write: senders get 503 meanwhile."""
     upstream: Annotated[Upstream, UPSTREAM] = field(default_factory=Upstream)
     upstream_requests: Annotated[Mapping[str, int], SUM_BY_KEY] = field(default_factory=dict)
+    """By status code, or by kind of failure where no whole answer came."""
     request_duration: Annotated[Histogram, BUCKETS] = field(default_factory=Histogram)
     batch_bytes: Annotated[Histogram, BUCKETS] = field(default_factory=Histogram)
     batch_events: Annotated[Histogram, BUCKETS] = field(default_factory=Histogram)
     concurrency_limit: Annotated[float, running(SUM)] = 0.0
     in_flight: Annotated[int, running(SUM)] = 0
+    """Requests to the upstream without an answer yet."""
     buffer_found: Annotated[int, SUM] = 0
+    """Events that were in the buffer's files when it was opened."""
     dead_letters_path: Annotated[str, COMMON_PATH] = ""
+    """Where dead letters are kept; empty if they are in memory only."""
     dead_letters_wanted: Annotated[int, SUM] = 0
+    """Dead letters that are marked to be replayed or dropped, and weren't yet."""
 
     @property
     def buffered(self) -> int:
-        """Events in its buffer over all lanes, waiting or in flight."""
+        """Events in the buffer over all lanes, waiting or in flight."""
         return sum(lane.buffered for lane in self.lanes)
+
+
+@dataclass(frozen=True, slots=True)
+class DestinationSnapshot(DestinationFigures):
+    """One of several destinations; lanes have their plain labels."""
+
+    name: Annotated[str, FIRST]
+    required: Annotated[bool, FIRST] = True
+    key_labels: Annotated[Mapping[str, str], FIRST] = field(default_factory=dict)
+    """Its `api_keys`: the label of a sender's key, and that of the key that stands for it here."""
 
     def named_lanes(self) -> Iterator[LaneSnapshot]:
         """Its lanes as they are shown beside those of other destinations."""
@@ -434,7 +445,7 @@ DESTINATIONS: Final = MergeRule(merge_destinations)
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(DestinationFigures):
     """The whole daemon at the instant `now`. Of several destinations its figures
     are those of all together.
     """
@@ -443,23 +454,7 @@ class Snapshot:
     state: Annotated[State, OF_THE_WHOLE]
     started_at: Annotated[float, MINIMUM]
     now: Annotated[float, MAXIMUM]
-    lanes: Annotated[tuple[LaneSnapshot, ...], LANES] = ()
     buffer_kind: Annotated[str, FIRST] = "memory"
-    buffer_bytes: Annotated[int, SUM] = 0
-    buffer_limit_bytes: Annotated[int, OF_THE_WHOLE] = 0
-    buffer_disk_bytes: Annotated[int, SUM] = 0
-    """What a disk buffer's files take."""
-    buffer_refusing: Annotated[bool, running(ANY)] = False
-    """Whether the disk refuses to write: senders get 503 meanwhile."""
-    upstream: Annotated[Upstream, UPSTREAM] = field(default_factory=Upstream)
-    upstream_requests: Annotated[Mapping[str, int], SUM_BY_KEY] = field(default_factory=dict)
-    """By status code, or by kind of failure where no whole answer came."""
-    request_duration: Annotated[Histogram, BUCKETS] = field(default_factory=Histogram)
-    batch_bytes: Annotated[Histogram, BUCKETS] = field(default_factory=Histogram)
-    batch_events: Annotated[Histogram, BUCKETS] = field(default_factory=Histogram)
-    concurrency_limit: Annotated[float, running(SUM)] = 0.0
-    in_flight: Annotated[int, running(SUM)] = 0
-    """Requests to the upstream without an answer yet."""
     http_requests: Annotated[
         Mapping[tuple[str, int], int], SUM_BY_KEY, KeyNames(("path", "code"))
     ] = field(default_factory=dict)
@@ -499,12 +494,6 @@ class Snapshot:
     ready: Annotated[bool, OF_THE_WHOLE] = False
     not_ready: Annotated[tuple[str, ...], OF_THE_WHOLE] = ()
     """Why nothing can be accepted now; empty when ready."""
-    buffer_found: Annotated[int, SUM] = 0
-    """Events that were in the buffer's files when it was opened."""
-    dead_letters_path: Annotated[str, COMMON_PATH] = ""
-    """Where dead letters are kept; empty if they are in memory only."""
-    dead_letters_wanted: Annotated[int, SUM] = 0
-    """Dead letters that are marked to be replayed or dropped, and weren't yet."""
     kafka: Annotated[tuple[KafkaCluster, ...], OF_THE_WHOLE] = ()
     """The clusters that are read, in the order in which they are configured."""
     logs: Annotated[tuple[LogSourceState, ...], OF_THE_WHOLE] = ()
@@ -513,11 +502,6 @@ class Snapshot:
     """The processes that this is the sum of; none if the daemon is one process."""
     destinations: Annotated[tuple[DestinationSnapshot, ...], DESTINATIONS] = ()
     """Where events go, the default first; none if there is only one."""
-
-    @property
-    def buffered(self) -> int:
-        """Events in the buffer over all lanes, waiting or in flight."""
-        return sum(lane.buffered for lane in self.lanes)
 
 
 KEYED_COUNTS: Final[Mapping[str, tuple[str, ...]]] = {

@@ -19,7 +19,6 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from fnmatch import translate
 from typing import Any, Final
 
@@ -32,6 +31,7 @@ from forwarder.core.event import Chunk, Lane, split_events
 from forwarder.core.ports import DeadLetter
 from forwarder.core.secrets import mask_secrets, redact
 from forwarder.core.taps import TapOutcome, TapPoint
+from forwarder.core.times import utc_text
 from forwarder.telemetry.labels import UNDECODABLE, key_label, lane_label
 from forwarder.telemetry.readable import line_excerpt, plain
 
@@ -379,14 +379,9 @@ class EventTap:
         if self._bytes >= QUEUE_BYTES:
             self._lost += 1
             return
-        time = (
-            datetime.fromtimestamp(self._wall(), UTC)
-            .isoformat(timespec="milliseconds")
-            .replace("+00:00", "Z")
-        )
         label = lane_label(lane) if lane else UNDECODABLE
         shown = {
-            "time": time,
+            "time": utc_text(self._wall(), "milliseconds"),
             "outcome": outcome.value,
             "lane": label,
             "source": source,

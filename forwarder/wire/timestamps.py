@@ -16,6 +16,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
+from forwarder.core.times import utc_text
 from forwarder.wire.service_times import EPOCH, WEEKDAYS, service_time
 
 
@@ -92,13 +93,7 @@ def parse_timestamp(text: str) -> datetime | None:
 
 def format_timestamp(time: datetime) -> bytes:
     """A time as ISO 8601 in UTC, to the microsecond where it has any, else to the millisecond."""
-    utc = time.astimezone(UTC)
-    return (
-        utc.isoformat(timespec="microseconds" if utc.microsecond % 1000 else "milliseconds")
-        .removesuffix("+00:00")
-        .encode()
-        + b"Z"
-    )
+    return utc_text(time).encode()
 
 
 def at(seconds: float) -> datetime:

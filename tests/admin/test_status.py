@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from forwarder.admin.status import NotAStatus, document, encode, parse
-from forwarder.telemetry.snapshot import Snapshot, State
+from forwarder.telemetry.snapshot import DestinationSnapshot, Snapshot, State
 from tests.support.cases import cases
 from tests.support.snapshots import FULL
 
@@ -28,6 +29,21 @@ def test_document_says_what_follows() -> None:
     assert {"path": "/batch", "code": 200, "count": 24} in plain["http_requests"]
     assert {"path": "/flags", "code": 200, "count": 7} in plain["passthrough_requests"]
     assert {"path": "/e", "reason": "undecodable", "count": 1} in plain["rejected_requests"]
+
+
+def test_fields_have_the_order_in_which_people_read_them() -> None:
+    """What it is comes first, then its lanes; lists of parts are at the end."""
+    plain = document(replace(FULL, destinations=(DestinationSnapshot("eu"),)))
+    names = list(plain)
+    assert names[:7] == [
+        *("version", "state", "started_at", "now", "lanes", "buffer_kind", "buffer_bytes")
+    ]
+    assert names[-9:] == [
+        *("not_ready", "buffer_found", "dead_letters_path", "dead_letters_wanted"),
+        *("kafka", "logs", "workers", "destinations", "balanced"),
+    ]
+    [destination] = plain["destinations"]
+    assert list(destination)[:5] == ["name", "required", "key_labels", "lanes", "buffer_bytes"]
 
 
 def test_another_versions_document_is_understood() -> None:

@@ -161,7 +161,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
     "times": Guard(
         changes={
             "forwarder.intake.stamp_event:time_text": returning(_TIME),
-            "forwarder.sources.logs.batches:_time_text": returning(_TIME),
+            "forwarder.sources.logs.batches:utc_text": returning(_TIME.decode().strip('"')),
         },
         rows=frozenset({"missing timestamp"}),
         spares={"send": "the command makes the time"},

@@ -29,6 +29,27 @@ def test_every_verb_has_its_figure() -> None:
     assert dict(account.dropped) == {DropReason.INVALID_OVERFLOW: 3}
 
 
+def test_accounts_continue_where_they_ended() -> None:
+    """Figures of before a start are added, those of lanes without an account of their own too."""
+    books = Books()
+    books.receive(LANE, "http", 1)
+    books.open(
+        {
+            LANE: Account.of({"http": 9}, {DropReason.DAMAGED: 1}, delivered=6),
+            None: Account.of({"kafka": 2}, {}, dead_lettered={Reason.UNDECODABLE: 2}),
+        },
+        Account.of({"http": 4}, {}, delivered=4),
+    )
+    books.open({LANE: Account.of({}, {}, dead_lettered={Reason.REFUSED: 1})})
+    assert books.accounts == {
+        LANE: Account.of(
+            {"http": 10}, {DropReason.DAMAGED: 1}, delivered=6, dead_lettered={Reason.REFUSED: 1}
+        ),
+        None: Account.of({"kafka": 2}, {}, dead_lettered={Reason.UNDECODABLE: 2}),
+    }
+    assert books.accounts.others == Account.of({"http": 4}, {}, delivered=4)
+
+
 def test_lanes_have_accounts_of_their_own() -> None:
     """Live and historical events of a key apart, and those without a lane."""
     books = Books()

@@ -18,7 +18,13 @@ from forwarder.telemetry.merging import (
     merge_figures,
     running,
 )
-from forwarder.telemetry.snapshot import KafkaCluster, LaneSnapshot, LogSourceState, Snapshot
+from forwarder.telemetry.snapshot import (
+    DestinationSnapshot,
+    KafkaCluster,
+    LaneSnapshot,
+    LogSourceState,
+    Snapshot,
+)
 from tests.support.cases import cases
 
 
@@ -92,7 +98,7 @@ def test_one_alone_is_itself() -> None:
     assert merge_figures([(ONE, True)]) == ONE
 
 
-@cases("kind", [Snapshot, LaneSnapshot, KafkaCluster, LogSourceState])
+@cases("kind", [Snapshot, DestinationSnapshot, LaneSnapshot, KafkaCluster, LogSourceState])
 def test_every_field_says_how_it_is_merged(kind: type[Any]) -> None:
     """A field without a rule would be lost where a daemon has several workers."""
     types = get_type_hints(kind, include_extras=True)

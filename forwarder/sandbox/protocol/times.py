@@ -9,6 +9,8 @@ import re
 from datetime import UTC, datetime
 from typing import Final
 
+from forwarder.core.times import utc_text
+
 _RFC3339: Final = re.compile(
     r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII
 ).fullmatch
@@ -32,4 +34,4 @@ def parse_rfc3339(text: str) -> datetime | None:
 
 def format_time(time: datetime) -> str:
     """A time in UTC with microseconds: fixed width, so that texts sort as times do."""
-    return time.astimezone(UTC).isoformat(timespec="microseconds").removesuffix("+00:00") + "Z"
+    return utc_text(time, "microseconds")

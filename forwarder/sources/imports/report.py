@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from hashlib import sha256
 from html import escape
 from pathlib import Path
@@ -32,6 +32,7 @@ from rich.text import Text
 from forwarder import __version__
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
+from forwarder.core.times import utc_text
 from forwarder.sources.imports.books import (
     DayTally,
     RecordBooks,
@@ -799,4 +800,4 @@ def file_progress(checkpoint: ImportCheckpoint) -> tuple[int, int, bool]:
 
 def to_second(moment: float) -> str:
     """A time in seconds since 1970, as it is said of checkpoints."""
-    return datetime.fromtimestamp(int(moment), UTC).isoformat().removesuffix("+00:00") + "Z"
+    return utc_text(int(moment), "seconds")

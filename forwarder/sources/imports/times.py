@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from forwarder.core.ports import Reason
+from forwarder.core.times import utc_text
 from forwarder.sources.imports.format import RecordRefused
 
 SECOND: Final = 1_000_000
@@ -44,10 +45,7 @@ _decode_text = msgspec.json.Decoder(str).decode
 
 def when(time: int) -> str:
     """A time in UTC: to the millisecond, or to the microsecond where it has any."""
-    text = (EPOCH + timedelta(microseconds=time)).isoformat(
-        timespec="microseconds" if time % 1000 else "milliseconds"
-    )
-    return text.removesuffix("+00:00") + "Z"
+    return utc_text(EPOCH + timedelta(microseconds=time))
 
 
 def date_of(day: int) -> str:

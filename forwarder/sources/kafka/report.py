@@ -5,7 +5,6 @@ logged, once.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -31,44 +30,6 @@ class Condition(StrEnum):
     FAILED = "failed"
     """It has ended, and isn't tried again."""
     STOPPING = "stopping"
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionStatistics:
-    """One assigned partition."""
-
-    topic: str
-    partition: int
-    position: int | None
-    """What is committed or could be; None if it isn't known yet."""
-    lag: int | None
-    paused: str
-    """Why it isn't read now; empty if it is."""
-
-
-@dataclass(frozen=True, slots=True)
-class KafkaStatistics:
-    """One cluster, now and since the start. Times are wall-clock seconds."""
-
-    name: str
-    group: str
-    condition: Condition
-    why: str
-    hint: str
-    note: str
-    """What else users should know."""
-    partitions: tuple[PartitionStatistics, ...]
-    in_flight_bytes: int
-    records: dict[str, int]
-    """By result: taken, tombstone, filtered, refused."""
-    commits: dict[str, int]
-    """By result: ok, failed."""
-    rebalances: int
-    expired: int
-    """Records that were gone before they could be read."""
-    last_commit: float | None
-    next_try: float | None
-    """When it is connected to again."""
 
 
 RECORDS: Final = ("taken", "tombstone", "filtered", "refused")

@@ -21,9 +21,8 @@ from forwarder.sources.kafka.policy import KafkaPolicy, TopicsMissing
 from forwarder.sources.kafka.report import (
     ClusterReport,
     Condition,
-    KafkaStatistics,
-    PartitionStatistics,
 )
+from forwarder.telemetry.snapshot import KafkaCluster, KafkaPartition
 
 STEADY_SECONDS: Final = 60.0
 """A member that has lived so long isn't followed by the next one any later for those before it."""
@@ -86,15 +85,15 @@ class KafkaSource:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    def statistics(self) -> KafkaStatistics:
+    def statistics(self) -> KafkaCluster:
         """How it is, and what was counted since the start."""
         report = self._report
         membership = self._membership
         stopping = self._stopping and report.condition is not Condition.FAILED
-        return KafkaStatistics(
+        return KafkaCluster(
             name=self._policy.name,
             group=self._policy.group_id,
-            condition=Condition.STOPPING if stopping else report.condition,
+            state=(Condition.STOPPING if stopping else report.condition).value,
             why=report.why,
             hint=report.hint,
             note=report.conflict or (f"{report.note}; the others are read" if report.note else ""),
@@ -165,17 +164,16 @@ class KafkaSource:
             report(trouble, self._clock.now() + pause)
 
 
-def _partitions(membership: Membership | None) -> tuple[PartitionStatistics, ...]:
+def _partitions(membership: Membership | None) -> tuple[KafkaPartition, ...]:
     if membership is None:
         return ()
-    return tuple(
-        _partition(membership, partition) for partition in membership.flow.partitions.values()
-    )
+    partitions = sorted(membership.flow.partitions.items())
+    return tuple(_partition(membership, partition) for _, partition in partitions)
 
 
-def _partition(membership: Membership, partition: AssignedPartition) -> PartitionStatistics:
+def _partition(membership: Membership, partition: AssignedPartition) -> KafkaPartition:
     topic, number = partition.key
     lag = partition.lag_to(membership.client.highwater(partition.key))
-    return PartitionStatistics(
+    return KafkaPartition(
         topic, number, partition.position, lag, membership.flow.why_paused(partition)
     )

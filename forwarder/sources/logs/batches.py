@@ -10,7 +10,6 @@ nothing to add to it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from hashlib import sha1
 from typing import Final
 
@@ -18,6 +17,7 @@ import msgspec
 
 from forwarder.core.ports import Reason
 from forwarder.core.records import RecordFacts, RejectedRecord
+from forwarder.core.times import utc_text
 from forwarder.core.uuids import as_uuid5
 from forwarder.mapping import NotJson, Unmappable
 from forwarder.sources.logs.followed import Block
@@ -142,7 +142,7 @@ class LogBatch:
             f"{policy.host}/{policy.name}/{block.identity}".encode(),
             block.generation,
         )
-        first_read = _time_text(block.at)
+        first_read = b'"%b"' % utc_text(block.at, "milliseconds").encode()
         values: list[bytes] = []
         texts, self.replaced = replace_undecodable(self._lines)
         for line, text, offset in zip(self._lines, texts, self._offsets, strict=True):
@@ -230,14 +230,3 @@ def _ends(lines: Sequence[bytes]) -> Iterator[int]:
             begin = index
             total = 0
         total += len(line)
-
-
-def _time_text(seconds: float) -> bytes:
-    """A time as JSON text, to the millisecond."""
-    return (
-        b'"%b"'
-        % datetime.fromtimestamp(seconds, UTC)
-        .isoformat(timespec="milliseconds")
-        .replace("+00:00", "Z")
-        .encode()
-    )

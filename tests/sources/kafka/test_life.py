@@ -68,7 +68,7 @@ class Reader:
     async def until(self, condition: Condition) -> None:
         """Wait until it is so."""
         await eventually(
-            lambda: self.source.statistics().condition is condition,
+            lambda: self.source.statistics().state == condition,
             told=lambda: str(self.source.statistics()),
         )
 

@@ -53,7 +53,7 @@ class Bench:
     @property
     def condition(self) -> Condition:
         """As the status has it."""
-        return self.source.statistics().condition
+        return Condition(self.source.statistics().state)
 
     async def produce(self, key: TopicPartition, count: int) -> None:
         """Records come, and are read."""
@@ -244,7 +244,7 @@ async def test_brokers_that_are_away_at_the_start(clock: FakeClock) -> None:
     try:
         await settle()
         found = bench.source.statistics()
-        assert (found.condition, found.hint) == (Condition.DOWN, "Look there.")
+        assert (found.state, found.hint) == (Condition.DOWN, "Look there.")
         assert "a:9092 is gone" in found.why
         assert found.next_try is not None
         assert found.next_try > clock.now()
@@ -364,7 +364,7 @@ async def test_interruptions_alone_are_told(clock: FakeClock) -> None:
         while len(bench.cluster.clients) < 3:
             await clock.advance(1.0)
         found = bench.source.statistics()
-        assert found.condition is Condition.DOWN
+        assert found.state == Condition.DOWN
         assert found.next_try is not None
     finally:
         await bench.source.close()
@@ -572,7 +572,7 @@ async def test_missing_topics_may_be_an_error(clock: FakeClock) -> None:
         await settle()
         await clock.advance(600.0)
         found = bench.source.statistics()
-        assert (found.condition, len(bench.cluster.clients)) == (Condition.FAILED, 1)
+        assert (found.state, len(bench.cluster.clients)) == (Condition.FAILED, 1)
         assert "late" in found.why
         assert bench.client.done[-1] == "stop"
     finally:

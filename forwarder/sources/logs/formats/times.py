@@ -7,6 +7,7 @@ import re
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Final, NamedTuple
 
+from forwarder.core.times import utc_text
 from forwarder.mapping.times import in_latest_year
 
 _MONTHS: Final = dict(
@@ -44,14 +45,8 @@ class LogTime(NamedTuple):
 
 
 def _log_time(time: datetime) -> LogTime:
-    utc = time.astimezone(UTC)
-    text = (
-        utc.isoformat(
-            timespec="microseconds" if utc.microsecond % 1000 else "milliseconds"
-        ).removesuffix("+00:00")
-        + "Z"
-    )
-    return LogTime(text, b'"%b"' % text.encode(), float(utc.timestamp() // 1))
+    text = utc_text(time)
+    return LogTime(text, b'"%b"' % text.encode(), float(time.timestamp() // 1))
 
 
 class AccessTimes:
