@@ -25,7 +25,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 from msgspec import Raw, Struct
 
-from forwarder.core.nesting import MAX_FLAT, is_deeper
+from forwarder.core.nesting import MAX_FLAT, any_deeper
 from forwarder.core.ports import Reason
 from forwarder.core.uuids import as_uuid5, uuid_texts5
 from forwarder.sources.files.records import Framing, LineRecords, RecordBlock
@@ -184,7 +184,7 @@ class RecordConverter(ABC, Generic[Record]):
         some = (records.ended if isinstance(records, LineRecords) else records)[few]
         text = b"\n".join(some)  # a line feed ends no character
         # most are shorter than any that is nested too deep
-        is_flat = max(map(len, some), default=0) <= MAX_FLAT or not any(map(is_deeper, some))
+        is_flat = max(map(len, some), default=0) <= MAX_FLAT or not any_deeper(some)
         if is_flat and (text.isascii() or is_utf8(text)):
             try:
                 return [*map(self._decode, some)]
