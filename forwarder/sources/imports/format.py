@@ -318,6 +318,8 @@ class FormatContext:
     """Microseconds since 1970: earlier events are left out, so what a format says only once is to
     be said of the first from then on.
     """
+    until: int | None = None
+    """Events from then on are left out, too."""
     mapping: ChosenMapping | None = None
     """For formats that `takes_mapping`."""
 
@@ -393,8 +395,10 @@ class ChosenFormat:
     """Those that change what is sent, as JSON values by their names on the command line; None
     stands for one that isn't set.
     """
-    make: Callable[[], Converter]
-    """A new one, for one pass over the source from its start."""
+    make: Callable[[int | None], Converter]
+    """A new one, for one pass over the source from its start, of which events from that time on
+    (microseconds since 1970; None: none) are left out.
+    """
     time_fields: Sequence[str] = ()
     """Where its records have their times."""
     zone_said: bool = False

@@ -179,7 +179,7 @@ def run_preflight(
     was accepted. Synchronous: one pass, in bounded memory.
     """
     preflight = Preflight(terms, chosen.time_fields, receipts=chosen.receipts, clock=chosen.clock)
-    converter = chosen.make()
+    converter = chosen.make(filters.until)
     finisher = EventFinisher(finish)
     # the preflight itself reports what `--until` leaves out
     but_until = replace(filters, until=None)

@@ -14,11 +14,11 @@ are those of Amplitude's Identify API (amplitude.com/docs/apis/analytics/identif
 
 Those first times are state over the source: they follow from the records before, in the source's
 order, whatever became of those afterwards (filters of names, repeats); records from before `since`
-aren't among them, for what they bring is left out with them. So an import that is resumed converts
-its source from the start with a new `AmplitudeConverter`, and passes over what it has delivered.
-What is remembered is bounded. A device that was forgotten gets a second `$identify`, which changes
-nothing for the service: time and uuid are of that later record, so it is never the same uuid at
-another time.
+and from `until` on aren't among them, for what they bring is left out with them. So an import that
+is resumed converts its source from the start with a new `AmplitudeConverter`, and passes over what
+it has delivered. What is remembered is bounded. A device that was forgotten gets a second
+`$identify`, which changes nothing for the service: time and uuid are of that later record, so it is
+never the same uuid at another time.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from forwarder.sources.imports.format import (
 )
 from forwarder.sources.imports.groups import GroupStates
 from forwarder.sources.imports.sessions import session_id
-from forwarder.sources.imports.times import parse_moment
+from forwarder.sources.imports.times import AFTER_LAST, parse_moment
 from forwarder.sources.imports.values import (
     decode_record,
     first_time,
@@ -291,8 +291,9 @@ class AmplitudeConverter(RecordConverter[_AmplitudeRecord]):
     """The format at work on one source, from its start and in its order.
 
     Times without a zone are what `clock` shows (None: UTC). Records from before `since`
-    (microseconds) are left out, so they bring nothing. So many devices of users are
-    `remembered` at least, at most twice that: 20 MB; and groups in as much memory (`groups`).
+    (microseconds), and from `until` on, are left out, so they bring nothing. So many devices of
+    users are `remembered` at least, at most twice that: 20 MB; and groups in as much memory
+    (`groups`).
 
     `persons`: whether persons get properties; if not, user properties aren't read.
     """
@@ -301,13 +302,15 @@ class AmplitudeConverter(RecordConverter[_AmplitudeRecord]):
         self,
         clock: tzinfo | None = None,
         since: int | None = None,
+        until: int | None = None,
         remembered: int = 200_000,
         *,
         persons: bool = True,
     ) -> None:
         super().__init__(_decode, partial(decode_record, decode=_decode))
         self._clock = clock
-        self._since = since
+        self._since = 0 if since is None else since
+        self._until = AFTER_LAST if until is None else until
         self._persons = persons
         self._first_times = FirstSeenKeys(remembered)
         self._most_senders = min(_SENDERS, remembered)
@@ -359,7 +362,7 @@ class AmplitudeConverter(RecordConverter[_AmplitudeRecord]):
             keyed,
             moment,
         )
-        if (sender.is_paired and not groups) or (self._since is not None and time < self._since):
+        if (sender.is_paired and not groups) or not self._since <= time < self._until:
             return () if name == _GROUP_IDENTIFY else (event,)
         events = self._brought(event, sender, groups)
         if name != _GROUP_IDENTIFY:  # Amplitude's own is about its groups alone
@@ -651,7 +654,7 @@ DESCRIPTION: Final = ImportFormat(
     example="export.zip --dry-run",
     options=NoOptions,
     make=lambda _, given: AmplitudeConverter(
-        given.clock, given.since, persons=given.person_properties != "none"
+        given.clock, given.since, given.until, persons=given.person_properties != "none"
     ),
     looks_like="Amplitude's export",
     recognizes=_recognizes,

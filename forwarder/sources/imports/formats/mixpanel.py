@@ -198,21 +198,23 @@ class MixpanelConverter(RecordConverter[_MixpanelRecord]):
     """Raw events at work. A time that can't be read, an id that many share or none at all: refused.
 
     `replace_upper_case_ids`: whether ids of capitals, digits and hyphens alone count as those of
-    devices. Records from before `since` (microseconds) are left out, so they join nothing. So many
-    devices of users are `remembered` at least, at most twice that: 20 MB.
+    devices. Records from before `since` (microseconds), and from `until` on, are left out, so they
+    join nothing. So many devices of users are `remembered` at least, at most twice that: 20 MB.
     """
 
     def __init__(
         self,
         clock: tzinfo | None = None,
         since: int | None = None,
+        until: int | None = None,
         remembered: int = 200_000,
         *,
         replace_upper_case_ids: bool = False,
     ) -> None:
         super().__init__(_decode, partial(decode_record, decode=_decode))
         self._clock = clock
-        self._since = since
+        self._since = 0 if since is None else since
+        self._until = AFTER_LAST if until is None else until
         self._first_times = FirstSeenKeys(remembered)
         self._has_bare_devices = False
         """Whether events without a user have had the id of their device as it is."""
@@ -261,10 +263,10 @@ class MixpanelConverter(RecordConverter[_MixpanelRecord]):
             name, distinct_id, time, uuid, _renamed(fields, RENAMED), keyed, natural_key=key
         )
         joined: Sequence[str] = ()
-        if "$device_id" in fields:
+        if "$device_id" in fields and time < self._until:
             if is_blank(optional_text(fields.get("$user_id"))):
                 self._see_device(own or "", fields["$device_id"])
-            elif self._since is None or time >= self._since:
+            elif time >= self._since:
                 joined = self._joined_devices(distinct_id, fields)
         if event == ALIAS:
             alias = optional_text(fields.get("alias"))
@@ -438,7 +440,10 @@ DESCRIPTION: Final = ImportFormat(
     example="export/*.json.gz --zone America/Los_Angeles --dry-run",
     options=MixpanelExport,
     make=lambda export, given: MixpanelConverter(
-        given.clock, given.since, replace_upper_case_ids=export.replace_upper_case_ids
+        given.clock,
+        given.since,
+        given.until,
+        replace_upper_case_ids=export.replace_upper_case_ids,
     ),
     looks_like="Mixpanel's export of events",
     recognizes=_recognizes,

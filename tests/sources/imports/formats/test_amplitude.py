@@ -322,6 +322,14 @@ def test_what_is_said_once_is_said_from_since_on() -> None:
     assert names(before, amplitude) == names({**SIGNED_IN, **ACME}, amplitude) == ["Bought"]
 
 
+def test_what_comes_from_until_on_takes_no_device_and_no_group() -> None:
+    """It is left out, also where it comes first."""
+    amplitude = AmplitudeConverter(until=MICROS + 1)
+    after = {**SIGNED_IN, **ACME, "event_time": "2024-03-01 10:20:30.456790"}
+    assert names(after, amplitude) == ["Bought"]
+    assert names({**SIGNED_IN, **ACME}, amplitude) == ["$identify", "$groupidentify", "Bought"]
+
+
 def test_a_forgotten_device_gets_another_identify_never_the_same_uuid_at_another_time() -> None:
     """A second one changes nothing; the same uuid at two times would be two
     events that look like one.
