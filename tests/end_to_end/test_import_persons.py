@@ -403,3 +403,20 @@ def test_events_from_until_on_leave_no_trace(choice: str, service: Service, tmp_
     assert done.code == 0, done.out + done.err
     [person] = service.ask(f"persons?api_key={key}_mixpanel")["results"]
     assert sorted(person["distinct_ids"]) == ["$device:tablet", "ann"]
+
+
+def test_group_keys_of_a_mixpanel_project(service: Service, tmp_path: Path) -> None:
+    """They are said by an option; also in the next run they are what this import is about."""
+    key = "phc_group_keys"
+    source = tmp_path / "export.jsonl"
+    said = {"time": 1_704_200_000, "$insert_id": "i", "distinct_id": "ann", "company_id": "acme"}
+    source.write_text(json.dumps({"event": "seen", "properties": said}) + "\n")
+    command = ("mixpanel", source, "--time-offset", "0", "--group-key", "company_id=company")
+    done = imported(service, tmp_path / "state", *command, key=key)
+    assert done.code == 0, done.out + done.err
+    [event] = service.ask(f"events?api_key={key}")["results"]
+    assert event["properties"]["$groups"] == {"company": "acme"}
+    assert event["properties"]["company_id"] == "acme"
+    other = imported(service, tmp_path / "state", *command[:-2], key=key)
+    assert other.code != 0
+    assert "group-key" in other.out + other.err

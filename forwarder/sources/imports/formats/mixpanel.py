@@ -17,7 +17,7 @@ time is given for those: with today's time in its place a second run would bring
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import timedelta, timezone, tzinfo
 from functools import partial
@@ -152,6 +152,39 @@ class MixpanelExport:
             "merge counts. Users' ids may look so, too."
         ),
     )
+    group_keys: Set[str] = option(
+        frozenset(),
+        "A group key of the project, and the type of its groups: company_id=company.",
+        flag="group-key",
+        metavar="KEY=TYPE",
+    )
+
+    def __post_init__(self) -> None:
+        """Raises `ValueError` if group keys are incomplete or contradict each other."""
+        for written in sorted(self.group_keys):
+            if not all(map(str.strip, _key_and_type(written))):
+                raise ValueError(
+                    f"--group-key {written!r} has to be a property and a type: company_id=company"
+                )
+        for names, what in ((self.types_by_key, "key"), (self.keys_by_type, "type")):
+            if len(names) < len(self.group_keys):
+                raise ValueError(f"two --group-key have the same {what}: one has to go")
+
+    @property
+    def types_by_key(self) -> dict[str, str]:
+        """The type of the groups of each group key. Its order is always the same."""
+        return dict(map(_key_and_type, sorted(self.group_keys)))
+
+    @property
+    def keys_by_type(self) -> dict[str, str]:
+        """The group key of each type."""
+        return {kind: key for key, kind in map(_key_and_type, self.group_keys)}
+
+
+def _key_and_type(written: str) -> tuple[str, str]:
+    """A property, and the type of the groups whose ids it has; alone it is the type, too."""
+    key, is_typed, kind = written.rpartition("=")
+    return (key, kind) if is_typed else (kind, kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,8 +231,10 @@ class MixpanelConverter(RecordConverter[_MixpanelRecord]):
     """Raw events at work. A time that can't be read, an id that many share or none at all: refused.
 
     `replace_upper_case_ids`: whether ids of capitals, digits and hyphens alone count as those of
-    devices. Records from before `since` (microseconds), and from `until` on, are left out, so they
-    join nothing. So many devices of users are `remembered` at least, at most twice that: 20 MB.
+    devices. `group_types`: of each property that is a group key, the type of its groups.
+
+    Records from before `since` (microseconds), and from `until` on, are left out, so they join
+    nothing. So many devices of users are `remembered` at least, at most twice that: 20 MB.
     """
 
     def __init__(
@@ -210,6 +245,7 @@ class MixpanelConverter(RecordConverter[_MixpanelRecord]):
         remembered: int = 200_000,
         *,
         replace_upper_case_ids: bool = False,
+        group_types: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(_decode, partial(decode_record, decode=_decode))
         self._clock = clock
@@ -221,6 +257,7 @@ class MixpanelConverter(RecordConverter[_MixpanelRecord]):
         self._has_devices = False
         """Whether any have had it behind `$device:`, as in newer projects."""
         self._replace_upper_case_ids = replace_upper_case_ids
+        self._group_types = group_types or {}
         self.upper_case_ids = 0
         """How many events so far `replace_upper_case_ids` gives another id, or would give."""
 
@@ -258,6 +295,7 @@ class MixpanelConverter(RecordConverter[_MixpanelRecord]):
         uuid = "" if keyed else place_uuid("mixpanel", block, index)
         if own is None or own == distinct_id:
             fields.pop("distinct_id", None)  # else it stays: it is said nowhere else
+        _add_groups(fields, self._group_types)
         name = EVENT_NAMES.get(event, event)
         made = ImportedEvent(
             name, distinct_id, time, uuid, _renamed(fields, RENAMED), keyed, natural_key=key
@@ -321,6 +359,21 @@ class MixpanelConverter(RecordConverter[_MixpanelRecord]):
             return False
         self.upper_case_ids += 1
         return self._replace_upper_case_ids
+
+
+def _add_groups(fields: dict[str, Raw], types: Mapping[str, str]) -> None:
+    """Add the groups whose ids a record has, unless it says its groups itself; one of each type:
+    of several the first. An id that many share is none.
+    """
+    groups = {}
+    for key, kind in types.items():
+        said = fields.get(key, ABSENT)
+        names = items(said, key) if bytes(said)[:1] == b"[" else [said]
+        texts = [text for name in names if (text := optional_text(name)) and not is_shared(text)]
+        if texts:
+            groups[kind] = texts[0]
+    if groups and "$groups" not in fields:
+        fields["$groups"] = Raw(_encode(groups))
 
 
 def _named_ids(event: str, fields: Mapping[str, Raw]) -> list[str]:
@@ -444,6 +497,7 @@ DESCRIPTION: Final = ImportFormat(
         given.since,
         given.until,
         replace_upper_case_ids=export.replace_upper_case_ids,
+        group_types=export.types_by_key,
     ),
     looks_like="Mixpanel's export of events",
     recognizes=_recognizes,
