@@ -320,6 +320,7 @@ def _chosen(
         times,
         zone_said=form.zone_said(options, given),
         receipts=form.receipts,
+        shifts_epochs=form.shifts_epochs,
         clock=given.clock,
     )
 

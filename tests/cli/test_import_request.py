@@ -469,6 +469,16 @@ def test_a_zone_or_an_offset_is_what_times_without_one_are(tmp_path: Path) -> No
             "Did you mean America/Los_Angeles?",
         ),
         (
+            ("--zone", "PST"),
+            "--zone: 'PST' is an abbreviation, which is no zone",
+            "Did you mean America/Los_Angeles?",
+        ),
+        (
+            ("--zone", "XYZ"),
+            "--zone: 'XYZ' is an abbreviation, which is no zone",
+            "Write a name such as Europe/Berlin",
+        ),
+        (
             ("--zone", "Mars/Base"),
             "--zone: 'Mars/Base' is no zone",
             "Write a name such as Europe/Berlin",

@@ -366,6 +366,8 @@ class ImportFormat(Generic[Options]):
     """Where the vendor notes when it received a record, by its own clock: the first of these that
     is there, as in `times`. For the preflight to see times that can't be.
     """
+    shifts_epochs: bool = False
+    """Whether numbers may be times of another zone, too: the vendor's projects had clocks."""
     takes_mapping: bool = False
     mapping_file: Path | None = None
     """The mapping that it is, if it is one by name: the format `mapping` with this file."""
@@ -405,6 +407,8 @@ class ChosenFormat:
     """Whether it is known what a time without a zone means."""
     receipts: Sequence[str] = ()
     """Where its records have the times of their receipt."""
+    shifts_epochs: bool = False
+    """Whether numbers may be times of another zone, too."""
     clock: tzinfo | None = None
     """What times without a zone are read as; None: UTC."""
 

@@ -503,6 +503,7 @@ DESCRIPTION: Final = ImportFormat(
     recognizes=_recognizes,
     times=lambda *_: ("properties.time",),
     receipts=(f"properties.{_PROCESSED}", f"properties.{_RECEIVED}"),
+    shifts_epochs=True,
 )
 PROFILES_DESCRIPTION: Final = ImportFormat(
     name="mixpanel-profiles",
