@@ -78,6 +78,8 @@ class _Maker:
         self.pick: Callable[[list[str]], str] = self.random.choice
         self.time = BEGINNING
         self.number = 0
+        self.visit = 0
+        """The number of the first moment of the person's visit."""
         self._person = 0
 
     def next(self) -> None:
@@ -86,6 +88,7 @@ class _Maker:
         self.time += timedelta(milliseconds=self.random.randrange(1, PAUSE))
         if self.random.random() < 0.25:
             self._person = self.random.randrange(200_000)
+            self.visit = self.number
 
     @property
     def name(self) -> str:
@@ -141,7 +144,7 @@ def _amplitude(maker: _Maker) -> Record:
         "os_version": "121",
         "platform": "Web",
         "server_upload_time": time,
-        "session_id": 1_714_521_600_000 + maker.number,
+        "session_id": 1_714_521_600_000 + maker.visit,
         "user_id": maker.person,
         "user_properties": {"plan": maker.pick(PLANS), "name": f"{maker.pick(NAMED)} Ünal"},
         "uuid": maker.uuid(),

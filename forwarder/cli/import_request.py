@@ -44,6 +44,7 @@ from forwarder.sources.imports.conversion import EventFilters
 from forwarder.sources.imports.format import (
     ChosenFormat,
     ChosenMapping,
+    Converter,
     FormatContext,
     ImportFormat,
     PersonProperties,
@@ -307,7 +308,10 @@ def _chosen(
     form.make(options, given)  # raises now if the options contradict each other
     if given.mapping is not None:
         values["mapping"] = identity()
-    make = partial(form.make, options, given)
+
+    def make(until: int | None) -> Converter:
+        return form.make(options, replace(given, until=until))
+
     times = tuple(form.times(options, given))
     return ChosenFormat(
         form.name,
@@ -316,6 +320,7 @@ def _chosen(
         times,
         zone_said=form.zone_said(options, given),
         receipts=form.receipts,
+        shifts_epochs=form.shifts_epochs,
         clock=given.clock,
     )
 

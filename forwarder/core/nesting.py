@@ -11,7 +11,7 @@ in the text's bytes, and nearly none for a text with few brackets.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 from typing import Final
 
@@ -29,6 +29,8 @@ _BRACKETS: Final = bytes.maketrans(b"{}", b"[]")
 _STRING: Final = re.compile(b'"[^"]*"?')
 _STEPS: Final = bytes.maketrans(b"[]", b"\x01\xff")
 """Of each bracket how it changes the depth, as a signed byte."""
+_TOGETHER: Final = 16
+"""Texts whose brackets are counted together: few enough that most have no more than one may."""
 _COUNTED: Final = 64 * 1024
 """Brackets whose depths are counted at once."""
 
@@ -42,6 +44,16 @@ def check_nesting(text: bytes, limit: int = MAX_NESTING) -> None:
 def is_deeper(text: bytes, limit: int = MAX_NESTING) -> bool:
     """Whether a text has more than `limit` levels."""
     return len(text) > limit and has_brackets(text, limit) and _is_deeper(text, limit)
+
+
+def any_deeper(texts: Sequence[bytes]) -> bool:
+    """Whether one of some texts has more than `MAX_NESTING` levels; counts the brackets of several
+    at once.
+    """
+    return any(
+        has_brackets(b"".join(few), MAX_NESTING) and any(map(is_deeper, few))
+        for few in (texts[start : start + _TOGETHER] for start in range(0, len(texts), _TOGETHER))
+    )
 
 
 def are_deeper(text: memoryview, starts: Iterable[int], levels: int) -> bool:

@@ -381,7 +381,7 @@ class ImportRun:
             Repeats(self.state) as repeats,
         ):
             conversion = Conversion(
-                request.chosen.make(),
+                request.chosen.make(self._filters.until),
                 self._finish("history"),
                 limits,
                 self._filters,
@@ -436,7 +436,7 @@ class ImportRun:
         # a record that is repaired later says nothing newer than what was sent
         replayed = request.person_properties
         alone = Conversion(
-            request.chosen.make(),
+            request.chosen.make(self._filters.until),
             self._finish(replayed if replayed == "none" else "oldest"),
             settings.upstream.max_event,
             replace(self._filters, limit=None),
@@ -518,7 +518,7 @@ class ImportRun:
             self._opened.callback(placement.close)
             persons = placement
         return Conversion(
-            request.chosen.make(),
+            request.chosen.make(self._filters.until),
             finish,
             max_event,
             self._filters,

@@ -224,6 +224,39 @@ def _from_number(text: str, unit: Decimal) -> datetime:
 _OFFSET: Final = re.compile(r"([+-])(\d{2}):?(\d{2})", re.ASCII)
 
 
+_ABBREVIATIONS: Final = {
+    **dict.fromkeys(("PST", "PDT", "PT"), "America/Los_Angeles"),
+    **dict.fromkeys(("MDT", "MT"), "America/Denver"),
+    **dict.fromkeys(("CST", "CDT", "CT"), "America/Chicago"),
+    **dict.fromkeys(("EDT", "ET"), "America/New_York"),
+    **dict.fromkeys(("AKST", "AKDT"), "America/Anchorage"),
+    **dict.fromkeys(("AST", "ADT"), "America/Halifax"),
+    **dict.fromkeys(("NST", "NDT"), "America/St_Johns"),
+    "BRT": "America/Sao_Paulo",
+    "ART": "America/Argentina/Buenos_Aires",
+    "BST": "Europe/London",
+    "WEST": "Europe/Lisbon",
+    "CEST": "Europe/Berlin",
+    "EEST": "Europe/Athens",
+    "MSK": "Europe/Moscow",
+    "SAST": "Africa/Johannesburg",
+    "GST": "Asia/Dubai",
+    "PKT": "Asia/Karachi",
+    "IST": "Asia/Kolkata",
+    "WIB": "Asia/Jakarta",
+    "SGT": "Asia/Singapore",
+    "HKT": "Asia/Hong_Kong",
+    "JST": "Asia/Tokyo",
+    "KST": "Asia/Seoul",
+    "AWST": "Australia/Perth",
+    "ACST": "Australia/Adelaide",
+    **dict.fromkeys(("AEST", "AEDT"), "Australia/Sydney"),
+    **dict.fromkeys(("NZST", "NZDT"), "Pacific/Auckland"),
+}
+"""The zone that is mostly meant by an abbreviation that is none."""
+_is_abbreviation: Final = re.compile(r"[A-Z]{2,5}", re.ASCII).fullmatch
+
+
 def zone_of(key: str, name: str) -> tzinfo:
     """The zone of a name such as Europe/Berlin, or of an offset such as +02:00. Raises
     `ConfigurationError`; `key` is its setting.
@@ -248,12 +281,20 @@ def zone_of(key: str, name: str) -> tzinfo:
             raise misconfigured(
                 key, f"{name!r} can't be looked up: this machine has no data of zones", hint
             ) from error
-        by_name = {each.lower(): each for each in sorted(zoneinfo.available_timezones())}
-        last = {each.rpartition("/")[2]: each for each in by_name}
-        wanted = name.strip().lower().replace(" ", "_")
-        close = get_close_matches(wanted, by_name, n=1, cutoff=0.75) or [
-            last[each] for each in get_close_matches(wanted, last, n=1)
-        ]
-        meant = f"Did you mean {by_name[close[0]]}? " if close else ""
+        is_short = _is_abbreviation(name) is not None
+        close = _ABBREVIATIONS.get(name, "") if is_short else _similar_zone(name)
+        meant = f"Did you mean {close}? " if close else ""
         hint = f"{meant}Write a name such as Europe/Berlin, or an offset such as +02:00."
-        raise misconfigured(key, f"{name!r} is no zone", hint) from error
+        what = "an abbreviation, which is no zone" if is_short else "no zone"
+        raise misconfigured(key, f"{name!r} is {what}", hint) from error
+
+
+def _similar_zone(name: str) -> str:
+    """The zone whose name, or whose city, is most like this; empty if none is."""
+    by_name = {each.lower(): each for each in sorted(zoneinfo.available_timezones())}
+    last = {each.rpartition("/")[2]: each for each in by_name}
+    wanted = name.strip().lower().replace(" ", "_")
+    close = get_close_matches(wanted, by_name, n=1, cutoff=0.75) or [
+        last[each] for each in get_close_matches(wanted, last, n=1)
+    ]
+    return by_name[close[0]] if close else ""

@@ -109,7 +109,7 @@ def checkpoint(*, complete: bool = False) -> ImportCheckpoint:
 
 def request(**changes: Any) -> ImportRequest:
     """A request for an import."""
-    chosen = ChosenFormat("native", {}, lambda: NativeConverter("oldest"), ("timestamp",))
+    chosen = ChosenFormat("native", {}, lambda _: NativeConverter("oldest"), ("timestamp",))
     settings = Settings.parse({"upstream": {"url": URL}})
     return ImportRequest(
         **{"chosen": chosen, "paths": ("export",), "settings": settings, "api_key": KEY, **changes}

@@ -165,8 +165,8 @@ def test_options_of_a_format(tmp_path: Path) -> None:
     said = {name: value for name, value in request.chosen.options.items() if value is not None}
     assert said == {"event-column": "kind", "number-column": ["a", "b"], "delimiter": ";"}
     assert (request.reading.framing, request.reading.delimiter) == (Framing.CSV, ";")
-    assert isinstance(request.chosen.make(), CsvConverter)
-    assert request.chosen.make() is not request.chosen.make()
+    assert isinstance(request.chosen.make(None), CsvConverter)
+    assert request.chosen.make(None) is not request.chosen.make(None)
     assert "framing" not in typed("native", "x", *TARGET, "--framing", "auto").chosen.options
 
 
@@ -245,7 +245,7 @@ def test_rules_of_the_configuration_and_of_a_file_are_the_same_job(tmp_path: Pat
         "distinct_id": ".who",
         "timestamp": {"from": ".at"},
     }
-    assert isinstance(by_file.chosen.make(), MappedConverter)
+    assert isinstance(by_file.chosen.make(None), MappedConverter)
     assert (by_file.chosen.time_fields, by_file.chosen.zone_said) == (("at",), False)
 
 
@@ -467,6 +467,16 @@ def test_a_zone_or_an_offset_is_what_times_without_one_are(tmp_path: Path) -> No
             ("--zone", "Los Angeles"),
             "--zone: 'Los Angeles' is no zone",
             "Did you mean America/Los_Angeles?",
+        ),
+        (
+            ("--zone", "PST"),
+            "--zone: 'PST' is an abbreviation, which is no zone",
+            "Did you mean America/Los_Angeles?",
+        ),
+        (
+            ("--zone", "XYZ"),
+            "--zone: 'XYZ' is an abbreviation, which is no zone",
+            "Write a name such as Europe/Berlin",
         ),
         (
             ("--zone", "Mars/Base"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from forwarder.core.nesting import MAX_NESTING, are_deeper, is_deeper
+from forwarder.core.nesting import MAX_NESTING, any_deeper, are_deeper, is_deeper
 from tests.support.cases import cases
 
 
@@ -56,3 +56,15 @@ def test_parts_are_within_levels() -> None:
     starts = [6, text.rindex(b'{"a":') + 5]
     assert not are_deeper(memoryview(text), starts, 2)
     assert are_deeper(memoryview(text), starts, 3)
+
+
+def test_one_deep_text_among_many_is_found() -> None:
+    """Also where many have brackets side by side, and whichever of them it is."""
+    flat = b'{"a":[' + b",".join([b"{}"] * 100) + b"]}"
+    deep = b"[" * (MAX_NESTING + 1) + b"]" * (MAX_NESTING + 1)
+    assert not any_deeper([flat] * 50)
+    assert not any_deeper([])
+    for at in (0, 15, 16, 49):
+        texts = [flat] * 50
+        texts[at] = deep
+        assert any_deeper(texts)

@@ -26,7 +26,7 @@ from tests.daemon.imports import line, uuid_of, write
 from tests.support.upstream import Upstream
 
 KEY = "phc_imports12345678"
-NATIVE = ChosenFormat("native", {}, lambda: NativeConverter("oldest"), ("timestamp",))
+NATIVE = ChosenFormat("native", {}, lambda _: NativeConverter("oldest"), ("timestamp",))
 RULES = (
     {
         "name": "noise",

@@ -29,7 +29,7 @@ from forwarder.sources.imports.source import ImportProgress
 from tests.daemon.imports import line, uuid_of, write
 from tests.support.upstream import Upstream
 
-NATIVE = ChosenFormat("native", {}, lambda: NativeConverter("oldest"), ("timestamp",))
+NATIVE = ChosenFormat("native", {}, lambda _: NativeConverter("oldest"), ("timestamp",))
 KEY = "phc_imports12345678"
 Told = Callable[[ImportRun, ImportProgress], None]
 EACH = 6

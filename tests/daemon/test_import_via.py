@@ -20,7 +20,7 @@ from tests.daemon.imports import line, uuid_of, write
 from tests.support.upstream import Answer, Request, Upstream, plain
 from tests.support.whole import KEY, Whole
 
-NATIVE = ChosenFormat("native", {}, lambda: NativeConverter("oldest"), ("timestamp",))
+NATIVE = ChosenFormat("native", {}, lambda _: NativeConverter("oldest"), ("timestamp",))
 
 
 def days_of(request: Request) -> set[str]:

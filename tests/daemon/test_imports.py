@@ -34,7 +34,7 @@ from tests.support.upstream import UNAUTHORIZED, Answer, Upstream, plain
 from tests.support.waiting import eventually
 
 KEY = "phc_imports12345678"
-NATIVE = ChosenFormat("native", {}, lambda: NativeConverter("oldest"), ("timestamp",))
+NATIVE = ChosenFormat("native", {}, lambda _: NativeConverter("oldest"), ("timestamp",))
 
 
 @pytest.fixture

@@ -63,7 +63,7 @@ def opened(source: Path, state: Path, upstream: Upstream) -> ImportRun:
     """The import, opened."""
     settings = load_settings(None, {"FORWARDER_UPSTREAM__URL": upstream.url}).settings
     form = BY_NAME["native"]
-    chosen = ChosenFormat("native", {}, lambda: form.make(NoOptions(), FormatContext()))
+    chosen = ChosenFormat("native", {}, lambda _: form.make(NoOptions(), FormatContext()))
     return ImportRun(
         ImportRequest(chosen, (str(source),), settings, KEY, state=state, rate=None), SystemClock()
     )

@@ -358,3 +358,65 @@ def test_snapshots_of_persons_and_groups_end_in_the_last_one(
     else:
         assert set(plans.values()) == {"free"}
         assert set(said.values()) == {None}
+
+
+MIXPANEL_BEYOND: Final = [
+    {
+        "event": "seen",
+        "properties": {"time": time, "$insert_id": f"i{time}", "$device_id": "tablet", **who},
+    }
+    for time, who in (
+        (1_709_300_000, {"distinct_id": "bob", "$user_id": "bob"}),
+        (1_704_200_000, {"distinct_id": "$device:tablet"}),
+        (1_704_300_000, {"distinct_id": "ann", "$user_id": "ann"}),
+    )
+]
+
+
+@pytest.mark.parametrize("choice", ["oldest", "newest"])
+def test_events_from_until_on_leave_no_trace(choice: str, service: Service, tmp_path: Path) -> None:
+    """Although they come first in the source: neither a device that is theirs, nor a group's newer
+    state, nor what they say of a person.
+    """
+    key = f"phc_until_{choice}"
+    source = tmp_path / "export.jsonl"
+    late = {"groups": {"company": "acme"}, "group_properties": {"company": {"tier": "late"}}}
+    records = [
+        {**amplitude(1, "bob", "device", {"plan": "late"}), "event_time": "2024-03-01", **late},
+        {**amplitude(2, "ann", "phone", {"plan": "late"}), "event_time": "2024-03-01", **late},
+        *SNAPSHOTS,
+    ]
+    for number, record in enumerate(records):
+        record["uuid"] = str(UUID(int=100 + number, version=4))
+    source.write_text("".join(json.dumps(each) + "\n" for each in records))
+    command = ("amplitude", source, "--until", "2024-02-01", "--person-properties", choice)
+    done = imported(service, tmp_path / "state", *command, key=key)
+    assert done.code == 0, done.out + done.err
+    who = [service.person(key, each) for each in ("ann", "device", "phone")]
+    assert who == [{"plan": "free", "city": "Paris"}] * 3
+    assert service.ask(f"persons?api_key={key}&distinct_id=bob")["results"] == []
+    [group] = service.ask(f"groups?api_key={key}")["results"]
+    assert group["properties"] == {"tier": "gold"}
+    source.write_text("".join(json.dumps(each) + "\n" for each in MIXPANEL_BEYOND))
+    command = ("mixpanel", source, "--until", "2024-02-01", "--time-offset", "0")
+    done = imported(service, tmp_path / "mixpanel", *command, key=f"{key}_mixpanel")
+    assert done.code == 0, done.out + done.err
+    [person] = service.ask(f"persons?api_key={key}_mixpanel")["results"]
+    assert sorted(person["distinct_ids"]) == ["$device:tablet", "ann"]
+
+
+def test_group_keys_of_a_mixpanel_project(service: Service, tmp_path: Path) -> None:
+    """They are said by an option; also in the next run they are what this import is about."""
+    key = "phc_group_keys"
+    source = tmp_path / "export.jsonl"
+    said = {"time": 1_704_200_000, "$insert_id": "i", "distinct_id": "ann", "company_id": "acme"}
+    source.write_text(json.dumps({"event": "seen", "properties": said}) + "\n")
+    command = ("mixpanel", source, "--time-offset", "0", "--group-key", "company_id=company")
+    done = imported(service, tmp_path / "state", *command, key=key)
+    assert done.code == 0, done.out + done.err
+    [event] = service.ask(f"events?api_key={key}")["results"]
+    assert event["properties"]["$groups"] == {"company": "acme"}
+    assert event["properties"]["company_id"] == "acme"
+    other = imported(service, tmp_path / "state", *command[:-2], key=key)
+    assert other.code != 0
+    assert "group-key" in other.out + other.err

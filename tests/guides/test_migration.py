@@ -207,7 +207,7 @@ async def whole_import(source: Path, state: Path, root: Path, url: str) -> None:
     """A look and a run, as the command does them."""
     form = BY_NAME["native"]
     settings = load_settings(None, {"FORWARDER_UPSTREAM__URL": url}).settings
-    chosen = ChosenFormat("native", {}, lambda: form.make(NoOptions(), FormatContext()))
+    chosen = ChosenFormat("native", {}, lambda _: form.make(NoOptions(), FormatContext()))
     request = ImportRequest(
         chosen, (str(source),), settings, KEY, state=state, state_root=root, rate=1e6, sort=True
     )

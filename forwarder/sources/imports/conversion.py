@@ -213,8 +213,9 @@ class EventFinisher:
 def _drop_person_changes(*objects: dict[str, Any]) -> None:
     """Policy `none`: of an event's properties, and of what stands beside them."""
     for each in objects:
-        for key in ("$set", "$set_once", "$unset"):
-            each.pop(key, None)
+        each.pop("$set", None)
+        each.pop("$set_once", None)
+        each.pop("$unset", None)
 
 
 def _turn_into_set_once(properties: dict[str, Any]) -> None:

@@ -25,7 +25,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 from msgspec import Raw, Struct
 
-from forwarder.core.nesting import MAX_FLAT, is_deeper
+from forwarder.core.nesting import MAX_FLAT, any_deeper
 from forwarder.core.ports import Reason
 from forwarder.core.uuids import as_uuid5, uuid_texts5
 from forwarder.sources.files.records import Framing, LineRecords, RecordBlock
@@ -184,7 +184,7 @@ class RecordConverter(ABC, Generic[Record]):
         some = (records.ended if isinstance(records, LineRecords) else records)[few]
         text = b"\n".join(some)  # a line feed ends no character
         # most are shorter than any that is nested too deep
-        is_flat = max(map(len, some), default=0) <= MAX_FLAT or not any(map(is_deeper, some))
+        is_flat = max(map(len, some), default=0) <= MAX_FLAT or not any_deeper(some)
         if is_flat and (text.isascii() or is_utf8(text)):
             try:
                 return [*map(self._decode, some)]
@@ -318,6 +318,8 @@ class FormatContext:
     """Microseconds since 1970: earlier events are left out, so what a format says only once is to
     be said of the first from then on.
     """
+    until: int | None = None
+    """Events from then on are left out, too."""
     mapping: ChosenMapping | None = None
     """For formats that `takes_mapping`."""
 
@@ -364,6 +366,8 @@ class ImportFormat(Generic[Options]):
     """Where the vendor notes when it received a record, by its own clock: the first of these that
     is there, as in `times`. For the preflight to see times that can't be.
     """
+    shifts_epochs: bool = False
+    """Whether numbers may be times of another zone, too: the vendor's projects had clocks."""
     takes_mapping: bool = False
     mapping_file: Path | None = None
     """The mapping that it is, if it is one by name: the format `mapping` with this file."""
@@ -393,14 +397,18 @@ class ChosenFormat:
     """Those that change what is sent, as JSON values by their names on the command line; None
     stands for one that isn't set.
     """
-    make: Callable[[], Converter]
-    """A new one, for one pass over the source from its start."""
+    make: Callable[[int | None], Converter]
+    """A new one, for one pass over the source from its start, of which events from that time on
+    (microseconds since 1970; None: none) are left out.
+    """
     time_fields: Sequence[str] = ()
     """Where its records have their times."""
     zone_said: bool = False
     """Whether it is known what a time without a zone means."""
     receipts: Sequence[str] = ()
     """Where its records have the times of their receipt."""
+    shifts_epochs: bool = False
+    """Whether numbers may be times of another zone, too."""
     clock: tzinfo | None = None
     """What times without a zone are read as; None: UTC."""
 

@@ -178,8 +178,14 @@ def run_preflight(
     recognized that don't fit the chosen one; of such a file only the beginning is read, unless it
     was accepted. Synchronous: one pass, in bounded memory.
     """
-    preflight = Preflight(terms, chosen.time_fields, receipts=chosen.receipts, clock=chosen.clock)
-    converter = chosen.make()
+    preflight = Preflight(
+        terms,
+        chosen.time_fields,
+        receipts=chosen.receipts,
+        clock=chosen.clock,
+        shifts_epochs=chosen.shifts_epochs,
+    )
+    converter = chosen.make(filters.until)
     finisher = EventFinisher(finish)
     # the preflight itself reports what `--until` leaves out
     but_until = replace(filters, until=None)
@@ -382,14 +388,17 @@ class Preflight:
         keys: int = KEYS,
         receipts: Sequence[str] = (),
         clock: tzinfo | None = None,
+        shifts_epochs: bool = False,
     ) -> None:
         """`time_fields` is where records have their times (`ImportFormat.times`), `receipts` where
         they have those of their receipt; `clock` is what times without a zone are read as.
+        `shifts_epochs`: whether numbers may be times of another zone.
         """
         self._terms = terms
         self._time_fields = time_fields
         self._receipts = receipts
         self._clock = clock
+        self._shifts_epochs = shifts_epochs
         self._distances = ReceiptDistances(clock)
         self._found = PreflightReport(
             volume=SendVolume(rate=terms.rate),
@@ -575,6 +584,9 @@ class Preflight:
         sent = self._found.volume
         kinds = self._found.times.kinds
         found.times.shift = self._distances.shift() or UNSET
+        epochs = sum(count for kind, count in kinds.items() if kind.startswith("epoch_"))
+        if epochs and self._shifts_epochs and not (self._distances.compared or terms.zone_said):
+            found.times.without_receipts = epochs
         if found.events:
             found.times.first = when(self._first)
             found.times.last = when(self._last)

@@ -170,6 +170,11 @@ FINDINGS: Final[Mapping[str, tuple[FindingSeverity, str]]] = {
         _WARNS,
         "Their own format reads more of them, and leaves out what isn't sent.",
     ),
+    "zone-unknown": (
+        _WARNS,
+        "Check that the export's times are UTC; else name its zone by --zone (Mixpanel's projects "
+        "from before 2023: the project's).",
+    ),
     "illegal-ids": (
         _WARNS,
         (
@@ -294,6 +299,10 @@ class EventTimes(Struct):
     kinds: dict[TimeKind, int] = field(default_factory=dict)
     shift: ZoneShift | UnsetType = UNSET
     """What shows that they are those of another zone; there if anything does."""
+    without_receipts: int | UnsetType = UNSET
+    """Records whose times are numbers that may be of another zone than UTC; there if no zone was
+    given, and no record has a time of receipt that shows it.
+    """
 
 
 class OutOfOrder(Struct):
@@ -540,6 +549,11 @@ def _of_files(report: PreflightReport) -> Iterator[PreflightFinding]:
             f"of import {before.job}, and the same records would be there a second time wherever "
             "their uuid or time is another now."
         )
+        if others := len(report.earlier) - 1:
+            sentence += (
+                f" {plural(others, 'other earlier import')} of these files "
+                f"{'is' if others == 1 else 'are'} in the state folders, too."
+            )
         yield _finding("imported-before", sentence, events=before.events, files=before.files)
     if report.unfit_files:
         yield _unfit(report)
@@ -696,6 +710,13 @@ def _of_times(report: PreflightReport) -> Iterator[PreflightFinding]:
         )
     if times.shift is not UNSET:
         yield _wrong_zone(times.shift)
+    if times.without_receipts is not UNSET:
+        yield _finding(
+            "zone-unknown",
+            f"{_have(times.without_receipts, 'record')} a number as time, which is read as UTC, "
+            "and no record has a time of receipt that shows whether it is.",
+            records=times.without_receipts,
+        )
 
 
 def _wrong_zone(shift: ZoneShift) -> PreflightFinding:

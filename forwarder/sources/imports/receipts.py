@@ -91,6 +91,11 @@ class ReceiptDistances:
         elif len(self._months) < _MOST:
             self._months[month] = [1, time]
 
+    @property
+    def compared(self) -> int:
+        """How many records were compared."""
+        return self._compared
+
     def shift(self) -> ZoneShift | None:
         """What the distances show; None if the times can be."""
         wrong = {quarters: count for quarters, count in self._counts.items() if quarters}

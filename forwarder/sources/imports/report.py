@@ -629,7 +629,7 @@ def _refused(manifest: ImportManifest) -> str:
             )
         )
     return (
-        _html_table("Refused", ("reason", "records", "for example"), rows, "stacked")
+        _html_table("Refused", ("reason", "records", "for example"), rows, "stacked reasons")
         if rows
         else '<p class="soft">None.</p>'
     )

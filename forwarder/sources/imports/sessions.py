@@ -10,14 +10,14 @@ start. So it is the same in every run.
 from __future__ import annotations
 
 from hashlib import blake2b
-from struct import Struct
 from typing import Final
 
 _REMEMBERED: Final = 4096
 _END: Final = 1 << 48
 """The first time in milliseconds that a UUID of version 7 has no room for."""
-_parts: Final = Struct(">HHQ").unpack_from
 _DIGEST_BYTES: Final = 12
+_VARIANT: Final = {f"{digit:x}": "89ab"[digit & 3] for digit in range(16)}
+"""Of a digit of a digest, the one that has the UUID's variant in its upper bits."""
 
 
 def session_uuid(device: str, start: int) -> str:
@@ -25,10 +25,17 @@ def session_uuid(device: str, start: int) -> str:
     2 to the 48th, and in place of random bits a digest of its device and its start.
     """
     key = f"{start} {device}".encode(errors="surrogatepass")
-    first, second, third = _parts(blake2b(key, digest_size=_DIGEST_BYTES).digest())
+    digest = blake2b(key, digest_size=_DIGEST_BYTES).hexdigest()
     time = f"{start:012x}"
-    variant = second & 0x3FFF | 0x8000
-    return f"{time[:8]}-{time[8:]}-7{first & 0xFFF:03x}-{variant:04x}-{third >> 16:012x}"
+    variant = _VARIANT[digest[4]]
+    return f"{time[:8]}-{time[8:]}-7{digest[1:4]}-{variant}{digest[5:8]}-{digest[8:20]}"
+
+
+def session_id(device: str, start: int) -> str | None:
+    """The id of a session; None if its start, in milliseconds, is none, such as Amplitude's -1
+    outside of sessions.
+    """
+    return session_uuid(device, start) if 0 < start < _END else None
 
 
 class SessionIds:
@@ -42,19 +49,18 @@ class SessionIds:
         self._last_id = ""
 
     def of(self, device: str, start: int) -> str | None:
-        """The id of a session; None if its start, in milliseconds, is none, such as Amplitude's -1
-        outside of sessions.
-        """
+        """The id of a session (`session_id`)."""
         key = device, start
         if key == self._last:  # as neighbouring records often have
             return self._last_id
         known = self._known.get(key)
         if known is None:
-            if not 0 < start < _END:
+            known = session_id(device, start)
+            if known is None:
                 return None
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
-            known = self._known[key] = session_uuid(device, start)
+            self._known[key] = known
         self._last = key
         self._last_id = known
         return known

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Raw
 
 from forwarder.core.error_text import error_text
-from forwarder.core.nesting import check_nesting
+from forwarder.core.nesting import check_nesting, has_brackets
 from forwarder.core.ports import Reason
 from forwarder.core.unmerged_ids import AS_WRITTEN, IN_ANY_CASE, is_never_merged
 from forwarder.sources.files.transcoding import not_utf8
@@ -190,15 +190,10 @@ def may_be_deep(texts: Sequence[bytes]) -> bool:
     """Whether one of some objects with an object in each may be; counts the
     brackets of several at once.
     """
-    for start in range(0, len(texts), _COUNTED):
-        some = texts[start : start + _COUNTED]
-        text = b"".join(some)
-        if (
-            text.count(b"{") + (text.count(b"[") if b"[" in text else 0) - 2 * (len(some) - 1)
-            > MAX_DEPTH
-        ):
-            return True
-    return False
+    return any(
+        has_brackets(b"".join(few), MAX_DEPTH + 2 * (len(few) - 1))
+        for few in (texts[start : start + _COUNTED] for start in range(0, len(texts), _COUNTED))
+    )
 
 
 def are_deep(texts: Sequence[bytes]) -> bool:
@@ -239,10 +234,10 @@ def refused_merge(own: str, seconds: Iterable[str]) -> RecordRefused | None:
     service would merge it nevertheless. None if it may.
     """
     for second in seconds:
-        if second == own or is_never_merged(own) or is_never_merged(second):
+        if second == own:
             continue
         shared = next((each for each in (own, second) if is_shared(each)), None)
-        if shared is not None:
+        if shared is not None and not (is_never_merged(own) or is_never_merged(second)):
             return RecordRefused(
                 Reason.ILLEGAL_DISTINCT_ID,
                 f"the id {shared!r} is one that many share: a merge by it can't be undone",

@@ -507,7 +507,7 @@ def test_what_is_refused_has_its_line() -> None:
     }
 
 
-NATIVE = ChosenFormat("native", {}, lambda: NativeConverter("oldest"), ("timestamp",))
+NATIVE = ChosenFormat("native", {}, lambda _: NativeConverter("oldest"), ("timestamp",))
 SOURCE_TERMS = PreflightTerms(
     now=(FIRST_DAY + 100) * DAY,
     max_event=1000,
@@ -586,7 +586,7 @@ def test_ids_in_upper_case_are_counted_where_they_may_matter(tmp_path: Path) -> 
         b'{"event":"a","properties":{"time":1640995200,"distinct_id":"ABC-1","$distinct_id_before_'
         b'identity":"x","$insert_id":"i1"}}\n'
     )
-    chosen = ChosenFormat("mixpanel", {}, MixpanelConverter, ("properties.time",))
+    chosen = ChosenFormat("mixpanel", {}, lambda _: MixpanelConverter(), ("properties.time",))
     with open_source([str(path)]) as source:
         report, _ = run_preflight(
             source,

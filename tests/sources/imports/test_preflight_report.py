@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from forwarder.core.ports import Reason
 from forwarder.sources.imports.preflight_report import (
     FINDINGS,
     STOPPING,
+    EarlierImport,
     FindingSeverity,
     PreflightResult,
     find_all,
@@ -30,6 +32,7 @@ from tests.sources.imports.preflights import (
     NOW,
     OLD,
     SECOND,
+    TERMS,
     Seen,
     event,
     findings,
@@ -269,6 +272,42 @@ def test_the_advice_on_a_wrong_zone_names_it() -> None:
     assert "wrong-zone" not in findings(received(0))
 
 
+def test_epochs_of_an_unknown_zone_are_said() -> None:
+    """Where a vendor shifts them, no zone was given, and no record has a time of receipt."""
+    epoch = seen(event(), record=b'{"timestamp":1700000000}')
+    compared = seen(event(1), record=b'{"timestamp":1700000000,"received":1700000004}')
+    again = seen(event(1), record=b'{"timestamp":1700000001000}')
+    found = next(
+        each
+        for each in find_all(preflight([epoch, again], shifts_epochs=True).report())
+        if each.code == "zone-unknown"
+    )
+    assert found.severity == "warns"
+    assert found.sentence == (
+        "2 records have a number as time, which is read as UTC, and no record has a time of "
+        "receipt that shows whether it is."
+    )
+    for stream, terms, shifts in (
+        ([epoch], TERMS, False),
+        ([epoch, compared], TERMS, True),
+        ([epoch], replace(TERMS, zone_said=True), True),
+        ([seen(event())], TERMS, True),
+    ):
+        assert not [*find_all(preflight(stream, terms, shifts_epochs=shifts).report())]
+
+
+def test_further_earlier_imports_are_counted() -> None:
+    """The one with the most events is described."""
+    made = report(good())
+    one = EarlierImport("imports/a", "6f1c1d5e", 7, 1, ("`--zone` was 'UTC'",))
+    for others, more in ((0, ""), (1, "1 other earlier import of these files is"), (2, "2 other")):
+        made.earlier = (one,) * (1 + others)
+        [found] = find_all(made)
+        assert found.code == "imported-before"
+        assert ("earlier import" in found.sentence) is bool(more)
+        assert more in found.sentence
+
+
 def test_every_code_has_a_case_above() -> None:
     """The list is closed, and each of it is tested."""
     # of files: tests/sources/imports/test_recognition.py, tests/end_to_end/test_import_tables.py;
@@ -280,6 +319,8 @@ def test_every_code_has_a_case_above() -> None:
         "quotes",
         "imported-before",
         "cut-off-files",
+        # of Mixpanel's clocks: below
+        "zone-unknown",
     }
     assert {code for code, *_ in FOUND} == set(FINDINGS) - of_files
 

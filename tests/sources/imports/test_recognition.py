@@ -44,7 +44,7 @@ def chosen(name: str, **options: Any) -> ChosenFormat:
     form = BY_NAME[name]
     given = FormatContext(mapping=ChosenMapping(mapped.RULES, mapped.mapping))
     made = form.options(**options)
-    return ChosenFormat(name, {}, lambda: form.make(made, given), form.times(made, given))
+    return ChosenFormat(name, {}, lambda _: form.make(made, given), form.times(made, given))
 
 
 def preflight(

@@ -14,11 +14,11 @@ are those of Amplitude's Identify API (amplitude.com/docs/apis/analytics/identif
 
 Those first times are state over the source: they follow from the records before, in the source's
 order, whatever became of those afterwards (filters of names, repeats); records from before `since`
-aren't among them, for what they bring is left out with them. So an import that is resumed converts
-its source from the start with a new `AmplitudeConverter`, and passes over what it has delivered.
-What is remembered is bounded. A device that was forgotten gets a second `$identify`, which changes
-nothing for the service: time and uuid are of that later record, so it is never the same uuid at
-another time.
+and from `until` on aren't among them, for what they bring is left out with them. So an import that
+is resumed converts its source from the start with a new `AmplitudeConverter`, and passes over what
+it has delivered. What is remembered is bounded. A device that was forgotten gets a second
+`$identify`, which changes nothing for the service: time and uuid are of that later record, so it is
+never the same uuid at another time.
 """
 
 from __future__ import annotations
@@ -27,11 +27,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import tzinfo
 from functools import lru_cache, partial
+from operator import attrgetter, itemgetter
 from typing import Any, Final, NamedTuple, cast
 
 import msgspec
 from msgspec import Raw, Struct, to_builtins
-from msgspec.structs import astuple
+from msgspec.structs import astuple, fields
 
 from forwarder.core.ports import Reason
 from forwarder.sources.files.records import RecordBlock
@@ -46,8 +47,8 @@ from forwarder.sources.imports.format import (
     place_uuid,
 )
 from forwarder.sources.imports.groups import GroupStates
-from forwarder.sources.imports.sessions import SessionIds
-from forwarder.sources.imports.times import parse_moment
+from forwarder.sources.imports.sessions import session_id
+from forwarder.sources.imports.times import AFTER_LAST, parse_moment
 from forwarder.sources.imports.values import (
     decode_record,
     first_time,
@@ -79,8 +80,10 @@ has the query string, which a URL lacks.
 """
 COPIED: Final = {"referrer": "$referrer", "referring_domain": "$referring_domain"}
 """Event properties that get another name too: they may be the customer's own."""
-_of_page: Final = {**PAGE, **COPIED}.__contains__
 _LOCATION: Final = "[Amplitude] Page Location"
+_OF_PAGE: Final = {theirs: (ours, theirs in COPIED) for theirs, ours in {**PAGE, **COPIED}.items()}
+"""All of them: their other name, and whether they keep theirs too."""
+_is_of_page: Final = _OF_PAGE.__contains__
 RENAMED: Final = {
     "event_id": "$amplitude_event_id",
     "session_id": "$amplitude_session_id",
@@ -186,7 +189,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class _AmplitudeRecord(Struct, gc=False):
-    """The fields that are read, before those of `RENAMED` and `KEPT`. What else a record has is
+    """The fields that are read, beside those of `RENAMED` and `KEPT`. What else a record has is
     Amplitude's own notes of receipt.
     """
 
@@ -211,20 +214,23 @@ class _AmplitudeRecord(Struct, gc=False):
 
 _TIMES: Final = ("event_time", "client_event_time", "server_received_time")
 _READ: Final = ("platform", "device_family", "session_id")
-"""The last fields of `_AmplitudeRecord`: they are read, and copied too."""
-_COPIED: Final = slice(len(_AmplitudeRecord.__struct_fields__) - len(_READ), None)
-_MORE: Final = tuple(name for name in (*RENAMED, *KEPT) if name not in _READ)
-_TARGETS: Final = tuple((RENAMED | KEPT)[name] for name in (*_READ, *_MORE))
+"""Fields of `_AmplitudeRecord` that are copied, too."""
+_COPIED: Final = (*_READ, *(name for name in (*RENAMED, *KEPT) if name not in _READ))
+_TARGETS: Final = tuple((RENAMED | KEPT)[name] for name in _COPIED)
+_INSERT_ID: Final = {"insert_id": "$insert_id"}
+_FIELDS: Final = sorted(
+    [
+        *((each.name, each.type, each.default) for each in fields(_AmplitudeRecord)),
+        *((name, Any, None) for name in _COPIED if name not in _READ),
+    ],
+    key=lambda each: _INSERT_ID.get(each[0], each[0]),
+)
+"""By name, as exports have them: the decoder looks for each one behind the last."""
 _WholeRecord: Final = cast(
     "type[_AmplitudeRecord]",
-    msgspec.defstruct(
-        "_WholeRecord",
-        [(name, Any, None) for name in _MORE],
-        bases=(_AmplitudeRecord,),
-        rename={"insert_id": "$insert_id"},
-        gc=False,
-    ),
+    msgspec.defstruct("_WholeRecord", _FIELDS, rename=_INSERT_ID, gc=False),
 )
+_copied: Final = itemgetter(*([name for name, *_ in _FIELDS].index(name) for name in _COPIED))
 _decode: Final = msgspec.json.Decoder(_WholeRecord).decode
 _Copied: Final = msgspec.defstruct(
     "_Copied",
@@ -238,12 +244,56 @@ _Copied: Final = msgspec.defstruct(
 """The fields of `RENAMED` and `KEPT` under their new names, without those that are null."""
 
 
+_SENDERS: Final = 2048
+_LONGEST_IDS: Final = 200
+"""Characters of a sender's ids: of longer ones none is remembered."""
+_software_of: Final = attrgetter(
+    "platform", "os_name", "os_version", "device_type", "device_family"
+)
+
+
+class _Sender(Struct, gc=False):
+    """A device with its user, and what its last record said: the next one mostly says the same."""
+
+    user: str
+    """Empty: there is none."""
+    device: str
+    is_paired: bool
+    """Whether there is no pair that could be new."""
+    software: tuple[Any, ...] = ()
+    properties: dict[str, Any] = {}
+    """Of its ids and its software."""
+    session: int = 0
+    session_id: str | None = None
+
+    def read_software(self, software: tuple[Any, ...]) -> None:
+        """Its next record says something else of browser, system and device."""
+        self.software = software
+        try:
+            self.properties = dict(_software(*software))
+        except TypeError:  # a list or an object says nothing
+            self.properties = {}
+        if self.user:
+            self.properties["$amplitude_user_id"] = self.user
+        if self.device:
+            self.properties["$amplitude_device_id"] = self.device
+            self.properties["$device_id"] = self.device
+
+    def begin_session(self, start: int) -> None:
+        """Its next record is of another session. Sessions are those of a device: signing in doesn't
+        end them.
+        """
+        self.session = start
+        self.session_id = session_id(self.device or self.user, start)
+
+
 class AmplitudeConverter(RecordConverter[_AmplitudeRecord]):
     """The format at work on one source, from its start and in its order.
 
     Times without a zone are what `clock` shows (None: UTC). Records from before `since`
-    (microseconds) are left out, so they bring nothing. So many devices of users are
-    `remembered` at least, at most twice that: 20 MB; and groups in as much memory (`groups`).
+    (microseconds), and from `until` on, are left out, so they bring nothing. So many devices of
+    users are `remembered` at least, at most twice that: 20 MB; and groups in as much memory
+    (`groups`).
 
     `persons`: whether persons get properties; if not, user properties aren't read.
     """
@@ -252,21 +302,21 @@ class AmplitudeConverter(RecordConverter[_AmplitudeRecord]):
         self,
         clock: tzinfo | None = None,
         since: int | None = None,
+        until: int | None = None,
         remembered: int = 200_000,
         *,
         persons: bool = True,
     ) -> None:
         super().__init__(_decode, partial(decode_record, decode=_decode))
         self._clock = clock
-        self._since = since
+        self._since = 0 if since is None else since
+        self._until = AFTER_LAST if until is None else until
         self._persons = persons
         self._first_times = FirstSeenKeys(remembered)
-        self._written = _OTHER_IDS
-        self._ids = "", ""
-        """Those of the last record: its user and its device."""
-        self._is_paired = True
-        """Whether there is no pair in it that could be new."""
-        self._sessions = SessionIds()
+        self._most_senders = min(_SENDERS, remembered)
+        """No more than devices, so that none of theirs is forgotten before."""
+        self._senders: dict[tuple[str | None, str | None], _Sender] = {}
+        """By the two ids as they are written. When there are too many, all are forgotten."""
         self._groups = GroupStates()
 
     def events_of(
@@ -280,14 +330,17 @@ class AmplitudeConverter(RecordConverter[_AmplitudeRecord]):
             raise RecordRefused(Reason.MISSING_EVENT, "there is no event_type, or a blank one")
         if name in DROPPED_EVENTS:
             return ()
-        if record.user_id != self._written[0] or record.device_id != self._written[1]:
-            self._read_ids(record, block.records[index])
-        user, device = self._ids
+        try:
+            sender = self._senders.get((record.user_id, record.device_id))
+        except TypeError:  # a list or an object is no id
+            sender = None
+        if sender is None:
+            sender = self._read_sender(record, block, index)
         time, moment = parse_moment(_time_of(record), self._clock)
         groups = [*_groups(record)] if record.groups else []
         if name == _GROUP_IDENTIFY and not groups:
             raise RecordRefused(Reason.UNMAPPABLE, f"{name} without groups")
-        properties = _properties(record, user, device, self._sessions)
+        properties = _properties(record, sender)
         if record.user_properties:
             _add_person(properties, record.user_properties)
         if self._persons:
@@ -298,47 +351,62 @@ class AmplitudeConverter(RecordConverter[_AmplitudeRecord]):
         own = record.uuid.lower() if isinstance(record.uuid, str) else ""
         keyed = _is_uuid(own) is not None and own not in _NIL
         uuid = own if keyed else place_uuid("amplitude", block, index)
-        if name == _IDENTIFY and not user:
+        if name == _IDENTIFY and not sender.user:
             name = "$set"
         event = ImportedEvent(
-            EVENT_NAMES.get(name, name), user or device, time, uuid, properties, keyed, moment
+            EVENT_NAMES.get(name, name),
+            sender.user or sender.device,
+            time,
+            uuid,
+            properties,
+            keyed,
+            moment,
         )
-        if (self._is_paired and not groups) or (self._since is not None and time < self._since):
+        if (sender.is_paired and not groups) or not self._since <= time < self._until:
             return () if name == _GROUP_IDENTIFY else (event,)
-        events = self._brought(event, groups)
+        events = self._brought(event, sender, groups)
         if name != _GROUP_IDENTIFY:  # Amplitude's own is about its groups alone
             events.append(event)
         return events
 
-    def _read_ids(self, record: _AmplitudeRecord, text: bytes) -> None:
-        """Read a record's ids. Neighbouring records often have the same ones. Raises
-        `RecordRefused`.
-        """
-        self._written = _OTHER_IDS
+    def _read_sender(self, record: _AmplitudeRecord, block: RecordBlock, index: int) -> _Sender:
+        """Read a record's ids. Raises `RecordRefused`."""
         user, device = record.user_id, record.device_id
         if not (user is None or type(user) is str):
-            user = _digits(user, "user_id", text)
+            user = _digits(user, "user_id", block.records[index])
         has_user = not is_blank(user)
         if not (device is None or type(device) is str):
             try:
-                device = _digits(device, "device_id", text)
+                device = _digits(device, "device_id", block.records[index])
             except RecordRefused:
                 if not has_user:
                     raise
                 device = None
         if not has_user and is_blank(device):
             raise RecordRefused(Reason.MISSING_DISTINCT_ID, "neither user_id nor device_id")
-        self._ids = user if has_user else "", device or ""
-        self._is_paired = not (has_user and device and device != user)
-        if user is record.user_id and device is record.device_id:  # not numbers, such as 1 and 1.0
-            self._written = user, device
+        sender = _Sender(
+            user if has_user else "",
+            device or "",
+            is_paired=not (has_user and device and device != user),
+        )
+        if (
+            user is record.user_id  # not numbers, such as 1 and 1.0
+            and device is record.device_id
+            and len(sender.user) + len(sender.device) <= _LONGEST_IDS
+        ):
+            if len(self._senders) >= self._most_senders:
+                self._senders.clear()
+            self._senders[user, device] = sender
+        return sender
 
-    def _brought(self, event: ImportedEvent, groups: Sequence[_Group]) -> list[ImportedEvent]:
+    def _brought(
+        self, event: ImportedEvent, sender: _Sender, groups: Sequence[_Group]
+    ) -> list[ImportedEvent]:
         """The events that a record's own brings, which come before it."""
         events = []
-        if not self._is_paired:
-            self._is_paired = True
-            user, device = self._ids
+        if not sender.is_paired:
+            sender.is_paired = True
+            user, device = sender.user, sender.device
             shared = is_shared(device) or is_shared(user)  # one of these takes no device
             if not shared and self._first_times.is_new_device(device):
                 events.append(_before(event, _IDENTIFY, {"$anon_distinct_id": device}))
@@ -355,10 +423,6 @@ class AmplitudeConverter(RecordConverter[_AmplitudeRecord]):
                 about["$group_unset"] = group.gone
             events.append(_before(event, _GROUP_IDENTIFY, about, group.kind, group.name))
         return events
-
-
-_OTHER_IDS: Final[tuple[Any, Any]] = object(), object()
-"""Equal to no ids."""
 
 
 def _before(
@@ -414,35 +478,22 @@ class _Group(NamedTuple):
     """Properties that are removed."""
 
 
-def _properties(
-    record: _AmplitudeRecord, user: str, device: str, sessions: SessionIds
-) -> dict[str, Any]:
+def _properties(record: _AmplitudeRecord, sender: _Sender) -> dict[str, Any]:
     """The properties of a record's event, but for its groups and what is about persons."""
     # a loop over the fields takes longer
-    properties: dict[str, Any] = to_builtins(_Copied(*astuple(record)[_COPIED]))
+    properties: dict[str, Any] = to_builtins(_Copied(*_copied(astuple(record))))
     if "" in properties.values():
         properties = {ours: value for ours, value in properties.items() if value != ""}
-    try:
-        properties |= _software(
-            record.platform,
-            record.os_name,
-            record.os_version,
-            record.device_type,
-            record.device_family,
-        )
-    except TypeError:  # a list or an object says nothing
-        """Nothing is known of the device."""
-    if user:
-        properties["$amplitude_user_id"] = user
-    if device:
-        properties["$amplitude_device_id"] = device
-        properties["$device_id"] = device
-    session = record.session_id
-    # Amplitude's sessions are those of a device: signing in doesn't end them.
-    if type(session) is int and (known := sessions.of(device or user, session)):
-        properties["$session_id"] = known
+    if (software := _software_of(record)) != sender.software:
+        sender.read_software(software)
+    properties |= sender.properties
+    if type(session := record.session_id) is int:
+        if session != sender.session:
+            sender.begin_session(session)
+        if sender.session_id is not None:
+            properties["$session_id"] = sender.session_id
     if own := record.event_properties:
-        if page := [*filter(_of_page, own)]:
+        if page := [*filter(_is_of_page, own)]:
             _rename_page(own, page)
         properties |= own
     return properties
@@ -496,10 +547,9 @@ def _rename_page(own: dict[str, Raw], page: Sequence[str]) -> None:
     if _LOCATION in own and _is_text(own[_LOCATION]):
         own.setdefault("$current_url", own.pop(_LOCATION))
     for theirs in page:
-        if theirs in COPIED:
-            own.setdefault(COPIED[theirs], own[theirs])
-        elif theirs != _LOCATION and (ours := PAGE[theirs]) not in own:
-            own[ours] = own.pop(theirs)
+        ours, stays = _OF_PAGE[theirs]
+        if ours not in own and theirs != _LOCATION:
+            own[ours] = own[theirs] if stays else own.pop(theirs)
 
 
 def _is_text(value: Raw) -> bool:
@@ -604,7 +654,7 @@ DESCRIPTION: Final = ImportFormat(
     example="export.zip --dry-run",
     options=NoOptions,
     make=lambda _, given: AmplitudeConverter(
-        given.clock, given.since, persons=given.person_properties != "none"
+        given.clock, given.since, given.until, persons=given.person_properties != "none"
     ),
     looks_like="Amplitude's export",
     recognizes=_recognizes,

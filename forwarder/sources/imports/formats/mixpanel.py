@@ -17,7 +17,7 @@ time is given for those: with today's time in its place a second run would bring
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import timedelta, timezone, tzinfo
 from functools import partial
@@ -152,6 +152,39 @@ class MixpanelExport:
             "merge counts. Users' ids may look so, too."
         ),
     )
+    group_keys: Set[str] = option(
+        frozenset(),
+        "A group key of the project, and the type of its groups: company_id=company.",
+        flag="group-key",
+        metavar="KEY=TYPE",
+    )
+
+    def __post_init__(self) -> None:
+        """Raises `ValueError` if group keys are incomplete or contradict each other."""
+        for written in sorted(self.group_keys):
+            if not all(map(str.strip, _key_and_type(written))):
+                raise ValueError(
+                    f"--group-key {written!r} has to be a property and a type: company_id=company"
+                )
+        for names, what in ((self.types_by_key, "key"), (self.keys_by_type, "type")):
+            if len(names) < len(self.group_keys):
+                raise ValueError(f"two --group-key have the same {what}: one has to go")
+
+    @property
+    def types_by_key(self) -> dict[str, str]:
+        """The type of the groups of each group key. Its order is always the same."""
+        return dict(map(_key_and_type, sorted(self.group_keys)))
+
+    @property
+    def keys_by_type(self) -> dict[str, str]:
+        """The group key of each type."""
+        return {kind: key for key, kind in map(_key_and_type, self.group_keys)}
+
+
+def _key_and_type(written: str) -> tuple[str, str]:
+    """A property, and the type of the groups whose ids it has; alone it is the type, too."""
+    key, is_typed, kind = written.rpartition("=")
+    return (key, kind) if is_typed else (kind, kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,27 +231,33 @@ class MixpanelConverter(RecordConverter[_MixpanelRecord]):
     """Raw events at work. A time that can't be read, an id that many share or none at all: refused.
 
     `replace_upper_case_ids`: whether ids of capitals, digits and hyphens alone count as those of
-    devices. Records from before `since` (microseconds) are left out, so they join nothing. So many
-    devices of users are `remembered` at least, at most twice that: 20 MB.
+    devices. `group_types`: of each property that is a group key, the type of its groups.
+
+    Records from before `since` (microseconds), and from `until` on, are left out, so they join
+    nothing. So many devices of users are `remembered` at least, at most twice that: 20 MB.
     """
 
     def __init__(
         self,
         clock: tzinfo | None = None,
         since: int | None = None,
+        until: int | None = None,
         remembered: int = 200_000,
         *,
         replace_upper_case_ids: bool = False,
+        group_types: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(_decode, partial(decode_record, decode=_decode))
         self._clock = clock
-        self._since = since
+        self._since = 0 if since is None else since
+        self._until = AFTER_LAST if until is None else until
         self._first_times = FirstSeenKeys(remembered)
         self._has_bare_devices = False
         """Whether events without a user have had the id of their device as it is."""
         self._has_devices = False
         """Whether any have had it behind `$device:`, as in newer projects."""
         self._replace_upper_case_ids = replace_upper_case_ids
+        self._group_types = group_types or {}
         self.upper_case_ids = 0
         """How many events so far `replace_upper_case_ids` gives another id, or would give."""
 
@@ -256,15 +295,16 @@ class MixpanelConverter(RecordConverter[_MixpanelRecord]):
         uuid = "" if keyed else place_uuid("mixpanel", block, index)
         if own is None or own == distinct_id:
             fields.pop("distinct_id", None)  # else it stays: it is said nowhere else
+        _add_groups(fields, self._group_types)
         name = EVENT_NAMES.get(event, event)
         made = ImportedEvent(
             name, distinct_id, time, uuid, _renamed(fields, RENAMED), keyed, natural_key=key
         )
         joined: Sequence[str] = ()
-        if "$device_id" in fields:
+        if "$device_id" in fields and time < self._until:
             if is_blank(optional_text(fields.get("$user_id"))):
                 self._see_device(own or "", fields["$device_id"])
-            elif self._since is None or time >= self._since:
+            elif time >= self._since:
                 joined = self._joined_devices(distinct_id, fields)
         if event == ALIAS:
             alias = optional_text(fields.get("alias"))
@@ -319,6 +359,21 @@ class MixpanelConverter(RecordConverter[_MixpanelRecord]):
             return False
         self.upper_case_ids += 1
         return self._replace_upper_case_ids
+
+
+def _add_groups(fields: dict[str, Raw], types: Mapping[str, str]) -> None:
+    """Add the groups whose ids a record has, unless it says its groups itself; one of each type:
+    of several the first. An id that many share is none.
+    """
+    groups = {}
+    for key, kind in types.items():
+        said = fields.get(key, ABSENT)
+        names = items(said, key) if bytes(said)[:1] == b"[" else [said]
+        texts = [text for name in names if (text := optional_text(name)) and not is_shared(text)]
+        if texts:
+            groups[kind] = texts[0]
+    if groups and "$groups" not in fields:
+        fields["$groups"] = Raw(_encode(groups))
 
 
 def _named_ids(event: str, fields: Mapping[str, Raw]) -> list[str]:
@@ -438,12 +493,17 @@ DESCRIPTION: Final = ImportFormat(
     example="export/*.json.gz --zone America/Los_Angeles --dry-run",
     options=MixpanelExport,
     make=lambda export, given: MixpanelConverter(
-        given.clock, given.since, replace_upper_case_ids=export.replace_upper_case_ids
+        given.clock,
+        given.since,
+        given.until,
+        replace_upper_case_ids=export.replace_upper_case_ids,
+        group_types=export.types_by_key,
     ),
     looks_like="Mixpanel's export of events",
     recognizes=_recognizes,
     times=lambda *_: ("properties.time",),
     receipts=(f"properties.{_PROCESSED}", f"properties.{_RECEIVED}"),
+    shifts_epochs=True,
 )
 PROFILES_DESCRIPTION: Final = ImportFormat(
     name="mixpanel-profiles",

@@ -322,6 +322,14 @@ def test_what_is_said_once_is_said_from_since_on() -> None:
     assert names(before, amplitude) == names({**SIGNED_IN, **ACME}, amplitude) == ["Bought"]
 
 
+def test_what_comes_from_until_on_takes_no_device_and_no_group() -> None:
+    """It is left out, also where it comes first."""
+    amplitude = AmplitudeConverter(until=MICROS + 1)
+    after = {**SIGNED_IN, **ACME, "event_time": "2024-03-01 10:20:30.456790"}
+    assert names(after, amplitude) == ["Bought"]
+    assert names({**SIGNED_IN, **ACME}, amplitude) == ["$identify", "$groupidentify", "Bought"]
+
+
 def test_a_forgotten_device_gets_another_identify_never_the_same_uuid_at_another_time() -> None:
     """A second one changes nothing; the same uuid at two times would be two
     events that look like one.
@@ -359,6 +367,44 @@ def test_a_sessions_id_is_a_uuid_of_version_7_at_its_start() -> None:
 def test_what_is_no_session_gets_no_id(session: object) -> None:
     """Amplitude writes -1 outside of sessions."""
     assert "$session_id" not in plain(one({**RECORD, "session_id": session}))
+
+
+def test_what_came_before_of_a_device_changes_nothing_of_its_next_event() -> None:
+    """Its sessions and its software are remembered: each of its records gets the same properties,
+    byte for byte, as by a converter that has seen none before.
+    """
+    devices: list[dict[str, Any]] = [
+        {},
+        {"user_id": "u1"},
+        {"device_id": 1},
+        {"device_id": 1.0},
+        {"device_id": "1"},
+    ]
+    devices += [{"device_id": "d" * 300}, {"user_id": "", "device_id": "d2"}]
+    sessions: list[object] = [1_709_288_430_123, 1_709_288_430_123.0, 1, True, 1.0, -1, None, "1"]
+    software: list[dict[str, Any]] = [{}, {"os_name": "Chrome", "os_version": "1"}]
+    software += [{"os_name": "ios", "device_type": "iPhone"}, {"os_name": 1}, {"os_name": ["x"]}]
+    records = [
+        {**RECORD, **device, "session_id": session, **named}
+        for _ in range(2)
+        for session in sessions
+        for named in software
+        for device in devices
+    ]
+    amplitude = AmplitudeConverter()
+    for record in records:
+        known, new = one(record, amplitude), one(record)
+        assert known.distinct_id == new.distinct_id
+        assert msgspec.json.encode(known.properties) == msgspec.json.encode(new.properties)
+
+
+def test_a_device_is_joined_once_however_many_come_between() -> None:
+    """Also after so many that it isn't among the senders that are remembered."""
+    amplitude = AmplitudeConverter()
+    assert names(SIGNED_IN, amplitude) == ["$identify", "Bought"]
+    for number in range(5000):
+        convert({**SIGNED_IN, "device_id": f"other-{number}"}, amplitude)
+    assert names(SIGNED_IN, amplitude) == ["Bought"]
 
 
 def test_without_person_properties_user_properties_are_not_read() -> None:

@@ -21,6 +21,7 @@ from forwarder.sources.imports.format import (
 )
 from forwarder.sources.imports.formats.mixpanel import (
     MixpanelConverter,
+    MixpanelExport,
     MixpanelProfilesConverter,
     project_time,
 )
@@ -613,3 +614,39 @@ def test_the_sample_of_profiles() -> None:
     assert refused == {Reason.MISSING_TIMESTAMP: len(export) // 10}
     assert len({event.uuid for event in events}) == len(events) == len(export) - refused.total()
     assert events[0] == MixpanelProfilesConverter().convert(one, 0)[0]
+
+
+@cases(
+    ("properties", "groups"),
+    [
+        ({"company_id": "acme"}, {"company": "acme"}),
+        ({"company_id": 7, "team": ["", "red", "blue"]}, {"company": "7", "team": "red"}),
+        ({"company_id": "null", "team": []}, None),
+        ({"company_id": {"id": 1}, "team": None}, None),
+        ({"company_id": "acme", "$groups": {"company": "own"}}, {"company": "own"}),
+    ],
+)
+def test_group_keys_become_groups(properties: dict[str, Any], groups: object) -> None:
+    """Of the types that were said; the properties stay."""
+    export = MixpanelExport(group_keys=frozenset({"company_id=company", "team"}))
+    converter = MixpanelConverter(group_types=export.types_by_key)
+    (event,) = converter.convert(block(record(**properties)), 0)
+    found = json.loads(msgspec.json.encode(event.properties))
+    assert found.get("$groups") == groups
+    assert {name: found[name] for name in properties} == properties
+
+
+@cases(
+    ("written", "why"),
+    [
+        ({"company_id="}, "'company_id='"),
+        ({"=company"}, "'=company'"),
+        ({""}, "''"),
+        ({"a=x", "a=y"}, "the same key"),
+        ({"a=x", "b=x"}, "the same type"),
+    ],
+)
+def test_group_keys_that_say_nothing_or_two_things(written: set[str], why: str) -> None:
+    """An error says which."""
+    with pytest.raises(ValueError, match=why):
+        MixpanelExport(group_keys=frozenset(written))
