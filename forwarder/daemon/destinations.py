@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from forwarder.config.settings import DestinationSettings, Settings
 from forwarder.core.clock import Clock
@@ -28,7 +27,7 @@ from forwarder.daemon.policies import (
 from forwarder.daemon.roles import Role
 from forwarder.daemon.stores import InheritedLocks, Stores, open_stores
 from forwarder.delivery.batching import Batcher
-from forwarder.delivery.delivery import Delivery
+from forwarder.delivery.delivery import Delivery, EventDelivery
 from forwarder.delivery.halting import Halts
 from forwarder.delivery.keys import KeyCheck, KeyStatus
 from forwarder.delivery.sink import HttpSink
@@ -37,9 +36,6 @@ from forwarder.intake.fan_out import Branch
 from forwarder.intake.lanes import KnownKeys, LaneRegistry
 from forwarder.intake.quotas import Quotas
 from forwarder.telemetry.books import Books
-
-if TYPE_CHECKING:
-    from forwarder.archive.archiver import Archiver
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +51,7 @@ class EventDestination:
     books: Books
     stores: Stores
     batcher: Batcher
-    delivery: Delivery | Archiver
+    delivery: EventDelivery
     admission: Admission
     taps: TapPoint
     branch: Branch
@@ -111,7 +107,7 @@ def build_destination(
     )
     batcher = Batcher(stores.buffer, batch_policy(settings))
     taps = TapPoint()
-    delivery: Delivery | Archiver
+    delivery: EventDelivery
     if sink is None:
         delivery = _archiver(upstream, stores, books, clock)
     else:
@@ -166,7 +162,7 @@ def build_destination(
 
 def _archiver(
     upstream: DestinationSettings, stores: Stores, books: Books, clock: Clock
-) -> Archiver:
+) -> EventDelivery:
     """What delivers to an archive. Raises `ConfigurationError` where it can't be made."""
     from forwarder.archive.archiver import ArchivePolicy, Archiver  # noqa: PLC0415 - few have one
     from forwarder.archive.folders import archive_identity, open_folder  # noqa: PLC0415

@@ -46,7 +46,7 @@ from forwarder.daemon.pressure import MemoryWatch
 from forwarder.daemon.roles import ALONE, Role
 from forwarder.daemon.rules import ConfiguredRules
 from forwarder.daemon.stores import InheritedLocks, Stores, name_directories
-from forwarder.delivery.delivery import Delivery
+from forwarder.delivery.delivery import EventDelivery
 from forwarder.intake.admission import Admission
 from forwarder.intake.fan_out import FanOut
 from forwarder.intake.intake import Intake
@@ -62,7 +62,6 @@ from forwarder.telemetry.taps import TapBatch, TapRequest, Taps
 from forwarder.wire.effort import INLINE
 
 if TYPE_CHECKING:
-    from forwarder.archive.archiver import Archiver
     from forwarder.daemon.kafka import KafkaSources
     from forwarder.daemon.logs import LogSources
     from forwarder.intake.otlp import OtlpMapping
@@ -414,7 +413,7 @@ class Pipeline:
         a backlog waits for the next start.
         """
 
-        async def deliver(delivery: Delivery | Archiver, *, backlog: bool) -> None:
+        async def deliver(delivery: EventDelivery, *, backlog: bool) -> None:
             if not backlog:
                 await delivery.drain_while_it_works(min(DELIVER_LIMIT, seconds))
             await delivery.finish_in_flight(min(IN_FLIGHT_LIMIT, seconds))
