@@ -1,5 +1,4 @@
-"""Delivers to an archive, in place of `delivery.Delivery`: makes one file after another of what
-waits in a disk buffer.
+"""Delivers to an archive: makes one file after another of what waits in a disk buffer.
 
 Events stay in the buffer until they are due: the lane's oldest is `max_age` old, the lane has a
 file's worth, or the buffer is a quarter full. Then the lane's events of one partition, up to a
@@ -41,6 +40,7 @@ from forwarder.delivery.delivery import (
     BODY_BYTES,
     SECONDS,
     DeliveryStatistics,
+    EventDelivery,
     HistogramCounter,
     UpstreamHealth,
 )
@@ -103,8 +103,8 @@ class _Refusal:
     next_attempt: float
 
 
-class Archiver:
-    """See above. It has the methods of `delivery.Delivery`, and owns the thread that compresses."""
+class Archiver(EventDelivery):
+    """See above. It owns the thread that compresses."""
 
     def __init__(
         self,
@@ -228,7 +228,7 @@ class Archiver:
         """
         return [*self._taken, *self._stranded]
 
-    # The parameters are those of `Delivery.withdraw`.
+    # The parameters are those of `EventDelivery.withdraw`.
     def withdraw(
         self,
         acks: Collection[Ack],  # noqa: ARG002
@@ -236,9 +236,6 @@ class Archiver:
     ) -> list[Chunk]:
         """What can still be taken back of what was taken: nothing, as it is in a file."""
         return []
-
-    def vouch(self, lane: Lane) -> None:
-        """An archive refuses no events: nothing to learn."""
 
     def oldest(self) -> dict[Lane, float]:
         """When the oldest event of the file that is made was received, by its

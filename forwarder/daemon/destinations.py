@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from forwarder.config.settings import Settings
 from forwarder.core.event import Chunk
@@ -17,15 +16,12 @@ from forwarder.core.taps import TapOutcome, TapPoint
 from forwarder.daemon.key_memory import KeyMemory
 from forwarder.daemon.stores import Stores
 from forwarder.delivery.batching import Batcher
-from forwarder.delivery.delivery import Delivery
+from forwarder.delivery.delivery import EventDelivery
 from forwarder.delivery.sink import HttpSink
 from forwarder.intake.admission import Admission
 from forwarder.intake.fan_out import Branch
 from forwarder.intake.lanes import KnownKeys
 from forwarder.telemetry.books import Books
-
-if TYPE_CHECKING:
-    from forwarder.archive.archiver import Archiver
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +37,7 @@ class EventDestination:
     books: Books
     stores: Stores
     batcher: Batcher
-    delivery: Delivery | Archiver
+    delivery: EventDelivery
     admission: Admission
     taps: TapPoint
     branch: Branch

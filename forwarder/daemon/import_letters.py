@@ -32,7 +32,7 @@ from forwarder.core.clock import Clock, wait_for_event
 from forwarder.core.event import Lane
 from forwarder.core.ports import DeadLetter
 from forwarder.core.proposals import proposed
-from forwarder.deadletter.schema import UnreadableDatabase, open_readable
+from forwarder.deadletter.schema import open_readable
 from forwarder.deadletter.selection import marked_of
 from forwarder.deadletter.store import DeadLetterStore
 from forwarder.deadletter.table import MarkedDeadLetter
@@ -96,7 +96,7 @@ class ImportDeadLetters(DeadLetterStore):
         try:
             with closing(open_readable(state / DEAD_LETTERS)) as connection:
                 return marked_of(connection)
-        except (UnreadableDatabase, sqlite3.Error, OSError):
+        except (sqlite3.Error, OSError):
             return 0
 
     @classmethod

@@ -50,7 +50,7 @@ from forwarder.daemon.roles import ALONE, Role
 from forwarder.daemon.rules import ConfiguredRules
 from forwarder.daemon.stores import InheritedLocks, Stores, name_directories, open_stores
 from forwarder.delivery.batching import Batcher
-from forwarder.delivery.delivery import Delivery
+from forwarder.delivery.delivery import Delivery, EventDelivery
 from forwarder.delivery.halting import Halts
 from forwarder.delivery.keys import KeyCheck, KeyStatus
 from forwarder.intake.admission import Admission, Admitter
@@ -70,7 +70,6 @@ from forwarder.telemetry.snapshot import Snapshot, State
 from forwarder.telemetry.taps import TapBatch, TapRequest, Taps
 
 if TYPE_CHECKING:
-    from forwarder.archive.archiver import Archiver
     from forwarder.daemon.kafka import KafkaSources
     from forwarder.daemon.logs import LogSources
     from forwarder.intake.otlp import OtlpMapping
@@ -278,7 +277,7 @@ def _destination(
     )
     batcher = Batcher(stores.buffer, batch_policy(settings))
     taps = TapPoint()
-    delivery: Delivery | Archiver
+    delivery: EventDelivery
     if sink is None:
         delivery = _archiver(upstream, stores, books, clock)
     else:
@@ -333,7 +332,7 @@ def _destination(
 
 def _archiver(
     upstream: DestinationSettings, stores: Stores, books: Books, clock: Clock
-) -> Archiver:
+) -> EventDelivery:
     """What delivers to an archive. Raises `ConfigurationError` where it can't be made."""
     from forwarder.archive.archiver import ArchivePolicy, Archiver  # noqa: PLC0415 - few have one
     from forwarder.archive.folders import archive_identity, open_folder  # noqa: PLC0415
@@ -551,7 +550,7 @@ class Pipeline:
         a backlog waits for the next start.
         """
 
-        async def deliver(delivery: Delivery | Archiver, *, backlog: bool) -> None:
+        async def deliver(delivery: EventDelivery, *, backlog: bool) -> None:
             if not backlog:
                 await delivery.drain_while_it_works(min(DELIVER_LIMIT, seconds))
             await delivery.finish_in_flight(min(IN_FLIGHT_LIMIT, seconds))

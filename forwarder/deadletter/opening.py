@@ -26,12 +26,11 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.core.ports import Reason
 from forwarder.deadletter.schema import (
     DeadLetterDatabase,
-    UnreadableDatabase,
-    check,
     name_old_letters,
     open_readable,
     open_writable,
 )
+from forwarder.storage.database import UnreadableDatabase
 from forwarder.storage.directory import DEAD_LETTERS
 from forwarder.storage.quarantine import BESIDE, quarantine_database
 
@@ -78,7 +77,7 @@ def open_file(directory: Path, now: float) -> OpenedDatabase:
             ),
         )
     try:
-        file = DeadLetterDatabase(path, _checked(open_writable(path)))
+        file = DeadLetterDatabase(path, open_writable(path, check=True))
         return OpenedDatabase(file, emptied=emptied)
     except UnreadableDatabase as error:
         return _replace_unreadable(path, error_text(error), now)
@@ -89,15 +88,6 @@ def open_file(directory: Path, now: float) -> OpenedDatabase:
 def why_of(error: BaseException) -> str:
     """The error in words, without paths."""
     return error_text(error)
-
-
-def _checked(connection: sqlite3.Connection) -> sqlite3.Connection:
-    try:
-        check(connection)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
 
 
 def _replace_unreadable(path: Path, why: str, now: float) -> OpenedDatabase:
@@ -114,7 +104,7 @@ def _replace_unreadable(path: Path, why: str, now: float) -> OpenedDatabase:
     file = DeadLetterDatabase(path)
     try:
         saved = _salvage(damaged, file.writable())
-    except (sqlite3.Error, OSError, UnreadableDatabase) as error:
+    except (sqlite3.Error, OSError) as error:
         failing = why_of(error)
         file.close()
     _log.error(
@@ -137,7 +127,9 @@ def _read_only(path: Path, failing: str, now: float) -> OpenedDatabase:
         if not path.exists() or path.stat().st_size == 0:
             return _reported(OpenedDatabase(DeadLetterDatabase(path), failing))
         try:
-            connection = _checked(open_readable(path))
+            connection = open_readable(path, check=True)
+        except UnreadableDatabase:
+            raise
         except (sqlite3.Error, OSError):
             connection = _copied(path)
     except UnreadableDatabase as error:
@@ -163,7 +155,7 @@ def _copied(path: Path) -> sqlite3.Connection:
             part = path.with_name(path.name + ending)
             if part.exists():
                 shutil.copyfile(part, copy.with_name(copy.name + ending))
-        source = _checked(open_writable(copy))
+        source = open_writable(copy, check=True)
         memory = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         try:
             source.backup(memory)
@@ -198,7 +190,7 @@ def _salvage(damaged: Path, fresh: sqlite3.Connection) -> SalvageReport:
     """
     try:
         source = open_readable(damaged)
-    except (sqlite3.Error, OSError, UnreadableDatabase):
+    except (sqlite3.Error, OSError):
         return SalvageReport()
     found = SalvageReport()
     fresh.execute("BEGIN IMMEDIATE")

@@ -39,24 +39,11 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
-from forwarder.core.error_text import error_text
 from forwarder.core.uuids import uuid5
+from forwarder.storage.database import DatabaseFormat, UnreadableDatabase
 from forwarder.storage.private import open_file
 
 VERSION: Final = 3
-_OLDEST: Final = 1
-"""The oldest version that is read."""
-
-BUSY_SECONDS: Final = 2.0
-"""Seconds that a writer waits for another one: the daemon and the commands
-write in short transactions.
-"""
-
-_LARGEST_IDLE_WAL: Final = 4 << 20
-_MAGIC: Final = b"SQLite format 3\0"
-_HEADER_SIZE: Final = 100
-_VERSION_AT: Final = 60
-
 _ADDED: Final = {
     "attributes": "TEXT NOT NULL DEFAULT ''",
     "ruled": "INTEGER NOT NULL DEFAULT 0",
@@ -120,10 +107,6 @@ _SCHEMA: Final = (
 )
 
 
-class UnreadableDatabase(Exception):
-    """The file is no dead letters' database that this version can read; the message says why."""
-
-
 class DeadLetterDatabase:
     """The database and its connection, which is opened again after a failure.
 
@@ -141,7 +124,7 @@ class DeadLetterDatabase:
 
     def writable(self) -> sqlite3.Connection:
         """A connection that may write. Raises `sqlite3.Error`, `OSError` or
-        `schema.UnreadableDatabase`.
+        `UnreadableDatabase`.
         """
         if self.connection is None or self.read_only:
             connection = open_writable(self.path)
@@ -159,51 +142,19 @@ class DeadLetterDatabase:
                 connection.close()
 
 
-def open_writable(path: Path) -> sqlite3.Connection:
-    """A connection that writes. Creates the tables of a new file, and upgrades those of an older
-    version.
-
-    Raises `UnreadableDatabase` for a file of another kind or version, and `sqlite3.Error` or
-    `OSError` if it can't be used now.
+def open_writable(path: Path, *, check: bool = False) -> sqlite3.Connection:
+    """A connection that writes. Creates a missing file, and upgrades one of an older version.
+    Raises as `DatabaseFormat` says.
     """
-    _check_header(path)
-    connection = sqlite3.connect(
-        path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
-    )
-    try:
-        version = _version(connection)
-        if not version:
-            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute(f"PRAGMA journal_size_limit = {_LARGEST_IDLE_WAL}")
-        if version < VERSION:
-            _upgrade(connection)
-    except BaseException as error:
-        connection.close()
-        raise _classified(error) from error
-    return connection
+    os.close(open_file(path, os.O_RDWR))  # SQLite would create it readable for all
+    return FORMAT.open_writable(path, check=check)
 
 
-def open_readable(path: Path) -> sqlite3.Connection:
-    """A connection that only reads. Raises as `open_writable` does, and `UnreadableDatabase` also
+def open_readable(path: Path, *, check: bool = False) -> sqlite3.Connection:
+    """A connection that only reads. Raises as `DatabaseFormat` says, and `UnreadableDatabase` also
     for an empty file.
     """
-    uri = f"{path.absolute().as_uri()}?mode=ro"
-    connection = sqlite3.connect(
-        uri, timeout=BUSY_SECONDS, isolation_level=None, uri=True, check_same_thread=False
-    )
-    try:
-        version = _version(connection)
-        if version and version < VERSION:
-            _show_as_new(connection)
-    except BaseException as error:
-        connection.close()
-        raise _classified(error) from error
-    if not version:
-        connection.close()
-        raise UnreadableDatabase("it is empty")
-    return connection
+    return FORMAT.open_readable(path, check=check)
 
 
 def name_old_letters(connection: sqlite3.Connection) -> None:
@@ -232,6 +183,8 @@ def _missing(connection: sqlite3.Connection) -> list[str]:
 
 def _show_as_new(connection: sqlite3.Connection) -> None:
     """Show a table of an older version as one of this version."""
+    if not FORMAT.version(connection):
+        raise UnreadableDatabase("it is empty")
     values = {"attributes": "''", "ruled": _OLD_RULED, "sender_key": "NULL", "new_uuid": "''"}
     added = ", ".join([f"{values[name]} AS {name}" for name in _missing(connection)])
     if added:
@@ -240,77 +193,22 @@ def _show_as_new(connection: sqlite3.Connection) -> None:
         connection.execute(f"CREATE TEMP VIEW letters AS {view}")
 
 
-def check(connection: sqlite3.Connection) -> None:
-    """Check every page. Raises `UnreadableDatabase`, or `sqlite3.Error` if that can't
-    be done now.
-    """
-    try:
-        (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-    except sqlite3.Error as error:
-        raise _classified(error) from error
-    if found != "ok":
-        raise UnreadableDatabase(str(found).replace("\n", " "))
-
-
-def _classified(error: BaseException) -> BaseException:
-    """`UnreadableDatabase` if the error says that the file is corrupt or of another kind; else the
-    error itself.
-    """
-    code = getattr(error, "sqlite_errorcode", None)
-    if code is not None and code & 0xFF in (
-        sqlite3.SQLITE_CORRUPT,
-        sqlite3.SQLITE_NOTADB,
-        sqlite3.SQLITE_ERROR,
-    ):
-        return UnreadableDatabase(error_text(error))
-    return error
-
-
-def _check_header(path: Path) -> None:
-    """Create a missing file. Raises `UnreadableDatabase` for a foreign file before SQLite opens it
-    and changes it.
-    """
-    descriptor = open_file(path, os.O_RDWR)  # SQLite would create it readable for all
-    try:
-        header = os.pread(descriptor, _HEADER_SIZE, 0)
-    finally:
-        os.close(descriptor)
-    if header and not header.startswith(_MAGIC):
-        raise UnreadableDatabase("it is not a database")
-    version = int.from_bytes(header[_VERSION_AT : _VERSION_AT + 4], "big")
-    if version and not _OLDEST <= version <= VERSION:
-        raise UnreadableDatabase(_other_version(version))
-
-
-def _other_version(version: int) -> str:
-    return f"it is of version {version} of the format; this forwarder reads {_OLDEST} to {VERSION}"
-
-
-def _version(connection: sqlite3.Connection) -> int:
-    """The version of the tables; 0: there are none. Raises `UnreadableDatabase` for an
-    unknown one.
-    """
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if (version or tables) and not _OLDEST <= version <= VERSION:
-        raise UnreadableDatabase(_other_version(version))
-    return int(version)
-
-
 def _upgrade(connection: sqlite3.Connection) -> None:
-    """Create or upgrade the tables in one transaction. Another process may have done
-    it meanwhile.
-    """
-    connection.execute("BEGIN IMMEDIATE")
-    if not _version(connection):
-        for statement in _SCHEMA:
-            connection.execute(statement)
-    else:
-        for name in _missing(connection):
-            connection.execute(f"ALTER TABLE letters ADD COLUMN {name} {_ADDED[name]}")
-        # the condition is a constant
-        older = f"sender_key IS NULL AND ({_OLD_RULED})"
-        connection.execute(f"UPDATE letters SET ruled = 1 WHERE {older}")  # noqa: S608
-        name_old_letters(connection)
-    connection.execute(f"PRAGMA user_version = {VERSION}")
-    connection.execute("COMMIT")
+    for name in _missing(connection):
+        connection.execute(f"ALTER TABLE letters ADD COLUMN {name} {_ADDED[name]}")
+    # the condition is a constant
+    older = f"sender_key IS NULL AND ({_OLD_RULED})"
+    connection.execute(f"UPDATE letters SET ruled = 1 WHERE {older}")  # noqa: S608
+    name_old_letters(connection)
+
+
+FORMAT: Final = DatabaseFormat(
+    oldest=1,
+    newest=VERSION,
+    tables=_SCHEMA,
+    busy_seconds=2.0,
+    pragma="PRAGMA auto_vacuum = INCREMENTAL",
+    upgrade=_upgrade,
+    present=_show_as_new,
+)
+"""The daemon and the commands write in short transactions: no writer waits long for another."""

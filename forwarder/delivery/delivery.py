@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
@@ -60,7 +60,54 @@ BATCH_EVENTS: Final = (1.0, 5.0, 10.0, 50.0, 100.0, 500.0, 1000.0, 2500.0, 5000.
 _log = structlog.get_logger()
 
 
-class Delivery:
+class EventDelivery(Protocol):
+    """What brings a destination's events from its buffer to where they are kept, and settles them:
+    `Delivery` for a service, `archive.archiver.Archiver` for files.
+    """
+
+    def start(self) -> None:
+        """Start, on the running loop."""
+
+    def wake(self) -> None:
+        """The buffer has new events. Costs a comparison if it was called lately."""
+
+    async def drain(self, deadline_seconds: float) -> bool:
+        """Deliver everything now; return whether nothing is left. Returns early once what is left
+        can't be delivered. Cancellation lets it continue.
+        """
+
+    async def drain_while_it_works(self, deadline_seconds: float) -> bool:
+        """As `drain`, but only while no attempt fails, and what failed before isn't tried again."""
+
+    async def finish_in_flight(self, deadline_seconds: float) -> None:
+        """Begin no more attempts, and wait for those in flight, unless they fail. Cancellation only
+        ends the wait.
+        """
+
+    def resume(self) -> None:
+        """Begin attempts again, after `finish_in_flight`."""
+
+    async def close(self) -> None:
+        """Stop. What is in flight stays undelivered."""
+
+    def undelivered(self) -> list[Chunk]:
+        """The chunks that were taken from the buffer's queues and aren't settled."""
+
+    def withdraw(self, acks: Collection[Ack], lane: Lane | None = None) -> list[Chunk]:
+        """Take back the chunks with one of these acks, in `lane` or any, that aren't in flight: the
+        caller settles them.
+        """
+
+    def oldest(self) -> dict[Lane, float]:
+        """When the oldest event of each lane that was taken from the buffer was received,
+        wall-clock seconds.
+        """
+
+    def statistics(self) -> DeliveryStatistics:
+        """Figures since the start, and the state of now."""
+
+
+class Delivery(EventDelivery):
     """Sends batches to the upstream. It owns no socket: the sink's owner closes it,
     after `close`.
     """

@@ -21,7 +21,7 @@ from forwarder.buffer.disk.books import LaneTotals
 from forwarder.buffer.disk.recovery import RecoveredLog
 from forwarder.core.event import Lane
 from forwarder.deadletter.room import DeadLetterTotals
-from forwarder.deadletter.schema import UnreadableDatabase, open_readable
+from forwarder.deadletter.schema import open_readable
 from forwarder.deadletter.table import read_lane_totals, read_places
 from forwarder.inspect.buffer_contents import read_log
 from forwarder.inspect.explain import unreadable_letters
@@ -62,7 +62,7 @@ def _of_worker(files: WorkerFiles) -> list[LaneSnapshot]:
                     connection, logged=files.log is not None, without=sorted(found.origins)
                 ),
             )
-    except (sqlite3.Error, UnreadableDatabase, OSError) as error:
+    except (sqlite3.Error, OSError) as error:
         raise unreadable_letters(files.dead_letters, error) from error
 
 

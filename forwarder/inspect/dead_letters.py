@@ -22,7 +22,7 @@ from forwarder.config.units import parse_duration
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.proposals import proposed
-from forwarder.deadletter.schema import UnreadableDatabase, open_readable, open_writable
+from forwarder.deadletter.schema import open_readable, open_writable
 from forwarder.deadletter.selection import (
     DeadLetterContent,
     DeadLetterFilter,
@@ -111,7 +111,7 @@ class WorkerLetters:
     def _explained(self) -> Iterator[None]:
         try:
             yield
-        except (UnreadableDatabase, sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError) as error:
             raise ConfigurationError(
                 f"{self.path} can't be used: {error_text(error)}",
                 hint=(

@@ -19,7 +19,7 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import Lane
 from forwarder.core.proposals import proposed
 from forwarder.core.secrets import mask_secrets
-from forwarder.deadletter.schema import UnreadableDatabase, open_readable
+from forwarder.deadletter.schema import open_readable
 from forwarder.inspect.buffer_contents import unsettled
 from forwarder.inspect.dead_letters import WorkerLetters, letter_files
 from forwarder.inspect.state_files import WorkerFiles
@@ -109,7 +109,7 @@ def _in_letters(
         with contextlib.closing(open_readable(file.path)) as connection:
             rows = connection.execute(_LETTERS, (wanted.text.replace("-", ""),))
             yield from (_letter(row, file, options) for row in rows if wanted.may_be_in(row[-1]))
-    except (sqlite3.Error, UnreadableDatabase, OSError) as error:
+    except (sqlite3.Error, OSError) as error:
         raise unreadable_letters(file.path, error) from error
 
 

@@ -125,7 +125,7 @@ def has_marked_letters(settings: Settings, environment: Mapping[str, str], numbe
     # SQLite is needed only where a former worker has left letters.
     import sqlite3  # noqa: PLC0415
 
-    from forwarder.deadletter.schema import UnreadableDatabase, open_readable  # noqa: PLC0415
+    from forwarder.deadletter.schema import open_readable  # noqa: PLC0415
     from forwarder.deadletter.selection import has_marks  # noqa: PLC0415
 
     for directory in _of_worker(settings, environment, number):
@@ -136,7 +136,7 @@ def has_marked_letters(settings: Settings, environment: Mapping[str, str], numbe
             with closing(open_readable(file)) as connection:
                 if has_marks(connection):
                     return True
-        except (UnreadableDatabase, sqlite3.Error, OSError):
+        except (sqlite3.Error, OSError):
             continue  # its next worker reports it
     return False
 

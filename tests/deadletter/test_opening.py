@@ -162,10 +162,10 @@ async def test_a_read_only_file_is_read(tmp_path: Path, monkeypatch: pytest.Monk
     switch = [True]
     real = schema.open_writable
 
-    def open_writable(path: Path) -> sqlite3.Connection:
+    def open_writable(path: Path, *, check: bool = False) -> sqlite3.Connection:
         if switch:
             raise OSError(30, "Read-only file system")
-        return real(path)
+        return real(path, check=check)
 
     monkeypatch.setattr("forwarder.deadletter.schema.open_writable", open_writable)
     monkeypatch.setattr("forwarder.deadletter.opening.open_writable", open_writable)

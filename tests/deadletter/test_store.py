@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import sqlite3
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -418,7 +419,7 @@ async def test_a_file_that_somebody_has_locked_is_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another writer's transaction delays letters; they aren't lost."""
-    monkeypatch.setattr(schema, "BUSY_SECONDS", 0.01)
+    monkeypatch.setattr(schema, "FORMAT", replace(schema.FORMAT, busy_seconds=0.01))
     async with started(tmp_path) as rig:
         other = sqlite3.connect(tmp_path / "dead-letters.db", isolation_level=None)
         other.execute("BEGIN IMMEDIATE")

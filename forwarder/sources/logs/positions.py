@@ -43,6 +43,11 @@ import structlog
 
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
+from forwarder.storage.database import (
+    DatabaseFormat,
+    OtherVersion,
+    UnreadableDatabase,
+)
 from forwarder.storage.private import make_file
 from forwarder.storage.quarantine import quarantine_database
 
@@ -60,7 +65,6 @@ PACKED = 16
 LEFT = 32
 """Bits of `StoredPosition.state`."""
 
-_BUSY_SECONDS: Final = 5.0
 _MEANING: Final = (
     "Log files whose position is lost are read again from the beginning. Events that were "
     "delivered before have the same uuids."
@@ -101,6 +105,7 @@ _SCHEMA: Final = (
     ) WITHOUT ROWID""",
     "CREATE TABLE sources (name TEXT PRIMARY KEY, started REAL NOT NULL) WITHOUT ROWID",
 )
+_FORMAT: Final = DatabaseFormat(oldest=VERSION, newest=VERSION, tables=_SCHEMA, busy_seconds=5.0)
 
 
 _ROWS: Final[Sequence[tuple[str, str, Sequence[type]]]] = (
@@ -167,18 +172,9 @@ class PositionStore:
         self._lock = threading.Lock()
         try:
             make_file(path)
-            self._connection = sqlite3.connect(
-                path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
-            )
+            self._connection = _FORMAT.open_writable(path, check=True)
         except FAILURES as error:
             raise _unusable(path, error) from error
-        try:
-            self._prepare()
-        except BaseException as error:
-            self._connection.close()
-            if isinstance(error, FAILURES):
-                raise _unusable(path, error) from error
-            raise
 
     @classmethod
     def open(cls, path: Path, now: float, sources: Collection[str]) -> Self:
@@ -362,27 +358,10 @@ class PositionStore:
         with self._lock, closing(self._connection.execute(statement, values)) as cursor:
             return cursor.fetchall()
 
-    def _prepare(self) -> None:
-        """Check the file, and create the tables of a new one."""
-        connection = self._connection
-        version = _check_version(connection, self.path)
-        (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-        if found != "ok":
-            raise sqlite3.DatabaseError(str(found).replace("\n", " "))
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute(f"PRAGMA journal_size_limit = {4 << 20}")
-        if not version:
-            connection.execute("BEGIN IMMEDIATE")
-            for statement in _SCHEMA:
-                connection.execute(statement)
-            connection.execute(f"PRAGMA user_version = {VERSION}")
-            connection.execute("COMMIT")
-
 
 def _readable_rows(damaged: Path) -> Iterator[tuple[str, tuple[Any, ...]]]:
     """What can be read from either end of each table, with the table's name."""
-    with suppress(sqlite3.Error), closing(_connect_readable(damaged)) as connection:
+    with suppress(sqlite3.Error), closing(_FORMAT.open_readable(damaged)) as connection:
         for table, key, kinds in _ROWS:
             for order in (key, key.replace(",", " DESC,") + " DESC"):
                 with suppress(sqlite3.Error):
@@ -393,17 +372,12 @@ def _readable_rows(damaged: Path) -> Iterator[tuple[str, tuple[Any, ...]]]:
                             yield table, row
 
 
-def _connect_readable(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", timeout=_BUSY_SECONDS, uri=True)
-
-
 def read_positions(path: Path) -> dict[str, list[StoredPosition]]:
     """All positions by source, while the file may be in use; nothing is
     written. Raises `ConfigurationError`.
     """
     try:
-        with closing(_connect_readable(path)) as connection:
-            _check_version(connection, path)
+        with closing(_FORMAT.open_readable(path)) as connection:
             # S608: the columns are a constant.
             statement = f"SELECT source, {_COLUMNS} FROM positions"  # noqa: S608
             rows = connection.execute(statement).fetchall()
@@ -422,28 +396,17 @@ def _row(columns: Sequence[Any]) -> StoredPosition:
     )
 
 
-def _check_version(connection: sqlite3.Connection, path: Path) -> int:
-    """The version of the file's format, 0 for a new one. Raises `ConfigurationError`."""
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version not in (0, VERSION):
-        raise ConfigurationError(
-            f"{path} is of version {version} of the format; this forwarder reads {VERSION}",
-            hint="Run the version of forwarder that has written it.",
-        )
-    return int(version)
-
-
 def _signed(number: int) -> int:
     """A device's or inode's number as SQLite keeps it."""
     return number if number < 2**63 else number - 2**64
 
 
 def _unusable(path: Path, error: sqlite3.Error | OSError) -> ConfigurationError:
-    if (
-        getattr(error, "sqlite_errorcode", 0) & 0xFF
-        in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-        or type(error) is sqlite3.DatabaseError
-    ):
+    if isinstance(error, OtherVersion):
+        return ConfigurationError(
+            f"{path}: {error}", hint="Run the version of forwarder that has written it."
+        )
+    if isinstance(error, UnreadableDatabase) or type(error) is sqlite3.DatabaseError:
         return PositionsDamaged(
             f"the positions of log files in {path} are damaged: {error_text(error)}",
             hint=(
