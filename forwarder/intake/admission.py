@@ -147,9 +147,11 @@ class Submission:
         callback: AckCallback | None,
         *,
         source_waits: bool = False,
+        droppable: bool = True,
         given_up: Collection[Lane] = (),
     ) -> None:
-        """`given_up`: lanes whose events become dead letters where they have no room, because they
+        """`droppable`: whether letters of what the service wouldn't ingest may be dropped.
+        `given_up`: lanes whose events become dead letters where they have no room, because they
         have been halted for too long. Raises `RuntimeError` if no rules were applied.
         """
         if not content.ruled:
@@ -162,10 +164,8 @@ class Submission:
         self.letters: Sequence[DeadLetter] = content.letters
         """Dead letters that have to be kept."""
         self.droppable: Sequence[DeadLetter] = ()
-        """Dead letters that are dropped if there is no room: the service wouldn't ingest their
-        events either, and their sender doesn't wait.
-        """
-        if content.letters and not source_waits:
+        """Dead letters that are dropped if there is no room."""
+        if content.letters and droppable:
             self.letters, self.droppable = _divided(content.letters)
         self.callback = callback
         """None once it was called, or is not needed any more."""
@@ -495,7 +495,12 @@ class Admission:
     ) -> Sequence[SubmissionPart] | None:
         """See `Admitter.admit`."""
         submission = Submission(
-            self, content, callback, source_waits=source_waits, given_up=given_up
+            self,
+            content,
+            callback,
+            source_waits=source_waits,
+            droppable=not source_waits,
+            given_up=given_up,
         )
         sizes = sizes_of(submission.chunks) if source_waits else NO_SIZES
         if self.admit_whole(submission, level):

@@ -187,6 +187,7 @@ class FanOut:
             content,
             None,
             source_waits=source_waits and branch.required,
+            droppable=not source_waits,
             given_up=given_up,
         )
         sizes = sizes_of(submission.chunks) if source_waits else NO_SIZES

@@ -114,6 +114,7 @@ class Intake:
         self._effort = gate.conditions.effort
         self._short_effort = self._effort.shortened()
         self._max_single = min(rules.max_event, self._effort.text)
+        self._usual_text = min(LARGE_TEXT, self._effort.text)
         # `read_single` needs it before the lane is known: all live lanes are alike in it
         self._live_is_ordered = rules.ordered[0]
 
@@ -141,7 +142,7 @@ class Intake:
                 if chunk is not None:
                     return self.gate.enter_one(chunk, level, callback, effort)
             try:
-                if len(text) > LARGE_TEXT:
+                if len(text) > self._usual_text:
                     self._check_headroom(incoming, len(text), effort)
                 content = form.read(self._reader, text, incoming, now, effort)
                 if head is not None:
@@ -218,9 +219,10 @@ class Intake:
         """
         if size > effort.text:
             raise TooMuchWork
-        incoming.body = b""  # the text was decoded from it
-        if self._headroom is not None:
-            self._headroom.check(size)
+        if size > LARGE_TEXT:
+            incoming.body = b""  # the text was decoded from it
+            if self._headroom is not None:
+                self._headroom.check(size)
 
     def _finish(self, content: Content, incoming: Incoming, now: float) -> None:
         """Make dead letters of what was rejected, and note what is known of the request beside its

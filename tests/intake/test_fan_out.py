@@ -12,7 +12,7 @@ from forwarder.buffer.memory import MemoryBuffer
 from forwarder.core.ack import AckLevel
 from forwarder.core.errors import BufferFull
 from forwarder.core.event import Chunk, Lane
-from forwarder.core.ports import Fate
+from forwarder.core.ports import DeadLetter, Fate, Reason
 from forwarder.intake.admission import Admission
 from forwarder.intake.content import Content
 from forwarder.intake.fan_out import Branch, FanOut
@@ -162,6 +162,19 @@ def test_an_optional_one_without_room_drops() -> None:
     assert two.enter(chunk())
     assert two.held() == [[(LANE, EVENTS)], []]
     assert two.rigs[1].books.accounts[Lane("phc_other_key")].dropped == {"optional_destination": 3}
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_sources_letters_are_kept_everywhere(waits: bool) -> None:
+    """Also where the service wouldn't ingest the event, and by an optional destination, which no
+    source waits for; those of a request may be dropped.
+    """
+    two = Two((10_000, 10_000), required=(True, False))
+    letter = DeadLetter(Reason.MISSING_DISTINCT_ID, LANE, b"{}", 0.0)
+    parts = two.fan.divide(Content(letters=[letter], ruled=True), source_waits=waits)
+    kept = [len(part.submission.letters) for part in parts]
+    assert kept == ([1, 1] if waits else [0, 0])
+    assert [len(part.submission.droppable) for part in parts] == ([0, 0] if waits else [1, 1])
 
 
 def test_a_source_waits_for_all_required_ones() -> None:
