@@ -178,7 +178,8 @@ class HandOver(Generic[UnitT, BatchT]):
 
     def add(self, units: Sequence[UnitT], *, first: bool = False) -> None:
         """Units that were read, in order; `first`: they come before all that waits."""
-        self._budget.bytes += sum([unit.weight for unit in units])
+        for unit in units:
+            self._budget.bytes += unit.weight
         if first:
             self.waiting.extendleft(reversed(units))
         else:
@@ -186,9 +187,9 @@ class HandOver(Generic[UnitT, BatchT]):
 
     def advance(self, until: float) -> None:
         """Hand over what is due, in order: one batch, and more before `until` (monotonic time)."""
-        accepted = self.due
-        while accepted and self.waiting:
-            accepted = self._hand_over() and self._now() < until
+        due = self.due
+        while due:
+            due = self._hand_over() and bool(self.waiting) and self._now() < until
 
     def remove(self, units: Collection[UnitT]) -> list[AcceptedBatch]:
         """These units count no more, whatever is reported of them later; their accepted batches."""

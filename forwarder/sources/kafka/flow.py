@@ -136,8 +136,11 @@ class PartitionFlow:
         """The partitions that must not be read now."""
         if self.held or self.budget.full:
             return set(self.partitions)
+        now = self._now()
         return {
-            key for key, each in self.partitions.items() if each.narrow or each.hand_over.blocked
+            key
+            for key, each in self.partitions.items()
+            if each.hand_over.waiting or each.narrow or each.hand_over.held_until > now
         }
 
     def why_paused(self, partition: AssignedPartition) -> str:
