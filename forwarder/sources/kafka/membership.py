@@ -24,10 +24,11 @@ from aiokafka.errors import (
 from forwarder.core.clock import Clock, wait_for_event
 from forwarder.core.error_text import error_text
 from forwarder.core.records import RecordIntake
+from forwarder.sources.hand_over import SLICE_SECONDS
 from forwarder.sources.kafka.batches import PartitionKey
 from forwarder.sources.kafka.client import Brokers, Interrupted, answered, ended
 from forwarder.sources.kafka.diagnosis import Trouble
-from forwarder.sources.kafka.flow import SLICE_SECONDS, PartitionFlow
+from forwarder.sources.kafka.flow import PartitionFlow
 from forwarder.sources.kafka.policy import KafkaPolicy, TopicsMissing, choose_topics
 from forwarder.sources.kafka.report import ClusterReport, Condition
 

@@ -98,7 +98,7 @@ class KafkaSource:
             hint=report.hint,
             note=report.conflict or (f"{report.note}; the others are read" if report.note else ""),
             partitions=_partitions(membership),
-            in_flight_bytes=0 if membership is None else membership.flow.bytes,
+            in_flight_bytes=0 if membership is None else membership.flow.budget.bytes,
             records=dict(report.records),
             commits=dict(report.commits),
             rebalances=report.rebalances,

@@ -153,7 +153,7 @@ class LogSource:
             open=found.open,
             unreadable=found.unreadable,
             lag=found.lag,
-            in_flight_bytes=self._flow.bytes,
+            in_flight_bytes=self._flow.budget.bytes,
             lines={result: lines[result] for result in RESULTS},
             bytes=found.bytes,
             replaced=lines["replaced"],

@@ -141,7 +141,7 @@ class StdinSource:
             followed=1,
             open=int(file.open),
             lag=lag,
-            in_flight_bytes=flow.bytes,
+            in_flight_bytes=flow.budget.bytes,
             lines={result: lines[result] for result in RESULTS},
             bytes=self._read,
             replaced=lines["replaced"],

@@ -9,15 +9,9 @@ from dataclasses import replace
 from forwarder.core.ack import AckLevel
 from forwarder.core.errors import BufferFull, DeadLettersFull, LaneFull, StillDecoding
 from forwarder.core.event import Lane
+from forwarder.sources.hand_over import HOLD_SECONDS, RETRY_SECONDS, SLICE_SECONDS
 from forwarder.sources.kafka.batches import PartitionKey
-from forwarder.sources.kafka.flow import (
-    BURY_AGAIN_SECONDS,
-    FAILURES,
-    HOLD_SECONDS,
-    RETRY_SECONDS,
-    SLICE_SECONDS,
-    PartitionFlow,
-)
+from forwarder.sources.kafka.flow import BURY_AGAIN_SECONDS, FAILURES, PartitionFlow
 from forwarder.sources.kafka.policy import KafkaPolicy
 from tests.support.record_intakes import LANE, FakeIntake, FakeRecord, records
 
@@ -70,19 +64,7 @@ def test_what_is_read_is_taken_at_the_policys_level() -> None:
     bench.flow.committed({ZERO: 1600})
     assert bench.flow.uncommitted() == {}
     assert bench.counts["taken"] == 1500
-    assert bench.flow.bytes == 0
-
-
-def test_an_unsettled_unit_holds_back_those_after_it() -> None:
-    """What was settled out of order isn't committed: that is what a kill would lose."""
-    bench = Bench()
-    bench.flow.read(ZERO, records(range(1500)))
-    first, second, third = bench.intake.taken
-    third.settle()
-    second.settle()
-    assert bench.flow.uncommitted() == {ZERO: 0}
-    first.settle()
-    assert bench.flow.uncommitted() == {ZERO: 1500}
+    assert bench.flow.budget.bytes == 0
 
 
 def test_what_cant_be_taken_waits_in_order() -> None:
@@ -132,7 +114,7 @@ def test_too_much_in_flight_pauses_all_until_half_of_it_is_settled() -> None:
     bench = Bench(replace(POLICY, max_in_flight=100_000))
     for number in range(3):
         bench.flow.read(ZERO, records(range(number * 10, number * 10 + 10), b"x" * 4000))
-    assert bench.flow.bytes == 120_000
+    assert bench.flow.budget.bytes == 120_000
     assert bench.flow.paused() == {ZERO, ONE}
     assert "max_in_flight" in bench.flow.why_paused(bench.flow.partitions[ONE])
     bench.intake.taken[0].settle()
@@ -150,12 +132,12 @@ def test_what_waits_counts_with_all_that_is_kept_of_it() -> None:
     bench = Bench(replace(POLICY, max_in_flight=100_000))
     bench.intake.refuses = FULL
     bench.flow.read(ZERO, records(range(200)))
-    assert bench.flow.bytes > 100_000
+    assert bench.flow.budget.bytes > 100_000
     assert bench.flow.paused() == {ZERO, ONE}
     bench.intake.refuses = None
     bench.now += RETRY_SECONDS
     bench.flow.retry()
-    assert bench.flow.bytes == 400
+    assert bench.flow.budget.bytes == 400
 
 
 def test_a_partition_waits_for_its_first_unsettled_record() -> None:
@@ -187,28 +169,7 @@ def test_what_is_too_large_together_is_taken_in_parts() -> None:
     assert bench.position() == len(bench.intake.taken[0].values)
     for unit in bench.intake.taken[1:-1]:
         unit.settle()
-    assert (bench.position(), bench.flow.bytes) == (100, 0)
-
-
-def test_parts_that_cant_be_taken_wait_in_order() -> None:
-    """The rest of a unit that was cut waits before everything that came later."""
-    bench = Bench()
-    bench.intake.refuses = FULL
-    bench.flow.read(ZERO, records(range(100)))
-    bench.flow.read(ZERO, records(range(100, 130)))
-    bench.intake.refuses = None
-    bench.intake.most = 60
-    bench.now += RETRY_SECONDS
-    bench.flow.retry()
-    assert bench.intake.offsets == list(range(130))
-
-
-def test_one_record_that_is_too_large_waits() -> None:
-    """It can't be cut any further."""
-    bench = Bench()
-    bench.intake.most = 0
-    bench.flow.read(ZERO, records([7]))
-    assert bench.flow.paused() == {ZERO}
+    assert (bench.position(), bench.flow.budget.bytes) == (100, 0)
 
 
 def test_what_the_buffer_couldnt_keep_is_read_again() -> None:
@@ -225,26 +186,12 @@ def test_what_the_buffer_couldnt_keep_is_read_again() -> None:
     assert bench.intake.given_back == [third]
     assert bench.flow.paused() == {ZERO}
     third.settle()  # nobody listens any more
-    assert (bench.position(), bench.flow.bytes) == (500, 0)
+    assert (bench.position(), bench.flow.budget.bytes) == (500, 0)
     bench.now += HOLD_SECONDS
     assert bench.flow.paused() == set()
     bench.flow.read(ZERO, records(range(500, 600)))
     bench.intake.taken[-1].settle()
     assert bench.position() == 600
-
-
-def test_what_was_taken_out_again_keeps_nobody_waiting() -> None:
-    """Neither `max_in_flight` nor `max_uncommitted` pauses for what is to be read again, and
-    whoever waits for the last of it is told.
-    """
-    for policy in (replace(POLICY, max_in_flight=1000), replace(POLICY, max_uncommitted=400)):
-        bench = Bench(policy)
-        bench.flow.read(ZERO, records(range(1000)))
-        bench.intake.taken[0].settle(FULL)
-        assert (bench.flow.outstanding, bench.flow.bytes, bench.eased) == (False, 0, 1)
-        assert bench.flow.paused() == {ZERO}, "for a moment"
-        bench.now += HOLD_SECONDS
-        assert bench.flow.paused() == set()
 
 
 def test_tombstones_are_counted_and_passed() -> None:
@@ -257,14 +204,6 @@ def test_tombstones_are_counted_and_passed() -> None:
     assert bench.intake.tries == 1
     bench.intake.taken[0].settle()
     assert bench.position(ZERO) == 6
-
-
-def test_what_is_settled_at_once_is_settled() -> None:
-    """An intake that has nothing to wait for says so by returning nothing."""
-    bench = Bench()
-    bench.intake.settles = True
-    bench.flow.read(ZERO, records(range(10)))
-    assert (bench.position(), bench.flow.bytes, bench.flow.outstanding) == (10, 0, False)
 
 
 def test_forgetting_gives_back_what_isnt_settled() -> None:
@@ -280,21 +219,14 @@ def test_forgetting_gives_back_what_isnt_settled() -> None:
     bench.flow.release()
     assert bench.flow.forget() == 1
     assert bench.intake.given_back == [other]
-    assert (bench.flow.partitions, bench.flow.bytes, bench.flow.outstanding) == ({}, 0, False)
+    assert (bench.flow.partitions, bench.flow.budget.bytes, bench.flow.outstanding) == (
+        {},
+        0,
+        False,
+    )
     bench.flow.begin([ZERO])
     other.settle()
-    assert (bench.flow.uncommitted(), bench.flow.bytes) == ({}, 0)
-
-
-def test_nothing_outstanding_is_told() -> None:
-    """Whoever waits for what is in flight is told when the last of it is settled, not before."""
-    bench = Bench()
-    bench.flow.read(ZERO, records(range(1000)))
-    first, second = bench.intake.taken
-    first.settle()
-    assert bench.eased == 0
-    second.settle()
-    assert (bench.eased, bench.flow.outstanding) == (1, False)
+    assert (bench.flow.uncommitted(), bench.flow.budget.bytes) == ({}, 0)
 
 
 def test_marks_of_transactions_are_passed() -> None:
@@ -325,7 +257,7 @@ def test_offsets_that_go_back_begin_a_new_partition() -> None:
     old.settle()
     assert bench.flow.uncommitted() == {ZERO: 0}
     new.settle()
-    assert (bench.flow.uncommitted(), bench.flow.bytes) == ({ZERO: 10}, 0)
+    assert (bench.flow.uncommitted(), bench.flow.budget.bytes) == ({ZERO: 10}, 0)
 
 
 def test_a_partition_that_went_back_keeps_nobody_waiting() -> None:
@@ -334,7 +266,7 @@ def test_a_partition_that_went_back_keeps_nobody_waiting() -> None:
     bench.flow.read(ZERO, records(range(100, 700)))
     assert bench.flow.paused() == {ZERO, ONE}
     bench.flow.went_back(ZERO)
-    assert (bench.flow.paused(), bench.flow.bytes, bench.flow.outstanding, bench.eased) == (
+    assert (bench.flow.paused(), bench.flow.budget.bytes, bench.flow.outstanding, bench.eased) == (
         set(),
         0,
         False,
@@ -484,17 +416,3 @@ def test_a_record_that_is_decoded_elsewhere_is_taken_as_soon_as_that_is_done() -
     assert len(bench.intake.taken) == 2
     assert bench.flow.paused() == set()
     assert bench.eased == 1
-
-
-def test_a_record_that_is_decoded_for_another_member_is_not_taken() -> None:
-    """The partition was revoked meanwhile."""
-    bench = Bench()
-    done: list[Callable[[], None]] = []
-    bench.intake.refuses = error = StillDecoding("a large record is being decoded")
-    error.when_done = done.append
-    bench.flow.read(ZERO, records([0]))
-    bench.intake.refuses = None
-    bench.flow.release()
-    bench.flow.forget()
-    done[0]()
-    assert bench.intake.taken == []

@@ -12,13 +12,13 @@ import pytest
 
 from forwarder.core.ack import AckLevel
 from forwarder.core.errors import BufferFull, StillDecoding
-from forwarder.sources.logs.flow import (
+from forwarder.sources.hand_over import (
     DECODING_SECONDS,
     HOLD_SECONDS,
     RETRY_SECONDS,
     SLICE_SECONDS,
-    LogFlow,
 )
+from forwarder.sources.logs.flow import LogFlow
 from forwarder.sources.logs.followed import Block
 from tests.support.log_blocks import LogFile, log_line, log_policy
 from tests.support.record_intakes import FakeIntake
@@ -64,14 +64,18 @@ async def test_blocks_are_accepted_at_the_policys_level_and_settled_whole() -> N
     bench = Bench(level=AckLevel.DISK)
     [large, small] = await bench.read(700, 10)
     assert (bench.accepted, bench.intake.levels) == ([500, 200, 10], {AckLevel.DISK})
-    assert (bench.flow.bytes, bench.counts["taken"]) == (large.size + small.size, 710)
+    assert (bench.flow.budget.bytes, bench.counts["taken"]) == (large.size + small.size, 710)
     first, second, third = bench.intake.taken
     third.settle()
     second.settle()
     assert bench.flow.take_settled() == [small]
     first.settle()
     assert bench.flow.take_settled() == [large]
-    assert (bench.flow.bytes, bench.flow.outstanding, bench.flow.take_settled()) == (0, False, [])
+    assert (bench.flow.budget.bytes, bench.flow.outstanding, bench.flow.take_settled()) == (
+        0,
+        False,
+        [],
+    )
 
 
 async def test_what_is_settled_at_once_is_settled() -> None:
@@ -109,21 +113,6 @@ async def test_what_isnt_accepted_waits_in_order() -> None:
     await bench.flow.hand_over()
     assert (bench.accepted, bench.counts["taken"]) == ([5, 2], 7)
     assert (bench.flow.may_read, bench.flow.waits, bench.flow.why_paused) == (True, None, "")
-
-
-async def test_what_is_too_large_together_is_halved() -> None:
-    """As often as needed; the block is settled with all of its parts."""
-    bench = Bench()
-    bench.intake.most = 3
-    [block] = await bench.read(10)
-    assert sum(bench.accepted) == 10
-    assert max(bench.accepted) <= 3
-    *others, last = bench.intake.taken
-    for each in others:
-        each.settle()
-    assert bench.flow.take_settled() == []
-    last.settle()
-    assert bench.flow.take_settled() == [block]
 
 
 async def test_a_record_that_is_decoded_elsewhere_comes_again_at_once() -> None:
@@ -174,7 +163,7 @@ async def test_what_the_buffer_couldnt_keep_is_read_again() -> None:
         500,
         3,
     ]
-    assert (bench.flow.take_settled(), bench.flow.bytes) == ([settled], elsewhere.size)
+    assert (bench.flow.take_settled(), bench.flow.budget.bytes) == ([settled], elsewhere.size)
     assert (bench.flow.may_read, round(bench.flow.waits or 0, 9), bench.flow.why_paused) == (
         False,
         HOLD_SECONDS,
@@ -187,36 +176,6 @@ async def test_what_the_buffer_couldnt_keep_is_read_again() -> None:
     assert (bench.flow.take_settled(), after.size > 0) == ([elsewhere], True)
 
 
-async def test_what_was_read_meanwhile_of_a_file_that_is_read_again_is_discarded() -> None:
-    """A round of the thread may be under way when the buffer fails; it brings
-    what comes after the gap.
-    """
-    bench = Bench()
-    other = LogFile("/var/log/other.log", "f2")
-    [failed] = await bench.read(1)
-    bench.intake.taken[0].settle(FULL)
-    meanwhile = [bench.file.block([log_line(9)]), other.block([log_line(8)])]
-    bench.flow.add(meanwhile)
-    bench.now += HOLD_SECONDS
-    await bench.flow.hand_over()
-    assert bench.flow.take_rewound() == [failed]
-    assert (bench.flow.bytes, bench.accepted) == (meanwhile[1].size, [1, 1])
-
-
-async def test_what_cant_be_read_again_is_handed_over_again() -> None:
-    """In its order, before what came after it."""
-    bench = Bench(rereads=False)
-    blocks = await bench.read(1, 2, 3)
-    bench.intake.taken[1].settle(FULL)
-    assert bench.flow.take_rewound() == []
-    bench.now += HOLD_SECONDS
-    await bench.flow.hand_over()
-    assert bench.accepted == [1, 2, 3, 2, 3]
-    for each in (bench.intake.taken[0], *bench.intake.taken[3:]):
-        each.settle()
-    assert (bench.flow.take_settled(), bench.flow.bytes) == (blocks, 0)
-
-
 async def test_release_forgets_what_isnt_settled() -> None:
     """The batches that were accepted are returned; what waits is counted before."""
     bench = Bench()
@@ -226,7 +185,11 @@ async def test_release_forgets_what_isnt_settled() -> None:
     assert bench.flow.unaccepted() == 4
     assert bench.flow.release() == bench.intake.taken
     bench.intake.taken[0].settle()
-    assert (bench.flow.outstanding, bench.flow.take_settled(), bench.flow.bytes) == (False, [], 0)
+    assert (bench.flow.outstanding, bench.flow.take_settled(), bench.flow.budget.bytes) == (
+        False,
+        [],
+        0,
+    )
 
 
 async def test_others_have_their_turns() -> None:

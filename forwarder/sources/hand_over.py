@@ -1,0 +1,276 @@
+"""The hand-over of records to the intake, for sources that have positions: what waits, what was
+accepted, what is settled, and what has to be read again.
+
+A `HandOver` is one sequence of units: those of a partition, or of all files of a log source. A
+unit is settled, and read again, as one; it is a batch, or several that are made one by one.
+
+Invariants: batches are accepted in the order in which their units were added; a unit is settled
+once, when all its batches are; if the buffer couldn't keep a batch, its unit and all units of the
+same origin after it are removed together; an `InFlightBudget` counts exactly the units that are
+neither settled nor removed; what waits is due, or is due after a pause. Nothing here knows
+positions, files or the client: the owner does, and is called back.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
+from typing import Any, Final, Generic, Protocol, Self, TypeVar
+
+from forwarder.core.ack import AckLevel
+from forwarder.core.errors import Backpressure, StillDecoding, TogetherTooLarge
+from forwarder.core.event import Lane
+from forwarder.core.records import AcceptedBatch, RecordBatch, RecordIntake
+from forwarder.telemetry.readable import size
+
+RETRY_SECONDS: Final = 0.2
+"""After which what had to wait is handed over again."""
+
+SLICE_SECONDS: Final = 0.01
+"""How long batches are handed over before the loop does something else, but for the last of them.
+"""
+
+DECODING_SECONDS: Final = 5.0
+"""After which a record that is decoded elsewhere is requested again, unless it is
+reported as done before.
+"""
+
+HOLD_SECONDS: Final = 2.0
+"""How long nothing is handed over after the buffer couldn't keep what it had accepted."""
+
+
+class DivisibleBatch(RecordBatch, Protocol):
+    """Some neighbouring records, which can be handed over in smaller parts."""
+
+    @property
+    def count(self) -> int:
+        """Records that it stands for; at least one."""
+
+    def halves(self) -> tuple[Self, Self]:
+        """It in two, for one that is too large as it is; it must hold several records."""
+
+
+OriginT = TypeVar("OriginT")
+BatchT = TypeVar("BatchT", bound=DivisibleBatch)
+UnitT = TypeVar("UnitT", bound="RecordUnit[Any, Any]")
+
+
+class InFlightBudget:
+    """What a source has read that isn't settled. It is full past its limit, until half of that is
+    settled: pausing discards what is fetched.
+    """
+
+    def __init__(self, limit: int) -> None:
+        """`limit`: in bytes."""
+        self.bytes = 0
+        self.batches = 0
+        """Batches that were accepted and are not settled."""
+        self.full = False
+        self._limit = limit
+
+    def why(self, records: str) -> str:
+        """Why nothing more is read, as text for users; empty if it isn't full. `records`: what they
+        are called.
+        """
+        return (
+            f"{size(self.bytes)} of {records} aren't settled (max_in_flight)" if self.full else ""
+        )
+
+    def check(self) -> None:
+        """Something was read: is it full now?"""
+        self.full = self.full or self.bytes > self._limit
+
+    def eased(self) -> bool:
+        """Something was settled or removed: whether it was full, and isn't any more."""
+        eased = self.full and self.bytes <= self._limit // 2
+        self.full = self.full and not eased
+        return eased
+
+
+class RecordUnit(Generic[OriginT, BatchT]):
+    """What is settled as one, from when it is read until then."""
+
+    __slots__ = ("_batches", "accepted", "left", "made", "origin", "weight")
+
+    def __init__(
+        self, origin: OriginT, batches: Iterable[BatchT], records: int, weight: int
+    ) -> None:
+        """`origin`: its partition or file. `batches`: all of it, each made when its turn comes.
+        `records`: in them together.
+        """
+        self.origin = origin
+        self.weight = weight
+        """Bytes that it counts for now."""
+        self.left = records
+        """Records that are not accepted."""
+        self.made: list[BatchT] = []
+        """Batches that were made and are not accepted, the next one last: the intake gets the same
+        one again.
+        """
+        self.accepted: dict[int, AcceptedBatch] = {}
+        """Batches that were accepted and are not settled, by how many records were left."""
+        self._batches = iter(batches)
+
+    def next(self) -> BatchT:
+        """The batch whose turn it is."""
+        if not self.made:
+            self.made.append(next(self._batches))
+        return self.made[-1]
+
+    def divide(self, batch: BatchT) -> Sequence[Self]:
+        """The batch whose turn it is comes in halves from now on; the units that take the place of
+        this one.
+        """
+        self.made[-1:] = reversed(batch.halves())
+        return [self]
+
+
+class HandOver(Generic[UnitT, BatchT]):
+    """See the module."""
+
+    def __init__(
+        self,
+        intake: RecordIntake,
+        level: AckLevel,
+        budget: InFlightBudget,
+        monotonic: Callable[[], float],
+        *,
+        on_accepted: Callable[[UnitT, BatchT], None],
+        on_settled: Callable[[UnitT], None],
+        on_rewound: Callable[[Sequence[UnitT]], None],
+        on_decoded: Callable[[], None],
+        given_up: Collection[Lane] = (),
+    ) -> None:
+        """`on_accepted`: a batch of the unit was accepted. `on_settled`: all of the unit is
+        settled. `on_rewound`: the buffer couldn't keep the first of these units; they count no
+        more, and have to come again, in order. `on_decoded`: what waits is due sooner than it was.
+
+        `given_up`: see `RecordIntake.accept`; it may change.
+        """
+        self.waiting: deque[UnitT] = deque()
+        """What was read and is not accepted, in order; of the first, a part may be."""
+        self.accepted: dict[UnitT, None] = {}
+        """What was accepted and is not settled, in order."""
+        self.held_until = 0.0
+        """Nothing is handed over before, monotonic seconds."""
+        self.why = ""
+        """Why what waits was not accepted, as text for users."""
+        self._intake = intake
+        self._level = level
+        self._budget = budget
+        self._now = monotonic
+        self._on_accepted = on_accepted
+        self._on_settled = on_settled
+        self._on_rewound = on_rewound
+        self._on_decoded = on_decoded
+        self._given_up = given_up
+
+    @property
+    def due(self) -> bool:
+        """Whether something can be handed over now."""
+        return bool(self.waiting) and self.held_until <= self._now()
+
+    @property
+    def blocked(self) -> bool:
+        """Whether nothing that is read now would be handed over at once."""
+        return bool(self.waiting) or self.held_until > self._now()
+
+    def add(self, units: Sequence[UnitT], *, first: bool = False) -> None:
+        """Units that were read, in order; `first`: they come before all that waits."""
+        for unit in units:
+            self._budget.bytes += unit.weight
+        if first:
+            self.waiting.extendleft(reversed(units))
+        else:
+            self.waiting.extend(units)
+
+    def advance(self, until: float) -> None:
+        """Hand over what is due, in order: one batch, and more before `until` (monotonic time)."""
+        due = self.due
+        while due:
+            due = self._hand_over() and bool(self.waiting) and self._now() < until
+
+    def remove(self, units: Collection[UnitT]) -> list[AcceptedBatch]:
+        """These units count no more, whatever is reported of them later; their accepted batches."""
+        batches: list[AcceptedBatch] = []
+        removed = set(units)
+        for unit in units:
+            self.accepted.pop(unit, None)
+            self._budget.bytes -= unit.weight
+            batches += unit.accepted.values()
+            unit.accepted.clear()
+        self._budget.batches -= len(batches)
+        self.waiting = deque([unit for unit in self.waiting if unit not in removed])
+        return batches
+
+    def release(self) -> list[AcceptedBatch]:
+        """Remove all that isn't settled; its accepted batches."""
+        return self.remove([*self.accepted, *self.waiting])
+
+    def _hand_over(self) -> bool:
+        """Hand over the next batch; whether it was accepted, or will be in parts."""
+        unit = self.waiting[0]
+        if unit.left:
+            batch: BatchT = unit.next()
+            number = unit.left
+            accepted = None
+            try:
+                if batch.values or batch.rejected:
+                    accepted = self._intake.accept(
+                        batch, partial(self._settle, unit, number), self._level, self._given_up
+                    )
+            except Backpressure as error:
+                if isinstance(error, TogetherTooLarge) and batch.count > 1:
+                    self.waiting.popleft()
+                    self._budget.bytes -= unit.weight
+                    self.add(unit.divide(batch), first=True)
+                    return True
+                self._hold(error, RETRY_SECONDS)
+                return False
+            unit.made.pop()
+            unit.left -= batch.count
+            if accepted is not None:
+                unit.accepted[number] = accepted
+                self._budget.batches += 1
+            self.why = ""
+            self._on_accepted(unit, batch)
+        if not unit.left:
+            self.accepted[self.waiting.popleft()] = None
+            self._finish(unit)
+        return True
+
+    def _hold(self, error: Backpressure, seconds: float) -> None:
+        self.why = error.message
+        self.held_until = self._now() + seconds
+        if isinstance(error, StillDecoding):
+            self.held_until += DECODING_SECONDS
+            error.when_done(self._decoded)
+
+    def _decoded(self) -> None:
+        """The record that all others wait for is decoded."""
+        if self.waiting:
+            self.held_until = 0.0
+            self._on_decoded()
+
+    def _settle(self, unit: UnitT, number: int, error: Backpressure | None) -> None:
+        """An accepted batch is settled, or the buffer couldn't keep it."""
+        if unit.accepted.pop(number, None) is None:
+            return  # its unit was removed
+        self._budget.batches -= 1
+        if error is None:
+            self._finish(unit)
+            return
+        known = [*self.accepted, *self.waiting]
+        units = [each for each in known[known.index(unit) :] if each.origin is unit.origin]
+        self._intake.give_back(self.remove(units))
+        self._hold(error, HOLD_SECONDS)
+        self._on_rewound(units)
+
+    def _finish(self, unit: UnitT) -> None:
+        """Settle the unit, if all of it is settled."""
+        if unit.left or unit.accepted:
+            return
+        del self.accepted[unit]
+        self._budget.bytes -= unit.weight
+        self._on_settled(unit)
