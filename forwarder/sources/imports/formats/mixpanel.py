@@ -82,6 +82,9 @@ _LEFT: Final = (*DROPPED, "token")
 the service decodes).
 """
 _DEVICE: Final = "$device:"
+_JOINED: Final = 2048
+_LONGEST_ID: Final = 200
+"""Characters of a device's id: a longer one isn't remembered as it is written."""
 _BEFORE: Final = "$distinct_id_before_identity"
 _only_upper_case = re.compile("[A-Z0-9-]+").fullmatch
 _A_MINUTE_AHEAD: Final = timezone(timedelta(minutes=1))
@@ -252,6 +255,12 @@ class MixpanelConverter(RecordConverter[_MixpanelRecord]):
         self._since = 0 if since is None else since
         self._until = AFTER_LAST if until is None else until
         self._first_times = FirstSeenKeys(remembered)
+        self._most_joined = min(_JOINED, remembered)
+        """No more than devices, so that none of theirs is forgotten before."""
+        self._joined: set[bytes] = set()
+        """Devices that have had their user, as they are written: the answer for most records
+        without reading them. When there are too many, all are forgotten.
+        """
         self._has_bare_devices = False
         """Whether events without a user have had the id of their device as it is."""
         self._has_devices = False
@@ -304,7 +313,7 @@ class MixpanelConverter(RecordConverter[_MixpanelRecord]):
         if "$device_id" in fields and time < self._until:
             if is_blank(optional_text(fields.get("$user_id"))):
                 self._see_device(own or "", fields["$device_id"])
-            elif time >= self._since:
+            elif time >= self._since and bytes(fields["$device_id"]) not in self._joined:
                 joined = self._joined_devices(distinct_id, fields)
         if event == ALIAS:
             alias = optional_text(fields.get("alias"))
@@ -333,7 +342,13 @@ class MixpanelConverter(RecordConverter[_MixpanelRecord]):
             return []
         bare = device.removeprefix(_DEVICE)
         known = _DEVICE + bare
-        if distinct_id in (bare, known) or not self._first_times.is_new_device(bare):
+        if distinct_id in (bare, known):
+            return []
+        if len(self._joined) >= self._most_joined:
+            self._joined.clear()
+        if len(device) <= _LONGEST_ID:
+            self._joined.add(bytes(fields["$device_id"]))
+        if not self._first_times.is_new_device(bare):
             return []
         if not self._has_bare_devices:
             return [known]

@@ -650,3 +650,22 @@ def test_group_keys_that_say_nothing_or_two_things(written: set[str], why: str) 
     """An error says which."""
     with pytest.raises(ValueError, match=why):
         MixpanelExport(group_keys=frozenset(written))
+
+
+def test_a_device_is_joined_once_however_many_come_between() -> None:
+    """Also after so many that it isn't among those that are remembered as they are written, and
+    whoever uses it then.
+    """
+    converter = MixpanelConverter()
+
+    def names(device: str, user: str = "u1") -> list[str]:
+        said = record(**{"$device_id": device, "$user_id": user, "distinct_id": user})
+        return [event.event for event in converter.convert(block(said), 0)]
+
+    assert names("d1") == ["$identify", "Purchase"]
+    assert names("d1") == names("d1", "u2") == ["Purchase"]
+    for number in range(3000):
+        assert names(f"other-{number}") == ["$identify", "Purchase"]
+    assert names("d1") == names("d1", "u2") == ["Purchase"]
+    assert names("d" * 300) == ["$identify", "Purchase"]
+    assert names("d" * 300) == ["Purchase"]
