@@ -739,6 +739,7 @@ class PersonHistory:
         if not _says_something(data) or not may_change_person(name, data):
             return data
         last = self._last_of(distinct_id)
+        self._forget_some()
         if last is None or last.whole:
             return data
         own = _decode_own(data)
@@ -778,6 +779,8 @@ class PersonHistory:
             joined.whole |= one is None or other is None or one.whole or other.whole
             if other is not None and other is not joined:
                 other.joined = joined
+        # not before both ids are known to have merged: what is forgotten of one that has is noted
+        self._forget_some()
 
     def _last_of(self, distinct_id: str) -> _LastSet | None:
         """None: it was forgotten which other ids belong to it."""
@@ -791,13 +794,13 @@ class PersonHistory:
                 found = _LastSet()
             self._size += len(found.said) + len(distinct_id) + _REMEMBERED_OVERHEAD
             self._recent[distinct_id] = found
-            if self._size > self._remembered:
-                self._forget()
         while found.joined is not None:
             found = found.joined
         return found
 
-    def _forget(self) -> None:
+    def _forget_some(self) -> None:
+        if self._size <= self._remembered:
+            return
         for distinct_id, last in self._older.items():
             number = _bit(distinct_id)
             if distinct_id not in self._recent and self._merged[number >> 3] & 1 << (number & 7):

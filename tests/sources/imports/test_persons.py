@@ -12,7 +12,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec import Raw
 
@@ -410,6 +410,13 @@ class Service:
 
 
 @pytest.mark.parametrize("remembered", [1 << 20, 700, 0])
+@example(
+    [  # an id that is forgotten while it merges
+        event(0, "a", {"$anon_distinct_id": "b", "$set": {"x": 0}}, "$identify"),
+        event(10, "b", {"$set": {"x": 1}}, "seen"),
+        event(20, "a", {"$set": {"x": 0}}, "seen"),
+    ]
+)
 @given(histories())
 def test_what_is_left_out_of_histories_changes_no_person(
     remembered: int, events: list[Event]
