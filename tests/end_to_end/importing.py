@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import select
 import subprocess
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -99,6 +100,29 @@ def imported(service: Service, state: Path, *arguments: str | Path, key: str = K
         "--yes",
     )
     return forwarder_import(*arguments, *target)
+
+
+def interrupt_import(
+    service: Service, state: Path, key: str, *arguments: str | Path, rate: int = 700
+) -> int:
+    """Begin an import, and kill it (`kill -9`) when some of its events have arrived: how many.
+    Requests have 100 events.
+    """
+    target = ("--upstream", service.url, "--api-key", key, "--state", state, "--yes")
+    given = ("import", *arguments, *target, "--rate", rate)
+    count = f"events?api_key={key}&limit=1"
+    before: int = service.ask(count)["count"]
+    with subprocess.Popen(
+        command_line([str(each) for each in given]),
+        env={**environment(None), "FORWARDER_BATCH__MAX_EVENTS": "100"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        while service.ask(count)["count"] < before + 200:
+            assert process.poll() is None, "it ended before it was interrupted"
+            time.sleep(0.05)
+        process.kill()
+    return int(service.ask(count)["count"]) - before
 
 
 def forwarder_import(*arguments: str | Path) -> Finished:

@@ -1,81 +1,198 @@
 """Each vendor's export against a model of the vendor's rules: counts, events with their uuids,
-times and ids, persons, groups and sessions. It is interrupted and resumed, and imported twice.
+times and ids, persons, groups and sessions, for each choice about persons. It is interrupted and
+resumed, and imported twice.
 """
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
-from datetime import datetime
+import json
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import pytest
 
-from tests.end_to_end.importing import Service, imported, manifest_of
+from tests.end_to_end.importing import Service, imported, interrupt_import, manifest_of
+from tests.end_to_end.person_model import PersonOutcome, Said, persons_after
 from tests.end_to_end.vendor_models import (
+    PLANS,
     ModelledExport,
+    Wanted,
     amplitude,
+    derived,
     mixpanel,
     rudderstack,
     segment,
 )
-from tests.support.commands import command_line, environment
 
-MODELS = (amplitude, mixpanel, segment, rudderstack)
-
-
-def interrupt(service: Service, state: Path, key: str, *arguments: str) -> None:
-    """Begin an import, and kill it when some of its events have arrived."""
-    target = ("--upstream", service.url, "--api-key", key, "--state", str(state), "--yes")
-    command = command_line(("import", *arguments, *target, "--rate", "700"))
-    with subprocess.Popen(
-        command,
-        env={**environment(None), "FORWARDER_BATCH__MAX_EVENTS": "100"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    ) as process:
-        while service.ask(f"events?api_key={key}&limit=1")["count"] < 200:
-            assert process.poll() is None, "it ended before it was interrupted"
-        process.kill()
+CASES = (
+    (amplitude, "oldest", ""),
+    (amplitude, "history", ""),
+    (amplitude, "newest", "user-5@example.com"),
+    (segment, "oldest", ""),
+    (segment, "history", ""),
+    (segment, "newest", "user-5"),
+    (rudderstack, "oldest", ""),
+    (rudderstack, "history", ""),
+    (rudderstack, "newest", "user-5"),
+    (mixpanel, "", ""),
+)
+"""A model, what becomes of persons (Mixpanel's events say nothing of them), and a live person."""
 
 
-@pytest.mark.parametrize("made", MODELS, ids=lambda each: each.__name__)
+@pytest.mark.parametrize(("made", "choice", "live"), CASES)
 def test_an_export_becomes_what_its_vendors_rules_say(
-    made: Callable[[], ModelledExport], service: Service, tmp_path: Path
+    made: Callable[[], ModelledExport], choice: str, live: str, service: Service, tmp_path: Path
 ) -> None:
     """Interrupted by `kill -9` and resumed, all of it is there once; a second import of the same
     sends the same bytes, and changes no person and no group.
     """
     model = made()
-    key = f"phc_model_{made.__name__:_<14}"
+    key = f"phc_model_{made.__name__}_{choice or 'events'}"
     source = tmp_path / "export.jsonl"
     source.write_text(model.lines())
-    assert len(model.records) > 2_000
-    command = (model.form, str(source), "--person-properties", "oldest", *model.options)
-    interrupt(service, tmp_path / "state", key, *command)
-    before = service.ask(f"events?api_key={key}&limit=1")["count"]
-    assert 200 <= before < len(model.events)
+    assert 2_000 < len(model.records) < 2_600
+    command = (model.form, str(source), *model.options)
+    command += ("--person-properties", choice) if choice else ()
+    is_sorted = choice == "history"
+    command += ("--sort",) if is_sorted else ()
+    before = _live(service, key, [live] if live else [])
+    _import_interrupted(service, tmp_path, key, command, len(model.events))
 
-    done = imported(service, tmp_path / "state", *command, key=key)
-    assert done.code == (1 if model.refused else 0), done.err
     books = manifest_of(tmp_path / "state").books
     assert not books.difference
     assert (books.read, sum(books.refused.values())) == (len(model.records), model.refused)
-    _check(service, key, model)
-    persons = service.ask(f"persons?api_key={key}&limit=10000")
+    sent = model.sent(is_sorted=is_sorted)
+    _check_events(service, key, model, len(before))
+    outcome = persons_after(choice, {uuid: sent[uuid].said for uuid in sent}, before)
+    _check_persons(service, key, outcome)
+    if choice != "newest":
+        _check_events_persons(service, key, outcome)
+    groups = service.ask(f"groups?api_key={key}&limit=1000")["results"]
+    assert {
+        (each["group_type"], each["group_key"]): each["properties"] for each in groups
+    } == model.groups(is_sorted=is_sorted)
+    _import_again(service, tmp_path, key, command)
 
-    again = imported(service, tmp_path / "again", *command, key=key)
-    assert again.code == done.code, again.err
+
+@pytest.mark.parametrize("choice", ["history", "newest"])
+def test_profiles_of_mixpanel_end_as_chosen(choice: str, service: Service, tmp_path: Path) -> None:
+    """Profiles of two days, unchanged ones among them, go to the persons that Mixpanel's merges
+    have made, and the last one counts.
+    """
+    key = f"phc_model_mixpanel_profiles_{choice}"
+    live = ["user-3", "user-4"] if choice == "newest" else []
+    before = _live(service, key, live)
+    joined = Said("user-5", datetime.now(UTC), joins=("$device:5",))
+    service.capture(
+        {"api_key": key, "event": "$identify", "distinct_id": joined.distinct_id}
+        | {"properties": {"$anon_distinct_id": "$device:5"}}
+    )
+    lines, profiles = _mixpanel_profiles()
+    (source := tmp_path / "engage.jsonl").write_text("".join(lines))
+    zone = ("--zone", "America/Los_Angeles")
+    command = ("mixpanel-profiles", str(source), *zone, "--person-properties", choice)
+    _import_interrupted(service, tmp_path, key, command, len(profiles))
+
+    books = manifest_of(tmp_path / "state").books
+    assert (books.read, sum(books.refused.values())) == (len(lines), 1)
+    model = ModelledExport("mixpanel-profiles", events=profiles)
+    _check_events(service, key, model, len(before) + 1)
+    sent = {uuid: each.said for uuid, each in model.sent(is_sorted=True).items()}
+    outcome = persons_after(choice, sent, [*before, joined])
+    _check_persons(service, key, outcome)
+    assert service.person(key, "$device:5") == outcome.ends["user-5"]
+    if choice == "history":
+        _check_events_persons(service, key, outcome)
+    _import_again(service, tmp_path, key, command)
+
+
+def _mixpanel_profiles() -> tuple[list[str], dict[str, Wanted]]:
+    """Lines of two exports, the later one first, and the events that they have to be."""
+    lines: list[str] = []
+    events: dict[str, Wanted] = {}
+    for day in (1, 0):
+        for number in range(1_050):
+            is_seen = day == 1 and number % 3
+            time = datetime(2024, 10, 20 + (3 if is_seen else 0), 12, tzinfo=UTC)
+            time += timedelta(seconds=number)
+            clock = time.astimezone(ZoneInfo("America/Los_Angeles")).replace(tzinfo=None)
+            said: dict[str, Any] = {"plan": PLANS[(number + bool(is_seen)) % 3], "n": number}
+            if number % 2 and not is_seen:
+                said["first_day"] = True
+            record = {
+                "$distinct_id": f"user-{number}",
+                "$properties": {
+                    "$last_seen": clock.isoformat(),
+                    "$email": f"u{number}@example.com",
+                    "$city": "Oslo" if is_seen else "Rome",
+                    **said,
+                },
+            }
+            line = json.dumps(record)
+            lines.append(line + "\n")
+            digest = sha256(line.encode()).hexdigest()
+            uuid = derived("mixpanel_profiles", f"user-{number}", digest)
+            said["email"] = f"u{number}@example.com"
+            said["$geoip_city_name"] = "Oslo" if is_seen else "Rome"
+            said["$last_seen"] = clock.isoformat()
+            events[uuid] = Wanted("$identify", f"user-{number}", time, set=said)
+    lines.append(json.dumps({"$distinct_id": "never", "$properties": {"plan": "x"}}) + "\n")
+    return lines, events
+
+
+def _live(service: Service, key: str, who: Sequence[str]) -> list[Said]:
+    """Let persons be there before the import, each with a property that the import has, too."""
+    said = [
+        Said(each, datetime.now(UTC), set={"plan": "enterprise", "theme": "live"}) for each in who
+    ]
+    for each in said:
+        properties = {"$set": each.set}
+        event = {"event": "live", "distinct_id": each.distinct_id, "properties": properties}
+        service.capture({"api_key": key, **event})
+    return said
+
+
+def _config(folder: Path) -> tuple[str, str]:
+    """One request at a time: events of several ids arrive in the order in which they are sent."""
+    path = folder / "forwarder.yaml"
+    path.write_text("delivery: {concurrency: 1}\nbatch: {max_events: 100}\n")
+    return "--config", str(path)
+
+
+def _import_interrupted(
+    service: Service, folder: Path, key: str, command: tuple[str, ...], count: int
+) -> None:
+    """Import, killed when some of the events have arrived, and resumed."""
+    command += _config(folder)
+    state = folder / "state"
+    before = interrupt_import(service, state, key, *command)
+    assert before < count
+    done = imported(service, state, *command, key=key)
+    refused = manifest_of(state).books.refused
+    assert done.code == (1 if refused else 0), done.out + done.err
+
+
+def _import_again(service: Service, folder: Path, key: str, command: tuple[str, ...]) -> None:
+    """A second import of the same, which changes nothing."""
+    asked = [f"{name}?api_key={key}&limit=10000" for name in ("persons", "groups")]
+    before = [service.ask(each) for each in asked]
+    count = service.ask(f"events?api_key={key}&limit=1")["count"]
+    imported(service, folder / "again", *command, *_config(folder), key=key)
+    assert manifest_of(folder / "again").complete
     assert service.ask(f"conflicts?api_key={key}")["count"] == 0
-    _check(service, key, model)
-    assert service.ask(f"persons?api_key={key}&limit=10000") == persons
+    assert service.ask(f"events?api_key={key}&limit=1")["count"] == count
+    assert [service.ask(each) for each in asked] == before
 
 
-def _check(service: Service, key: str, model: ModelledExport) -> None:
-    """Compare all that the sandbox has with the model."""
+def _check_events(service: Service, key: str, model: ModelledExport, others: int) -> None:
+    """Compare the sandbox's events with the model's; `others` are not of it."""
     found = service.ask(f"events?api_key={key}&limit=10000")
-    assert found["count"] == len(model.events) + model.joins
+    assert found["count"] == len(model.events) + model.joins + others
     events = {each["uuid"]: each for each in found["results"]}
     assert model.events.keys() <= events.keys()
     sessions: dict[str, set[str]] = {}
@@ -96,11 +213,33 @@ def _check(service: Service, key: str, model: ModelledExport) -> None:
     ids = [each for some in sessions.values() for each in some]
     assert len(ids) == len(set(ids)) == len(sessions)
 
+
+def _check_persons(service: Service, key: str, outcome: PersonOutcome) -> None:
+    """Compare the sandbox's persons with the model's."""
     persons = service.ask(f"persons?api_key={key}&limit=10000")["results"]
-    assert {frozenset(each["distinct_ids"]) for each in persons} == model.persons
-    for who, wanted_properties in model.person_properties.items():
-        assert service.person(key, who).items() >= wanted_properties.items()
-    groups = service.ask(f"groups?api_key={key}&limit=1000")["results"]
-    assert {
-        (each["group_type"], each["group_key"]): each["properties"] for each in groups
-    } == model.groups
+    assert {frozenset(each["distinct_ids"]) for each in persons} == outcome.persons
+    differing = {}
+    for person in persons:
+        who = person["distinct_ids"][0]
+        found, wanted = own_properties(person["properties"]), outcome.ends[who]
+        if found != wanted:
+            differing[who] = found, wanted
+    assert not differing
+
+
+def _check_events_persons(service: Service, key: str, outcome: PersonOutcome) -> None:
+    """Compare what each event's person had when it came."""
+    events = service.ask(f"events?api_key={key}&limit=10000")["results"]
+    found = {each["uuid"]: own_properties(each["person_properties"] or {}) for each in events}
+    wanted = outcome.at_events
+    assert {uuid: found[uuid] for uuid in wanted} == wanted
+
+
+def own_properties(properties: dict[str, Any]) -> dict[str, Any]:
+    """What a source said of a person: not what the service has taken from events."""
+    said = {"$initial_referrer", "$geoip_city_name", "$last_seen"}
+    return {
+        name: value
+        for name, value in properties.items()
+        if name in said or not name.startswith(("$", "utm_"))
+    }
