@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -58,7 +57,7 @@ class Report:
     outcomes: dict[str, Counter[str]] = field(default_factory=dict)
     """Of the version before, by kind: how many mutants had each."""
     differences: Counter[str] = field(default_factory=Counter)
-    """By kind."""
+    """By kind; `figures` are those that metrics have after a batch."""
     configurations: Counter[str] = field(default_factory=Counter)
     """Differences by configuration."""
     seconds: float = 0.0
@@ -78,6 +77,8 @@ class Report:
             for outcome, count in self.outcomes[kind].most_common():
                 lines.append(f"{'':<9} {outcome:<44} {count:>9,}")
             lines.append(f"{'':<9} {'DIFFERENT':<44} {self.differences[kind]:>9,}")
+        if self.differences["figures"]:
+            lines.append(f"figures   {'DIFFERENT':<44} {self.differences['figures']:>9,}")
         lines += [
             f"{count:,} differences with the configuration {name}"
             for name, count in self.configurations.most_common()
@@ -94,10 +95,15 @@ _Batch: TypeAlias = tuple[int, list[Mutant]]
 """Mutants with the number of their batch."""
 
 
+class VersionEnded(RuntimeError):
+    """The process of a version has ended, and has said why."""
+
+
 class VersionProcess:
-    """The process that runs a version."""
+    """The process that runs a version. Its methods raise `VersionEnded`."""
 
     def __init__(self, checkout: Path, folder: Path) -> None:
+        self._checkout = checkout
         self._parent, child = Pipe()
         command = [sys.executable, "-P", "-c", _BOOT, str(checkout), str(ROOT)]
         self._process = subprocess.Popen(
@@ -107,19 +113,24 @@ class VersionProcess:
         )
         child.close()
 
-    @property
-    def answers(self) -> Connection[Any, Any]:
-        """What it sends."""
-        return self._parent
-
     def send(self, question: str, number: int = 0, content: object = None) -> None:
         """Ask it."""
-        self._parent.send((question, number, content))
+        try:
+            self._parent.send((question, number, content))
+        except BrokenPipeError:
+            raise VersionEnded(f"the process of {self._checkout} has ended") from None
+
+    def receive(self) -> Any:
+        """Wait for its next answer."""
+        try:
+            return self._parent.recv()
+        except EOFError:
+            raise VersionEnded(f"the process of {self._checkout} has ended") from None
 
     def ask(self, question: str, number: int = 0, content: object = None) -> Any:
         """Ask it, and wait for the answer."""
         self.send(question, number, content)
-        return self._parent.recv()
+        return self.receive()
 
     def close(self) -> None:
         """End it."""
@@ -154,7 +165,7 @@ class _Comparison:
     ) -> None:
         self._versions = versions
         self._report = report
-        self._say = say
+        self._describe_one = say
         self._different: list[tuple[int, int, Mutant]] = []
         """Not described yet: batch, index and mutant."""
 
@@ -178,23 +189,34 @@ class _Comparison:
 
     def _receive(self, sent: _Batch) -> None:
         number, batch = sent
-        before, after = [version.answers.recv() for version in self._versions]
-        for at, (mutant, mine, its) in enumerate(zip(batch, before, after, strict=True)):
+        before, after = [version.receive() for version in self._versions]
+        for at, (mutant, mine, its) in enumerate(zip(batch, before[0], after[0], strict=True)):
             self._count(mutant, mine[1])
             if mine[0] != its[0]:
                 self._different.append((number, at, mutant))
+        for name, figures in before[1].items():
+            if figures != after[1][name]:
+                self._differ("figures", name)
+                title = f"figures after batch {number}, configuration {name}"
+                self._say("\n".join([title, *_side_by_side(figures, after[1][name])]))
 
     def _count(self, mutant: Mutant, labels: Sequence[str]) -> None:
         report = self._report
         report.mutants[mutant.kind] += 1
         report.outcomes.setdefault(mutant.kind, Counter()).update(set(labels))
 
+    def _differ(self, kind: str, configuration: str) -> None:
+        self._report.differences[kind] += 1
+        self._report.configurations[configuration] += 1
+
+    def _say(self, text: str) -> None:
+        if self._report.differences.total() <= SHOWN:
+            self._describe_one(text)
+
     def _describe(self) -> None:
-        report = self._report
         for number, at, mutant in self._different:
-            report.differences[mutant.kind] += 1
-            report.configurations[mutant.configuration] += 1
-            if report.differences.total() <= SHOWN:
+            self._differ(mutant.kind, mutant.configuration)
+            if self._report.differences.total() <= SHOWN:
                 outcomes = [version.ask("show", number, at) for version in self._versions]
                 self._say(described(number * BATCH + at, mutant, outcomes))
         self._different.clear()

@@ -17,6 +17,7 @@ import os
 import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from types import MethodType
@@ -80,6 +81,8 @@ OFFSET: Final = 1000
 """Where records and lines begin."""
 EXPIRED: Final = 2.5
 """Seconds after which a sender that waits for delivery is answered."""
+COUNTED: Final = ("intake_", "rule_", "buffer_bytes")
+"""How the figures of a snapshot begin that are compared."""
 REBUILT: Final = 64
 """Batches after which pipelines that keep nothing are built anew."""
 TURNS: Final = 30
@@ -105,12 +108,26 @@ class Entrances(NamedTuple):
 def entrances(pipeline: Pipeline) -> Entrances:
     """How the sources of a pipeline reach its intakes: the one place that knows its parts."""
     parts = pipeline._parts
+    requests = _find(parts.listener, lambda kind: "incoming" in _parameters(kind))
     return Entrances(
-        _find(parts.listener, lambda kind: "incoming" in _parameters(kind)),
-        parts.intakes[min(1, len(parts.intakes) - 1)],
+        requests,
+        _replays(parts, requests),
         _find(parts.kafka, lambda kind: "given_up" in _parameters(kind)),
         _find(parts.logs, lambda kind: "given_up" in _parameters(kind)),
     )
+
+
+def _replays(parts: Any, requests: Any) -> Any:
+    """The intake of replays to the first destination."""
+    if hasattr(parts, "intakes"):  # before 2026-11-28
+        return parts.intakes[min(1, len(parts.intakes) - 1)]
+    if len(parts.destinations) == 1:
+        return requests
+    from forwarder.intake.gate import Gate  # noqa: PLC0415 - no version before has it
+    from forwarder.intake.intake import IntakePolicy  # noqa: PLC0415
+
+    gate = Gate(parts.destinations[0].admission, parts.conditions)
+    return type(requests)(gate, IntakePolicy(requests._level, requests._durable))
 
 
 class DestinationStores(NamedTuple):
@@ -327,6 +344,19 @@ class PipelineRig:
             batches: Sequence[Any] = list(policies.lines(mutant))
             return await self._records(mutant, self.intakes.lines, batches)
         return await self._records(mutant, self.intakes.records, policies.records(mutant))
+
+    def figures(self) -> str:
+        """What metrics count of the intake and the rules since the pipeline was built."""
+        snapshot = self.pipeline.snapshot()
+        parts: list[Any] = [snapshot, *snapshot.destinations]
+        found: list[object] = []
+        for counted in parts:
+            found += [
+                (field.name, getattr(counted, field.name))
+                for field in fields(counted)
+                if field.name.startswith(COUNTED)
+            ]
+        return repr(found)
 
     async def _requests(self, mutant: Mutant) -> Outcome:
         origin = object()
@@ -552,7 +582,6 @@ def _letter(name: str, letter: Any) -> tuple[object, ...]:
         letter.coordinates,
         letter.at,
         letter.attributes,
-        letter.to and list(letter.to),
         letter.ruled,
         letter.sender_key,
         letter.new_uuid,
@@ -626,6 +655,10 @@ class VersionRig:
         for name in list(self._rigs):
             if self._configurations[name].keeps or number % REBUILT == 0:
                 del self._rigs[name]
+
+    def figures(self) -> dict[str, str]:
+        """The figures of each pipeline, by its configuration."""
+        return {name: rig.figures() for name, rig in self._rigs.items()}
 
     async def run(self, mutant: Mutant) -> Outcome:
         """What becomes of a mutant."""

@@ -46,7 +46,8 @@ async def _serve(parent: Connection, folder: Path) -> None:
             rig.begin(number)
             outcomes.pop(number - KEPT, None)
             found = outcomes[number] = [await rig.run(mutant) for mutant in content]
-            parent.send([(outcome.digest(), outcome.labels) for outcome in found])
+            answers = [(outcome.digest(), outcome.labels) for outcome in found]
+            parent.send((answers, rig.figures()))
         elif question == "show":
             outcome = outcomes[number][content]
             parent.send((outcome.text(), tuple(outcome)))
