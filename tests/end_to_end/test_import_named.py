@@ -1,5 +1,5 @@
-"""Mappings by name, by the command alone: what becomes of each row is compared with the vendor's
-documents, in a sandbox.
+"""Mappings by name, by the command alone: what becomes of each row, and of persons, is compared
+with the vendor's documents, in a sandbox. Large files are interrupted and resumed.
 """
 
 from __future__ import annotations
@@ -8,14 +8,28 @@ import csv
 import gzip
 import json
 from collections import Counter
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from tests.end_to_end.importing import Service, forwarder_import, imported, manifest_of
+import pytest
+
+from tests.end_to_end.importing import (
+    KEY,
+    Service,
+    forwarder_import,
+    imported,
+    interrupt_import,
+    manifest_of,
+)
+from tests.end_to_end.person_model import Said, persons_after
 from tests.end_to_end.sent import events_of
-from tests.sources.imports.samples.warehouses import ga4_rows, segment_tables, snowplow_lines
+from tests.sources.imports.samples.warehouses import START, ga4_rows, segment_tables, snowplow_lines
 
 COUNT: Final = 3_000
+FEWER: Final = 800
+"""Rows where persons are compared."""
+PLANS: Final = ("free", "pro", "team")
 
 
 def own(event: dict[str, Any]) -> dict[str, Any]:
@@ -24,18 +38,28 @@ def own(event: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in event["properties"].items() if name not in added}
 
 
-def done_once(service: Service, folder: Path, *command: str | Path) -> list[dict[str, Any]]:
-    """The events of an import that is complete, refused nothing, and is the same a second time."""
+def done_once(
+    service: Service, folder: Path, *command: str | Path, interrupted: bool = True
+) -> list[dict[str, Any]]:
+    """The events of an import that is complete, refused nothing, and is the same a second time.
+    Unless it is short it is interrupted by `kill -9` and resumed.
+    """
     command = (*command, "--person-properties", "oldest")
+    began = 0
+    if interrupted:
+        began = interrupt_import(service, folder / "state", KEY, *command, rate=1_000)
     done = imported(service, folder / "state", *command)
     assert done.code == 0, done.out + done.err
     manifest = manifest_of(folder / "state")
     assert manifest.complete
+    assert began < manifest.events
     assert not manifest.books.refused
-    assert service.counts(manifest.job.id) == (manifest.events, 0, 0)
+    events, repeats, conflicts = service.counts(manifest.job.id)
+    assert (events, conflicts) == (manifest.events, 0)
+    assert repeats < manifest.events  # what was in flight when it was killed
     again = imported(service, folder / "other", *command)
     assert again.code == 0, again.err
-    assert service.counts(manifest.job.id) == (manifest.events, manifest.events, 0)
+    assert service.counts(manifest.job.id) == (manifest.events, manifest.events + repeats, 0)
     verified = forwarder_import("verify", "--state", folder / "state", "--sandbox", service.url)
     assert verified.code == 0, verified.out
     return events_of(service, manifest.job.id)
@@ -121,14 +145,7 @@ def test_segment_warehouse(service: Service, tmp_path: Path) -> None:
     or its columns.
     """
     tables = segment_tables(COUNT)
-    paths = []
-    for table, rows in tables.items():
-        path = tmp_path / f"{table}.csv"
-        paths.append(path)
-        with path.open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+    paths = write_tables(tmp_path, tables)
     events = done_once(service, tmp_path, "segment-warehouse", *paths, "--sort")
     assert Counter(event["event"] for event in events) == {
         "Order Completed": len(tables["order_completed"]),
@@ -180,8 +197,139 @@ def test_a_table_of_a_known_name_is_that_one_whatever_its_columns(
     pages, identifies = tmp_path / "pages.csv", tmp_path / "identifies.csv"
     pages.write_text(f"id,user_id,timestamp,url,group_id\n1,u,{at},https://x.example/,g\n")
     identifies.write_text(f"id,user_id,anonymous_id,timestamp,event\n2,u,a,{at},signup\n")
-    events = done_once(service, tmp_path, "segment-warehouse", pages, identifies)
+    events = done_once(service, tmp_path, "segment-warehouse", pages, identifies, interrupted=False)
     assert sorted(event["event"] for event in events) == ["$identify", "$pageview"]
+
+
+@pytest.mark.parametrize("choice", ["history", "newest"])
+def test_persons_of_ga4_end_as_chosen(choice: str, service: Service, tmp_path: Path) -> None:
+    """A user, and a browser that isn't one's yet, have the newest user properties; where they came
+    from first stays.
+    """
+    live = Said("user-5", START, set={"plan": "enterprise"})
+    said = {}
+    path = tmp_path / "events_20240501.json"
+    with path.open("w") as file:
+        for number, row in enumerate(ga4_rows(FEWER)):
+            plan = PLANS[(number // 90 + number) % 3]
+            row["user_properties"][0]["value"]["string_value"] = plan
+            row["traffic_source"]["source"] = f"source-{number // 200}"
+            if number % 50 == 7:
+                row["user_properties"].append({"key": "level", "value": {"int_value": str(number)}})
+            file.write(json.dumps(row) + "\n")
+            level = {"level": number} if number % 50 == 7 else {}
+            first = {"$initial_utm_source": f"source-{number // 200}"}
+            first |= {"$initial_utm_medium": "(none)", "$initial_utm_campaign": "(direct)"}
+            said[str(number)] = Said(
+                row.get("user_id") or row["user_pseudo_id"],
+                START + timedelta(seconds=number, microseconds=number),
+                {"plan": plan, **level},
+                first,
+            )
+    check_persons(service, tmp_path, choice, said, live, "ga4", path)
+
+
+@pytest.mark.parametrize("choice", ["history", "newest"])
+def test_persons_of_segments_warehouse_end_as_chosen(
+    choice: str, service: Service, tmp_path: Path
+) -> None:
+    """Traits are those of the last row in `identifies`, whose anonymous ids and the aliases' former
+    ones become the user; groups are as their last row says.
+    """
+    live = Said("user-21", START, set={"plan": "enterprise"})
+    tables = segment_tables(FEWER)
+    for at, row in enumerate(tables["identifies"]):
+        row |= {"plan": PLANS[at % 3], "size": at if at % 4 == 0 else ""}
+    for at, row in enumerate(tables["groups"]):
+        row["industry"] = ("tea", "cocoa", "tea")[at * 3 // len(tables["groups"])]
+    said = {}
+    for table, rows in tables.items():
+        for row in rows:
+            who = row["user_id"] or row["anonymous_id"]
+            traits: dict[str, Any] = {}
+            joins: tuple[str, ...] = ()
+            if table == "identifies":
+                traits = {name: row[name] for name in ("name", "email", "plan")}
+                traits |= {"size": str(row["size"])} if row["size"] != "" else {}
+                joins = (row["anonymous_id"],)
+            elif table == "aliases":
+                joins = (row["previous_id"],)
+            time = datetime.fromisoformat(row["original_timestamp"].replace(" UTC", "+00:00"))
+            said[row["id"]] = Said(who, time, traits, joins=joins)
+    said = dict(sorted(said.items(), key=lambda item: item[1].time))
+    paths = write_tables(tmp_path, tables)
+    key = check_persons(
+        service, tmp_path, choice, said, live, "segment-warehouse", *paths, "--sort"
+    )
+    last = {row["group_id"]: row["industry"] for row in tables["groups"]}
+    found = service.ask(f"groups?api_key={key}")["results"]
+    assert {each["group_key"]: each["properties"]["industry"] for each in found} == last
+
+
+def test_snowplow_says_nothing_of_persons(service: Service, tmp_path: Path) -> None:
+    """So no choice is asked for, and none changes an event."""
+    path = tmp_path / "part-00000"
+    path.write_text("".join(line + "\n" for line in snowplow_lines(40)))
+    sent = []
+    for choice in ("", "history", "newest"):
+        key = f"phc_snowplow_persons_{choice or 'unasked'}"
+        command = ["--person-properties", choice] if choice else []
+        done = imported(service, tmp_path / f"state{choice}", "snowplow", path, *command, key=key)
+        assert done.code == 0, done.out + done.err
+        events = service.ask(f"events?api_key={key}&limit=1000")["results"]
+        sent.append(sorted((each["uuid"], sorted(own(each).items(), key=str)) for each in events))
+    assert len(sent[0]) == 40
+    assert sent[0] == sent[1] == sent[2]
+
+
+def check_persons(
+    service: Service,
+    folder: Path,
+    choice: str,
+    said: dict[str, Said],
+    live: Said,
+    *command: str | Path,
+) -> str:
+    """Interrupt an import, resume it and import again: persons are those of the model, a live one
+    has kept its values in `newest`. The project key.
+    """
+    key = f"phc_{str(command[0]).replace('-', '_')}_{choice}"
+    before = [live] if choice == "newest" else []
+    for each in before:
+        properties = {"$set": each.set}
+        event = {"event": "live", "distinct_id": each.distinct_id, "properties": properties}
+        service.capture({"api_key": key, **event})
+    config = folder / "forwarder.yaml"
+    config.write_text("delivery: {concurrency: 1}\n")
+    command = (*command, "--person-properties", choice, "--config", config)
+    interrupt_import(service, folder / "state", key, *command)
+    for state in ("state", "again"):
+        done = imported(service, folder / state, *command, key=key)
+        assert done.code == 0, done.out + done.err
+        assert service.ask(f"conflicts?api_key={key}")["count"] == 0
+        found = service.ask(f"persons?api_key={key}&limit=10000")["results"]
+        outcome = persons_after(choice, said, before)
+        assert {frozenset(each["distinct_ids"]) for each in found} == outcome.persons
+        for person in found:
+            wanted = outcome.ends[person["distinct_ids"][0]]
+            names = {name for name in person["properties"] if name[0] != "$" and name[:4] != "utm_"}
+            assert names == {name for name in wanted if name[0] != "$"}
+            assert person["properties"].items() >= wanted.items()
+    assert manifest_of(folder / "state").events == len(said)
+    return key
+
+
+def write_tables(folder: Path, tables: dict[str, list[dict[str, Any]]]) -> list[Path]:
+    """A CSV file of each table."""
+    paths = []
+    for table, rows in tables.items():
+        path = folder / f"{table}.csv"
+        paths.append(path)
+        with path.open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+    return paths
 
 
 def test_segment_rows_of_an_unknown_table_are_refused(service: Service, tmp_path: Path) -> None:
