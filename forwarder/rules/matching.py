@@ -45,6 +45,10 @@ class _NamedEvent(Struct, gc=False):
     event: str
 
 
+class _LastName(Struct, gc=False):
+    event: Raw
+
+
 class _OwnId(Struct, gc=False):
     distinct_id: Raw = ABSENT
 
@@ -60,6 +64,8 @@ class _NamingEvent(Struct, gc=False):
 
 
 _decode_names = msgspec.json.Decoder(list[_NamedEvent]).decode
+_decode_last = msgspec.json.Decoder(list[_LastName]).decode
+_decode_text = msgspec.json.Decoder(str).decode
 _decode_ids = msgspec.json.Decoder(list[_IdentifiedEvent]).decode
 _decode_naming = msgspec.json.Decoder(list[_NamingEvent]).decode
 _decode_own_id = msgspec.json.Decoder(_OwnId).decode
@@ -113,7 +119,11 @@ class LaneEvents:
     def names(self) -> list[str]:
         """The names of all events."""
         if self._names is None:
-            self._names = [event.event for event in _decode_names(self._array())]
+            try:
+                self._names = [event.event for event in _decode_names(self._array())]
+            except msgspec.ValidationError:
+                # one has its name twice, at first as no text: the last counts, as for the service
+                self._names = [_decode_text(each.event) for each in _decode_last(self._array())]
         return self._names
 
     def named(self) -> frozenset[str]:

@@ -235,6 +235,21 @@ def test_records() -> None:
     assert rig.balanced()
 
 
+@pytest.mark.parametrize("source", ["a request", "records"])
+def test_an_event_with_two_names_has_the_last(source: str) -> None:
+    """Also if the first is no text: rules drop it by the name that the service reads."""
+    rig = RecordsRig(rules=[{"name": "drop", "match": {"event": "last"}, "drop": True}])
+    twice = b'{"event":1,"event":"last","distinct_id":"d"}'
+    other = b'{"event":2,"event":"other","distinct_id":"d"}'
+    if source == "records":
+        rig.records.accept(record_list(twice, other, api_key=KEY), Told(), AckLevel.DELIVERED)
+    else:
+        rig.take(b'{"api_key":"%b","batch":[%b,%b]}' % (KEY.encode(), twice, other))
+    (left,) = rig.events()
+    assert json.loads(left)["event"] == "other"
+    assert rig.figures(LANE)[3] == {"rule:drop": 1}
+
+
 def test_a_record_that_can_not_be_protected_is_a_dead_letter() -> None:
     """Its source waits until that is durable, as for others. It says which record it was, also
     where records are read one by one, or hold several events.
