@@ -27,6 +27,8 @@ class Said:
     """Ids whose persons become this one, before the event says anything."""
     always: bool = False
     """Whether they do so even if they are identified."""
+    carries: bool = True
+    """Whether the service lets it change its person."""
 
 
 @dataclass(slots=True)
@@ -109,7 +111,7 @@ def persons_after(
                 once = {**said.set, **said.once}
                 sent = replace(said, set={}, once=once, unset=())
             case "newest":
-                once = newest.pop(said.distinct_id, {})
+                once = newest.pop(said.distinct_id, {}) if said.carries else {}
                 sent = replace(said, set={}, once=once, unset=())
             case "none":
                 sent = replace(said, set={}, once={}, unset=())

@@ -233,13 +233,14 @@ def test_persons_of_ga4_end_as_chosen(choice: str, service: Service, tmp_path: P
 def test_persons_of_segments_warehouse_end_as_chosen(
     choice: str, service: Service, tmp_path: Path
 ) -> None:
-    """Traits are those of the last row in `identifies`, whose anonymous ids and the aliases' former
-    ones become the user; groups are as their last row says.
+    """Traits are those of the last row in `identifies`, also of one without a user; its anonymous
+    ids and the aliases' former ones become the user. Groups are as their last row says.
     """
-    live = Said("user-21", START, set={"plan": "enterprise"})
+    live = Said("user-11", START, set={"plan": "enterprise"})
     tables = segment_tables(FEWER)
     for at, row in enumerate(tables["identifies"]):
-        row |= {"plan": PLANS[at % 3], "size": at if at % 4 == 0 else ""}
+        row |= {"plan": PLANS[at // 2 % 3], "size": at if at % 4 == 0 else ""}
+        row["user_id"] = row["user_id"] if at % 4 != 1 else ""
     for at, row in enumerate(tables["groups"]):
         row["industry"] = ("tea", "cocoa", "tea")[at * 3 // len(tables["groups"])]
     said = {}
@@ -251,7 +252,7 @@ def test_persons_of_segments_warehouse_end_as_chosen(
             if table == "identifies":
                 traits = {name: row[name] for name in ("name", "email", "plan")}
                 traits |= {"size": str(row["size"])} if row["size"] != "" else {}
-                joins = (row["anonymous_id"],)
+                joins = (row["anonymous_id"],) if row["user_id"] else ()
             elif table == "aliases":
                 joins = (row["previous_id"],)
             time = datetime.fromisoformat(row["original_timestamp"].replace(" UTC", "+00:00"))

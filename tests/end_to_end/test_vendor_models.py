@@ -70,8 +70,7 @@ def test_an_export_becomes_what_its_vendors_rules_say(
     _check_events(service, key, model, len(before))
     outcome = persons_after(choice, {uuid: sent[uuid].said for uuid in sent}, before)
     _check_persons(service, key, outcome)
-    if choice != "newest":
-        _check_events_persons(service, key, outcome)
+    _check_events_persons(service, key, outcome)
     groups = service.ask(f"groups?api_key={key}&limit=1000")["results"]
     assert {
         (each["group_type"], each["group_key"]): each["properties"] for each in groups
@@ -106,8 +105,7 @@ def test_profiles_of_mixpanel_end_as_chosen(choice: str, service: Service, tmp_p
     outcome = persons_after(choice, sent, [*before, joined])
     _check_persons(service, key, outcome)
     assert service.person(key, "$device:5") == outcome.ends["user-5"]
-    if choice == "history":
-        _check_events_persons(service, key, outcome)
+    _check_events_persons(service, key, outcome)
     _import_again(service, tmp_path, key, command)
 
 

@@ -48,7 +48,7 @@ class Wanted:
     def said(self) -> Said:
         """What it means for its person."""
         about = self.set, self.once, self.unset, self.joins, self.always
-        return Said(self.distinct_id, self.time, *about)
+        return Said(self.distinct_id, self.time, *about, carries=self.event != "$groupidentify")
 
 
 @dataclass(slots=True)
@@ -244,6 +244,8 @@ def _amplitude_person(name: str, number: int, visit: int) -> dict[str, Any]:
             said["set"] = {"plan": PLANS[(visit // 40 + number) % 3], "address": {"n": number}}
         case "Paid":
             said["set"] = {"plan": PLANS[(visit // 30 + number) % 3], "address": {"n": number}}
+            if number % 2:  # what the device said, too, and perhaps something else
+                said["set"]["theme"] = ("dark", "light", "blue")[number % 3]
     if city := CITIES[visit % 4]:
         said["set"]["$geoip_city_name"] = city
     return said
