@@ -673,7 +673,7 @@ class Admission:
         """Drop all that is in a submission, counted as received."""
         content = submission.content
         self._count_ruled(content)
-        letters = content.letters
+        letters = [*submission.letters, *submission.droppable]
         for chunk in submission.chunks:
             self.books.turn_away(chunk.lane, chunk.source, reason, chunk.count)
         counts = Counter((letter.lane, letter.source) for letter in letters)

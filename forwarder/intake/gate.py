@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from forwarder.core.ack import AckCallback, AckLevel
 from forwarder.core.clock import Clock
-from forwarder.core.errors import Draining, MemoryShort
+from forwarder.core.errors import Draining, MemoryShort, RequestTooLarge
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.loop_turn import LoopTurn
 from forwarder.core.shares import Headroom
@@ -135,11 +135,23 @@ class Gate:
         """
         rules = self.conditions.rules
         take_steps(content, rules, self._routes, microseconds=effort.ruled)
-        if content.is_one_chunk and not source_waits:
+        if source_waits:
+            self._check_keys(content)
+        elif content.is_one_chunk:
             return None if self._admit_one(content.chunks[0], level, callback) else ()
         return self.admitter.admit(
             content, level, callback, source_waits=source_waits, given_up=given_up
         )
+
+    def _check_keys(self, content: Content) -> None:
+        """Raises `RequestTooLarge` for a source's events, as rules leave them, of so many project
+        keys that they might never find room together.
+        """
+        keys = len({chunk.lane for chunk in content.chunks})
+        if keys > max(self.admitter.lanes.max_lanes // 2, 1):
+            raise RequestTooLarge(
+                f"events of {keys} project keys are more than can be accepted at once"
+            )
 
     def steps_of_job(self, source: str) -> tuple[RulesOfJob | None, RoutesOfJob | None]:
         """The rules and routes that the decoder process applies to what it reads."""

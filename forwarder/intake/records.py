@@ -153,11 +153,6 @@ class SourceIntake:
         """Into the buffer. Raises a `Backpressure`, `RequestTooLarge` if it never fits, or
         `TooMuchWork`.
         """
-        keys = len({chunk.lane for chunk in content.chunks})
-        if keys > max(self._gate.admitter.lanes.max_lanes // 2, 1):
-            raise RequestTooLarge(
-                f"events of {keys} project keys are more than can be accepted at once"
-            )
         parts = self._gate.enter(
             content,
             level,

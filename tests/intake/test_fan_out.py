@@ -12,7 +12,7 @@ from forwarder.buffer.memory import MemoryBuffer
 from forwarder.core.ack import AckLevel
 from forwarder.core.errors import BufferFull
 from forwarder.core.event import Chunk, Lane
-from forwarder.core.ports import DeadLetter, Fate, Reason
+from forwarder.core.ports import DeadLetter, DropReason, Fate, Reason
 from forwarder.intake.admission import Admission
 from forwarder.intake.content import Content
 from forwarder.intake.fan_out import Branch, FanOut
@@ -175,6 +175,21 @@ def test_a_sources_letters_are_kept_everywhere(waits: bool) -> None:
     kept = [len(part.submission.letters) for part in parts]
     assert kept == ([1, 1] if waits else [0, 0])
     assert [len(part.submission.droppable) for part in parts] == ([0, 0] if waits else [1, 1])
+
+
+def test_what_an_optional_destination_gives_up_is_in_its_books() -> None:
+    """Events of a lane that was halted for too long, for which neither buffer nor dead letters have
+    room, are received and dropped there.
+    """
+    two = Two((10_000, 10_000), required=(True, False))
+    theirs = Lane("phc_other_key")
+    rig = two.rigs[1]
+    letter = DeadLetter(Reason.LANE_HALTED, theirs, b"{}", 0.0)
+    (_, part) = two.fan.divide(Content([chunk()], ruled=True), source_waits=True)
+    part.submission.chunks, part.submission.letters = (), [letter]
+    two.admissions[1].turn_away(part.submission, DropReason.OPTIONAL_DESTINATION)
+    assert rig.books.accounts[theirs].received == {"http": 1}
+    assert rig.books.accounts[theirs].dropped == {"optional_destination": 1}
 
 
 def test_a_source_waits_for_all_required_ones() -> None:

@@ -250,6 +250,17 @@ def test_an_event_with_two_names_has_the_last(source: str) -> None:
     assert rig.figures(LANE)[3] == {"rule:drop": 1}
 
 
+def test_project_keys_of_a_record_count_as_rules_leave_them() -> None:
+    """A record with more of them than are accepted at once, of which rules leave few."""
+    rig = RecordsRig(max_lanes=10, rules=[{"name": "d", "match": {"event": "b"}, "drop": True}])
+    events = [stamped_event(event="b", api_key=f"phc_key_number_{at}") for at in range(5)]
+    one = [*events, stamped_event(event="a", api_key=KEY)]
+    rig.records.accept(record_list(one), Told(), AckLevel.DELIVERED)
+    (left,) = rig.events()
+    assert json.loads(left)["event"] == "a"
+    assert not rig.dead_letters.letters
+
+
 def test_a_record_that_can_not_be_protected_is_a_dead_letter() -> None:
     """Its source waits until that is durable, as for others. It says which record it was, also
     where records are read one by one, or hold several events.
