@@ -89,6 +89,8 @@ class Case:
     """Processes, all on the one core that a single one has in the case that it is held against."""
     copies: int = 1
     """Destinations that each event goes to; all of them are the same sink."""
+    by_name: bool = False
+    """Whether routes look at each event's name for that."""
 
     @property
     def name(self) -> str:
@@ -102,6 +104,7 @@ class Case:
         )
         more += [f"{self.workers}-workers"] if self.workers > 1 else []
         more += [f"to-{self.copies}"] if self.copies > 1 else []
+        more += ["by-name"] * self.by_name
         return "-".join([f"{self.variant}-{self.events}-{self.compression}", *more])
 
     @property
@@ -162,6 +165,10 @@ CASES: Final = (
     *(
         Case(Variant.STAMPED, events, "none", ordered=False, share=0.55, copies=2)
         for events in CONNECTIONS
+    ),
+    *(
+        Case(Variant.STAMPED, events, "none", ordered=False, share=0.5, copies=2, by_name=True)
+        for events in (1, 50)
     ),
     Case(Variant.SDK, 1, "none", ordered=False, share=None),
     *(

@@ -87,16 +87,18 @@ class Target:
                     _wait_for_workers(environment["FORWARDER_ADMIN__LISTEN"], workers)
                 yield program
 
-    def copying(self, copies: int, compression: str) -> dict[str, str]:
+    def copying(self, copies: int, compression: str, *, by_name: bool = False) -> dict[str, str]:
         """Settings with so many destinations instead of one, each of which gets all events; all
-        are the sink.
+        are the sink. `by_name`: but for events with a name that none has.
         """
         url = f"http://127.0.0.1:{self.sink_port}"
         upstreams = [
             {"name": f"copy-{number}", "url": url, "compression": compression}
             for number in range(copies)
         ]
-        routes = [{"to": [each["name"] for each in upstreams]}]
+        routes: list[dict[str, object]] = [{"to": [each["name"] for each in upstreams]}]
+        if by_name:
+            routes.insert(0, {"match": {"event": "$autocapture"}, "to": [upstreams[0]["name"]]})
         alone = {"FORWARDER_UPSTREAM__URL": "", "FORWARDER_UPSTREAM__COMPRESSION": ""}
         return {
             **alone,

@@ -112,10 +112,9 @@ class Plan:
             with nginx(target.sink_port, core) as proxy:
                 yield proxy
             return
-        more = {
-            **case.rules.settings,
-            **(target.copying(case.copies, case.compression) if case.copies > 1 else {}),
-        }
+        more = dict(case.rules.settings)
+        if case.copies > 1:
+            more |= target.copying(case.copies, case.compression, by_name=case.by_name)
         with target.running(
             core, case.compression, case.ordering, disk=case.disk, workers=case.workers, more=more
         ) as program:

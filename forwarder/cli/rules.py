@@ -200,8 +200,8 @@ def _sample_events(
 def _events_of(settings: Settings, body: bytes, api_key: str) -> Iterator[tuple[bytes, str]]:
     from forwarder.core.event import split_events
     from forwarder.core.ports import Incoming
-    from forwarder.intake.stamp_event import StampContext
-    from forwarder.intake.stamping import stamp
+    from forwarder.stamping.stamp import stamp
+    from forwarder.stamping.stamp_event import StampContext
     from forwarder.wire.encodings import decode_body
     from forwarder.wire.shapes import read_request, split_by_token
 

@@ -7,6 +7,7 @@ without looking at an event again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -88,7 +89,7 @@ class Chunk:
         self.source = source
         self.ack = ack
         self.origin = 0
-        self.to: int | None = None
+        self.to: Sequence[int] | None = None
         self.cost = len(data) + CHUNK_OVERHEAD + EVENT_OVERHEAD * count
 
     @property

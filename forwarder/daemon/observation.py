@@ -23,7 +23,7 @@ from forwarder.daemon.pressure import MemoryWatch
 from forwarder.daemon.rules import ConfiguredRules
 from forwarder.delivery.delivery import DeliveryStatistics, HistogramCounts
 from forwarder.delivery.halting import HaltReport
-from forwarder.intake.gate import Conditions
+from forwarder.intake.conditions import Conditions
 from forwarder.intake.intake import Intake
 from forwarder.sources.http.listener import HttpListener
 from forwarder.sources.http.passthrough import PassThrough, PassThroughStatistics

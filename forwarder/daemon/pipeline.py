@@ -53,13 +53,12 @@ from forwarder.delivery.batching import Batcher
 from forwarder.delivery.delivery import Delivery, EventDelivery
 from forwarder.delivery.halting import Halts
 from forwarder.delivery.keys import KeyCheck, KeyStatus
-from forwarder.intake.admission import Admission, Admitter
+from forwarder.intake.admission import Admission, Admitter, Gate
+from forwarder.intake.conditions import Conditions
 from forwarder.intake.fan_out import Branch, FanOut
-from forwarder.intake.gate import Conditions, Gate
 from forwarder.intake.intake import Intake
-from forwarder.intake.lanes import KnownKeys, LaneRegistry
+from forwarder.intake.lanes import KnownKeys, LaneRegistry, Quotas
 from forwarder.intake.large import DECODE_SECONDS
-from forwarder.intake.quotas import Quotas
 from forwarder.intake.records import SourceIntake
 from forwarder.sources.http.listener import HttpListener
 from forwarder.sources.http.passthrough import PassThrough
@@ -140,7 +139,9 @@ def build(
     # a dead letter goes back to the destination that it is of, whatever the routes say
     replayers = [
         each.stores.open_replayer(
-            Intake(Gate(each.admission, conditions), policy), clock, each.branch.api_keys
+            Intake(Gate(each.admission, conditions), policy, headroom=headroom, path=path),
+            clock,
+            each.branch.api_keys,
         )
         for each in destinations
     ]

@@ -39,7 +39,7 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
-from forwarder.core.uuids import uuid5
+from forwarder.core.stamps import uuid5
 from forwarder.storage.database import DatabaseFormat, UnreadableDatabase
 from forwarder.storage.private import open_file
 

@@ -1,8 +1,9 @@
-"""Admission: the one way of events into the pipeline, for requests and for records.
+"""Admission: the one way of events into the buffer, for requests and for records.
 
-The steps, in order: reserve room for dead letters, check lanes and quotas, offer all chunks to the
-buffer or none, count them in the books, write dead letters, acknowledge. `Admission` does them; a
-`Submission` is the content of one request, or of one batch of records.
+The steps, in order: rules and routes (`content.py`), which `Gate` has every source take; reserve
+room for dead letters, check lanes and quotas, offer all chunks to the buffer or none, count them
+in the books, write dead letters, acknowledge, which `Admission` does. A `Submission` is the
+content of one request, or of one batch of records.
 
 Senders and sources differ in one thing: a sender is answered within a limit of time, a source
 waits (`source_waits`). So at the level `delivered` the events of a sender that was answered 503
@@ -44,16 +45,18 @@ from forwarder.core.ports import (
     DropReason,
     Ledger,
     Reason,
+    RuleDrop,
     WhenFull,
     letters_of,
 )
 from forwarder.core.taps import TapOutcome, TapPoint
-from forwarder.intake.content import Content
-from forwarder.intake.lanes import LaneRegistry
-from forwarder.intake.quotas import Quotas
-from forwarder.intake.stamp_event import NOT_INGESTED
-from forwarder.intake.steps import RouteTable
+from forwarder.intake.conditions import Conditions
+from forwarder.intake.content import Content, RouteTable, note_route, take_steps
+from forwarder.intake.decoder_jobs import RoutesOfJob, RulesOfJob
+from forwarder.intake.lanes import LaneRegistry, Quotas
+from forwarder.stamping.stamp_event import NOT_INGESTED
 from forwarder.telemetry.labels import UNDECODABLE, lane_label
+from forwarder.wire.effort import UNBOUNDED, Allowance, Effort
 from forwarder.wire.v1_results import BUFFER_FULL
 
 _FULL: Final = (BufferFull, LaneFull)
@@ -155,7 +158,7 @@ class Submission:
         have been halted for too long. Raises `RuntimeError` if no rules were applied.
         """
         if not content.ruled:
-            raise RuntimeError("nothing is admitted before rules are applied (`intake/gate.py`)")
+            raise RuntimeError("nothing is admitted before rules are applied (`Gate.enter`)")
         self.admission = admission
         self.content = content
         self.chunks: Sequence[Chunk] = content.chunks
@@ -271,7 +274,7 @@ class Submission:
         return callback
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class SubmissionPart:
     """What one destination gets of a content."""
 
@@ -287,6 +290,20 @@ class SubmissionPart:
         # they refer to each other, and would wait for the garbage collector
         self.submission.chunks = ()
         self.submission.ack = None
+
+
+@dataclass(frozen=True, slots=True)
+class IntakeStatistics:
+    """Counted since the start, but for `awaiting_delivery`."""
+
+    nulled_numbers: int
+    """NaN and Infinity that became null."""
+    awaiting_delivery: int = 0
+    """Requests whose senders wait for the delivery of their events."""
+    not_acknowledged: int = 0
+    """Requests that were answered 503 because that took too long."""
+    filtered_records: int = 0
+    """Log records of OTLP that the mapping leaves out."""
 
 
 class Admitter(Protocol):
@@ -313,22 +330,6 @@ class Admitter(Protocol):
     @property
     def routes(self) -> RouteTable | None:
         """Where events go; None if there is one destination."""
-
-    @property
-    def awaited(self) -> int:
-        """Requests whose senders wait for the delivery of their events."""
-
-    @property
-    def not_acknowledged(self) -> int:
-        """Requests that were answered 503 because their events were not delivered in time."""
-
-    @property
-    def nulled_numbers(self) -> int:
-        """NaN and Infinity that became null."""
-
-    @property
-    def filtered_records(self) -> int:
-        """Records of accepted requests that their mapping leaves out."""
 
     @property
     def check_room(self) -> Callable[[Lane, int], None]:
@@ -361,6 +362,86 @@ class Admitter(Protocol):
         delivered any more.
         """
 
+    def statistics(self) -> IntakeStatistics:
+        """Figures of all its parts."""
+
+
+class Gate:
+    """What every source gives its contents to: rules, routes, admission, in this order."""
+
+    def __init__(self, admitter: Admitter, conditions: Conditions) -> None:
+        self.admitter = admitter
+        self.conditions = conditions
+        self._routes = admitter.routes
+        self._admit_one = admitter.admit_one
+
+    def enter(
+        self,
+        content: Content,
+        level: AckLevel,
+        callback: AckCallback,
+        *,
+        effort: Effort = UNBOUNDED,
+        source_waits: bool = False,
+        given_up: Collection[Lane] = (),
+    ) -> Sequence[SubmissionPart] | None:
+        """Accept the content whole, or raise with nothing accepted and nothing counted; None if
+        `level` is reached, else what is pending (`Admitter.admit`). `effort`: what rules may take,
+        and again routes.
+
+        Raises what rules, routes and the admission raise; `TooMuchWork` beyond `effort`.
+        """
+        take_steps(content, self.conditions.rules, self._routes, microseconds=effort.ruled)
+        if source_waits:
+            self._check_keys(content)
+        elif content.is_one_chunk:
+            return None if self._admit_one(content.chunks[0], level, callback) else ()
+        return self.admitter.admit(
+            content, level, callback, source_waits=source_waits, given_up=given_up
+        )
+
+    def enter_one(
+        self, chunk: Chunk, level: AckLevel, callback: AckCallback, effort: Effort
+    ) -> bool:
+        """`enter` for one event with nothing beside it, the most frequent content, without an
+        object for it where nothing is done to it on the way; whether `level` is reached.
+        """
+        conditions = self.conditions
+        routes = self._routes
+        if conditions.rules is None:
+            if routes is not None:
+                chunk.to = routes.whole(chunk.lane, chunk.source)
+            if routes is None or chunk.to is not None:
+                return self._admit_one(chunk, level, callback)
+        try:
+            if conditions.rules is None and routes is not None:
+                note_route(routes, chunk, Allowance(effort.ruled))
+                return self._admit_one(chunk, level, callback)
+            return self.enter(Content([chunk]), level, callback, effort=effort) is None
+        finally:
+            conditions.turn.spend(self.admitter.clock.now() - chunk.received_at)
+
+    def _check_keys(self, content: Content) -> None:
+        """Raises `RequestTooLarge` for a source's events, as rules leave them, of so many project
+        keys that they might never find room together.
+        """
+        keys = len({chunk.lane for chunk in content.chunks})
+        if keys > max(self.admitter.lanes.max_lanes // 2, 1):
+            raise RequestTooLarge(
+                f"events of {keys} project keys are more than can be accepted at once"
+            )
+
+    def steps_of_job(self, source: str) -> tuple[RulesOfJob | None, RoutesOfJob | None]:
+        """The rules and routes that the decoder process applies to what it reads."""
+        rules = self.conditions.rules
+        encoded = None if self._routes is None else self._routes.encoded
+        return (
+            None
+            if rules is None
+            else RulesOfJob(rules.encoded, source, self.admitter.quotas.max_lane_bytes),
+            None if encoded is None else RoutesOfJob(encoded, source),
+        )
+
 
 class OfferedChunk:
     """One chunk with nothing beside it, from the offer until the buffer holds it: lighter than a
@@ -379,12 +460,8 @@ class OfferedChunk:
         (`core.ack.AckCallback`).
         """
         if error is None:
-            self.count()
+            self.admission.count_chunk(self.chunk)
         self.callback(error)
-
-    def count(self) -> None:
-        """Count it in the books."""
-        self.admission.count_chunk(self.chunk)
 
 
 class Admission:
@@ -429,17 +506,13 @@ class Admission:
         self._awaited: dict[Submission, None] = {}
         self.routes: Final = None
         """See `Admitter`."""
-        self.nulled_numbers = 0
-        """NaN and Infinity that became null."""
-        self.filtered_records = 0
-        """Records of accepted requests that their mapping leaves out."""
-        self.not_acknowledged = 0
-        """Requests that were answered 503 because their events were not delivered in time."""
+        self._nulled = self._filtered = self._not_acknowledged = 0
 
-    @property
-    def awaited(self) -> int:
-        """Requests whose senders wait for the delivery of their events."""
-        return len(self._awaited)
+    def statistics(self) -> IntakeStatistics:
+        """See `Admitter`."""
+        return IntakeStatistics(
+            self._nulled, len(self._awaited), self._not_acknowledged, self._filtered
+        )
 
     def admit_one(self, chunk: Chunk, level: AckLevel, callback: AckCallback) -> bool:
         """`admit` for one chunk with nothing beside it, the most frequent submission: at the level
@@ -460,10 +533,9 @@ class Admission:
         elif level is AckLevel.DISK and self.rejects:
             self.lanes.admit(chunks)
             self.quotas.check(chunks)
-            offered = OfferedChunk(self, chunk, callback)
-            if not self.buffer.offer(chunks, offered):
+            if not self.buffer.offer(chunks, OfferedChunk(self, chunk, callback)):
                 return False
-            offered.count()
+            self.count_chunk(chunk)
             return True
         content = Content([chunk], ruled=True)
         return self.admit_whole(Submission(self, content, callback), level)
@@ -518,7 +590,7 @@ class Admission:
             if submission.letters:
                 self._reserve(submission)
             try:
-                return self._admit(submission, level)
+                return self.admit_prepared(submission, level)
             except BaseException as error:
                 self.release(submission)
                 if isinstance(error, LaneFull) and self._give_up(submission):
@@ -572,10 +644,6 @@ class Admission:
                 raise
             return
 
-    def admit_prepared(self, submission: Submission, level: AckLevel) -> bool:
-        """`admit`, after `prepare`."""
-        return self._admit(submission, level)
-
     def _makes_room(self, submission: Submission, error: BaseException) -> bool:
         """Whether events are dropped where the buffer is full, instead of rejecting these."""
         return (
@@ -583,7 +651,8 @@ class Admission:
             and type(error) in _FULL
         )
 
-    def _admit(self, submission: Submission, level: AckLevel) -> bool:
+    def admit_prepared(self, submission: Submission, level: AckLevel) -> bool:
+        """`admit_whole` after `prepare`, or after what has to be reserved is."""
         if submission.chunks and level is AckLevel.DELIVERED:
             return self._admit_until_delivered(submission)
         if submission.chunks and not self._offer(
@@ -674,22 +743,21 @@ class Admission:
         content = submission.content
         self._count_ruled(content)
         letters = [*submission.letters, *submission.droppable]
-        for chunk in submission.chunks:
-            self.books.turn_away(chunk.lane, chunk.source, reason, chunk.count)
-        counts = Counter((letter.lane, letter.source) for letter in letters)
-        counts.update({(lane, source): count for lane, source, count in content.overflow})
-        for (lane, source), count in counts.items():
-            self.books.turn_away(lane, source, reason, count)
+        self.turn_away_chunks(submission.chunks, reason)
+        self._turn_away_rejected(letters, content, reason)
         if self._taps.tap is not None:
-            self._taps.tap.chunks(TapOutcome.DROPPED, submission.chunks, reason)
             self._taps.tap.letters(TapOutcome.DROPPED, letters, reason)
         submission.chunks = submission.letters = submission.droppable = content.overflow = ()
 
-    def _drop_newest(self, submission: Submission) -> None:
-        for chunk in submission.chunks:
-            self.books.turn_away(chunk.lane, chunk.source, DropReason.DROP_NEWEST, chunk.count)
+    def turn_away_chunks(self, chunks: Sequence[Chunk], reason: DropReason | RuleDrop) -> None:
+        """Drop new events, counted as received."""
+        for chunk in chunks:
+            self.books.turn_away(chunk.lane, chunk.source, reason, chunk.count)
         if self._taps.tap is not None:
-            self._taps.tap.chunks(TapOutcome.DROPPED, submission.chunks, DropReason.DROP_NEWEST)
+            self._taps.tap.chunks(TapOutcome.DROPPED, chunks, reason)
+
+    def _drop_newest(self, submission: Submission) -> None:
+        self.turn_away_chunks(submission.chunks, DropReason.DROP_NEWEST)
         submission.chunks = ()
         if submission.content.results is not None:
             submission.content.results.drop_rest(BUFFER_FULL)
@@ -748,17 +816,15 @@ class Admission:
             self._bury(submission)
         if submission.droppable or content.overflow:
             self._bury_droppable(submission)
-        self.nulled_numbers += content.nulled
-        self.filtered_records += content.filtered
+        self._nulled += content.nulled
+        self._filtered += content.filtered
         submission.counted = True
         if chunks:
             self._on_accepted()
 
     def _count_ruled(self, content: Content) -> None:
         for reason, chunk in content.dropped:
-            self.books.turn_away(chunk.lane, chunk.source, reason, chunk.count)
-            if self._taps.tap is not None:
-                self._taps.tap.chunks(TapOutcome.DROPPED, (chunk,), reason)
+            self.turn_away_chunks((chunk,), reason)
         for tally in content.tallies:
             tally.count()
 
@@ -820,12 +886,17 @@ class Admission:
         self._count_buried(letters[:kept])
         if self._taps.tap is not None:
             self._taps.tap.letters(TapOutcome.DROPPED, letters[kept:], DropReason.INVALID_OVERFLOW)
-        dropped = Counter((letter.lane, letter.source) for letter in letters[kept:])
-        dropped.update(
-            {(lane, source): count for lane, source, count in submission.content.overflow}
-        )
-        for (lane, source), count in dropped.items():
-            self.books.turn_away(lane, source, DropReason.INVALID_OVERFLOW, count)
+        self._turn_away_rejected(letters[kept:], submission.content, DropReason.INVALID_OVERFLOW)
+
+    def _turn_away_rejected(
+        self, letters: Sequence[DeadLetter], content: Content, reason: DropReason
+    ) -> None:
+        """Count dead letters that are dropped, and what the content has beyond them."""
+        counts = Counter((letter.lane, letter.source) for letter in letters)
+        for owner, source, count in content.overflow:
+            counts[owner, source] += count
+        for (lane, source), count in counts.items():
+            self.books.turn_away(lane, source, reason, count)
 
     def _count_buried(self, letters: Sequence[DeadLetter]) -> None:
         if self._taps.tap is not None:
@@ -844,7 +915,7 @@ class Admission:
         """A sender that waited for delivery gets its answer."""
         self._awaited.pop(submission, None)
         if error is not None:
-            self.not_acknowledged += 1
+            self._not_acknowledged += 1
 
     def end_waiting(self) -> None:
         """Ask every sender that waits for delivery to repeat its request, and drop what it will

@@ -1,20 +1,26 @@
-"""What was read of a request, of a batch of records, or by the decoder process: one type for all,
-which rules and routes work on and the admission accepts.
+"""What was read of a request, of a batch of records, or by the decoder process: one type for all;
+and the steps that it takes before it is admitted: rules, then routes. `take_steps` is the one place
+for them, for every source, on the loop and in the decoder process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
+from forwarder.core.errors import InvalidRequest, RequestTooLarge
 from forwarder.core.event import Chunk, Lane
-from forwarder.core.ports import DeadLetter, Revived, RuleDrop
-from forwarder.intake.stamping import RejectedEvent, StampedEvents
+from forwarder.core.ports import DeadLetter, Fate, Reason, Revived, RuleDrop
+from forwarder.stamping.stamp import RejectedEvent, StampedEvents
+from forwarder.wire.effort import Allowance
+from forwarder.wire.identity import ids_of
 from forwarder.wire.v1_results import Results
 
 if TYPE_CHECKING:
-    from forwarder.rules.rules import FailedEvent, RuleTally
+    from forwarder.rules.rules import EventRules, FailedEvent, RuledEvents, RuleTally
 
 
 @dataclass(slots=True)
@@ -31,7 +37,7 @@ class Content:
     """
     letters: list[DeadLetter] = field(default_factory=list)
     """Of the events that were rejected."""
-    rejected: list[tuple[Lane, RejectedEvent]] = field(default_factory=list)
+    rejected: Sequence[tuple[Lane, RejectedEvent]] = ()
     """Those of a request, until letters are made of them: they may be very many."""
     overflow: Sequence[tuple[Lane, str, int]] = ()
     """Further rejected events, by lane and source, which are dropped: no request may bring so many
@@ -43,7 +49,7 @@ class Content:
     """Foreign records that their mapping leaves out."""
     results: Results | None = None
     """For a sender that gets a result for each event."""
-    names: list[Sequence[str] | None] = field(default_factory=list)
+    names: Sequence[Sequence[str] | None] = ()
     """Of each chunk, until rules are applied: the names of its events, where they are known; empty:
     of none.
     """
@@ -53,9 +59,9 @@ class Content:
     """
     ruled: bool = False
     """Whether rules were applied: nothing is admitted before."""
-    dropped: list[tuple[RuleDrop, Chunk]] = field(default_factory=list)
+    dropped: Sequence[tuple[RuleDrop, Chunk]] = ()
     """What rules dropped."""
-    tallies: list[RuleTally] = field(default_factory=list)
+    tallies: Sequence[RuleTally] = ()
     """What rules did; counted with the events."""
     revived: Revived | None = None
     """The dead letter that it is, if it is one that is replayed."""
@@ -75,11 +81,6 @@ class Content:
             and not self.tallies
         )
 
-    def add(self, lane: Lane, stamped: StampedEvents, at: float, source: str) -> None:
-        """Add events that were received at `at`."""
-        self.chunks.append(Chunk(lane, stamped.data, stamped.count, stamped.ids, at, source))
-        self.names.append(stamped.names)
-
     def copy(self, at: float) -> Content:
         """The same, received at `at`, for one more offer."""
         chunks = []
@@ -98,3 +99,229 @@ class Content:
             dropped=self.dropped,
             tallies=self.tallies,
         )
+
+
+def chunks_of(stamped: Iterable[tuple[Lane, StampedEvents]], at: float, source: str) -> list[Chunk]:
+    """The chunks of events that were read at `at`."""
+    return [Chunk(lane, each.data, each.count, each.ids, at, source) for lane, each in stamped]
+
+
+class RouteTable(Protocol):
+    """Which destinations events go to, by their numbers in the order in which they are
+    configured.
+    """
+
+    def whole(self, lane: Lane, source: str) -> Sequence[int] | None:
+        """Where all events of this lane and source go; None if that depends on the event."""
+
+    @property
+    def encoded(self) -> bytes | None:
+        """The routes for another process, the same bytes as long as they are the same; None if
+        lane and source always decide.
+        """
+
+    def of_events(
+        self,
+        lane: Lane,
+        source: str,
+        data: bytes,
+        count: int,
+        *,
+        allowance: Allowance | None = None,
+    ) -> Sequence[Sequence[int]]:
+        """Where each of the events goes that are joined in `data`. Of one that can't be read only
+        lane and source count. Raises `TooMuchWork` if that takes more than `allowance`; None: it
+        may take long.
+        """
+
+
+class RuleBounds(NamedTuple):
+    """What rules may make of a content."""
+
+    cost: float = math.inf
+    """What the chunks that they leave may count for, in bytes."""
+    failures: float = math.inf
+    """Events on which they may fail."""
+
+
+NO_BOUNDS: Final = RuleBounds()
+
+
+def take_steps(
+    content: Content,
+    rules: EventRules | None,
+    routes: RouteTable | None,
+    *,
+    microseconds: float = math.inf,
+    bounds: RuleBounds = NO_BOUNDS,
+) -> None:
+    """Apply the rules to the content, unless they were applied to it before, and note where events
+    go whose lane and source don't decide it; `routes`: None if there is one destination.
+
+    `microseconds`: what rules may take, and again routes, by their own estimate (`Effort.ruled`).
+    Raises `TooMuchWork` beyond it, `RequestTooLarge` beyond the bounds, and `InvalidRequest` for a
+    dead letter that would be one again, or that rules drop: it stays what it is.
+    """
+    if not content.ruled:
+        if rules is not None and not (content.revived is not None and content.revived.ruled):
+            allowance = None if math.isinf(microseconds) else Allowance(microseconds)
+            _apply(rules, content, allowance, bounds)
+        content.ruled = True
+        content.names = ()
+        content.letter = None
+    if routes is not None:
+        _route(routes, content, Allowance(microseconds))
+
+
+# Rules
+
+
+def _apply(
+    rules: EventRules, content: Content, allowance: Allowance | None, bounds: RuleBounds
+) -> None:
+    revived = content.revived
+    left: list[Chunk] = []
+    failed: list[DeadLetter] = []
+    dropped: list[tuple[RuleDrop, Chunk]] = []
+    tallies: list[RuledEvents] = []
+    cost = 0
+    for index, chunk in enumerate(content.chunks):
+        api_key = chunk.lane.api_key
+        source = chunk.source
+        if revived is not None:  # as when it was received
+            api_key = api_key if revived.sender_key is None else revived.sender_key
+            source = revived.source
+        names = content.names[index] if content.names else None
+        ruled = rules.apply(chunk.data, chunk.count, api_key, source, names, allowance=allowance)
+        if ruled is None:
+            left.append(chunk)
+            cost += chunk.cost
+        else:
+            tallies.append(ruled)
+            dropped += [
+                (each.rule.drop_reason, _rest(chunk, each.data, each.count))
+                for each in ruled.dropped
+            ]
+            failed += _letters(content, index, ruled.failed)
+            if ruled.kept:
+                left.append(_left(chunk, ruled))
+                cost += left[-1].cost
+        if cost > bounds.cost:
+            raise RequestTooLarge(
+                "the rules make more of the request than an empty lane could hold"
+            )
+        if len(failed) > bounds.failures:
+            raise RequestTooLarge(
+                f"rules fail on over {bounds.failures} events of the request, and would make "
+                f"dead letters of them ({failed[0].why})"
+            )
+    if revived is not None and not left:  # it was one event
+        raise InvalidRequest(
+            failed[0].why if failed else f"{dropped[0][0].replace(':', ' ')} drops it"
+        )
+    content.chunks = left
+    content.letters += failed
+    content.dropped = dropped
+    content.tallies = tallies
+    results = content.results
+    if results is not None:  # these are settled already, the dropped ones as accepted
+        for _, chunk in dropped:
+            results.settled(chunk.data, Fate.DELIVERED)
+        for letter in failed:
+            results.settled(letter.data, Fate.BURIED)
+
+
+def _letters(content: Content, index: int, failed: Sequence[FailedEvent]) -> list[DeadLetter]:
+    """The dead letters of a chunk's events on which rules failed."""
+    if content.letter is not None:
+        return list(map(partial(content.letter, index), failed))
+    chunk = content.chunks[index]
+    at = chunk.received_at
+    return [
+        DeadLetter(Reason.RULE_FAILED, chunk.lane, each.data, at, each.why, chunk.source)
+        for each in failed
+    ]
+
+
+def _rest(chunk: Chunk, data: bytes, count: int) -> Chunk:
+    """A chunk with the same origin."""
+    rest = Chunk(chunk.lane, data, count, chunk.ids, chunk.received_at, chunk.source)
+    rest.origin = chunk.origin
+    return rest
+
+
+def _left(chunk: Chunk, ruled: RuledEvents) -> Chunk:
+    """What rules left of a chunk."""
+    left = _rest(chunk, ruled.data, ruled.kept)
+    if ruled.new_ids and chunk.ids:
+        left.ids = frozenset().union(*map(ids_of, left.events()))
+    return left
+
+
+# Routes
+
+
+def _route(routes: RouteTable, content: Content, allowance: Allowance) -> None:
+    """Note where chunks go, cut where their events go different ways; letters know theirs."""
+    chunks: list[Chunk] = []
+    for chunk in content.chunks:
+        apart = note_route(routes, chunk, allowance)
+        if apart:
+            chunks += _parts(chunk, apart)
+        else:
+            chunks.append(chunk)
+    content.chunks = chunks
+    content.letters = [_addressed(routes, letter, allowance) for letter in content.letters]
+
+
+def note_route(
+    routes: RouteTable, chunk: Chunk, allowance: Allowance
+) -> Sequence[Sequence[int]] | None:
+    """Note where a chunk goes; if its events go different ways, where each does. Raises
+    `TooMuchWork` if that takes more than `allowance`.
+    """
+    if chunk.to is None:
+        chunk.to = routes.whole(chunk.lane, chunk.source)
+    if chunk.to is None:
+        routed = routes.of_events(
+            chunk.lane, chunk.source, chunk.data, chunk.count, allowance=allowance
+        )
+        if routed.count(routed[0]) < len(routed):
+            return routed
+        chunk.to = routed[0]
+    return None
+
+
+def _addressed(routes: RouteTable, letter: DeadLetter, allowance: Allowance) -> DeadLetter:
+    lane = letter.lane
+    if letter.to is not None or lane is None or routes.whole(lane, letter.source) is not None:
+        return letter
+    (to,) = routes.of_events(lane, letter.source, letter.data, 1, allowance=allowance)
+    return replace(letter, to=tuple(to))
+
+
+def _parts(chunk: Chunk, routed: Sequence[Sequence[int]]) -> Iterator[Chunk]:
+    """A chunk whose events go different ways, as chunks for one destination each; neighbours that
+    go the same way stay together, in their order.
+    """
+    events = chunk.events()
+    for number in sorted({number for numbers in routed for number in numbers}):
+        here = [at for at, numbers in enumerate(routed) if number in numbers]
+        # others know where their events were, by their first
+        runs = [here] if type(chunk) is Chunk else _neighbours(here)
+        for run in runs:
+            part = chunk.part(b",".join([events[at] for at in run]), len(run), chunk.ids, run[0])
+            part.to = (number,)
+            part.origin = chunk.origin
+            yield part
+
+
+def _neighbours(numbers: Sequence[int]) -> list[list[int]]:
+    """The numbers, which rise, in runs without a gap."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return runs

@@ -43,7 +43,7 @@ from forwarder.core.ports import (
     V1Head,
 )
 from forwarder.core.records import RecordFacts, RejectedRecord
-from forwarder.intake.content import Content
+from forwarder.intake.content import NO_BOUNDS, Content, RuleBounds, take_steps
 from forwarder.intake.lanes import KnownKeys, LaneRegistry
 from forwarder.intake.record_reader import RecordBatchReader
 from forwarder.intake.requests import (
@@ -54,9 +54,8 @@ from forwarder.intake.requests import (
     V1Form,
     letter_at_receipt,
 )
-from forwarder.intake.stamp_event import NOT_INGESTED
-from forwarder.intake.stamping import RejectedEvent
-from forwarder.intake.steps import NO_BOUNDS, RuleBounds, take_steps
+from forwarder.stamping.stamp import RejectedEvent
+from forwarder.stamping.stamp_event import NOT_INGESTED
 from forwarder.wire.effort import UNBOUNDED
 from forwarder.wire.envelope import cut_by_size
 from forwarder.wire.v1_results import Results, ResultsState
@@ -159,8 +158,8 @@ class DecodedHead(Struct, array_like=True):
     error: str = ""
     message: str = ""
     lanes: Sequence[tuple[str, bool]] = ()
-    pieces: Sequence[tuple[int, int, int | None]] = ()
-    """Of each piece: which of `lanes`, how many events, and its destination (`Chunk.to`)."""
+    pieces: Sequence[tuple[int, int, Sequence[int] | None]] = ()
+    """Of each piece: which of `lanes`, how many events, and its destinations (`Chunk.to`)."""
     kinds: Sequence[tuple[int, str, str, Sequence[int] | None]] = ()
     """Of rejected events: which of `lanes` (-1: none), the reason, more about it, and their
     destinations (`DeadLetter.to`).
@@ -214,14 +213,18 @@ class DecoderReply(NamedTuple):
         from forwarder.rules.rules import RuleOutcome, RuleTally  # noqa: PLC0415
 
         first = 2 * len(head.pieces)
-        for (lane, count, name), data in zip(head.dropped, self.parts[first:], strict=False):
-            chunk = Chunk(Lane(*head.lanes[lane]), data, count, NO_IDS, at, source)
-            content.dropped.append((RuleDrop(f"{RULE_PREFIX}{name}"), chunk))
+        content.dropped = [
+            (
+                RuleDrop(f"{RULE_PREFIX}{name}"),
+                Chunk(Lane(*head.lanes[lane]), data, count, NO_IDS, at, source),
+            )
+            for (lane, count, name), data in zip(head.dropped, self.parts[first:], strict=False)
+        ]
         tally = RuleTally(rules)
         tally.errors.update(head.errors)
         for name, outcome, count in head.outcomes:
             tally.outcomes[name, RuleOutcome(outcome)] += count
-        content.tallies.append(tally)
+        content.tallies = (tally,)
         return content
 
     def rejected(self) -> Iterator[tuple[Lane | None, RejectedEvent]]:
@@ -344,7 +347,7 @@ def _cut(content: Content) -> None:
             piece.to = chunk.to
             pieces.append(piece)
     content.chunks = pieces
-    content.names = []
+    content.names = ()
 
 
 def _limit_rejected(content: Content, job: RequestJob | RecordJob) -> None:
@@ -362,7 +365,7 @@ def _limit_rejected(content: Content, job: RequestJob | RecordJob) -> None:
             content.letters.append(letter_at_receipt(lane, each, source, 0.0))
         elif droppable:
             overflow[lane] += 1
-    content.rejected = []
+    content.rejected = ()
     content.overflow = [(lane, source, count) for lane, count in overflow.items()]
 
 
@@ -453,7 +456,7 @@ def _read(job: RequestJob, body: bytes) -> tuple[Content, EventResults | None]:
     )
     del body
     form = _form_of(job)
-    text = form.decode(incoming, UNBOUNDED, job.rules.max_body)
+    text = form.decode(incoming, job.rules.max_body, UNBOUNDED)
     incoming.body = b""
     content = form.read(reader, text, incoming, job.received, UNBOUNDED)
     return content, form.results(content)

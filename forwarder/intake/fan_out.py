@@ -2,9 +2,9 @@
 once for each of them.
 
 A destination has an admission of its own, with its own buffer, quotas, books and dead letters
-(`admission.py`). `FanOut` stands above them and looks like one of them. The steps, in order:
-divide the content by destination, prepare all parts, admit all parts, join what they acknowledge.
-Where lane and source don't decide it, chunks and letters say where they go (`steps.py`).
+(`admission.py`). `FanOut` stands above them. The steps, in order: divide the content by
+destination, prepare all parts, admit all parts, join what they acknowledge. Chunks say where they
+go, and letters where lane and source don't decide it (`content.py`).
 
 Invariants: a content is accepted by all required destinations that it is routed to, or by none:
 all are asked before the first accepts. An optional destination never rejects and is never waited
@@ -14,18 +14,26 @@ bytes of its events are shared.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
 from forwarder.core.ack import Ack, AckCallback, AckLevel
 from forwarder.core.errors import Backpressure, ForwarderError
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import DeadLetter, DropReason
-from forwarder.intake.admission import NO_SIZES, Admission, Submission, SubmissionPart, sizes_of
-from forwarder.intake.content import Content
+from forwarder.intake.admission import (
+    NO_SIZES,
+    Admission,
+    IntakeStatistics,
+    Submission,
+    SubmissionPart,
+    sizes_of,
+)
+from forwarder.intake.content import Content, RouteTable
 from forwarder.intake.lanes import MAX_REMEMBERED, LaneRegistry
-from forwarder.intake.steps import RouteTable
 
 
 class ResendQueue(Protocol):
@@ -67,6 +75,18 @@ class Branch:
             )
         return mapped
 
+    def has_room(self, chunk: Chunk) -> bool:
+        """Whether the chunk can be admitted (`Admission.check_one`). Raises why not, if events are
+        required here.
+        """
+        try:
+            self.admission.check_one(chunk)
+        except ForwarderError:
+            if self.required:
+                raise
+            return False
+        return True
+
 
 class FanOut:
     """See `Admitter`: to all destinations that the routes name."""
@@ -76,7 +96,6 @@ class FanOut:
         the default. `lanes`: of senders.
         """
         self._branches = branches
-        self._all_required = all(branch.required for branch in branches)
         self.routes = routes
         first = branches[0].admission
         self.clock = first.clock
@@ -85,20 +104,17 @@ class FanOut:
         self.rejects = first.rejects
         self.not_acknowledged = 0
 
-    @property
-    def awaited(self) -> int:
-        """See `Admitter`: of the destination for which most wait."""
-        return max(branch.admission.awaited for branch in self._branches)
-
-    @property
-    def nulled_numbers(self) -> int:
-        """See `Admitter`; each number counts once."""
-        return sum(branch.admission.nulled_numbers for branch in self._branches)
-
-    @property
-    def filtered_records(self) -> int:
-        """See `Admitter`; each record counts once."""
-        return sum(branch.admission.filtered_records for branch in self._branches)
+    def statistics(self) -> IntakeStatistics:
+        """See `Admitter`: each number and record counts once; `awaiting_delivery` is that of the
+        destination for which most wait.
+        """
+        of_each = [branch.admission.statistics() for branch in self._branches]
+        return IntakeStatistics(
+            sum(each.nulled_numbers for each in of_each),
+            max(each.awaiting_delivery for each in of_each),
+            self.not_acknowledged,
+            sum(each.filtered_records for each in of_each),
+        )
 
     def check_room(self, lane: Lane, size: int) -> None:
         """See `Quotas.check_room`: of all required destinations where events of the lane go for
@@ -115,15 +131,15 @@ class FanOut:
         if len(numbers) == 1 and (branch := self._branches[numbers[0]]).required:
             chunk.lane = branch.lane(chunk.lane)
             return branch.admission.admit_one(chunk, level, callback)
-        # the most frequent submission: it needs no objects beside
-        if level is AckLevel.MEMORY and self.rejects and self._all_required:
-            copies = [
-                (self._branches[number].admission, self._copy(chunk, number)) for number in numbers
-            ]
-            for admission, copy in copies:
-                admission.check_one(copy)
-            for admission, copy in copies:
-                admission.put_one(copy)
+        # the most frequent content: it needs no objects beside
+        if level is AckLevel.MEMORY and self.rejects:
+            copies = [(self._branches[each], self._copy(chunk, each)) for each in numbers]
+            fits = [branch.has_room(copy) for branch, copy in copies]
+            for (branch, copy), fit in zip(copies, fits, strict=True):
+                if fit:
+                    branch.admission.put_one(copy)
+                else:
+                    branch.admission.turn_away_chunks((copy,), DropReason.OPTIONAL_DESTINATION)
             return True
         return self.admit(Content([chunk], ruled=True), level, callback) is None
 
@@ -135,48 +151,49 @@ class FanOut:
     # Dividing
 
     def _numbers(self, of: Chunk | DeadLetter) -> Sequence[int]:
-        """Where routes lead, by lane and source, or by the event (`intake.steps`)."""
-        if of.to is not None:
-            return (of.to,) if isinstance(of.to, int) else of.to
-        if of.lane is None:
-            return (0,)
-        whole = self.routes.whole(of.lane, of.source)
-        if whole is None:
-            raise RuntimeError("nothing is admitted before routes are applied (`intake/gate.py`)")
-        return whole
+        """The destinations that routes have chosen."""
+        numbers = of.to
+        if numbers is None and isinstance(of, DeadLetter):
+            numbers = (0,) if of.lane is None else self.routes.whole(of.lane, of.source)
+        if numbers is None:
+            raise RuntimeError("nothing is admitted before routes are applied (`Gate.enter`)")
+        return numbers
 
     def divide(
         self, content: Content, *, source_waits: bool = False, given_up: Collection[Lane] = ()
     ) -> list[SubmissionPart]:
         """What each destination gets of a content; at least one part, which may be empty."""
-        parts: dict[int, Content] = {}
+        parts: defaultdict[int, Content] = defaultdict(partial(Content, ruled=True))
         for chunk in content.chunks:
             for number in self._numbers(chunk):
-                _part(parts, number).chunks.append(self._copy(chunk, number))
+                parts[number].chunks.append(self._copy(chunk, number))
         for letter in content.letters:
             for number in self._numbers(letter):
-                _part(parts, number).letters.append(self._mapped(letter, number))
+                parts[number].letters.append(self._mapped(letter, number))
         for lane, source, count in content.overflow:
             for number in self.routes.whole(lane, source) or (0,):
-                part = _part(parts, number)
+                part = parts[number]
                 part.overflow = [*part.overflow, (self._branches[number].lane(lane), source, count)]
         # what rules drop goes nowhere: it is counted once, by the first destination
         if content.tallies:
-            first = _part(parts, 0)
+            first = parts[0]
             first.tallies = content.tallies
             first.dropped = [(reason, self._copy(chunk, 0)) for reason, chunk in content.dropped]
-        if not parts:
-            _part(parts, 0)
-        numbers = sorted(parts)
+        numbers = sorted(parts) or [0]
         first = parts[numbers[0]]
         first.nulled = content.nulled
         first.filtered = content.filtered
-        required = [number for number in numbers if self._branches[number].required]
-        parts[(required or numbers)[0]].results = content.results
+        if content.results is not None:
+            # they change with the events, at the first destination that is waited for
+            parts[min(numbers, key=partial(self._rank, parts))].results = content.results
         return [
             self._submitted(number, parts[number], source_waits=source_waits, given_up=given_up)
             for number in numbers
         ]
+
+    def _rank(self, parts: Mapping[int, Content], number: int) -> tuple[bool, bool]:
+        """Low for a required destination, and for one that gets events."""
+        return not self._branches[number].required, not parts[number].chunks
 
     def _submitted(
         self, number: int, content: Content, *, source_waits: bool, given_up: Collection[Lane]
@@ -260,13 +277,6 @@ class FanOut:
             return False
         joined.callback = None
         return True
-
-
-def _part(parts: dict[int, Content], number: int) -> Content:
-    part = parts.get(number)
-    if part is None:
-        part = parts[number] = Content(ruled=True)
-    return part
 
 
 def _prepare(part: SubmissionPart) -> bool:

@@ -1,5 +1,5 @@
 """Accepts requests, whole or not at all. `Intake.accept` is the way of every event that comes over
-HTTP: decode, read and stamp (`requests.py`), then rules, routes and admission (`gate.py`).
+HTTP: decode, read and stamp (`requests.py`), then rules, routes and admission (`admission.py`).
 
 A body that takes more work than other requests may wait for is read by the decoder process
 (`large.py`) and admitted when it comes back.
@@ -21,9 +21,9 @@ from forwarder.core.event import Chunk
 from forwarder.core.path import ForwarderPath, RequestPath
 from forwarder.core.ports import EventResults, Incoming, OtlpHead, PatientWaiter, V1Head
 from forwarder.core.shares import Headroom
+from forwarder.intake.admission import Gate, IntakeStatistics
 from forwarder.intake.content import Content
 from forwarder.intake.decoder_jobs import DecoderReply, RequestJob, encode_job, no_files
-from forwarder.intake.gate import Gate
 from forwarder.intake.large import (
     DECODE_SECONDS,
     WAIT_SECONDS,
@@ -39,8 +39,8 @@ from forwarder.intake.requests import (
     V1Form,
     letter_at_receipt,
 )
-from forwarder.intake.stamp_event import AT_RECEIPT
-from forwarder.intake.stamping import read_single
+from forwarder.stamping.stamp import read_single
+from forwarder.stamping.stamp_event import AT_RECEIPT
 from forwarder.wire.effort import UNBOUNDED, Effort, TooMuchWork
 from forwarder.wire.identity import check_token
 
@@ -64,20 +64,6 @@ class IntakePolicy:
     """At least; a sender may request more."""
     durable: bool = False
     """Whether the buffer is on disk, so that the level `disk` is available."""
-
-
-@dataclass(frozen=True, slots=True)
-class IntakeStatistics:
-    """Counted since the start, but for `awaiting_delivery`."""
-
-    nulled_numbers: int
-    """NaN and Infinity that became null."""
-    awaiting_delivery: int = 0
-    """Requests whose senders wait for the delivery of their events."""
-    not_acknowledged: int = 0
-    """Requests that were answered 503 because that took too long."""
-    filtered_records: int = 0
-    """Log records of OTLP that the mapping leaves out."""
 
 
 class Intake:
@@ -135,7 +121,7 @@ class Intake:
         form: RequestForm = USUAL if head is None else self._form_of(incoming, head)
         body = incoming.body
         try:
-            text = form.decode(incoming, effort, self.rules.max_body)
+            text = form.decode(incoming, self.rules.max_body, effort)
             if head is None and len(text) <= self._max_single:
                 # in front of all others: a request of one event takes half as long by this
                 chunk = self._read_single(text, incoming, now)
@@ -235,6 +221,7 @@ class Intake:
             content.letters = [
                 letter_at_receipt(lane, each, source, now) for lane, each in content.rejected
             ]
+            content.rejected = ()
         elif content.rejected:
             raise InvalidRequest(AT_RECEIPT[content.rejected[0][1].reason].why)
         else:
@@ -309,13 +296,7 @@ class Intake:
 
     def statistics(self) -> IntakeStatistics:
         """Figures for metrics, health and tests."""
-        admitter = self.admitter
-        return IntakeStatistics(
-            admitter.nulled_numbers,
-            admitter.awaited,
-            admitter.not_acknowledged,
-            admitter.filtered_records,
-        )
+        return self.admitter.statistics()
 
 
 class LateResults:

@@ -27,12 +27,13 @@ from msgspec import Struct
 
 from forwarder.core.errors import RequestTooLarge, UnknownKey
 from forwarder.core.ports import EventResults, Incoming, OtlpHead, Reason
+from forwarder.core.stamps import derived_uuid
 from forwarder.intake.content import Content
 from forwarder.intake.requests import MappedRequest, RequestReader, decode_keyed
-from forwarder.intake.stamp_event import AT_RECEIPT, derived_uuid
-from forwarder.intake.stamping import RejectedEvent
 from forwarder.mapping import EventParts, Mapping, MappingRules, NotJson, Unmappable, join_parts
 from forwarder.rules.costs import reading_cost
+from forwarder.stamping.stamp import RejectedEvent
+from forwarder.stamping.stamp_event import AT_RECEIPT
 from forwarder.wire.effort import Allowance, Effort, TooMuchWork
 from forwarder.wire.otlp import decode_otlp_body, export_response, read_logs
 from forwarder.wire.shapes import Request
@@ -129,9 +130,9 @@ class OtlpForm:
             raise UnknownKey(f"the request's bearer token isn't the project key of {KEY}")
         return self._api_key
 
-    def decode(self, incoming: Incoming, effort: Effort, max_body: int) -> bytes:
+    def decode(self, incoming: Incoming, limit: int, effort: Effort) -> bytes:
         """See `RequestForm`."""
-        return decode_keyed(decode_otlp_body, incoming, effort, max_body)
+        return decode_keyed(decode_otlp_body, incoming, limit, effort)
 
     def read(
         self, reader: RequestReader, text: bytes, incoming: Incoming, now: float, effort: Effort

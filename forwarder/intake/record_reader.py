@@ -27,11 +27,12 @@ from forwarder.core.errors import (
 from forwarder.core.event import EVENT_OVERHEAD, NO_IDS, Lane, split_events
 from forwarder.core.ports import DeadLetter, Incoming, Reason
 from forwarder.core.records import RecordBatch, RecordFacts
-from forwarder.intake.content import Content
+from forwarder.core.stamps import derived_uuid
+from forwarder.intake.content import Content, chunks_of
 from forwarder.intake.lanes import LaneRegistry
-from forwarder.intake.plain_records import (
+from forwarder.intake.requests import ReadingRules
+from forwarder.stamping.plain_records import (
     PlainHead,
-    PlainProperties,
     all_ids,
     all_plain,
     common_key,
@@ -42,9 +43,8 @@ from forwarder.intake.plain_records import (
     time_of,
     uuid_of,
 )
-from forwarder.intake.requests import ReadingRules
-from forwarder.intake.stamp_event import AT_RECEIPT, StampContext, derived_uuid
-from forwarder.intake.stamping import RejectedEvent, StampedEvents, order_keys, stamp
+from forwarder.stamping.stamp import RejectedEvent, StampedEvents, order_keys, stamp
+from forwarder.stamping.stamp_event import AT_RECEIPT, StampContext
 from forwarder.wire.effort import UNBOUNDED, Effort, TooMuchWork, check_effort
 from forwarder.wire.encodings import decode_body
 from forwarder.wire.identity import ABSENT, check_token
@@ -89,46 +89,44 @@ class RecordBatchReader:
         for one record that takes too much.
         """
         content = Content()
-        values = records.values
-        if values:
-            try:
-                stamped = self._read_values(records, values, now, content)
-            except TooMuchWork:
-                if len(values) + len(records.rejected) > 1:
-                    raise TogetherTooLarge(
-                        "these records take too much work to be read together"
-                    ) from None
-                raise
-            for lane, events in stamped:
-                content.add(lane, events, now, self._source)
-            content.letter = partial(self._letter_of_rules, records, stamped, now)
+        stamped: Sequence[tuple[Lane, StampedEvents]] = ()
+        try:
+            if records.values:
+                stamped = self._read_values(records, now, content)
+        except TooMuchWork:
+            if len(records.values) + len(records.rejected) > 1:
+                raise TogetherTooLarge(
+                    "these records take too much work to be read together"
+                ) from None
+            raise
+        content.chunks = chunks_of(stamped, now, self._source)
+        content.letter = partial(self._letter_of_rules, records, stamped, now)
         for each in records.rejected:
             rejected = RejectedEvent(each.reason, each.data, why=each.why)
             content.letters += self.letters([(None, rejected)], each.facts, each.attributes, now)
         return content
 
     def _read_values(
-        self, records: RecordBatch, values: Sequence[bytes], now: float, content: Content
-    ) -> list[tuple[Lane, StampedEvents]]:
+        self, records: RecordBatch, now: float, content: Content
+    ) -> Sequence[tuple[Lane, StampedEvents]]:
         """The events by lane; the letters of what is rejected go to `content`."""
+        values = records.values
         if len(values) == 1 and len(values[0]) > self._effort.text:
             raise TooMuchWork
         joined = b",".join(values)
         max_event = self._rules.max_event
         heads = all_plain(values, joined, max_event)
-        ids, key = (
-            (None, None) if heads is None else (all_ids(heads), common_key(heads, records.api_key))
-        )
-        if heads is not None and ids is not None and key is not None:
-            keys = (
-                order_keys(ids, [head.properties for head in heads])
-                if self._rules.ordered[False]
-                else NO_IDS
-            )
-            together = self._read_together(records, key, heads, joined=joined, keys=keys)
-            if together:
-                return together
-        return self._read_each(records, heads or plain_or_none(values, max_event), now, content)
+        if heads is None:
+            return self._read_each(records, plain_or_none(values, max_event), now, content)
+        # all at once, where each has a distinct_id, and they are of one project key
+        ids = all_ids(heads)
+        key = common_key(heads, records.api_key)
+        lane = None if ids is None or key is None else self._lane_of(key)
+        data = None if lane is None else completed_all(records, heads, joined, max_event)
+        if ids is None or lane is None or data is None:
+            return self._read_each(records, heads, now, content)
+        keys = self._keys(lane, ids, heads)
+        return ((lane, StampedEvents(data, len(heads), keys)),)
 
     def _lane_of(self, api_key: str) -> Lane | None:
         """The live lane of a project key; None if the key is invalid."""
@@ -137,32 +135,11 @@ class RecordBatchReader:
         except InvalidToken:
             return None
 
-    def _read_together(
-        self,
-        records: RecordBatch,
-        key: str,
-        heads: Sequence[PlainHead],
-        *,
-        joined: bytes,
-        keys: frozenset[str] = NO_IDS,
-    ) -> list[tuple[Lane, StampedEvents]] | None:
-        """All records, plain, with distinct_ids, and of one project key; `joined`: by commas;
-        `keys`: of their order.
-
-        None if one of them has to be read by itself.
-        """
-        lane = self._lane_of(key)
-        data = (
-            None if lane is None else completed_all(records, heads, joined, self._rules.max_event)
-        )
-        if lane is None or data is None:
-            return None
-        return [(lane, StampedEvents(data, len(heads), keys))]
-
-    def _keys(
-        self, lane: Lane, ids: list[str], properties: list[PlainProperties]
-    ) -> frozenset[str]:
-        return order_keys(ids, properties) if self._rules.ordered[lane.historical] else NO_IDS
+    def _keys(self, lane: Lane, ids: list[str], heads: Sequence[PlainHead]) -> frozenset[str]:
+        """The ids of these events that order is kept by, if it is."""
+        if not self._rules.ordered[lane.historical]:
+            return NO_IDS
+        return order_keys(ids, [head.properties for head in heads])
 
     def _read_each(
         self,
@@ -191,7 +168,7 @@ class RecordBatchReader:
                 )
         stamped = []
         for lane, found in gathered.items():
-            keys = self._keys(lane, found.ids, found.properties).union(found.keys)
+            keys = self._keys(lane, found.ids, found.heads).union(found.keys)
             joined = b",".join(found.data)
             events = StampedEvents(joined, len(found.records), keys, records=found.records)
             stamped.append((lane, events))
@@ -226,7 +203,7 @@ class RecordBatchReader:
         found.data.append(data)
         found.records.append(index)
         found.ids.append(distinct_id)
-        found.properties.append(head.properties)
+        found.heads.append(head)
         return True
 
     def _read_any(self, records: RecordBatch, index: int, effort: Effort) -> _RecordContent:
@@ -323,7 +300,7 @@ class RecordBatchReader:
 
 @dataclass(slots=True)
 class _Gathered:
-    """A lane's events, while they are gathered. `ids` and `properties` are of those whose ordering
+    """A lane's events, while they are gathered. `ids` and `heads` are of those whose ordering
     keys aren't among `keys` yet.
     """
 
@@ -331,7 +308,7 @@ class _Gathered:
     records: list[int] = field(default_factory=list)
     """Of each event, the index of its record."""
     ids: list[str] = field(default_factory=list)
-    properties: list[PlainProperties] = field(default_factory=list)
+    heads: list[PlainHead] = field(default_factory=list)
     keys: set[str] = field(default_factory=set)
 
 
@@ -379,9 +356,8 @@ def _unwrap(
     Raises `InvalidRequest` where it can't be read, `InvalidToken` where the one key of all its
     events can't be one, `RequestTooLarge` over a limit, and `TooMuchWork` beyond `effort`.
     """
-    request = read_request(
-        _text(value, rules, effort), rules.max_events, foreign=foreign, effort=effort
-    )
+    text = decode_body(Incoming(value), rules.max_body, effort)
+    request = read_request(text, rules.max_events, foreign=foreign, effort=effort)
     check_count(request.events, rules.max_events)
     if request.token is None:
         check_effort(request.events, effort.events)
@@ -402,20 +378,6 @@ def _unwrap(
     if not content.stamped and not content.rejected:
         raise InvalidRequest("there are no events in it")
     return content
-
-
-def _text(value: bytes, rules: ReadingRules, effort: Effort) -> bytes:
-    """The record's text."""
-    if len(value) > effort.encoded and (
-        len(value) > effort.text or not value.startswith((b"{", b"["))
-    ):
-        raise TooMuchWork
-    try:
-        return decode_body(Incoming(value), min(rules.max_body, effort.text))
-    except RequestTooLarge:
-        if effort.text < rules.max_body:
-            raise TooMuchWork from None
-        raise
 
 
 def _checked(default: str | None) -> tuple[str | None, str]:

@@ -35,19 +35,19 @@ from forwarder.core.ports import Buffer, DeadLetter, DropReason, Fate, Ledger, R
 from forwarder.core.records import AcceptedBatch, RecordBatch
 from forwarder.intake.admission import (
     Admission,
+    Gate,
     ReceiptDeadLetters,
     SubmissionPart,
     log_buried,
 )
+from forwarder.intake.conditions import Conditions
 from forwarder.intake.content import Content
 from forwarder.intake.decoder_jobs import RecordJob, encode_job, no_files
 from forwarder.intake.fan_out import Branch, HaltedLanes, ResendQueue
-from forwarder.intake.gate import Conditions, Gate
-from forwarder.intake.lanes import KnownKeys, LaneRegistry
+from forwarder.intake.lanes import KnownKeys, LaneRegistry, SharedBuffer, UnsharedBuffer
 from forwarder.intake.large import LargeBodies, LargeBody
-from forwarder.intake.quotas import SharedBuffer, UnsharedBuffer
 from forwarder.intake.record_reader import RecordBatchReader
-from forwarder.intake.stamping import RejectedEvent
+from forwarder.stamping.stamp import RejectedEvent
 from forwarder.wire.effort import TooMuchWork
 
 if TYPE_CHECKING:
@@ -109,7 +109,8 @@ class SourceIntake:
         """See `core.records.RecordIntake.accept`."""
         reading = self._reading
         now = self._now()
-        reading.conditions.check()
+        if reading.conditions.attentive:
+            reading.conditions.check()
         note_body(sum(map(len, records.values)))
         how = callback, level, now, given_up
         with suppress(TooMuchWork):
@@ -367,7 +368,7 @@ class _RecordReading:
         lanes = {chunk.lane for chunk in read}
         lane = lanes.pop() if len(lanes) == 1 else None
         # routes may take too long for it: it goes where its events would have gone
-        to = sorted({chunk.to for chunk in read if chunk.to is not None}) or None
+        to = sorted({number for chunk in read for number in chunk.to or ()}) or None
         rejected = RejectedEvent(Reason.TOO_LARGE, records.values[0], why=why, to=to)
         (letter,) = self._reader.letters(
             [(lane, rejected)], records.facts(0), records.attributes(0), now

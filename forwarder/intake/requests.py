@@ -18,14 +18,13 @@ from msgspec import Raw
 from forwarder.core.errors import ForwarderError, InvalidRequest, RequestTooLarge
 from forwarder.core.event import Lane
 from forwarder.core.ports import DeadLetter, EventResults, Incoming, Reason, Revived, V1Head
-from forwarder.core.uuids import new_uuid7
-from forwarder.intake.content import Content
+from forwarder.core.stamps import is_uuid, new_uuid7
+from forwarder.intake.content import Content, chunks_of
 from forwarder.intake.lanes import LaneRegistry
-from forwarder.intake.stamp_event import AT_RECEIPT, StampContext, is_uuid
-from forwarder.intake.stamping import RejectedEvent, StampedEvents, stamp, stamp_together
-from forwarder.wire.decompress import ZSTD_MAGIC
+from forwarder.stamping.stamp import RejectedEvent, StampedEvents, stamp, stamp_together
+from forwarder.stamping.stamp_event import AT_RECEIPT, StampContext
 from forwarder.wire.effort import Effort, TooMuchWork, check_effort
-from forwarder.wire.encodings import GZIP_MAGIC, decode_body
+from forwarder.wire.encodings import decode_body
 from forwarder.wire.shapes import (
     MALFORMED,
     Request,
@@ -40,14 +39,9 @@ from forwarder.wire.v1 import V1Request, bearer_token, decode_v1_body, read_v1
 from forwarder.wire.v1_event import INVALID_OPTIONS, INVALID_SESSION, MALFORMED_PROPERTIES
 from forwarder.wire.v1_results import TIMESTAMP_REPLACED
 
-SMALL_BODY: Final = 64 * 1024
-"""Bytes on the wire up to which decoding takes little time, whatever they are."""
-
 OUTLINED_TEXT: Final = 2048
 """Bytes of a text from which on a batch is outlined first: for less it would not pay."""
 
-_COMPRESSED: Final = (GZIP_MAGIC, ZSTD_MAGIC)
-_BY_HEADER: Final = (b"br", b"deflate")
 _WHY: Final = {
     MALFORMED_PROPERTIES: "its properties are no object",
     INVALID_SESSION: "its session_id or window_id is no string",
@@ -114,8 +108,7 @@ class RequestReader:
             check_effort(request.events, effort.events)
         parts, rejected = _parts(request)
         self._lanes.check({lane for lane, _ in (*parts, *rejected)})
-        content = Content(nulled=request.nulled, results=None if v1 is None else v1.results)
-        source = incoming.source
+        kept: list[tuple[Lane, StampedEvents]] = []
         for lane, events in parts:
             if self._check_room is not None:
                 self._check_room(lane, len(memoryview(events)))
@@ -124,12 +117,18 @@ class RequestReader:
                 _note_stamps(v1, stamped)
             rejected += [(lane, each) for each in stamped.rejected]
             if stamped.count:
-                content.add(lane, stamped, now, source)
+                kept.append((lane, stamped))
+        content = Content(
+            chunks_of(kept, now, incoming.source),
+            names=[each.names for _, each in kept],
+            rejected=rejected,
+            nulled=request.nulled,
+            results=None if v1 is None else v1.results,
+        )
         if isinstance(request, MappedRequest):
             content.filtered = request.filtered  # it may be all there is
-        elif not content.chunks and not rejected:
+        elif not kept and not rejected:
             raise InvalidRequest("there are no events in the request")
-        content.rejected = rejected
         return content
 
     def read_together(
@@ -153,9 +152,7 @@ class RequestReader:
         )
         if stamped is None or not stamped.count:
             return None
-        content = Content()
-        content.add(lane, stamped, now, incoming.source)
-        return content
+        return Content(chunks_of(((lane, stamped),), now, incoming.source), names=(stamped.names,))
 
     def _context(
         self, request: Request, lane: Lane, incoming: Incoming, now: float, effort: Effort
@@ -190,9 +187,9 @@ class RequestReader:
 class RequestForm(Protocol):
     """How one kind of request is read."""
 
-    def decode(self, incoming: Incoming, effort: Effort, max_body: int) -> bytes:
+    def decode(self, incoming: Incoming, limit: int, effort: Effort) -> bytes:
         """The body's text. Raises `InvalidRequest`, `UnsupportedMedia`, `RequestTooLarge` over
-        `max_body` bytes, and `TooMuchWork` if decoding it could take more than `effort`.
+        `limit` bytes, and `TooMuchWork` if decoding it could take more than `effort`.
         """
 
     def read(
@@ -214,17 +211,7 @@ class KeyedForm(RequestForm, Protocol):
 class UsualForm:
     """See `RequestForm`: batches, single events and arrays, in every encoding."""
 
-    def decode(self, incoming: Incoming, effort: Effort, max_body: int) -> bytes:
-        """See `RequestForm`."""
-        limit = effort.text if effort.text < max_body else max_body
-        if len(incoming.body) > SMALL_BODY and incoming.revived is None:
-            _check_medium(incoming, effort)
-        try:
-            return decode_body(incoming, limit)
-        except RequestTooLarge:
-            if limit < max_body and incoming.revived is None:
-                raise TooMuchWork from None
-            raise
+    decode = staticmethod(decode_body)
 
     def read(
         self, reader: RequestReader, text: bytes, incoming: Incoming, now: float, effort: Effort
@@ -255,9 +242,9 @@ class V1Form:
         """See `KeyedForm`."""
         return bearer_token(self._head.authorization)
 
-    def decode(self, incoming: Incoming, effort: Effort, max_body: int) -> bytes:
+    def decode(self, incoming: Incoming, limit: int, effort: Effort) -> bytes:
         """See `RequestForm`."""
-        return decode_keyed(decode_v1_body, incoming, effort, max_body)
+        return decode_keyed(decode_v1_body, incoming, limit, effort)
 
     def read(
         self, reader: RequestReader, text: bytes, incoming: Incoming, now: float, effort: Effort
@@ -272,38 +259,18 @@ class V1Form:
 
 
 def decode_keyed(
-    decode: Callable[[Incoming, int], bytes], incoming: Incoming, effort: Effort, max_body: int
+    decode: Callable[[Incoming, int], bytes], incoming: Incoming, limit: int, effort: Effort
 ) -> bytes:
     """Decode the body of a `KeyedForm`, as `RequestForm.decode` says."""
     size = len(incoming.body)
     if size > effort.encoded and (incoming.content_encoding or size > effort.text):
         raise TooMuchWork
-    limit = min(max_body, effort.text)
     try:
-        return decode(incoming, limit)
+        return decode(incoming, min(limit, effort.text))
     except RequestTooLarge:
-        if limit < max_body:
+        if effort.text < limit:
             raise TooMuchWork from None
         raise
-
-
-def _check_medium(incoming: Incoming, effort: Effort) -> None:
-    """Raises `TooMuchWork` if decoding a body that is not small could take more."""
-    body = incoming.body
-    plain = (
-        body.startswith((b"{", b"["))
-        and not incoming.content_encoding
-        and b"data=" not in incoming.query
-    )
-    if len(body) > (effort.text if plain else effort.encoded):
-        raise TooMuchWork
-    form = (
-        not plain
-        and not body.startswith(_COMPRESSED)
-        and incoming.content_encoding.lower() not in _BY_HEADER
-    )
-    if form and len(body) > effort.repaired:
-        raise TooMuchWork
 
 
 def _read_outlined(

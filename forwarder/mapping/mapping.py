@@ -17,7 +17,7 @@ from uuid import UUID
 import msgspec
 
 from forwarder.core.nesting import check_nesting
-from forwarder.core.uuids import uuid5
+from forwarder.core.stamps import uuid5
 from forwarder.mapping.expressions import Expressions
 from forwarder.mapping.privacy import AddedMember, Privacy, add_members
 from forwarder.mapping.problems import NotJson, Unmappable, described, misconfigured

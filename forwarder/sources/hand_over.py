@@ -24,6 +24,10 @@ from forwarder.core.event import Lane
 from forwarder.core.records import AcceptedBatch, RecordBatch, RecordIntake
 from forwarder.telemetry.readable import size
 
+MAX_RECORDS: Final = 500
+MAX_BYTES: Final = 1_000_000
+"""What a batch holds at most, unless a single record is larger."""
+
 RETRY_SECONDS: Final = 0.2
 """After which what had to wait is handed over again."""
 

@@ -21,6 +21,7 @@ from forwarder.core.garbage import note_body
 from forwarder.core.ports import Incoming
 from forwarder.wire import lz64
 from forwarder.wire.decompress import ZSTD_MAGIC, inflate, unbrotli, unzstd
+from forwarder.wire.effort import UNBOUNDED, Effort, TooMuchWork
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
 _MAGIC: Final = (GZIP_MAGIC, ZSTD_MAGIC)
@@ -49,10 +50,41 @@ _FIRST_ESCAPE: Final = 3
 _GZIP_ERROR: Final = cast("type[Exception]", igzip_lib.IsalError)
 
 
-def decode_body(incoming: Incoming, limit: int) -> bytes:
+def decode_body(incoming: Incoming, limit: int, effort: Effort = UNBOUNDED) -> bytes:
     """The request's JSON text. Raises `InvalidRequest` where it can't be decoded or is empty,
-    `RequestTooLarge` over `limit` bytes.
+    `RequestTooLarge` over `limit` bytes, and `TooMuchWork` where that could take more than
+    `effort`.
     """
+    body = incoming.body
+    if len(body) > effort.repaired:
+        _check_effort(incoming, effort)
+    if not incoming.content_encoding and body.startswith(_JSON) and not _in_query(incoming):
+        return body
+    try:
+        return _decoded(incoming, min(limit, effort.text))
+    except RequestTooLarge:
+        if effort.text < limit:
+            raise TooMuchWork from None
+        raise
+
+
+def _in_query(incoming: Incoming) -> bool:
+    return b"data=" in incoming.query
+
+
+def _check_effort(incoming: Incoming, effort: Effort) -> None:
+    """Raises `TooMuchWork` if decoding a body that is not small could take more."""
+    body = incoming.body
+    encoding = incoming.content_encoding.lower()
+    plain = not encoding and body.startswith(_JSON) and not _in_query(incoming)
+    most = effort.text if plain else effort.encoded
+    if not plain and not body.startswith(_MAGIC) and encoding not in _WITHOUT_MAGIC:
+        most = min(most, effort.repaired)  # a form, or base64
+    if len(body) > most:
+        raise TooMuchWork
+
+
+def _decoded(incoming: Incoming, limit: int) -> bytes:
     body = incoming.body
     encoding = incoming.content_encoding
     packed = 0
@@ -60,7 +92,7 @@ def decode_body(incoming: Incoming, limit: int) -> bytes:
         packed = len(body)
         body = incoming.body = _by_header(body, encoding.lower(), limit)
         note_body(len(body))
-    if body.startswith(_JSON) and (not incoming.query or b"data=" not in incoming.query):
+    if body.startswith(_JSON) and not _in_query(incoming):
         return body
     payload, hint = _payload(incoming)
     note_body(len(payload))

@@ -25,7 +25,6 @@ class Killable:
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
-        self._status = Path(f"/proc/{process.pid}/status")
         self.memory = 0
         """The most resident memory that it had, in bytes, by the last look."""
         self._looked = 0.0
@@ -62,8 +61,9 @@ class Killable:
             return
         self._looked = now
         with contextlib.suppress(OSError):  # it is gone
-            found = _HIGHEST.search(self._status.read_text())
-            self.memory = max(self.memory, int(found[1]) * 1024 if found else 0)
+            # the last look counts: the first may come before the new program has replaced the one
+            # that started it, by `posix_spawn`
+            self.memory = most_memory(self.pid) or self.memory
 
     async def killed(self) -> int:
         """Kill it, whatever it is about; its exit code, which is not -9 if it had ended before."""
@@ -81,3 +81,11 @@ class Killable:
     async def code(self) -> int:
         """Its exit code, once it has ended."""
         return await self._process.wait()
+
+
+def most_memory(pid: int) -> int:
+    """The most resident memory that a process had so far, in bytes; 0 if it has ended. Raises
+    `OSError` if there is none.
+    """
+    found = _HIGHEST.search(Path(f"/proc/{pid}/status").read_text())
+    return int(found[1]) * 1024 if found else 0

@@ -11,7 +11,7 @@ from forwarder import __version__
 from forwarder.buffer.disk.buffer import DiskStatistics
 from forwarder.daemon.observation import FULL, _not_ready
 from forwarder.delivery.delivery import DeliveryStatistics
-from forwarder.intake.intake import IntakeStatistics
+from forwarder.intake.admission import IntakeStatistics
 from forwarder.sources.http import HttpStatistics
 from forwarder.sources.http.passthrough import PassThroughStatistics
 from forwarder.storage.directory import ASIDE, DEAD_LETTERS, LOG

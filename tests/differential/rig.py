@@ -123,7 +123,7 @@ def _replays(parts: Any, requests: Any) -> Any:
         return parts.intakes[min(1, len(parts.intakes) - 1)]
     if len(parts.destinations) == 1:
         return requests
-    from forwarder.intake.gate import Gate  # noqa: PLC0415 - no version before has it
+    from forwarder.intake.admission import Gate  # noqa: PLC0415 - no version before has it
     from forwarder.intake.intake import IntakePolicy  # noqa: PLC0415
 
     gate = Gate(parts.destinations[0].admission, parts.conditions)

@@ -15,8 +15,10 @@ import pytest
 from tests.deadletter.rig import query
 from tests.end_to_end.test_process import KEY, Daemon, daemon
 from tests.support.commands import Finished, forwarder
-from tests.support.upstream import Answer, Upstream
-from tests.support.waiting import eventually
+from tests.support.listening import post as raw_post
+from tests.support.upstream import OK, Answer, Upstream, plain
+from tests.support.waiting import FastClock, eventually
+from tests.support.whole import Whole, batch, event
 
 BAD = "bad0"
 HALTED = 150.0
@@ -156,3 +158,42 @@ async def test_a_kill_between_replay_and_removal(tmp_path: Path) -> None:
             assert await second.command.ended() == 0
     assert _count(tmp_path) == 0
     assert upstream.delivered.count("mended") == 1
+
+
+@pytest.mark.parametrize("names", [["a"], ["a", "b"]])
+async def test_a_replayed_event_has_passed_no_other_forwarder(
+    names: list[str], tmp_path: Path
+) -> None:
+    """However many it had passed when it came: it starts anew from here, at one destination and at
+    several.
+    """
+    refuses = True
+    async with Upstream(
+        lambda asked: plain(400) if refuses and b"bad" in asked.body else OK
+    ) as upstream:
+        sections: dict[str, Any] = {"dead_letters": {"path": str(tmp_path)}}
+        if names[1:]:
+            sections["upstreams"] = [{"name": name, "url": upstream.url} for name in names]
+            sections["routes"] = [{"to": names}]
+        alone = upstream.url if not names[1:] else ""
+        async with Whole(alone, FastClock(100), **sections) as whole:
+            before = f"Forwarder-Path: 3; {'b' * 12}"
+            await whole.send(raw_post("/batch/", batch([event("bad"), event("good")]), before))
+            stores = [each.stores for each in whole.pipeline._parts.destinations]
+            await whole.emptied()
+            for each in stores:
+                await each.committer.settle()
+            assert hops(upstream) == {"4"}
+            refuses = False
+            upstream.requests.clear()
+            for each in stores:
+                path = each.dead_letters.statistics().path
+                assert path is not None
+                query(path.parent, "UPDATE letters SET mark = 'replay'")
+            await eventually(lambda: len(upstream.requests) == len(names))
+            assert hops(upstream) == {"1"}
+
+
+def hops(upstream: Upstream) -> set[str]:
+    """How many forwarders the requests say that they have passed."""
+    return {each.headers["forwarder-path"].partition(";")[0] for each in upstream.requests}

@@ -13,14 +13,14 @@ from forwarder.core.ack import AckLevel
 from forwarder.core.errors import BufferFull
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import DeadLetter, DropReason, Fate, Reason
-from forwarder.intake.admission import Admission
-from forwarder.intake.content import Content
+from forwarder.intake.admission import Admission, Gate
+from forwarder.intake.conditions import Conditions
+from forwarder.intake.content import Content, take_steps
 from forwarder.intake.fan_out import Branch, FanOut
-from forwarder.intake.gate import Conditions, Gate
-from forwarder.intake.lanes import LaneRegistry
-from forwarder.intake.quotas import UnsharedBuffer
+from forwarder.intake.lanes import LaneRegistry, UnsharedBuffer
 from forwarder.intake.records import SourceIntake
-from forwarder.wire.effort import Allowance
+from forwarder.wire.effort import UNBOUNDED, Allowance
+from forwarder.wire.v1_results import Results
 from tests.support.intakes import AllKnown, IntakeRig
 from tests.support.records import Idle
 from tests.support.waiters import Told
@@ -149,9 +149,9 @@ def test_by_all_or_by_none(rooms: tuple[int, int]) -> None:
     """Whichever has no room: nothing is held or counted anywhere."""
     two = Two(rooms)
     with pytest.raises(BufferFull):
-        two.fan.admit(Content([chunk()], ruled=True), AckLevel.MEMORY, Told())
+        two.enter(chunk())
     with pytest.raises(BufferFull):
-        two.fan.admit_one(chunk(), AckLevel.MEMORY, Told())
+        two.gate.enter_one(chunk(), AckLevel.MEMORY, Told(), UNBOUNDED)
     assert two.held() == [[], []]
     assert not any(rig.books.accounts for rig in two.rigs)
 
@@ -185,11 +185,33 @@ def test_what_an_optional_destination_gives_up_is_in_its_books() -> None:
     theirs = Lane("phc_other_key")
     rig = two.rigs[1]
     letter = DeadLetter(Reason.LANE_HALTED, theirs, b"{}", 0.0)
-    (_, part) = two.fan.divide(Content([chunk()], ruled=True), source_waits=True)
+    content = Content([chunk()])
+    take_steps(content, None, two.fan.routes)
+    (_, part) = two.fan.divide(content, source_waits=True)
     part.submission.chunks, part.submission.letters = (), [letter]
     two.admissions[1].turn_away(part.submission, DropReason.OPTIONAL_DESTINATION)
     assert rig.books.accounts[theirs].received == {"http": 1}
     assert rig.books.accounts[theirs].dropped == {"optional_destination": 1}
+
+
+def test_what_is_dropped_of_two_keys_is_counted_together() -> None:
+    """Where both are one key at a destination."""
+    two = Two((10_000, 10_000))
+    theirs = Lane("phc_other_key")
+    content = Content([chunk()], overflow=[(LANE, "http", 3), (theirs, "http", 4)])
+    two.gate.enter(content, AckLevel.MEMORY, Told())
+    assert two.rigs[1].books.accounts[theirs].dropped == {"invalid_overflow": 7}
+
+
+def test_results_are_of_the_destination_that_gets_events() -> None:
+    """Not of one that gets a dead letter only, which never changes them."""
+    two = Two((10_000, 10_000))
+    mine = chunk()
+    mine.to = (1,)
+    letter = DeadLetter(Reason.MISSING_DISTINCT_ID, LANE, b"{}", 0.0, to=(0,))
+    results = Results([b'"a"'])
+    parts = two.fan.divide(Content([mine], [letter], results=results, ruled=True))
+    assert [part.submission.content.results for part in parts] == [None, results]
 
 
 def test_a_source_waits_for_all_required_ones() -> None:

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.core.ports import Ordering
-from forwarder.intake.stamp_event import StampContext, StampedEvent, stamp_event
-from forwarder.intake.stamping import StampedEvents, stamp
+from forwarder.stamping.stamp import StampedEvents, stamp
+from forwarder.stamping.stamp_event import StampContext, StampedEvent, stamp_event
 from forwarder.wire.identity import ids_of
 from tests.support.clock import MIDNIGHT
 from tests.support.intakes import KEY, IntakeRig

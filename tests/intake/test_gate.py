@@ -11,9 +11,9 @@ import pytest
 from forwarder.core.ack import AckLevel
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import Incoming, Reason, Revived, V1Head
-from forwarder.intake import decoder_jobs, gate, steps
+from forwarder.intake import admission, content, decoder_jobs
+from forwarder.intake.admission import Gate
 from forwarder.intake.fan_out import Branch, FanOut
-from forwarder.intake.gate import Gate
 from forwarder.intake.intake import Intake, IntakePolicy
 from forwarder.intake.lanes import LaneRegistry
 from forwarder.intake.records import SourceIntake
@@ -82,7 +82,7 @@ def test_nothing_is_admitted_that_passed_no_rules(
     else:
         SOURCES[source](rig)
     assert rig.chunks() == []
-    monkeypatch.setattr(gate, "take_steps", lambda *_, **__: None)
+    monkeypatch.setattr(admission, "take_steps", lambda *_, **__: None)
     bare = RecordsRig(rules=[rule])
     with pytest.raises(RuntimeError, match="rules"):
         SOURCES[source](bare)
@@ -97,7 +97,8 @@ def test_nothing_is_admitted_that_passed_no_routes(
     rig = routed(RecordsRig())
     SOURCES[source](rig)
     assert rig.chunks()
-    monkeypatch.setattr(steps, "_route", lambda *_: None)
+    for module in (admission, content):
+        monkeypatch.setattr(module, "note_route", lambda *_: None)
     bare = routed(RecordsRig())
     with pytest.raises(RuntimeError, match="routes"):
         SOURCES[source](bare)

@@ -24,7 +24,7 @@ from forwarder.core.errors import (
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import DropReason, Fate, Incoming, Ordering, Reason, WhenFull
 from forwarder.core.records import RecordFacts, RejectedRecord
-from forwarder.intake.stamp_event import RECORD_NAMESPACE
+from forwarder.core.stamps import RECORD_NAMESPACE
 from tests.support.cases import cases
 from tests.support.intakes import KEY, UUID, batch, stamped_event, unique
 from tests.support.records import AT, PLACE, RecordList, RecordsRig, record_list

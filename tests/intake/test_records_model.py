@@ -25,11 +25,10 @@ from forwarder.core.ports import DropReason, Fate, Reason, WhenFull, letters_of
 from forwarder.core.records import AcceptedBatch
 from forwarder.deadletter.memory import MemoryDeadLetters
 from forwarder.deadletter.store import DeadLetterStore
-from forwarder.intake.admission import Admission
+from forwarder.intake.admission import Admission, Gate
+from forwarder.intake.conditions import Conditions
 from forwarder.intake.fan_out import Branch
-from forwarder.intake.gate import Conditions, Gate
-from forwarder.intake.lanes import LaneRegistry
-from forwarder.intake.quotas import Quotas
+from forwarder.intake.lanes import LaneRegistry, Quotas
 from forwarder.intake.records import SourceIntake
 from forwarder.intake.requests import ReadingRules
 from forwarder.storage import failpoints

@@ -18,7 +18,7 @@ import pytest
 from forwarder.core.errors import RequestTooLarge
 from forwarder.core.event import Lane
 from forwarder.core.ports import Ordering, Reason
-from forwarder.intake.stamp_event import is_uuid
+from forwarder.core.stamps import is_uuid
 from forwarder.wire.envelope import envelope_head
 from tests.support.cases import cases
 from tests.support.intakes import KEY, NOW, UUID, IntakeRig, batch, stamped_event

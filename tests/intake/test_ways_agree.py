@@ -15,9 +15,9 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from forwarder.intake import stamping
-from forwarder.intake.stamp_event import StampContext
-from forwarder.intake.stamping import StampedEvents, read_single, stamp
+from forwarder.stamping import stamp as stamping
+from forwarder.stamping.stamp import StampedEvents, read_single, stamp
+from forwarder.stamping.stamp_event import StampContext
 from forwarder.wire.shapes import is_utf8
 from tests.support.clock import MIDNIGHT
 from tests.support.intakes import KEY, stamped_event

@@ -148,19 +148,19 @@ GUARDS: Final[Mapping[str, Guard]] = {
     ),
     "uuids": Guard(
         changes={
-            "forwarder.core.uuids:new_uuid7": returning(_UUID),
-            "forwarder.core.uuids:new_uuids7": by(lambda _, count, *more: _uuids(count, *more)),
-            "forwarder.core.uuids:uuid5": returning(_UUID),
-            "forwarder.core.uuids:as_uuid5": returning(_UUID),
-            "forwarder.core.uuids:uuids5": by(lambda _, names, *more: _uuids(len(names), *more)),
-            "forwarder.core.uuids:uuid_texts5": by(lambda _, names: [_UUID.decode()] * len(names)),
+            "forwarder.core.stamps:new_uuid7": returning(_UUID),
+            "forwarder.core.stamps:new_uuids7": by(lambda _, count, *more: _uuids(count, *more)),
+            "forwarder.core.stamps:uuid5": returning(_UUID),
+            "forwarder.core.stamps:as_uuid5": returning(_UUID),
+            "forwarder.core.stamps:uuids5": by(lambda _, names, *more: _uuids(len(names), *more)),
+            "forwarder.core.stamps:uuid_texts5": by(lambda _, names: [_UUID.decode()] * len(names)),
         },
         rows=frozenset({"missing uuid"}),
         spares={"send": "the command makes the uuid"},
     ),
     "times": Guard(
         changes={
-            "forwarder.intake.stamp_event:time_text": returning(_TIME),
+            "forwarder.core.stamps:time_text": returning(_TIME),
             "forwarder.sources.logs.batches:utc_text": returning(_TIME.decode().strip('"')),
         },
         rows=frozenset({"missing timestamp"}),

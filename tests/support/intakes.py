@@ -15,13 +15,12 @@ from forwarder.core.ack import AckLevel
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import DropCause, Incoming, Ordering, Reason, WhenFull
 from forwarder.core.shares import LEAST, Headroom
-from forwarder.intake.admission import Admission
-from forwarder.intake.gate import Conditions, Gate
+from forwarder.intake.admission import Admission, Gate
+from forwarder.intake.conditions import Conditions
 from forwarder.intake.intake import Intake, IntakePolicy
-from forwarder.intake.lanes import KnownKeys, LaneRegistry
+from forwarder.intake.lanes import KnownKeys, LaneRegistry, Quotas
 from forwarder.intake.large import Decoder
 from forwarder.intake.otlp import OtlpMapping
-from forwarder.intake.quotas import Quotas
 from forwarder.intake.requests import ReadingRules
 from forwarder.rules.id_files import IdFiles
 from forwarder.rules.rules import EventRules, compile_rules

@@ -27,7 +27,7 @@ from msgspec import Raw, Struct
 
 from forwarder.core.nesting import MAX_FLAT, any_deeper
 from forwarder.core.ports import Reason
-from forwarder.core.uuids import as_uuid5, uuid_texts5
+from forwarder.core.stamps import as_uuid5, uuid_texts5
 from forwarder.sources.files.records import Framing, LineRecords, RecordBlock
 from forwarder.wire.shapes import is_utf8
 

@@ -22,14 +22,11 @@ import msgspec
 from forwarder.core.ports import Reason
 from forwarder.core.records import RecordFacts, RejectedRecord
 from forwarder.mapping import NotJson, Unmappable
+from forwarder.sources.hand_over import MAX_BYTES, MAX_RECORDS
 from forwarder.sources.kafka.policy import KafkaPolicy
 
 PartitionKey: TypeAlias = tuple[str, int]
 """Topic and number."""
-
-MAX_RECORDS: Final = 500
-MAX_BYTES: Final = 1_000_000
-"""What a batch holds at most, unless a single record is larger."""
 
 TIMED_SINCE: Final = 1_795_737_600_000
 """2026-11-27T00:00:00Z in milliseconds: uuids of records with an earlier time, or none, are derived

@@ -17,17 +17,14 @@ import msgspec
 
 from forwarder.core.ports import Reason
 from forwarder.core.records import RecordFacts, RejectedRecord
+from forwarder.core.stamps import as_uuid5
 from forwarder.core.times import utc_text
-from forwarder.core.uuids import as_uuid5
 from forwarder.mapping import NotJson, Unmappable
+from forwarder.sources.hand_over import MAX_BYTES, MAX_RECORDS
 from forwarder.sources.logs.followed import Block
 from forwarder.sources.logs.formats import replace_undecodable
 from forwarder.sources.logs.policy import LogPolicy
 from forwarder.telemetry.readable import size
-
-MAX_RECORDS: Final = 500
-MAX_BYTES: Final = 1_000_000
-"""What a batch holds at most, unless a single record is larger."""
 
 NAMESPACE: Final = bytes.fromhex("b1c5d5a8f0e14d0e9a3c5d0e7b9b6f4d")
 """The namespace of the uuids of log records. It never changes: a record that is read again has to

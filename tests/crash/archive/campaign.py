@@ -28,6 +28,7 @@ from tests.crash.archive.victim import PROGRESS
 from tests.crash.frame import CrashFailure, Evidence, Say, silent
 from tests.crash.imports.judge import arrivals
 from tests.crash.imports.service import KEY, CrashService
+from tests.crash.process import most_memory
 from tests.support.commands import environment, forwarder
 from tests.support.waiting import in_thread, pause
 
@@ -39,7 +40,6 @@ _LIMIT: Final = 600.0
 _LOOK: Final = 0.01
 _ADDED: Final = re.compile(rb'"\$import_job_id":"[^"]*",')
 """What an import adds to the properties."""
-_HIGHEST: Final = re.compile(r"^VmHWM:\s+(\d+) kB$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,14 +119,17 @@ class Campaign:
                 stdout=output,
                 stderr=output,
             )
+        memory = 0
         try:
             async with asyncio.timeout(_LIMIT):
                 while victim.returncode is None and (
                     point or self._durable() < share * self._plan.requests
                 ):
-                    self._look(victim.pid)
+                    with contextlib.suppress(OSError):
+                        memory = most_memory(victim.pid) or memory  # the last look counts
                     await pause(_LOOK)
         finally:
+            self.report.memory = max(self.report.memory, memory)
             with contextlib.suppress(ProcessLookupError):
                 victim.kill()
             code = await victim.wait()
@@ -150,11 +153,6 @@ class Campaign:
             return int((self._root / PROGRESS).read_text() or "0")
         except FileNotFoundError:
             return 0
-
-    def _look(self, pid: int) -> None:
-        with contextlib.suppress(OSError):
-            found = _HIGHEST.search(Path(f"/proc/{pid}/status").read_text())
-            self.report.memory = max(self.report.memory, int(found[1]) * 1024 if found else 0)
 
     def _judge_files(self) -> None:
         """Each file is whole, each line is an event as it was accepted, and each event is in one

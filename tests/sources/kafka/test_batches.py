@@ -13,17 +13,16 @@ import pytest
 
 from forwarder.core.ports import Reason
 from forwarder.core.records import RecordFacts
-from forwarder.intake.plain_records import uuid_of
-from forwarder.intake.stamp_event import derived_uuid
+from forwarder.core.stamps import derived_uuid
 from forwarder.mapping import NotJson, Unmappable
+from forwarder.sources.hand_over import MAX_BYTES, MAX_RECORDS
 from forwarder.sources.kafka.batches import (
-    MAX_BYTES,
-    MAX_RECORDS,
     TIMED_SINCE,
     KafkaBatch,
     cut,
 )
 from forwarder.sources.kafka.policy import KafkaPolicy
+from forwarder.stamping.plain_records import uuid_of
 from tests.support.record_intakes import FakeRecord, records
 
 PARTITION = ("events", 3)

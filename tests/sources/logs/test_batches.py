@@ -10,9 +10,10 @@ from typing import Any
 from uuid import UUID, uuid5
 
 from forwarder.core.ports import Reason
-from forwarder.core.uuids import uuid5 as fast_uuid5
+from forwarder.core.stamps import uuid5 as fast_uuid5
 from forwarder.mapping import MappingRules, TimestampRule
-from forwarder.sources.logs.batches import MAX_BYTES, MAX_RECORDS, NAMESPACE, LogBatch, cut
+from forwarder.sources.hand_over import MAX_BYTES, MAX_RECORDS
+from forwarder.sources.logs.batches import NAMESPACE, LogBatch, cut
 from forwarder.sources.logs.policy import LogPolicy
 from tests.support.clock import MIDNIGHT
 from tests.support.log_blocks import KEY, PATH, LogFile, log_line, log_policy

@@ -1,5 +1,4 @@
-"""Stamping one event of any form, and UUIDs: which texts are one for the service, and new ones
-(RFC 9562).
+"""Stamps one event of any form.
 
 What an event lacks is inserted at its beginning; what is null, empty or invalid is replaced in
 place. A key that is present is never repeated: the service refuses a second `timestamp`, and one
@@ -8,26 +7,24 @@ bad `uuid` fails the whole request.
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Raw, Struct, field
 
 from forwarder.core.ports import Reason
-from forwarder.core.uuids import new_uuid7, uuid5, uuids5
+from forwarder.core.stamps import is_uuid, new_uuid7, time_text
 from forwarder.wire.identity import ABSENT, canonical_id, first_byte, id_text, second_texts
 from forwarder.wire.splice import Edits, Locator
 from forwarder.wire.timestamps import TextTime, at, format_timestamp, read_time, shifted
 from forwarder.wire.v1_event import MALFORMED_EVENT
 
 EventName: TypeAlias = str
-"""The names of events that the fast ways accept (`stamping.py`, `plain_records.py`). A bound on
+"""The names of events that the fast ways accept (`stamp.py`, `plain_records.py`). A bound on
 names goes here and in `_name_problem`.
 """
 
@@ -308,65 +305,3 @@ def _receipt_unless(time: datetime | None, context: StampContext) -> bytes:
 def own_time(timestamp: Raw, now: float) -> TextTime | None:
     """The time that a member stands for; None if it is absent or none."""
     return read_time(_decode_any(timestamp), now) if first_byte(timestamp) == b'"' else None
-
-
-def time_text(seconds: float) -> bytes:
-    """A time of receipt as JSON text."""
-    milliseconds = round(seconds * 1000)
-    if milliseconds / 1000 != seconds:
-        return _odd_time_text(seconds)
-    return b'"%b.%03dZ"' % (_second_text(milliseconds // 1000), milliseconds % 1000)
-
-
-@lru_cache(maxsize=16)
-def _odd_time_text(seconds: float) -> bytes:
-    """One with microseconds; that of a request is the same for all its events."""
-    return b'"%b"' % format_timestamp(at(seconds))
-
-
-@lru_cache(maxsize=16)
-def _second_text(second: int) -> bytes:
-    """A whole second; neighbouring records share it."""
-    return format_timestamp(at(second))[: -len(".000Z")]
-
-
-_HYPHENATED_FORM: Final = rb"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
-_ACCEPTED: Final = re.compile(
-    rb"(?:urn:uuid:)?%(f)b|\{%(f)b\}|[0-9a-fA-F]{32}" % {b"f": _HYPHENATED_FORM}
-)
-_SHAPE: Final = bytes.maketrans(b"0123456789abcdefABCDEFx", b"x" * 22 + b"?")
-_HYPHENATED: Final = b'"xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"'
-
-
-def is_uuid(text: bytes) -> bool:
-    """Whether the service's parser accepts the text: hyphenated, simple, in braces, or as a URN."""
-    return _ACCEPTED.fullmatch(text) is not None
-
-
-def all_hyphenated(uuids: Sequence[Raw]) -> bool:
-    """Whether all are texts that are UUIDs in the usual form; one pass over all of them, because
-    every event needs it.
-    """
-    # no text has a quote within, so a short one and a long one can't make up for each other
-    return b"".join(uuids).translate(_SHAPE) == _HYPHENATED * len(uuids)
-
-
-RECORD_NAMESPACE: Final = bytes.fromhex("6f3c7b0a2d5e4c1f9a8b5d7e1c0f4a62")
-"""The namespace of events that are named by their positions in a source. It never changes: a
-second read would make another event.
-"""
-
-
-def derived_uuid(name: str) -> bytes:
-    """The UUID, as text, of an event's position: the same each time it is read."""
-    return uuid5(RECORD_NAMESPACE, name.encode("utf-8", "replace"))
-
-
-def derived_uuids(names: Sequence[str], before: bytes = b"", after: bytes = b"") -> list[bytes]:
-    """`derived_uuid` of each, between two texts."""
-    # in half of the time that one after the other takes
-    encoded = "\0".join(names).encode("utf-8", "replace").split(b"\0")
-    if len(encoded) != len(names):
-        # there are NULs in them, or there is none
-        encoded = [name.encode("utf-8", "replace") for name in names]
-    return uuids5(RECORD_NAMESPACE, encoded, before, after)

@@ -33,16 +33,14 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 from forwarder.core.event import NO_IDS, split_events
 from forwarder.core.nesting import MAX_FLAT, MAX_NESTING, are_deeper, is_deeper
 from forwarder.core.ports import Reason
-from forwarder.core.uuids import new_uuid7, new_uuids7
-from forwarder.intake.stamp_event import (
+from forwarder.core.stamps import all_hyphenated, new_uuid7, new_uuids7, time_text
+from forwarder.stamping.stamp_event import (
     FALSY,
     EventName,
     StampContext,
-    all_hyphenated,
     corrected_time,
     own_time,
     stamp_event,
-    time_text,
 )
 from forwarder.wire.effort import check_effort
 from forwarder.wire.identity import (
@@ -104,8 +102,6 @@ class StampedEvents:
     """Whether each event was stamped by itself, which takes far longer."""
     names: Sequence[str] | None = None
     """The events' names, where they were read together."""
-    to: int | None = None
-    """As `Chunk.to`."""
     records: Sequence[int] | None = None
     """Of a batch of records: the index of each event's record; None: each record is one event."""
 

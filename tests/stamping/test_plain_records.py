@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from forwarder.core.nesting import MAX_NESTING
-from forwarder.intake.plain_records import (
+from forwarder.stamping.plain_records import (
     all_ids,
     all_plain,
     common_key,

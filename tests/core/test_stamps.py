@@ -1,17 +1,31 @@
-"""Derived UUIDs are those of the standard library, one by one and several at once; new ones are of
-version 7.
+"""Times and derived UUIDs are those of the standard library, one by one and several at once; new
+ones are of version 7.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from forwarder.core.uuids import new_uuid7, new_uuids7, uuid5, uuid_texts5, uuids5
+from forwarder.core.stamps import new_uuid7, new_uuids7, time_text, uuid5, uuid_texts5, uuids5
+
+
+@given(
+    st.floats(0, 253_402_300_799, exclude_max=True)
+    | st.integers(0, 253_402_300_799 * 1000).map(lambda each: each / 1000)
+)
+@example(1.9999999)
+@example(1_000_000_000.9999996)
+def test_a_time_is_exact(seconds: float) -> None:
+    """To the microsecond, rounded as the standard library rounds; no more digits than it needs."""
+    at = datetime.fromtimestamp(seconds, UTC)
+    digits = "microseconds" if at.microsecond % 1000 else "milliseconds"
+    assert time_text(seconds).decode() == f'"{at.isoformat(timespec=digits)[:-6]}Z"'
 
 
 @given(st.uuids(), st.lists(st.text(st.characters(codec="utf-8"), max_size=20), max_size=8))

@@ -17,16 +17,10 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from forwarder.core.ports import Reason
-from forwarder.intake import stamp_event as module
-from forwarder.intake import stamping
-from forwarder.intake.stamp_event import (
-    AT_RECEIPT,
-    StampContext,
-    StampedEvent,
-    all_hyphenated,
-    is_uuid,
-    stamp_event,
-)
+from forwarder.core.stamps import all_hyphenated, is_uuid
+from forwarder.stamping import stamp as stamping
+from forwarder.stamping import stamp_event as module
+from forwarder.stamping.stamp_event import AT_RECEIPT, StampContext, StampedEvent, stamp_event
 from tests.support.cases import cases
 from tests.support.clock import MIDNIGHT
 from tests.support.intakes import NOW, UUID, unique

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.core.ports import Reason
-from forwarder.intake import stamping
-from forwarder.intake.stamp_event import StampContext
-from forwarder.intake.stamping import stamp
+from forwarder.stamping import stamp as stamping
+from forwarder.stamping.stamp import stamp
+from forwarder.stamping.stamp_event import StampContext
 from forwarder.wire.timestamps import parse_timestamp
 from tests.support.cases import cases
 from tests.support.clock import MIDNIGHT
