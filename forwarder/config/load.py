@@ -32,7 +32,6 @@ from forwarder.config.source_settings import (
     KafkaSettings,
     LogSourceSettings,
     OtlpSettings,
-    SourcesSettings,
 )
 from forwarder.core.proposals import proposed
 
@@ -328,8 +327,11 @@ def _with_key_files(settings: Settings, said: Layer, problems: list[Problem]) ->
     ]
     return replace(
         settings,
-        sources=SourcesSettings(
-            http=replace(http, api_keys=known, otlp=otlp), kafka=tuple(kafka), logs=tuple(logs)
+        sources=replace(
+            settings.sources,
+            http=replace(http, api_keys=known, otlp=otlp),
+            kafka=tuple(kafka),
+            logs=tuple(logs),
         ),
     )
 

@@ -297,6 +297,19 @@ class RequestIntake(Protocol):
         """
 
 
+class ReadingSource(Protocol):
+    """What the pipeline asks of a source that reads by itself, used on the loop."""
+
+    def start(self) -> None:
+        """Begin to read, and hand over what is read."""
+
+    def stop_reading(self) -> None:
+        """Read nothing more; what was read is still handed over and settled. May come twice."""
+
+    async def close(self) -> None:
+        """End, once nothing is delivered any more. Cancellation leaves nothing open."""
+
+
 class Buffer(Protocol):
     """Holds pending events. It owns an event from `offer` until `settle`, in flight or not."""
 

@@ -15,7 +15,7 @@ from forwarder import __version__
 from forwarder.config.settings import Settings
 from forwarder.core.clock import Clock
 from forwarder.core.event import Lane
-from forwarder.core.ports import DropReason, WhenFull
+from forwarder.core.ports import DropReason, ReadingSource, WhenFull
 from forwarder.core.proposals import proposed
 from forwarder.daemon.decoder import DecoderProcess
 from forwarder.daemon.destinations import EventDestination
@@ -82,6 +82,8 @@ class PipelineParts:
     replayers: Sequence[Replayer]
     passthrough: PassThrough | None
     listener: HttpListener
+    sources: Sequence[ReadingSource]
+    """All that read by themselves; `kafka` and `logs` are among them."""
     kafka: KafkaSources | None
     logs: LogSources | None
     rules: ConfiguredRules

@@ -186,6 +186,7 @@ def build(
         replayers=[each for each in replayers if each is not None],
         passthrough=passthrough,
         listener=listener,
+        sources=[each for each in (kafka, logs) if each is not None],
         kafka=kafka,
         logs=logs,
         rules=rules,
@@ -476,10 +477,8 @@ class Pipeline:
         if self._role.listens:
             parts.memory.start()
             await self._listen()
-        if parts.kafka is not None:
-            parts.kafka.start()
-        if parts.logs is not None:
-            parts.logs.start()
+        for source in parts.sources:
+            source.start()
         self.state = State.RUNNING
 
     async def _listen(self) -> None:
@@ -516,9 +515,8 @@ class Pipeline:
 
     def _stop_reading(self) -> None:
         """Have the sources with positions read nothing more."""
-        for source in (self._parts.kafka, self._parts.logs):
-            if source is not None:
-                source.stop_reading()
+        for source in self._parts.sources:
+            source.stop_reading()
 
     async def shut_down(self, seconds: float) -> None:
         """Let senders finish, stop listening, and deliver: for at most `seconds` from memory; from
@@ -604,10 +602,8 @@ class Pipeline:
         await parts.listener.close(0)
         if parts.passthrough is not None:
             await parts.passthrough.close()
-        if parts.kafka is not None:
-            await parts.kafka.close()
-        if parts.logs is not None:
-            await parts.logs.close()
+        for source in parts.sources:
+            await source.close()
         await parts.rules.close()
         left: list[DeadLetter] = []
         for destination in parts.destinations:

@@ -75,18 +75,6 @@ class Branch:
             )
         return mapped
 
-    def has_room(self, chunk: Chunk) -> bool:
-        """Whether the chunk can be admitted (`Admission.check_one`). Raises why not, if events are
-        required here.
-        """
-        try:
-            self.admission.check_one(chunk)
-        except ForwarderError:
-            if self.required:
-                raise
-            return False
-        return True
-
 
 class FanOut:
     """See `Admitter`: to all destinations that the routes name."""
@@ -134,12 +122,19 @@ class FanOut:
         # the most frequent content: it needs no objects beside
         if level is AckLevel.MEMORY and self.rejects:
             copies = [(self._branches[each], self._copy(chunk, each)) for each in numbers]
-            fits = [branch.has_room(copy) for branch, copy in copies]
-            for (branch, copy), fit in zip(copies, fits, strict=True):
-                if fit:
-                    branch.admission.put_one(copy)
-                else:
+            without_room: list[Chunk] = []
+            for branch, copy in copies:
+                try:
+                    branch.admission.check_one(copy)
+                except ForwarderError:
+                    if branch.required:
+                        raise
+                    without_room.append(copy)
+            for branch, copy in copies:
+                if without_room and copy in without_room:
                     branch.admission.turn_away_chunks((copy,), DropReason.OPTIONAL_DESTINATION)
+                else:
+                    branch.admission.put_one(copy)
             return True
         return self.admit(Content([chunk], ruled=True), level, callback) is None
 
@@ -185,15 +180,15 @@ class FanOut:
         first.filtered = content.filtered
         if content.results is not None:
             # they change with the events, at the first destination that is waited for
-            parts[min(numbers, key=partial(self._rank, parts))].results = content.results
+            watched = min(
+                numbers,
+                key=lambda each: (not self._branches[each].required, not parts[each].chunks),
+            )
+            parts[watched].results = content.results
         return [
             self._submitted(number, parts[number], source_waits=source_waits, given_up=given_up)
             for number in numbers
         ]
-
-    def _rank(self, parts: Mapping[int, Content], number: int) -> tuple[bool, bool]:
-        """Low for a required destination, and for one that gets events."""
-        return not self._branches[number].required, not parts[number].chunks
 
     def _submitted(
         self, number: int, content: Content, *, source_waits: bool, given_up: Collection[Lane]

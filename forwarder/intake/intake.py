@@ -93,6 +93,7 @@ class Intake:
         self._path = path or ForwarderPath(admitter.clock)
         self._otlp = otlp
         self._turn = gate.conditions.turn
+        self._enter_one = gate.enter_one
         self.rules = rules = gate.conditions.reading
         self._reader = RequestReader(
             rules, self._lanes, admitter.check_room if admitter.rejects else None
@@ -108,15 +109,12 @@ class Intake:
         """See `core.ports.RequestIntake.accept`."""
         if self._conditions.attentive and self._is_behind_large(incoming, callback):
             return False
-        level = (
-            self._level
-            if incoming.ack is None and incoming.revived is None
-            else self._level_of(incoming)
-        )
-        now = self._now()
+        level = self._level
         effort = self._short_effort if self._turn.over else self._effort
-        if incoming.revived is not None:
-            effort = UNBOUNDED
+        if incoming.ack is not None or incoming.revived is not None:
+            level = self._level_of(incoming)
+            effort = effort if incoming.revived is None else UNBOUNDED
+        now = self._now()
         head = incoming.head
         form: RequestForm = USUAL if head is None else self._form_of(incoming, head)
         body = incoming.body
@@ -126,7 +124,7 @@ class Intake:
                 # in front of all others: a request of one event takes half as long by this
                 chunk = self._read_single(text, incoming, now)
                 if chunk is not None:
-                    return self.gate.enter_one(chunk, level, callback, effort)
+                    return self._enter_one(chunk, level, callback, effort)
             try:
                 if len(text) > self._usual_text:
                     self._check_headroom(incoming, len(text), effort)

@@ -39,7 +39,9 @@ to go.
 """
 _MOST_AGAIN: Final = 2
 _SMALL: Final = 64 * 1024
-"""What is compressed hardly gets smaller when it is compressed again: a body that shrinks to less
+"""Bytes on the wire up to which decoding takes little time, whatever they are.
+
+What is compressed hardly gets smaller when it is compressed again: a body that shrinks to less
 than half, beyond these bytes, is made to take long.
 """
 _MAX_GZIP_MEMBERS: Final = 16
@@ -56,9 +58,9 @@ def decode_body(incoming: Incoming, limit: int, effort: Effort = UNBOUNDED) -> b
     `effort`.
     """
     body = incoming.body
-    if len(body) > effort.repaired:
+    if len(body) > _SMALL:
         _check_effort(incoming, effort)
-    if not incoming.content_encoding and body.startswith(_JSON) and not _in_query(incoming):
+    if not incoming.content_encoding and body.startswith(_JSON) and b"data=" not in incoming.query:
         return body
     try:
         return _decoded(incoming, min(limit, effort.text))
@@ -68,15 +70,11 @@ def decode_body(incoming: Incoming, limit: int, effort: Effort = UNBOUNDED) -> b
         raise
 
 
-def _in_query(incoming: Incoming) -> bool:
-    return b"data=" in incoming.query
-
-
 def _check_effort(incoming: Incoming, effort: Effort) -> None:
     """Raises `TooMuchWork` if decoding a body that is not small could take more."""
     body = incoming.body
     encoding = incoming.content_encoding.lower()
-    plain = not encoding and body.startswith(_JSON) and not _in_query(incoming)
+    plain = not encoding and body.startswith(_JSON) and b"data=" not in incoming.query
     most = effort.text if plain else effort.encoded
     if not plain and not body.startswith(_MAGIC) and encoding not in _WITHOUT_MAGIC:
         most = min(most, effort.repaired)  # a form, or base64
@@ -92,7 +90,7 @@ def _decoded(incoming: Incoming, limit: int) -> bytes:
         packed = len(body)
         body = incoming.body = _by_header(body, encoding.lower(), limit)
         note_body(len(body))
-    if body.startswith(_JSON) and not _in_query(incoming):
+    if body.startswith(_JSON) and b"data=" not in incoming.query:
         return body
     payload, hint = _payload(incoming)
     note_body(len(payload))

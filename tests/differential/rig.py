@@ -27,7 +27,7 @@ import forwarder.storage.directory
 import forwarder.wire.effort
 from forwarder.wire.effort import Effort
 
-SMALL_EFFORT: Final = Effort(text=6000, encoded=3000, repaired=2000, events=12, ruled=3000.0)
+SMALL_EFFORT: Final = Effort(text=6000, encoded=65536, repaired=2000, events=12, ruled=3000.0)
 """What is done without the decoder process. It has to be set before anything copies the usual one.
 """
 forwarder.wire.effort.INLINE = SMALL_EFFORT  # type: ignore[misc]
@@ -123,10 +123,9 @@ def _replays(parts: Any, requests: Any) -> Any:
         return parts.intakes[min(1, len(parts.intakes) - 1)]
     if len(parts.destinations) == 1:
         return requests
-    from forwarder.intake.admission import Gate  # noqa: PLC0415 - no version before has it
     from forwarder.intake.intake import IntakePolicy  # noqa: PLC0415
 
-    gate = Gate(parts.destinations[0].admission, parts.conditions)
+    gate = type(requests.gate)(parts.destinations[0].admission, parts.conditions)
     return type(requests)(gate, IntakePolicy(requests._level, requests._durable))
 
 
