@@ -6,7 +6,7 @@ import asyncio
 import os
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from random import Random
@@ -22,8 +22,8 @@ from forwarder.daemon.roles import Role
 from forwarder.intake.decoder_jobs import LookUp, work
 from tests.simulation.loop import SimulatedLoop, StandsStill
 from tests.simulation.network import Connected, Network, Weather
-from tests.simulation.oracle import Evidence, Promise, judge
-from tests.simulation.plan import RULES, Plan, Reload, Send, Trouble, Weathered, told
+from tests.simulation.oracle import Evidence, Promise, judge, letters_in
+from tests.simulation.plan import RULES, Plan, Reload, Send, Trouble, told
 from tests.simulation.senders import Sender
 from tests.simulation.services import Service
 from tests.simulation.threads import CommitThread
@@ -107,7 +107,7 @@ class Life:
 def live(plan: Plan) -> Life:
     """Live it, to its end or to the first broken promise."""
     trace = Trace()
-    loop = SimulatedLoop(Random(plan.seed + 1), trace)  # noqa: S311 - no secret
+    loop = SimulatedLoop(Random(plan.seed + 1), trace)
     trace.time = loop.time
     life = Life(plan, trace)
     asyncio.set_event_loop(loop)
@@ -165,7 +165,7 @@ def _end(loop: SimulatedLoop) -> None:
 @contextmanager
 def _deterministic(seed: int) -> Iterator[None]:
     """All randomness is that of the seed."""
-    chance = Random(seed + 2)  # noqa: S311 - no secret
+    chance = Random(seed + 2)
     before = random.getstate()
     random.seed(seed + 3)
     try:
@@ -200,8 +200,7 @@ class _World:
             for name in plan.destinations
         }
         self._senders = [
-            Sender(number, loop, self._network, lambda: OWN, self._say)
-            for number in range(SENDERS)
+            Sender(number, loop, self._network, lambda: OWN, self._say) for number in range(SENDERS)
         ]
         self._rules = plan.rules
         self._evidence = Evidence(plan, self._services, self._senders)
@@ -224,7 +223,7 @@ class _World:
     def _bind(self, address: Any) -> list[Any]:
         return [self._network.listen(address.host, address.port)]
 
-    def _log(self, _: object, method: str, event: dict[str, Any]) -> Any:
+    def _log(self, _: object, method: str, event: MutableMapping[str, Any]) -> str:
         self._say("log", f"{method}: {event.get('event')}")
         if method in ("error", "exception", "critical"):
             self._logged.append(f"{method}: {event}")
@@ -307,10 +306,7 @@ class _World:
         self._evidence.check()
         left = await pipeline.close()
         self._evidence.check(closed=True)
-        letters = {
-            each.name: list(each.stores.dead_letters.letters)  # type: ignore[attr-defined]
-            for each in pipeline._parts.destinations
-        }
+        letters = {each.name: list(letters_in(each)) for each in pipeline._parts.destinations}
         for service in self._services.values():
             await service.close()
         await asyncio.sleep(3.0)

@@ -8,13 +8,12 @@ Callbacks that are ready run in the order in which they became so, which asyncio
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import selectors
 from collections.abc import Callable
 from random import Random
 from typing import Any, Final, TypeVar
 
-from tests.simulation.network import Connected, Listening, SimulatedTransport
+from tests.simulation.network import Connected, SimulatedTransport
 from tests.simulation.trace import Trace
 
 STANDS_STILL: Final = 100_000
@@ -40,7 +39,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.trace = trace
         self._selector = _NeverWaits(self)
         self._clock_resolution = 1e-9
-        self._readers: dict[Listening, asyncio.Handle] = {}
         self.unhandled: list[str] = []
         """What the loop's exception handler was told."""
         self.set_exception_handler(self._note)
@@ -63,7 +61,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     # Threads
 
-    def run_in_executor(  # type: ignore[override]
+    def run_in_executor(
         self, _: object, work: Callable[..., _T], *args: object
     ) -> asyncio.Future[_T]:
         """The work is one step, at an instant that is drawn."""
@@ -85,7 +83,9 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     # The network
 
-    def add_reader(self, listening: Any, callback: Callable[..., Any], *args: Any) -> None:
+    def add_reader(  # type: ignore[override]
+        self, listening: Any, callback: Callable[..., Any], *args: Any
+    ) -> None:
         """Only of a listening socket."""
         listening.on_arrival = lambda: self.call_soon(callback, *args)
         if listening.waiting:
@@ -116,15 +116,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         transport = end.transport
         transport.begin(protocol)
         return transport, protocol
-
-    def call_soon(  # type: ignore[override]
-        self,
-        callback: Callable[..., Any],
-        *args: Any,
-        context: contextvars.Context | None = None,
-    ) -> asyncio.Handle:
-        """See `AbstractEventLoop.call_soon`."""
-        return super().call_soon(callback, *args, context=context)
 
 
 class _NeverWaits(selectors.BaseSelector):

@@ -95,7 +95,7 @@ class Listening:
     def listen(self, _: int) -> None:
         """It does."""
 
-    def setblocking(self, _: bool) -> None:  # noqa: FBT001 - the parameter is the socket's
+    def setblocking(self, _: bool) -> None:
         """It never blocks."""
 
     def getsockname(self) -> tuple[str, int]:
@@ -115,7 +115,7 @@ class Connected:
     def __init__(self, transport: SimulatedTransport) -> None:
         self.transport = transport
 
-    def setblocking(self, _: bool) -> None:  # noqa: FBT001 - the parameter is the socket's
+    def setblocking(self, _: bool) -> None:
         """It never blocks."""
 
     def setsockopt(self, *_: object) -> None:
@@ -146,9 +146,9 @@ class SimulatedTransport(asyncio.Transport):
         self._weather = weather
         self.name = name
         self._protocol: Any = None
-        self._inbox: deque[bytes | None | ConnectionResetError] = deque()
+        self._inbox: deque[bytes | ConnectionResetError | None] = deque()
         """What has arrived and wasn't read: bytes, the end (None), a reset."""
-        self._outbox: deque[bytes | None | ConnectionResetError] = deque()
+        self._outbox: deque[bytes | ConnectionResetError | None] = deque()
         """What is on its way from here."""
         self._reads = True
         self._on_way = 0
@@ -183,11 +183,9 @@ class SimulatedTransport(asyncio.Transport):
             self._writer_paused = True
             self._protocol.pause_writing()
 
-    def _send(self, item: bytes | None | ConnectionResetError) -> None:
+    def _send(self, item: bytes | ConnectionResetError | None) -> None:
         now = self._loop.time()
-        self._free_at = max(
-            self._free_at, now + self._chance.uniform(0.0, self._weather.latency)
-        )
+        self._free_at = max(self._free_at, now + self._chance.uniform(0.0, self._weather.latency))
         # timers of one instant have no order: each takes the next
         self._outbox.append(item)
         self._loop.call_at(self._free_at, self._pass_on)
@@ -222,7 +220,7 @@ class SimulatedTransport(asyncio.Transport):
 
     # Reading
 
-    def arrive(self, item: bytes | None | ConnectionResetError) -> None:
+    def arrive(self, item: bytes | ConnectionResetError | None) -> None:
         """Something has arrived here."""
         if self._lost:
             if isinstance(item, bytes) and not self.peer._lost:

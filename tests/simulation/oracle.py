@@ -1,5 +1,5 @@
-"""What was promised, and whether it was kept. It shares no code with the product: what becomes of an
-event is worked out here once more, from the plan.
+"""What was promised, and whether it was kept. It shares no code with the product: what becomes of
+an event is worked out here once more, from the plan.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from forwarder.core.ports import DeadLetter
+from forwarder.daemon.destinations import EventDestination
+from forwarder.deadletter.memory import MemoryDeadLetters
 from tests.simulation.plan import Event, Plan, Send
 from tests.simulation.senders import Sender
 from tests.simulation.services import LIMIT, Service
 
 if TYPE_CHECKING:
-    from forwarder.core.ports import DeadLetter
     from forwarder.daemon.pipeline import Pipeline
 
 BEGIN: Final = 1_767_225_600.0
@@ -68,7 +70,7 @@ class Evidence:
         assert self.pipeline is not None
         for each in self.pipeline._parts.destinations:
             if each.name in (name, ""):
-                return list(each.stores.dead_letters.letters)  # type: ignore[attr-defined]
+                return letters_in(each)
         return ()
 
     def rules_between(self, begin: float, end: float) -> list[tuple[str, ...]]:
@@ -110,6 +112,13 @@ class Evidence:
                     raise Promise(f"the books of {each.name or 'a'} don't balance: {lane}")
 
 
+def letters_in(destination: EventDestination) -> Sequence[DeadLetter]:
+    """The dead letters of a destination, which are in memory."""
+    store = destination.stores.dead_letters
+    assert isinstance(store, MemoryDeadLetters)
+    return list(store.letters)
+
+
 def destinations_of(plan: Plan, event: Event) -> Sequence[str]:
     """Where the first route that matches leads."""
     for route in plan.routes:
@@ -142,81 +151,110 @@ def number_of(data: bytes) -> int | None:
     return found if isinstance(found, int) else None
 
 
-def judge(
-    evidence: Evidence, letters: Mapping[str, Sequence[DeadLetter]], met: Counter[str]
-) -> None:
-    """Raises the first `Promise` that was broken in a life that is over."""
-    plan = evidence.plan
-    events = {
-        event.number: event
-        for act in plan.acts
-        if isinstance(act, Send)
-        for event in act.events
-    }
-    texts: dict[tuple[str, str], str] = {}
-    there: dict[str, dict[int, list[dict[str, Any]]]] = {}
-    for name, service in evidence.services.items():
-        found: dict[int, list[dict[str, Any]]] = defaultdict(list)
-        for stored in service.stored:
-            number = stored.event["properties"].get("n")
-            if number not in events:
-                raise Promise(f"nobody has sent what came to {name}: {stored.text[:200]}")
-            if stored.key != events[number].key:
-                raise Promise(f"event {number} came to {name} with the key {stored.key}")
-            if name not in destinations_of(plan, events[number]):
-                raise Promise(f"event {number} came to {name}, where no route leads")
-            before = texts.setdefault((name, stored.event["uuid"]), stored.text)
-            # what its sender repeats without a time is received anew
-            if before != stored.text and not (events[number].uuid and not events[number].time):
-                raise Promise(f"event {number} came to {name} with other bytes than before")
-            found[number].append(stored.event)
-            met["delivered"] += 1
-        there[name] = found
-    dead = {
-        name: Counter(number_of(each.data) for each in found) for name, found in letters.items()
-    }
-    reasons = Counter(each.reason.value for found in letters.values() for each in found)
-    for reason, count in reasons.items():
-        met[f"dead letter: {reason}"] += count
+Letters = Mapping[str, Sequence[DeadLetter]]
+"""The dead letters of each destination."""
+
+
+def judge(evidence: Evidence, letters: Letters, met: Counter[str]) -> None:
+    """Raises the first `Promise` that was broken in a life that is over. `met`: what was reached is
+    added there.
+    """
+    there = {name: _arrived(evidence, name, met) for name in evidence.services}
+    met.update(f"dead letter: {each.reason.value}" for found in letters.values() for each in found)
+    _judge_counts(evidence)
     for sender in evidence.senders:
         for answered in sender.answers:
-            for status in answered.statuses:
-                met[f"answer {status}"] += 1
+            met.update(f"answer {status}" for status in answered.statuses)
             if not answered.accepted:
                 continue
             for event in answered.send.events:
                 held = evidence.rules_between(evidence.began[event.number], answered.at)
                 wanted = [expected(event, rules) for rules in held]
                 for name in evidence.required(event):
-                    _judge_event(event, name, wanted, there[name], dead, letters, evidence, met)
+                    met[_fate(event, name, wanted, there[name], letters, evidence)] += 1
 
 
-def _judge_event(
+def _arrived(
+    evidence: Evidence, name: str, met: Counter[str]
+) -> Mapping[int, Sequence[dict[str, Any]]]:
+    """The events that a service has stored, by their numbers. Raises `Promise` for one that should
+    not have come, or not like that.
+    """
+    plan = evidence.plan
+    events = {
+        event.number: event for act in plan.acts if isinstance(act, Send) for event in act.events
+    }
+    texts: dict[str, str] = {}
+    found: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for stored in evidence.services[name].stored:
+        number = stored.event["properties"].get("n")
+        event = events.get(number)
+        if event is None:
+            raise Promise(f"nobody has sent what came to {name}: {stored.text[:200]}")
+        if stored.key != event.key:
+            raise Promise(f"event {number} came to {name} with the key {stored.key}")
+        if name not in destinations_of(plan, event):
+            raise Promise(f"event {number} came to {name}, where no route leads")
+        before = texts.setdefault(stored.event["uuid"], stored.text)
+        # what its sender repeats without a time is received anew
+        if before != stored.text and not (event.uuid and not event.time):
+            raise Promise(f"event {number} came to {name} with other bytes than before")
+        found[number].append(stored.event)
+        met["delivered"] += 1
+    return found
+
+
+def _judge_counts(evidence: Evidence) -> None:
+    """The books have received each event that was accepted, and none that nobody has sent."""
+    assert evidence.pipeline is not None
+    plan = evidence.plan
+    first = plan.destinations[0]
+    least = Counter[str]()
+    most = Counter[str]()
+    for sender in evidence.senders:
+        for answered in sender.answers:
+            for event in answered.send.events:
+                held = evidence.rules_between(evidence.began[event.number], answered.at)
+                dropped = {expected(event, rules) is None for rules in held}
+                for name in {*destinations_of(plan, event), first}:
+                    most[name] += answered.maybe
+                where = [first] if dropped == {True} else destinations_of(plan, event)
+                if answered.accepted and len(dropped) == 1:
+                    least.update(where)
+    for each in evidence.pipeline.snapshot().destinations:
+        name = each.name or first
+        received = sum(sum(lane.received.values()) for lane in each.lanes)
+        if not least[name] <= received <= most[name]:
+            raise Promise(
+                f"the books of {name} have received {received} events, wanted are {least[name]} to "
+                f"{most[name]}"
+            )
+
+
+def _fate(  # noqa: PLR0917 - all of it says what became of one event
     event: Event,
     name: str,
     wanted: Sequence[dict[str, Any] | None],
     there: Mapping[int, Sequence[dict[str, Any]]],
-    dead: Mapping[str, Counter[int | None]],
-    letters: Mapping[str, Sequence[DeadLetter]],
+    letters: Letters,
     evidence: Evidence,
-    met: Counter[str],
-) -> None:
+) -> str:
+    """What became of an accepted event at a destination. Raises `Promise` if that isn't so as
+    promised.
+    """
     found = there.get(event.number, ())
     for each in found:
         if not any(_is(each, want, evidence.began[event.number]) for want in wanted if want):
             raise Promise(f"event {event.number} came to {name} as {each}, wanted {wanted}")
     if found:
-        met["accepted, delivered"] += 1
-        return
-    where = next(iter(letters)) if name not in letters else name
-    if dead[where][event.number]:
-        met["accepted, dead letter"] += 1
+        return "accepted, delivered"
+    of_name = letters.get(name) or next(iter(letters.values()))
+    if any(number_of(each.data) == event.number for each in of_name):
         if not (event.poisoned or evidence.plan.early or _may_be_too_large(event, name, evidence)):
             raise Promise(f"event {event.number} is a dead letter, and nothing explains it")
-        return
+        return "accepted, dead letter"
     if None in wanted:
-        met["accepted, dropped by a rule"] += 1
-        return
+        return "accepted, dropped by a rule"
     raise Promise(f"event {event.number} was answered 200, and isn't at {name}")
 
 

@@ -203,7 +203,7 @@ class _Drawing:
 
 def drawn(seed: int) -> Plan:
     """The plan of a seed."""
-    chance = Random(seed)  # noqa: S311 - a plan, no secret
+    chance = Random(seed)
     drawing = _Drawing(chance, ends=chance.choice((5.0, 60.0, 600.0, 7200.0)))
     two = chance.random() < 0.6
     destinations = (FIRST, SECOND) if two else (FIRST,)

@@ -43,8 +43,8 @@ class Service:
     stored: list[Stored] = field(default_factory=list)
     trouble: str = ""
     refuses_poison: bool = True
-    """Whether it answers 400 to a batch with a poisoned event in it. Where nothing else is left of a
-    lane, that halts it until this ends.
+    """Whether it answers 400 to a batch with a poisoned event in it. Where nothing else is left of
+    a lane, that halts it until this ends.
     """
     _listening: Listening | None = None
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from tests.simulation.life import Life, live
+from tests.simulation.plan import Plan
 
 MOST: Final = 200
 """Lives that shrinking takes at most."""
 
 
-def shrunk(life: Life) -> Life:
-    """The smallest life found that breaks the same promise, by its first words."""
+def shrunk(life: Life, live: Callable[[Plan], Life] = live) -> Life:
+    """The smallest life found that breaks the same promise, by its first words; `live` lives it."""
     kind = _kind(life)
     acts = list(life.plan.acts)
     size = max(1, len(acts) // 2)
