@@ -21,7 +21,7 @@ from forwarder.daemon.pipeline import Pipeline, build
 from forwarder.daemon.roles import Role
 from forwarder.intake.decoder_jobs import LookUp, work
 from tests.simulation.loop import SimulatedLoop, StandsStill
-from tests.simulation.network import Connected, Network, Weather
+from tests.simulation.network import Connected, Network, Weather, passing
 from tests.simulation.oracle import Evidence, Promise, judge, letters_in
 from tests.simulation.plan import RULES, Plan, Reload, Send, Trouble, told
 from tests.simulation.senders import Sender
@@ -58,7 +58,7 @@ class SimulatedClock:
 
     async def sleep(self, seconds: float) -> None:
         """See `Clock.sleep`."""
-        await asyncio.sleep(seconds)
+        await passing(seconds)
 
 
 class SimulatedDecoder:
@@ -309,7 +309,7 @@ class _World:
         letters = {each.name: list(letters_in(each)) for each in pipeline._parts.destinations}
         for service in self._services.values():
             await service.close()
-        await asyncio.sleep(3.0)
+        await passing(3.0)
         first = next(iter(letters))
         letters[first] += [each for each in left if each not in letters[first]]
         return letters
@@ -322,7 +322,7 @@ class _World:
         while acts or ends:
             ends.sort(key=lambda each: each[0])
             at = min([each.at for each in acts[:1]] + [until for until, _ in ends[:1]])
-            await asyncio.sleep(max(0.0, at - self._loop.time()))
+            await passing(max(0.0, at - self._loop.time()))
             if ends and ends[0][0] <= at:
                 self._trouble(ends.pop(0)[1], ends=True)
                 continue
@@ -342,7 +342,7 @@ class _World:
                 pipeline.reload(self._settings())
             else:
                 self._network.weather = Weather(act.latency, act.segment)
-        await asyncio.sleep(max(0.0, plan.ends - self._loop.time()))
+        await passing(max(0.0, plan.ends - self._loop.time()))
         for service in self._services.values():
             service.refuses_poison = False
 
@@ -360,7 +360,7 @@ class _World:
         """Look at the books now and then."""
         while True:
             self._evidence.check()
-            await asyncio.sleep(self._loop.chance.choice((0.01, 0.5, 30.0)))
+            await passing(self._loop.chance.choice((0.01, 0.5, 30.0)))
 
     async def _until_delivered(self, pipeline: Pipeline) -> None:
         end = self._loop.time() + LONG
@@ -369,4 +369,4 @@ class _World:
         ):
             if self._loop.time() > end:
                 raise Promise(f"not all is delivered {LONG:.0f} s after all is well")
-            await asyncio.sleep(1.0)
+            await passing(1.0)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any, Final, TypeVar
 
-from tests.simulation.network import Connected, SimulatedTransport
+from tests.simulation.network import Connected, SimulatedTransport, passing
 from tests.simulation.trace import Trace
 
 STANDS_STILL: Final = 100_000
@@ -112,7 +112,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self, factory: Callable[[], asyncio.Protocol], end: Connected
     ) -> tuple[SimulatedTransport, asyncio.Protocol]:
         protocol = factory()
-        await asyncio.sleep(0)
+        await passing(0)
         transport = end.transport
         transport.begin(protocol)
         return transport, protocol

@@ -23,6 +23,16 @@ HIGH_WATER: Final = 64 * 1024
 LOW_WATER: Final = 16 * 1024
 
 
+async def passing(seconds: float) -> None:
+    """Return when so much virtual time has passed. Cancellation ends it at once."""
+    passed = asyncio.Event()
+    timer = asyncio.get_running_loop().call_later(max(0.0, seconds), passed.set)
+    try:
+        await passed.wait()
+    finally:
+        timer.cancel()
+
+
 @dataclass(slots=True)
 class Weather:
     """How a connection is."""
@@ -60,7 +70,7 @@ class Network:
 
     async def connect(self, host: str, port: int, peer: str = "10.0.0.1") -> Connected:
         """Connect to an address. Raises `ConnectionRefusedError` if nobody listens."""
-        await asyncio.sleep(self._chance.uniform(0.0, self.weather.latency))
+        await passing(self._chance.uniform(0.0, self.weather.latency))
         listening = self._listening.get((host, port))
         if listening is None:
             raise ConnectionRefusedError(111, "Connection refused")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from tests.simulation.http import read_message
+from tests.simulation.network import passing
 from tests.simulation.plan import Send, body_of
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class Sender:
         self.answers.append(answered)
         for number in range(request.tries):
             if number:
-                await asyncio.sleep(0.5 * 2**number)
+                await passing(0.5 * 2**number)
             status = await self._try(request, breaks_off=request.breaks_off and not number)
             answered.statuses.append(status)
             answered.at = self._loop.time()

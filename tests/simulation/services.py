@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.http import Message, events_of, read_message
+from tests.simulation.network import passing
 
 if TYPE_CHECKING:
     from tests.simulation.loop import SimulatedLoop
@@ -98,10 +99,10 @@ class Service:
             transport.abort()
             return False
         if what == "silent":
-            await asyncio.sleep(3600)
+            await passing(3600)
             return False
         if what == "slow":
-            await asyncio.sleep(8)
+            await passing(8)
         status, headers = self._decided(message, what)
         if status == 200 and message.first.split()[1].startswith("/batch/"):
             self._store(message)
