@@ -30,7 +30,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 # One process more than cores, because many tests wait for processes of their own; a test that needs quiet has no place among them.
 PARALLEL = --numprocesses $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)') --dist worksteal
 
-.PHONY: help setup sbom demo demo-kafka demo-logs drill check test lint types layers unit format other-python test-crash test-crash-restarts test-crash-kafka test-crash-import test-crash-logs test-crash-destinations test-crash-archive test-differential test-browser test-sdks looks pictures man bench soak docs requirements clean
+.PHONY: help setup sbom demo demo-kafka demo-logs drill check test lint types layers unit format other-python test-crash test-crash-restarts test-crash-kafka test-crash-import test-crash-logs test-crash-destinations test-crash-archive test-differential simulate test-browser test-sdks looks pictures man bench soak docs requirements clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z][a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  make %-14s %s\n", $$1, $$2 }'
@@ -125,6 +125,9 @@ test-crash-logs: setup  ## follow a log of 1,000,000 lines, rotated 50 times and
 
 test-differential: setup  ## a million mutants of requests, records and lines, read by this version and by another; BEFORE=../checkout names that, DIFFERENTIAL="--mutants 50000 --seed 7" chooses
 	$(BIN)/python -m tests.differential --before $(BEFORE) $(DIFFERENTIAL)
+
+simulate: setup  ## whole lives of the daemon in a simulated world, ten minutes of them; SEED=36 lives one and tells it, SIMULATE="--seconds 60" chooses
+	PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation $(if $(SEED),--seed $(SEED)) $(SIMULATE)
 
 test-browser: $(VENV)/.browser docs  ## the pages and the documents' site in the system's Chromium: what they do, how they look, axe-core's rules
 	$(BIN)/python -m tests.browser.rules

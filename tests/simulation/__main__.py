@@ -1,0 +1,85 @@
+"""`python -m tests.simulation`: lives of the daemon from seeds, until a time is over or a promise
+is broken; the failing life is shrunk, and told.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import Counter
+from functools import partial
+
+from tests.simulation.life import Life, live
+from tests.simulation.plan import drawn
+from tests.simulation.planted import DEFECTS, lived
+from tests.simulation.shrinking import shrunk, story
+
+
+def main() -> int:
+    """0 if no promise was broken."""
+    parser = argparse.ArgumentParser(prog="tests.simulation", description=__doc__)
+    parser.add_argument("--seed", type=int, help="this life alone, told whole")
+    parser.add_argument("--first", type=int, default=1, help="of the seeds")
+    parser.add_argument("--lives", type=int, default=sys.maxsize)
+    parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument("--twice", action="store_true", help="and compare the traces")
+    parser.add_argument("--digests", action="store_true", help="of each life's trace")
+    parser.add_argument("--planted", action="store_true", help="look for planted defects")
+    given = parser.parse_args()
+    if given.planted:
+        return _look_for_planted(min(given.lives, 3000))
+    if given.seed is not None:
+        life = live(drawn(given.seed))
+        print(story(life, 200))
+        return _failed(life) if life.broken else 0
+    began = time.monotonic()
+    met: Counter[str] = Counter()
+    lives = 0
+    for seed in range(given.first, given.first + given.lives):
+        if time.monotonic() - began > given.seconds:
+            break
+        life = live(drawn(seed))
+        lives += 1
+        met += life.met
+        if life.broken is not None:
+            return _failed(life)
+        if given.digests:
+            print(seed, life.trace.digest)
+        if given.twice and live(drawn(seed)).trace.digest != life.trace.digest:
+            print(f"seed {seed} is another life the second time")
+            return 1
+    if given.digests:
+        return 0
+    took = time.monotonic() - began
+    print(f"{lives:,} lives in {took:.0f} s, {lives / took:.1f} a second: no promise was broken")
+    for what, count in sorted(met.items()):
+        print(f"  {what}: {count:,}")
+    return 0
+
+
+def _look_for_planted(most: int) -> int:
+    """How many lives it takes to find each planted defect; the number of those not found."""
+    missed = 0
+    for name in DEFECTS:
+        found = next((seed for seed in range(1, most + 1) if lived(drawn(seed), name).broken), 0)
+        if not found:
+            missed += 1
+            print(f"{name}: not found in {most} lives", flush=True)
+            continue
+        smaller = shrunk(lived(drawn(found), name), partial(lived, defect=name))
+        acts = len(smaller.plan.acts)
+        print(f"{name}: life {found}, {acts} acts: {str(smaller.broken)[:100]}", flush=True)
+    return missed
+
+
+def _failed(life: Life) -> int:
+    print(f"seed {life.plan.seed}: {life.broken}")
+    smaller = shrunk(life)
+    print(f"shrunk from {len(life.plan.acts)} acts to {len(smaller.plan.acts)}:\n")
+    print(story(smaller, 60))
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

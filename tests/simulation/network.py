@@ -1,0 +1,315 @@
+"""A network in memory: connections that deliver what is written in segments of any size, after
+any time, in order; that break off, close by halves, or are reset.
+
+A `Connected` stands for a socket, a `Listening` for one that listens; the loop makes transports of
+them (`loop.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from tests.simulation.loop import SimulatedLoop
+
+HIGH_WATER: Final = 64 * 1024
+"""Bytes on their way past which a writer is paused."""
+LOW_WATER: Final = 16 * 1024
+
+
+async def passing(seconds: float) -> None:
+    """Return when so much virtual time has passed. Cancellation ends it at once."""
+    passed = asyncio.Event()
+    timer = asyncio.get_running_loop().call_later(max(0.0, seconds), passed.set)
+    try:
+        await passed.wait()
+    finally:
+        timer.cancel()
+
+
+@dataclass(slots=True)
+class Weather:
+    """How a connection is."""
+
+    latency: float = 0.001
+    """Seconds that a segment takes at most."""
+    segment: int = 65536
+    """Bytes that it holds at most."""
+
+
+class Network:
+    """Who listens where."""
+
+    def __init__(self, loop: SimulatedLoop, chance: Random) -> None:
+        self._loop = loop
+        self._chance = chance
+        self._listening: dict[tuple[str, int], Listening] = {}
+        self.weather = Weather()
+        """Of new connections."""
+        self._ports = 40_000
+        self.open: dict[SimulatedTransport, None] = {}
+        """All ends that aren't closed."""
+
+    def listen(self, host: str, port: int) -> Listening:
+        """A socket that is bound to an address."""
+        if not port:
+            self._ports += 1
+            port = self._ports
+        listening = self._listening[host, port] = Listening(self, (host, port))
+        return listening
+
+    def forget(self, name: tuple[str, int]) -> None:
+        """Nobody listens there any more."""
+        self._listening.pop(name, None)
+
+    async def connect(self, host: str, port: int, peer: str = "10.0.0.1") -> Connected:
+        """Connect to an address. Raises `ConnectionRefusedError` if nobody listens."""
+        await passing(self._chance.uniform(0.0, self.weather.latency))
+        listening = self._listening.get((host, port))
+        if listening is None:
+            raise ConnectionRefusedError(111, "Connection refused")
+        self._ports += 1
+        here = SimulatedTransport(self, self._loop, self._chance, self.weather, (peer, self._ports))
+        there = SimulatedTransport(self, self._loop, self._chance, self.weather, (host, port))
+        here.peer, there.peer = there, here
+        self.open[here] = self.open[there] = None
+        listening.waiting.append((Connected(there), (peer, self._ports)))
+        if listening.on_arrival is not None:
+            listening.on_arrival()
+        return Connected(here)
+
+
+class Listening:
+    """Stands for a socket that listens."""
+
+    family = socket.AF_INET
+
+    def __init__(self, network: Network, name: tuple[str, int]) -> None:
+        self._network = network
+        self._name = name
+        self.waiting: deque[tuple[Connected, tuple[str, int]]] = deque()
+        self.on_arrival: Callable[[], object] | None = None
+
+    def accept(self) -> tuple[Connected, tuple[str, int]]:
+        """See `socket.accept`. Raises `BlockingIOError` if nobody has connected."""
+        if not self.waiting:
+            raise BlockingIOError
+        return self.waiting.popleft()
+
+    def listen(self, _: int) -> None:
+        """It does."""
+
+    def setblocking(self, _: bool) -> None:
+        """It never blocks."""
+
+    def getsockname(self) -> tuple[str, int]:
+        """Its address."""
+        return self._name
+
+    def close(self) -> None:
+        """Those that wait in its queue are reset."""
+        self._network.forget(self._name)
+        while self.waiting:
+            self.waiting.popleft()[0].close()
+
+
+class Connected:
+    """Stands for the socket of a connection."""
+
+    def __init__(self, transport: SimulatedTransport) -> None:
+        self.transport = transport
+
+    def setblocking(self, _: bool) -> None:
+        """It never blocks."""
+
+    def setsockopt(self, *_: object) -> None:
+        """There is nothing to set."""
+
+    def close(self) -> None:
+        """Before it became a transport."""
+        self.transport.abort()
+
+
+class SimulatedTransport(asyncio.Transport):
+    """One end of a connection."""
+
+    peer: SimulatedTransport
+
+    def __init__(
+        self,
+        network: Network,
+        loop: SimulatedLoop,
+        chance: Random,
+        weather: Weather,
+        name: tuple[str, int],
+    ) -> None:
+        super().__init__()
+        self._network = network
+        self._loop = loop
+        self._chance = chance
+        self._weather = weather
+        self.name = name
+        self._protocol: Any = None
+        self._inbox: deque[bytes | ConnectionResetError | None] = deque()
+        """What has arrived and wasn't read: bytes, the end (None), a reset."""
+        self._outbox: deque[bytes | ConnectionResetError | None] = deque()
+        """What is on its way from here."""
+        self._reads = True
+        self._on_way = 0
+        """Bytes that were written and haven't been read."""
+        self._writer_paused = False
+        self._free_at = 0.0
+        """When the last segment arrives: the next can't arrive before it."""
+        self._wrote_end = False
+        self._closing = False
+        self._lost = False
+
+    def begin(self, protocol: Any) -> None:
+        """It has a protocol from now on."""
+        self._protocol = protocol
+        protocol.connection_made(self)
+        self._deliver()
+
+    # Writing
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """See `WriteTransport.write`."""
+        if self._lost or self._wrote_end or not data:
+            return
+        data = bytes(data)
+        self._on_way += len(data)
+        at = 0
+        while at < len(data):
+            size = self._chance.randint(1, self._weather.segment)
+            self._send(data[at : at + size])
+            at += size
+        if self._on_way > HIGH_WATER and not self._writer_paused:
+            self._writer_paused = True
+            self._protocol.pause_writing()
+
+    def _send(self, item: bytes | ConnectionResetError | None) -> None:
+        now = self._loop.time()
+        self._free_at = max(self._free_at, now + self._chance.uniform(0.0, self._weather.latency))
+        # timers of one instant have no order: each takes the next
+        self._outbox.append(item)
+        self._loop.call_at(self._free_at, self._pass_on)
+
+    def _pass_on(self) -> None:
+        self.peer.arrive(self._outbox.popleft())
+
+    def write_eof(self) -> None:
+        """See `WriteTransport.write_eof`."""
+        if not self._wrote_end and not self._lost:
+            self._wrote_end = True
+            self._send(None)
+
+    def can_write_eof(self) -> bool:
+        """It can."""
+        return True
+
+    def get_write_buffer_size(self) -> int:
+        """See `WriteTransport.get_write_buffer_size`."""
+        return self._on_way
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """They are as they are."""
+
+    def get_protocol(self) -> Any:
+        """See `BaseTransport.get_protocol`."""
+        return self._protocol
+
+    def set_protocol(self, protocol: Any) -> None:
+        """See `BaseTransport.set_protocol`."""
+        self._protocol = protocol
+
+    # Reading
+
+    def arrive(self, item: bytes | ConnectionResetError | None) -> None:
+        """Something has arrived here."""
+        if self._lost:
+            if isinstance(item, bytes) and not self.peer._lost:
+                self._send(ConnectionResetError(104, "Connection reset by peer"))
+            return
+        self._inbox.append(item)
+        self._deliver()
+
+    def _deliver(self) -> None:
+        while self._inbox and not self._lost and self._protocol is not None:
+            item = self._inbox[0]
+            if isinstance(item, ConnectionResetError):
+                self._inbox.clear()
+                self._lose(item)
+                return
+            if not self._reads:
+                return
+            self._inbox.popleft()
+            if item is None:
+                if not self._protocol.eof_received():
+                    self.close()
+                continue
+            self._loop.trace.data(f"{self.name[0]}:{self.name[1]}", item)
+            self.peer._arrived(len(item))
+            self._protocol.data_received(item)
+
+    def _arrived(self, size: int) -> None:
+        """So many of its bytes were read."""
+        self._on_way -= size
+        if self._writer_paused and self._on_way < LOW_WATER and not self._lost:
+            self._writer_paused = False
+            self._protocol.resume_writing()
+
+    def pause_reading(self) -> None:
+        """See `ReadTransport.pause_reading`."""
+        self._reads = False
+
+    def resume_reading(self) -> None:
+        """See `ReadTransport.resume_reading`."""
+        if not self._reads:
+            self._reads = True
+            self._loop.call_soon(self._deliver)
+
+    def is_reading(self) -> bool:
+        """See `ReadTransport.is_reading`."""
+        return self._reads and not self._closing
+
+    # The end
+
+    def is_closing(self) -> bool:
+        """See `BaseTransport.is_closing`."""
+        return self._closing
+
+    def close(self) -> None:
+        """See `BaseTransport.close`: what was written still arrives."""
+        if not self._closing:
+            self._closing = True
+            self._reads = False
+            self.write_eof()
+            self._loop.call_soon(self._lose, None)
+
+    def abort(self) -> None:
+        """See `WriteTransport.abort`: what was written and hasn't arrived may be lost."""
+        if self._lost:
+            return
+        self._closing = True
+        self._wrote_end = True
+        self._send(ConnectionResetError(104, "Connection reset by peer"))
+        self._loop.call_soon(self._lose, None)
+
+    def _lose(self, error: Exception | None) -> None:
+        if self._lost:
+            return
+        self._lost = self._closing = True
+        self._network.open.pop(self, None)
+        protocol = self._protocol
+        if protocol is not None:
+            protocol.connection_lost(error)
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """See `BaseTransport.get_extra_info`."""
+        return {"peername": self.peer.name, "sockname": self.name}.get(name, default)

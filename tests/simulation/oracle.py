@@ -1,0 +1,282 @@
+"""What was promised, and whether it was kept. It shares no code with the product: what becomes of
+an event is worked out here once more, from the plan.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from forwarder.core.ports import DeadLetter
+from forwarder.daemon.destinations import EventDestination
+from forwarder.deadletter.memory import MemoryDeadLetters
+from tests.simulation.plan import Event, Plan, Send
+from tests.simulation.senders import Sender
+from tests.simulation.services import LIMIT, Service
+
+if TYPE_CHECKING:
+    from forwarder.daemon.pipeline import Pipeline
+
+BEGIN: Final = 1_767_225_600.0
+
+
+class Promise(Exception):
+    """A promise that was broken."""
+
+
+@dataclass
+class Evidence:
+    """What was seen during a life."""
+
+    plan: Plan
+    services: Mapping[str, Service]
+    senders: Sequence[Sender]
+    rules: list[tuple[float, tuple[str, ...]]] = field(default_factory=list)
+    """From when on which rules held."""
+    began: dict[int, float] = field(default_factory=dict)
+    """When each event was handed to its sender."""
+    pipeline: Pipeline | None = None
+
+    def sent(self, send: Send) -> None:
+        """A request is handed to its sender."""
+        for event in send.events:
+            self.began[event.number] = next(iter(self.services.values())).loop.time()
+
+    def accepted(self, send: Send) -> None:
+        """A request was answered 200 just now. Raises `Promise` if its level isn't reached."""
+        if send.ack != "delivered" or self.pipeline is None:
+            return
+        letters = {
+            name: {number_of(each.data) for each in self._letters(name)} for name in self.services
+        }
+        for event in send.events:
+            for name in self.required(event):
+                there = {each.event["properties"].get("n") for each in self.services[name].stored}
+                if (
+                    event.number not in there
+                    and event.number not in letters[name]
+                    and not self.may_drop(event)
+                ):
+                    raise Promise(
+                        f"event {event.number} was answered 200 at the level delivered, and isn't "
+                        f"at {name}"
+                    )
+
+    def _letters(self, name: str) -> Sequence[DeadLetter]:
+        assert self.pipeline is not None
+        for each in self.pipeline._parts.destinations:
+            if each.name in (name, ""):
+                return letters_in(each)
+        return ()
+
+    def rules_between(self, begin: float, end: float) -> list[tuple[str, ...]]:
+        """The rules that held then, each once."""
+        found = [rules for at, rules in self.rules if begin <= at <= end]
+        before = [rules for at, rules in self.rules if at <= begin]
+        return [*before[-1:], *found]
+
+    def may_drop(self, event: Event) -> bool:
+        """Whether rules may have dropped the event."""
+        now = next(iter(self.services.values())).loop.time()
+        held = self.rules_between(self.began[event.number], now)
+        return event.name == "noise" and any("drops" in rules for rules in held)
+
+    def required(self, event: Event) -> list[str]:
+        """The destinations that have to get the event."""
+        wanted = destinations_of(self.plan, event)
+        first = self.plan.destinations[0]
+        return [name for name in wanted if name == first or not self.plan.optional]
+
+    def check(self, *, closed: bool = False) -> None:
+        """The books balance, and nothing is fuller than it may be. Raises `Promise`."""
+        if self.pipeline is None:
+            return
+        for each in self.pipeline.snapshot().destinations:
+            if each.buffer_bytes > each.buffer_limit_bytes:
+                raise Promise(f"the buffer holds {each.buffer_bytes} bytes")
+            if closed and each.buffer_bytes:
+                raise Promise(f"{each.buffer_bytes} bytes are buffered after the end")
+            for lane in each.lanes:
+                left = (
+                    sum(lane.received.values())
+                    - lane.delivered
+                    - lane.buffered
+                    - sum(lane.dead_lettered.values())
+                    - sum(lane.dropped.values())
+                )
+                if left:
+                    raise Promise(f"the books of {each.name or 'a'} don't balance: {lane}")
+
+
+def letters_in(destination: EventDestination) -> Sequence[DeadLetter]:
+    """The dead letters of a destination, which are in memory."""
+    store = destination.stores.dead_letters
+    assert isinstance(store, MemoryDeadLetters)
+    return list(store.letters)
+
+
+def destinations_of(plan: Plan, event: Event) -> Sequence[str]:
+    """Where the first route that matches leads."""
+    for route in plan.routes:
+        match = route.get("match", {})
+        if match.get("event", event.name) == event.name and (
+            match.get("api_key", event.key) == event.key
+        ):
+            return list(route["to"])
+    return plan.destinations[:1]
+
+
+def expected(event: Event, rules: Sequence[str]) -> dict[str, Any] | None:
+    """The event as these rules leave it."""
+    if "drops" in rules and event.name == "noise":
+        return None
+    data = event.data
+    if "renames" in rules and event.name == "old name":
+        data["event"] = "new name"
+    if "removes" in rules and event.name == "signup":
+        del data["properties"]["secret"]
+    return data
+
+
+def number_of(data: bytes) -> int | None:
+    """The number of an event by its bytes."""
+    try:
+        found = json.loads(data)["properties"]["n"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return found if isinstance(found, int) else None
+
+
+Letters = Mapping[str, Sequence[DeadLetter]]
+"""The dead letters of each destination."""
+
+
+def judge(evidence: Evidence, letters: Letters, met: Counter[str]) -> None:
+    """Raises the first `Promise` that was broken in a life that is over. `met`: what was reached is
+    added there.
+    """
+    there = {name: _arrived(evidence, name, met) for name in evidence.services}
+    met.update(f"dead letter: {each.reason.value}" for found in letters.values() for each in found)
+    _judge_counts(evidence)
+    for sender in evidence.senders:
+        for answered in sender.answers:
+            met.update(f"answer {status}" for status in answered.statuses)
+            if not answered.accepted:
+                continue
+            for event in answered.send.events:
+                held = evidence.rules_between(evidence.began[event.number], answered.at)
+                wanted = [expected(event, rules) for rules in held]
+                for name in evidence.required(event):
+                    met[_fate(event, name, wanted, there[name], letters, evidence)] += 1
+
+
+def _arrived(
+    evidence: Evidence, name: str, met: Counter[str]
+) -> Mapping[int, Sequence[dict[str, Any]]]:
+    """The events that a service has stored, by their numbers. Raises `Promise` for one that should
+    not have come, or not like that.
+    """
+    plan = evidence.plan
+    events = {
+        event.number: event for act in plan.acts if isinstance(act, Send) for event in act.events
+    }
+    texts: dict[str, str] = {}
+    found: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for stored in evidence.services[name].stored:
+        number = stored.event["properties"].get("n")
+        event = events.get(number)
+        if event is None:
+            raise Promise(f"nobody has sent what came to {name}: {stored.text[:200]}")
+        if stored.key != event.key:
+            raise Promise(f"event {number} came to {name} with the key {stored.key}")
+        if name not in destinations_of(plan, event):
+            raise Promise(f"event {number} came to {name}, where no route leads")
+        before = texts.setdefault(stored.event["uuid"], stored.text)
+        # what its sender repeats without a time is received anew
+        if before != stored.text and not (event.uuid and not event.time):
+            raise Promise(f"event {number} came to {name} with other bytes than before")
+        found[number].append(stored.event)
+        met["delivered"] += 1
+    return found
+
+
+def _judge_counts(evidence: Evidence) -> None:
+    """The books have received each event that was accepted, and none that nobody has sent."""
+    assert evidence.pipeline is not None
+    plan = evidence.plan
+    first = plan.destinations[0]
+    least = Counter[str]()
+    most = Counter[str]()
+    for sender in evidence.senders:
+        for answered in sender.answers:
+            for event in answered.send.events:
+                held = evidence.rules_between(evidence.began[event.number], answered.at)
+                dropped = {expected(event, rules) is None for rules in held}
+                for name in {*destinations_of(plan, event), first}:
+                    most[name] += answered.maybe
+                where = [first] if dropped == {True} else destinations_of(plan, event)
+                if answered.accepted and len(dropped) == 1:
+                    least.update(where)
+    for each in evidence.pipeline.snapshot().destinations:
+        name = each.name or first
+        received = sum(sum(lane.received.values()) for lane in each.lanes)
+        if not least[name] <= received <= most[name]:
+            raise Promise(
+                f"the books of {name} have received {received} events, wanted are {least[name]} to "
+                f"{most[name]}"
+            )
+
+
+def _fate(  # noqa: PLR0917 - all of it says what became of one event
+    event: Event,
+    name: str,
+    wanted: Sequence[dict[str, Any] | None],
+    there: Mapping[int, Sequence[dict[str, Any]]],
+    letters: Letters,
+    evidence: Evidence,
+) -> str:
+    """What became of an accepted event at a destination. Raises `Promise` if that isn't so as
+    promised.
+    """
+    found = there.get(event.number, ())
+    for each in found:
+        if not any(_is(each, want, evidence.began[event.number]) for want in wanted if want):
+            raise Promise(f"event {event.number} came to {name} as {each}, wanted {wanted}")
+    if found:
+        return "accepted, delivered"
+    of_name = letters.get(name) or next(iter(letters.values()))
+    if any(number_of(each.data) == event.number for each in of_name):
+        if not (event.poisoned or evidence.plan.early or _may_be_too_large(event, name, evidence)):
+            raise Promise(f"event {event.number} is a dead letter, and nothing explains it")
+        return "accepted, dead letter"
+    if None in wanted:
+        return "accepted, dropped by a rule"
+    raise Promise(f"event {event.number} was answered 200, and isn't at {name}")
+
+
+def _may_be_too_large(event: Event, name: str, evidence: Evidence) -> bool:
+    """Whether its service may have answered 413 to the event alone."""
+    return len(json.dumps(event.data)) + 200 > LIMIT and any(
+        getattr(act, "what", "") == "413" and getattr(act, "where", "") == name
+        for act in evidence.plan.acts
+    )
+
+
+def _is(found: Mapping[str, Any], want: Mapping[str, Any], began: float) -> bool:
+    """Whether an event that was delivered is the one that was wanted."""
+    rest = dict(found)
+    uuid = rest.pop("uuid", None)
+    time = rest.pop("timestamp", None)
+    left = {key: value for key, value in want.items() if key not in ("uuid", "timestamp")}
+    if not uuid or not time or rest != left:
+        return False
+    if "uuid" in want and uuid != want["uuid"]:
+        return False
+    if "timestamp" in want:
+        return bool(time == want["timestamp"])
+    at = datetime.fromisoformat(time).timestamp() - BEGIN
+    return at >= began - 0.001

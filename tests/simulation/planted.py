@@ -1,0 +1,123 @@
+"""Defects that are put into the product, one at a time, to see whether the simulation finds them:
+`python -m tests.simulation --planted`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Final
+from unittest.mock import patch
+
+from forwarder.core.ack import AckLevel
+from forwarder.core.event import Chunk
+from forwarder.core.outcome import Delivered, Retry, Scope
+from forwarder.delivery import outcomes
+from forwarder.delivery.delivery import Delivery
+from forwarder.intake.admission import Admission, Gate
+from forwarder.intake.fan_out import FanOut
+from forwarder.sources.http.listener import HttpListener
+from forwarder.telemetry.books import Books
+from tests.simulation.life import Life, live
+from tests.simulation.plan import Plan
+
+Change = tuple[Any, str, Callable[[Any], Any]]
+
+
+def _every(number: int, broken: Callable[[Any], Callable[..., Any]]) -> Callable[[Any], Any]:
+    """Broken each so many calls."""
+
+    def change(right: Any) -> Any:
+        calls = 0
+        wrong = broken(right)
+
+        def mixed(*args: Any, **more: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            return (wrong if calls % number == 0 else right)(*args, **more)
+
+        return mixed
+
+    return change
+
+
+def _first_alone(right: Any) -> Any:
+    def numbers(self: Any, of: Any) -> Any:
+        return right(self, of)[:1]
+
+    return numbers
+
+
+def _too_early(right: Any) -> Any:
+    def admit(self: Any, submission: Any, level: AckLevel) -> Any:
+        return right(self, submission, AckLevel.MEMORY)
+
+    return admit
+
+
+def _twice(right: Any) -> Any:
+    def deliver(self: Any, lane: Any, count: int) -> None:
+        right(self, lane, 2 * count)
+
+    return deliver
+
+
+def _taken_for_delivered(right: Any) -> Any:
+    def apply(self: Any, state: Any, attempt: Any, outcome: Any, *more: Any) -> Any:
+        if isinstance(outcome, Retry) and outcome.scope is Scope.LANE:
+            outcome = Delivered()
+        return right(self, state, attempt, outcome, *more)
+
+    return apply
+
+
+def _skips_rules(gate: Gate, chunk: Chunk, level: AckLevel, callback: Any, _: object) -> bool:
+    if gate.admitter.routes is not None:
+        chunk.to = (0,)
+    return gate.admitter.admit_one(chunk, level, callback)
+
+
+async def _closes_nothing(listener: HttpListener, _: float) -> None:
+    await listener.stop_listening()
+
+
+DEFECTS: Final[Mapping[str, Change]] = {
+    "rules are skipped on the single event's way": (Gate, "enter_one", lambda _: _skips_rules),
+    "the second destination is forgotten": (FanOut, "_numbers", _first_alone),
+    "an acknowledgement at the level delivered comes early": (
+        Admission,
+        "admit_prepared",
+        _too_early,
+    ),
+    "each seventh batch counts twice": (Books, "deliver", _every(7, _twice)),
+    "an answer 500 counts as delivered": (
+        outcomes.OutcomeHandler,
+        "apply",
+        _taken_for_delivered,
+    ),
+    "one wake-up in five is lost": (Delivery, "wake", _every(5, lambda _: lambda _self: None)),
+    "the listener's connections outlive it": (
+        HttpListener,
+        "close",
+        lambda _: _closes_nothing,
+    ),
+    "a dropped event isn't counted": (
+        Books,
+        "turn_away",
+        _every(2, lambda _: lambda *_args: None),
+    ),
+}
+
+
+def lived(plan: Plan, defect: str) -> Life:
+    """A life with a defect."""
+    with planted(defect):
+        return live(plan)
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    """The product has this defect."""
+    owner, attribute, change = DEFECTS[name]
+    with patch.object(owner, attribute, change(getattr(owner, attribute))):
+        yield

@@ -1,0 +1,139 @@
+"""The services that events are delivered to, with a model of their own: what they store, what they
+refuse, and how they fail for a while.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.http import Message, events_of, read_message
+from tests.simulation.network import passing
+
+if TYPE_CHECKING:
+    from tests.simulation.loop import SimulatedLoop
+    from tests.simulation.network import Connected, Listening, Network
+
+LIMIT = 1500
+"""Bytes of a body that a service accepts while it answers 413 to others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """An event as it came."""
+
+    at: float
+    text: str
+    event: dict[str, Any]
+    key: str
+
+
+@dataclass
+class Service:
+    """One of them, at an address. Until `serve` it refuses connections."""
+
+    name: str
+    address: tuple[str, int]
+    network: Network
+    loop: SimulatedLoop
+    say: Callable[[str, str], None]
+    stored: list[Stored] = field(default_factory=list)
+    trouble: str = ""
+    refuses_poison: bool = True
+    """Whether it answers 400 to a batch with a poisoned event in it. Where nothing else is left of
+    a lane, that halts it until this ends.
+    """
+    _listening: Listening | None = None
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def serve(self) -> None:
+        """Listen."""
+        if self._listening is None:
+            self._listening = self.network.listen(*self.address)
+            self.loop.add_reader(self._listening, self._accept)
+
+    def refuse(self) -> None:
+        """Accept no connections."""
+        if self._listening is not None:
+            self._listening.close()
+            self._listening = None
+
+    async def close(self) -> None:
+        """End all that goes on."""
+        self.refuse()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _accept(self) -> None:
+        while self._listening is not None:
+            try:
+                connected, _ = self._listening.accept()
+            except BlockingIOError:
+                return
+            task = self.loop.create_task(self._talk(connected), name=f"service {self.name}")
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _talk(self, connected: Connected) -> None:
+        reader = asyncio.StreamReader(loop=self.loop)
+        protocol = asyncio.StreamReaderProtocol(reader, loop=self.loop)
+        transport, _ = await self.loop.connect_accepted_socket(lambda: protocol, connected)
+        try:
+            with suppress(asyncio.IncompleteReadError, ConnectionError):
+                while (message := await read_message(reader)) is not None:
+                    if not await self._answer(message, transport):
+                        return
+        finally:
+            transport.close()
+
+    async def _answer(self, message: Message, transport: asyncio.WriteTransport) -> bool:
+        """Answer a request; whether the connection goes on."""
+        what = self.trouble
+        self.say(f"service {self.name}", f"gets {message.first.split()[1]}; {what or 'well'}")
+        if what == "reset":
+            transport.abort()
+            return False
+        if what == "silent":
+            await passing(3600)
+            return False
+        if what == "slow":
+            await passing(8)
+        status, headers = self._decided(message, what)
+        if status == 200 and message.first.split()[1].startswith("/batch/"):
+            self._store(message)
+        if what == "stored, reset":
+            transport.abort()
+            return False
+        body = b'{"status": 1}'
+        head = f"HTTP/1.1 {status} Said\r\n{headers}Content-Length: {len(body)}\r\n\r\n"
+        answer = head.encode() + body
+        if what == "half":
+            transport.write(answer[: len(answer) // 2])
+            transport.close()
+            return False
+        transport.write(answer)
+        return True
+
+    def _decided(self, message: Message, what: str) -> tuple[int, str]:
+        if what in ("500", "503", "429"):
+            return int(what), ""
+        if what == "429 with a time":
+            return 429, "Retry-After: 2\r\n"
+        if what == "413" and len(message.body) > LIMIT:
+            return 413, ""
+        if what == "401":
+            return 401, ""
+        if self.refuses_poison and b'"poison": true' in message.body:
+            return 400, ""
+        return 200, ""
+
+    def _store(self, message: Message) -> None:
+        text = message.body.decode()
+        key = json.loads(text)["api_key"]
+        for raw, event in events_of(text):
+            self.stored.append(Stored(self.loop.time(), raw, event, key))

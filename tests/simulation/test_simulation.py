@@ -1,0 +1,69 @@
+"""The simulated world: its lives keep their promises, are the same each time, and would show a
+defect.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.simulation.life import live
+from tests.simulation.plan import Send, drawn
+from tests.simulation.planted import lived
+from tests.simulation.shrinking import shrunk, story
+
+LIVES = 100
+FOUND = {
+    "rules are skipped on the single event's way": 1,
+    "the second destination is forgotten": 1,
+    "an answer 500 counts as delivered": 1,
+    "a dropped event isn't counted": 1,
+}
+"""Defects, each with a seed that finds it."""
+
+
+@pytest.mark.parametrize("first", range(1, LIVES + 1, 10))
+def test_lives_keep_their_promises(first: int) -> None:
+    """Each event that was accepted is where it belongs, unchanged; the books balance; nothing is
+    left behind.
+    """
+    for seed in range(first, first + 10):
+        life = live(drawn(seed))
+        assert life.broken is None, story(life, 60)
+        assert life.trace.steps > 1
+
+
+def test_a_life_is_the_same_each_time() -> None:
+    """In this process, and in others."""
+    seeds = range(1, 6)
+    here = [live(drawn(seed)).trace.digest for seed in seeds]
+    assert [live(drawn(seed)).trace.digest for seed in seeds] == here
+    others = [
+        subprocess.run(
+            [sys.executable, "-m", "tests.simulation", "--digests", "--lives", "5"],
+            env={**os.environ, "PYTHONHASHSEED": "0"},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for _ in range(2)
+    ]
+    assert others[0] == others[1]
+    assert len(others[0].splitlines()) == len(seeds)
+
+
+@pytest.mark.parametrize("defect", FOUND)
+def test_a_defect_is_found_and_its_story_is_short(defect: str) -> None:
+    """One that is put into the product."""
+    plan = drawn(FOUND[defect])
+    life = lived(plan, defect)
+    assert life.broken is not None
+    smaller = shrunk(life, lambda each: lived(each, defect))
+    assert smaller.broken is not None
+    assert len(smaller.plan.acts) <= 2
+    assert any(isinstance(act, Send) for act in smaller.plan.acts)
+    assert f"broken: {smaller.broken}" in story(smaller, 60)
+    assert live(plan).broken is None
