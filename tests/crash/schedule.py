@@ -12,6 +12,9 @@ from typing import Final
 
 from forwarder.storage.failpoints import NAMES
 
+POINTS: Final = frozenset(name for name in NAMES if not name.startswith("archive."))
+"""All failpoints but those of an archive, which has a campaign of its own (`archive/`)."""
+
 STARTING_SHARE: Final = 0.15
 """Of the kills at random instants, those that may come before the daemon listens."""
 STARTS_WITHIN: Final = 0.9
@@ -67,7 +70,7 @@ class Schedule:
         self, seed: int, at_random: int, at_failpoints: int, names: Sequence[str] = ()
     ) -> None:
         self._random = random.Random(seed)
-        self._names = sorted(names or NAMES)
+        self._names = sorted(names or POINTS)
         chosen: list[str | None] = [
             self._names[each % len(self._names)] for each in range(at_failpoints)
         ]

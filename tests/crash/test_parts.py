@@ -12,11 +12,12 @@ import msgspec
 import pytest
 
 from forwarder.storage.failpoints import NAMES
+from tests.crash.archive.campaign import POINTS as OF_ARCHIVES
 from tests.crash.children import Child
 from tests.crash.faulty import LARGEST, FaultyService
 from tests.crash.journal import ENTRIES, PROMISED, JournalReader, JournalWriter
 from tests.crash.load_plan import LANES, Kind, LoadPlan
-from tests.crash.schedule import Kill, Schedule
+from tests.crash.schedule import POINTS, Kill, Schedule
 from tests.crash.scraper import LaneStatus, Status, wrong_with
 from tests.crash.sender import CONNECTIONS, Sender
 from tests.crash.victim import Places
@@ -43,9 +44,14 @@ def test_a_schedule_follows_from_its_seed() -> None:
     kills = drawn(schedule, hit=True)
     assert kills == drawn(Schedule(7, 100, 100), hit=True) != drawn(Schedule(8, 100, 100), hit=True)
     assert schedule.random == 100 == schedule.hit.total()
-    assert set(schedule.hit) == NAMES
-    assert set(schedule.hit.values()) <= {100 // len(NAMES), 100 // len(NAMES) + 1}
+    assert set(schedule.hit) == POINTS
+    assert set(schedule.hit.values()) <= {100 // len(POINTS), 100 // len(POINTS) + 1}
     assert schedule.never_hit() == []
+
+
+def test_each_failpoint_is_in_a_campaign() -> None:
+    """Those of an archive in its own."""
+    assert POINTS | set(OF_ARCHIVES) == NAMES
 
 
 def test_a_failpoint_that_is_missed_is_tried_again_earlier_and_counts_as_random() -> None:
