@@ -22,8 +22,8 @@ from forwarder.daemon.roles import Role
 from forwarder.intake.decoder_jobs import LookUp, work
 from tests.simulation.loop import SimulatedLoop, StandsStill
 from tests.simulation.network import Connected, Network, Weather, passing
-from tests.simulation.oracle import Evidence, Promise, judge, letters_in
-from tests.simulation.plan import RULES, Plan, Reload, Send, Trouble, told
+from tests.simulation.oracle import Evidence, Promise, books_of, judge, letters_in
+from tests.simulation.plan import RULES, ClockJump, Plan, Reload, Send, Trouble, told
 from tests.simulation.senders import Sender
 from tests.simulation.services import Service
 from tests.simulation.threads import CommitThread
@@ -43,10 +43,12 @@ class SimulatedClock:
 
     def __init__(self, loop: SimulatedLoop) -> None:
         self._loop = loop
+        self.offset = 0.0
+        """Seconds by which the wall clock is off."""
 
     def now(self) -> float:
         """See `Clock.now`; to the microsecond, as clocks are."""
-        return round(BEGIN + self._loop.time(), 6)
+        return round(BEGIN + self._loop.time() + self.offset, 6)
 
     def monotonic(self) -> float:
         """See `Clock.monotonic`."""
@@ -203,6 +205,7 @@ class _World:
             Sender(number, loop, self._network, lambda: OWN, self._say) for number in range(SENDERS)
         ]
         self._rules = plan.rules
+        self._clock = SimulatedClock(loop)
         self._evidence = Evidence(plan, self._services, self._senders)
         self._evidence.rules.append((0.0, plan.rules))
 
@@ -251,7 +254,11 @@ class _World:
             {
                 "sources": {"http": {"listen": "{}:{}".format(*OWN)}},
                 "admin": {"listen": "127.0.0.1:0"},
-                "buffer": {"ack_timeout": plan.settings["buffer"]["ack_timeout"]},
+                "buffer": {
+                    name: value
+                    for name, value in plan.settings["buffer"].items()
+                    if name != "max_bytes"
+                },
                 "batch": dict(plan.settings["batch"]),
                 "delivery": dict(plan.settings["delivery"]),
                 "rules": [dict(RULES[name]) for name in self._rules],
@@ -267,9 +274,7 @@ class _World:
         loop = self._loop
         for service in self._services.values():
             service.serve()
-        pipeline = build(
-            self._settings(), SimulatedClock(loop), Role(instance="0" * 12), memory=Unlimited()
-        )
+        pipeline = build(self._settings(), self._clock, Role(instance="0" * 12), memory=Unlimited())
         self._evidence.pipeline = pipeline
         watching = None
         running = [
@@ -340,6 +345,9 @@ class _World:
                 self._rules = act.rules
                 self._evidence.rules.append((self._loop.time(), act.rules))
                 pipeline.reload(self._settings())
+            elif isinstance(act, ClockJump):
+                self._clock.offset = act.offset
+                self._evidence.offsets.append((self._loop.time(), act.offset))
             else:
                 self._network.weather = Weather(act.latency, act.segment)
         await passing(max(0.0, plan.ends - self._loop.time()))
@@ -364,9 +372,7 @@ class _World:
 
     async def _until_delivered(self, pipeline: Pipeline) -> None:
         end = self._loop.time() + LONG
-        while any(
-            lane.buffered for each in pipeline.snapshot().destinations for lane in each.lanes
-        ):
+        while any(lane.buffered for each in books_of(pipeline) for lane in each.lanes):
             if self._loop.time() > end:
                 raise Promise(f"not all is delivered {LONG:.0f} s after all is well")
             await passing(1.0)

@@ -5,15 +5,17 @@ an event is worked out here once more, from the plan.
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from forwarder.core.ports import DeadLetter
 from forwarder.daemon.destinations import EventDestination
 from forwarder.deadletter.memory import MemoryDeadLetters
+from forwarder.telemetry.snapshot import DestinationFigures, DestinationSnapshot
 from tests.simulation.plan import Event, Plan, Send
 from tests.simulation.senders import Sender
 from tests.simulation.services import LIMIT, Service
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from forwarder.daemon.pipeline import Pipeline
 
 BEGIN: Final = 1_767_225_600.0
+MISSING: Final = "accepted, dropped for want of room"
 
 
 class Promise(Exception):
@@ -37,6 +40,8 @@ class Evidence:
     senders: Sequence[Sender]
     rules: list[tuple[float, tuple[str, ...]]] = field(default_factory=list)
     """From when on which rules held."""
+    offsets: list[tuple[float, float]] = field(default_factory=lambda: [(0.0, 0.0)])
+    """From when on the wall clock was so many seconds off."""
     began: dict[int, float] = field(default_factory=dict)
     """When each event was handed to its sender."""
     pipeline: Pipeline | None = None
@@ -60,6 +65,7 @@ class Evidence:
                     event.number not in there
                     and event.number not in letters[name]
                     and not self.may_drop(event)
+                    and self.plan.settings["buffer"]["when_full"] != "drop_newest"
                 ):
                     raise Promise(
                         f"event {event.number} was answered 200 at the level delivered, and isn't "
@@ -74,10 +80,26 @@ class Evidence:
         return ()
 
     def rules_between(self, begin: float, end: float) -> list[tuple[str, ...]]:
-        """The rules that held then, each once."""
-        found = [rules for at, rules in self.rules if begin <= at <= end]
-        before = [rules for at, rules in self.rules if at <= begin]
-        return [*before[-1:], *found]
+        """The rules that held then."""
+        return _between(self.rules, begin, end)
+
+    def offset(self, begin: float) -> float:
+        """By how much the wall clock was behind at most from then on."""
+        return min(_between(self.offsets, begin, math.inf))
+
+    def dropped_for_room(self) -> Counter[str]:
+        """How many events each destination has dropped because its buffer was full."""
+        assert self.pipeline is not None
+        return Counter(
+            {
+                _name(each) or self.plan.destinations[0]: sum(
+                    lane.dropped.get(reason, 0)
+                    for lane in each.lanes
+                    for reason in ("drop_newest", "drop_oldest")
+                )
+                for each in books_of(self.pipeline)
+            }
+        )
 
     def may_drop(self, event: Event) -> bool:
         """Whether rules may have dropped the event."""
@@ -95,7 +117,7 @@ class Evidence:
         """The books balance, and nothing is fuller than it may be. Raises `Promise`."""
         if self.pipeline is None:
             return
-        for each in self.pipeline.snapshot().destinations:
+        for each in books_of(self.pipeline):
             if each.buffer_bytes > each.buffer_limit_bytes:
                 raise Promise(f"the buffer holds {each.buffer_bytes} bytes")
             if closed and each.buffer_bytes:
@@ -109,7 +131,26 @@ class Evidence:
                     - sum(lane.dropped.values())
                 )
                 if left:
-                    raise Promise(f"the books of {each.name or 'a'} don't balance: {lane}")
+                    raise Promise(f"the books of {_name(each) or 'a'} don't balance: {lane}")
+
+
+_T = TypeVar("_T")
+
+
+def _between(held: Sequence[tuple[float, _T]], begin: float, end: float) -> list[_T]:
+    """What held at some time between two."""
+    before = [what for at, what in held if at <= begin]
+    return [*before[-1:], *[what for at, what in held if begin <= at <= end]]
+
+
+def _name(figures: DestinationFigures) -> str:
+    return figures.name if isinstance(figures, DestinationSnapshot) else ""
+
+
+def books_of(pipeline: Pipeline) -> Sequence[DestinationFigures]:
+    """The figures of each destination; one that is alone has those of the whole."""
+    snapshot = pipeline.snapshot()
+    return snapshot.destinations or [snapshot]
 
 
 def letters_in(destination: EventDestination) -> Sequence[DeadLetter]:
@@ -162,6 +203,7 @@ def judge(evidence: Evidence, letters: Letters, met: Counter[str]) -> None:
     there = {name: _arrived(evidence, name, met) for name in evidence.services}
     met.update(f"dead letter: {each.reason.value}" for found in letters.values() for each in found)
     _judge_counts(evidence)
+    room = evidence.dropped_for_room()
     for sender in evidence.senders:
         for answered in sender.answers:
             met.update(f"answer {status}" for status in answered.statuses)
@@ -171,7 +213,11 @@ def judge(evidence: Evidence, letters: Letters, met: Counter[str]) -> None:
                 held = evidence.rules_between(evidence.began[event.number], answered.at)
                 wanted = [expected(event, rules) for rules in held]
                 for name in evidence.required(event):
-                    met[_fate(event, name, wanted, there[name], letters, evidence)] += 1
+                    fate = _fate(event, name, wanted, there[name], letters, evidence)
+                    met[fate] += 1
+                    room[name] -= fate == MISSING
+                    if room[name] < 0:
+                        raise Promise(f"event {event.number} was answered 200, and isn't at {name}")
 
 
 def _arrived(
@@ -221,8 +267,8 @@ def _judge_counts(evidence: Evidence) -> None:
                 where = [first] if dropped == {True} else destinations_of(plan, event)
                 if answered.accepted and len(dropped) == 1:
                     least.update(where)
-    for each in evidence.pipeline.snapshot().destinations:
-        name = each.name or first
+    for each in books_of(evidence.pipeline):
+        name = _name(each) or first
         received = sum(sum(lane.received.values()) for lane in each.lanes)
         if not least[name] <= received <= most[name]:
             raise Promise(
@@ -239,12 +285,14 @@ def _fate(  # noqa: PLR0917 - all of it says what became of one event
     letters: Letters,
     evidence: Evidence,
 ) -> str:
-    """What became of an accepted event at a destination. Raises `Promise` if that isn't so as
-    promised.
+    """What became of an accepted event at a destination; `MISSING` if nothing is known of it.
+    Raises `Promise` if that isn't so as promised.
     """
     found = there.get(event.number, ())
+    began = evidence.began[event.number]
+    earliest = BEGIN + began + evidence.offset(began) - 0.001
     for each in found:
-        if not any(_is(each, want, evidence.began[event.number]) for want in wanted if want):
+        if not any(_is(each, want, earliest) for want in wanted if want):
             raise Promise(f"event {event.number} came to {name} as {each}, wanted {wanted}")
     if found:
         return "accepted, delivered"
@@ -255,7 +303,7 @@ def _fate(  # noqa: PLR0917 - all of it says what became of one event
         return "accepted, dead letter"
     if None in wanted:
         return "accepted, dropped by a rule"
-    raise Promise(f"event {event.number} was answered 200, and isn't at {name}")
+    return MISSING
 
 
 def _may_be_too_large(event: Event, name: str, evidence: Evidence) -> bool:
@@ -266,7 +314,7 @@ def _may_be_too_large(event: Event, name: str, evidence: Evidence) -> bool:
     )
 
 
-def _is(found: Mapping[str, Any], want: Mapping[str, Any], began: float) -> bool:
+def _is(found: Mapping[str, Any], want: Mapping[str, Any], earliest: float) -> bool:
     """Whether an event that was delivered is the one that was wanted."""
     rest = dict(found)
     uuid = rest.pop("uuid", None)
@@ -278,5 +326,4 @@ def _is(found: Mapping[str, Any], want: Mapping[str, Any], began: float) -> bool
         return False
     if "timestamp" in want:
         return bool(time == want["timestamp"])
-    at = datetime.fromisoformat(time).timestamp() - BEGIN
-    return at >= began - 0.001
+    return datetime.fromisoformat(time).timestamp() >= earliest

@@ -121,7 +121,15 @@ class Weathered:
     segment: int
 
 
-Act = Send | Trouble | Reload | Weathered
+@dataclass(frozen=True, slots=True)
+class ClockJump:
+    """The wall clock is set: it is so many seconds off from now on."""
+
+    at: float
+    offset: float
+
+
+Act = Send | Trouble | Reload | Weathered | ClockJump
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +226,10 @@ def drawn(seed: int) -> Plan:
         )
         for _ in range(chance.choice((0, 1, 2)))
     ]
+    acts += [
+        ClockJump(drawing.moment(), chance.choice((-7200.0, -1.5, 0.0, 3600.0)))
+        for _ in range(chance.choice((0, 0, 0, 1, 2)))
+    ]
     return Plan(
         seed,
         destinations,
@@ -251,8 +263,9 @@ def _routes(chance: Random) -> tuple[Mapping[str, Any], ...]:
 def _settings(chance: Random) -> Mapping[str, Any]:
     return {
         "buffer": {
-            "max_bytes": chance.choice((40_000, 200_000, 1_000_000)),
+            "max_bytes": chance.choice((12_000, 40_000, 40_000, 1_000_000)),
             "ack_timeout": chance.choice(("5s", "30s")),
+            "when_full": chance.choice(("reject", "reject", "drop_newest", "drop_oldest")),
         },
         "batch": {
             "max_age": chance.choice(("10ms", "1s")),
@@ -286,5 +299,7 @@ def told(act: Act) -> Iterator[str]:
         yield f"service {act.where}: {act.what} until {act.until:.3f}"
     elif isinstance(act, Reload):
         yield f"the operator reloads with rules {', '.join(act.rules) or 'none'}"
+    elif isinstance(act, ClockJump):
+        yield f"the wall clock is {act.offset} s off"
     else:
         yield f"new connections have segments of {act.segment} bytes and {act.latency} s"

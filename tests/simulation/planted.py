@@ -12,9 +12,10 @@ from unittest.mock import patch
 from forwarder.core.ack import AckLevel
 from forwarder.core.event import Chunk
 from forwarder.core.outcome import Delivered, Retry, Scope
+from forwarder.daemon.rules import ConfiguredRules
 from forwarder.delivery import outcomes
 from forwarder.delivery.delivery import Delivery
-from forwarder.intake.admission import Admission, Gate
+from forwarder.intake.admission import Admission, Gate, Submission
 from forwarder.intake.fan_out import FanOut
 from forwarder.sources.http.listener import HttpListener
 from forwarder.telemetry.books import Books
@@ -100,6 +101,13 @@ DEFECTS: Final[Mapping[str, Change]] = {
         HttpListener,
         "close",
         lambda _: _closes_nothing,
+    ),
+    "events that make room aren't counted": (Books, "drop", lambda _: lambda *_args: None),
+    "a reload keeps the rules": (ConfiguredRules, "reload", lambda _: lambda *_args: None),
+    "what isn't delivered in time is answered 200": (
+        Submission,
+        "expire",
+        lambda _: lambda submission: submission.answer(None),
     ),
     "a dropped event isn't counted": (
         Books,
