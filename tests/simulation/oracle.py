@@ -242,12 +242,19 @@ def _arrived(
         if name not in destinations_of(plan, event):
             raise Promise(f"event {number} came to {name}, where no route leads")
         before = texts.setdefault(stored.event["uuid"], stored.text)
-        # what its sender repeats without a time is received anew
-        if before != stored.text and not (event.uuid and not event.time):
+        if before != stored.text and not _is_received_anew(event, evidence):
             raise Promise(f"event {number} came to {name} with other bytes than before")
         found[number].append(stored.event)
         met["delivered"] += 1
     return found
+
+
+def _is_received_anew(event: Event, evidence: Evidence) -> bool:
+    """Whether the event is another one when its sender repeats it: without a time, or because other
+    rules hold by then.
+    """
+    held = evidence.rules_between(evidence.began[event.number], math.inf)
+    return (bool(event.uuid) and not event.time) or len(set(held)) > 1
 
 
 def _judge_counts(evidence: Evidence) -> None:
