@@ -64,7 +64,9 @@ async def test_more_events_take_no_more_effort(
     few = await effort(tmp_path / "few.db", 1_000, monkeypatch)
     many = await effort(tmp_path / "many.db", 10_000, monkeypatch)
     for with_few, with_many in zip(few, many, strict=True):
-        assert 0 < with_many <= with_few * 1.1
+        # the thread's upkeep may have had its turn meanwhile, or not; ten times the events would
+        # take ten times the steps
+        assert 0 < with_many <= with_few * 1.5
 
 
 async def test_arrivals_are_folded_before_anyone_asks() -> None:
