@@ -9,6 +9,7 @@ import functools
 import gc
 import itertools
 import os
+import signal
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterator
 from typing import Any, Final
@@ -56,6 +57,8 @@ _places: Final = itertools.count()
 
 watch_sessions()
 open_signal_pipe()
+# a shell has what it starts in the background ignore it, and so would every command under test
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(wrapper=True)
