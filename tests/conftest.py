@@ -60,6 +60,12 @@ open_signal_pipe()
 # a shell has what it starts in the background ignore it, and so would every command under test
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+_HANDLERS: Final[dict[int, Any]] = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+}
+"""What tests begin with."""
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None]:
@@ -134,6 +140,16 @@ def disarmed() -> Iterator[None]:
     """No failpoint outlives its test: the next one of the same process would fail for it."""
     yield
     failpoints.arm("")
+
+
+@pytest.fixture(autouse=True)
+def hears_signals() -> Iterator[None]:
+    """A daemon that has ended ignores signals from then on: where it ended in a test, the commands
+    of the tests after it would inherit that.
+    """
+    yield
+    for number, handler in _HANDLERS.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture
