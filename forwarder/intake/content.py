@@ -155,8 +155,9 @@ def take_steps(
     microseconds: float = math.inf,
     bounds: RuleBounds = NO_BOUNDS,
 ) -> None:
-    """Apply the rules to the content, unless they were applied to it before, and note where events
-    go whose lane and source don't decide it; `routes`: None if there is one destination.
+    """Apply the rules to the content, unless they were applied to it before, and note where its
+    chunks go, and letters whose lane and source don't decide it; `routes`: None if there is one
+    destination.
 
     `microseconds`: what rules may take, and again routes, by their own estimate (`Effort.ruled`).
     Raises `TooMuchWork` beyond it, `RequestTooLarge` beyond the bounds, and `InvalidRequest` for a

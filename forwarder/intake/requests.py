@@ -10,12 +10,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
 from msgspec import Raw
 
-from forwarder.core.errors import ForwarderError, InvalidRequest, RequestTooLarge
+from forwarder.core.errors import ForwarderError, InvalidRequest
 from forwarder.core.event import Lane
 from forwarder.core.ports import DeadLetter, EventResults, Incoming, Reason, Revived, V1Head
 from forwarder.core.stamps import is_uuid, new_uuid7
@@ -23,7 +24,7 @@ from forwarder.intake.content import Content, chunks_of
 from forwarder.intake.lanes import LaneRegistry
 from forwarder.stamping.stamp import RejectedEvent, StampedEvents, stamp, stamp_together
 from forwarder.stamping.stamp_event import AT_RECEIPT, StampContext
-from forwarder.wire.effort import Effort, TooMuchWork, check_effort
+from forwarder.wire.effort import Effort, TooMuchWork, check_effort, decoded_within
 from forwarder.wire.encodings import decode_body
 from forwarder.wire.shapes import (
     MALFORMED,
@@ -265,12 +266,7 @@ def decode_keyed(
     size = len(incoming.body)
     if size > effort.encoded and (incoming.content_encoding or size > effort.text):
         raise TooMuchWork
-    try:
-        return decode(incoming, min(limit, effort.text))
-    except RequestTooLarge:
-        if effort.text < limit:
-            raise TooMuchWork from None
-        raise
+    return decoded_within(partial(decode, incoming), limit, effort)
 
 
 def _read_outlined(

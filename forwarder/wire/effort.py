@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from typing import ClassVar, Final, NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct
+
+from forwarder.core.errors import RequestTooLarge
 
 
 class TooMuchWork(Exception):
@@ -68,6 +71,18 @@ class Allowance:
         self.left -= cost
         if self.left < 0:
             raise TooMuchWork
+
+
+def decoded_within(decode: Callable[[int], bytes], limit: int, effort: Effort) -> bytes:
+    """What `decode` makes within a number of bytes. Raises `RequestTooLarge` over `limit`,
+    `TooMuchWork` if it would take more than `effort`.
+    """
+    try:
+        return decode(min(limit, effort.text))
+    except RequestTooLarge:
+        if effort.text < limit:
+            raise TooMuchWork from None
+        raise
 
 
 def check_effort(events: bytes | Raw, limit: int) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import binascii
 import re
+from functools import partial
 from typing import Final, cast
 
 from isal import igzip_lib, isal_zlib
@@ -21,7 +22,7 @@ from forwarder.core.garbage import note_body
 from forwarder.core.ports import Incoming
 from forwarder.wire import lz64
 from forwarder.wire.decompress import ZSTD_MAGIC, inflate, unbrotli, unzstd
-from forwarder.wire.effort import UNBOUNDED, Effort, TooMuchWork
+from forwarder.wire.effort import UNBOUNDED, Effort, TooMuchWork, decoded_within
 
 GZIP_MAGIC: Final = b"\x1f\x8b"
 _MAGIC: Final = (GZIP_MAGIC, ZSTD_MAGIC)
@@ -62,12 +63,7 @@ def decode_body(incoming: Incoming, limit: int, effort: Effort = UNBOUNDED) -> b
         _check_effort(incoming, effort)
     if not incoming.content_encoding and body.startswith(_JSON) and b"data=" not in incoming.query:
         return body
-    try:
-        return _decoded(incoming, min(limit, effort.text))
-    except RequestTooLarge:
-        if effort.text < limit:
-            raise TooMuchWork from None
-        raise
+    return decoded_within(partial(_decoded, incoming), limit, effort)
 
 
 def _check_effort(incoming: Incoming, effort: Effort) -> None:
