@@ -21,6 +21,7 @@ import structlog
 
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
+from forwarder.core.processes import send_signal
 from forwarder.core.proposals import proposed
 from forwarder.daemon.inheritance import InheritedDescriptors, announced
 
@@ -64,7 +65,7 @@ class InPlaceRestart:
             return f"it didn't check the configuration within {CHECK_LIMIT:g} s"
         finally:
             if process.returncode is None:
-                process.kill()
+                send_signal(process, signal.SIGKILL)
                 await process.communicate()
         return (
             output.decode("utf-8", "replace").strip()[:_MAX_WHY] or "the check failed"

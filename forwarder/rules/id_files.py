@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -33,6 +34,7 @@ import structlog
 from forwarder.core.clock import Clock
 from forwarder.core.configured_files import check_file, in_thread, open_file
 from forwarder.core.error_text import error_text
+from forwarder.core.processes import send_signal
 from forwarder.mapping.privacy import read_salt
 from forwarder.mapping.problems import misconfigured
 from forwarder.wire.identity import canonical_id
@@ -176,10 +178,10 @@ class IdFile:
             async with asyncio.timeout(READ_SECONDS):
                 out, err = await process.communicate()
         except TimeoutError:
-            process.kill()
+            send_signal(process, signal.SIGKILL)
             raise ValueError(f"it wasn't read within {READ_SECONDS:.0f} seconds") from None
         except BaseException:
-            process.kill()
+            send_signal(process, signal.SIGKILL)
             raise
         if process.returncode:
             raise ValueError(_said(err))

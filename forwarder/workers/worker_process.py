@@ -25,6 +25,7 @@ from forwarder.admin.event_lookup import Sighting, WantedUuid
 from forwarder.core.clock import Backoff, Clock, wait_for_event
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError, ForwarderError
+from forwarder.core.processes import send_signal
 from forwarder.telemetry.readable import duration
 from forwarder.telemetry.snapshot import Snapshot, Worker
 from forwarder.telemetry.taps import TapBatch, TapRequest
@@ -174,8 +175,8 @@ class WorkerProcess:
     def kill(self) -> None:
         """End the process at once."""
         self._stop.set()
-        if self._process is not None and self._process.returncode is None:
-            self._process.kill()
+        if self._process is not None:
+            send_signal(self._process, signal.SIGKILL)
 
     def command(self, command: Command) -> None:
         """Send the process a command, if there is a process."""
@@ -301,7 +302,7 @@ class WorkerProcess:
                 watch.cancel()
                 await asyncio.gather(watch, return_exceptions=True)
             if process.returncode is None:
-                process.kill()
+                send_signal(process, signal.SIGKILL)
                 await process.wait()
             self._line = None
             await line.close()
@@ -321,7 +322,7 @@ class WorkerProcess:
                 unanswered += 1
                 self._on_silence(asked_at, process.pid)
         self._cause = "it didn't respond, and was killed"
-        process.kill()
+        send_signal(process, signal.SIGKILL)
 
     def _on_silence(self, asked_at: float, process: int) -> None:
         self._on_absent()  # again each time: it may have written between stopping and being stopped

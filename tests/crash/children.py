@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import signal
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from forwarder.core.processes import send_signal
 from tests.support.repository import ROOT
 
 Message: TypeAlias = dict[str, Any]
@@ -63,7 +65,7 @@ class Child:
             async with asyncio.timeout(60):
                 await self._process.wait()
         if self._process.returncode is None:
-            self._process.kill()
+            send_signal(self._process, signal.SIGKILL)
         await self._process.communicate()
 
 

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from forwarder.core.processes import send_signal
 from tests.support.commands import command_line, environment
 
 ENDS_WITHIN: Final = 40.0
@@ -68,13 +69,12 @@ class Killable:
     async def killed(self) -> int:
         """Kill it, whatever it is about; its exit code, which is not -9 if it had ended before."""
         self.look(least=0)
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
+        send_signal(self._process, signal.SIGKILL)
         return await self._process.wait()
 
     async def stopped(self) -> int:
         """Tell it to end in good order; its exit code. Raises `TimeoutError` if it doesn't."""
-        self._process.send_signal(signal.SIGTERM)
+        send_signal(self._process, signal.SIGTERM)
         async with asyncio.timeout(ENDS_WITHIN):
             return await self._process.wait()
 

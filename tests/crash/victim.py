@@ -5,7 +5,6 @@ one address.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import shutil
 import signal
@@ -19,6 +18,7 @@ from typing import Final
 import yaml
 
 from benchmarks.processes import free_ports
+from forwarder.core.processes import send_signal
 from tests.crash.load_plan import LANES
 
 ENDS_WITHIN: Final = 40.0
@@ -129,8 +129,7 @@ class Victim:
 
     async def killed(self) -> int:
         """Kill it, whatever it is about; its exit code, which is not -9 if it had ended before."""
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
+        send_signal(self._process, signal.SIGKILL)
         return await self._process.wait()
 
     async def ends(self, within: float) -> int | None:
@@ -143,7 +142,7 @@ class Victim:
 
     async def stopped(self) -> int | None:
         """Tell it to end in good order; its exit code, None if it didn't."""
-        self._process.send_signal(signal.SIGTERM)
+        send_signal(self._process, signal.SIGTERM)
         return await self.ends(ENDS_WITHIN)
 
 
@@ -157,7 +156,7 @@ async def command(places: Places, *arguments: str) -> tuple[int, str]:
             out, _ = await process.communicate()
     finally:
         if process.returncode is None:
-            process.kill()
+            send_signal(process, signal.SIGKILL)
             await process.communicate()
     return process.returncode or 0, out.decode()
 

@@ -15,6 +15,7 @@ from typing import Final
 from unittest.mock import patch
 
 from forwarder.cli.main import main
+from forwarder.core.processes import send_signal
 from forwarder.core.proposals import use_configuration
 
 LIMIT: Final = 90.0
@@ -60,7 +61,7 @@ class Running:
 
     def send(self, signal: int) -> None:
         """Send the process a signal."""
-        self.process.send_signal(signal)
+        send_signal(self.process, signal)
 
     async def send_until(self, signal: int, *texts: str) -> str:
         """Send it again and again, until a line holds all of `texts`; that line. A stop that

@@ -20,6 +20,7 @@ import aiohttp
 import yaml
 
 from forwarder.core.errors import ForwarderError
+from forwarder.core.processes import send_signal
 from tests.support.admin import Admin
 from tests.support.commands import LIMIT, command_line, environment
 from tests.support.waiting import eventually, pause
@@ -85,16 +86,16 @@ class Member(Admin):
 
     def send(self, number: int) -> None:
         """Send it a signal."""
-        self.process.send_signal(number)
+        send_signal(self.process, number)
 
     async def kill(self) -> None:
         """Kill it, whatever it is about."""
-        self.process.kill()
+        send_signal(self.process, signal.SIGKILL)
         assert await self.process.wait() == -signal.SIGKILL
 
     async def stop(self) -> int:
         """Tell it to end in good order; its exit code."""
-        self.process.terminate()
+        send_signal(self.process, signal.SIGTERM)
         return await self.ended()
 
     async def ended(self) -> int:

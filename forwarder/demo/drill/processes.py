@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ from forwarder.admin.status import parse
 from forwarder.core.clock import Clock
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import ForwarderError
+from forwarder.core.processes import send_signal
 from forwarder.demo.demo import Ports
 from forwarder.demo.drill.checks import FlagCall
 from forwarder.telemetry.snapshot import Snapshot
@@ -65,17 +67,14 @@ class ChildProcess:
         """kill -9; returns when it is gone. Cancellation leaves it to end by itself, which it does
         at once.
         """
-        if self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+        send_signal(self._process, signal.SIGKILL)
         await self._process.wait()
 
     async def stop(self) -> int:
         """SIGTERM, and wait; the exit code, -9 if it had to be killed after `END_SECONDS`.
         Cancellation ends the wait.
         """
-        with contextlib.suppress(ProcessLookupError):
-            self._process.terminate()
+        send_signal(self._process, signal.SIGTERM)
         try:
             async with asyncio.timeout(END_SECONDS):
                 return await self._process.wait()

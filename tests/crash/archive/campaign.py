@@ -14,6 +14,7 @@ import io
 import os
 import random
 import re
+import signal
 import sys
 from array import array
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from typing import Final
 import msgspec
 import zstandard
 
+from forwarder.core.processes import send_signal
 from tests.crash.archive.plan import LANES, ArchivePlan
 from tests.crash.archive.victim import PROGRESS
 from tests.crash.frame import CrashFailure, Evidence, Say, silent
@@ -130,8 +132,7 @@ class Campaign:
                     await pause(_LOOK)
         finally:
             self.report.memory = max(self.report.memory, memory)
-            with contextlib.suppress(ProcessLookupError):
-                victim.kill()
+            send_signal(victim, signal.SIGKILL)
             code = await victim.wait()
         if code == 0:
             return False

@@ -27,6 +27,7 @@ from typing import Any, Final
 import aiohttp
 import yaml
 
+from forwarder.core.processes import send_signal
 from tests.crash.frame import Evidence, Say, silent
 from tests.crash.kills import Kill, schedule
 from tests.crash.logs.writer import line
@@ -122,7 +123,7 @@ class Campaign:
                     await self._last_life(writer)
                 finally:
                     if writer.returncode is None:
-                        writer.kill()
+                        send_signal(writer, signal.SIGKILL)
                         await writer.wait()
             conflicts = (await self._ask("conflicts"))["count"]
         problems = await in_thread(self._judge)

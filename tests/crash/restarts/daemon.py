@@ -16,6 +16,7 @@ from typing import Final
 
 import msgspec
 
+from forwarder.core.processes import send_signal
 from tests.crash.scraper import Status, books_of, wrong_with
 from tests.crash.victim import Places
 from tests.support.waiting import pause
@@ -87,7 +88,7 @@ class Daemon:
         began = time.monotonic()
         if self._way is Way.IN_PLACE:
             before = msgspec.json.decode(await self._answer(), type=_Look)
-            self._process.send_signal(signal.SIGUSR2)
+            send_signal(self._process, signal.SIGUSR2)
             await self._until_it_runs(before.started_at)
             return time.monotonic() - began, 0
         code = await self.stop()
@@ -96,14 +97,14 @@ class Daemon:
     async def stop(self) -> int:
         """End it in good order; its exit code."""
         assert self._process is not None
-        self._process.send_signal(signal.SIGTERM)
+        send_signal(self._process, signal.SIGTERM)
         async with asyncio.timeout(ENDS_WITHIN):
             return await self._process.wait()
 
     async def close(self) -> None:
         """Kill what still runs."""
         if self._process is not None and self._process.returncode is None:
-            self._process.kill()
+            send_signal(self._process, signal.SIGKILL)
             await self._process.wait()
         if self._socket is not None:
             self._socket.close()
