@@ -10,6 +10,7 @@ the kernel releases it when the process dies, however it does.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -77,8 +78,7 @@ class LockedDirectory:
                 hint=f"Stop that one, or give this one a directory of its own with `{key}`.",
             ) from error
         if not read_only:
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
+            _note_holder(descriptor)
         return cls(path, descriptor, read_only=read_only)
 
     def duplicate(self) -> int:
@@ -98,6 +98,16 @@ def _open(lock: Path) -> tuple[int, bool]:
         if error.errno not in (errno.EROFS, errno.EACCES) or not lock.exists():
             raise
     return os.open(lock, os.O_RDONLY | os.O_CLOEXEC), True
+
+
+def _note_holder(descriptor: int) -> None:
+    """Write the process's number into the lock file, for people: in place, and not at all where the
+    disk is full. The lock holds without it.
+    """
+    number = b"%d\n" % os.getpid()
+    with contextlib.suppress(OSError):
+        os.pwrite(descriptor, number, 0)
+        os.ftruncate(descriptor, len(number))
 
 
 def _adopted(lock: Path, inherited: int) -> tuple[int, bool]:

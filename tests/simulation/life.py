@@ -6,24 +6,49 @@ import asyncio
 import os
 import random
 from collections import Counter
-from collections.abc import Iterator, MutableMapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 from unittest.mock import patch
 
 import structlog
 
 from forwarder.config.settings import Settings
+from forwarder.core.errors import ConfigurationError
 from forwarder.core.ports import DeadLetter
 from forwarder.daemon.pipeline import Pipeline, build
 from forwarder.daemon.roles import Role
+from forwarder.deadletter.schema import open_writable
+from forwarder.deadletter.selection import (
+    DeadLetterFilter,
+    mark_for_drop,
+    mark_for_replay,
+    numbers_of,
+)
 from forwarder.intake.decoder_jobs import LookUp, work
+from tests.simulation.disk import SimulatedDisk
 from tests.simulation.loop import SimulatedLoop, StandsStill
 from tests.simulation.network import Connected, Network, Weather, passing
-from tests.simulation.oracle import Evidence, Promise, books_of, judge, letters_in
-from tests.simulation.plan import RULES, ClockJump, Plan, Reload, Send, Trouble, told
+from tests.simulation.oracle import Evidence, Promise, books_of, judge, number_of
+from tests.simulation.plan import (
+    DISK,
+    RULES,
+    ClockJump,
+    Marks,
+    Plan,
+    Reload,
+    Restart,
+    Send,
+    Trouble,
+    Weathered,
+    told,
+)
+from tests.simulation.process import PROCESS, Killed, SimulatedProcess
 from tests.simulation.senders import Sender
 from tests.simulation.services import Service
 from tests.simulation.threads import CommitThread
@@ -36,6 +61,11 @@ LONG: Final = 4 * 3600.0
 OWN: Final = ("127.0.0.1", 8318)
 ADDRESSES: Final = {"a": ("10.1.0.1", 80), "b": ("10.1.0.2", 80)}
 SENDERS: Final = 4
+TORN: Final = (
+    "part of the buffer's files is damaged; a copy is quarantined",
+    "events of the buffer are missing; they count as dropped",
+)
+"""What a start says of a record that was being written when the daemon was killed."""
 
 
 class SimulatedClock:
@@ -114,8 +144,14 @@ def live(plan: Plan) -> Life:
     life = Life(plan, trace)
     asyncio.set_event_loop(loop)
     try:
-        with _deterministic(plan.seed), ExitStack() as stack:
-            world = _World(plan, loop, trace, life.met, stack)
+        with (
+            _deterministic(plan.seed),
+            TemporaryDirectory(prefix="simulation-") as folder,
+            ExitStack() as stack,
+        ):
+            disk = SimulatedDisk(Path(folder), loop.chance, trace.note)
+            stack.enter_context(disk.intercepted())
+            world = _World(plan, loop, trace, life.met, disk, stack)
             try:
                 loop.run_until_complete(world.run())
             except Promise as broken:
@@ -126,17 +162,19 @@ def live(plan: Plan) -> Life:
                 life.broken = Promise(f"the world ended with {error!r}")
                 life.broken.__cause__ = error
             else:
-                life.broken = _left(loop)
+                life.broken = _left(loop, world.processes)
             trace.note("end", str(life.broken or "all is well"))
+            _end(loop, world.processes)
     finally:
-        _end(loop)
+        loop.close()
         asyncio.set_event_loop(None)
     return life
 
 
-def _left(loop: SimulatedLoop) -> Promise | None:
+def _left(loop: SimulatedLoop, processes: Sequence[SimulatedProcess]) -> Promise | None:
     """What a life has left behind."""
-    tasks = [task.get_name() for task in asyncio.all_tasks(loop)]
+    killed = {task for each in processes for task in each.left}
+    tasks = [task.get_name() for task in asyncio.all_tasks(loop) if task not in killed]
     if tasks:
         return Promise(f"tasks are left: {', '.join(sorted(tasks))}")
     timers = [
@@ -151,7 +189,10 @@ def _left(loop: SimulatedLoop) -> Promise | None:
     return None
 
 
-def _end(loop: SimulatedLoop) -> None:
+def _end(loop: SimulatedLoop, processes: Sequence[SimulatedProcess]) -> None:
+    for process in processes:
+        process.kill()  # one that a broken promise has left alive
+        process.bury()
     tasks = asyncio.all_tasks(loop)
     for task in tasks:
         task.cancel()
@@ -161,7 +202,6 @@ def _end(loop: SimulatedLoop) -> None:
         loop.run_until_complete(loop.shutdown_asyncgens())
     except StandsStill:
         pass  # the life was judged already
-    loop.close()
 
 
 @contextmanager
@@ -182,18 +222,20 @@ def _deterministic(seed: int) -> Iterator[None]:
 
 
 class _World:
-    def __init__(
+    def __init__(  # noqa: PLR0917 - one place makes it
         self,
         plan: Plan,
         loop: SimulatedLoop,
         trace: Trace,
         met: Counter[str],
+        disk: SimulatedDisk,
         stack: ExitStack,
     ) -> None:
         self._plan = plan
         self._loop = loop
         self._say = trace.note
         self._met = met
+        self._disk = disk
         self._network = Network(loop, loop.chance)
         self._logged: list[str] = []
         """What the daemon's log says that nothing in the plan explains."""
@@ -206,8 +248,15 @@ class _World:
         ]
         self._rules = plan.rules
         self._clock = SimulatedClock(loop)
-        self._evidence = Evidence(plan, self._services, self._senders)
+        self._evidence = Evidence(plan, self._services, self._senders, disk.root)
         self._evidence.rules.append((0.0, plan.rules))
+        self.processes: list[SimulatedProcess] = []
+        """The daemon's, the last one at the end."""
+        self._pipeline: Pipeline | None = None
+        """While it runs."""
+        self._restart = Restart(0.0, "stop", 0, 0.0, 0)
+        """How it ends next, if that is not its last end."""
+        self._beside: list[asyncio.Task[None]] = []
 
         async def start_connection(addresses: Any, **_: object) -> Connected:
             host, port = addresses[0][4][:2]
@@ -227,10 +276,27 @@ class _World:
         return [self._network.listen(address.host, address.port)]
 
     def _log(self, _: object, method: str, event: MutableMapping[str, Any]) -> str:
+        process = PROCESS.get()
+        if process is not None and process.killed:
+            raise structlog.DropEvent
         self._say("log", f"{method}: {event.get('event')}")
-        if method in ("error", "exception", "critical"):
+        if method in ("error", "exception", "critical") and not self._is_expected(event):
             self._logged.append(f"{method}: {event}")
         raise structlog.DropEvent
+
+    def _is_expected(self, event: Mapping[str, Any]) -> bool:
+        """Whether the plan explains an error: the disk doesn't work, or didn't just now; or a
+        record was being written when the daemon was killed.
+        """
+        if event.get("event") in TORN and any(how != "stop" for _, how in self._evidence.ends):
+            self._met["a record was torn"] += 1
+            return True
+        return any(
+            isinstance(act, Trouble)
+            and act.where == DISK
+            and act.at <= self._loop.time() <= act.until + 60.0
+            for act in self._plan.acts
+        )
 
     def _settings(self) -> Settings:
         plan = self._plan
@@ -255,9 +321,12 @@ class _World:
                 "sources": {"http": {"listen": "{}:{}".format(*OWN)}},
                 "admin": {"listen": "127.0.0.1:0"},
                 "buffer": {
-                    name: value
-                    for name, value in plan.settings["buffer"].items()
-                    if name != "max_bytes"
+                    "path": str(self._disk.root),
+                    **{
+                        name: value
+                        for name, value in plan.settings["buffer"].items()
+                        if name != "max_bytes"
+                    },
                 },
                 "batch": dict(plan.settings["batch"]),
                 "delivery": dict(plan.settings["delivery"]),
@@ -274,52 +343,138 @@ class _World:
         loop = self._loop
         for service in self._services.values():
             service.serve()
-        pipeline = build(self._settings(), self._clock, Role(instance="0" * 12), memory=Unlimited())
-        self._evidence.pipeline = pipeline
-        watching = None
-        running = [
+        for sender in self._senders:
+            sender.on_accepted = self._evidence.accepted
+        await self._start(0)
+        sending = [
             loop.create_task(sender.run(), name=f"sender {number}")
             for number, sender in enumerate(self._senders)
         ]
+        self._beside = [
+            loop.create_task(self._watch(), name="watching"),
+            loop.create_task(self._keep_alive(), name="keeping it alive"),
+        ]
         try:
-            await pipeline.start()
-            for sender in self._senders:
-                sender.on_accepted = self._evidence.accepted
-            watching = loop.create_task(self._watch(), name="watching")
-            await self._act(pipeline)
+            await self._act()
             for sender in self._senders:
                 sender.send(None)
-            await asyncio.gather(*running)
-            if not self._plan.early:
-                await self._until_delivered(pipeline)
+            await asyncio.gather(*sending)
+            if self._plan.early and self._plan.durable:
+                # what isn't delivered by then is the next one's
+                await self._end_by(Restart(loop.time(), "stop", 0, 0.1, 0), await self._running())
+            if not self._plan.early or self._plan.durable:
+                await self._until_delivered()
+            if self._plan.replays:
+                for name in self._services:
+                    self._mark(name, "replay")
+                await self._until_delivered()
         finally:
-            if watching is not None:
-                watching.cancel()
-                await asyncio.gather(watching, return_exceptions=True)
-            left = await self._end(pipeline, running)
-        if self._logged:
-            raise Promise(f"the log has an error: {self._logged[0]}")
-        judge(self._evidence, left, self._met)
-
-    async def _end(
-        self, pipeline: Pipeline, running: list[asyncio.Task[None]]
-    ) -> dict[str, list[DeadLetter]]:
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-        await pipeline.shut_down(self._plan.shut_down)
-        self._evidence.check()
-        left = await pipeline.close()
-        self._evidence.check(closed=True)
-        letters = {each.name: list(letters_in(each)) for each in pipeline._parts.destinations}
+            await _ended(sending, check=False)
+            await _ended(self._beside)
+        pipeline = await self._running()
+        left = await self._end(pipeline)
         for service in self._services.values():
             await service.close()
         await passing(3.0)
-        first = next(iter(letters))
-        letters[first] += [each for each in left if each not in letters[first]]
-        return letters
+        if self._logged:
+            raise Promise(f"the log has an error: {self._logged[0]}")
+        judge(self._evidence, pipeline, left, self._met)
 
-    async def _act(self, pipeline: Pipeline) -> None:
+    # The daemon's starts and ends
+
+    @property
+    def _process(self) -> SimulatedProcess:
+        return self.processes[-1]
+
+    async def _start(self, kill_after: int) -> None:
+        """Start it, again and again if it is killed meanwhile."""
+        while True:
+            process = SimulatedProcess(self._loop)
+            process.on_kill += [
+                partial(self._network.end, process),
+                partial(self._disk.end, process),
+            ]
+            self.processes.append(process)
+            self._disk.kill_after = kill_after
+            role = Role(instance="0" * 12)
+            try:
+                pipeline = process.call(
+                    partial(build, self._settings(), self._clock, role, memory=Unlimited())
+                )
+                await process.run(pipeline.start())
+            except Killed:
+                self._met["killed while it started"] += 1
+                self._lose_power()
+                await passing(0.5)
+                kill_after = 0
+                continue
+            except ConfigurationError:
+                if not self._disk.trouble:
+                    raise
+                # what watches over it tries again
+                self._met["couldn't start"] += 1
+                process.kill()
+                await passing(5.0)
+                continue
+            if kill_after:
+                self._disk.kill_after = 0
+            self._pipeline = self._evidence.pipeline = pipeline
+            self._evidence.check()
+            return
+
+    async def _keep_alive(self) -> None:
+        """Start it again whenever it has ended."""
+        while True:
+            await self._process.over.wait()
+            self._pipeline = self._evidence.pipeline = None
+            restart = self._restart
+            self._met[f"ended: {restart.how}"] += 1
+            self._evidence.ends.append((self._loop.time(), restart.how))
+            self._say("plan", f"the daemon has ended: {restart.how}")
+            self._lose_power()
+            await passing(restart.away)
+            await self._start(restart.again)
+            self._say("plan", "the daemon has started")
+
+    def _lose_power(self) -> None:
+        if self._restart.how == "power":
+            self._disk.lose_power()
+
+    async def _running(self) -> Pipeline:
+        """It, as soon as it runs."""
+        while self._pipeline is None:
+            if self._beside[-1].done():
+                self._beside[-1].result()
+            await passing(0.1)
+        return self._pipeline
+
+    async def _end(self, pipeline: Pipeline) -> list[DeadLetter]:
+        """End it in good order; the dead letters that are in memory."""
+        process = self._process
+        self._pipeline = None
+        self._disk.kill_after = 0
+        await process.run(pipeline.shut_down(self._plan.shut_down))
+        self._evidence.check()
+        left = await process.run(pipeline.close())
+        self._evidence.check(closed=not self._plan.durable)
+        process.kill()
+        if process.left:
+            names = ", ".join(sorted(each.get_name() for each in process.left))
+            raise Promise(f"tasks are left: {names}")
+        return left
+
+    async def _end_by(self, restart: Restart, pipeline: Pipeline) -> None:
+        self._restart = restart
+        if restart.how == "stop":
+            await self._end(pipeline)
+        elif restart.after:
+            self._disk.kill_after = restart.after
+        else:
+            self._process.kill()
+
+    # What happens
+
+    async def _act(self) -> None:
         """What the plan says, at its times."""
         plan = self._plan
         ends: list[tuple[float, Trouble]] = []
@@ -338,23 +493,56 @@ class _World:
                 self._evidence.sent(act)
                 self._senders[act.sender].send(act)
             elif isinstance(act, Trouble):
-                if act.where in self._services:
+                if act.where in (*self._services, DISK):
                     self._trouble(act)
                     ends.append((act.until, act))
-            elif isinstance(act, Reload):
-                self._rules = act.rules
-                self._evidence.rules.append((self._loop.time(), act.rules))
-                pipeline.reload(self._settings())
             elif isinstance(act, ClockJump):
                 self._clock.offset = act.offset
                 self._evidence.offsets.append((self._loop.time(), act.offset))
-            else:
+            elif isinstance(act, Weathered):
                 self._network.weather = Weather(act.latency, act.segment)
+            else:
+                await self._operate(act)
         await passing(max(0.0, plan.ends - self._loop.time()))
+        self._disk.kill_after = 0
         for service in self._services.values():
             service.refuses_poison = False
 
+    async def _operate(self, act: Reload | Restart | Marks) -> None:
+        """What an operator does."""
+        if isinstance(act, Marks):
+            if act.where in self._services:
+                self._mark(act.where, act.what)
+        elif isinstance(act, Reload):
+            self._rules = act.rules
+            self._evidence.rules.append((self._loop.time(), act.rules))
+            if self._pipeline is not None:
+                self._process.call(self._pipeline.reload, self._settings())
+        elif self._pipeline is not None:
+            await self._end_by(act, self._pipeline)
+
+    def _mark(self, where: str, what: str) -> None:
+        """Mark the dead letters of a destination, as `forwarder dead-letters` does."""
+        file = self._evidence.letter_file(where)
+        if file is None:
+            return
+        with closing(open_writable(file)) as database:
+            numbers = numbers_of(database, DeadLetterFilter())
+            if what == "drop":
+                mark_for_drop(database, numbers)
+            else:
+                mark_for_replay(database, [(each, None) for each in numbers], None, lambda _: None)
+        self._met[f"dead letters marked: {what}"] += len(numbers)
+        self._evidence.marked[where, what] |= {
+            number_of(each.data) for each in self._evidence.letters(where)
+        }
+
     def _trouble(self, act: Trouble, *, ends: bool = False) -> None:
+        if act.where == DISK:
+            self._disk.trouble = "" if ends else act.what
+            if ends:
+                self._say("plan", "the disk is well")
+            return
         service = self._services[act.where]
         if act.what == "refused":
             (service.serve if ends else service.refuse)()
@@ -370,9 +558,22 @@ class _World:
             self._evidence.check()
             await passing(self._loop.chance.choice((0.01, 0.5, 30.0)))
 
-    async def _until_delivered(self, pipeline: Pipeline) -> None:
+    async def _until_delivered(self) -> None:
         end = self._loop.time() + LONG
-        while any(lane.buffered for each in books_of(pipeline) for lane in each.lanes):
+        while True:
+            books = books_of(await self._running())
+            marked = [name for name in self._services if self._evidence.has_marks(name)]
+            if not marked and not any(lane.buffered for each in books for lane in each.lanes):
+                return
             if self._loop.time() > end:
                 raise Promise(f"not all is delivered {LONG:.0f} s after all is well")
             await passing(1.0)
+
+
+async def _ended(tasks: Sequence[asyncio.Task[None]], *, check: bool = True) -> None:
+    """Cancel the tasks. Raises what one has raised, if that is looked at."""
+    for task in tasks:
+        task.cancel()
+    for result in await asyncio.gather(*tasks, return_exceptions=True):
+        if check and isinstance(result, Exception):
+            raise result

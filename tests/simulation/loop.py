@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from contextvars import Context, copy_context
 from random import Random
 from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
 
 from tests.simulation.network import Connected, SimulatedTransport, passing
+from tests.simulation.process import PROCESS, Killed, SimulatedProcess, is_dead
 from tests.simulation.trace import Trace
 
 STANDS_STILL: Final = 100_000
@@ -42,6 +45,10 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.unhandled: list[str] = []
         """What the loop's exception handler was told."""
         self.set_exception_handler(self._note)
+        self._owners: WeakKeyDictionary[asyncio.Task[Any], SimulatedProcess | None] = (
+            WeakKeyDictionary()
+        )
+        self.set_task_factory(_own)  # type: ignore[arg-type]
 
     def time(self) -> float:
         """See `AbstractEventLoop.time`."""
@@ -49,7 +56,43 @@ class SimulatedLoop(asyncio.BaseEventLoop):
 
     def _note(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        self.unhandled.append(f"{context.get('message')}: {error!r}")
+        if not isinstance(error, Killed):
+            self.unhandled.append(f"{context.get('message')}: {error!r}")
+
+    # Processes that are killed
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        """See `AbstractEventLoop.call_soon`; of a process that is over nothing comes."""
+        if is_dead(context):
+            return _never(self, callback)
+        return super().call_soon(callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """See `AbstractEventLoop.call_at`; of a process that is over nothing comes."""
+        if is_dead(context):
+            timer = asyncio.TimerHandle(when, callback, args, self)
+            timer.cancel()
+            return timer
+        return super().call_at(when, callback, *args, context=context)
+
+    def forget(self, process: SimulatedProcess) -> list[asyncio.Task[Any]]:
+        """Nothing of this process, which is killed, happens any more; its tasks."""
+        for handle in (*self._ready, *self._scheduled):  # type: ignore[attr-defined]
+            if not handle.cancelled() and handle._context.get(PROCESS) is process:
+                handle.cancel()
+        return [
+            task
+            for task, owner in list(self._owners.items())
+            if owner is process and not task.done()
+        ]
 
     # What the standard library's loop asks of its heirs
 
@@ -87,7 +130,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self, listening: Any, callback: Callable[..., Any], *args: Any
     ) -> None:
         """Only of a listening socket."""
-        listening.on_arrival = lambda: self.call_soon(callback, *args)
+        context = copy_context()  # who connects has another
+        listening.on_arrival = lambda: self.call_soon(callback, *args, context=context)
         if listening.waiting:
             listening.on_arrival()
 
@@ -116,6 +160,21 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         transport = end.transport
         transport.begin(protocol)
         return transport, protocol
+
+
+def _own(
+    loop: SimulatedLoop, work: Coroutine[Any, Any, Any], *, context: Context | None = None
+) -> asyncio.Task[Any]:
+    """A task, noted with the process that it is of."""
+    task = asyncio.Task(work, loop=loop, context=context)
+    loop._owners[task] = PROCESS.get() if context is None else context.get(PROCESS)
+    return task
+
+
+def _never(loop: SimulatedLoop, callback: Callable[..., object]) -> asyncio.Handle:
+    handle = asyncio.Handle(callback, (), loop)
+    handle.cancel()
+    return handle
 
 
 class _NeverWaits(selectors.BaseSelector):

@@ -11,9 +11,12 @@ import asyncio
 import socket
 from collections import deque
 from collections.abc import Callable
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
+
+from tests.simulation.process import PROCESS, SimulatedProcess
 
 if TYPE_CHECKING:
     from tests.simulation.loop import SimulatedLoop
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
 HIGH_WATER: Final = 64 * 1024
 """Bytes on their way past which a writer is paused."""
 LOW_WATER: Final = 16 * 1024
+_WIRE: Final = Context()
+"""What is on its way is of no process."""
 
 
 async def passing(seconds: float) -> None:
@@ -64,9 +69,19 @@ class Network:
         listening = self._listening[host, port] = Listening(self, (host, port))
         return listening
 
-    def forget(self, name: tuple[str, int]) -> None:
-        """Nobody listens there any more."""
-        self._listening.pop(name, None)
+    def forget(self, listening: Listening) -> None:
+        """It doesn't listen any more."""
+        if self._listening.get(listening.name) is listening:
+            del self._listening[listening.name]
+
+    def end(self, process: SimulatedProcess) -> None:
+        """The process has ended, whatever it had open: its kernel closes that."""
+        for listening in list(self._listening.values()):
+            if listening.owner is process:
+                listening.close()
+        for end in list(self.open):
+            if end.owner is process:
+                end.vanish()
 
     async def connect(self, host: str, port: int, peer: str = "10.0.0.1") -> Connected:
         """Connect to an address. Raises `ConnectionRefusedError` if nobody listens."""
@@ -78,6 +93,7 @@ class Network:
         here = SimulatedTransport(self, self._loop, self._chance, self.weather, (peer, self._ports))
         there = SimulatedTransport(self, self._loop, self._chance, self.weather, (host, port))
         here.peer, there.peer = there, here
+        here.owner = PROCESS.get()
         self.open[here] = self.open[there] = None
         listening.waiting.append((Connected(there), (peer, self._ports)))
         if listening.on_arrival is not None:
@@ -92,7 +108,9 @@ class Listening:
 
     def __init__(self, network: Network, name: tuple[str, int]) -> None:
         self._network = network
-        self._name = name
+        self.name = name
+        self.owner = PROCESS.get()
+        """The process that listens."""
         self.waiting: deque[tuple[Connected, tuple[str, int]]] = deque()
         self.on_arrival: Callable[[], object] | None = None
 
@@ -100,6 +118,7 @@ class Listening:
         """See `socket.accept`. Raises `BlockingIOError` if nobody has connected."""
         if not self.waiting:
             raise BlockingIOError
+        self.waiting[0][0].transport.owner = PROCESS.get()
         return self.waiting.popleft()
 
     def listen(self, _: int) -> None:
@@ -110,11 +129,11 @@ class Listening:
 
     def getsockname(self) -> tuple[str, int]:
         """Its address."""
-        return self._name
+        return self.name
 
     def close(self) -> None:
         """Those that wait in its queue are reset."""
-        self._network.forget(self._name)
+        self._network.forget(self)
         while self.waiting:
             self.waiting.popleft()[0].close()
 
@@ -156,6 +175,9 @@ class SimulatedTransport(asyncio.Transport):
         self._weather = weather
         self.name = name
         self._protocol: Any = None
+        self.owner: SimulatedProcess | None = None
+        """The process whose end it is."""
+        self._context = Context()
         self._inbox: deque[bytes | ConnectionResetError | None] = deque()
         """What has arrived and wasn't read: bytes, the end (None), a reset."""
         self._outbox: deque[bytes | ConnectionResetError | None] = deque()
@@ -173,8 +195,16 @@ class SimulatedTransport(asyncio.Transport):
     def begin(self, protocol: Any) -> None:
         """It has a protocol from now on."""
         self._protocol = protocol
+        self.owner = PROCESS.get()
+        self._context = copy_context()
         protocol.connection_made(self)
         self._deliver()
+
+    def _tell(self, method: str, *args: object) -> Any:
+        """Call the protocol, as its process."""
+        if self.owner is not None and self.owner.killed:
+            return None
+        return self._context.copy().run(getattr(self._protocol, method), *args)
 
     # Writing
 
@@ -198,7 +228,7 @@ class SimulatedTransport(asyncio.Transport):
         self._free_at = max(self._free_at, now + self._chance.uniform(0.0, self._weather.latency))
         # timers of one instant have no order: each takes the next
         self._outbox.append(item)
-        self._loop.call_at(self._free_at, self._pass_on)
+        self._loop.call_at(self._free_at, self._pass_on, context=_WIRE)
 
     def _pass_on(self) -> None:
         self.peer.arrive(self._outbox.popleft())
@@ -250,19 +280,19 @@ class SimulatedTransport(asyncio.Transport):
                 return
             self._inbox.popleft()
             if item is None:
-                if not self._protocol.eof_received():
+                if not self._tell("eof_received"):
                     self.close()
                 continue
             self._loop.trace.data(f"{self.name[0]}:{self.name[1]}", item)
             self.peer._arrived(len(item))
-            self._protocol.data_received(item)
+            self._tell("data_received", item)
 
     def _arrived(self, size: int) -> None:
         """So many of its bytes were read."""
         self._on_way -= size
         if self._writer_paused and self._on_way < LOW_WATER and not self._lost:
             self._writer_paused = False
-            self._protocol.resume_writing()
+            self._tell("resume_writing")
 
     def pause_reading(self) -> None:
         """See `ReadTransport.pause_reading`."""
@@ -301,14 +331,24 @@ class SimulatedTransport(asyncio.Transport):
         self._send(ConnectionResetError(104, "Connection reset by peer"))
         self._loop.call_soon(self._lose, None)
 
+    def vanish(self) -> None:
+        """Its process is gone: what was written still arrives, and then the end; a reset if there
+        is something that it hasn't read.
+        """
+        if self._inbox:
+            self._send(ConnectionResetError(104, "Connection reset by peer"))
+        elif not self._wrote_end:
+            self._send(None)
+        self._wrote_end = True
+        self._lose(None)
+
     def _lose(self, error: Exception | None) -> None:
         if self._lost:
             return
         self._lost = self._closing = True
         self._network.open.pop(self, None)
-        protocol = self._protocol
-        if protocol is not None:
-            protocol.connection_lost(error)
+        if self._protocol is not None:
+            self._tell("connection_lost", error)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """See `BaseTransport.get_extra_info`."""

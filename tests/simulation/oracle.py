@@ -6,18 +6,21 @@ from __future__ import annotations
 
 import json
 import math
+import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import chain, pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from forwarder.core.ports import DeadLetter
-from forwarder.daemon.destinations import EventDestination
 from forwarder.deadletter.memory import MemoryDeadLetters
 from forwarder.telemetry.snapshot import DestinationFigures, DestinationSnapshot
 from tests.simulation.plan import Event, Plan, Send
-from tests.simulation.senders import Sender
+from tests.simulation.senders import Answered, Sender
 from tests.simulation.services import LIMIT, Service
 
 if TYPE_CHECKING:
@@ -31,6 +34,14 @@ class Promise(Exception):
     """A promise that was broken."""
 
 
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A dead letter."""
+
+    reason: str
+    data: bytes
+
+
 @dataclass
 class Evidence:
     """What was seen during a life."""
@@ -38,13 +49,22 @@ class Evidence:
     plan: Plan
     services: Mapping[str, Service]
     senders: Sequence[Sender]
+    disk: Path
+    """Where the daemon keeps its files."""
     rules: list[tuple[float, tuple[str, ...]]] = field(default_factory=list)
     """From when on which rules held."""
     offsets: list[tuple[float, float]] = field(default_factory=lambda: [(0.0, 0.0)])
     """From when on the wall clock was so many seconds off."""
     began: dict[int, float] = field(default_factory=dict)
     """When each event was handed to its sender."""
+    ends: list[tuple[float, str]] = field(default_factory=list)
+    """When the daemon has ended before its last end, and how."""
+    marked: defaultdict[tuple[str, str], set[int | None]] = field(
+        default_factory=lambda: defaultdict(set)
+    )
+    """The events of dead letters of a destination that were marked, for replay or to be dropped."""
     pipeline: Pipeline | None = None
+    """While it runs."""
 
     def sent(self, send: Send) -> None:
         """A request is handed to its sender."""
@@ -56,7 +76,7 @@ class Evidence:
         if send.ack != "delivered" or self.pipeline is None:
             return
         letters = {
-            name: {number_of(each.data) for each in self._letters(name)} for name in self.services
+            name: {number_of(each.data) for each in self.letters(name)} for name in self.services
         }
         for event in send.events:
             for name in self.required(event):
@@ -72,12 +92,46 @@ class Evidence:
                         f"at {name}"
                     )
 
-    def _letters(self, name: str) -> Sequence[DeadLetter]:
+    def letters(self, name: str) -> list[Letter]:
+        """The dead letters of a destination."""
+        if self.plan.durable:
+            return [
+                Letter(reason, data) for reason, data in self._query(name, "SELECT reason, data")
+            ]
         assert self.pipeline is not None
+        found: list[Letter] = []
         for each in self.pipeline._parts.destinations:
-            if each.name in (name, ""):
-                return letters_in(each)
-        return ()
+            store = each.stores.dead_letters
+            if each.name in (name, "") and isinstance(store, MemoryDeadLetters):
+                found = [Letter(letter.reason.value, letter.data) for letter in store.letters]
+        return found
+
+    def has_marks(self, name: str) -> bool:
+        """Whether dead letters of a destination are marked."""
+        return any(mark for (mark,) in self._query(name, "SELECT mark"))
+
+    def letter_file(self, name: str) -> Path | None:
+        """The file with the dead letters of a destination, if there is one."""
+        files = [
+            self.disk / folder / "dead-letters.db" for folder in (f"worker-0-{name}", "worker-0")
+        ]
+        return next((file for file in files if file.exists()), None)
+
+    def _query(self, name: str, what: str) -> list[Any]:
+        file = self.letter_file(name)
+        if file is None:
+            return []
+        with closing(sqlite3.connect(file)) as database:
+            return database.execute(f"{what} FROM letters").fetchall()
+
+    def is_sure(self, answered: Answered, *, count_alone: bool = False) -> bool:
+        """Whether what was answered 200 is durable: at its level, or because the daemon ended in
+        good order ever since. `count_alone`: nothing else is kept of it.
+        """
+        durable = answered.send.ack in ("", "disk", "delivered") and self.plan.durable
+        return (durable and not count_alone) or not any(
+            how != "stop" and at >= answered.began for at, how in self.ends
+        )
 
     def rules_between(self, begin: float, end: float) -> list[tuple[str, ...]]:
         """The rules that held then."""
@@ -153,13 +207,6 @@ def books_of(pipeline: Pipeline) -> Sequence[DestinationFigures]:
     return snapshot.destinations or [snapshot]
 
 
-def letters_in(destination: EventDestination) -> Sequence[DeadLetter]:
-    """The dead letters of a destination, which are in memory."""
-    store = destination.stores.dead_letters
-    assert isinstance(store, MemoryDeadLetters)
-    return list(store.letters)
-
-
 def destinations_of(plan: Plan, event: Event) -> Sequence[str]:
     """Where the first route that matches leads."""
     for route in plan.routes:
@@ -192,17 +239,28 @@ def number_of(data: bytes) -> int | None:
     return found if isinstance(found, int) else None
 
 
-Letters = Mapping[str, Sequence[DeadLetter]]
+Letters = Mapping[str, Sequence[Letter]]
 """The dead letters of each destination."""
 
 
-def judge(evidence: Evidence, letters: Letters, met: Counter[str]) -> None:
-    """Raises the first `Promise` that was broken in a life that is over. `met`: what was reached is
-    added there.
+def judge(
+    evidence: Evidence, pipeline: Pipeline, left: Sequence[DeadLetter], met: Counter[str]
+) -> None:
+    """Raises the first `Promise` that was broken in a life that is over; `left`: the dead letters
+    that its end has made. `met`: what was reached is added there.
     """
+    evidence.pipeline = pipeline
+    letters = {name: evidence.letters(name) for name in evidence.services}
+    first = next(iter(letters))
+    letters[first] += [Letter(each.reason.value, each.data) for each in left]
+    if evidence.plan.replays and any(letters.values()):
+        raise Promise(f"dead letters are left that were to be sent again: {letters}")
     there = {name: _arrived(evidence, name, met) for name in evidence.services}
-    met.update(f"dead letter: {each.reason.value}" for found in letters.values() for each in found)
+    met.update(f"dead letter: {each.reason}" for found in letters.values() for each in found)
     _judge_counts(evidence)
+    if evidence.plan.settings["delivery"]["ordering"] == "per_distinct_id":
+        for name in evidence.services:
+            _judge_order(evidence, name, met)
     room = evidence.dropped_for_room()
     for sender in evidence.senders:
         for answered in sender.answers:
@@ -215,6 +273,9 @@ def judge(evidence: Evidence, letters: Letters, met: Counter[str]) -> None:
                 for name in evidence.required(event):
                     fate = _fate(event, name, wanted, there[name], letters, evidence)
                     met[fate] += 1
+                    if fate == MISSING and not evidence.is_sure(answered):
+                        met["accepted, lost with the memory that it was in"] += 1
+                        continue
                     room[name] -= fate == MISSING
                     if room[name] < 0:
                         raise Promise(f"event {event.number} was answered 200, and isn't at {name}")
@@ -257,6 +318,35 @@ def _is_received_anew(event: Event, evidence: Evidence) -> bool:
     return (bool(event.uuid) and not event.time) or len(set(held)) > 1
 
 
+def _judge_order(evidence: Evidence, name: str, met: Counter[str]) -> None:
+    """Events of one person come in the order in which they were accepted. Raises `Promise`."""
+    first: dict[int, tuple[float, int]] = {}
+    for place, stored in enumerate(evidence.services[name].stored):
+        first.setdefault(stored.event["properties"]["n"], (stored.at, place))
+    of_person: dict[tuple[str, str], list[tuple[float, float, Event]]] = defaultdict(list)
+    for answered in chain.from_iterable(sender.answers for sender in evidence.senders):
+        for event in answered.send.events if answered.accepted else ():
+            if event.number in first and event.number not in evidence.marked[name, "replay"]:
+                of_person[event.key, event.person].append((answered.began, answered.at, event))
+    for events in of_person.values():
+        in_one_request = [
+            (before, event) for (_, at, before), (_, same, event) in pairwise(events) if at == same
+        ]
+        one_after_the_other = [
+            (before, event)
+            for began, _, event in events
+            for _, accepted, before in events
+            if accepted <= began
+        ]
+        for before, event in in_one_request + one_after_the_other:
+            met["two events of a person in order"] += 1
+            if first[before.number] > first[event.number]:
+                raise Promise(
+                    f"event {event.number} came to {name} before event {before.number}, which was "
+                    "accepted before it"
+                )
+
+
 def _judge_counts(evidence: Evidence) -> None:
     """The books have received each event that was accepted, and none that nobody has sent."""
     assert evidence.pipeline is not None
@@ -272,7 +362,11 @@ def _judge_counts(evidence: Evidence) -> None:
                 for name in {*destinations_of(plan, event), first}:
                     most[name] += answered.maybe
                 where = [first] if dropped == {True} else destinations_of(plan, event)
-                if answered.accepted and len(dropped) == 1:
+                if (
+                    answered.accepted
+                    and len(dropped) == 1
+                    and evidence.is_sure(answered, count_alone=dropped == {True})
+                ):
                     least.update(where)
     for each in books_of(evidence.pipeline):
         name = _name(each) or first
@@ -310,6 +404,8 @@ def _fate(  # noqa: PLR0917 - all of it says what became of one event
         return "accepted, dead letter"
     if None in wanted:
         return "accepted, dropped by a rule"
+    if event.number in evidence.marked[name, "drop"]:
+        return "accepted, dropped by the operator"
     return MISSING
 
 

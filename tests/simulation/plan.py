@@ -22,6 +22,10 @@ RULES: Final[Mapping[str, Mapping[str, Any]]] = {
     "removes": {"name": "removes", "match": {"event": "signup"}, "remove": [".properties.secret"]},
 }
 
+DISK: Final = "disk"
+DISK_FAULTS: Final = ("full", "broken")
+"""What a disk does for a while: no room, or nothing becomes durable."""
+
 FAULTS: Final = (
     "refused",
     "stored, reset",
@@ -129,7 +133,32 @@ class ClockJump:
     offset: float
 
 
-Act = Send | Trouble | Reload | Weathered | ClockJump
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """The daemon ends, and is started again. Only with a disk buffer."""
+
+    at: float
+    how: str
+    """`stop`: in good order; `kill`; `power`: killed, and what wasn't synced may be lost."""
+    after: int
+    """So many operations on files later, if it is killed; 0: at once."""
+    away: float
+    """Seconds until it is started again."""
+    again: int
+    """Of the next start it is killed after so many operations, too; 0: it isn't."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """The operator marks all dead letters of a destination. Only where they are in a file."""
+
+    at: float
+    where: str
+    what: str
+    """`replay` or `drop`."""
+
+
+Act = Send | Trouble | Reload | Weathered | ClockJump | Restart | Marks
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +180,18 @@ class Plan:
     """Seconds that the daemon has to deliver what is left."""
     early: bool
     """Whether it is told to end at once then, not when all is delivered."""
+    replays: bool
+    """Whether all dead letters are sent again at the end."""
+
+    @property
+    def durable(self) -> bool:
+        """Whether the buffer is on disk."""
+        return bool(self.settings["buffer"]["kind"] == "disk")
+
+    @property
+    def restarts(self) -> list[Restart]:
+        """The daemon's ends before its last one."""
+        return [act for act in self.acts if isinstance(act, Restart)]
 
     def without(self, acts: Sequence[Act]) -> Plan:
         """The same with fewer acts."""
@@ -162,6 +203,7 @@ class _Drawing:
     chance: Random
     number: int = 0
     ends: float = 0.0
+    durable: bool = False
     made: list[Act] = field(default_factory=list)
 
     def moment(self) -> float:
@@ -193,30 +235,45 @@ class _Drawing:
             tuple(self.event(key, keyed=shape != "batch") for _ in range(count)),
             shape,
             chance.random() < 0.3,
-            chance.choice(("", "", "", "memory", "delivered")),
+            chance.choice(
+                ("", "", "", "memory", "delivered", *(("disk",) if self.durable else ()))
+            ),
             chance.choice((1, 3, 6)),
             chance.random() < 0.05,
         )
 
-    def trouble(self, destinations: Sequence[str]) -> Trouble:
+    def trouble(self, places: Sequence[str]) -> Trouble:
         at = self.moment()
         last = self.chance.choice((0.5, 5.0, 60.0, 600.0))
+        where = self.chance.choice(places)
         return Trouble(
             at,
             min(at + self.chance.uniform(0.0, last), self.ends),
-            self.chance.choice(destinations),
-            self.chance.choice(FAULTS),
+            where,
+            self.chance.choice(DISK_FAULTS if where == DISK else FAULTS),
+        )
+
+    def restart(self) -> Restart:
+        chance = self.chance
+        return Restart(
+            self.moment(),
+            chance.choice(("stop", "kill", "kill", "power", "power")),
+            chance.choice((0, 1, 2, 3, 5, 8, 13)),
+            chance.choice((0.1, 2.0, 30.0)),
+            chance.choice((0, 0, 0, chance.randint(1, 12))),
         )
 
 
 def drawn(seed: int) -> Plan:
     """The plan of a seed."""
     chance = Random(seed)
-    drawing = _Drawing(chance, ends=chance.choice((5.0, 60.0, 600.0, 7200.0)))
+    ends = chance.choice((5.0, 60.0, 600.0, 7200.0))
+    drawing = _Drawing(chance, ends=ends, durable=chance.random() < 0.5)
     two = chance.random() < 0.6
     destinations = (FIRST, SECOND) if two else (FIRST,)
+    places = (*destinations, DISK) if drawing.durable else destinations
     acts: list[Act] = [drawing.send() for _ in range(chance.choice((2, 8, 20, 40)))]
-    acts += [drawing.trouble(destinations) for _ in range(chance.choice((0, 1, 3, 6)))]
+    acts += [drawing.trouble(places) for _ in range(chance.choice((0, 1, 3, 6)))]
     acts += [Reload(drawing.moment(), _rules(chance)) for _ in range(chance.choice((0, 0, 1, 2)))]
     acts += [
         Weathered(
@@ -230,17 +287,28 @@ def drawn(seed: int) -> Plan:
         ClockJump(drawing.moment(), chance.choice((-7200.0, -1.5, 0.0, 3600.0)))
         for _ in range(chance.choice((0, 0, 0, 1, 2)))
     ]
+    if drawing.durable:
+        acts += [drawing.restart() for _ in range(chance.choice((0, 1, 1, 2, 5)))]
+        acts += [
+            Marks(
+                drawing.moment(),
+                chance.choice(destinations),
+                chance.choice(("replay", "replay", "drop")),
+            )
+            for _ in range(chance.choice((0, 0, 1, 3)))
+        ]
     return Plan(
         seed,
         destinations,
         two and chance.random() < 0.3,
         _routes(chance) if two else (),
         _rules(chance),
-        _settings(chance),
+        _settings(chance, durable=drawing.durable),
         tuple(sorted(acts, key=lambda act: act.at)),
         drawing.ends,
         chance.choice((5.0, 60.0)),
         chance.random() < 0.3,
+        drawing.durable and chance.random() < 0.5,
     )
 
 
@@ -260,10 +328,13 @@ def _routes(chance: Random) -> tuple[Mapping[str, Any], ...]:
     )
 
 
-def _settings(chance: Random) -> Mapping[str, Any]:
+def _settings(chance: Random, *, durable: bool) -> Mapping[str, Any]:
     return {
         "buffer": {
-            "max_bytes": chance.choice((12_000, 40_000, 40_000, 1_000_000)),
+            "kind": "disk" if durable else "memory",
+            "max_bytes": chance.choice(
+                (262_144, 262_144, 524_288) if durable else (12_000, 40_000, 40_000, 1_000_000)
+            ),
             "ack_timeout": chance.choice(("5s", "30s")),
             "when_full": chance.choice(("reject", "reject", "drop_newest", "drop_oldest")),
         },
@@ -296,10 +367,18 @@ def told(act: Act) -> Iterator[str]:
             f", acknowledged {act.ack}" if act.ack else ""
         )
     elif isinstance(act, Trouble):
-        yield f"service {act.where}: {act.what} until {act.until:.3f}"
+        where = "the disk" if act.where == DISK else f"service {act.where}"
+        yield f"{where}: {act.what} until {act.until:.3f}"
     elif isinstance(act, Reload):
         yield f"the operator reloads with rules {', '.join(act.rules) or 'none'}"
     elif isinstance(act, ClockJump):
         yield f"the wall clock is {act.offset} s off"
+    elif isinstance(act, Marks):
+        yield f"the operator marks the dead letters of {act.where}: {act.what}"
+    elif isinstance(act, Restart):
+        when = f" after {act.after} operations on files" if act.how != "stop" else ""
+        yield f"the daemon ends ({act.how}){when}, and is started {act.away} s later" + (
+            f", where it is killed after {act.again} operations" if act.again else ""
+        )
     else:
         yield f"new connections have segments of {act.segment} bytes and {act.latency} s"

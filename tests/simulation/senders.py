@@ -27,6 +27,8 @@ class Answered:
     """What became of a request: the statuses of its tries, 0 for none."""
 
     send: Send
+    began: float
+    """When its first try began."""
     statuses: list[int] = field(default_factory=list)
     at: float = 0.0
     """When the last answer came."""
@@ -79,7 +81,7 @@ class Sender:
             self._hang_up()
 
     async def _ask(self, request: Send) -> None:
-        answered = Answered(request)
+        answered = Answered(request, self._loop.time())
         self.answers.append(answered)
         for number in range(request.tries):
             if number:
