@@ -228,7 +228,7 @@ class Archiver(EventDelivery):
         """
         return [*self._taken, *self._stranded]
 
-    # The parameters are those of `EventDelivery.withdraw`.
+    # The parameters are those of `ResendQueue.withdraw`.
     def withdraw(
         self,
         acks: Collection[Ack],  # noqa: ARG002

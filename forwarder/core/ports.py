@@ -374,6 +374,15 @@ class Buffer(Protocol):
         """Buffered events of the lane, in flight or not."""
 
 
+class ResendQueue(Protocol):
+    """What delivery holds of a buffer's chunks, to be sent again."""
+
+    def withdraw(self, acks: Collection[Ack], lane: Lane | None = None) -> list[Chunk]:
+        """Take back the chunks with one of these acks, in `lane` or any, that aren't in flight: the
+        caller settles them.
+        """
+
+
 class DeadLetters(Protocol):
     """Where events go that can't be delivered."""
 
