@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
-from forwarder.core.ack import Ack, AckCallback, AckLevel
+from forwarder.core.ack import AckCallback, AckLevel
 from forwarder.core.errors import Backpressure
-from forwarder.core.event import Batch, Chunk, Lane
+from forwarder.core.event import Ack, Batch, Chunk, Lane
 from forwarder.core.lanes import LaneQueue
 from forwarder.core.outcome import Reply
 from forwarder.core.path import RequestPath

@@ -22,10 +22,9 @@ from typing import Final, Protocol
 
 import structlog
 
-from forwarder.core.ack import Ack
 from forwarder.core.clock import Backoff, Clock, Timer, wait_for_event
 from forwarder.core.error_text import error_text
-from forwarder.core.event import Chunk, Lane
+from forwarder.core.event import Ack, Chunk, Lane
 from forwarder.core.outcome import Reply
 from forwarder.core.ports import Buffer, DeadLetters, Ledger, Ordering, ResendQueue, Sink
 from forwarder.core.taps import TapPoint
