@@ -28,10 +28,9 @@ import structlog
 from forwarder.archive.folders import ArchiveFolder, PublishFailed
 from forwarder.archive.spool import FileNames, Partition, SpooledFile
 from forwarder.buffer.disk.buffer import DiskBuffer
-from forwarder.core.ack import Ack
 from forwarder.core.clock import Backoff, Clock, Timer, wait_for_event
 from forwarder.core.error_text import error_text
-from forwarder.core.event import Chunk, Lane
+from forwarder.core.event import Ack, Chunk, Lane
 from forwarder.core.lanes import LaneQueue
 from forwarder.core.outcome import HaltReason
 from forwarder.core.ports import Fate, Ledger
@@ -228,7 +227,7 @@ class Archiver(EventDelivery):
         """
         return [*self._taken, *self._stranded]
 
-    # The parameters are those of `EventDelivery.withdraw`.
+    # The parameters are those of `ResendQueue.withdraw`.
     def withdraw(
         self,
         acks: Collection[Ack],  # noqa: ARG002

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from forwarder.core.ack import Ack
-from forwarder.core.event import Chunk, Lane
+from forwarder.core.event import Ack, Chunk, Lane
 from forwarder.core.lanes import LanePool, LaneQueue
 from forwarder.core.ports import DropCause, Fate
 

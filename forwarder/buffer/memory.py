@@ -18,9 +18,9 @@ from forwarder.buffer.holdings import (
     settle_acks,
     withdraw,
 )
-from forwarder.core.ack import Ack, AckCallback
+from forwarder.core.ack import AckCallback
 from forwarder.core.errors import BUFFER_FULL_HINT, BufferFull
-from forwarder.core.event import Chunk, Lane
+from forwarder.core.event import Ack, Chunk, Lane
 from forwarder.core.lanes import DayQueue, LaneQueue
 from forwarder.core.ports import DropCause, Fate
 

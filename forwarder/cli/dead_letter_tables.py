@@ -19,7 +19,7 @@ from forwarder.cli.output import visible, visible_lines
 from forwarder.cli.tables import console
 from forwarder.core.event import Lane
 from forwarder.core.secrets import mask_secrets
-from forwarder.core.times import utc_text
+from forwarder.core.stamps import utc_text
 from forwarder.deadletter.selection import DeadLetterContent, DeadLetterSummary
 from forwarder.inspect.dead_letters import WorkerLetters
 from forwarder.sources.imports.blocks import SOURCE

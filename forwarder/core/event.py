@@ -1,19 +1,25 @@
-"""Events in the pipeline: raw JSON bytes, in chunks of one lane each, and batches of chunks.
+"""Events in the pipeline: raw JSON bytes, in chunks of one lane each, and batches of chunks; and
+what counts them down as they are settled.
 
 An event is never a Python object here. A chunk holds the events of one request (or a part of them)
 as they will stand in the upstream's `batch` array, so that a batch is made by joining chunks,
 without looking at an event again.
+
+Invariant: an `Ack` calls back once, whatever becomes of its events: cutting chunks and settling
+parts only count down what is left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import msgspec
 
-from forwarder.core.ack import Ack
+from forwarder.core.ack import AckCallback
+from forwarder.core.errors import Backpressure
 
 CHUNK_OVERHEAD: Final = 640
 """Bytes that a chunk costs beside its events: the objects that hold it, and its entry in a queue.
@@ -44,6 +50,51 @@ class Where(NamedTuple):
     coordinates: str = ""
     place: tuple[int, int] | None = None
     attributes: str = ""
+
+
+class Ack:
+    """Counts a request's events down to the last that is settled.
+
+    `at`: when they were received, if they can be found by that. `comes_again`: whether
+    the sender is asked to repeat all of them when one is dropped to make room; else
+    that one counts as settled.
+    """
+
+    __slots__ = ("_callback", "at", "comes_again", "left", "watch")
+
+    def __init__(
+        self, events: int, callback: AckCallback, at: float = math.inf, *, comes_again: bool = True
+    ) -> None:
+        self.left = events
+        self.at = at
+        self.comes_again = comes_again
+        self.watch: Callable[[bytes, str], None] | None = None
+        """Called with events as they are settled, as they stand in their chunk, and their fate;
+        for senders that get a result per event.
+        """
+        self._callback: AckCallback | None = callback
+
+    @property
+    def settled(self) -> bool:
+        """Whether the callback was called."""
+        return self._callback is None
+
+    def settle(self, events: int, data: bytes = b"", fate: str = "") -> None:
+        """So many more of the events, which are `data` in their chunk, are delivered, or durable
+        dead letters, or dropped and counted.
+        """
+        if self.watch is not None:
+            self.watch(data, fate)
+        self.left -= events
+        if self.left <= 0:
+            self.end(None)
+
+    def end(self, error: Backpressure | None) -> None:
+        """Call back, unless that was done before."""
+        callback = self._callback
+        self._callback = None
+        if callback is not None:
+            callback(error)
 
 
 class Chunk:

@@ -10,8 +10,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from itertools import takewhile
 
-from forwarder.core.ack import Ack
-from forwarder.core.event import Chunk
+from forwarder.core.event import Ack, Chunk
 
 
 @dataclass(slots=True)

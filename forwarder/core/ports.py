@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
-from forwarder.core.ack import Ack, AckCallback, AckLevel
+from forwarder.core.ack import AckCallback, AckLevel
 from forwarder.core.errors import Backpressure
-from forwarder.core.event import Batch, Chunk, Lane
+from forwarder.core.event import Ack, Batch, Chunk, Lane
 from forwarder.core.lanes import LaneQueue
 from forwarder.core.outcome import Reply
 from forwarder.core.path import RequestPath
@@ -372,6 +372,15 @@ class Buffer(Protocol):
 
     def count(self, lane: Lane) -> int:
         """Buffered events of the lane, in flight or not."""
+
+
+class ResendQueue(Protocol):
+    """What delivery holds of a buffer's chunks, to be sent again."""
+
+    def withdraw(self, acks: Collection[Ack], lane: Lane | None = None) -> list[Chunk]:
+        """Take back the chunks with one of these acks, in `lane` or any, that aren't in flight: the
+        caller settles them.
+        """
 
 
 class DeadLetters(Protocol):

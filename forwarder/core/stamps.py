@@ -1,6 +1,6 @@
-"""What events are stamped with, as text: times, new UUIDs, and those that are derived from names,
-the same each time a name is read (RFC 9562, sections 5.5 and 5.7); and which texts are a UUID for
-the service.
+"""Times and UUIDs as text: the one form of a time in UTC, new UUIDs, and those that are derived
+from names, the same each time a name is read (RFC 9562, sections 5.5 and 5.7); and which texts are
+a UUID for the service.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import re
 from binascii import hexlify
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import sha1
 from struct import Struct
@@ -17,7 +18,15 @@ from typing import Final
 
 from msgspec import Raw
 
-from forwarder.core.times import utc_text
+
+def utc_text(time: datetime | float, timespec: str = "") -> str:
+    """A time, or seconds since 1970, as ISO 8601 in UTC: `2026-03-01T10:20:30.123Z`. `timespec` is
+    that of `isoformat`; without it, to the microsecond where the time has any, else to the
+    millisecond.
+    """
+    utc = time.astimezone(UTC) if isinstance(time, datetime) else datetime.fromtimestamp(time, UTC)
+    timespec = timespec or ("microseconds" if utc.microsecond % 1000 else "milliseconds")
+    return f"{utc.isoformat('T', timespec)[:-6]}Z"
 
 
 def time_text(seconds: float) -> bytes:

@@ -39,7 +39,11 @@ from forwarder.delivery.delivery import Delivery
 from forwarder.delivery.keys import KeyCheck
 from forwarder.delivery.lanes import RetryPolicy
 from forwarder.delivery.sink import HttpSink
-from forwarder.intake.records import intake_for_one_source
+from forwarder.intake.admission import Admission, Gate, ReceiptDeadLetters
+from forwarder.intake.conditions import Conditions
+from forwarder.intake.fan_out import Branch
+from forwarder.intake.lanes import KnownKeys, LaneRegistry, UnsharedBuffer
+from forwarder.intake.records import SourceIntake
 from forwarder.sources.files.origins import check_addresses
 from forwarder.sources.files.records import BrokenSource
 from forwarder.sources.files.source import open_source
@@ -562,6 +566,33 @@ def _rules_of(request: ImportRequest, clock: Clock) -> ImportRules | None:
     return None if compiled is None else ImportRules(compiled, request.api_key)
 
 
+def import_intake(
+    buffer: MemoryBuffer,
+    letters: ReceiptDeadLetters,
+    books: Books,
+    delivery: Delivery,
+    clock: Clock,
+    *,
+    lane: Lane,
+) -> SourceIntake:
+    """What stands between an import's source and its buffer, which its one lane has to itself. Its
+    gate has neither rules nor routes: the source has applied the rules.
+    """
+    known = KnownKeys(source_keys=[lane.api_key])
+    admission = Admission(
+        buffer,
+        letters,
+        books,
+        LaneRegistry(1, buffer.holdings, known),
+        UnsharedBuffer(buffer, (), known),
+        clock=clock,
+        on_accepted=delivery.wake,
+        logs_rejected=False,
+    )
+    branch = Branch(admission, delivery, delivery.halts)
+    return SourceIntake(Gate(admission, Conditions(clock)), [branch], source=SOURCE)
+
+
 class ImportPipeline:
     """An import's pipeline at work. `run` once."""
 
@@ -606,9 +637,7 @@ class ImportPipeline:
         self._source = ImportSource(
             blocks,
             ledger,
-            intake_for_one_source(
-                buffer, letters, books, self._delivery, clock, lane=lane, source=SOURCE
-            ),
+            import_intake(buffer, letters, books, self._delivery, clock, lane=lane),
             clock,
             lane=lane,
             folder=folder,

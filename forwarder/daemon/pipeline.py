@@ -1,5 +1,6 @@
 """The wiring of the whole pipeline, in one place; no other module knows the order of its parts,
-but for an import's, which has one source and one destination (`imports.py`).
+but for an import's, whose parts are created in other ways (`imports.py`;
+docs/decisions/0044-sources-with-positions-share-one-hand-over.md).
 
 source → intake → buffer → batcher → delivery → upstream. `build` makes the parts, `start` starts
 them from the end, so that every event that is accepted has somewhere to go, and `close` says in

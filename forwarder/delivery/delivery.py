@@ -22,12 +22,11 @@ from typing import Final, Protocol
 
 import structlog
 
-from forwarder.core.ack import Ack
 from forwarder.core.clock import Backoff, Clock, Timer, wait_for_event
 from forwarder.core.error_text import error_text
-from forwarder.core.event import Chunk, Lane
+from forwarder.core.event import Ack, Chunk, Lane
 from forwarder.core.outcome import Reply
-from forwarder.core.ports import Buffer, DeadLetters, Ledger, Ordering, Sink
+from forwarder.core.ports import Buffer, DeadLetters, Ledger, Ordering, ResendQueue, Sink
 from forwarder.core.taps import TapPoint
 from forwarder.delivery.batching import BatchSource
 from forwarder.delivery.halting import HaltReport, Halts
@@ -60,7 +59,7 @@ BATCH_EVENTS: Final = (1.0, 5.0, 10.0, 50.0, 100.0, 500.0, 1000.0, 2500.0, 5000.
 _log = structlog.get_logger()
 
 
-class EventDelivery(Protocol):
+class EventDelivery(ResendQueue, Protocol):
     """What brings a destination's events from its buffer to where they are kept, and settles them:
     `Delivery` for a service, `archive.archiver.Archiver` for files.
     """
@@ -92,11 +91,6 @@ class EventDelivery(Protocol):
 
     def undelivered(self) -> list[Chunk]:
         """The chunks that were taken from the buffer's queues and aren't settled."""
-
-    def withdraw(self, acks: Collection[Ack], lane: Lane | None = None) -> list[Chunk]:
-        """Take back the chunks with one of these acks, in `lane` or any, that aren't in flight: the
-        caller settles them.
-        """
 
     def oldest(self) -> dict[Lane, float]:
         """When the oldest event of each lane that was taken from the buffer was received,

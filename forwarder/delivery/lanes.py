@@ -17,9 +17,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from forwarder.core.ack import Ack
 from forwarder.core.clock import Backoff
-from forwarder.core.event import Batch, Chunk, Lane
+from forwarder.core.event import Ack, Batch, Chunk, Lane
 from forwarder.core.ports import Ordering
 from forwarder.delivery.batching import batch_of
 from forwarder.delivery.splitting import BatchPart, PartGroup

@@ -16,9 +16,8 @@ from typing import Final
 
 import structlog
 
-from forwarder.core.ack import Ack
 from forwarder.core.clock import Backoff
-from forwarder.core.event import NO_IDS, Batch, Chunk, Lane
+from forwarder.core.event import NO_IDS, Ack, Batch, Chunk, Lane
 from forwarder.core.outcome import HaltReason, Outcome, Reply, Retry, Scope
 from forwarder.core.ports import Buffer, Ordering
 from forwarder.delivery.batching import BatchSource

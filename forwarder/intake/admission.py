@@ -27,7 +27,7 @@ from typing import Final, Protocol, TypeAlias
 
 import structlog
 
-from forwarder.core.ack import Ack, AckCallback, AckLevel
+from forwarder.core.ack import AckCallback, AckLevel
 from forwarder.core.clock import Clock, Timer
 from forwarder.core.errors import (
     Backpressure,
@@ -38,7 +38,7 @@ from forwarder.core.errors import (
     NotAcknowledged,
     RequestTooLarge,
 )
-from forwarder.core.event import Chunk, Lane
+from forwarder.core.event import Ack, Chunk, Lane
 from forwarder.core.ports import (
     Buffer,
     DeadLetter,

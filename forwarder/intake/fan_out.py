@@ -20,10 +20,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
-from forwarder.core.ack import Ack, AckCallback, AckLevel
+from forwarder.core.ack import AckCallback, AckLevel
 from forwarder.core.errors import Backpressure, ForwarderError
 from forwarder.core.event import Chunk, Lane
-from forwarder.core.ports import DeadLetter, DropReason
+from forwarder.core.ports import DeadLetter, DropReason, ResendQueue
 from forwarder.intake.admission import (
     NO_SIZES,
     Admission,
@@ -34,13 +34,6 @@ from forwarder.intake.admission import (
 )
 from forwarder.intake.content import Content, RouteTable
 from forwarder.intake.lanes import MAX_REMEMBERED, LaneRegistry
-
-
-class ResendQueue(Protocol):
-    """What delivery holds of a batch."""
-
-    def withdraw(self, acks: Collection[Ack], lane: Lane | None = None) -> list[Chunk]:
-        """Take back the chunks with these acks that wait to be sent again."""
 
 
 class HaltedLanes(Protocol):

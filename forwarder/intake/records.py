@@ -13,12 +13,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from forwarder.core.ack import AckCallback, AckLevel
-from forwarder.core.clock import Clock
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import (
     Backpressure,
@@ -31,20 +30,12 @@ from forwarder.core.errors import (
 )
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.garbage import note_body
-from forwarder.core.ports import Buffer, DeadLetter, DropReason, Fate, Ledger, Reason, letters_of
+from forwarder.core.ports import DeadLetter, DropReason, Fate, Reason, letters_of
 from forwarder.core.records import AcceptedBatch, RecordBatch
-from forwarder.intake.admission import (
-    Admission,
-    Gate,
-    ReceiptDeadLetters,
-    SubmissionPart,
-    log_buried,
-)
-from forwarder.intake.conditions import Conditions
+from forwarder.intake.admission import Gate, SubmissionPart, log_buried
 from forwarder.intake.content import Content
 from forwarder.intake.decoder_jobs import RecordJob, encode_job, no_files
-from forwarder.intake.fan_out import Branch, HaltedLanes, ResendQueue
-from forwarder.intake.lanes import KnownKeys, LaneRegistry, SharedBuffer, UnsharedBuffer
+from forwarder.intake.fan_out import Branch
 from forwarder.intake.large import LargeBodies, LargeBody
 from forwarder.intake.record_reader import RecordBatchReader
 from forwarder.stamping.stamp import RejectedEvent
@@ -61,25 +52,8 @@ STALE_SECONDS: Final = 60.0
 _log = structlog.get_logger(__name__)
 
 
-class OnlyBuffer(Buffer, SharedBuffer, Protocol):
-    """The buffer of a process with one source."""
-
-
-class OnlyDelivery(ResendQueue, Protocol):
-    """The delivery of a process with one source."""
-
-    @property
-    def halts(self) -> HaltedLanes:
-        """The halted lanes."""
-
-    def wake(self) -> None:
-        """The buffer has new events."""
-
-
 class SourceIntake:
-    """See `core.records.RecordIntake` and `core.records.EventIntake`. `intake_for_one_source`
-    makes the one of a process with no other.
-    """
+    """See `core.records.RecordIntake` and `core.records.EventIntake`."""
 
     def __init__(self, gate: Gate, branches: Sequence[Branch], *, source: str) -> None:
         """`branches`: the destinations behind the gate."""
@@ -450,33 +424,3 @@ def _no_room(error: RequestTooLarge) -> DeadLettersFull:
     source waits.
     """
     return DeadLettersFull(error.message, retry_after=5.0, hint="raise dead_letters.max_bytes")
-
-
-def intake_for_one_source(
-    buffer: OnlyBuffer,
-    dead_letters: ReceiptDeadLetters,
-    books: Ledger,
-    delivery: OnlyDelivery,
-    clock: Clock,
-    *,
-    lane: Lane,
-    source: str,
-) -> SourceIntake:
-    """The intake of a process whose only source makes its events itself, all of one lane, which
-    may use the whole buffer.
-    """
-    known = KnownKeys(source_keys=[lane.api_key])
-    lanes = LaneRegistry(1, buffer.holdings, known)
-    quotas = UnsharedBuffer(buffer, (), known)
-    admission = Admission(
-        buffer,
-        dead_letters,
-        books,
-        lanes,
-        quotas,
-        clock=clock,
-        on_accepted=delivery.wake,
-        logs_rejected=False,
-    )
-    gate = Gate(admission, Conditions(clock))
-    return SourceIntake(gate, [Branch(admission, delivery, delivery.halts)], source=source)

@@ -20,7 +20,7 @@ from typing import Final
 import msgspec
 
 from forwarder.core.error_text import error_text
-from forwarder.core.times import utc_text
+from forwarder.core.stamps import utc_text
 from forwarder.mapping.problems import Unmappable, described, misconfigured
 from forwarder.mapping.rules import TimestampRule
 

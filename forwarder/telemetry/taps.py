@@ -30,8 +30,8 @@ from forwarder.core.clock import Clock
 from forwarder.core.event import Chunk, Lane, split_events
 from forwarder.core.ports import DeadLetter
 from forwarder.core.secrets import mask_secrets, redact
+from forwarder.core.stamps import utc_text
 from forwarder.core.taps import TapOutcome, TapPoint
-from forwarder.core.times import utc_text
 from forwarder.telemetry.labels import UNDECODABLE, key_label, lane_label
 from forwarder.telemetry.readable import line_excerpt, plain
 

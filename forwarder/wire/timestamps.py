@@ -16,7 +16,7 @@ import re
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
-from forwarder.core.times import utc_text
+from forwarder.core.stamps import utc_text
 from forwarder.wire.service_times import EPOCH, WEEKDAYS, service_time
 
 

@@ -12,8 +12,7 @@ import pytest
 from forwarder.archive import archiver
 from forwarder.archive.folders import PublishFailed
 from forwarder.archive.spool import Partition, SpooledFile
-from forwarder.core.ack import Ack
-from forwarder.core.event import NO_IDS, Chunk, Lane
+from forwarder.core.event import NO_IDS, Ack, Chunk, Lane
 from forwarder.core.outcome import HaltReason
 from forwarder.storage import failpoints
 from tests.archive.rig import LANE, MAX_AGE, ArchiveRig

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from forwarder.buffer.holdings import BufferStatistics, LaneHolding
 from forwarder.buffer.memory import MemoryBuffer
-from forwarder.core.ack import Ack, AckCallback
+from forwarder.core.ack import AckCallback
 from forwarder.core.errors import Backpressure, BufferFull
-from forwarder.core.event import Chunk, Lane
+from forwarder.core.event import Ack, Chunk, Lane
 from forwarder.core.lanes import LaneQueue
 from forwarder.core.ports import DropReason, Fate
 from forwarder.wire.envelope import cut_at

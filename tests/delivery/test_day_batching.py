@@ -14,9 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forwarder.buffer.memory import MemoryBuffer
-from forwarder.core.ack import Ack
 from forwarder.core.errors import BufferFull
-from forwarder.core.event import NO_IDS, Batch, Chunk, Lane
+from forwarder.core.event import NO_IDS, Ack, Batch, Chunk, Lane
 from forwarder.core.outcome import HaltReason, Reply
 from forwarder.core.ports import Fate, Ordering
 from forwarder.deadletter.memory import MemoryDeadLetters

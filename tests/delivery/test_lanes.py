@@ -7,9 +7,8 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.core.ack import Ack
 from forwarder.core.clock import Backoff
-from forwarder.core.event import Chunk, Lane
+from forwarder.core.event import Ack, Chunk, Lane
 from forwarder.core.outcome import HaltReason
 from forwarder.core.ports import DropReason
 from forwarder.delivery.lanes import Pause

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from forwarder.buffer.memory import MemoryBuffer
-from forwarder.core.ack import Ack
 from forwarder.core.clock import Backoff
-from forwarder.core.event import Lane
+from forwarder.core.event import Ack, Lane
 from forwarder.core.outcome import Delivered, Reply
 from forwarder.core.ports import DropReason, Ordering, Reason
 from forwarder.deadletter.memory import MemoryDeadLetters

@@ -18,9 +18,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from forwarder.buffer.disk.buffer import DiskBuffer
 from forwarder.buffer.memory import MemoryBuffer
-from forwarder.core.ack import Ack, AckLevel
+from forwarder.core.ack import AckLevel
 from forwarder.core.errors import Backpressure
-from forwarder.core.event import Chunk, Lane
+from forwarder.core.event import Ack, Chunk, Lane
 from forwarder.core.ports import DropReason, Fate, Reason, WhenFull, letters_of
 from forwarder.core.records import AcceptedBatch
 from forwarder.deadletter.memory import MemoryDeadLetters

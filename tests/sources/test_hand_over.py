@@ -509,7 +509,7 @@ class KafkaMachine(RuleBasedStateMachine):
         self.world.restart()
         assert not self.intake.flying
         budget = self.world.budget
-        assert (budget.bytes, budget.batches) == (0, 0)
+        assert (budget.bytes, budget.batches, budget.full) == (0, 0, False)
         self.flying.clear()
         self.waiting.clear()
         for origin in (0, 1):
@@ -538,6 +538,8 @@ class KafkaMachine(RuleBasedStateMachine):
         assert {place for batch in self.intake.flying for place in batch.places} == self.flying
         assert budget.full or budget.bytes <= budget._limit
         assert not budget.full or self.world.paused() == {0, 1}
+        # and only as long as something can be settled, or read again, that ends it
+        assert not budget.full or units
 
     @invariant()
     def something_is_in_flight_or_due(self) -> None:

@@ -7,8 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from forwarder.core.ack import Ack
-from forwarder.core.event import Chunk, Lane
+from forwarder.core.event import Ack, Chunk, Lane
 from forwarder.core.records import RecordFacts, RejectedRecord
 from forwarder.intake.fan_out import Branch
 from forwarder.intake.records import SourceIntake

@@ -27,8 +27,15 @@ from forwarder.buffer.disk.reading import (
 )
 from forwarder.buffer.disk.segment import Segment, StoredRecord
 from forwarder.buffer.holdings import LaneHolding
-from forwarder.core.ack import Ack
-from forwarder.core.event import CHUNK_OVERHEAD, EVENT_OVERHEAD, NO_IDS, Chunk, Lane, split_events
+from forwarder.core.event import (
+    CHUNK_OVERHEAD,
+    EVENT_OVERHEAD,
+    NO_IDS,
+    Ack,
+    Chunk,
+    Lane,
+    split_events,
+)
 from forwarder.core.lanes import LanePool
 from forwarder.wire.identity import ids_of
 

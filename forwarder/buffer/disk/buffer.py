@@ -41,11 +41,11 @@ from forwarder.buffer.holdings import (
     settle_acks,
     withdraw,
 )
-from forwarder.core.ack import Ack, AckCallback
+from forwarder.core.ack import AckCallback
 from forwarder.core.clock import Clock
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import BUFFER_FULL_HINT, BufferFull, RequestTooLarge
-from forwarder.core.event import CHUNK_OVERHEAD, EVENT_OVERHEAD, NO_IDS, Chunk, Lane
+from forwarder.core.event import CHUNK_OVERHEAD, EVENT_OVERHEAD, NO_IDS, Ack, Chunk, Lane
 from forwarder.core.lanes import LaneQueue
 from forwarder.core.ports import DropCause, DropReason, Fate, Ordering
 from forwarder.storage import failpoints

@@ -16,8 +16,8 @@ from forwarder.buffer.disk.books import LogBooks
 from forwarder.buffer.disk.compaction import MovedPiece
 from forwarder.buffer.disk.format import ALL, HISTORICAL, RecordKind, encode_meta
 from forwarder.buffer.disk.log import LogGroup, MarksRecord, Placement
-from forwarder.core.ack import Ack, AckCallback
-from forwarder.core.event import Chunk, Lane
+from forwarder.core.ack import AckCallback
+from forwarder.core.event import Ack, Chunk, Lane
 from forwarder.core.ports import DropCause, Fate
 
 MERGE_BELOW: Final = 64 << 10

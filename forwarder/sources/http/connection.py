@@ -17,7 +17,7 @@ its connection ends before it is complete.
 from __future__ import annotations
 
 import asyncio
-from typing import Final, cast
+from typing import Final, TypeAlias, cast
 
 import structlog
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
@@ -58,19 +58,14 @@ from forwarder.sources.http.protocol.limits import (
     HttpPolicy,
 )
 from forwarder.sources.http.protocol.request import (
-    MAX_DIGITS,
     BodyBuffer,
-    KnownHead,
-    KnownHeads,
     RequestHead,
     answer_if_no_events,
     answer_if_not_passed,
     parse_ack_level,
     rejection,
-    remember,
-    split_head,
 )
-from forwarder.sources.http.protocol.routes import Routes, is_beacon
+from forwarder.sources.http.protocol.routes import Route, Routes, is_beacon
 
 log = structlog.get_logger(__name__)
 
@@ -88,6 +83,14 @@ _MEMORY_SHORT: Final = answers.unavailable(
 TOO_MANY_CONNECTIONS: Final = answers.unavailable(
     "There are too many connections.", RECEIVING_RETRY_AFTER, Rejection.TOO_MANY_CONNECTIONS
 )
+
+
+MAX_KNOWN_HEADS: Final = 512
+MAX_KNOWN_HEAD: Final = 2048
+MAX_DIGITS: Final = 9
+
+_LENGTH: Final = b"\r\nContent-Length: "
+_LENGTH_IN_LOWER_CASE: Final = b"\r\ncontent-length: "
 
 
 class _RejectRequest(Exception):
@@ -872,3 +875,107 @@ class ListenerState:
         self.report_load()  # after a pause for which this worker was left out
         for connection in list(self.connections):
             connection.check(now)
+
+
+class KnownHead:
+    """A head that was parsed before, and what was decided on it.
+
+    A sender's requests differ in their bodies, seldom in more of their heads than the length. A
+    head is parsed once; when the same bytes come again, but for the digits of the length, with a
+    body of exactly that length, the request is complete and what was decided stands.
+
+    Invariants: a head is remembered only if its request brought events, had a length, and leaves
+    the connection open; it is looked up only between two requests, where what the parser makes of
+    bytes depends on the bytes alone. The digits that are left out are those of the one
+    Content-Length header: in a head that the strict parser accepts, a line begins nowhere but
+    after CRLF, and a second length is rejected. Heads from behind trusted proxies and others are
+    kept apart, because they are read differently. `remember` bounds number and size.
+    """
+
+    __slots__ = (
+        "accepted",
+        "forwarded",
+        "forwarded_for",
+        "headers",
+        "incoming",
+        "prefix",
+        "prefix_size",
+        "route",
+        "suffix",
+        "suffix_size",
+    )
+
+    def __init__(
+        self,
+        route: Route,
+        incoming: Incoming,
+        *,
+        forwarded_for: bytes,
+        forwarded: bytes,
+        headers: bytes,
+        accepted: bytes,
+    ) -> None:
+        """`headers`: lines that every answer to it has; `accepted`: the whole
+        answer when it is accepted.
+        """
+        self.route = route
+        self.incoming = incoming
+        """Filled in anew for each request: the intake keeps none of it."""
+        self.forwarded_for = forwarded_for
+        self.forwarded = forwarded
+        self.headers = headers
+        self.accepted = accepted
+        self.prefix = self.suffix = b""
+        self.prefix_size = self.suffix_size = 0
+
+    def set_key(self, prefix: bytes, suffix: bytes) -> None:
+        """The head's bytes before and after the digits of its length."""
+        self.prefix = prefix
+        self.suffix = suffix
+        self.prefix_size = len(prefix)
+        self.suffix_size = len(suffix)
+
+    def body_start(self, data: bytes) -> int:
+        """Where the body begins in `data`, if it is this head with a body of just the length that
+        it declares; else -1.
+        """
+        start = self.prefix_size
+        if not data.startswith(self.prefix):
+            return -1
+        stop = data.find(b"\r", start, start + MAX_DIGITS + 1)
+        if stop < 0 or not data.startswith(self.suffix, stop):
+            return -1
+        digits = data[start:stop]
+        end = stop + self.suffix_size
+        return end if digits.isdigit() and len(data) - end == int(digits) else -1
+
+
+KnownHeads: TypeAlias = dict[tuple[bytes, bytes], KnownHead]
+"""Known heads by their bytes before and after the digits of the length."""
+
+
+def split_head(data: bytes, end: int) -> tuple[bytes, bytes] | None:
+    """The head `data[:end]` before and after the digits of its length; None if it has none that
+    can be left out.
+    """
+    start = data.find(_LENGTH, 0, end)
+    if start < 0:
+        start = data.find(_LENGTH_IN_LOWER_CASE, 0, end)
+        if start < 0:
+            return None
+    start += len(_LENGTH)
+    stop = data.find(b"\r", start, end)
+    if stop - start > MAX_DIGITS or not data[start:stop].isdigit():
+        return None
+    return data[:start], data[stop:end]
+
+
+def remember(heads: KnownHeads, key: tuple[bytes, bytes], known: KnownHead) -> None:
+    """Keep what was decided on a head; when there are too many, forget all of them first."""
+    prefix, suffix = key
+    if len(prefix) + len(suffix) > MAX_KNOWN_HEAD:
+        return
+    if len(heads) >= MAX_KNOWN_HEADS:
+        heads.clear()
+    known.set_key(prefix, suffix)
+    heads[key] = known

@@ -32,7 +32,7 @@ from rich.text import Text
 from forwarder import __version__
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
-from forwarder.core.times import utc_text
+from forwarder.core.stamps import utc_text
 from forwarder.sources.imports.books import (
     DayTally,
     RecordBooks,

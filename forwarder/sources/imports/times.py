@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from forwarder.core.ports import Reason
-from forwarder.core.times import utc_text
+from forwarder.core.stamps import utc_text
 from forwarder.sources.imports.format import RecordRefused
 
 SECOND: Final = 1_000_000

@@ -17,8 +17,7 @@ import msgspec
 
 from forwarder.core.ports import Reason
 from forwarder.core.records import RecordFacts, RejectedRecord
-from forwarder.core.stamps import as_uuid5
-from forwarder.core.times import utc_text
+from forwarder.core.stamps import as_uuid5, utc_text
 from forwarder.mapping import NotJson, Unmappable
 from forwarder.sources.hand_over import MAX_BYTES, MAX_RECORDS
 from forwarder.sources.logs.followed import Block

@@ -1,4 +1,4 @@
-"""A followed file, what is read of it, and what is known of all of them.
+"""A followed file, and what is read of it.
 
 A `FollowedFile` is a content: it keeps its identity, its generation and its offsets when its file
 is renamed, and when a copy of the file, compressed or not, takes its place. A file whose content
@@ -8,8 +8,8 @@ is replaced (copy-truncate) gets another `FollowedFile`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from forwarder.core.watermark import Span, Watermark
@@ -295,33 +295,3 @@ class Block:
     watermark: Watermark
     size: int
     """Bytes of the file from `first` to the end of the last record."""
-
-
-@dataclass(frozen=True, slots=True)
-class FollowStatistics:
-    """All files of a source."""
-
-    files: tuple[LogFile, ...] = ()
-    """At most `snapshot.LOG_FILES`; the totals count all."""
-    followed: int = 0
-    open: int = 0
-    unreadable: int = 0
-    """Files and folders that can't be read now."""
-    lag: int = 0
-    bytes: int = 0
-    """Read since the start."""
-    found: int = 0
-    """Files that were found since the start."""
-    rotations: Mapping[str, int] = field(default_factory=dict)
-    """By kind: `rename`, `truncate`."""
-    commits: Mapping[str, int] = field(default_factory=dict)
-    """Attempts to store positions, by result: `ok`, `failed`."""
-    last_commit: float | None = None
-    failing: str = ""
-    """Why positions can't be stored now; empty if they can."""
-    why: str = ""
-    """Another error that a person should know, such as a file that can't be opened; empty if there
-    is none.
-    """
-    hint: str = ""
-    """What can be done about either."""

@@ -25,13 +25,13 @@ import structlog
 
 from forwarder.core.error_text import error_text
 from forwarder.sources.logs.discovery import Discovery, FoundFile, find_file
-from forwarder.sources.logs.followed import Block, FileKey, FollowedFile, FollowStatistics
+from forwarder.sources.logs.followed import Block, FileKey, FollowedFile
 from forwarder.sources.logs.identity import Recognition
 from forwarder.sources.logs.policy import LogPolicy
 from forwarder.sources.logs.positions import FAILURES, KEPT_SECONDS, PositionStore, ReadTime
 from forwarder.sources.logs.reading import FileReader, ReadTroubles
 from forwarder.sources.logs.splitting import LogRecords
-from forwarder.telemetry.snapshot import LOG_FILES
+from forwarder.telemetry.snapshot import LOG_FILES, LogSourceState
 
 PART: Final = 256 << 10
 """Bytes that are read of a file before the next one has its turn."""
@@ -82,7 +82,6 @@ class Follower:
         self._begun = False
         self._failing = ""
         self._bytes = 0
-        self._found = 0
         self._commits: Counter[str] = Counter()
         self._last_commit: float | None = None
         self._forgotten_at: float | None = None
@@ -118,7 +117,6 @@ class Follower:
         for key, each in found.items():
             if (file := known.get(key)) is None:
                 known[key] = FollowedFile(key, *each, now)
-                self._found += 1
                 moved = True
             elif (
                 file.left is not None
@@ -580,26 +578,35 @@ class Follower:
 
     # What is known
 
-    def statistics(self) -> FollowStatistics:
-        """All files, and what was counted since the start."""
+    def statistics(self) -> LogSourceState:
+        """All files, what was counted since the start, and how the source is as far as its files
+        and positions go.
+        """
         files = list(self._known.files.values())
         lags = {file: file.lag for file in files}
         listed = nsmallest(
             LOG_FILES, files, key=lambda file: (-lags[file], -(file.last_read or 0.0), file.path)
         )
         why, hint = self._troubles.first
-        return FollowStatistics(
+        state = "reading" if files else "waiting"
+        if self._failing:
+            state = "down"
+            why = f"positions can't be stored: {self._failing}"
+            hint = _STORE_HINT
+        elif not files:
+            why = why or f"no file matches {', '.join(self._policy.paths)}"
+        return LogSourceState(
+            name=self._policy.name,
+            state=state,
+            why=why,
+            hint=hint,
             files=tuple([file.statistics() for file in listed]),
             followed=len(files),
             open=len(self._open),
             unreadable=self._troubles.count,
             lag=sum(lags.values()),
             bytes=self._bytes,
-            found=self._found,
             rotations=dict(self._known.rotations),
             commits=dict(self._commits),
             last_commit=self._last_commit,
-            failing=self._failing,
-            why=why,
-            hint=_STORE_HINT if self._failing else hint,
         )

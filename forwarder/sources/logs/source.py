@@ -14,6 +14,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -23,7 +24,7 @@ from forwarder.core.clock import Backoff, Clock, wait_for_event
 from forwarder.core.error_text import error_text
 from forwarder.core.records import RecordIntake
 from forwarder.sources.logs.flow import LEAST_PAUSE, RESULTS, LogFlow
-from forwarder.sources.logs.followed import Block, FollowStatistics
+from forwarder.sources.logs.followed import Block
 from forwarder.sources.logs.following import Follower
 from forwarder.sources.logs.policy import LogPolicy
 from forwarder.sources.logs.positions import PositionStore
@@ -86,8 +87,8 @@ class LogSource:
         monotonic seconds.
         """
         self._directories: set[str] = set()
-        self._found = FollowStatistics()
-        self._looked = False
+        self._found = LogSourceState(policy.name)
+        """What the follower said last: nothing before the first look."""
         self._error = ""
         """Why rounds fail; empty if they don't."""
         self._stopping = False
@@ -142,38 +143,25 @@ class LogSource:
         """How it is, and what was counted since the start."""
         found = self._found
         lines = self._lines
-        state, why = self._state()
-        return LogSourceState(
-            name=self._policy.name,
+        state, why = self._state(found)
+        return replace(
+            found,
             state=state,
             why=why,
-            hint=found.hint,
-            files=found.files,
-            followed=found.followed,
-            open=found.open,
-            unreadable=found.unreadable,
-            lag=found.lag,
             in_flight_bytes=self._flow.budget.bytes,
             lines={result: lines[result] for result in RESULTS},
-            bytes=found.bytes,
             replaced=lines["replaced"],
-            rotations=dict(found.rotations),
-            commits=dict(found.commits),
-            last_commit=found.last_commit,
         )
 
-    def _state(self) -> tuple[str, str]:
-        """The state, and why."""
-        found = self._found
+    def _state(self, found: LogSourceState) -> tuple[str, str]:
+        """The state, and why; `found`: how the files are."""
         if self._stopping:
             return "stopping", ""
-        if self._error or found.failing:
-            return "down", self._error or f"positions can't be stored: {found.failing}"
-        if not self._looked:
-            return "starting", ""
-        if not found.followed:
-            return "waiting", found.why or f"no file matches {', '.join(self._policy.paths)}"
-        return "reading", found.why or self._flow.why_paused
+        if self._error:
+            return "down", self._error
+        if found.state == "reading":
+            return found.state, found.why or self._flow.why_paused
+        return found.state, found.why
 
     def _ease(self) -> None:
         """Something can be done that could not be done before."""
@@ -222,7 +210,6 @@ class LogSource:
             changed = self._changed
             self._changed = set()
             blocks = await self._in_thread(_Round(settled, rewound, changed, budget, save))
-            self._looked = True
             self._drained = budget > 0 and not blocks
             if not self._stopping:  # else they are read again at the next start
                 flow.add(blocks)
@@ -265,13 +252,13 @@ class LogSource:
     async def _in_thread(self, work: _Round) -> list[Block]:
         """A round. Cancelled, it leaves the thread to `close`."""
         now = self._clock.monotonic()
-        counts = work.save or not self._looked or now - self._counted >= STATISTICS_SECONDS
+        counts = work.save or now - self._counted >= STATISTICS_SECONDS
         self._round = asyncio.get_running_loop().run_in_executor(
             self._thread, partial(self._work, work, counts=counts)
         )
         blocks = await asyncio.shield(self._round)
         if work.save:
-            self._dirty = bool(self._found.failing)
+            self._dirty = self._found.state == "down"
             self._saved = now
         if counts:
             self._counted = now

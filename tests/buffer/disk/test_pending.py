@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.buffer.disk.pending import MERGE_BELOW, MERGED_BYTES, merge
-from forwarder.core.ack import Ack
 from forwarder.core.errors import Backpressure
-from forwarder.core.event import NO_IDS, Chunk, Lane
+from forwarder.core.event import NO_IDS, Ack, Chunk, Lane
 
 LANES: Final = st.sampled_from([Lane("phc_a"), Lane("phc_b"), Lane("phc_b", historical=True)])
 

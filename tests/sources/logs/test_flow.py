@@ -176,6 +176,17 @@ async def test_what_the_buffer_couldnt_keep_is_read_again() -> None:
     assert (bench.flow.take_settled(), after.size > 0) == ([elsewhere], True)
 
 
+async def test_what_is_read_again_makes_room_at_once() -> None:
+    """A full source is read again after the pause, although nothing was settled."""
+    bench = Bench(max_in_flight=1000)
+    await bench.read(40)
+    assert bench.flow.budget.full
+    bench.intake.taken[0].settle(FULL)
+    assert (bench.flow.budget.full, bench.flow.budget.bytes) == (False, 0)
+    bench.now += HOLD_SECONDS
+    assert bench.flow.may_read
+
+
 async def test_release_forgets_what_isnt_settled() -> None:
     """The batches that were accepted are returned; what waits is counted before."""
     bench = Bench()

@@ -151,7 +151,9 @@ def test_a_file_that_is_removed_while_it_is_unread(logs: FollowedLogs) -> None:
     assert logs.pass_time(WAIT) == ["three"]
     logs.settle()
     logs.read()
-    assert logs.follower.statistics().followed == 0
+    state = logs.follower.statistics()
+    assert (state.followed, state.state) == (0, "waiting")
+    assert state.why == f"no file matches {logs.folder}/*"
 
 
 def test_a_file_without_a_complete_line_that_is_removed(logs: FollowedLogs) -> None:
@@ -319,12 +321,16 @@ def test_a_store_that_cannot_be_written(logs: FollowedLogs) -> None:
             logs.settle()
         assert [entry["log_level"] for entry in logged] == ["error"]
         assert "hint" in logged[0]
-        assert "disk is full" in logs.follower.statistics().failing
+        state = logs.follower.statistics()
+        assert (state.state, state.hint != "") == ("down", True)
+        assert state.why.startswith("positions can't be stored: ")
+        assert "disk is full" in state.why
         patch.setattr(logs.store, "save", real)
     assert logs.read() == ["three"]
     logs.settle()
     statistics = logs.follower.statistics()
-    assert (statistics.failing, statistics.commits["failed"] > 0) == ("", True)
+    assert (statistics.state, statistics.why) == ("reading", "")
+    assert statistics.commits["failed"] > 0
     logs.kill()
     assert logs.read() == []
 
@@ -572,7 +578,6 @@ def test_statistics(logs: FollowedLogs) -> None:
         statistics.open,
         statistics.lag,
         statistics.bytes,
-        statistics.found,
-    ) == (1, 1, 13, 13, 1)
+    ) == (1, 1, 13, 13)
     logs.settle()
     assert (logs.follower.statistics().lag, logs.follower.statistics().files[0].position) == (0, 13)

@@ -11,11 +11,12 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 from forwarder.core.errors import BufferFull
-from forwarder.sources.logs.followed import Block, FollowStatistics
+from forwarder.sources.logs.followed import Block
 from forwarder.sources.logs.following import Follower
 from forwarder.sources.logs.positions import PositionStore
 from forwarder.sources.logs.source import LogSource
 from forwarder.sources.logs.watching import Watch
+from forwarder.telemetry.snapshot import LogSourceState
 from tests.support.clock import FakeClock
 from tests.support.log_blocks import LogFile, log_line, log_policy
 from tests.support.record_intakes import FakeIntake
@@ -36,7 +37,7 @@ class FakeFollower:
         self.reads = self.saves = 0
         self.fails: Exception | None = None
         self.closed = False
-        self.found = FollowStatistics(followed=1)
+        self.found = LogSourceState("app", "reading", followed=1)
 
     def write(self, *counts: int) -> list[Block]:
         """Have blocks of so many lines to be read."""
@@ -75,7 +76,7 @@ class FakeFollower:
         """None."""
         return set()
 
-    def statistics(self) -> FollowStatistics:
+    def statistics(self) -> LogSourceState:
         """What was said."""
         return self.found
 
@@ -232,27 +233,20 @@ async def test_a_close_stores_what_is_settled_and_gives_back_the_rest() -> None:
 
 
 async def test_why_nothing_is_read_is_said() -> None:
-    """Before the first look, without a file, without a place for positions, with a file that can't
-    be opened.
-    """
+    """Before the first look; then what the follower says, such as that there is no file."""
     bench = Bench()
     assert bench.source.statistics().state == "starting"
-    bench.follower.found = FollowStatistics()
+    bench.follower.found = LogSourceState("app", "waiting", "no file matches /var/log/app.log")
     async with running(bench):
         await eventually(lambda: bench.source.statistics().state == "waiting")
         assert bench.source.statistics().why == "no file matches /var/log/app.log"
-        bench.follower.found = FollowStatistics(
-            followed=1, failing="the disk is full", hint="Make room."
-        )
+        bench.follower.found = LogSourceState("app", "down", "the disk is full", "Make room.")
         await bench.passes(1.5)
         await eventually(lambda: bench.source.statistics().state == "down")
         state = bench.source.statistics()
-        assert (state.why, state.hint) == (
-            "positions can't be stored: the disk is full",
-            "Make room.",
-        )
-        bench.follower.found = FollowStatistics(
-            followed=1, why="a.log can't be opened: Permission denied"
+        assert (state.why, state.hint) == ("the disk is full", "Make room.")
+        bench.follower.found = LogSourceState(
+            "app", "reading", "a.log can't be opened: Permission denied"
         )
         await bench.passes(1.5)
         await eventually(lambda: bench.source.statistics().state == "reading")

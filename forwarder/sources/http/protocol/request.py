@@ -1,5 +1,5 @@
-"""A request as it comes in: its head, the rules for everything that is not usual about it, heads
-that were parsed before, and its body.
+"""A request as it comes in: its head, the rules for everything that is not usual about it, and its
+body.
 
 Only the headers in `_HANDLERS` are looked at, each by its handler; the others are counted, and
 kept until the request is complete, for one that is passed through. What llhttp (the parser)
@@ -18,11 +18,9 @@ from forwarder.core.ack import AckLevel
 from forwarder.core.errors import InvalidAck
 from forwarder.core.headers import HeaderLine
 from forwarder.core.path import HEADER, RequestPath, parse_path
-from forwarder.core.ports import Incoming
 from forwarder.sources.http.protocol import answers
 from forwarder.sources.http.protocol.answers import HttpAnswer
 from forwarder.sources.http.protocol.limits import HttpPolicy
-from forwarder.sources.http.protocol.routes import Route
 
 _HEADER_OVERHEAD: Final = 4
 """A colon, a space and the end of the line."""
@@ -251,118 +249,6 @@ def parse_ack_level(value: bytes) -> AckLevel:
     if level is None:
         raise InvalidAck("Forwarder-Ack is one of memory, disk, delivered.")
     return level
-
-
-MAX_KNOWN_HEADS: Final = 512
-MAX_KNOWN_HEAD: Final = 2048
-MAX_DIGITS: Final = 9
-
-_LENGTH: Final = b"\r\nContent-Length: "
-_LENGTH_IN_LOWER_CASE: Final = b"\r\ncontent-length: "
-
-
-class KnownHead:
-    """A head that was parsed before, and what was decided on it.
-
-    A sender's requests differ in their bodies, seldom in more of their heads than the length. A
-    head is parsed once; when the same bytes come again, but for the digits of the length, with a
-    body of exactly that length, the request is complete and what was decided stands.
-
-    Invariants: a head is remembered only if its request brought events, had a length, and leaves
-    the connection open; it is looked up only between two requests, where what the parser makes of
-    bytes depends on the bytes alone. The digits that are left out are those of the one
-    Content-Length header: in a head that the strict parser accepts, a line begins nowhere but
-    after CRLF, and a second length is rejected. Heads from behind trusted proxies and others are
-    kept apart, because they are read differently. `remember` bounds number and size.
-    """
-
-    __slots__ = (
-        "accepted",
-        "forwarded",
-        "forwarded_for",
-        "headers",
-        "incoming",
-        "prefix",
-        "prefix_size",
-        "route",
-        "suffix",
-        "suffix_size",
-    )
-
-    def __init__(
-        self,
-        route: Route,
-        incoming: Incoming,
-        *,
-        forwarded_for: bytes,
-        forwarded: bytes,
-        headers: bytes,
-        accepted: bytes,
-    ) -> None:
-        """`headers`: lines that every answer to it has; `accepted`: the whole
-        answer when it is accepted.
-        """
-        self.route = route
-        self.incoming = incoming
-        """Filled in anew for each request: the intake keeps none of it."""
-        self.forwarded_for = forwarded_for
-        self.forwarded = forwarded
-        self.headers = headers
-        self.accepted = accepted
-        self.prefix = self.suffix = b""
-        self.prefix_size = self.suffix_size = 0
-
-    def set_key(self, prefix: bytes, suffix: bytes) -> None:
-        """The head's bytes before and after the digits of its length."""
-        self.prefix = prefix
-        self.suffix = suffix
-        self.prefix_size = len(prefix)
-        self.suffix_size = len(suffix)
-
-    def body_start(self, data: bytes) -> int:
-        """Where the body begins in `data`, if it is this head with a body of just the length that
-        it declares; else -1.
-        """
-        start = self.prefix_size
-        if not data.startswith(self.prefix):
-            return -1
-        stop = data.find(b"\r", start, start + MAX_DIGITS + 1)
-        if stop < 0 or not data.startswith(self.suffix, stop):
-            return -1
-        digits = data[start:stop]
-        end = stop + self.suffix_size
-        return end if digits.isdigit() and len(data) - end == int(digits) else -1
-
-
-KnownHeads: TypeAlias = dict[tuple[bytes, bytes], KnownHead]
-"""Known heads by their bytes before and after the digits of the length."""
-
-
-def split_head(data: bytes, end: int) -> tuple[bytes, bytes] | None:
-    """The head `data[:end]` before and after the digits of its length; None if it has none that
-    can be left out.
-    """
-    start = data.find(_LENGTH, 0, end)
-    if start < 0:
-        start = data.find(_LENGTH_IN_LOWER_CASE, 0, end)
-        if start < 0:
-            return None
-    start += len(_LENGTH)
-    stop = data.find(b"\r", start, end)
-    if stop - start > MAX_DIGITS or not data[start:stop].isdigit():
-        return None
-    return data[:start], data[stop:end]
-
-
-def remember(heads: KnownHeads, key: tuple[bytes, bytes], known: KnownHead) -> None:
-    """Keep what was decided on a head; when there are too many, forget all of them first."""
-    prefix, suffix = key
-    if len(prefix) + len(suffix) > MAX_KNOWN_HEAD:
-        return
-    if len(heads) >= MAX_KNOWN_HEADS:
-        heads.clear()
-    known.set_key(prefix, suffix)
-    heads[key] = known
 
 
 _LARGE: Final = 4096

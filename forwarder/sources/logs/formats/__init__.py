@@ -15,8 +15,9 @@ from forwarder.sources.logs.formats.line_format import (
     MESSAGE_FORMATS,
     LineFormat,
     line_format,
+    replace_undecodable,
 )
-from forwarder.sources.logs.formats.text import ParsedLine, replace_undecodable
+from forwarder.sources.logs.formats.text import ParsedLine
 
 __all__ = [
     "FORMATS",

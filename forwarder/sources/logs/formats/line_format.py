@@ -1,10 +1,20 @@
 """The formats by name, and what each is: what makes a JSON object of a record of a log, and knows
 the record's own time.
+
+Here are those whose members the line names itself. None of them knows which member is the line's
+time: the mapping says it.
+
+- JSON: a line that is an object stays as it is.
+- logfmt: `level=info msg="a \\"quoted\\" text" cached`; values are strings, a bare key is true, of
+  equal keys the last one counts. A line without any `key=value` isn't of this format.
+- A regular expression is searched in the line; values are strings, and groups that don't match are
+  left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,9 +27,8 @@ from forwarder.core.patterns import LinearPattern, PatternError
 from forwarder.mapping.times import zone_of
 from forwarder.sources.logs.formats.access import access_parser
 from forwarder.sources.logs.formats.cri import cri_parsers
-from forwarder.sources.logs.formats.fields import logfmt_parser, parse_json, regex_parser
 from forwarder.sources.logs.formats.syslog import syslog_parser
-from forwarder.sources.logs.formats.text import LineParser, MessageParser
+from forwarder.sources.logs.formats.text import LineParser, MessageParser, ParsedLine, unescape
 
 FORMATS: Final = ("json", "logfmt", "combined", "common", "syslog", "cri", "regex")
 MESSAGE_FORMATS: Final = ("text", "json", "logfmt", "combined", "common", "regex")
@@ -27,6 +36,11 @@ MESSAGE_FORMATS: Final = ("text", "json", "logfmt", "combined", "common", "regex
 _PATTERN_HINT: Final = (
     r"Write a regular expression with named groups, such as (?P<level>\w+) (?P<message>.*)."
 )
+_PAIR: Final = re.compile(
+    r'([^\s="]++)(?:(=)(?:"((?:[^"\\]++|\\.)*+)"|([^\s"]\S*+)?+))?+(?!\S)|(\S.*+)', re.DOTALL
+)
+"""A key, its `=`, and its value, quoted or not; or what is neither."""
+_SPACE: Final = b" \t\r\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +61,21 @@ class LineFormat:
     def for_file(self, path: str) -> LineFormat:
         """The format for the records of one file: CRI adds what the path says of the pod."""
         return self if self.bind is None else LineFormat(self.has_time, self.bind(path), self.bind)
+
+
+def replace_undecodable(lines: Sequence[bytes]) -> tuple[Sequence[bytes], int]:
+    """Lines in valid UTF-8, and how many had bytes that aren't: each of those became U+FFFD.
+    Usually all are checked at once.
+    """
+    joined = b"\n".join(lines)
+    if joined.isascii():
+        return lines, 0
+    try:
+        joined.decode()
+    except UnicodeDecodeError:
+        valid = [line.decode("utf-8", "replace").encode() for line in lines]
+        return valid, sum(one != other for one, other in zip(valid, lines, strict=True))
+    return lines, 0
 
 
 def line_format(
@@ -75,14 +104,14 @@ def _parser(name: str, pattern: str | None, setting: str, key: str) -> LineParse
     if name in ("combined", "common"):
         return access_parser(name)
     if name == "regex":
-        return regex_parser(_compiled(pattern, f"{key}.pattern"))
+        return _regex_parser(_compiled(pattern, f"{key}.pattern"))
     if name == "logfmt":
-        return logfmt_parser()
+        return _logfmt_parser()
     if name != "json":
         raise ConfigurationError(
             f"{setting}: {name!r} is not a format", hint=f"Formats are {', '.join(FORMATS)}."
         )
-    return parse_json
+    return _parse_json
 
 
 def _compiled(pattern: str | None, key: str) -> LinearPattern:
@@ -98,6 +127,48 @@ def _compiled(pattern: str | None, key: str) -> LinearPattern:
             hint=_PATTERN_HINT,
         )
     return compiled
+
+
+def _parse_json(line: bytes, reference: float) -> ParsedLine | None:
+    """A line that begins as an object; the mapping decodes it, and finds out whether it is one."""
+    if line[:1] == b"{" or line.lstrip(_SPACE)[:1] == b"{":
+        return line, b"", reference
+    return None
+
+
+def _logfmt_parser() -> LineParser:
+    """The parser of logfmt."""
+    encode = msgspec.json.Encoder().encode
+    pairs = _PAIR.findall
+
+    def parse(line: bytes, reference: float) -> ParsedLine | None:
+        members: dict[str, str | bool] = {}
+        named = False
+        for key, equals, quoted, plain, neither in pairs(line.decode("utf-8", "replace")):
+            if neither:
+                return None
+            if equals:
+                named = True
+                members[key] = plain or (unescape(quoted) if "\\" in quoted else quoted)
+            else:
+                members[key] = True
+        return (encode(members), b"", reference) if named else None
+
+    return parse
+
+
+def _regex_parser(pattern: LinearPattern) -> LineParser:
+    """The parser of a regular expression with named groups."""
+    encode = msgspec.json.Encoder().encode
+    search = pattern.fields
+
+    def parse(line: bytes, reference: float) -> ParsedLine | None:
+        if not line.isascii():
+            line = line.decode("utf-8", "replace").encode()
+        fields = search(line)
+        return None if fields is None else (encode(fields), b"", reference)
+
+    return parse
 
 
 class _AnyObject(Struct, gc=False):

@@ -1,9 +1,9 @@
-"""What all formats need: what a parser is, bytes that aren't UTF-8, and escapes in quoted text."""
+"""What all formats need: what a parser is, and escapes in quoted text."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from msgspec import Raw
@@ -37,21 +37,6 @@ _PLAIN: Final = {
     b"a": b"\a",
 }
 _QUOTED: Final = frozenset({b'"', b"\\", b"/", b"]", b"'"})
-
-
-def replace_undecodable(lines: Sequence[bytes]) -> tuple[Sequence[bytes], int]:
-    """Lines in valid UTF-8, and how many had bytes that aren't: each of those became U+FFFD.
-    Usually all are checked at once.
-    """
-    joined = b"\n".join(lines)
-    if joined.isascii():
-        return lines, 0
-    try:
-        joined.decode()
-    except UnicodeDecodeError:
-        valid = [line.decode("utf-8", "replace").encode() for line in lines]
-        return valid, sum(one != other for one, other in zip(valid, lines, strict=True))
-    return lines, 0
 
 
 def unescape(text: str) -> str:

@@ -7,7 +7,7 @@ import re
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from typing import Final, NamedTuple
 
-from forwarder.core.times import utc_text
+from forwarder.core.stamps import utc_text
 from forwarder.mapping.times import in_latest_year
 
 _MONTHS: Final = dict(

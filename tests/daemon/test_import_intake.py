@@ -1,5 +1,5 @@
-"""The intake of a process whose only source makes its events itself: real buffer, dead letters,
-books and delivery; the upstream is scripted.
+"""The intake of an import, whose source makes its events itself: real buffer, dead letters, books
+and delivery; the upstream is scripted.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from forwarder.core.errors import Backpressure, BufferFull, DeadLettersFull
 from forwarder.core.event import Batch, Chunk, Lane, Where
 from forwarder.core.outcome import Reply
 from forwarder.core.ports import DeadLetter, Ordering, Reason
+from forwarder.daemon.imports import import_intake
 from forwarder.delivery.batching import Batcher, BatchPolicy
 from forwarder.delivery.delivery import Delivery
 from forwarder.delivery.lanes import RetryPolicy
-from forwarder.intake.records import intake_for_one_source
 from forwarder.telemetry.books import Books
 from tests.deadletter.rig import StoreRig, started
 from tests.support.clock import settle
@@ -85,14 +85,8 @@ class OneSource:
             concurrency=4,
             ordering_of=lambda _lane: Ordering.PER_DISTINCT_ID,
         )
-        self.intake = intake_for_one_source(
-            self.buffer,
-            letters.store,
-            self.books,
-            self.delivery,
-            self.clock,
-            lane=LANE,
-            source="import",
+        self.intake = import_intake(
+            self.buffer, letters.store, self.books, self.delivery, self.clock, lane=LANE
         )
 
     def chunk(self, *names: str, padding: int = 0) -> Chunk:
