@@ -555,7 +555,11 @@ class _World:
     async def _watch(self) -> None:
         """Look at the books now and then."""
         while True:
-            self._evidence.check()
+            try:
+                self._evidence.check()
+            except Promise as broken:
+                self._say("oracle", str(broken))
+                raise
             await passing(self._loop.chance.choice((0.01, 0.5, 30.0)))
 
     async def _until_delivered(self) -> None:

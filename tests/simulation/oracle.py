@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from forwarder.daemon.pipeline import Pipeline
 
 BEGIN: Final = 1_767_225_600.0
+CUT: Final = 512
+"""Bytes that an event may take in memory beyond its own, once it is a chunk by itself."""
 MISSING: Final = "accepted, dropped for want of room"
 
 
@@ -126,7 +128,7 @@ class Evidence:
 
     def is_sure(self, answered: Answered, *, count_alone: bool = False) -> bool:
         """Whether what was answered 200 is durable: at its level, or because the daemon ended in
-        good order ever since. `count_alone`: nothing else is kept of it.
+        good order ever since. `count_alone`: no sender waits until it is.
         """
         durable = answered.send.ack in ("", "disk", "delivered") and self.plan.durable
         return (durable and not count_alone) or not any(
@@ -172,7 +174,9 @@ class Evidence:
         if self.pipeline is None:
             return
         for each in books_of(self.pipeline):
-            if each.buffer_bytes > each.buffer_limit_bytes:
+            # chunks that were cut afterwards take more (`buffer.memory`)
+            cut = CUT * sum(lane.buffered for lane in each.lanes)
+            if each.buffer_bytes > each.buffer_limit_bytes + (0 if self.plan.durable else cut):
                 raise Promise(f"the buffer holds {each.buffer_bytes} bytes")
             if closed and each.buffer_bytes:
                 raise Promise(f"{each.buffer_bytes} bytes are buffered after the end")
@@ -273,8 +277,9 @@ def judge(
                 for name in evidence.required(event):
                     fate = _fate(event, name, wanted, there[name], letters, evidence)
                     met[fate] += 1
-                    if fate == MISSING and not evidence.is_sure(answered):
-                        met["accepted, lost with the memory that it was in"] += 1
+                    drops = evidence.plan.settings["buffer"]["when_full"] != "reject"
+                    if fate == MISSING and not evidence.is_sure(answered, count_alone=drops):
+                        met["accepted, lost with the memory that it, or its count, was in"] += 1
                         continue
                     room[name] -= fate == MISSING
                     if room[name] < 0:
@@ -361,13 +366,12 @@ def _judge_counts(evidence: Evidence) -> None:
                 dropped = {expected(event, rules) is None for rules in held}
                 for name in {*destinations_of(plan, event), first}:
                     most[name] += answered.maybe
-                where = [first] if dropped == {True} else destinations_of(plan, event)
-                if (
-                    answered.accepted
-                    and len(dropped) == 1
-                    and evidence.is_sure(answered, count_alone=dropped == {True})
-                ):
-                    least.update(where)
+                if not answered.accepted or len(dropped) > 1:
+                    continue
+                for name in [first] if dropped == {True} else destinations_of(plan, event):
+                    # an optional destination is not waited for
+                    by_chance = dropped == {True} or (plan.optional and name != first)
+                    least[name] += evidence.is_sure(answered, count_alone=by_chance)
     for each in books_of(evidence.pipeline):
         name = _name(each) or first
         received = sum(sum(lane.received.values()) for lane in each.lanes)
