@@ -262,6 +262,20 @@ async def send_large(
     return sent, [(await whole.send(post("/batch/", batch([raw])))).status for raw in sent]
 
 
+async def test_a_request_that_empty_files_may_not_hold_is_too_large() -> None:
+    """Less than seven eighths of the buffer, and more than its files hold for certain: 413, not 503
+    for ever. What is smaller is accepted, and so is what comes next.
+    """
+    buffer = {"kind": "disk", "max_bytes": 1 << 20}
+    async with Upstream() as upstream, Whole(upstream.url, buffer=buffer) as whole:
+        statuses = {}
+        for count in (350, 500, 700, 900, 100):
+            raw = events(count, f"{count}-", padding=850)
+            statuses[count] = (await whole.send(post("/batch/", batch(raw)))).status
+            await whole.emptied()
+        assert statuses == {350: 200, 500: 413, 700: 413, 900: 413, 100: 200}
+
+
 @pytest.mark.parametrize("ack", ["memory", "disk"])
 async def test_full_files_are_a_full_buffer(ack: str) -> None:
     """Below the limit, too, full files reject as a full buffer does, and nothing is ready; what

@@ -32,15 +32,19 @@ from forwarder.deadletter.selection import (
 )
 from forwarder.intake.decoder_jobs import LookUp, work
 from tests.simulation.disk import SimulatedDisk
+from tests.simulation.kafka import TOPIC, SimulatedBrokers
 from tests.simulation.loop import SimulatedLoop, StandsStill
 from tests.simulation.network import Connected, Network, Weather, passing
 from tests.simulation.oracle import Evidence, Promise, books_of, judge, number_of
 from tests.simulation.plan import (
     DISK,
+    KAFKA,
     RULES,
     ClockJump,
     Marks,
     Plan,
+    Produce,
+    Rebalance,
     Reload,
     Restart,
     Send,
@@ -248,7 +252,9 @@ class _World:
         ]
         self._rules = plan.rules
         self._clock = SimulatedClock(loop)
-        self._evidence = Evidence(plan, self._services, self._senders, disk.root)
+        self._brokers = SimulatedBrokers(loop, loop.chance, trace.note)
+        self._evidence = Evidence(plan, self._services, self._senders, disk.root, self._brokers)
+        self._brokers.on_commit = self._evidence.committed
         self._evidence.rules.append((0.0, plan.rules))
         self.processes: list[SimulatedProcess] = []
         """The daemon's, the last one at the end."""
@@ -267,6 +273,7 @@ class _World:
             ("forwarder.sources.http.listener.bind_tcp", self._bind),
             ("forwarder.daemon.pipeline.DecoderProcess", SimulatedDecoder),
             ("forwarder.storage.committer.threading.Thread", CommitThread),
+            ("forwarder.sources.kafka.source.RealBrokers", lambda: self._brokers),
         ):
             stack.enter_context(patch(what, replacement))
         structlog.configure(processors=[self._log], cache_logger_on_first_use=False)
@@ -285,15 +292,15 @@ class _World:
         raise structlog.DropEvent
 
     def _is_expected(self, event: Mapping[str, Any]) -> bool:
-        """Whether the plan explains an error: the disk doesn't work, or didn't just now; or a
-        record was being written when the daemon was killed.
+        """Whether the plan explains an error: the disk doesn't work, or the brokers don't, or
+        didn't just now; or a record was being written when the daemon was killed.
         """
         if event.get("event") in TORN and any(how != "stop" for _, how in self._evidence.ends):
             self._met["a record was torn"] += 1
             return True
         return any(
             isinstance(act, Trouble)
-            and act.where == DISK
+            and act.where == (KAFKA if str(event.get("event")).startswith("kafka") else DISK)
             and act.at <= self._loop.time() <= act.until + 60.0
             for act in self._plan.acts
         )
@@ -318,7 +325,18 @@ class _World:
             each["verify_keys"] = False
         settings = Settings.parse(
             {
-                "sources": {"http": {"listen": "{}:{}".format(*OWN)}},
+                "sources": {
+                    "http": {"listen": "{}:{}".format(*OWN)},
+                    "kafka": [
+                        {
+                            "bootstrap_servers": ["broker:9092"],
+                            "topics": [TOPIC],
+                            "commit": plan.kafka,
+                        }
+                    ]
+                    if plan.kafka
+                    else [],
+                },
                 "admin": {"listen": "127.0.0.1:0"},
                 "buffer": {
                     "path": str(self._disk.root),
@@ -362,7 +380,7 @@ class _World:
             if self._plan.early and self._plan.durable:
                 # what isn't delivered by then is the next one's
                 await self._end_by(Restart(loop.time(), "stop", 0, 0.1, 0), await self._running())
-            if not self._plan.early or self._plan.durable:
+            if not self._plan.early or self._plan.durable or self._plan.kafka:
                 await self._until_delivered()
             if self._plan.replays:
                 for name in self._services:
@@ -489,13 +507,14 @@ class _World:
             act = acts.pop(0)
             for line in told(act):
                 self._say("plan", line)
-            if isinstance(act, Send):
-                self._evidence.sent(act)
-                self._senders[act.sender].send(act)
+            if isinstance(act, Send | Produce):
+                self._send(act)
             elif isinstance(act, Trouble):
-                if act.where in (*self._services, DISK):
+                if act.where in (*self._services, DISK, KAFKA):
                     self._trouble(act)
                     ends.append((act.until, act))
+            elif isinstance(act, Rebalance):
+                self._brokers.rebalance(act.elsewhere)
             elif isinstance(act, ClockJump):
                 self._clock.offset = act.offset
                 self._evidence.offsets.append((self._loop.time(), act.offset))
@@ -507,6 +526,15 @@ class _World:
         self._disk.kill_after = 0
         for service in self._services.values():
             service.refuses_poison = False
+        if self._brokers.elsewhere:
+            self._brokers.rebalance(())
+
+    def _send(self, act: Send | Produce) -> None:
+        self._evidence.sent(act.events)
+        if isinstance(act, Send):
+            self._senders[act.sender].send(act)
+        else:
+            self._brokers.produce(act, self._clock.now())
 
     async def _operate(self, act: Reload | Restart | Marks) -> None:
         """What an operator does."""
@@ -538,6 +566,11 @@ class _World:
         }
 
     def _trouble(self, act: Trouble, *, ends: bool = False) -> None:
+        if act.where == KAFKA:
+            self._brokers.trouble = "" if ends else act.what
+            if ends:
+                self._say("plan", "the brokers are well")
+            return
         if act.where == DISK:
             self._disk.trouble = "" if ends else act.what
             if ends:
@@ -567,7 +600,12 @@ class _World:
         while True:
             books = books_of(await self._running())
             marked = [name for name in self._services if self._evidence.has_marks(name)]
-            if not marked and not any(lane.buffered for each in books for lane in each.lanes):
+            read = not self._plan.kafka or self._evidence.is_all_read()
+            if (
+                read
+                and not marked
+                and not any(lane.buffered for each in books for lane in each.lanes)
+            ):
                 return
             if self._loop.time() > end:
                 raise Promise(f"not all is delivered {LONG:.0f} s after all is well")

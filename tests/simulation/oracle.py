@@ -8,23 +8,24 @@ import json
 import math
 import sqlite3
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import chain, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from forwarder.core.ports import DeadLetter
 from forwarder.deadletter.memory import MemoryDeadLetters
 from forwarder.telemetry.snapshot import DestinationFigures, DestinationSnapshot
-from tests.simulation.plan import Event, Plan, Send
+from tests.simulation.plan import Event, Plan, Produce, Send
 from tests.simulation.senders import Answered, Sender
 from tests.simulation.services import LIMIT, Service
 
 if TYPE_CHECKING:
     from forwarder.daemon.pipeline import Pipeline
+    from tests.simulation.kafka import SimulatedBrokers
 
 BEGIN: Final = 1_767_225_600.0
 CUT: Final = 512
@@ -53,6 +54,7 @@ class Evidence:
     senders: Sequence[Sender]
     disk: Path
     """Where the daemon keeps its files."""
+    brokers: SimulatedBrokers
     rules: list[tuple[float, tuple[str, ...]]] = field(default_factory=list)
     """From when on which rules held."""
     offsets: list[tuple[float, float]] = field(default_factory=lambda: [(0.0, 0.0)])
@@ -68,31 +70,69 @@ class Evidence:
     pipeline: Pipeline | None = None
     """While it runs."""
 
-    def sent(self, send: Send) -> None:
-        """A request is handed to its sender."""
-        for event in send.events:
-            self.began[event.number] = next(iter(self.services.values())).loop.time()
+    def sent(self, events: Sequence[Event]) -> None:
+        """A request is handed to its sender, or records to the brokers."""
+        for event in events:
+            self.began[event.number] = self.brokers.loop.time()
 
     def accepted(self, send: Send) -> None:
         """A request was answered 200 just now. Raises `Promise` if its level isn't reached."""
-        if send.ack != "delivered" or self.pipeline is None:
-            return
+        if send.ack == "delivered" and self.pipeline is not None:
+            self._delivered(send.events, "was answered 200 at the level delivered")
+
+    def committed(self, key: tuple[str, int], offset: int) -> None:
+        """An offset is committed just now. Raises `Promise` if what is before it isn't settled."""
+        before = self.brokers.committed.get(key, 0)
+        if self.plan.kafka == "delivered":
+            events = [
+                each.event
+                for each in self.brokers.records[key]
+                if before <= each.offset < offset and each.event is not None
+            ]
+            self._delivered(events, f"is before the committed offset {offset}")
+
+    def _delivered(self, events: Sequence[Event], why: str) -> None:
         letters = {
-            name: {number_of(each.data) for each in self.letters(name)} for name in self.services
+            name: {
+                *(number_of(each.data) for each in self.letters(name)),
+                *self.marked[name, "drop"],
+                *self.marked[name, "replay"],
+            }
+            for name in self.services
         }
-        for event in send.events:
+        there = {
+            name: {each.event["properties"].get("n") for each in service.stored}
+            for name, service in self.services.items()
+        }
+        for event in events:
             for name in self.required(event):
-                there = {each.event["properties"].get("n") for each in self.services[name].stored}
                 if (
-                    event.number not in there
+                    event.number not in there[name]
                     and event.number not in letters[name]
                     and not self.may_drop(event)
                     and self.plan.settings["buffer"]["when_full"] != "drop_newest"
                 ):
-                    raise Promise(
-                        f"event {event.number} was answered 200 at the level delivered, and isn't "
-                        f"at {name}"
-                    )
+                    raise Promise(f"event {event.number} {why}, and isn't at {name}")
+
+    def is_all_read(self) -> bool:
+        """Whether all records of the topic are committed."""
+        return all(
+            self.brokers.committed.get(key, 0) == self.brokers.end(key)
+            for key in self.brokers.records
+            if self.brokers.end(key)
+        )
+
+    def answers(self) -> Iterator[Answered]:
+        """What was asked, and how it was answered: requests, and records as if each were one."""
+        for sender in self.senders:
+            yield from sender.answers
+        end = self.brokers.loop.time()
+        for (_, partition), log in self.brokers.records.items():
+            for each in log:
+                if each.event is not None:
+                    began = self.began[each.event.number]
+                    send = Send(began, 0, (each.event,), "record", False, "delivered", 1, False)
+                    yield Answered(send, began, [200], end, f"partition {partition}")
 
     def letters(self, name: str) -> list[Letter]:
         """The dead letters of a destination."""
@@ -266,24 +306,21 @@ def judge(
         for name in evidence.services:
             _judge_order(evidence, name, met)
     room = evidence.dropped_for_room()
-    for sender in evidence.senders:
-        for answered in sender.answers:
-            met.update(f"answer {status}" for status in answered.statuses)
-            if not answered.accepted:
-                continue
-            for event in answered.send.events:
-                held = evidence.rules_between(evidence.began[event.number], answered.at)
-                wanted = [expected(event, rules) for rules in held]
-                for name in evidence.required(event):
-                    fate = _fate(event, name, wanted, there[name], letters, evidence)
-                    met[fate] += 1
-                    drops = evidence.plan.settings["buffer"]["when_full"] != "reject"
-                    if fate == MISSING and not evidence.is_sure(answered, count_alone=drops):
-                        met["accepted, lost with the memory that it, or its count, was in"] += 1
-                        continue
-                    room[name] -= fate == MISSING
-                    if room[name] < 0:
-                        raise Promise(f"event {event.number} was answered 200, and isn't at {name}")
+    for answered in evidence.answers():
+        met.update(f"answer {status}" for status in answered.statuses)
+        for event in answered.send.events if answered.accepted else ():
+            held = evidence.rules_between(evidence.began[event.number], answered.at)
+            wanted = [expected(event, rules) for rules in held]
+            for name in evidence.required(event):
+                fate = _fate(event, name, wanted, there[name], letters, evidence)
+                met[fate] += 1
+                drops = evidence.plan.settings["buffer"]["when_full"] != "reject"
+                if fate == MISSING and not evidence.is_sure(answered, count_alone=drops):
+                    met["accepted, lost with the memory that it, or its count, was in"] += 1
+                    continue
+                room[name] -= fate == MISSING
+                if room[name] < 0:
+                    raise Promise(f"event {event.number} was accepted, and isn't at {name}")
 
 
 def _arrived(
@@ -294,7 +331,10 @@ def _arrived(
     """
     plan = evidence.plan
     events = {
-        event.number: event for act in plan.acts if isinstance(act, Send) for event in act.events
+        event.number: event
+        for act in plan.acts
+        if isinstance(act, Send | Produce)
+        for event in act.events
     }
     texts: dict[str, str] = {}
     found: dict[int, list[dict[str, Any]]] = defaultdict(list)
@@ -328,20 +368,24 @@ def _judge_order(evidence: Evidence, name: str, met: Counter[str]) -> None:
     first: dict[int, tuple[float, int]] = {}
     for place, stored in enumerate(evidence.services[name].stored):
         first.setdefault(stored.event["properties"]["n"], (stored.at, place))
-    of_person: dict[tuple[str, str], list[tuple[float, float, Event]]] = defaultdict(list)
-    for answered in chain.from_iterable(sender.answers for sender in evidence.senders):
+    of_person: dict[tuple[str, str], list[tuple[Answered, Event]]] = defaultdict(list)
+    for answered in evidence.answers():
         for event in answered.send.events if answered.accepted else ():
             if event.number in first and event.number not in evidence.marked[name, "replay"]:
-                of_person[event.key, event.person].append((answered.began, answered.at, event))
+                of_person[event.key, event.person].append((answered, event))
     for events in of_person.values():
         in_one_request = [
-            (before, event) for (_, at, before), (_, same, event) in pairwise(events) if at == same
+            (before, event)
+            for (one, before), (other, event) in pairwise(events)
+            if one.whole == other.whole
+            # a loss of power may have left the second half of a try that wasn't answered
+            and not any(one.began <= end <= other.at for end, _ in evidence.ends)
         ]
         one_after_the_other = [
             (before, event)
-            for began, _, event in events
-            for _, accepted, before in events
-            if accepted <= began
+            for other, event in events
+            for one, before in events
+            if one.at <= other.began
         ]
         for before, event in in_one_request + one_after_the_other:
             met["two events of a person in order"] += 1
@@ -359,19 +403,19 @@ def _judge_counts(evidence: Evidence) -> None:
     first = plan.destinations[0]
     least = Counter[str]()
     most = Counter[str]()
-    for sender in evidence.senders:
-        for answered in sender.answers:
-            for event in answered.send.events:
-                held = evidence.rules_between(evidence.began[event.number], answered.at)
-                dropped = {expected(event, rules) is None for rules in held}
-                for name in {*destinations_of(plan, event), first}:
-                    most[name] += answered.maybe
-                if not answered.accepted or len(dropped) > 1:
-                    continue
-                for name in [first] if dropped == {True} else destinations_of(plan, event):
-                    # an optional destination is not waited for
-                    by_chance = dropped == {True} or (plan.optional and name != first)
-                    least[name] += evidence.is_sure(answered, count_alone=by_chance)
+    for answered in evidence.answers():
+        for event in answered.send.events:
+            held = evidence.rules_between(evidence.began[event.number], answered.at)
+            dropped = {expected(event, rules) is None for rules in held}
+            for name in {*destinations_of(plan, event), first}:
+                # a record may be read any number of times
+                most[name] += 1000 if answered.send.shape == "record" else answered.maybe
+            if not answered.accepted or len(dropped) > 1:
+                continue
+            for name in [first] if dropped == {True} else destinations_of(plan, event):
+                # an optional destination is not waited for
+                by_chance = dropped == {True} or (plan.optional and name != first)
+                least[name] += evidence.is_sure(answered, count_alone=by_chance)
     for each in books_of(evidence.pipeline):
         name = _name(each) or first
         received = sum(sum(lane.received.values()) for lane in each.lanes)

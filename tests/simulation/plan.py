@@ -22,6 +22,11 @@ RULES: Final[Mapping[str, Mapping[str, Any]]] = {
     "removes": {"name": "removes", "match": {"event": "signup"}, "remove": [".properties.secret"]},
 }
 
+PARTITIONS: Final = 3
+"""Of the topic that is read, if there is one."""
+KAFKA: Final = "kafka"
+KAFKA_FAULTS: Final = ("away", "silent")
+"""What brokers do for a while: refuse connections, or commit and answer nothing."""
 DISK: Final = "disk"
 DISK_FAULTS: Final = ("full", "broken")
 """What a disk does for a while: no room, or nothing becomes durable."""
@@ -158,7 +163,24 @@ class Marks:
     """`replay` or `drop`."""
 
 
-Act = Send | Trouble | Reload | Weathered | ClockJump | Restart | Marks
+@dataclass(frozen=True, slots=True)
+class Produce:
+    """Events are sent to a partition of a topic that the daemon reads, a record each."""
+
+    at: float
+    partition: int
+    events: tuple[Event, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rebalance:
+    """The consumer group divides its partitions anew: another member has these, if any."""
+
+    at: float
+    elsewhere: tuple[int, ...]
+
+
+Act = Send | Trouble | Reload | Weathered | ClockJump | Restart | Marks | Produce | Rebalance
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +204,8 @@ class Plan:
     """Whether it is told to end at once then, not when all is delivered."""
     replays: bool
     """Whether all dead letters are sent again at the end."""
+    kafka: str
+    """When offsets are committed, if a topic is read; else nothing."""
 
     @property
     def durable(self) -> bool:
@@ -250,7 +274,16 @@ class _Drawing:
             at,
             min(at + self.chance.uniform(0.0, last), self.ends),
             where,
-            self.chance.choice(DISK_FAULTS if where == DISK else FAULTS),
+            self.chance.choice({DISK: DISK_FAULTS, KAFKA: KAFKA_FAULTS}.get(where, FAULTS)),
+        )
+
+    def produce(self) -> Produce:
+        chance = self.chance
+        count = chance.choice((1, 2, 5, 30))
+        return Produce(
+            self.moment(),
+            chance.randrange(PARTITIONS),
+            tuple(self.event(chance.choice(KEYS), keyed=True) for _ in range(count)),
         )
 
     def restart(self) -> Restart:
@@ -271,7 +304,15 @@ def drawn(seed: int) -> Plan:
     drawing = _Drawing(chance, ends=ends, durable=chance.random() < 0.5)
     two = chance.random() < 0.6
     destinations = (FIRST, SECOND) if two else (FIRST,)
-    places = (*destinations, DISK) if drawing.durable else destinations
+    settings = _settings(chance, durable=drawing.durable)
+    kafka = chance.choice(("", "", "delivered"))
+    if kafka and drawing.durable and settings["delivery"]["ordering"] == "none":
+        kafka = chance.choice(("delivered", "disk"))
+    places = (
+        *destinations,
+        *((DISK,) if drawing.durable else ()),
+        *((KAFKA,) if kafka else ()),
+    )
     acts: list[Act] = [drawing.send() for _ in range(chance.choice((2, 8, 20, 40)))]
     acts += [drawing.trouble(places) for _ in range(chance.choice((0, 1, 3, 6)))]
     acts += [Reload(drawing.moment(), _rules(chance)) for _ in range(chance.choice((0, 0, 1, 2)))]
@@ -287,6 +328,12 @@ def drawn(seed: int) -> Plan:
         ClockJump(drawing.moment(), chance.choice((-7200.0, -1.5, 0.0, 3600.0)))
         for _ in range(chance.choice((0, 0, 0, 1, 2)))
     ]
+    if kafka:
+        acts += [drawing.produce() for _ in range(chance.choice((2, 8, 20)))]
+        acts += [
+            Rebalance(drawing.moment(), chance.choice(((), (0,), (1, 2), (0, 1, 2))))
+            for _ in range(chance.choice((0, 1, 4)))
+        ]
     if drawing.durable:
         acts += [drawing.restart() for _ in range(chance.choice((0, 1, 1, 2, 5)))]
         acts += [
@@ -303,12 +350,13 @@ def drawn(seed: int) -> Plan:
         two and chance.random() < 0.3,
         _routes(chance) if two else (),
         _rules(chance),
-        _settings(chance, durable=drawing.durable),
+        settings,
         tuple(sorted(acts, key=lambda act: act.at)),
         drawing.ends,
         chance.choice((5.0, 60.0)),
         chance.random() < 0.3,
         drawing.durable and chance.random() < 0.5,
+        kafka,
     )
 
 
@@ -367,12 +415,18 @@ def told(act: Act) -> Iterator[str]:
             f", acknowledged {act.ack}" if act.ack else ""
         )
     elif isinstance(act, Trouble):
-        where = "the disk" if act.where == DISK else f"service {act.where}"
+        where = {DISK: "the disk", KAFKA: "the brokers"}.get(act.where, f"service {act.where}")
         yield f"{where}: {act.what} until {act.until:.3f}"
     elif isinstance(act, Reload):
         yield f"the operator reloads with rules {', '.join(act.rules) or 'none'}"
     elif isinstance(act, ClockJump):
         yield f"the wall clock is {act.offset} s off"
+    elif isinstance(act, Produce):
+        numbers = ", ".join(str(event.number) for event in act.events[:6])
+        more = "…" if len(act.events) > 6 else ""
+        yield f"records of events {numbers}{more} are in partition {act.partition}"
+    elif isinstance(act, Rebalance):
+        yield f"the group divides its partitions anew; another member has {list(act.elsewhere)}"
     elif isinstance(act, Marks):
         yield f"the operator marks the dead letters of {act.where}: {act.what}"
     elif isinstance(act, Restart):

@@ -9,15 +9,22 @@ from contextlib import contextmanager
 from typing import Any, Final
 from unittest.mock import patch
 
+from forwarder.buffer.disk import reading, segment
+from forwarder.buffer.disk.log import LogGroup
 from forwarder.core.ack import AckLevel
 from forwarder.core.event import Chunk
 from forwarder.core.outcome import Delivered, Retry, Scope
+from forwarder.core.ports import Ordering
+from forwarder.daemon import pipeline
 from forwarder.daemon.rules import ConfiguredRules
+from forwarder.deadletter.replay import Replayer
+from forwarder.deadletter.store import DeadLetterStore
 from forwarder.delivery import outcomes
 from forwarder.delivery.delivery import Delivery
 from forwarder.intake.admission import Admission, Gate, Submission
 from forwarder.intake.fan_out import FanOut
 from forwarder.sources.http.listener import HttpListener
+from forwarder.storage.committer import Committer
 from forwarder.telemetry.books import Books
 from tests.simulation.life import Life, live
 from tests.simulation.plan import Plan
@@ -78,6 +85,42 @@ def _skips_rules(gate: Gate, chunk: Chunk, level: AckLevel, callback: Any, _: ob
     return gate.admitter.admit_one(chunk, level, callback)
 
 
+def _unsynced(right: Any) -> Any:
+    def run(group: LogGroup, *, alone: bool) -> None:
+        group._log.sync = lambda _: None
+        right(group, alone=alone)
+
+    return run
+
+
+def _unchecked(right: Any) -> Any:
+    def checked(view: memoryview, at: int, header: Any, base: int) -> Any:
+        found = right(view, at, header, base)
+        if isinstance(found, reading.Damage):
+            begin = at + header.length - header.size
+            body = view[begin : begin + header.size]
+            return reading.FoundRecord(base + at, header, found.meta, body)
+        return found
+
+    return checked
+
+
+def _removes_first(right: Any) -> Any:
+    def replay(self: Any, marked: Any) -> Any:
+        self._store.remove([marked.number])
+        return right(self, marked)
+
+    return replay
+
+
+def _opens_twice(right: Any) -> Any:
+    def open_books(self: Any, *figures: Any) -> None:
+        right(self, *figures)
+        right(self, *figures)
+
+    return open_books
+
+
 async def _closes_nothing(listener: HttpListener, _: float) -> None:
     await listener.stop_listening()
 
@@ -114,6 +157,34 @@ DEFECTS: Final[Mapping[str, Change]] = {
         "turn_away",
         _every(2, lambda _: lambda *_args: None),
     ),
+    "two requests of a person are under way at once": (
+        pipeline,
+        "lane_ordering",
+        lambda _: lambda _settings: lambda _lane: Ordering.NONE,
+    ),
+    "what is written to the log isn't synced": (LogGroup, "run", _unsynced),
+    "the name of a new file of the log isn't synced": (
+        segment,
+        "sync_directory",
+        lambda _: lambda _directory: None,
+    ),
+    "a torn record is read as a whole one": (reading, "_checked", _unchecked),
+    "dead letters become durable after the marks of their events": (
+        Committer,
+        "add",
+        lambda _: lambda committer, each: committer._participants.insert(0, each),
+    ),
+    "a dead letter is removed before the buffer holds it again": (
+        Replayer,
+        "_replay",
+        _removes_first,
+    ),
+    "a dead letter that was sent again stays": (
+        DeadLetterStore,
+        "remove",
+        _every(3, lambda _: lambda *_args: None),
+    ),
+    "a start counts twice what the files say": (Books, "open", _opens_twice),
 }
 
 

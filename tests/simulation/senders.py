@@ -32,6 +32,13 @@ class Answered:
     statuses: list[int] = field(default_factory=list)
     at: float = 0.0
     """When the last answer came."""
+    part: str = ""
+    """What it is a part of, in order; else it is a whole by itself."""
+
+    @property
+    def whole(self) -> object:
+        """What has an order of its own: a request, or a partition."""
+        return self.part or self.send.events
 
     @property
     def accepted(self) -> bool:

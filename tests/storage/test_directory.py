@@ -21,7 +21,7 @@ def test_a_full_disk_can_be_locked(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(os, "pwrite", full)
     lock = LockedDirectory.acquire(tmp_path / "worker-0", "buffer.path")
     assert is_locked(lock.path)
-    with pytest.raises(Locked, match="is in use by another forwarder$"):
+    with pytest.raises(Locked, match=r"is in use by another forwarder$"):
         LockedDirectory.acquire(lock.path, "buffer.path")
     lock.release()
 

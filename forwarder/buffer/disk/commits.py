@@ -40,7 +40,7 @@ from forwarder.buffer.disk.pending import (
 from forwarder.buffer.disk.segment import Segment
 from forwarder.core.clock import Clock
 from forwarder.core.error_text import error_text
-from forwarder.core.errors import BUFFER_FULL_HINT, BufferFull, DiskRefuses
+from forwarder.core.errors import BUFFER_FULL_HINT, BufferFull, DiskRefuses, RequestTooLarge
 from forwarder.core.event import Lane
 from forwarder.core.ports import DropCause, DropReason
 from forwarder.storage import failpoints
@@ -138,7 +138,9 @@ class Commits:
             self._check_room(self.offered + size)
 
     def _check_room(self, offered: int) -> None:
-        """Raise if no more can be offered."""
+        """Raise if no more can be offered: `RequestTooLarge` for what might find no room in empty
+        files either, so that its sender doesn't repeat it for ever.
+        """
         if self.refusing:
             raise DiskRefuses(
                 f"the disk refuses to write: {self.refusing}", retry_after=5.0, hint=_HINT
@@ -149,6 +151,11 @@ class Commits:
                 hint="use a faster disk",
             )
         room = self._room_left()
+        if room < offered and offered - self.offered > self.log.certain_room:
+            raise RequestTooLarge(
+                "these events would take more than the buffer's files hold for certain "
+                f"({self.log.certain_room} bytes)"
+            )
         if offered > room and not (self._makes_room and offered <= room + self._dropped):
             self._note_lack(offered - self.offered)
             raise BufferFull("the buffer's files are full", hint=BUFFER_FULL_HINT)

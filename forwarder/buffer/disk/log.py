@@ -325,6 +325,13 @@ class Log:
             group = LogGroup(self, self.groups)
         return group.left + max(0, self.available() - len(group.taken) - RESERVE) * (self.size // 2)
 
+    @property
+    def certain_room(self) -> int:
+        """Bytes of new events that have room once all that is here is settled, whatever the tail
+        has left by then, and however many records they are.
+        """
+        return (self.most - 1 - RESERVE) * (self.size // 2) * 15 // 16
+
     def checkpoint(self, delta: LogBooks) -> bytes:
         """A segment's checkpoint: the state after everything that was committed, and `delta`."""
         self.books.fold(self.size // CHECKPOINT_SHARE // LANE_BYTES)
