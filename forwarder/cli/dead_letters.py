@@ -95,6 +95,9 @@ Since = Annotated[
         help="Only dead letters since then: 2h, 3d, or 2026-01-31T12:00:00Z.",
     ),
 ]
+AllLetters = Annotated[
+    bool, typer.Option("--all", help="All dead letters, where nothing else selects them.")
+]
 Limit = Annotated[
     int | None,
     typer.Option(
@@ -215,6 +218,7 @@ def replay(
     lane: WithLane = "",
     since: Since = "",
     limit: Limit = None,
+    every: AllLetters = False,
     edit: Annotated[
         str,
         typer.Option(
@@ -245,6 +249,8 @@ def replay(
 ) -> None:
     """Send dead letters again through the running daemon, each with its own uuid and timestamp.
 
+    Name dead letters, select them by options, or say --all. --dry-run without any shows all.
+
     An event keeps its bytes unless it is edited. If no daemon runs, the dead letters are marked,
     and sent at its next start or by `forwarder buffer drain`. Those of an import (--path STATE)
     are sent when its command runs again; records that its format rejected, fixed by --edit or
@@ -255,6 +261,8 @@ def replay(
     Example: forwarder dead-letters replay --reason refused --edit '.properties.plan = "free"'
     --dry-run
     """
+    chosen = bool(names or reason or event or lane or since or limit)
+    _check_choice("replay", chosen=chosen, every=every or (dry_run and not chosen))
     files = _files(config, path)
     selected = _select(
         files, _query(names, files, reason=reason, event=event, lane=lane, since=since), limit
@@ -282,14 +290,19 @@ def drop(
     lane: WithLane = "",
     since: Since = "",
     limit: Limit = None,
+    every: AllLetters = False,
     yes: Yes = False,
 ) -> None:
     """Drop dead letters permanently; the books count them as dropped by an operator.
+
+    Name dead letters, select them by options, or say --all.
 
     Exit codes: 0 done; 1 nothing was dropped, or not all of it yet.
 
     Example: forwarder dead-letters drop --reason missing_event --since 1h
     """
+    chosen = bool(names or reason or event or lane or since or limit)
+    _check_choice("drop", chosen=chosen, every=every)
     files = _files(config, path)
     selected = _select(
         files, _query(names, files, reason=reason, event=event, lane=lane, since=since), limit
@@ -351,6 +364,26 @@ def _query(
         )
     return parse_query(
         names or (), files, reason=reason, event=event, lane=lane, since=since, now=time.time()
+    )
+
+
+def _check_choice(verb: str, *, chosen: bool, every: bool) -> None:
+    """Raises `ConfigurationError` if nothing selects dead letters, or `--all` contradicts what
+    does: a forgotten option mustn't send or drop all of them.
+    """
+    if chosen is not every:
+        return
+    if every:
+        raise ConfigurationError(
+            "--all excludes numbers, uuids, and the options that select dead letters",
+            hint="Leave --all out to use only those.",
+        )
+    example = proposed(f"dead-letters {verb} --reason", Reason.REFUSED)
+    raise ConfigurationError(
+        f"nothing selects the dead letters to {verb}",
+        hint=f"Name them by NUMBER or UUID, select them as in `{example}`, or use "
+        f"`{proposed(f'dead-letters {verb} --all')}` for all of them. "
+        f"`{proposed('dead-letters ls')}` lists them.",
     )
 
 
