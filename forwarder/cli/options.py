@@ -87,6 +87,10 @@ Watch = Annotated[
         help=f"Show it again and again, every {INTERVAL:g} or so many seconds; Ctrl-C ends it.",
     ),
 ]
+Quiet = Annotated[
+    bool,
+    typer.Option("--quiet", help="Print only errors: the exit code is the answer."),
+]
 Yes = Annotated[bool, typer.Option("--yes", help="Don't ask for confirmation.")]
 Port = Annotated[
     int,
