@@ -331,6 +331,25 @@ def test_a_dry_run_changes_nothing(state: Path) -> None:
     assert query(state / "worker-0", "SELECT count(mark) FROM letters") == [(0,)]
 
 
+def test_a_replay_as_json(state: Path) -> None:
+    """What would be sent, then what was marked; nothing that matches is a document, too."""
+    args = ("replay", "--output", "json", "--path", str(state))
+    done = invoke(*args, "--dry-run", "--edit", '.distinct_id = "bob"', "1")
+    shown = json.loads(done.stdout)
+    assert (shown["count"], shown["dry_run"], shown["marked"]) == (1, True, 0)
+    assert '"distinct_id":"bob"' in shown["results"][0]["edited"]
+    assert KEY not in done.output
+    done = invoke(*args, "--reason", "refused", "--yes")
+    assert json.loads(done.stdout) == {
+        "count": 1,
+        "dry_run": False,
+        "sent": 0,
+        "marked": 1,
+        "failed": [],
+    }
+    assert json.loads(invoke(*args, "--event", "none").stdout)["count"] == 0
+
+
 def test_an_edit_is_kept_beside_the_event(state: Path) -> None:
     """What is to be sent goes beside the original bytes; uuid and timestamp stay as they are."""
     assert (
@@ -400,8 +419,14 @@ async def test_replay_of_what_is_still_unfit(
     await _fill(directory)
     async with daemon(directory, Door(ConfigurationError("the event has no distinct_id"))):
         result = await command("replay", "2", "--yes", "--path", str(tmp_path))
+        again = await command(
+            "replay", "--all", "--yes", "--output", "json", "--path", str(tmp_path)
+        )
     assert result.exit_code == 1
     assert "2: the event has no distinct_id" in result.output
+    document = json.loads(again.stdout[again.stdout.index("{\n") :])  # after the daemon's log
+    assert (again.exit_code, document["count"]) == (1, 2)
+    assert {"number": "2", "why": "the event has no distinct_id"} in document["failed"]
 
 
 async def test_drop_beside_a_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
