@@ -26,6 +26,8 @@ WIDTH: Final = 110
 """Help is at most this wide, or as wide as the terminal."""
 _OF_A_PARSER: Final = re.compile(r"^Value error, |, unable to parse string as an? \w+$")
 """Words that the library's messages have beside what is wrong."""
+_JSON_ELSEWHERE: Final = frozenset({"--json", "-j", "-o"})
+"""Options for JSON in other programs."""
 _CONTEXT: Final = {"max_content_width": WIDTH, "help_option_names": ["-h", "--help"]}
 
 
@@ -146,6 +148,9 @@ class PlainCommand(TyperCommand):
             message = _OF_A_PARSER.sub("", str(getattr(error, "message", "")))
             if message:
                 error.message = message  # type: ignore[attr-defined]
+            wrong = getattr(error, "option_name", "")
+            if wrong in _JSON_ELSEWHERE and self._writes_json(ctx):
+                ctx.fail(f"No such option: {wrong}. JSON is --output json.")
             file = next((each for each in args if each.endswith((".yaml", ".yml"))), None)
             if (
                 file
@@ -154,6 +159,11 @@ class PlainCommand(TyperCommand):
             ):
                 ctx.fail(f"{message}. Did you mean --config {quote(file)}?")
             raise
+
+    def _writes_json(self, ctx: Any) -> bool:
+        """Whether the forms of its `--output` include JSON."""
+        records = (each.get_help_record(ctx) for each in self.params if "--output" in each.opts)
+        return any(record is not None and "json" in record[0] for record in records)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments, options of no section, then each section."""

@@ -132,6 +132,10 @@ async def test_wrong_usage_exits_with_2(args: list[str]) -> None:
     [
         (["tap", "--outcome", "lost"], "'--outcome': 'lost' is not one of 'received', "),
         (["tap", "--limit", "x"], "'--limit': Input should be a valid integer\n"),
+        (["status", "--json"], "No such option: --json. JSON is --output json.\n"),
+        (["import", "mixpanel", "x", "--json"], "JSON is --output json.\n"),
+        (["plan", "-o", "json"], "No such option: -o. JSON is --output json.\n"),
+        (["buffer", "export", "--json"], "No such option: --json"),
         (["config", "check", "my file.yaml"], "Did you mean --config 'my file.yaml'?"),
     ],
 )
