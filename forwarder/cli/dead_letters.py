@@ -36,6 +36,7 @@ from forwarder.cli.options import (
     TextOrJson,
     TextOutput,
     Yes,
+    events_per_second,
 )
 from forwarder.cli.output import confirm
 from forwarder.cli.tables import EventProgress
@@ -247,7 +248,10 @@ def replay(
     rate: Annotated[
         float | None,
         typer.Option(
-            "--rate", min=0.01, metavar="N", help="At most this many events a second (100)."
+            "--rate",
+            parser=events_per_second(),
+            metavar="N",
+            help="At most this many events a second (100).",
         ),
     ] = None,
     dry_run: Annotated[

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import typer
 
 from forwarder.cli.exit_codes import ExitCode
-from forwarder.cli.options import Admin, Config, TextOrJson, TextOutput, Yes
+from forwarder.cli.options import Admin, Config, TextOrJson, TextOutput, Yes, whole_number
 from forwarder.cli.output import as_json
 from forwarder.cli.signals import run_to_end, stop_on_signals
 from forwarder.cli.target import LOOPBACK, ProjectKey, To, checked, choose_target, snapshot_of
@@ -34,14 +34,23 @@ def generate(
         str, typer.Option("--rate", metavar="N|unlimited", help="Events a second.")
     ] = "1000",
     users: Annotated[
-        int, typer.Option("--users", metavar="N", min=1, max=10_000_000, help="Different people.")
+        int,
+        typer.Option(
+            "--users", metavar="N", parser=whole_number(10_000_000), help="Different people."
+        ),
     ] = 500,
     duration: Annotated[
         str | None,
         typer.Option("--duration", metavar="TIME", help="How long to send. Default: until Ctrl-C."),
     ] = None,
     count: Annotated[
-        int | None, typer.Option("--count", metavar="N", min=1, help="End after this many events.")
+        int | None,
+        typer.Option(
+            "--count",
+            metavar="N",
+            parser=whole_number(10**15),
+            help="End after this many events.",
+        ),
     ] = None,
     batch: Annotated[
         int,

@@ -16,7 +16,7 @@ import typer
 
 from forwarder.cli.admin_client import NoDaemon, label_of, resolve, tap_events
 from forwarder.cli.exit_codes import ExitCode
-from forwarder.cli.options import Admin, Config, TextOrJson, TextOutput
+from forwarder.cli.options import Admin, Config, TextOrJson, TextOutput, events_per_second
 from forwarder.core.taps import TapOutcome
 
 MAX_RESULTS: Final = 1000
@@ -59,8 +59,8 @@ _Rate = Annotated[
     float,
     typer.Option(
         "--rate",
-        min=0.01,
-        max=1000,
+        parser=events_per_second(1000),
+        metavar="N",
         help="Show so many a second of each outcome at most; count the others.",
     ),
 ]

@@ -305,7 +305,7 @@ def test_a_dry_run_of_all(state: Path) -> None:
 
 def test_replay_without_a_daemon(state: Path) -> None:
     """The letters are marked, and it is said when they will go."""
-    result = invoke("replay", "--reason", "refused", "--rate", "5", "--yes", "--path", str(state))
+    result = invoke("replay", "--reason", "refused", "--rate", "5/s", "--yes", "--path", str(state))
     assert result.exit_code == 0
     assert "no daemon runs" in result.output
     assert query(state / "worker-0", "SELECT number, mark, rate FROM letters") == [

@@ -34,7 +34,7 @@ async def test_sums_are_printed() -> None:
 async def test_sums_as_json() -> None:
     """One document on standard output; how far it is, is on standard error."""
     async with Upstream() as upstream:
-        load = ["--count", "60", "--rate", "unlimited", "--batch", "20", "--output", "json"]
+        load = ["--count", "60", "--rate", "1M/s", "--batch", "20", "--output", "json"]
         done = await forwarder("generate", "--to", upstream.url, *KEY, *load)
     sums = json.loads(done.out)
     assert (done.code, sums["to"]) == (0, upstream.url)
