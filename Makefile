@@ -24,6 +24,12 @@ endif
 endif
 # No wheel is built from a source archive: that would fetch build dependencies that nobody has pinned.
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip --quiet
+# The same with its lines, of which a few are shown: a minute of silence looks like a fault.
+PIP_LINES := $(subst --quiet,--no-color,$(PIP))
+PACKAGES = $(shell sed -n 's/^\([a-z0-9][^ =]*\)==.*/\1/p' requirements/dev.txt)
+PROGRESS = { count=0; while read -r word rest; do case $$word in \
+	Collecting) count=$$((count + 1)); test $$((count % 20)) -ne 0 || echo "  $$count of $(words $(PACKAGES)) found";; \
+	Installing) echo "  all found; writing them to $(VENV)";; esac; done; }
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 	--no-emit-index-url --no-emit-find-links $(UPGRADE)
 
@@ -41,11 +47,14 @@ $(VENV)/.dependencies: requirements/dev.txt $(OTHER_PYTHON)
 	@test -n "$(PYTHON)" || { echo "forwarder needs Python 3.11 or later; say where it is: make setup PYTHON=/path/to/python" >&2; exit 1; }
 	@echo "making $(VENV) with $$($(PYTHON) --version)"
 	@$(PYTHON) -m venv --clear $(VENV)
-	@$(PIP) install --require-hashes --only-binary :all: -r requirements/dev.txt
+	@echo "installing $(words $(PACKAGES)) packages of requirements/dev.txt, which takes about a minute the first time"
+	@{ $(PIP_LINES) install --require-hashes --only-binary :all: -r requirements/dev.txt || touch $(VENV)/.failed; } | $(PROGRESS)
+	@test ! -e $(VENV)/.failed
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.dependencies pyproject.toml
 	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@echo "$(BIN)/forwarder is installed"
 	@touch $@
 
 demo: setup  ## sandbox and forwarder, with sample traffic of the official SDK; Ctrl-C prints the books

@@ -16,7 +16,15 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import typer
 
 from forwarder.cli.exit_codes import ExitCode
-from forwarder.cli.options import CommandGroup, Config, Output, TableOrJson
+from forwarder.cli.options import (
+    CommandGroup,
+    Config,
+    Output,
+    Quiet,
+    TableOrJson,
+    TextOrJson,
+    TextOutput,
+)
 from forwarder.cli.signals import run_to_end
 from forwarder.core.installation import help_on
 from forwarder.core.proposals import proposed
@@ -69,7 +77,12 @@ def ls(path: Directory = None, config: Config = None, output: TableOrJson = Outp
 
 
 @app.command()
-def verify(path: Directory = None, config: Config = None) -> None:
+def verify(
+    path: Directory = None,
+    config: Config = None,
+    output: TextOrJson = TextOutput.TEXT,
+    quiet: Quiet = False,
+) -> None:
     """Verify every record's checksum, and report what is damaged and how many events it held.
 
     Works while the daemon runs, and changes nothing.
@@ -79,9 +92,14 @@ def verify(path: Directory = None, config: Config = None) -> None:
     Example: forwarder buffer verify /var/lib/forwarder/worker-0
     """
     contents = _inspect(_directories(path, config))
-    for line in verdict(contents):
-        typer.echo(line)
-    if any(content.damaged for content in contents):
+    damaged = any(content.damaged for content in contents)
+    if output is TextOutput.JSON and not quiet:
+        document = {"damaged": damaged, **as_json(contents)}
+        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+    elif damaged or not quiet:
+        for line in verdict(contents):
+            typer.echo(line, err=quiet)
+    if damaged:
         raise typer.Exit(ExitCode.NO)
 
 

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from forwarder.cli.config_init import Force, init, schema_text, write_schema
 from forwarder.cli.exit_codes import ExitCode
-from forwarder.cli.options import CommandGroup, Config
+from forwarder.cli.options import CommandGroup, Config, Quiet, TextOrJson, TextOutput
+from forwarder.cli.output import as_json
 from forwarder.cli.signals import run_to_end
 
 if TYPE_CHECKING:
+    from forwarder.cli.online import UpstreamAnswer
     from forwarder.config.layers import Problem
     from forwarder.config.load import Loaded
+    from forwarder.config.settings import Settings
 
 app = CommandGroup("config", "Write, check and show the configuration, and its schema.")
 app.command()(init)
@@ -48,6 +51,8 @@ def check(
             help="The daemon runs on another machine: don't check directories and addresses here.",
         ),
     ] = False,
+    output: TextOrJson = TextOutput.TEXT,
+    quiet: Quiet = False,
 ) -> None:
     """Report every problem of the configuration: file, line, key, and how to fix it.
 
@@ -72,33 +77,56 @@ def check(
     unusable = [] if elsewhere else unusable_surroundings(settings)
     here = [Problem(loaded.where(risk.key), risk.key, risk.message, risk.hint) for risk in unusable]
     examined = examined.add([*_mapping_problems(loaded), *_own_address_problems(loaded), *here])
-    if here:
-        typer.echo(
-            f"checked on this machine as user {user_name()}; for another machine: --elsewhere",
-            err=True,
-        )
-    _end_with(examined.problems)
-    checked = "" if elsewhere else f"; checked as user {user_name()}"
-    typer.echo(
-        f"OK: {loaded.file or 'no file'}, and {_variables(loaded)} from the environment{checked}"
-    )
-    hints = [*advice(settings), *memory_risks(settings, elsewhere=elsewhere)]
-    for each in [*hints, *([] if elsewhere else surrounding_risks(settings))]:
-        typer.echo(f"hint: {each.key} {each.message}: {each.hint}", err=True)
-    if online:
-        from forwarder.cli.online import ask_upstream
+    valid = not examined.problems
+    hints = []
+    if valid:
+        hints = [*advice(settings), *memory_risks(settings, elsewhere=elsewhere)]
+        hints += [] if elsewhere else surrounding_risks(settings)
+    said = valid and not quiet and output is TextOutput.TEXT
+    if output is TextOutput.TEXT:
+        if here:
+            typer.echo(
+                f"checked on this machine as user {user_name()}; for another machine: --elsewhere",
+                err=True,
+            )
+        _end_with(examined.problems)
+    if said:
+        checked = "" if elsewhere else f"; checked as user {user_name()}"
+        variables = _variables(loaded)
+        typer.echo(f"OK: {loaded.file or 'no file'}, and {variables} from the environment{checked}")
+        for each in hints:
+            typer.echo(f"hint: {each.key} {each.message}: {each.hint}", err=True)
+    worst = ExitCode.DONE if valid else ExitCode.WRONG_USAGE
+    answers: list[dict[str, Any]] = []
+    for url, answer in _answers(settings) if online and valid else ():
+        code = answer.exit_code()
+        worst = max(worst, code)
+        answers.append(answer.as_json(url))
+        if said or (output is TextOutput.TEXT and code != ExitCode.DONE):
+            typer.echo("\n".join(answer.lines(url)), err=code != ExitCode.DONE)
+    if output is TextOutput.JSON and not quiet:
+        document = {
+            "valid": valid,
+            "file": str(loaded.file) if loaded.file else None,
+            "checked_as": None if elsewhere else user_name(),
+            "problems": [each.as_json() for each in examined.problems],
+            "hints": [Problem("", each.key, each.message, each.hint).as_json() for each in hints],
+            "upstreams": answers if online and valid else None,
+        }
+        typer.echo(as_json(document, indent=2))
+    raise typer.Exit(worst)
 
-        worst = ExitCode.DONE
-        for _, own in settings.of_each():
-            if own.destination.archive.url:
-                continue
-            mapped = own.destination.api_keys
-            api_keys = [mapped.get(key, key) for key in settings.sources.http.api_keys]
-            answer = run_to_end(ask_upstream(own.upstream, api_keys))
-            code = answer.exit_code()
-            typer.echo("\n".join(answer.lines(own.upstream.url)), err=code != ExitCode.DONE)
-            worst = max(worst, code)
-        raise typer.Exit(worst)
+
+def _answers(settings: Settings) -> Iterator[tuple[str, UpstreamAnswer]]:
+    """How each upstream answers, with its address."""
+    from forwarder.cli.online import ask_upstream
+
+    for _, own in settings.of_each():
+        if own.destination.archive.url:
+            continue
+        mapped = own.destination.api_keys
+        api_keys = [mapped.get(key, key) for key in settings.sources.http.api_keys]
+        yield own.upstream.url, run_to_end(ask_upstream(own.upstream, api_keys))
 
 
 def _offered(incomplete: str) -> list[str]:
@@ -129,7 +157,8 @@ def show(
 
     Example: forwarder config show buffer sources.http.listen
     """
-    from forwarder.config.display import as_json, as_yaml
+    from forwarder.config.display import as_json as settings_as_json
+    from forwarder.config.display import as_yaml
     from forwarder.config.layers import InvalidConfiguration
     from forwarder.config.load import load_settings
 
@@ -141,7 +170,7 @@ def show(
         raise
     only = names or []
     text = (
-        json.dumps(as_json(loaded, only), indent=2, ensure_ascii=False)
+        json.dumps(settings_as_json(loaded, only), indent=2, ensure_ascii=False)
         if output is YamlOutput.JSON
         else as_yaml(loaded, only)
     )

@@ -11,8 +11,9 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -26,7 +27,17 @@ from forwarder.cli.dead_letter_tables import (
     without_keys,
 )
 from forwarder.cli.exit_codes import ExitCode
-from forwarder.cli.options import CommandGroup, Config, Output, State, TableOrJson, Yes
+from forwarder.cli.options import (
+    CommandGroup,
+    Config,
+    Output,
+    State,
+    TableOrJson,
+    TextOrJson,
+    TextOutput,
+    Yes,
+    events_per_second,
+)
 from forwarder.cli.output import confirm
 from forwarder.cli.tables import EventProgress
 from forwarder.core.errors import ConfigurationError
@@ -35,6 +46,7 @@ from forwarder.core.ports import Reason
 from forwarder.core.proposals import proposed
 from forwarder.deadletter.selection import (
     DeadLetterFilter,
+    DeadLetterSummary,
     contents,
     mark_for_replay,
     notes_of,
@@ -94,6 +106,9 @@ Since = Annotated[
         metavar="TIME",
         help="Only dead letters since then: 2h, 3d, or 2026-01-31T12:00:00Z.",
     ),
+]
+AllLetters = Annotated[
+    bool, typer.Option("--all", help="All dead letters, where nothing else selects them.")
 ]
 Limit = Annotated[
     int | None,
@@ -215,6 +230,7 @@ def replay(
     lane: WithLane = "",
     since: Since = "",
     limit: Limit = None,
+    every: AllLetters = False,
     edit: Annotated[
         str,
         typer.Option(
@@ -232,7 +248,10 @@ def replay(
     rate: Annotated[
         float | None,
         typer.Option(
-            "--rate", min=0.01, metavar="N", help="At most this many events a second (100)."
+            "--rate",
+            parser=events_per_second(),
+            metavar="N",
+            help="At most this many events a second (100).",
         ),
     ] = None,
     dry_run: Annotated[
@@ -242,8 +261,11 @@ def replay(
     wait: Annotated[
         bool, typer.Option("--wait/--no-wait", help="Wait until the daemon has accepted them.")
     ] = True,
+    output: TextOrJson = TextOutput.TEXT,
 ) -> None:
     """Send dead letters again through the running daemon, each with its own uuid and timestamp.
+
+    Name dead letters, select them by options, or say --all. --dry-run without any shows all.
 
     An event keeps its bytes unless it is edited. If no daemon runs, the dead letters are marked,
     and sent at its next start or by `forwarder buffer drain`. Those of an import (--path STATE)
@@ -255,20 +277,30 @@ def replay(
     Example: forwarder dead-letters replay --reason refused --edit '.properties.plan = "free"'
     --dry-run
     """
+    chosen = bool(names or reason or event or lane or since or limit)
+    _check_choice("replay", chosen=chosen, every=every or (dry_run and not chosen))
     files = _files(config, path)
     selected = _select(
-        files, _query(names, files, reason=reason, event=event, lane=lane, since=since), limit
+        files,
+        _query(names, files, reason=reason, event=event, lane=lane, since=since),
+        limit,
+        None if output is TextOutput.TEXT else ReplayOutcome().as_json(dry_run=dry_run),
     )
     check_rate(selected, rate)
     change = editor(edit, replacement, selected)
     if dry_run:
-        preview(selected, change)
+        preview(selected, change, output)
         return
     check(selected, change)
     if not confirm(f"Send {letters(_count(selected))} again?", yes=yes):
         raise typer.Exit(ExitCode.NO)
     mark(selected, change, rate)
-    raise typer.Exit(ExitCode.DONE if follow(selected, wait=wait) else ExitCode.NO)
+    outcome = follow(selected, wait=wait)
+    if output is TextOutput.JSON:
+        typer.echo(json.dumps(outcome.as_json(), indent=2, ensure_ascii=False))
+    else:
+        outcome.print()
+    raise typer.Exit(ExitCode.DONE if outcome.complete else ExitCode.NO)
 
 
 @app.command()
@@ -282,14 +314,19 @@ def drop(
     lane: WithLane = "",
     since: Since = "",
     limit: Limit = None,
+    every: AllLetters = False,
     yes: Yes = False,
 ) -> None:
     """Drop dead letters permanently; the books count them as dropped by an operator.
+
+    Name dead letters, select them by options, or say --all.
 
     Exit codes: 0 done; 1 nothing was dropped, or not all of it yet.
 
     Example: forwarder dead-letters drop --reason missing_event --since 1h
     """
+    chosen = bool(names or reason or event or lane or since or limit)
+    _check_choice("drop", chosen=chosen, every=every)
     files = _files(config, path)
     selected = _select(
         files, _query(names, files, reason=reason, event=event, lane=lane, since=since), limit
@@ -354,12 +391,37 @@ def _query(
     )
 
 
+def _check_choice(verb: str, *, chosen: bool, every: bool) -> None:
+    """Raises `ConfigurationError` if nothing selects dead letters, or `--all` contradicts what
+    does: a forgotten option mustn't send or drop all of them.
+    """
+    if chosen is not every:
+        return
+    if every:
+        raise ConfigurationError(
+            "--all excludes numbers, uuids, and the options that select dead letters",
+            hint="Leave --all out to use only those.",
+        )
+    example = proposed(f"dead-letters {verb} --reason", Reason.REFUSED)
+    raise ConfigurationError(
+        f"nothing selects the dead letters to {verb}",
+        hint=f"Name them by NUMBER or UUID, select them as in `{example}`, or use "
+        f"`{proposed(f'dead-letters {verb} --all')}` for all of them. "
+        f"`{proposed('dead-letters ls')}` lists them.",
+    )
+
+
 def _select(
-    files: Sequence[WorkerLetters], query: LetterQuery, limit: int | None
+    files: Sequence[WorkerLetters],
+    query: LetterQuery,
+    limit: int | None,
+    document: dict[str, Any] | None = None,
 ) -> list[SelectedLetters]:
-    """The matching letters. Ends the command if there are none."""
+    """The matching letters. Ends the command if there are none, with `document` for programs."""
     selected = found_letters.select(files, query, limit)
     if not selected:
+        if document is not None:
+            typer.echo(json.dumps(document, indent=2))
         sys.stderr.write("No dead letter matches.\n")
         raise typer.Exit(ExitCode.NO if query.numbers or query.criteria.uuids else ExitCode.DONE)
     return selected
@@ -404,29 +466,46 @@ def check_rate(selected: Sequence[SelectedLetters], rate: float | None) -> None:
         )
 
 
-def preview(selected: Sequence[SelectedLetters], edit: Editor | None) -> None:
+def preview(selected: Sequence[SelectedLetters], edit: Editor | None, output: TextOutput) -> None:
     """Print what would be sent: the first few events, before and after the edit."""
     total = _count(selected)
+    if output is TextOutput.JSON:
+        results = [
+            {
+                **letter_as_json(file, letter),
+                "data": readable(data, letter.lane),
+                "edited": _after(edit, data, letter.lane) if edit else None,
+            }
+            for file, letter, data in _previewed(selected)
+        ]
+        document = {**ReplayOutcome().as_json(dry_run=True), "count": total, "results": results}
+        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+        check(selected, edit)
+        return
     typer.echo(f"{letters(total)} would be sent again; nothing was changed.")
+    for file, letter, data in _previewed(selected):
+        typer.echo(f"{file.name(letter.number)}  {letter.reason}  {letter.label}")
+        typer.echo(f"  {'-' if edit else ' '} {readable(data, letter.lane)}")
+        if edit:
+            typer.echo(f"  + {_after(edit, data, letter.lane)}")
+    if total > _PREVIEWED:
+        typer.echo(f"… and {total - _PREVIEWED:,} more")
+    check(selected, edit)
+
+
+def _previewed(
+    selected: Sequence[SelectedLetters],
+) -> Iterator[tuple[WorkerLetters, DeadLetterSummary, bytes]]:
+    """The first few letters, each with its event."""
     left = _PREVIEWED
     for each in selected:
         with each.file.reading() as connection:
             for letter in summaries(
                 connection, DeadLetterFilter(numbers=tuple(each.numbers[:left]))
             )[::-1]:
-                typer.echo(f"{each.file.name(letter.number)}  {letter.reason}  {letter.label}")
                 for _, data in contents(connection, [letter.number]):
-                    typer.echo(
-                        f"  - {readable(data, letter.lane)}"
-                        if edit
-                        else f"    {readable(data, letter.lane)}"
-                    )
-                    if edit:
-                        typer.echo(f"  + {_after(edit, data, letter.lane)}")
+                    yield each.file, letter, data
                 left -= 1
-    if total > _PREVIEWED:
-        typer.echo(f"… and {total - _PREVIEWED:,} more")
-    check(selected, edit)
 
 
 def check(selected: Sequence[SelectedLetters], edit: Editor | None) -> None:
@@ -486,18 +565,69 @@ def mark(selected: Sequence[SelectedLetters], edit: Editor | None, rate: float |
                 mark_for_replay(writing, changed, rate, progress.advance)
 
 
+@dataclass(slots=True)
+class ReplayOutcome:
+    """What became of the marked letters: sent again, or still marked, or not to be sent as they
+    are.
+    """
+
+    sent: int | None = None
+    """None if no daemon was followed."""
+    marked: int = 0
+    failures: list[tuple[str, str]] = field(default_factory=list)
+    """Number and reason of each letter that can't be sent."""
+    stopped: int = 0
+    """Of the marked ones, those whose daemon stopped meanwhile."""
+    notes: list[str] = field(default_factory=list)
+    """When the marked ones are sent."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether a person needs to do nothing more."""
+        return not self.failures and not self.stopped
+
+    def print(self) -> None:
+        """Print it for a person."""
+        for note in self.notes:
+            typer.echo(note)
+        if self.sent is not None:
+            typer.echo(f"{letters(self.sent)} sent again")
+        if self.failures:
+            shown = "\n  ".join(
+                f"{number}: {without_keys(why, None)}" for number, why in self.failures[:_MAX_NOTES]
+            )
+            count = letters(len(self.failures))
+            sys.stderr.write(f"{count} can't be sent as they are:\n  {shown}\n")
+        if self.stopped:
+            sys.stderr.write(
+                f"The daemon stopped; {letters(self.stopped)} marked: they are sent at its next "
+                "start.\n"
+            )
+
+    def as_json(self, *, dry_run: bool = False) -> dict[str, Any]:
+        """The same for programs: `count` is the sum of those sent, marked and failed."""
+        return {
+            "count": (self.sent or 0) + self.marked + len(self.failures),
+            "dry_run": dry_run,
+            "sent": self.sent or 0,
+            "marked": self.marked,
+            "failed": [
+                {"number": number, "why": without_keys(why, None)} for number, why in self.failures
+            ],
+        }
+
+
 def follow(
     selected: Sequence[SelectedLetters], *, wait: bool, pause: Callable[[float], None] = time.sleep
-) -> bool:
-    """Follow the running daemons until they have sent the marked letters. False if a daemon
-    stopped or could not send one.
-    """
+) -> ReplayOutcome:
+    """Follow the running daemons until they have sent the marked letters, or have stopped."""
+    outcome = ReplayOutcome(marked=_count(selected))
     daemons: list[SelectedLetters] = []
     marked = 0
     adopted = 0
     for each in selected:
         if _is_of_import(each.file):
-            typer.echo(f"{letters(len(each.numbers))} marked; {_by_import(each.file)}")
+            outcome.notes.append(f"{letters(len(each.numbers))} marked; {_by_import(each.file)}")
         elif each.file.has_daemon:
             daemons.append(each)
         elif each.file.has_supervisor:
@@ -505,19 +635,19 @@ def follow(
         else:
             marked += len(each.numbers)
     if marked:
-        typer.echo(
+        outcome.notes.append(
             f"{letters(marked)} marked; no daemon runs: they are sent at its next start, or by "
             f"`{proposed('buffer drain')}`"
         )
     if adopted:
-        typer.echo(
+        outcome.notes.append(
             f"{letters(adopted)} of former workers marked; the daemon sends them within seconds"
         )
     if daemons and wait:
-        return _report(daemons, _watch(daemons, pause))
-    if daemons:
-        typer.echo(f"{letters(_count(daemons))} marked; the daemon sends them")
-    return True
+        _count_sent(outcome, daemons, _watch(daemons, pause))
+    elif daemons:
+        outcome.notes.append(f"{letters(_count(daemons))} marked; the daemon sends them")
+    return outcome
 
 
 def _is_of_import(file: WorkerLetters) -> bool:
@@ -558,25 +688,22 @@ def _watch(
             pause(_POLL_SECONDS)
 
 
-def _report(daemons: Sequence[SelectedLetters], left: dict[WorkerLetters, set[int]]) -> bool:
-    """Report what was sent, what could not be, and what is still marked. True if all was sent."""
-    notes: list[str] = []
+def _count_sent(
+    outcome: ReplayOutcome,
+    daemons: Sequence[SelectedLetters],
+    left: dict[WorkerLetters, set[int]],
+) -> None:
+    """Count what daemons have sent, what could not be sent, and what is `left` marked."""
     for each in daemons:
         with each.file.reading() as connection:
-            notes += [
-                f"{each.file.name(number)}: {note}"
+            outcome.failures += [
+                (each.file.name(number), note)
                 for number, note in notes_of(connection, each.numbers).items()
             ]
-    pending = sum(map(len, left.values()))
-    typer.echo(f"{letters(_count(daemons) - pending - len(notes))} sent again")
-    if notes:
-        shown = "\n  ".join(without_keys(note, None) for note in notes[:_MAX_NOTES])
-        sys.stderr.write(f"{letters(len(notes))} can't be sent as they are:\n  {shown}\n")
-    if pending:
-        sys.stderr.write(
-            f"The daemon stopped; {letters(pending)} marked: they are sent at its next start.\n"
-        )
-    return not notes and not pending
+    followed = _count(daemons)
+    outcome.stopped = sum(map(len, left.values()))
+    outcome.sent = followed - outcome.stopped - len(outcome.failures)
+    outcome.marked -= followed - outcome.stopped
 
 
 def _after(edit: Editor, data: bytes, lane: Lane | None) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import urlsplit
 
 import typer
 
 from forwarder.cli.exit_codes import ExitCode
-from forwarder.cli.options import Admin, Config, Yes
+from forwarder.cli.options import Admin, Config, TextOrJson, TextOutput, Yes, whole_number
+from forwarder.cli.output import as_json
 from forwarder.cli.signals import run_to_end, stop_on_signals
 from forwarder.cli.target import LOOPBACK, ProjectKey, To, checked, choose_target, snapshot_of
 from forwarder.core.proposals import proposed
@@ -33,14 +34,23 @@ def generate(
         str, typer.Option("--rate", metavar="N|unlimited", help="Events a second.")
     ] = "1000",
     users: Annotated[
-        int, typer.Option("--users", metavar="N", min=1, max=10_000_000, help="Different people.")
+        int,
+        typer.Option(
+            "--users", metavar="N", parser=whole_number(10_000_000), help="Different people."
+        ),
     ] = 500,
     duration: Annotated[
         str | None,
         typer.Option("--duration", metavar="TIME", help="How long to send. Default: until Ctrl-C."),
     ] = None,
     count: Annotated[
-        int | None, typer.Option("--count", metavar="N", min=1, help="End after this many events.")
+        int | None,
+        typer.Option(
+            "--count",
+            metavar="N",
+            parser=whole_number(10**15),
+            help="End after this many events.",
+        ),
     ] = None,
     batch: Annotated[
         int,
@@ -59,6 +69,7 @@ def generate(
     admin: Admin = None,
     config: Config = None,
     yes: Yes = False,
+    output: TextOrJson = TextOutput.TEXT,
 ) -> None:
     """Send realistic traffic at a steady rate, and report latencies and answers.
 
@@ -90,7 +101,7 @@ def generate(
     target = choose_target(to, api_key, admin, config)
     if not _agreed(target, yes=yes):
         raise typer.Exit(ExitCode.NO)
-    raise typer.Exit(_run(plan, target))
+    raise typer.Exit(_run(plan, target, output))
 
 
 def _agreed(target: EventTarget, *, yes: bool) -> bool:
@@ -105,13 +116,13 @@ def _agreed(target: EventTarget, *, yes: bool) -> bool:
     )
 
 
-def _run(plan: LoadPlan, target: EventTarget) -> ExitCode:
+def _run(plan: LoadPlan, target: EventTarget, output: TextOutput) -> ExitCode:
     from forwarder.cli.output import report
     from forwarder.core.errors import ForwarderError
     from forwarder.demo.load import TargetUnreachable
 
     try:
-        figures = run_to_end(_watch(plan, target))
+        figures = run_to_end(_watch(plan, target, output))
     except TargetUnreachable as error:
         hint = f"Start a daemon with `{proposed('run')}`, or name another address with `--to URL`."
         report(
@@ -120,7 +131,10 @@ def _run(plan: LoadPlan, target: EventTarget) -> ExitCode:
             )
         )
         return ExitCode.UNREACHABLE
-    sys.stdout.write("".join(f"{name:<10} {words}\n" for name, words in _sums(figures).items()))
+    if output is TextOutput.JSON:
+        sys.stdout.write(as_json({"to": target.address, **figures_as_json(figures)}) + "\n")
+    else:
+        sys.stdout.write("".join(f"{name:<10} {words}\n" for name, words in _sums(figures).items()))
     if plan.rate is not None and figures.seconds >= 1 and figures.rate < plan.rate * KEEPS_UP:
         sys.stderr.write(
             f"The rate of {plan.rate:,.0f} events/s was not reached: the receiver or this machine "
@@ -129,9 +143,10 @@ def _run(plan: LoadPlan, target: EventTarget) -> ExitCode:
     return ExitCode.DONE if figures.accepted == figures.sent else ExitCode.NO
 
 
-async def _watch(plan: LoadPlan, target: EventTarget) -> LoadFigures:
-    """Send the load and show how far it is. Raises `TargetUnreachable`."""
-    from forwarder.cli.tables import console
+async def _watch(plan: LoadPlan, target: EventTarget, output: TextOutput) -> LoadFigures:
+    """Send the load and show how far it is: on standard error if the sums are for programs. Raises
+    `TargetUnreachable`.
+    """
     from forwarder.core.clock import SystemClock
     from forwarder.demo.load import LoadEndpoint, LoadGenerator
 
@@ -143,18 +158,22 @@ async def _watch(plan: LoadPlan, target: EventTarget) -> LoadFigures:
         f"{wanted}, {plural(plan.users, 'user')}, {plural(plan.request_events(), 'event')} a "
         "request"
     )
-    sys.stdout.write(f"Sending to {target.address}: {what}\n")
-    sys.stdout.flush()
+    to = sys.stderr if output is TextOutput.JSON else sys.stdout
+    to.write(f"Sending to {target.address}: {what}\n")
+    to.flush()
     task = asyncio.create_task(load.run())
-    if not sys.stdout.isatty():
+    if not to.isatty():
         while not (await asyncio.wait({task}, timeout=LINE_EVERY))[0]:
-            sys.stdout.write(f"{_line(load)}\n")
-            sys.stdout.flush()
+            to.write(f"{_line(load)}\n")
+            to.flush()
     else:
+        from rich.console import Console
         from rich.live import Live
         from rich.text import Text
 
-        with Live(console=console(), auto_refresh=False, transient=True) as live:
+        with Live(
+            console=Console(file=to, highlight=False), auto_refresh=False, transient=True
+        ) as live:
             while not (await asyncio.wait({task}, timeout=LIVE_EVERY))[0]:
                 live.update(Text(f"{_line(load)}  Ctrl-C prints the sums."), refresh=True)
     await task
@@ -177,6 +196,25 @@ def _latency(figures: LoadFigures) -> str:
 def _milliseconds(figures: LoadFigures, share: float) -> str:
     value = figures.latencies.percentile(share) * 1000
     return f"{value:.1f} ms" if value < 10 else f"{value:,.0f} ms"
+
+
+def figures_as_json(figures: LoadFigures) -> dict[str, Any]:
+    """The sums for programs: events, requests by their answers, seconds, bytes."""
+    return {
+        "sent": figures.sent,
+        "accepted": figures.accepted,
+        "rejected": figures.rejected,
+        "unanswered": figures.unanswered,
+        "seconds": round(figures.seconds, 3),
+        "rate": round(figures.rate, 1),
+        "bytes": figures.bytes,
+        "requests": figures.requests,
+        "answers": dict(sorted(figures.answers.items())),
+        "latency_seconds": {
+            f"p{share * 100:.0f}": round(figures.latencies.percentile(share), 6)
+            for share in (0.5, 0.99)
+        },
+    }
 
 
 def _sums(figures: LoadFigures) -> dict[str, str]:

@@ -1,5 +1,5 @@
-"""`forwarder help`: the documents, in the terminal; and the help of a command, for those who ask
-for it that way.
+"""`forwarder help`: the documents, in the terminal; the help of a command, for those who ask for it
+that way; and a search for other words.
 
 A topic is a document by its file's name, in whichever folder of `docs/` it is.
 """
@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from math import log
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -34,6 +35,17 @@ _IMAGE: Final = re.compile(
 _LINK: Final = re.compile(r"\[((?:[^\[\]]|\[[^\]]*\])+)\]\((?!https?:)[^)\s]*\)")
 _NOT_PROSE: Final = ("#", "```", "|", "!", "<", "1.", "- ")
 _FILE: Final = re.compile(r"\[([\w-]+)\.md\]\((?!https?:)[^)\s]*\)")
+_STEM: Final = re.compile(r"(?<=\w{3})(?:ing|ed|es|s|e)$")
+"""Endings that a word is searched without."""
+_EMPTY: Final = re.compile(
+    "an?|and|are|be|can|do|does|for|from|how|i|in|is|it|my|of|on|or|the|to|what|where|why|with"
+)
+"""Words that say nothing of what is searched."""
+_USUAL_LENGTH: Final = 1500
+"""Characters of a section."""
+_OF_ONE_TOPIC: Final = 2
+_FOUND: Final = 8
+"""Sections that a search shows."""
 _SENTENCE: Final = re.compile(r".+?\.(?=\s|$)")
 
 
@@ -63,6 +75,91 @@ class HelpTopic:
         words = " ".join(next(paragraphs, "").split()).replace("*", "").replace("`", "")
         found = _SENTENCE.match(words)
         return found[0] if found else words
+
+
+@dataclass(frozen=True, slots=True)
+class HelpSection:
+    """A part of a document below one heading."""
+
+    topic: str
+    heading: str
+    """The topic's name for the part above the first one."""
+    lines: Sequence[str]
+
+    def counts(self, words: Sequence[re.Pattern[str]]) -> list[float]:
+        """How much it is about each word, from 0 to 2: a heading counts most, and a long text for
+        less.
+        """
+        text = "\n".join(self.lines)
+        name = f"{self.topic.replace('-', ' ')} {self.heading}"
+        long = 0.5 + len(text) / _USUAL_LENGTH
+        hits = [len(word.findall(text)) for word in words]
+        return [
+            hit / (hit + long) + bool(word.search(name))
+            for hit, word in zip(hits, words, strict=True)
+        ]
+
+    def quote(self, words: Sequence[re.Pattern[str]]) -> str:
+        """Its first line with the most of the words."""
+        line = max(self.lines, key=lambda line: sum(bool(word.search(line)) for word in words))
+        return re.sub(r"[*`]", "", line).strip(" |-")
+
+
+def sections_of(topic: HelpTopic) -> Iterator[HelpSection]:
+    """The document's sections, without those that have a heading alone."""
+    heading = topic.name
+    lines: list[str] = []
+    is_code = False
+    for line in topic.text().splitlines():
+        is_code ^= line.lstrip().startswith("```")
+        if line.startswith("#") and not is_code:
+            if lines:
+                yield HelpSection(topic.name, heading, lines)
+            heading = line.lstrip("# ").replace("`", "")
+            lines = []
+        elif line.strip(" `|-:") and not line.lstrip("_* ").startswith("Shown by"):
+            lines.append(line)
+    if lines:
+        yield HelpSection(topic.name, heading, lines)
+
+
+@dataclass(frozen=True, slots=True)
+class HelpSearch:
+    """What was found of some words."""
+
+    words: Sequence[re.Pattern[str]]
+    """Those that occur anywhere; each may be followed by an ending."""
+    unknown: Sequence[str]
+    sections: Sequence[HelpSection]
+    """The best first, at most two of a document."""
+
+    @classmethod
+    def run(cls, asked: str, known: Mapping[str, HelpTopic]) -> HelpSearch:
+        """Search all documents. A word counts for more the fewer sections have it."""
+        typed = [
+            word for word in re.findall(r"\w[\w$.-]*", asked.lower()) if not _EMPTY.fullmatch(word)
+        ]
+        patterns = [re.compile(rf"(?<!\w){re.escape(_STEM.sub('', each))}", re.I) for each in typed]
+        sections = [section for topic in known.values() for section in sections_of(topic)]
+        counts = [section.counts(patterns) for section in sections]
+        rarity = [
+            log(1 + len(sections) / spread) if (spread := sum(map(bool, column))) else 0.0
+            for column in zip(*counts, strict=True)
+        ]
+        scores = [
+            sum(count * weight for count, weight in zip(row, rarity, strict=True)) for row in counts
+        ]
+        found: list[HelpSection] = []
+        for score, section in sorted(
+            zip(scores, sections, strict=True), key=lambda each: each[0], reverse=True
+        ):
+            if score > 0 and sum(section.topic == each.topic for each in found) < _OF_ONE_TOPIC:
+                found.append(section)
+        return cls(
+            [each for each, weight in zip(patterns, rarity, strict=True) if weight],
+            [each for each, weight in zip(typed, rarity, strict=True) if not weight],
+            found[:_FOUND],
+        )
 
 
 def topics() -> dict[str, HelpTopic]:
@@ -98,14 +195,16 @@ def help(  # noqa: A001 - the command's name
         list[str] | None,
         typer.Argument(
             metavar="TOPIC",
-            help="A topic, or a command with its subcommands.",
+            help="A topic, a command with its subcommands, or words to search for.",
             autocompletion=_offered,
         ),
     ] = None,
 ) -> None:
     """Show a document in the terminal, or the help of a command; without a topic, list the topics.
 
-    Example: forwarder help buffer
+    Other words are searched for in all documents.
+
+    Example: forwarder help disk full
     """
     asked = " ".join(words or ())
     if not asked:
@@ -117,12 +216,16 @@ def help(  # noqa: A001 - the command's name
     elif _is_command(words or ()):
         _command_help(words or ())
     else:
-        raise _unknown(asked, known)
+        found = HelpSearch.run(asked, known)
+        misspelled = _misspelled(asked, known) if found.unknown or asked.endswith(".md") else []
+        if misspelled or not found.sections:
+            raise _unknown(asked, misspelled)
+        _show(lambda screen: _list_found(screen, found), paged=False)
 
 
-def _unknown(asked: str, known: Mapping[str, HelpTopic]) -> ConfigurationError:
+def _misspelled(asked: str, known: Mapping[str, HelpTopic]) -> list[str]:
+    """Topics and commands that may be meant."""
     from forwarder.cli.app import COMMANDS
-    from forwarder.cli.output import visible
 
     names = {name.rpartition("/")[2]: name for name in (*COMMANDS, *known)}
     close = dict.fromkeys(
@@ -130,9 +233,18 @@ def _unknown(asked: str, known: Mapping[str, HelpTopic]) -> ConfigurationError:
         for each in get_close_matches(asked.lower().removesuffix(".md"), names, n=3, cutoff=0.55)
     )
     close |= dict.fromkeys(name for name in known if asked.lower() in name)
-    meant = " or ".join(f"`forwarder help {name}`" for name in list(close)[:3])
+    return list(close)[:3]
+
+
+def _unknown(asked: str, close: Sequence[str]) -> ConfigurationError:
+    from forwarder.cli.output import visible
+
+    meant = " or ".join(f"`forwarder help {name}`" for name in close)
     hint = f"Did you mean {meant}?" if meant else "`forwarder help` lists the topics."
-    return ConfigurationError(f"there is no topic or command {visible(asked)!r}", hint=hint)
+    return ConfigurationError(
+        f"no topic, command or document has {visible(asked)!r}",
+        hint=hint,
+    )
 
 
 def _is_command(words: Sequence[str]) -> bool:
@@ -187,6 +299,18 @@ def _list(screen: Console) -> None:
         screen.print(line, markup=False, no_wrap=True, overflow="ellipsis")
 
 
+def _list_found(screen: Console, found: HelpSearch) -> None:
+    """Each section with a line that has the words."""
+    for section in found.sections:
+        screen.print(f"{section.topic}: {section.heading}", markup=False)
+        screen.print(
+            f"    {section.quote(found.words)}", markup=False, no_wrap=True, overflow="ellipsis"
+        )
+    screen.print(
+        f"\n`forwarder help {found.sections[0].topic}` shows the first document.", markup=False
+    )
+
+
 def _listed(known: Mapping[str, HelpTopic], width: int) -> Iterator[str]:
     """The topics by folder, each with what it is about."""
     longest = max(map(len, known), default=0)
@@ -198,3 +322,4 @@ def _listed(known: Mapping[str, HelpTopic], width: int) -> Iterator[str]:
         line = f"  {topic.name:<{longest}}  {topic.summary()}"
         yield line if len(line) <= width else line[: width - 1].rstrip() + "…"
     yield "\n`forwarder help TOPIC` shows one of them, or the options of a command."
+    yield "`forwarder help WORDS` searches them."

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import math
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -29,6 +28,7 @@ from forwarder.config.load import Loaded, load_part
 from forwarder.config.section import InvalidValues
 from forwarder.config.settings import ImportSettings, Settings
 from forwarder.config.source_settings import MappingSettings
+from forwarder.config.units import parse_number
 from forwarder.core.configured_files import read_file
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
@@ -464,16 +464,13 @@ def rate(text: str) -> float | None:
     """Events a second; None for no limit."""
     if text.strip().lower() == _UNLIMITED:
         return None
-    try:
-        found = float(text.replace(",", "").replace("_", ""))
-    except ValueError:
-        found = math.nan
-    if not 0 < found <= _MAX_RATE:
+    found = parse_number(text.replace(",", ""), per_second=True)
+    if found is None or not 0 < found <= _MAX_RATE:
         raise ConfigurationError(
             f"--rate: invalid rate {text!r}",
-            hint="Write events a second, such as 2000, or `unlimited`.",
+            hint="Write events a second, such as 2000, 10k or 100/s, or `unlimited`.",
         )
-    return found
+    return float(found)
 
 
 def pairs(option: str, texts: Iterable[str]) -> dict[str, str]:

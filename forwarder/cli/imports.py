@@ -7,6 +7,7 @@ it.
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import time
@@ -86,6 +87,22 @@ class FormatGroup(Group):
         return super().resolve_command(ctx, args)
 
 
+def _check_exist(paths: Sequence[str]) -> None:
+    """Raises `ConfigurationError` for a misspelled path, before anything else that is missing is
+    asked for.
+    """
+    import glob
+
+    from forwarder.sources.files.origins import local_files
+    from forwarder.sources.files.records import ReadOptions
+
+    for path in paths:
+        is_local = path != "-" and "://" not in path and not glob.has_magic(path)
+        whole = Path(path).absolute()
+        if is_local and not os.path.lexists(whole):
+            list(local_files(str(whole), ReadOptions()))  # its error has the names that there are
+
+
 def _run(form: ImportFormat[Any], typed: dict[str, Any]) -> None:
     """Run an import."""
     from forwarder.cli.import_request import request_of
@@ -98,6 +115,7 @@ def _run(form: ImportFormat[Any], typed: dict[str, Any]) -> None:
 
     common = common_options(typed)
     try:
+        _check_exist(common.paths)
         request = request_of(form, common, typed)
         log = request.settings.log
         configure_logging(log.format, "warning" if log.level == "info" else log.level)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from forwarder.cli.exit_codes import ExitCode
@@ -19,6 +19,7 @@ from forwarder.core.outcome import Reply
 from forwarder.core.secrets import mask_key, mask_secrets
 from forwarder.core.tls import client_context
 from forwarder.telemetry.readable import duration
+from forwarder.telemetry.snapshot import without_credentials
 
 if TYPE_CHECKING:
     from forwarder.config.settings import UpstreamSettings
@@ -83,6 +84,22 @@ class UpstreamAnswer:
             for key, status in self._undecided().items()
         ]
         return [answers, *unknown, *undecided, *self._clock_lines()]
+
+    def as_json(self, url: str) -> dict[str, Any]:
+        """The answer for programs. `status` is that of a question without a key."""
+        return {
+            "url": without_credentials(url),
+            "reached": self.reached,
+            "status": self.statuses.get(""),
+            "keys": [
+                {"key": mask_key(key), "status": status}
+                for key, status in self.statuses.items()
+                if key
+            ],
+            "error": self.error or None,
+            "hint": self.hint or None,
+            "clock_ahead_seconds": round(self.clock_ahead, 3),
+        }
 
     def _clock_lines(self) -> list[str]:
         if abs(self.clock_ahead) < CLOCK_SECONDS:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable
+from decimal import Decimal
 from enum import StrEnum
 from itertools import pairwise
 from pathlib import Path
@@ -22,10 +23,13 @@ from forwarder.core.proposals import use_configuration
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+_SLOWEST: Final = Decimal("0.01")
 WIDTH: Final = 110
 """Help is at most this wide, or as wide as the terminal."""
 _OF_A_PARSER: Final = re.compile(r"^Value error, |, unable to parse string as an? \w+$")
 """Words that the library's messages have beside what is wrong."""
+_JSON_ELSEWHERE: Final = frozenset({"--json", "-j", "-o"})
+"""Options for JSON in other programs."""
 _CONTEXT: Final = {"max_content_width": WIDTH, "help_option_names": ["-h", "--help"]}
 
 
@@ -87,6 +91,10 @@ Watch = Annotated[
         help=f"Show it again and again, every {INTERVAL:g} or so many seconds; Ctrl-C ends it.",
     ),
 ]
+Quiet = Annotated[
+    bool,
+    typer.Option("--quiet", help="Print only errors: the exit code is the answer."),
+]
 Yes = Annotated[bool, typer.Option("--yes", help="Don't ask for confirmation.")]
 Port = Annotated[
     int,
@@ -142,6 +150,9 @@ class PlainCommand(TyperCommand):
             message = _OF_A_PARSER.sub("", str(getattr(error, "message", "")))
             if message:
                 error.message = message  # type: ignore[attr-defined]
+            wrong = getattr(error, "option_name", "")
+            if wrong in _JSON_ELSEWHERE and self._writes_json(ctx):
+                ctx.fail(f"No such option: {wrong}. JSON is --output json.")
             file = next((each for each in args if each.endswith((".yaml", ".yml"))), None)
             if (
                 file
@@ -150,6 +161,11 @@ class PlainCommand(TyperCommand):
             ):
                 ctx.fail(f"{message}. Did you mean --config {quote(file)}?")
             raise
+
+    def _writes_json(self, ctx: Any) -> bool:
+        """Whether the forms of its `--output` include JSON."""
+        records = (each.get_help_record(ctx) for each in self.params if "--output" in each.opts)
+        return any(record is not None and "json" in record[0] for record in records)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments, options of no section, then each section."""
@@ -204,6 +220,39 @@ def _may_be_bare(parameter: Any) -> bool:
 def _example_on_one_line(text: str | None) -> str | None:
     """The help without wrapping of its example, which is to be copied."""
     return text and text.replace("\n\nExample: ", "\n\n\b\nExample: ")
+
+
+def events_per_second(most: int = 1_000_000) -> Callable[[str], float]:
+    """A parser of rates: `100`, `0.5`, `10k`, `100/s`. It raises `typer.BadParameter`."""
+
+    def parse(text: str) -> float:
+        from forwarder.config.units import parse_number
+
+        rate = parse_number(str(text), per_second=True)
+        if rate is None or not _SLOWEST <= rate <= most:
+            raise typer.BadParameter(
+                f"{text!r} is not a rate: write events a second from {_SLOWEST} to {most}, such as "
+                "100, 10k or 100/s"
+            )
+        return float(rate)
+
+    return parse
+
+
+def whole_number(most: int) -> Callable[[str], int]:
+    """A parser of numbers from 1 on: `10000`, `10k`. It raises `typer.BadParameter`."""
+
+    def parse(text: str) -> int:
+        from forwarder.config.units import parse_number
+
+        number = parse_number(str(text))
+        if number is None or number != int(number) or not 1 <= number <= most:
+            raise typer.BadParameter(
+                f"{text!r} can't be used: write a whole number from 1 to {most}, such as 500 or 10k"
+            )
+        return int(number)
+
+    return parse
 
 
 def parameter(name: str, kind: Any, marker: Any, default: Any = None) -> inspect.Parameter:

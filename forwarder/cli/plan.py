@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from math import inf
 from typing import TYPE_CHECKING, Annotated, Final
@@ -250,17 +249,16 @@ def _usage(message: str, hint: str) -> ConfigurationError:
 
 
 def _number(option: str, text: str) -> int:
-    """A whole number as people write large ones: 20000, 20_000, 10e9. Raises
-    `ConfigurationError`.
+    """A whole number as people write large ones: 20000, 20_000, 10e9, 20k; a rate also as 20k/s.
+    Raises `ConfigurationError`.
     """
-    try:
-        value = Decimal(text)
-    except InvalidOperation:
-        value = Decimal("NaN")
-    if not (value.is_finite() and 1 <= value <= _MOST and value == int(value)):
+    from forwarder.config.units import parse_number
+
+    value = parse_number(text, per_second=option.endswith("rate"))
+    if value is None or not (1 <= value <= _MOST and value == int(value)):
         raise _usage(
             f"{option}: {text!r} is not a whole number from 1 on",
-            "Write it as 20000, 20_000 or 20e3.",
+            "Write it as 20000, 20_000, 20e3 or 20k.",
         )
     return int(value)
 

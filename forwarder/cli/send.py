@@ -79,6 +79,8 @@ class Whereabouts:
     hint: str = ""
     destination: str = ""
     """Empty if there is only one."""
+    halted: bool = False
+    """Whether it stays where it is until a person does something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +134,7 @@ def send(
     without a known daemon, such as that of the service, can only say that it accepted the event.
 
     Exit codes: 0 delivered, or accepted by an address without a known daemon; 1 rejected,
-    dead-lettered, dropped, or not delivered in time; 3 unreachable.
+    dead-lettered, dropped, in a halted lane, or not delivered in time; 3 unreachable.
 
     Example: forwarder send "signed up" --property plan=team --property seats=5
     """
@@ -245,7 +247,8 @@ class Journey:
                 self._facts["destinations"] = {each.destination: each.place for each in found}
             if places == {EventPlace.DELIVERED}:
                 return self._end(EventPlace.DELIVERED, ExitCode.DONE)
-            if EventPlace.BUFFERED not in places or self._left() <= 0:
+            moving = any(each.place is EventPlace.BUFFERED and not each.halted for each in found)
+            if not moving or self._left() <= 0:
                 return self._not_delivered(
                     [each for each in found if each.place is not EventPlace.DELIVERED]
                 )
@@ -273,7 +276,9 @@ class Journey:
         if found.place is EventPlace.BUFFERED:
             to = f" to {found.destination}" if found.destination else ""
             message = (
-                f"the event wasn't delivered{to} within {self._seconds:g} s; "
+                f"the event isn't delivered{to} while its lane is halted; it stays buffered"
+                if found.halted
+                else f"the event wasn't delivered{to} within {self._seconds:g} s; "
                 f"{_GONE if found.why == _GONE else 'it stays buffered'}"
             )
             hint = f"{found.hint[:1].upper()}{found.hint[1:]}. " if found.hint else ""
@@ -554,6 +559,7 @@ class LaneSearch:
                 EventPlace.BUFFERED,
                 f"lane {self.name} is halted: {now.halted}: {now.why}",
                 now.hint,
+                halted=True,
             )
         if upstream.state is UpstreamState.DOWN:
             return Whereabouts(

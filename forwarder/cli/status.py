@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -24,8 +25,20 @@ from forwarder.cli.admin_client import (
     resolve,
 )
 from forwarder.cli.exit_codes import ExitCode
-from forwarder.cli.options import Admin, Config, Output, State, TableOrJson, Watch
+from forwarder.cli.options import (
+    Admin,
+    Config,
+    Output,
+    Quiet,
+    State,
+    TableOrJson,
+    TextOrJson,
+    TextOutput,
+    Watch,
+)
+from forwarder.cli.output import as_json
 from forwarder.core.proposals import proposed
+from forwarder.core.times import utc_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,6 +99,8 @@ def health(
             "--ready", help="Check whether it accepts events, not only whether it is alive."
         ),
     ] = False,
+    output: TextOrJson = TextOutput.TEXT,
+    quiet: Quiet = False,
 ) -> None:
     """Exit with 0 if the running daemon is healthy, else with 1.
 
@@ -94,19 +109,34 @@ def health(
     Example: forwarder health --ready
     """
     address = resolve(admin, config)
+    healthy = False
+    error = ""
     try:
         code, body = get(address, "/readyz" if ready else "/livez")
-    except NoDaemon as error:
-        sys.stderr.write(f"{error.message}\n")
-        raise typer.Exit(ExitCode.NO) from error
-    if code == 200 and body.strip() not in (b"live", b"ready"):
-        sys.stderr.write(f"what answers at {address} is not forwarder's admin server\n")
-        raise typer.Exit(ExitCode.NO)
-    sys.stdout.write(body.decode(errors="replace"))
-    raise typer.Exit(ExitCode.DONE if code == 200 else ExitCode.NO)
+    except NoDaemon as nobody:
+        error = nobody.message
+    else:
+        healthy = code == 200
+        if healthy and body.strip() not in (b"live", b"ready"):
+            healthy = False
+            error = f"what answers at {address} is not forwarder's admin server"
+    message = error or body.decode(errors="replace").strip()
+    if output is TextOutput.JSON and not quiet:
+        sys.stdout.write(as_json({"healthy": healthy, "message": message}) + "\n")
+    elif error:
+        sys.stderr.write(f"{error}\n")
+    elif not quiet:
+        sys.stdout.write(f"{message}\n")
+    raise typer.Exit(ExitCode.DONE if healthy else ExitCode.NO)
 
 
-def audit(admin: Admin = None, config: Config = None, path: State = None) -> None:
+def audit(
+    admin: Admin = None,
+    config: Config = None,
+    path: State = None,
+    output: TableOrJson = Output.TABLE,
+    quiet: Quiet = False,
+) -> None:
     """Print the books of each lane: received = delivered + buffered + dead-lettered + dropped.
 
     Asks the running daemon; if none answers, reads the configured files. With --admin it only
@@ -117,11 +147,18 @@ def audit(admin: Admin = None, config: Config = None, path: State = None) -> Non
     Example: forwarder audit --config /etc/forwarder/forwarder.yaml
     """
     if path is not None:
-        _judge(_from_files(_files_at(path)), _damage())
-    elif admin is not None or (files := _files_without_daemon(config)) is None:
-        _judge(_from_daemon(resolve(admin, config)), _BUG)
+        files: Sequence[WorkerFiles] | None = _files_at(path)
     else:
-        _judge(_from_files(files), _damage())
+        files = None if admin is not None else _files_without_daemon(config)
+    if files is None:
+        books = AuditedBooks(_from_daemon(resolve(admin, config)), (), _BUG)
+    else:
+        books = AuditedBooks(_from_files(files), _directories_of(files), _damage())
+    if output is Output.JSON and not quiet:
+        sys.stdout.write(as_json(books.as_json(), indent=2) + "\n")
+    elif not quiet:
+        books.print()
+    books.check()
 
 
 def explain(
@@ -129,6 +166,7 @@ def explain(
     admin: Admin = None,
     config: Config = None,
     path: State = None,
+    output: TextOrJson = TextOutput.TEXT,
 ) -> None:
     """Find one event: buffered, dead-lettered and why, or else delivered or never received.
 
@@ -148,13 +186,26 @@ def explain(
     files = _files_at(path, empty=True) if path is not None else configured_files(config)
     found = search_files(wanted, files, path)
     traces = [*live, *(trace for trace in found if not _is_live(trace, live))]
-    for trace in traces:
-        typer.echo(_trace_line(trace, time.time()))
+    dropped = _dropped_by_rules(admin, config) if asked and not traces else {}
+    if output is TextOutput.JSON:
+        document = {
+            "uuid": wanted.text,
+            "count": len(traces),
+            "results": [_trace_as_json(trace) for trace in traces],
+            "daemon_asked": asked,
+            "dropped_by_rules": dropped,
+        }
+        sys.stdout.write(as_json(document, indent=2) + "\n")
+    else:
+        for trace in traces:
+            typer.echo(_trace_line(trace, time.time()))
     if traces:
         return
-    typer.echo("not found: delivered, or never received")
-    if dropped := _dropped_by_rules(admin, config) if asked else "":
-        typer.echo(f"or dropped by a rule: {dropped} since the start")
+    if output is TextOutput.TEXT:
+        typer.echo("not found: delivered, or never received")
+        if dropped:
+            by = ", ".join(f"{rule} dropped {count:,}" for rule, count in dropped.items())
+            typer.echo(f"or dropped by a rule: {by} since the start")
     if not asked:
         sys.stderr.write(
             "No daemon answered, so events that it holds only in memory are not covered.\n"
@@ -162,19 +213,17 @@ def explain(
     raise typer.Exit(ExitCode.NO)
 
 
-def _dropped_by_rules(admin: str | None, config: Path | None) -> str:
-    """What each rule of the running daemon has dropped; empty if none has dropped anything."""
+def _dropped_by_rules(admin: str | None, config: Path | None) -> dict[str, int]:
+    """How many events each rule of the running daemon has dropped, of those that have."""
     from forwarder.admin.status import parse
 
     try:
         events = parse(get_status(resolve(admin, config))).rule_events
     except NoDaemon:
-        return ""
-    return ", ".join(
-        f"{rule} dropped {count:,}"
-        for (rule, outcome), count in events.items()
-        if outcome == "dropped" and count
-    )
+        return {}
+    return {
+        rule: count for (rule, outcome), count in events.items() if outcome == "dropped" and count
+    }
 
 
 def _from_daemon(address: str) -> Sequence[LaneSnapshot]:
@@ -192,13 +241,15 @@ def _from_files(files: Sequence[WorkerFiles]) -> Sequence[LaneSnapshot]:
             "These files are in use by a running process, so the figures may differ slightly. Ask "
             "it with --admin ADDRESS.\n"
         )
-    where = ", ".join(
+    return books_of(files)
+
+
+def _directories_of(files: Sequence[WorkerFiles]) -> tuple[str, ...]:
+    return tuple(
         dict.fromkeys(
             str(each.log or (each.dead_letters and each.dead_letters.parent)) for each in files
         )
     )
-    sys.stdout.write(f"From the files in {where}:\n")
-    return books_of(files)
 
 
 def _files_at(path: Path, *, empty: bool = False) -> list[WorkerFiles]:
@@ -225,20 +276,58 @@ def _files_without_daemon(config: Path | None) -> list[WorkerFiles] | None:
     return None
 
 
-def _judge(lanes: Sequence[LaneSnapshot], hint: str) -> None:
-    """Print the books. Ends the command with exit code 1 and `hint` if they don't balance."""
-    from forwarder.cli.tables import console, lane_table
+@dataclass(frozen=True, slots=True)
+class AuditedBooks:
+    """The books of each lane, the directories that they were read from (none: the daemon was
+    asked), and what to do if they don't balance.
+    """
 
-    console().print(lane_table(lanes, books=True))
-    off = [lane for lane in lanes if lane.difference]
-    if not off:
-        sys.stdout.write(
-            "The books balance: received = delivered + buffered + dead-lettered + dropped.\n"
-        )
-        return
-    names = ", ".join(lane.label for lane in off)
-    sys.stderr.write(f"Error: the books don't balance for {names}\n  {hint}\n")
-    raise typer.Exit(ExitCode.NO)
+    lanes: Sequence[LaneSnapshot]
+    directories: tuple[str, ...]
+    hint: str
+
+    @property
+    def _off(self) -> list[str]:
+        return [lane.label for lane in self.lanes if lane.difference]
+
+    def print(self) -> None:
+        """Print them as a table."""
+        from forwarder.cli.tables import console, lane_table
+
+        if self.directories:
+            sys.stdout.write(f"From the files in {', '.join(self.directories)}:\n")
+        console().print(lane_table(self.lanes, books=True))
+        if not self._off:
+            sys.stdout.write(
+                "The books balance: received = delivered + buffered + dead-lettered + dropped.\n"
+            )
+
+    def as_json(self) -> dict[str, Any]:
+        """The same for programs. `difference` is 0 for a lane whose books balance."""
+        return {
+            "balanced": not self._off,
+            "directories": list(self.directories),
+            "lanes": [
+                {
+                    "lane": lane.label,
+                    "received": lane.total_received,
+                    "delivered": lane.delivered,
+                    "buffered": lane.buffered,
+                    "dead_lettered": dict(lane.dead_lettered),
+                    "dropped": dict(lane.dropped),
+                    "difference": lane.difference,
+                }
+                for lane in self.lanes
+            ],
+        }
+
+    def check(self) -> None:
+        """End the command with exit code 1 if they don't balance."""
+        if self._off:
+            sys.stderr.write(
+                f"Error: the books don't balance for {', '.join(self._off)}\n  {self.hint}\n"
+            )
+            raise typer.Exit(ExitCode.NO)
 
 
 def _is_live(trace: Trace, live: list[Trace]) -> bool:
@@ -248,6 +337,18 @@ def _is_live(trace: Trace, live: list[Trace]) -> bool:
         == ("buffered", each.destination, each.lane, each.since)
         for each in live
     )
+
+
+def _trace_as_json(trace: Trace) -> dict[str, str | None]:
+    return {
+        "where": trace.where,
+        "destination": trace.destination or None,
+        "lane": trace.lane,
+        "since": utc_text(trace.since, "milliseconds"),
+        "reason": trace.reason or None,
+        "why": trace.why or None,
+        "note": trace.note or None,
+    }
 
 
 def _trace_line(trace: Trace, now: float) -> str:

@@ -21,8 +21,7 @@ from forwarder.admin.status import NotAStatus, parse
 from forwarder.cli.admin_client import NoDaemon, get_status
 from forwarder.cli.options import Output
 from forwarder.cli.tables import console, status_page
-from forwarder.telemetry.rates import rates_between
-from forwarder.telemetry.snapshot import Snapshot
+from forwarder.telemetry.rates import RateWindow
 
 
 def watch_status(address: str, seconds: float, output: Output) -> None:
@@ -31,11 +30,10 @@ def watch_status(address: str, seconds: float, output: Output) -> None:
     """
     if output is Output.JSON:
         _print_documents(address, seconds)
-    before: Snapshot | None = None
+    window = RateWindow()
     with _screen() as show:
         while True:
-            page, before = _page(address, seconds, before)
-            show(page)
+            show(_page(address, seconds, window))
             time.sleep(seconds)
 
 
@@ -53,22 +51,21 @@ def _print_documents(address: str, seconds: float) -> None:
         time.sleep(seconds)
 
 
-def _page(
-    address: str, seconds: float, before: Snapshot | None
-) -> tuple[RenderableType, Snapshot | None]:
-    """What to show now, and the snapshot that the next rates are counted from."""
+def _page(address: str, seconds: float, window: RateWindow) -> RenderableType:
+    """What to show now."""
     head = Text(
         f"{datetime.now(UTC):%H:%M:%S} UTC, every {seconds:g} s; Ctrl-C ends it", style="dim"
     )
     try:
         snapshot = parse(get_status(address))
     except (NoDaemon, NotAStatus) as error:
+        window.clear()
         return Group(
             head,
             Text(error.message, style="bold red"),
             Text(f"  {error.hint}\n  It is asked again."),
-        ), None
-    return Group(head, status_page(snapshot, address, rates_between(before, snapshot))), snapshot
+        )
+    return Group(head, status_page(snapshot, address, window.add(snapshot)))
 
 
 @contextlib.contextmanager

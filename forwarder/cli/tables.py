@@ -15,6 +15,7 @@ from typing import Final
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.measure import Measurement
+from rich.padding import Padding
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -172,11 +173,12 @@ def status_page(snapshot: Snapshot, address: str, rates: FlowRates | None = None
     """The state of a daemon on one screen: what needs attention first."""
     lanes = by_label(snapshot.lanes)
     parts: list[RenderableType] = [_head(snapshot, address), *attention(snapshot)]
+    table = lane_table(lanes, books=False)
     parts += [
         Text(),
         flow(snapshot, rates),
         Text(),
-        lane_table(lanes, books=False),
+        Padding(table, (0, 0, 0, 1), expand=False) if lanes else table,
         Text(),
         *map(_upstream, snapshot.destinations or [snapshot]),
     ]
@@ -188,7 +190,27 @@ def status_page(snapshot: Snapshot, address: str, rates: FlowRates | None = None
     parts.extend(log_source(source, snapshot.now) for source in snapshot.logs)
     parts.extend(Text(_worker(worker, snapshot.now)) for worker in snapshot.workers)
     parts.extend(Text(f"  {notice}", style="dim") for notice in snapshot.notices)
-    return Group(*parts)
+    return Group(*(_Hanging(part) if isinstance(part, Text) else part for part in parts))
+
+
+class _Hanging:
+    """Text whose lines, where they are too long for the screen, continue below their words, beside
+    the mark or indent that they begin with.
+    """
+
+    def __init__(self, text: Text) -> None:
+        self._text = text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for line in self._text.split("\n", allow_blank=True):
+            begin = line[:2]
+            if begin.plain not in ("  ", "! "):
+                yield line
+                continue
+            for folded in line[2:].wrap(console, max(1, options.max_width - 2)):
+                folded.rstrip()
+                yield begin + folded
+                begin = Text("  ")
 
 
 def attention(snapshot: Snapshot) -> Iterator[Text]:

@@ -16,7 +16,8 @@ import typer
 
 from forwarder.cli.admin_client import NoDaemon, label_of, resolve, tap_events
 from forwarder.cli.exit_codes import ExitCode
-from forwarder.cli.options import Admin, Config, TextOrJson, TextOutput
+from forwarder.cli.options import Admin, Config, TextOrJson, TextOutput, events_per_second
+from forwarder.core.secrets import mask_emails
 from forwarder.core.taps import TapOutcome
 
 MAX_RESULTS: Final = 1000
@@ -59,10 +60,13 @@ _Rate = Annotated[
     float,
     typer.Option(
         "--rate",
-        min=0.01,
-        max=1000,
+        parser=events_per_second(1000),
+        metavar="N",
         help="Show so many a second of each outcome at most; count the others.",
     ),
+]
+_Emails = Annotated[
+    bool, typer.Option("--show-emails", help="Show e-mail addresses, which are masked otherwise.")
 ]
 _Limit = Annotated[int | None, typer.Option("--limit", min=1, help="End after so many events.")]
 
@@ -75,6 +79,7 @@ def tap(  # noqa: PLR0917 - a command's options
     jq: _Expression = None,
     rate: _Rate = 20.0,
     limit: _Limit = None,
+    show_emails: _Emails = False,
     output: TextOrJson = TextOutput.TEXT,
     admin: Admin = None,
     config: Config = None,
@@ -82,14 +87,15 @@ def tap(  # noqa: PLR0917 - a command's options
     """Show events as they pass the running daemon: a sample of those received, delivered,
     dead-lettered, dropped.
 
-    Values of properties whose names look like secrets are hidden; keys are shown as labels.
+    Values of properties whose names look like secrets are hidden, e-mail addresses are masked, and
+    keys are shown as labels.
 
     Exit codes: 0 after --limit events; 3 no daemon answers, or it ended; 130 ended by Ctrl-C.
 
     Example: forwarder tap --event 'order*' --outcome received --jq .data.properties.total
     """
     address = resolve(admin, config)
-    show = printer(output, jq)
+    show = printer(output, jq, show_emails=show_emails)
     wanted = {
         "event": event,
         "key": [label_of(each) for each in key or ()],
@@ -109,15 +115,19 @@ def tap(  # noqa: PLR0917 - a command's options
         raise typer.Exit(ExitCode.UNREACHABLE) from error
 
 
-def printer(output: TextOutput, expression: str | None) -> Callable[[dict[str, Any]], int]:
+def printer(
+    output: TextOutput, expression: str | None, *, show_emails: bool
+) -> Callable[[dict[str, Any]], int]:
     """Prints a record; how many events that shows: one, or none if the expression makes nothing of
-    it.
+    it. An expression sees the addresses that aren't shown.
 
     Raises `ConfigurationError` for an expression that can't be used.
     """
+    masked: Callable[[Any], Any] = (lambda value: value) if show_emails else mask_emails
     if expression is not None:
-        return _evaluated(expression)
-    return _as_json if output is TextOutput.JSON else _as_text()
+        return _evaluated(expression, masked)
+    show = _as_json if output is TextOutput.JSON else _as_text()
+    return lambda record: show(masked(record))
 
 
 def _as_json(record: dict[str, Any]) -> int:
@@ -128,7 +138,7 @@ def _as_json(record: dict[str, Any]) -> int:
     return 1
 
 
-def _evaluated(expression: str) -> Callable[[dict[str, Any]], int]:
+def _evaluated(expression: str, masked: Callable[[Any], Any]) -> Callable[[dict[str, Any]], int]:
     import jq
 
     from forwarder.cli.output import as_json, visible
@@ -143,7 +153,7 @@ def _evaluated(expression: str) -> Callable[[dict[str, Any]], int]:
         except ValueError as error:
             sys.stderr.write(f"jq: {visible(str(error))}\n")
             return 0
-        sys.stdout.write("".join(as_json(result) + "\n" for result in results))
+        sys.stdout.write("".join(as_json(masked(result)) + "\n" for result in results))
         sys.stdout.flush()
         return bool(results)
 

@@ -33,6 +33,9 @@ from forwarder.telemetry.snapshot import DestinationSnapshot, LaneSnapshot, Snap
 
 MAX_PROBLEMS: Final = 4
 """Lines of what needs attention."""
+CHART_ROWS: Final = 10
+"""Lines of a diagram, at most."""
+LEAST_CHART_ROWS: Final = 2
 BAR: Final = 10
 """Characters of the bar of the buffer."""
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"
@@ -143,6 +146,49 @@ def spark(history: Sequence[float]) -> str:
     """The figures as blocks of their height."""
     highest = max(history)
     return "".join(_BLOCKS[round(value / highest * (len(_BLOCKS) - 1))] for value in history)
+
+
+@dataclass(frozen=True, slots=True)
+class FlowMoment:
+    """What the diagrams show of one refresh; rates are a second."""
+
+    at: float
+    received: float
+    delivered: float
+    buffered: int
+
+
+def charts(history: Sequence[FlowMoment], width: int, height: int) -> list[Text]:
+    """Diagrams of what came in, went out and was buffered lately, a column a refresh, of at most
+    `height` lines; none if that is too few to see anything.
+    """
+    rows = min(CHART_ROWS, height // 3 - 1)
+    if rows < LEAST_CHART_ROWS or not history:
+        return []
+    shown = history[-width:]
+    span = f"in the last {duration(shown[-1].at - shown[0].at)}" if len(shown) > 1 else "so far"
+    lines: list[Text] = []
+    figures: tuple[tuple[str, str, list[float]], ...] = (
+        ("in/s", "cyan", [each.received for each in shown]),
+        ("out/s", "green", [each.delivered for each in shown]),
+        ("buffered", "", [float(each.buffered) for each in shown]),
+    )
+    for name, style, values in figures:
+        title = Text(f"{name} {per_second(values[-1])}", style="bold")
+        lines.append(title.append(f"  at most {per_second(max(values))} {span}", style="not bold"))
+        lines += [Text(line, style=style) for line in chart(values, rows)]
+    return lines
+
+
+def chart(values: Sequence[float], rows: int) -> list[str]:
+    """The figures as columns of blocks; the highest one fills the rows."""
+    steps = len(_BLOCKS)
+    highest = max(values) or 1
+    levels = [round(value / highest * rows * steps) for value in values]
+    return [
+        "".join(f" {_BLOCKS}"[min(steps, max(0, level - row * steps))] for level in levels)
+        for row in reversed(range(rows))
+    ]
 
 
 def _upstream(snapshot: Snapshot, rates: FlowRates | None) -> Text:

@@ -24,19 +24,23 @@ from forwarder.admin.status import NotAStatus
 from forwarder.cli.admin_client import NoDaemon
 from forwarder.cli.top_figures import (
     COLUMNS,
+    FlowMoment,
     LaneRow,
     cells,
+    charts,
     details,
     headlines,
     lane_rows,
     sources,
 )
-from forwarder.telemetry.rates import FlowRates, rates_between
+from forwarder.telemetry.rates import FlowRates, RateWindow, rates_between
 from forwarder.telemetry.readable import duration
 from forwarder.telemetry.snapshot import Snapshot
 
 HISTORY: Final = 12
 """Rates that the small diagram shows."""
+LONG_HISTORY: Final = 600
+"""Refreshes that the large ones can show."""
 
 HELP: Final = """\
  q         quit
@@ -55,7 +59,8 @@ HELP: Final = """\
  dead         dead letters in the store
  p50 p95 p99  time from a request to the upstream's answer
 
- Rates and times are of the time since the last refresh.
+ Rates and times are of the last 10 seconds. Where there is room, diagrams show
+ a column for each refresh.
 """
 
 
@@ -84,7 +89,7 @@ class TopApp(App[None]):
     Screen { background: ansi_default; color: ansi_default; }
     Static { height: auto; }
     #head { text-style: bold; }
-    #head, #figures, #sources { text-wrap: nowrap; text-overflow: ellipsis; }
+    #head, #figures, #sources, #charts { text-wrap: nowrap; text-overflow: ellipsis; }
     #details { max-height: 4; }
     DataTable { height: 1fr; background: ansi_default; scrollbar-size-horizontal: 0; }
     DataTable > .datatable--header { background: ansi_default; text-style: bold underline; }
@@ -113,7 +118,9 @@ class TopApp(App[None]):
         self._interval = interval
         self._snapshot: Snapshot | None = None
         self._rates: FlowRates | None = None
+        self._window = RateWindow()
         self._history: deque[float] = deque(maxlen=HISTORY)
+        self._moments: deque[FlowMoment] = deque(maxlen=LONG_HISTORY)
         self._column = "in/s"
         self._ascending = False
         self._wanted = ""
@@ -130,6 +137,7 @@ class TopApp(App[None]):
         yield DataTable(cursor_type="row", zebra_stripes=False)
         yield Static(id="details")
         yield Static(id="sources")
+        yield Static(id="charts")
         yield Input(placeholder="Filter by label or state; Enter keeps it, Esc removes it")
         yield Footer()
 
@@ -158,11 +166,18 @@ class TopApp(App[None]):
         self.show()
 
     def _accept(self, snapshot: Snapshot) -> None:
-        self._rates = rates_between(self._snapshot, snapshot)
-        if self._rates is not None:
-            self._history.append(self._rates.received)
-        else:
+        lately = rates_between(self._snapshot, snapshot)
+        self._rates = self._window.add(snapshot)
+        if lately is None or self._rates is None:
             self._history.clear()
+            self._moments.clear()
+        else:
+            self._history.append(lately.received)
+            self._moments.append(
+                FlowMoment(
+                    snapshot.now, self._rates.received, self._rates.delivered, snapshot.buffered
+                )
+            )
         self._snapshot = snapshot
         self._failed = ""
         self._answered = time.monotonic()
@@ -190,6 +205,23 @@ class TopApp(App[None]):
                 wanted=self._wanted,
             )
         )
+        self.call_after_refresh(self._lay_out)
+
+    def on_resize(self) -> None:
+        """The terminal's size has changed."""
+        self.show()
+
+    def _lay_out(self) -> None:
+        """Give lines that the table leaves to the diagrams."""
+        others = ("#head", "#figures", "#details", "#sources")
+        used = sum(self.query_one(each, Static).virtual_size.height for each in others)
+        used += 1 + self.query_one(Input).display  # the footer, and the filter's line
+        table = len(self._rows) + 1
+        shown = charts(list(self._moments), self.size.width, self.size.height - used - table)
+        self._table.styles.height = table if shown else "1fr"
+        below = self.query_one("#charts", Static)
+        below.display = bool(shown)
+        below.update(_joined(shown))
 
     def _head(self) -> Text:
         text = Text(f"forwarder at {self._address}", no_wrap=True)

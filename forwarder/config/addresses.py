@@ -13,6 +13,11 @@ from urllib.parse import SplitResult, urlsplit
 _TCP: Final = re.compile(
     r"(?:\[(?P<v6>[0-9A-Fa-f:.%\w]+)\]|(?P<host>[^\[\]:/\s]+)):(?P<port>\d{1,5})", re.ASCII
 )
+_HOST: Final = re.compile(
+    r"(?P<word>[\w-]+):\d{1,5}|localhost|(?:[\w-]+(?:\.[\w-]+)+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?",
+    re.ASCII,
+)
+"""A host with or without a port; of a single word only with one."""
 _ANY: Final = {"0.0.0.0", "::"}  # noqa: S104 - compared with, not bound to
 _SOCKET_PATH_LIMIT: Final = 107
 """Bytes that the path of a Unix socket may have (the kernel's `sun_path`, less its NUL)."""
@@ -142,15 +147,22 @@ def _split_http(text: str, example: str) -> SplitResult:
             f"it is not an address: its host or port can't be read; write it as {example}"
         ) from error
     if parts.scheme not in {"http", "https"}:
-        meant = (
-            f"https://{text}"
-            if re.fullmatch(r"[\w-]+(\.[\w-]+)+(:\d+)?", text, re.ASCII) and example.count("/") == 2
-            else example
-        )
-        raise ValueError(f"it must begin with http:// or https://: write it as {meant}")
+        meant = _with_scheme(text) if example.count("/") == 2 else ""
+        raise ValueError(f"it must begin with http:// or https://: write it as {meant or example}")
     if not host or re.search(r"[\s\x00-\x1f\\]", text):
         raise ValueError(f"it names no host: write it as {example}")
     return parts
+
+
+def _with_scheme(text: str) -> str:
+    """A host that stands alone as an address; empty if `text` isn't one. Names of one word are of
+    this machine or its network, where TLS is rare.
+    """
+    match = _HOST.fullmatch(text)
+    if match is None:
+        return ""
+    local = match["word"] or text.startswith(("localhost", "127.", "[::1]"))
+    return f"{'http' if local else 'https'}://{text}"
 
 
 _STORES: Final = frozenset({"s3", "s3a", "gs", "az", "azure", "abfs", "abfss"})

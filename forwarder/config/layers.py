@@ -35,6 +35,15 @@ class Problem:
         first = ": ".join([part for part in (self.where, self.key, self.message) if part])
         return mask_secrets(f"{first}\n    {self.hint}" if self.hint else first)
 
+    def as_json(self) -> dict[str, str | None]:
+        """The same for programs."""
+        return {
+            "where": mask_secrets(self.where) or None,
+            "key": mask_secrets(self.key) or None,
+            "message": mask_secrets(self.message),
+            "hint": mask_secrets(self.hint) or None,
+        }
+
 
 def what_and_hint(error: Exception | str) -> tuple[str, str]:
     """An error's text, written as "what is wrong: how to fix it", in its two parts; a hint that

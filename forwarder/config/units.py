@@ -1,5 +1,5 @@
-"""Sizes and times as people write them: `20MB`, `16MiB`, `500ms`, `1h`. Formatting and parsing are
-each other's inverse.
+"""Sizes, times and numbers as people write them: `20MB`, `16MiB`, `500ms`, `1h`, `10k`. Formatting
+and parsing of sizes and times are each other's inverse.
 """
 
 from __future__ import annotations
@@ -45,6 +45,14 @@ _COMMA: Final = ", as it holds a comma"
 
 _NUMBER: Final = re.compile(r"\s*(\d{1,18}(?:\.\d{1,40})?)\s*([A-Za-z]*)\s*", re.ASCII)
 _FOLDED_SIZES: Final = {unit.lower(): factor for unit, factor in SIZES.items()}
+_SHORT_SIZES: Final = {
+    unit.lower().removesuffix("b"): factor for unit, factor in SIZES.items() if "i" in unit
+}
+"""Units that are known without their B: `64Mi`, as Kubernetes writes it. `64M` is ambiguous."""
+_MANY: Final = re.compile(
+    r"\s*(\d[\d_]{0,17}(?:\.\d{1,40})?(?:[eE]\d{1,2})?)\s*([kKM]?)(\s*/\s*s)?\s*", re.ASCII
+)
+_FACTORS: Final = {"": 1, "k": 1000, "K": 1000, "M": 1_000_000}
 
 
 def _parts(text: str) -> tuple[Decimal, str] | None:
@@ -65,7 +73,7 @@ def parse_size(text: str | int) -> int:
             "or a number of bytes"
         )
     number, unit = parts
-    factor = _FOLDED_SIZES.get(unit or "b")
+    factor = _FOLDED_SIZES.get(unit or "b") or _SHORT_SIZES.get(unit)
     if factor is None:
         raise ValueError(
             f"{text!r} has no unit of size that is known: {_suggest_size(number, unit)}"
@@ -74,6 +82,16 @@ def parse_size(text: str | int) -> int:
     if size != int(size):
         raise ValueError(f"{text!r} is not a whole number of bytes")
     return int(size)
+
+
+def parse_number(text: str, *, per_second: bool = False) -> Decimal | None:
+    """A number such as `20000`, `20_000`, `20e3`, `20k` or `1.5M`, and `20k/s` of what is counted
+    `per_second`; None if it is none.
+    """
+    match = _MANY.fullmatch(text)
+    if match is None or (match[3] and not per_second):
+        return None
+    return Decimal(match[1].strip("_").replace("_", "")) * _FACTORS[match[2]]
 
 
 def _suggest_size(number: Decimal, unit: str) -> str:

@@ -45,6 +45,7 @@ from forwarder.config.units import (
     format_duration,
     format_size,
     parse_duration,
+    parse_number,
     parse_size,
 )
 
@@ -84,7 +85,13 @@ class Size(Kind):
             "minimum": parse_size(self.minimum),
             "maximum": parse_size(self.maximum),
         }
-        return [{"type": "string", "pattern": r"^\d+(\.\d+)?\s*([KkMmGgTt]?[Ii]?[Bb])?$"}, number]
+        return [
+            {
+                "type": "string",
+                "pattern": r"^\d+(\.\d+)?\s*([KkMmGgTt]?[Ii]?[Bb]|[KkMmGgTt][Ii])?$",
+            },
+            number,
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +133,13 @@ class Duration(Kind):
 
 @dataclass(frozen=True, slots=True)
 class Count(Kind):
-    """A whole number from `minimum` to `maximum`, or one of `words`."""
+    """A whole number from `minimum` to `maximum`, also as `10k`, or one of `words`."""
 
     minimum: int
     maximum: int
     words: tuple[str, ...] = ()
+    per_second: bool = False
+    """Whether it may be written as `10k/s`."""
 
     def read(self, value: Any) -> int | str:
         """The number or word that `value` says."""
@@ -139,11 +148,9 @@ class Count(Kind):
         allowed = " or ".join(
             [*self.words, f"a whole number from {self.minimum} to {self.maximum}"]
         )
-        number = (
-            int(value)
-            if isinstance(value, int | str) and re.fullmatch(r"\d{1,18}", str(value), re.ASCII)
-            else None
-        )
+        number = None
+        if isinstance(value, int | str) and re.fullmatch(self._pattern, str(value), re.ASCII):
+            number = int(parse_number(str(value), per_second=self.per_second) or 0)
         if number is None or not self.minimum <= number <= self.maximum:
             without = (
                 " without separators"
@@ -156,7 +163,15 @@ class Count(Kind):
     def schemas(self) -> list[JsonSchema]:
         """An integer, or a word."""
         number: JsonSchema = {"type": "integer", "minimum": self.minimum, "maximum": self.maximum}
-        return [{"enum": list(self.words)}, number] if self.words else [number]
+        words: list[JsonSchema] = [{"enum": list(self.words)}] if self.words else []
+        short: list[JsonSchema] = (
+            [{"type": "string", "pattern": f"^{self._pattern}$"}] if self.maximum >= 1000 else []
+        )
+        return [*words, number, *short]
+
+    @property
+    def _pattern(self) -> str:
+        return r"\d{1,18}[kKM]?(/s)?" if self.per_second else r"\d{1,18}[kKM]?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -624,4 +639,6 @@ Topic = Annotated[
 ]
 AddressRange = Annotated[Network, _AddressRange()]
 Concurrency: TypeAlias = Annotated[int | Literal["adaptive"], Count(1, 256, words=("adaptive",))]
-Rate: TypeAlias = Annotated[int | Literal["unlimited"], Count(1, 1_000_000, words=("unlimited",))]
+Rate: TypeAlias = Annotated[
+    int | Literal["unlimited"], Count(1, 1_000_000, words=("unlimited",), per_second=True)
+]

@@ -1,5 +1,5 @@
 """Masking secrets: a key keeps its kind and its last four characters, an address its host, a
-property that is named like one its name.
+property that is named like one its name; and e-mail addresses, which keep their domain.
 """
 
 from __future__ import annotations
@@ -44,6 +44,9 @@ _PARAMETER: Final = re.compile(r"([?&;#])([^=?&;#\s]*)=[^&;#\s]+")
 whatever a sender writes into it.
 """
 HIDDEN: Final = "…"
+_LOCAL: Final = r"[\w.!#$'*+^`|~-]"
+_EMAIL: Final = re.compile(rf"(?<!{_LOCAL}){_LOCAL}+((?:@|%40)[\w-]+(?:\.[\w-]+)+)")
+"""The text before the @, which no character of it stands before: a search takes linear time."""
 
 
 def redact(value: Any, key: str = "") -> Any:
@@ -61,6 +64,17 @@ def redact(value: Any, key: str = "") -> Any:
             for name, each in value.items()
         }
     return [redact(each, key) for each in value] if isinstance(value, list) else value
+
+
+def mask_emails(value: Any) -> Any:
+    """Decoded JSON with e-mail addresses as `…@example.com`, also in names and in parameters of
+    addresses.
+    """
+    if isinstance(value, str):
+        return _EMAIL.sub(rf"{HIDDEN}\1", value) if "@" in value or "%40" in value else value
+    if isinstance(value, dict):
+        return {mask_emails(name): mask_emails(each) for name, each in value.items()}
+    return [mask_emails(each) for each in value] if isinstance(value, list) else value
 
 
 def _hidden(parameter: re.Match[str]) -> str:

@@ -470,9 +470,8 @@ def announce_buffer(settings: Settings, snapshot: Snapshot, path: Path) -> None:
         return
     _log.warning(
         "events wait in memory",
-        meaning=f"Events are buffered in memory, at most {size(snapshot.buffer_limit_bytes)}: "
-        "those that the upstream hasn't accepted are "
-        "lost if this process is killed. When it stops, those that "
+        meaning=f"Events are buffered in memory, at most {size(snapshot.buffer_limit_bytes)}. A "
+        "kill loses those that the upstream hasn't accepted; at a stop those that "
         f"{settings.shutdown.drain_timeout:g} s of draining don't deliver "
         + (
             f"become dead letters, at {snapshot.dead_letters_path}."

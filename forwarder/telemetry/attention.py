@@ -8,11 +8,12 @@ alerts), so that a page is amber exactly where an alert would fire.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Final, NamedTuple
 
 from forwarder.core.ports import RULE_PREFIX, DropReason
+from forwarder.telemetry.readable import plural
 from forwarder.telemetry.snapshot import (
     DestinationSnapshot,
     KafkaCluster,
@@ -95,6 +96,27 @@ def lane_health(lane: LaneSnapshot) -> HealthState:
 def lane_severity(lane: LaneSnapshot) -> Severity:
     """Of a whole lane: also books that are off need a person."""
     return Severity.CRITICAL if lane.difference else lane_health(lane).severity
+
+
+def troubles(snapshot: Snapshot, lanes: Iterable[LaneSnapshot]) -> Iterator[HealthState]:
+    """How many lanes and sources need a person, beside the state of daemon and upstream: the most
+    urgent first, and nothing of those that need none.
+    """
+    lanes = tuple(lanes)
+    sources: list[KafkaCluster | LogSourceState] = [*snapshot.kafka, *snapshot.logs]
+    counts = {
+        "halted": sum(bool(lane.halted) for lane in lanes),
+        "with wrong books": sum(bool(lane.difference) for lane in lanes),
+    }
+    for what, count in counts.items():
+        if count:
+            yield HealthState(f"{plural(count, 'lane')} {what}", Severity.CRITICAL)
+    down = sum(source_health(each).severity is Severity.CRITICAL for each in sources)
+    if down:
+        yield HealthState(f"{plural(down, 'source')} down", Severity.CRITICAL)
+    delayed = sum(lane_health(lane).severity is Severity.WARNING for lane in lanes)
+    if delayed:
+        yield HealthState(f"{plural(delayed, 'lane')} delayed", Severity.WARNING)
 
 
 def buffer_severity(snapshot: Snapshot) -> Severity:

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import re
 import sys
 import threading
 import time
@@ -31,6 +33,12 @@ LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 
 FIRST: Final = ("level", "timestamp", "event")
 """The members with which each line of JSON begins."""
+
+_PROSE: Final = ("meaning", "hint", "keys")
+"""Fields with sentences or settings, which have lines of their own on a terminal."""
+_INDENT: Final = "    "
+_COLOR: Final = re.compile(r"\x1b\[[\d;]*m")
+_TRACEBACK: Final = "\nTraceback (most recent call last)"
 
 
 class LogClock(Protocol):
@@ -148,7 +156,9 @@ def configure_logging(
     number = logging.getLevelNamesMapping()[level.upper()]
     terminal = sys.stderr.isatty()
     handler = StandardErrorHandler(LogLimiter() if number > logging.DEBUG else None)
-    handler.setFormatter(_formatter(format or ("console" if terminal else "json"), colors=terminal))
+    handler.setFormatter(
+        _formatter(format or ("console" if terminal else "json"), terminal=terminal)
+    )
     root = logging.getLogger()
     former = [other for other in root.handlers if isinstance(other, StandardErrorHandler)]
     root.handlers[:] = [*[other for other in root.handlers if other not in former], handler]
@@ -185,25 +195,24 @@ def _shared() -> list[Processor]:
     ]
 
 
-def _formatter(format: LogFormat, *, colors: bool) -> logging.Formatter:  # noqa: A002 - as above
+def _formatter(format: LogFormat, *, terminal: bool) -> logging.Formatter:  # noqa: A002 - as above
     return structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[*_shared(), structlog.stdlib.ExtraAdder(allow=["suppressed"])],
         processors=[
             structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-            *_renderers(format, colors=colors),
+            *_renderers(format, terminal=terminal),
             mask_line,
+            *([_folded] if terminal and format == "console" else []),
         ],
     )
 
 
-def _renderers(format: LogFormat, *, colors: bool) -> list[Processor]:  # noqa: A002 - as above
+def _renderers(format: LogFormat, *, terminal: bool) -> list[Processor]:  # noqa: A002 - as above
     if format == "console":
-        return [
-            _for_people,
-            structlog.dev.ConsoleRenderer(
-                colors=colors, exception_formatter=structlog.dev.plain_traceback
-            ),
-        ]
+        render = structlog.dev.ConsoleRenderer(
+            colors=terminal, exception_formatter=structlog.dev.plain_traceback
+        )
+        return [_for_people, _with_prose_below(render) if terminal else render]
     return [
         structlog.processors.format_exc_info,
         _in_order,
@@ -235,6 +244,47 @@ def _for_people(_logger: WrappedLogger, _method: str, line: EventDict) -> EventD
     and truth as Python does.
     """
     return {name: value if name == "exc_info" else _shown(value) for name, value in line.items()}
+
+
+def _with_prose_below(render: Processor) -> Processor:
+    """Renders a line for a terminal: the time of day alone, no logger, and sentences below."""
+
+    def rendered(logger: WrappedLogger, method: str, line: EventDict) -> str:
+        line.pop("logger", None)
+        if "timestamp" in line:
+            line["timestamp"] = line["timestamp"][11:19]
+        prose = [str(line.pop(name)) for name in _PROSE if name in line]
+        head, traceback, rest = str(render(logger, method, line)).partition(_TRACEBACK)
+        return "\n".join([head.rstrip(), *(_INDENT + each for each in prose)]) + traceback + rest
+
+    return rendered
+
+
+def _folded(_logger: WrappedLogger, _method: str, text: str | EventDict) -> str:
+    """The line folded at words, with an indent, to the terminal's width; a traceback as it is."""
+    try:
+        width = os.get_terminal_size(sys.stderr.fileno()).columns
+    except (OSError, ValueError):  # no terminal any more
+        return str(text)
+    head, traceback, rest = str(text).partition(_TRACEBACK)
+    return "\n".join(fold(line, width) for line in head.split("\n")) + traceback + rest
+
+
+def fold(line: str, width: int) -> str:
+    """The line in lines of at most `width` columns, as far as its words allow; colors have none."""
+    lines: list[str] = []
+    current, *words = line.split(" ")
+    columns = len(_COLOR.sub("", current))
+    for word in words:
+        added = len(_COLOR.sub("", word))
+        if columns + 1 + added <= width:
+            current += f" {word}"
+            columns += 1 + added
+        else:
+            lines.append(current.rstrip())
+            current = _INDENT + word
+            columns = len(_INDENT) + added
+    return "\n".join([*lines, current.rstrip()])
 
 
 def _shown(value: object) -> object:

@@ -7,10 +7,15 @@ rates; where a worker was restarted in between, its figures count as zero.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from forwarder.telemetry.snapshot import Histogram, LaneSnapshot, Snapshot
+
+WINDOW: Final = 10.0
+"""Seconds over which live views compute rates, at least."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,31 @@ def rates_between(before: Snapshot | None, after: Snapshot) -> FlowRates | None:
         latency,
         lanes,
     )
+
+
+class RateWindow:
+    """The rates of the last seconds, of snapshots that come more often: events leave in batches, so
+    that a steady stream looks unsteady from one look to the next.
+    """
+
+    def __init__(self, seconds: float = WINDOW) -> None:
+        self._seconds = seconds
+        self._kept: deque[Snapshot] = deque()
+
+    def add(self, snapshot: Snapshot) -> FlowRates | None:
+        """The rates up to this snapshot; None for the first one of a run of the daemon."""
+        kept = self._kept
+        while len(kept) > 1 and snapshot.now - kept[1].now >= self._seconds:
+            kept.popleft()
+        rates = rates_between(kept[0] if kept else None, snapshot)
+        if rates is None:
+            kept.clear()
+        kept.append(snapshot)
+        return rates
+
+    def clear(self) -> None:
+        """Begin anew with the next snapshot."""
+        self._kept.clear()
 
 
 def _lane(before: LaneSnapshot, after: LaneSnapshot, seconds: float) -> LaneRates:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -131,6 +132,31 @@ def test_a_busy_daemon_has_no_warning_color() -> None:
     )
     assert not {"warn", "bad"} & {word for names in read(calm).texts for word in names.split()}
     assert "lane x is sent again in 3s" in read(calm).text
+
+
+def test_the_header_is_not_all_green_beside_trouble() -> None:
+    """It counts what is halted, delayed or down, where daemon and upstream are well."""
+
+    def states(snapshot: Snapshot) -> list[tuple[str, str]]:
+        return re.findall(
+            r'<span class="pill (\w*)">([^<]*)', page(snapshot).partition("<main>")[0]
+        )
+
+    up = replace(FULL, upstream=Upstream("http://up", UpstreamState.UP), kafka=(), logs=())
+    well = replace(up, lanes=(GOOD,))
+    assert states(well) == [("good", "running, ready"), ("good", "upstream up")]
+    late = replace(GOOD, label="phc_…late", oldest_age=4000.0)
+    troubled = replace(up, lanes=(GOOD, HALTED, late))
+    assert states(troubled)[2:] == [("bad", "1 lane halted"), ("warn", "1 lane delayed")]
+    failed = replace(FULL.logs[0], state="failed")
+    assert ("bad", "1 source down") in states(replace(well, logs=(failed,)))
+
+
+def test_dead_letters_come_with_their_command() -> None:
+    """Only where there are any."""
+    command = "<code>forwarder dead-letters ls</code>"
+    assert command in page(FULL)
+    assert command not in page(replace(FULL, lanes=()))
 
 
 def test_times_are_relative_and_exact() -> None:

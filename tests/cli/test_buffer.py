@@ -132,6 +132,26 @@ async def test_verify_names_the_damaged_place(tmp_path: Path) -> None:
     assert "a record's body (3 events)" in done.out
 
 
+async def test_verify_as_json(tmp_path: Path) -> None:
+    """What is damaged, and where; quietly only damage is printed."""
+    log = write(tmp_path)
+    done = await invoked("buffer", "verify", str(tmp_path), "--output", "json")
+    assert (done.code, json.loads(done.out)["damaged"]) == (0, False)
+    done = await invoked("buffer", "verify", str(tmp_path), "--quiet")
+    assert (done.code, done.out, done.err) == (0, "", "")
+    at = log.events(LIVE, EVENTS)
+    log.events(LIVE, EVENTS)
+    log.flip(at + 120)
+    done = await invoked("buffer", "verify", str(tmp_path), "--output", "json")
+    found = json.loads(done.out)
+    assert (done.code, found["damaged"], found["events"]) == (1, True, 8)
+    (damage,) = found["directories"][0]["damage"]
+    assert (damage["file"], damage["offset"]) == (str(log.path), at)
+    done = await invoked("buffer", "verify", str(tmp_path), "--quiet")
+    assert (done.code, done.out) == (1, "")
+    assert f"! {log.path} at offset {at}, " in done.err
+
+
 async def test_damage_that_a_daemon_has_dealt_with_is_only_mentioned(tmp_path: Path) -> None:
     """It was copied aside, with a note; its place in the segment stays until that is used again.
     Exit code 0.

@@ -142,6 +142,35 @@ def test_check_tells_everything_on_standard_error(tmp_path: Path) -> None:
     assert f"{file}:4: batch.max_age: 5 has no unit of time" in result.stderr
 
 
+def test_check_as_json(tmp_path: Path) -> None:
+    """Problems, or hints, each with its place, key and hint; secrets are masked."""
+    file = tmp_path / "forwarder.yaml"
+    file.write_text("upstream: {url: https://h.example.com}\n")
+    result = run("check", "--output", "json", "--config", str(file))
+    found = json.loads(result.stdout)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert (found["valid"], found["file"], found["problems"]) == (True, str(file), [])
+    assert found["checked_as"] == user_name()
+    assert "sources.http.api_keys" in {hint["key"] for hint in found["hints"]}
+    file.write_text(f"upstream:\n  url: https://h.example.com\n  {GOOD}: 1s\n")
+    result = run("check", "--online", "--output", "json", "--config", str(file))
+    assert (result.exit_code, "hunter2" in result.output) == (2, False)
+    (problem,) = json.loads(result.stdout)["problems"]
+    assert (problem["where"], problem["message"]) == (f"{file}:3", "unknown setting")
+
+
+def test_a_quiet_check(tmp_path: Path) -> None:
+    """Nothing is printed of a configuration that can be used, not even hints."""
+    file = tmp_path / "forwarder.yaml"
+    file.write_text("upstream: {url: https://h.example.com}\n")
+    result = run("check", "--quiet", "--config", str(file))
+    assert (result.exit_code, result.output) == (0, "")
+    file.write_text("upstream: {}\n")
+    result = run("check", "--quiet", "--config", str(file))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "upstream.url" in result.stderr
+
+
 def test_check_counts_variables() -> None:
     """A variable that sets one key of an item is one, and so is one that holds a list of items."""
     item = {
@@ -269,6 +298,19 @@ def test_online_names_an_unknown_key_masked(service: Service) -> None:
     result = online(service, GOOD, OTHER)
     assert result.exit_code == 1
     assert "knows 1 of the api_keys\nphc_…gone is unknown to it" in result.stderr
+    assert "hunter2" not in result.output
+
+
+def test_online_as_json(service: Service) -> None:
+    """Each upstream with its keys' statuses; keys are masked."""
+    result = run(
+        *("check", "--online", "--output", "json"),
+        UPSTREAM__URL=service.url,
+        SOURCES__HTTP__API_KEYS=f"{GOOD},{OTHER}",
+    )
+    (upstream,) = json.loads(result.stdout)["upstreams"]
+    assert (result.exit_code, upstream["url"], upstream["reached"]) == (1, service.url, True)
+    assert [key["status"] for key in upstream["keys"]] == [200, 401]
     assert "hunter2" not in result.output
 
 

@@ -281,9 +281,31 @@ def test_drop_asks(state: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("verb", ["replay", "drop"])
+def test_nothing_selected_is_not_all(state: Path, verb: str) -> None:
+    """A forgotten option is wrong usage, which names `--all`; with it, all are meant."""
+    error = invoke(verb, "--yes", "--path", str(state)).exception
+    assert isinstance(error, ConfigurationError)
+    assert f"`forwarder dead-letters {verb} --all`" in error.hint
+    both = invoke(verb, "1", "--all", "--yes", "--path", str(state)).exception
+    assert isinstance(both, ConfigurationError)
+    assert "--all excludes" in both.message
+    untouched = "SELECT count(*) FROM letters WHERE mark IS NULL"
+    assert query(state / "worker-0", untouched) == [(2,)]
+    assert invoke(verb, "--all", "--yes", "--path", str(state)).exit_code == 0
+    assert query(state / "worker-0", untouched) == [(0,)]
+
+
+def test_a_dry_run_of_all(state: Path) -> None:
+    """It changes nothing, so nothing needs to be selected."""
+    for args in ([], ["--all"]):
+        result = invoke("replay", "--dry-run", *args, "--path", str(state))
+        assert "2 dead letters would be sent again" in result.output
+
+
 def test_replay_without_a_daemon(state: Path) -> None:
     """The letters are marked, and it is said when they will go."""
-    result = invoke("replay", "--reason", "refused", "--rate", "5", "--yes", "--path", str(state))
+    result = invoke("replay", "--reason", "refused", "--rate", "5/s", "--yes", "--path", str(state))
     assert result.exit_code == 0
     assert "no daemon runs" in result.output
     assert query(state / "worker-0", "SELECT number, mark, rate FROM letters") == [
@@ -307,6 +329,25 @@ def test_a_dry_run_changes_nothing(state: Path) -> None:
     assert '"n":12345678901234567890,"f":1.0' in after
     assert KEY not in result.output
     assert query(state / "worker-0", "SELECT count(mark) FROM letters") == [(0,)]
+
+
+def test_a_replay_as_json(state: Path) -> None:
+    """What would be sent, then what was marked; nothing that matches is a document, too."""
+    args = ("replay", "--output", "json", "--path", str(state))
+    done = invoke(*args, "--dry-run", "--edit", '.distinct_id = "bob"', "1")
+    shown = json.loads(done.stdout)
+    assert (shown["count"], shown["dry_run"], shown["marked"]) == (1, True, 0)
+    assert '"distinct_id":"bob"' in shown["results"][0]["edited"]
+    assert KEY not in done.output
+    done = invoke(*args, "--reason", "refused", "--yes")
+    assert json.loads(done.stdout) == {
+        "count": 1,
+        "dry_run": False,
+        "sent": 0,
+        "marked": 1,
+        "failed": [],
+    }
+    assert json.loads(invoke(*args, "--event", "none").stdout)["count"] == 0
 
 
 def test_an_edit_is_kept_beside_the_event(state: Path) -> None:
@@ -336,7 +377,7 @@ def test_an_edit_is_kept_beside_the_event(state: Path) -> None:
 )
 def test_an_edit_that_makes_no_event(state: Path, edit: str, why: str) -> None:
     """Before anything is changed, it is tried on every letter."""
-    result = invoke("replay", "--edit", edit, "--yes", "--path", str(state))
+    result = invoke("replay", "--all", "--edit", edit, "--yes", "--path", str(state))
     assert result.exit_code == 1
     assert why in result.output
     assert query(state / "worker-0", "SELECT count(mark) FROM letters") == [(0,)]
@@ -344,7 +385,7 @@ def test_an_edit_that_makes_no_event(state: Path, edit: str, why: str) -> None:
 
 def test_an_edit_that_is_no_expression(state: Path) -> None:
     """jq's words about it, and an example."""
-    error = invoke("replay", "--edit", ".a |", "--yes", "--path", str(state)).exception
+    error = invoke("replay", "--all", "--edit", ".a |", "--yes", "--path", str(state)).exception
     assert isinstance(error, ConfigurationError)
     assert "syntax error" in error.message
     assert "--edit" in error.hint
@@ -378,8 +419,14 @@ async def test_replay_of_what_is_still_unfit(
     await _fill(directory)
     async with daemon(directory, Door(ConfigurationError("the event has no distinct_id"))):
         result = await command("replay", "2", "--yes", "--path", str(tmp_path))
+        again = await command(
+            "replay", "--all", "--yes", "--output", "json", "--path", str(tmp_path)
+        )
     assert result.exit_code == 1
     assert "2: the event has no distinct_id" in result.output
+    document = json.loads(again.stdout[again.stdout.index("{\n") :])  # after the daemon's log
+    assert (again.exit_code, document["count"]) == (1, 2)
+    assert {"number": "2", "why": "the event has no distinct_id"} in document["failed"]
 
 
 async def test_drop_beside_a_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -388,7 +435,7 @@ async def test_drop_beside_a_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     directory = tmp_path / "worker-0"
     await _fill(directory)
     async with daemon(directory, Door()) as rig:
-        result = await command("drop", "--yes", "--path", str(tmp_path))
+        result = await command("drop", "--all", "--yes", "--path", str(tmp_path))
         assert rig.store.statistics().letters == 0
     assert (result.exit_code, "2 dropped" in result.output) == (0, True)
 
@@ -407,7 +454,7 @@ async def test_a_daemon_that_does_not_get_round_to_it(tmp_path: Path) -> None:
         locked.release()
 
 
-@cases("command_line", [["ls"], ["show", "1"], ["replay", "--dry-run"], ["drop", "--yes"]])
+@cases("command_line", [["ls"], ["show", "1"], ["replay", "--dry-run"], ["drop", "--all", "--yes"]])
 def test_a_file_that_can_not_be_read(tmp_path: Path, command_line: list[str]) -> None:
     """It is named, with what to do; no traceback."""
     (tmp_path / "worker-0").mkdir()

@@ -117,7 +117,7 @@ def test_a_file_in_a_records_place(state: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["--with", "{file}"], "--with: 2 dead letters match"),
+        (["--all", "--with", "{file}"], "--with: 2 dead letters match"),
         (["1", "--with", "{file}", "--edit", "."], "--edit and --with exclude each other"),
         (["1", "--with", "{file}.not"], "can't be read"),
         (["1", "--rate", "5"], "at its own rate"),

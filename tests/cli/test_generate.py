@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from signal import SIGINT
 
 from tests.support.commands import forwarder, running
@@ -28,6 +29,18 @@ async def test_sums_are_printed() -> None:
         "latency",
     ]
     assert "answers    200: 3, 503: 1\n" in done.out
+
+
+async def test_sums_as_json() -> None:
+    """One document on standard output; how far it is, is on standard error."""
+    async with Upstream() as upstream:
+        load = ["--count", "60", "--rate", "1M/s", "--batch", "20", "--output", "json"]
+        done = await forwarder("generate", "--to", upstream.url, *KEY, *load)
+    sums = json.loads(done.out)
+    assert (done.code, sums["to"]) == (0, upstream.url)
+    assert (sums["sent"], sums["accepted"], sums["answers"]) == (60, 60, {"200": 3})
+    assert sums["latency_seconds"]["p99"] >= sums["latency_seconds"]["p50"] > 0
+    assert done.err.startswith(f"Sending to {upstream.url}: ")
 
 
 async def test_ctrl_c_ends_the_load_and_prints_the_sums() -> None:

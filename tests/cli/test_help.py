@@ -95,6 +95,44 @@ def test_a_misspelled_topic_gets_suggestions(asked: list[str], hint: str) -> Non
     assert hint in raised.value.hint
 
 
+def test_other_words_are_searched_in_all_documents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rare words and headings count most; each section has a line with the words, and the end says
+    how to read on.
+    """
+    for name, text in {
+        "disks": "# Disks\nAll about them.\n\n## When they are full\nA start.\nSenders **wait**.\n",
+        "memory": "# Memory\nIt may be full, too.\n\n```\n# full\n```\n",
+        "other": "# Other\nNothing.\n",
+    }.items():
+        (tmp_path / f"{name}.md").write_text(text)
+    monkeypatch.setattr(module, "shipped", lambda _: tmp_path)
+    assert shown("is", "the", "DISK", "full?").splitlines() == [
+        "disks: When they are full",
+        "    A start.",
+        "disks: Disks",
+        "    All about them.",
+        "memory: Memory",
+        "    It may be full, too.",
+        "",
+        "`forwarder help disks` shows the first document.",
+    ]
+    assert "    Senders wait.\n" in shown("waiting")
+
+
+def test_the_documents_are_searched() -> None:
+    """As they are shipped."""
+    assert "Halted lanes\n" in shown("why", "is", "a", "lane", "halted")
+
+
+def test_a_search_that_finds_nothing_is_an_error() -> None:
+    """Words that say nothing of what is searched find nothing."""
+    for words in (["qqqqqq", "zzzzzz"], ["how", "to"]):
+        with pytest.raises(ConfigurationError):
+            CliRunner().invoke(app, ["help", *words], catch_exceptions=False)
+
+
 async def test_a_pipe_that_is_closed_is_no_error() -> None:
     """As by `head`; elsewhere than on a terminal there are no colours and no pager."""
     done = await forwarder("help", "configuration", env={"PAGER": "false"})

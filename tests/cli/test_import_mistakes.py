@@ -54,6 +54,11 @@ MISTAKES: Final[dict[str, tuple[tuple[str, ...], int, tuple[str, ...]]]] = {
         2,
         ("/exports: there is no such file or folder", "Did you mean", "/export?"),
     ),
+    "a path that is misspelled, and no address": (
+        ("native", "exports"),
+        2,
+        ("/exports: there is no such file or folder", "Did you mean", "/export?"),
+    ),
     "a file that isn't there": (
         ("native", "export/may.gz", "--dry-run"),
         2,

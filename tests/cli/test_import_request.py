@@ -514,7 +514,15 @@ def test_an_offset_that_could_mean_two_things_is_none(text: str) -> None:
 
 @cases(
     ("text", "events"),
-    [("2000", 2000), ("0.5", 0.5), ("2,000", 2000), ("unlimited", None), ("Unlimited", None)],
+    [
+        ("2000", 2000),
+        ("0.5", 0.5),
+        ("2,000", 2000),
+        ("unlimited", None),
+        ("Unlimited", None),
+        ("10k", 10_000),
+        ("100/s", 100),
+    ],
 )
 def test_rates(text: str, events: float | None) -> None:
     """Events a second, or no limit."""

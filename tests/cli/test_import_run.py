@@ -522,7 +522,7 @@ def test_an_interruption_before_anything_is_sent(monkeypatch: pytest.MonkeyPatch
         raise KeyboardInterrupt
 
     monkeypatch.setattr("forwarder.cli.import_request.request_of", interrupt)
-    ended = CliRunner().invoke(app, ["native", "x"])
+    ended = CliRunner().invoke(app, ["native", "-"])
     assert ended.exit_code == ExitCode.INTERRUPTED
     assert ended.stderr.startswith("Interrupted. Nothing is in flight")
 

@@ -134,6 +134,19 @@ async def test_what_is_not_delivered_in_time_stays(tmp_path: Path) -> None:
     assert "wasn't delivered within 2 s; it stays buffered\n  `forwarder explain " in done.err
 
 
+async def test_a_halted_lane_is_not_waited_for(tmp_path: Path) -> None:
+    """It says so and what to do, long before its time is over."""
+    async with (
+        ScriptedUpstream(lambda _: plain(401, "unknown key")) as upstream,
+        daemon(tmp_path, upstream.url) as (_, options),
+    ):
+        done = await forwarder("send", "x", "--timeout", "1h", *options)
+    assert done.code == 1
+    assert f"lane {LANE} is halted: unknown_key: " in done.out
+    assert "the event isn't delivered while its lane is halted; it stays buffered\n  " in done.err
+    assert "`forwarder explain " in done.err
+
+
 async def test_a_plain_service_accepts_or_rejects(tmp_path: Path) -> None:
     """Without a known daemon there the answer is all that can be known; 503 is repeated after
     Retry-After, other answers are final.
@@ -172,6 +185,7 @@ async def test_a_plain_service_accepts_or_rejects(tmp_path: Path) -> None:
             2,
             "--to: it must begin with http:// or https://",
         ),
+        (["x", "--api-key", KEY, "--to", "localhost:8320"], 2, "write it as http://localhost:8320"),
         (["x", "--api-key", KEY, "--timeout", "soon"], 2, "--timeout: "),
         (["x", "--api-key", KEY, "--property", "=5"], 2, "'=5' is not NAME=VALUE"),
         ([" ", "--api-key", KEY], 2, "the event needs a name"),
@@ -274,7 +288,10 @@ HALTED = LaneSnapshot(LANE, buffered=1, halted="unknown_key", why="401", hint="c
             [BUFFERED],
             None,
             Whereabouts(
-                EventPlace.BUFFERED, f"lane {LANE} is halted: unknown_key: 401", "check the key"
+                EventPlace.BUFFERED,
+                f"lane {LANE} is halted: unknown_key: 401",
+                "check the key",
+                halted=True,
             ),
         ),
         (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -141,6 +142,30 @@ async def test_health_without_a_daemon_exits_with_1() -> None:
     assert "no daemon answers" in done.err
 
 
+async def test_health_as_json(daemon: Answering) -> None:
+    """For programs, also if no daemon answers."""
+    done = await invoked("health", "--output", "json", "--admin", daemon.address)
+    assert (done.code, json.loads(done.out)) == (0, {"healthy": True, "message": "live"})
+    daemon.snapshot = replace(FULL, ready=False, not_ready=("the buffer is full",))
+    done = await invoked("health", "--ready", "--output", "json", "--admin", daemon.address)
+    why = "not ready: the buffer is full"
+    assert (done.code, json.loads(done.out)) == (1, {"healthy": False, "message": why})
+    done = await invoked("health", "--output", "json", "--admin", NOBODY)
+    assert (done.code, json.loads(done.out)["healthy"], done.err) == (1, False, "")
+
+
+async def test_quiet_checks_answer_by_their_exit_code(daemon: Answering) -> None:
+    """Only what is wrong is printed."""
+    for check in ("health", "audit"):
+        done = await invoked(check, "--quiet", "--admin", daemon.address)
+        assert (done.code, done.out, done.err) == (0, "", "")
+    daemon.snapshot = replace(FULL, ready=False, lanes=(replace(GOOD, delivered=1148),))
+    assert (await invoked("health", "--ready", "--quiet", "--admin", daemon.address)).code == 1
+    done = await invoked("audit", "--quiet", "--admin", daemon.address)
+    assert (done.code, done.out) == (1, "")
+    assert "don't balance" in done.err
+
+
 async def test_address_from_environment(daemon: Answering) -> None:
     """Without `--admin` the daemon's own variable says where it is."""
     assert (await invoked("health", env={"FORWARDER_ADMIN__LISTEN": daemon.address})).code == 0
@@ -188,6 +213,18 @@ async def test_an_event_too_many(daemon: Answering) -> None:
     assert "1 too many" in done.out
 
 
+async def test_books_as_json(daemon: Answering) -> None:
+    """The figures of each lane, by reason, and whether they balance."""
+    daemon.snapshot = replace(FULL, lanes=(replace(GOOD, delivered=1148), HALTED))
+    done = await invoked("audit", "--output", "json", "--admin", daemon.address)
+    books = json.loads(done.out)
+    assert (done.code, books["balanced"], books["directories"]) == (1, False, [])
+    good, halted = books["lanes"]
+    assert (good["lane"], good["delivered"], good["difference"]) == (GOOD.label, 1148, 2)
+    assert good["dead_lettered"] == dict(GOOD.dead_lettered)
+    assert halted["difference"] == 0
+
+
 async def test_no_daemon() -> None:
     """Nobody there to ask is exit code 3, not a verdict on the books."""
     assert (await invoked("audit", "--admin", "127.0.0.1:1")).code == 3
@@ -226,6 +263,9 @@ async def test_books_of_files_when_no_daemon_answers(tmp_path: Path) -> None:
     (row,) = [line.split() for line in done.out.splitlines() if lane_label(AUDITED) in line]
     assert row[1:4] == ["6", "2", "1"]
     assert (await invoked("audit", "--path", str(tmp_path))).out == done.out
+    done = await invoked("audit", "--path", str(tmp_path), "--output", "json")
+    books = json.loads(done.out)
+    assert (books["balanced"], books["directories"]) == (True, [str(log.directory)])
 
 
 async def test_files_that_are_off(tmp_path: Path) -> None:
@@ -335,6 +375,31 @@ async def test_an_event_that_is_gone_or_never_was(explained_state: Path) -> None
     done = await invoked("explain", uuid_of(GONE), "--path", str(explained_state), env=NO_DAEMON)
     assert (done.code, done.out) == (1, "not found: delivered, or never received\n")
     assert "No daemon answered" in done.err
+
+
+@pytest.mark.slow
+async def test_events_as_json(explained_state: Path, daemon: Answering) -> None:
+    """Each copy with its lane, time and reason; of what isn't found, what was asked."""
+    options = ("--path", str(explained_state), "--output", "json")
+    done = await invoked("explain", uuid_of(DEAD), *options, env=NO_DAEMON)
+    found = json.loads(done.out)
+    assert (found["uuid"], found["count"], found["daemon_asked"]) == (uuid_of(DEAD), 1, False)
+    copy = found["results"][0]
+    assert (copy["where"], copy["lane"], copy["reason"]) == (
+        "dead letter 1",
+        EXPLAINED_LABEL,
+        "refused",
+    )
+    assert copy["since"] == "2026-01-01T00:00:00.000Z"
+    done = await invoked("explain", uuid_of(GONE), *options, "--admin", daemon.address)
+    assert done.code == 1
+    assert json.loads(done.out) == {
+        "uuid": uuid_of(GONE),
+        "count": 0,
+        "results": [],
+        "daemon_asked": True,
+        "dropped_by_rules": {"no-autocapture": 12},
+    }
 
 
 @pytest.mark.slow

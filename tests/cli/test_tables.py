@@ -120,6 +120,16 @@ def test_what_needs_attention_comes_first() -> None:
     assert any("; 1 request in flight" in line for line in lines)
 
 
+def test_a_narrow_status_keeps_its_indent() -> None:
+    """Below the first line and what needs attention everything is indented, also the rest of a
+    line that is too long.
+    """
+    _, *lines = rendered(status_page(FULL, "127.0.0.1:8321"), 72).splitlines()
+    begun = next(number for number, line in enumerate(lines) if line.startswith("! "))
+    assert [line for line in lines[begun:] if line.strip() and line[:2] not in ("  ", "! ")] == []
+    assert [line for line in lines if len(line) > 72] == []
+
+
 def test_flow_has_rates_between_two_snapshots() -> None:
     """Where there is a snapshot before, the flow says how much came and went a second."""
     later = replace(

@@ -136,6 +136,25 @@ async def test_an_expression_is_evaluated_for_each_event(daemon: TappedDaemon) -
         assert await tap.ended() == 0
 
 
+@pytest.mark.parametrize(
+    ("options", "shown"),
+    [
+        ([], "…@example.com"),
+        (["--output", "json"], "…@example.com"),
+        (["--jq", 'select(.distinct_id == "anna@example.com") | .distinct_id'], "…@example.com"),
+        (["--show-emails"], "anna@example.com"),
+    ],
+)
+async def test_addresses_are_masked(daemon: TappedDaemon, options: list[str], shown: str) -> None:
+    """A person's e-mail address is shown only on request; an expression can still select by it."""
+    async with running("tap", "--admin", daemon.address, *options) as tap:
+        await daemon.tapped()
+        await daemon.whole.take([event("x", "anna@example.com")])
+        line = await tap.line("example.com")
+    assert shown in line
+    assert ("anna@" in line) is (shown == "anna@example.com")
+
+
 async def test_a_daemon_that_ends_ends_the_tap(daemon: TappedDaemon) -> None:
     """With exit code 3 and what to do; so does one that isn't there."""
     async with running("tap", "--admin", daemon.address, "--output", "json") as tap:

@@ -11,7 +11,16 @@ import pytest
 from textual.pilot import Pilot
 
 from forwarder.cli.admin_client import NoDaemon
-from forwarder.cli.top_figures import COLUMNS, LaneRow, cells, headlines, lane_rows, sources, spark
+from forwarder.cli.top_figures import (
+    COLUMNS,
+    LaneRow,
+    cells,
+    chart,
+    headlines,
+    lane_rows,
+    sources,
+    spark,
+)
 from forwarder.cli.top_screen import TopApp, TopHelp
 from forwarder.telemetry.rates import rates_between
 from forwarder.telemetry.snapshot import LaneSnapshot, Snapshot
@@ -107,6 +116,27 @@ async def test_any_size_will_do(width: int, height: int) -> None:
         lines = (await screen.refreshed(LATER)).splitlines()
         assert (len(lines), {len(line) for line in lines}) == (height, {width})
         assert lines[1].startswith("in 1,000/s")
+
+
+async def test_a_tall_terminal_shows_diagrams() -> None:
+    """Below the lanes, of rates and buffer, as long as the daemon runs; on a small one, or with
+    many lanes, there are none.
+    """
+    async with opened(110, 45) as screen:
+        lines = (await screen.refreshed(LATER)).splitlines()
+        titles = [line.strip() for line in lines if "at most" in line]
+        assert titles == [
+            "in/s 1,000  at most 1,000 so far",
+            "out/s 100  at most 100 so far",
+            "buffered 70  at most 70 so far",
+        ]
+        assert sum(not line.strip() for line in lines) <= 4
+        await screen.pilot.resize_terminal(80, 24)
+        assert "at most" not in await screen.text()
+        await screen.pilot.resize_terminal(110, 45)
+        assert "at most" in await screen.text()
+        many = tuple(LaneSnapshot(f"lane {number}") for number in range(40))
+        assert "at most" not in await screen.refreshed(replace(LATER, lanes=many))
 
 
 async def test_a_daemon_that_is_away_is_waited_for() -> None:
@@ -233,6 +263,8 @@ def test_only_what_needs_a_person_is_coloured() -> None:
 def test_a_diagram_of_rates() -> None:
     """The highest is a full block, zero the lowest."""
     assert spark([0, 50, 100]) == "▁▅█"
+    assert chart([0, 25, 50, 100], 2) == ["   █", " ▄██"]
+    assert chart([0, 0], 1) == ["  "]
 
 
 async def test_without_a_terminal_it_prints_one_status(daemon: Answering) -> None:

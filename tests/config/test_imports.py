@@ -75,6 +75,14 @@ def test_the_environment_goes_before_the_file(tmp_path: Path) -> None:
     )
 
 
+@cases(("rate", "events"), [("10k", 10_000), ("100/s", 100), ("1k/s", 1000), ("'50'", 50)])
+def test_rates_as_people_write_them(tmp_path: Path, rate: str, events: int) -> None:
+    """A rate may have its unit, and thousands their letter; the schema accepts them, too."""
+    file = written(tmp_path, f"import: {{rate: {rate}}}\nbatch: {{max_events: 10k}}")
+    settings = load_settings(file, {}, require_upstream=False).settings
+    assert (settings.import_.rate, settings.batch.max_events) == (events, 10_000)
+
+
 def test_rules_in_a_file_of_their_own(tmp_path: Path) -> None:
     """The section alone, with `${VAR}`; what is wrong in it is told with its line."""
     file = written(tmp_path, "event: .name\ntimestamp: ${WHEN}\nproperties: {a: .b}\n")

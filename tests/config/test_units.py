@@ -12,6 +12,7 @@ from forwarder.config.units import (
     format_duration,
     format_size,
     parse_duration,
+    parse_number,
     parse_size,
 )
 from tests.support.cases import cases
@@ -28,6 +29,8 @@ from tests.support.cases import cases
         ("20 mb", 20_000_000),
         ("3B", 3),
         ("1KB", 1000),
+        ("64Mi", 64 * 1024**2),
+        ("1.5gi", 1536 * 1024**2),
     ],
 )
 def test_reads_sizes(text: str | int, size: int) -> None:
@@ -56,6 +59,23 @@ def test_refuses_what_is_no_size(text: str) -> None:
     """A size that is ambiguous, negative or no whole number of bytes is an error that says so."""
     with pytest.raises(ValueError, match=r"size|whole number"):
         parse_size(text)
+
+
+@cases(
+    ("text", "number"),
+    [("10k", 10_000), ("10K", 10_000), ("1.5M", 1_500_000), ("20_000", 20_000), ("20e3", 20_000)],
+)
+def test_reads_numbers(text: str, number: int) -> None:
+    """Thousands and millions may be letters."""
+    assert parse_number(text) == number
+    assert parse_number(f"{text}/s", per_second=True) == number
+    assert parse_number(f"{text}/s") is None
+
+
+@cases("text", ["", "k", "10m", "10 kB", "-1", "nan", "10/min", "1,5", "_1"])
+def test_rejects_what_is_no_number(text: str) -> None:
+    """What could mean something else is none."""
+    assert parse_number(text, per_second=True) is None
 
 
 @cases(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.core.secrets import mask_credentials, mask_key, mask_secrets, redact
+from forwarder.core.secrets import mask_credentials, mask_emails, mask_key, mask_secrets, redact
 from tests.support.cases import cases
 
 bodies = st.text(string.ascii_letters + string.digits + "_", min_size=8, max_size=60)
@@ -116,3 +116,27 @@ def test_masking_takes_no_longer_for_hostile_texts() -> None:
     """
     for text in ("=" + "?token" * 20_000, "=?" + "token" * 20_000, "=" + "?&;#" * 20_000):
         assert redact(text) == text
+
+
+@cases(
+    ("text", "shown"),
+    [
+        ("anna.b+c@mail.example.co.uk", "…@mail.example.co.uk"),
+        ("mailto:anna@example.com, b@example.com", "mailto:…@example.com, …@example.com"),
+        (
+            "https://x.example/?email=anna%40example.com&n=1",
+            "https://x.example/?email=…%40example.com&n=1",
+        ),
+        ("user@localhost, @anna", "user@localhost, @anna"),
+        ("https://…@x.example/", "https://…@x.example/"),
+    ],
+)
+def test_email_addresses_are_masked(text: str, shown: str) -> None:
+    """Their domain stays; in addresses of pages, too."""
+    assert mask_emails({text: [text, 1, None]}) == {shown: [shown, 1, None]}
+
+
+def test_masking_addresses_takes_no_longer_for_hostile_texts() -> None:
+    """Its time grows with the text."""
+    for text in ("a" * 200_000 + "@", "a@" * 100_000, "a@" + "a." * 100_000):
+        assert len(mask_emails(text)) <= len(text)

@@ -16,7 +16,9 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from typer.testing import CliRunner
 
+from forwarder.cli.app import app
 from forwarder.config.environment import read_environment
 from forwarder.sources.http.listener import BACKLOG
 from tests.support.commands import LIMIT, Running
@@ -102,6 +104,21 @@ def test_its_files_are_where_the_daemon_looks() -> None:
     )
     assert VALUES["StateDirectoryMode"] == "0700"
     assert CONFIGURATION in TEXT
+
+
+def test_the_recipe_writes_a_configuration(tmp_path: Path) -> None:
+    """With the address that is typed; its section for a disk buffer replaces the file's."""
+    recipe = text_of("deploy").partition("## systemd")[2]
+    [words] = re.findall(r"/forwarder (config init .*)", recipe)
+    file = tmp_path / "forwarder.yaml"
+    typed = words.replace(CONFIGURATION, str(file)).replace("us.i.example.com", "e.example.net")
+    assert CliRunner().invoke(app, typed.split()).exit_code == 0
+    written = settings(file, {})
+    assert (written.upstream.url, written.buffer.kind) == ("https://e.example.net", "memory")
+    [section] = re.findall(r"```yaml\n(buffer:.*?)```", recipe, re.DOTALL)
+    file.write_text(re.sub(r"^buffer:\n(?:  .*\n)+", section, file.read_text(), flags=re.MULTILINE))
+    buffer = settings(file, {}).buffer
+    assert (buffer.kind, buffer.path.as_posix()) == ("disk", STATE)
 
 
 def test_it_is_confined() -> None:

@@ -60,7 +60,9 @@ async def test_a_refused_event_is_mended_and_sent_again(tmp_path: Path, kind: st
             ("refused", BAD)
         ]
         async with daemon(upstream.url, **env) as second:
-            replayed = await letters(tmp_path, "replay", "--edit", '.event = "mended"', "--yes")
+            replayed = await letters(
+                tmp_path, "replay", "--all", "--edit", '.event = "mended"', "--yes"
+            )
             assert (replayed.code, replayed.out) == (0, "1 dead letter sent again\n")
             await upstream.until(lambda: "mended" in upstream.delivered)
             second.command.send(signal.SIGTERM)
@@ -94,7 +96,8 @@ async def test_letters_go_with_a_drain(tmp_path: Path) -> None:
             await eventually(lambda: _count(tmp_path) == 40)
             first.command.send(signal.SIGTERM)
             assert await first.command.ended() == 0
-        marked = await letters(tmp_path, "replay", "--edit", '.distinct_id = "somebody"', "--yes")
+        edit = ("--edit", '.distinct_id = "somebody"')
+        marked = await letters(tmp_path, "replay", "--all", *edit, "--yes")
         assert (marked.code, "no daemon runs" in marked.out) == (0, True)
         drained = await forwarder("buffer", "drain", str(tmp_path), "--upstream", upstream.url)
         assert (drained.code, "40 events delivered" in drained.out) == (0, True)
@@ -145,7 +148,9 @@ async def test_a_kill_between_replay_and_removal(tmp_path: Path) -> None:
             await first.send(1, "bad")
             await first.send(1, "more")
             await eventually(lambda: _count(tmp_path) == 1, HALTED)
-            replayed = await letters(tmp_path, "replay", "--edit", '.event = "mended"', "--yes")
+            replayed = await letters(
+                tmp_path, "replay", "--all", "--edit", '.event = "mended"', "--yes"
+            )
             assert (replayed.code, "The daemon stopped" in replayed.err) == (1, True)
             assert await first.command.ended() == -signal.SIGKILL
         assert _count(tmp_path) == 1

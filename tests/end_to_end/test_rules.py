@@ -167,7 +167,7 @@ KEPT = (
 async def replay(state: Path, *args: str) -> None:
     """Have all dead letters in a directory sent again, by the command."""
     told = await forwarder(
-        "dead-letters", "replay", *args, "--path", str(state), "--yes", "--no-wait"
+        "dead-letters", "replay", "--all", *args, "--path", str(state), "--yes", "--no-wait"
     )
     assert told.code == 0, told.err
 

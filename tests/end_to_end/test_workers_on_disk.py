@@ -198,7 +198,7 @@ async def test_dead_letters_of_a_former_worker_are_replayed(
         assert await stopped(daemon) == 0
     async with on_disk(upstream.url, tmp_path, FORWARDER_WORKERS="1") as daemon:
         await daemon.until(lambda now: [each.state for each in now.workers] == ["running", "done"])
-        edit = ("--edit", '.distinct_id = "known"', "--yes")
+        edit = ("--all", "--edit", '.distinct_id = "known"', "--yes")
         replayed = await forwarder("dead-letters", "replay", "--path", str(tmp_path), *edit)
         assert replayed.code == 0, replayed.err
         assert "of former workers marked; the daemon sends them within seconds" in replayed.out

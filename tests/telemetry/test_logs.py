@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 import warnings
 from pathlib import Path
@@ -12,7 +13,8 @@ from typing import Any
 import pytest
 import structlog
 
-from forwarder.telemetry.logs import LogFormat, StandardErrorHandler, configure_logging
+from forwarder.telemetry.logs import LogFormat, StandardErrorHandler, configure_logging, fold
+from tests.support.cases import cases
 
 KEY = "phc_0123456789hunter2last"
 
@@ -114,6 +116,44 @@ def test_on_a_terminal_lines_are_for_people(
     assert "hello" in written
     assert "\x1b[" in written
     assert not written.startswith("{")
+
+
+def test_a_terminal_shows_sentences_below(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time of day, the fields, then what a line means and what to do; nothing is wider than
+    the terminal, and a traceback stays as it is.
+    """
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("sys.stderr.fileno", lambda: 2)
+    monkeypatch.setattr("os.get_terminal_size", lambda _: os.terminal_size((60, 24)))
+    configure_logging()
+    log = structlog.get_logger("forwarder.test")
+    log.warning("events wait", n=1, meaning="They " + "wait " * 20, hint="Do it.")
+    written = re.sub(r"\x1b\[[\d;]*m", "", capsys.readouterr().err).splitlines()
+    assert re.fullmatch(r"\d\d:\d\d:\d\d \[warning  \] events wait +n=1", written[0])
+    assert (written[1].startswith("    They wait"), written[-1]) == (True, "    Do it.")
+    assert max(map(len, written)) <= 60
+    try:
+        int("x " * 60)
+    except ValueError:
+        log.exception("failed")
+    assert "\nValueError: invalid literal" in capsys.readouterr().err
+
+
+@cases(
+    ("line", "folded"),
+    [
+        ("short", "short"),
+        ("one two three", "one two\n    three"),
+        ("    one two three", "    one\n    two\n    three"),
+        ("\x1b[31mone\x1b[0m two three", "\x1b[31mone\x1b[0m two\n    three"),
+        ("a-very-long-word b", "a-very-long-word\n    b"),
+    ],
+)
+def test_folded_lines(line: str, folded: str) -> None:
+    """At words, by what is seen."""
+    assert fold(line, 10) == folded
 
 
 @pytest.mark.parametrize("form", ["json", "console"])

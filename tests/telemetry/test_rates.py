@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from forwarder.telemetry.rates import LaneRates, quantile, rates_between
+from forwarder.telemetry.rates import LaneRates, RateWindow, quantile, rates_between
 from forwarder.telemetry.snapshot import Histogram, LaneSnapshot, Snapshot
 from tests.support.cases import cases
 from tests.support.snapshots import FULL, GOOD
@@ -53,3 +53,21 @@ def test_latency_is_that_of_the_requests_in_between() -> None:
     assert quantile(rates.latency, 0.5) == pytest.approx(0.55)
     assert quantile(slow, 0.99) == 1.0
     assert quantile(Histogram((0.1,), (0, 0)), 0.5) is None
+
+
+def test_a_steady_stream_in_batches_has_steady_rates() -> None:
+    """They are of the last ten seconds; another run of the daemon, or a break, begins anew."""
+
+    def at(second: int, delivered: int, started: float = 1.0) -> Snapshot:
+        lanes = (LaneSnapshot("a", {"http": delivered}, delivered=delivered),)
+        return replace(FULL, now=second + 10.0, started_at=started, lanes=lanes)
+
+    window = RateWindow()
+    assert window.add(at(0, 0)) is None
+    found = [window.add(at(second, second // 5 * 500)) for second in range(1, 31)]
+    rates = [each.delivered for each in found if each is not None]
+    assert (len(rates), set(rates[10:])) == (30, {100.0})
+    assert window.add(at(31, 50, started=30.0)) is None
+    assert window.add(at(32, 60, started=30.0)) is not None
+    window.clear()
+    assert window.add(at(33, 70, started=30.0)) is None

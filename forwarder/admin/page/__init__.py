@@ -39,6 +39,7 @@ from forwarder.admin.page.tables import (
     upstream,
     workers,
 )
+from forwarder.core.proposals import proposed
 from forwarder.pages import files
 from forwarder.telemetry.attention import (
     BUFFER_FILLING,
@@ -47,6 +48,7 @@ from forwarder.telemetry.attention import (
     daemon_health,
     dead_letter_severity,
     drop_severity,
+    troubles,
     upstream_health,
 )
 from forwarder.telemetry.readable import duration, plural, size
@@ -77,7 +79,7 @@ def page(snapshot: Snapshot) -> str:
         passed(snapshot),
         "</div>",
     ]
-    return f"{_opening()}{head(snapshot)}<main>{''.join(parts)}</main>{_closing()}"
+    return f"{_opening()}{head(snapshot, own)}<main>{''.join(parts)}</main>{_closing()}"
 
 
 def routes() -> list[web.AbstractRouteDef]:
@@ -109,8 +111,9 @@ def _closing() -> str:
     )
 
 
-def head(snapshot: Snapshot) -> Markup:
-    """Name, state, and when this was so."""
+def head(snapshot: Snapshot, lanes: Sequence[LaneSnapshot]) -> Markup:
+    """Name, state, what is in trouble, and when this was so."""
+    states = [daemon_health(snapshot), upstream_health(snapshot), *troubles(snapshot, lanes)]
     up = moment(snapshot.started_at, snapshot.now, duration(snapshot.now - snapshot.started_at))
     return Markup(
         f'<header class="bar" data-part="head" data-now="{snapshot.now!r}" '
@@ -119,8 +122,7 @@ def head(snapshot: Snapshot) -> Markup:
         f"<small>{text(snapshot.version)}</small></span></h1>"
         f'<p class="soft numbers">up {up} · seen <span '
         f'id="seen">{moment(snapshot.now, snapshot.now)}</span></p>'
-        f'<p class="states">{pill(daemon_health(snapshot))} '
-        f"{pill(upstream_health(snapshot))}</p></header>"
+        f'<p class="states">{" ".join(map(pill, states))}</p></header>'
     )
 
 
@@ -198,7 +200,7 @@ def flow(snapshot: Snapshot, lanes: Sequence[LaneSnapshot]) -> Markup:
     boxes = (
         f"{_senders(snapshot, lanes)}{_ARROW}{_buffer(snapshot, lanes)}{_ARROW}"
         f"{_upstream(snapshot, lanes)}"
-        f'<div class="ends">{_end("Dead letters", "dead", dead, dead_letter_severity(dead))}'
+        f'<div class="ends">{_dead_letters(dead)}'
         f"{_end('Dropped', 'dropped', dropped, drop_severity(dropped))}</div>{_through(snapshot)}"
     )
     return section("flow", "From senders to upstream", f'<div class="flow">{boxes}</div>', "way")
@@ -291,11 +293,21 @@ def _stage(
     )
 
 
-def _end(title: str, kind: str, counts: Mapping[str, int], severity: Severity) -> str:
+def _dead_letters(counts: Mapping[str, int]) -> str:
+    """With the command that shows them, as they wait for a person."""
+    more = ""
+    if any(counts.values()):
+        more = f'<p class="do">List them: {code(proposed("dead-letters ls"))}</p>'
+    return _end("Dead letters", "dead", counts, dead_letter_severity(counts), more)
+
+
+def _end(
+    title: str, kind: str, counts: Mapping[str, int], severity: Severity, more: str = ""
+) -> str:
     figure = counted(sum(counts.values()), kind, "all")
     return (
         f'<div class="card end {kind} {severity}"><h3>{title}</h3><p '
-        f'class="figure">{figure}</p>{breakdown(counts)}</div>'
+        f'class="figure">{figure}</p>{breakdown(counts)}{more}</div>'
     )
 
 
