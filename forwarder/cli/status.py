@@ -38,7 +38,7 @@ from forwarder.cli.options import (
 )
 from forwarder.cli.output import as_json
 from forwarder.core.proposals import proposed
-from forwarder.core.times import utc_text
+from forwarder.core.stamps import utc_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -475,6 +475,9 @@ class _World:
         self._evidence.check()
         left = await process.run(pipeline.close())
         self._evidence.check(closed=not self._plan.durable)
+        await passing(1.0)
+        if left_open := self._network.held_by(process) + self._loop.timers_of(process):
+            raise Promise(f"it has ended, and this is left: {left_open[0]}")
         process.kill()
         if process.left:
             names = ", ".join(sorted(each.get_name() for each in process.left))

@@ -83,6 +83,14 @@ class SimulatedLoop(asyncio.BaseEventLoop):
             return timer
         return super().call_at(when, callback, *args, context=context)
 
+    def timers_of(self, process: SimulatedProcess) -> list[str]:
+        """What the process still waits for."""
+        return [
+            repr(timer)
+            for timer in self._scheduled  # type: ignore[attr-defined]
+            if not timer.cancelled() and timer._context.get(PROCESS) is process
+        ]
+
     def forget(self, process: SimulatedProcess) -> list[asyncio.Task[Any]]:
         """Nothing of this process, which is killed, happens any more; its tasks."""
         for handle in (*self._ready, *self._scheduled):  # type: ignore[attr-defined]

@@ -74,6 +74,15 @@ class Network:
         if self._listening.get(listening.name) is listening:
             del self._listening[listening.name]
 
+    def held_by(self, process: SimulatedProcess) -> list[str]:
+        """What the process has open."""
+        listening = [each.name for each in self._listening.values() if each.owner is process]
+        return [f"a socket that listens on {name}" for name in listening] + [
+            f"a connection from {end.name} to {end.peer.name}"
+            for end in self.open
+            if end.owner is process
+        ]
+
     def end(self, process: SimulatedProcess) -> None:
         """The process has ended, whatever it had open: its kernel closes that."""
         for listening in list(self._listening.values()):
