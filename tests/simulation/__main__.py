@@ -7,9 +7,9 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections import Counter
 from functools import partial
 
+from tests.simulation.coverage import Coverage
 from tests.simulation.life import Life, live
 from tests.simulation.plan import drawn
 from tests.simulation.planted import DEFECTS, lived
@@ -40,14 +40,12 @@ def main() -> int:
         print(story(life, 200))
         return _failed(life) if life.broken else 0
     began = time.monotonic()
-    met: Counter[str] = Counter()
-    lives = 0
+    coverage = Coverage()
     for seed in range(given.first, given.first + given.lives):
         if time.monotonic() - began > given.seconds:
             break
         life = live(drawn(seed))
-        lives += 1
-        met += life.met
+        coverage.add(life)
         if life.broken is not None:
             return _failed(life)
         if given.digests:
@@ -58,9 +56,10 @@ def main() -> int:
     if given.digests:
         return 0
     took = time.monotonic() - began
+    lives = coverage.lives
     print(f"{lives:,} lives in {took:.0f} s, {lives / took:.1f} a second: no promise was broken")
-    for what, count in sorted(met.items()):
-        print(f"  {what}: {count:,}")
+    for line in coverage.report():
+        print(line)
     return 0
 
 

@@ -121,6 +121,8 @@ class SimulatedMember:
         self._paused: set[Key] = set()
         self._joining: asyncio.Task[None] | None = None
         self._again = False
+        self._reassigning = False
+        """Nothing is handed over meanwhile, as by aiokafka (`Fetcher.fetched_records`)."""
         self.came = asyncio.Event()
 
     async def start(self) -> None:
@@ -163,7 +165,7 @@ class SimulatedMember:
         )
 
     async def _join(self) -> None:
-        self._again = True
+        self._again = self._reassigning = True
         while self._again:
             self._again = False
             if self._assigned:
@@ -182,7 +184,8 @@ class SimulatedMember:
                     self._positions[key] = self._brokers.committed[key]
             self._brokers.say("kafka", f"assigns {sorted(each[1] for each in self._assigned)}")
             await self._listener.on_assigned(self._assigned)
-            self.came.set()
+        self._reassigning = False
+        self.came.set()
 
     async def getmany(
         self, *, timeout_ms: int, max_records: int
@@ -190,7 +193,7 @@ class SimulatedMember:
         """See `GroupMember.getmany`."""
         for _ in range(2):
             unknown = [key for key in sorted(self._assigned) if key not in self._positions]
-            if unknown:
+            if unknown and not self._reassigning:
                 raise NoOffsetForPartitionError(unknown[0])
             came = {
                 key: records
@@ -206,7 +209,7 @@ class SimulatedMember:
         return {}
 
     def _fetched(self, key: Key, most: int) -> list[SimulatedRecord]:
-        if key in self._paused or self._brokers.trouble:
+        if key in self._paused or self._reassigning or self._brokers.trouble:
             return []
         there = [each for each in self._brokers.records[key] if each.offset >= self._positions[key]]
         records = there[: min(most, self._brokers.chance.choice((1, 3, 500)))]

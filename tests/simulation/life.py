@@ -6,7 +6,7 @@ import asyncio
 import os
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -30,6 +30,7 @@ from forwarder.deadletter.selection import (
     mark_for_replay,
     numbers_of,
 )
+from forwarder.delivery.outcomes import OutcomeHandler
 from forwarder.intake.decoder_jobs import LookUp, work
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.kafka import TOPIC, SimulatedBrokers
@@ -274,6 +275,10 @@ class _World:
             ("forwarder.daemon.pipeline.DecoderProcess", SimulatedDecoder),
             ("forwarder.storage.committer.threading.Thread", CommitThread),
             ("forwarder.sources.kafka.source.RealBrokers", lambda: self._brokers),
+            (
+                "forwarder.delivery.outcomes.OutcomeHandler.apply",
+                self._noting(OutcomeHandler.apply),
+            ),
         ):
             stack.enter_context(patch(what, replacement))
         structlog.configure(processors=[self._log], cache_logger_on_first_use=False)
@@ -282,11 +287,23 @@ class _World:
     def _bind(self, address: Any) -> list[Any]:
         return [self._network.listen(address.host, address.port)]
 
+    def _noting(self, apply: Callable[..., None]) -> Callable[..., None]:
+        """`apply`, whose outcomes are counted."""
+
+        def counted(
+            handler: OutcomeHandler, state: Any, attempt: Any, outcome: Any, *more: Any
+        ) -> None:
+            self._met[f"outcome: {type(outcome).__name__}"] += 1
+            apply(handler, state, attempt, outcome, *more)
+
+        return counted
+
     def _log(self, _: object, method: str, event: MutableMapping[str, Any]) -> str:
         process = PROCESS.get()
         if process is not None and process.killed:
             raise structlog.DropEvent
         self._say("log", f"{method}: {event.get('event')}")
+        self._met[f"log: {event.get('event')}"] += 1
         if method in ("error", "exception", "critical") and not self._is_expected(event):
             self._logged.append(f"{method}: {event}")
         raise structlog.DropEvent

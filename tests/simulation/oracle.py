@@ -303,6 +303,9 @@ def judge(
         raise Promise(f"dead letters are left that were to be sent again: {letters}")
     there = {name: _arrived(evidence, name, met) for name in evidence.services}
     met.update(f"dead letter: {each.reason}" for found in letters.values() for each in found)
+    for books in books_of(pipeline):
+        for lane in books.lanes:
+            met.update({f"dropped: {reason}": count for reason, count in lane.dropped.items()})
     _judge_counts(evidence)
     if evidence.plan.settings["delivery"]["ordering"] == "per_distinct_id":
         for name in evidence.services:
@@ -373,7 +376,13 @@ def _judge_order(evidence: Evidence, name: str, met: Counter[str]) -> None:
     of_person: dict[tuple[str, str], list[tuple[Answered, Event]]] = defaultdict(list)
     for answered in evidence.answers():
         for event in answered.send.events if answered.accepted else ():
-            if event.number in first and event.number not in evidence.marked[name, "replay"]:
+            # what may become a dead letter is out of its turn afterwards
+            late = event.poisoned or _may_be_too_large(event, name, evidence)
+            if (
+                event.number in first
+                and not late
+                and event.number not in evidence.marked[name, "replay"]
+            ):
                 of_person[event.key, event.person].append((answered, event))
     for events in of_person.values():
         in_one_request = [
@@ -448,15 +457,29 @@ def _fate(  # noqa: PLR0917 - all of it says what became of one event
     if found:
         return "accepted, delivered"
     of_name = letters.get(name) or next(iter(letters.values()))
-    if any(number_of(each.data) == event.number for each in of_name):
-        if not (event.poisoned or evidence.plan.early or _may_be_too_large(event, name, evidence)):
-            raise Promise(f"event {event.number} is a dead letter, and nothing explains it")
-        return "accepted, dead letter"
+    for letter in of_name:
+        if number_of(letter.data) == event.number:
+            if not _is_explained(event, name, letter.reason, evidence):
+                raise Promise(
+                    f"event {event.number} is a dead letter ({letter.reason}), without a cause"
+                )
+            return "accepted, dead letter"
     if None in wanted:
         return "accepted, dropped by a rule"
     if event.number in evidence.marked[name, "drop"]:
         return "accepted, dropped by the operator"
     return MISSING
+
+
+def _is_explained(event: Event, name: str, reason: str, evidence: Evidence) -> bool:
+    """Whether the plan has a cause for a dead letter with this reason."""
+    plan = evidence.plan
+    return {
+        "refused": event.poisoned,
+        "too_large": _may_be_too_large(event, name, evidence),
+        "lane_halted": bool(plan.kafka),
+        "undelivered_at_exit": plan.early and not plan.durable,
+    }.get(reason, False)
 
 
 def _may_be_too_large(event: Event, name: str, evidence: Evidence) -> bool:

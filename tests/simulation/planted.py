@@ -15,6 +15,7 @@ from forwarder.core.ack import AckLevel
 from forwarder.core.event import Chunk
 from forwarder.core.outcome import Delivered, Retry, Scope
 from forwarder.core.ports import Ordering
+from forwarder.core.watermark import Watermark
 from forwarder.daemon import pipeline
 from forwarder.daemon.rules import ConfiguredRules
 from forwarder.deadletter.replay import Replayer
@@ -23,6 +24,7 @@ from forwarder.delivery import outcomes
 from forwarder.delivery.delivery import Delivery
 from forwarder.intake.admission import Admission, Gate, Submission
 from forwarder.intake.fan_out import FanOut
+from forwarder.intake.records import SourceIntake
 from forwarder.sources.http.listener import HttpListener
 from forwarder.storage.committer import Committer
 from forwarder.telemetry.books import Books
@@ -105,6 +107,29 @@ def _unchecked(right: Any) -> Any:
     return checked
 
 
+def _one_too_far(right: Any) -> Any:
+    def settle(self: Watermark, span: Any) -> Any:
+        passed = right(self, span)
+        if self._spans:
+            self.position = self._spans[0].end
+        return passed
+
+    return settle
+
+
+def _unruled(right: Any) -> Any:
+    def accept(self: SourceIntake, *args: Any) -> Any:
+        conditions = self._gate.conditions
+        rules = conditions.rules
+        conditions.rules = None
+        try:
+            return right(self, *args)
+        finally:
+            conditions.rules = rules
+
+    return accept
+
+
 def _removes_first(right: Any) -> Any:
     def replay(self: Any, marked: Any) -> Any:
         self._store.remove([marked.number])
@@ -185,6 +210,8 @@ DEFECTS: Final[Mapping[str, Change]] = {
         _every(3, lambda _: lambda *_args: None),
     ),
     "a start counts twice what the files say": (Books, "open", _opens_twice),
+    "an offset is committed one batch too far": (Watermark, "settle", _one_too_far),
+    "rules are skipped for records": (SourceIntake, "accept", _unruled),
 }
 
 
