@@ -60,6 +60,7 @@ SHOWN: Final = (
     (".md", ""),
     (".yaml", "config"),
     (".yaml", "deploy"),
+    (".yaml", "examples"),
     (".txt", "deploy"),
     (".js", "forwarder"),
     (".html", "forwarder"),
