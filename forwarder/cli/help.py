@@ -38,7 +38,8 @@ _FILE: Final = re.compile(r"\[([\w-]+)\.md\]\((?!https?:)[^)\s]*\)")
 _STEM: Final = re.compile(r"(?<=\w{3})(?:ing|ed|es|s|e)$")
 """Endings that a word is searched without."""
 _EMPTY: Final = re.compile(
-    "an?|and|are|be|can|do|does|for|from|how|i|in|is|it|my|of|on|or|the|to|what|where|why|with"
+    "an?|and|any|are|be|can|did|do|does|for|from|has|have|how|i|in|is|it|its|me|my|need|of|on|or|"
+    "our|should|that|the|there|this|to|want|we|what|when|where|which|who|why|will|with|you|your"
 )
 """Words that say nothing of what is searched."""
 _USUAL_LENGTH: Final = 1500
@@ -87,15 +88,16 @@ class HelpSection:
     lines: Sequence[str]
 
     def counts(self, words: Sequence[re.Pattern[str]]) -> list[float]:
-        """How much it is about each word, from 0 to 2: a heading counts most, and a long text for
-        less.
+        """How much it is about each word, from 0 to 3: a heading counts most, a short one more, and
+        a long text for less.
         """
         text = "\n".join(self.lines)
         name = f"{self.topic.replace('-', ' ')} {self.heading}"
         long = 0.5 + len(text) / _USUAL_LENGTH
+        named = 1 + 1 / len(self.heading.split())
         hits = [len(word.findall(text)) for word in words]
         return [
-            hit / (hit + long) + bool(word.search(name))
+            hit / (hit + long) + named * bool(word.search(name))
             for hit, word in zip(hits, words, strict=True)
         ]
 
@@ -135,7 +137,9 @@ class HelpSearch:
 
     @classmethod
     def run(cls, asked: str, known: Mapping[str, HelpTopic]) -> HelpSearch:
-        """Search all documents. A word counts for more the fewer sections have it."""
+        """Search all documents. A word counts for more the fewer sections have it; a section counts
+        for more the more of the words it has.
+        """
         typed = [
             word for word in re.findall(r"\w[\w$.-]*", asked.lower()) if not _EMPTY.fullmatch(word)
         ]
@@ -147,7 +151,9 @@ class HelpSearch:
             for column in zip(*counts, strict=True)
         ]
         scores = [
-            sum(count * weight for count, weight in zip(row, rarity, strict=True)) for row in counts
+            sum(count * weight for count, weight in zip(row, rarity, strict=True))
+            * sum(map(bool, row))
+            for row in counts
         ]
         found: list[HelpSection] = []
         for score, section in sorted(

@@ -182,7 +182,7 @@ DEFECTS: Final[Mapping[str, Change]] = {
         "turn_away",
         _every(2, lambda _: lambda *_args: None),
     ),
-    "two requests of a person are under way at once": (
+    "two requests of a person are sent at once": (
         pipeline,
         "lane_ordering",
         lambda _: lambda _settings: lambda _lane: Ordering.NONE,

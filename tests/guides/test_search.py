@@ -1,0 +1,58 @@
+"""The search of `forwarder help` finds the page of a question, in the words of those who ask."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from forwarder.cli.help import HelpSearch, topics
+from tests.support.cases import cases
+
+FIRST: Final = 3
+"""The results that a user looks at."""
+QUESTIONS: Final = {
+    # the questions of a new user
+    "stop autocapture": {"stop-autocapture"},
+    "disk full": {"what-happens-here"},
+    "memory for 8 h at 500/s": {"scaling"},
+    "move from US to EU": {"destinations"},
+    "did my event arrive?": {"watching"},
+    "rotate project key": {"rotate-keys"},
+    "two replicas kubernetes": {"deploy-kubernetes"},
+    "expose to internet": {"expose"},
+    "what is a lane": {"glossary"},
+    "upgrade without losing events": {"upgrade"},
+    "Grafana dashboard": {"deploy-kubernetes", "deploy"},
+    "sampling": {"stop-autocapture", "rules"},
+    "delete a person": {"delete-person"},
+    "corporate proxy": {"corporate-proxy"},
+    "Windows": {"windows"},
+    # in other words
+    "hot reload": {"restart"},
+    "GDPR erasure request": {"delete-person"},
+    "roll back to an older version": {"upgrade"},
+    "leaked api key": {"rotate-keys"},
+    "requests per second rate limit": {"expose"},
+    "NTLM login": {"corporate-proxy"},
+    "HTTPS_PROXY environment variable": {"corporate-proxy"},
+    "powershell": {"windows"},
+    "too many clicks and page views": {"stop-autocapture"},
+    "change config without restart": {"restart"},
+    "renew TLS certificate": {"security", "http", "expose"},
+    "run out of disk space": {"what-happens-here"},
+    "how many cores": {"workers"},
+    "events missing in the service": {"watching"},
+    "ad blocker": {"first-party"},
+    "copy of all events to S3": {"archive"},
+    "why is my lane halted": {"reasons", "delivery", "glossary"},
+    "import old data from mixpanel": {"import-formats", "migration"},
+    "pager alerts": {"alerts"},
+    "forget a user": {"rules", "delete-person"},
+}
+"""Words, and the topics of which one is among the first results."""
+
+
+@cases("words", QUESTIONS)
+def test_a_question_finds_its_page(words: str) -> None:
+    """In the first three sections."""
+    found = [section.topic for section in HelpSearch.run(words, topics()).sections[:FIRST]]
+    assert QUESTIONS[words] & set(found), found
