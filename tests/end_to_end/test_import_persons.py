@@ -245,6 +245,7 @@ def test_shards_cant_know_what_persons_get(choice: str, tmp_path: Path) -> None:
 
 def test_former_words_name_those_that_replace_them(tmp_path: Path) -> None:
     """`set` and `set_once` are refused, and nothing is guessed."""
+    (tmp_path / "a.jsonl").touch()
     for former, current in (("set", "history"), ("set_once", "oldest")):
         done = forwarder_import(
             "native", tmp_path / "a.jsonl", "--dry-run", "--person-properties", former

@@ -467,7 +467,7 @@ PROMISES: Final = (
         topic=Topic.DEAD_LETTERS,
         quotes={
             LETTERS: "An event keeps its bytes exactly, with its own uuid and timestamp.",
-            WHEN: "`forwarder dead-letters replay --edit` sends a repaired event",
+            WHEN: "`forwarder dead-letters replay NUMBER --edit JQ` sends a repaired event",
         },
         samples=(Sample(event=TOO_BIG, properties={"big": BIG}),),
         check=checks.is_replayed,

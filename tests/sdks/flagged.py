@@ -59,7 +59,11 @@ class Flagged(Service):
             self._behind = self.url
             self._client = aiohttp.ClientSession(auto_decompress=False)
         self._runner = web.AppRunner(
-            self._application(), access_log=None, auto_decompress=False, shutdown_timeout=0.1
+            self._application(),
+            access_log=None,
+            auto_decompress=False,
+            shutdown_timeout=0.1,
+            lingering_time=0,  # a browser may be gone within a recording
         )
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", self._port).start()
