@@ -113,8 +113,8 @@ def health(
     error = ""
     try:
         code, body = get(address, "/readyz" if ready else "/livez")
-    except NoDaemon as nobody:
-        error = nobody.message
+    except NoDaemon as unanswered:
+        error = unanswered.message
     else:
         healthy = code == 200
         if healthy and body.strip() not in (b"live", b"ready"):
