@@ -58,7 +58,7 @@ def command(memory: int) -> Command:
 
 
 class DecoderProcess:
-    """See `intake.large.Decoder`. One body at a time."""
+    """A `Decoder` in a process of its own. One body at a time."""
 
     def __init__(
         self, max_body: int, clock: Clock, seconds: float, start: Callable[[int], Command] = command
@@ -83,7 +83,6 @@ class DecoderProcess:
     async def decode(
         self, head: bytes, body: bytes, accept: Callable[[int], None], look_up: LookUp
     ) -> tuple[bytes, list[bytes]]:
-        """See `intake.large.Decoder.decode`."""
         self._stop_idling()
         try:
             for _ in range(2):  # a process that was killed from outside says nothing about the body
@@ -253,12 +252,10 @@ class _Line(asyncio.Protocol):
         self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See `asyncio.Protocol`."""
         self._transport: asyncio.Transport = transport  # type: ignore[assignment]
 
     # How the connection was lost makes no difference.
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        """See `asyncio.Protocol`."""
         self.lost = True
         self._writable.set()
         self._fail(ConnectionError("the decoder process has ended"))
@@ -266,15 +263,12 @@ class _Line(asyncio.Protocol):
             self.closed.set_result(None)
 
     def pause_writing(self) -> None:
-        """See `asyncio.Protocol`."""
         self._writable.clear()
 
     def resume_writing(self) -> None:
-        """See `asyncio.Protocol`."""
         self._writable.set()
 
     def data_received(self, data: bytes) -> None:
-        """See `asyncio.Protocol`."""
         self._buffer += data
         while self._done is not None and not self._done.done() and self._advance():
             pass

@@ -70,8 +70,8 @@ _DAMAGED: Final = (
 
 
 class ImportDeadLetters(DeadLetterStore):
-    """See the module. Used on one loop: the intake buries in it what a format refused, delivery
-    what the service refused.
+    """The dead letters of one import. Used on one loop: the intake adds what a format refused,
+    delivery what the service refused.
     """
 
     folder: Path
@@ -165,7 +165,6 @@ class ImportDeadLetters(DeadLetterStore):
         return True
 
     def reserve(self, size: int, count: int) -> int | None:
-        """See `DeadLetterStore`."""
         reserved = super().reserve(size, count)
         self._note(full=reserved is None)
         return reserved

@@ -122,16 +122,13 @@ class ProcessMemory:
 
     @property
     def limit(self) -> int:
-        """See `MemorySource`."""
         return self.whole // self.workers
 
     @property
     def origin(self) -> str:
-        """See `MemorySource`."""
         return KEY
 
     def used(self) -> int:
-        """See `MemorySource`."""
         used = anonymous_memory("self", self.root)
         decoder = self.decoder()
         if decoder is not None:

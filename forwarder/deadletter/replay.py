@@ -191,7 +191,6 @@ class Replayer:
         return known[0] if len(known) == 1 else ""
 
     def _acknowledged(self, number: int, error: Backpressure | None) -> None:
-        """See `core.ack.AckCallback`."""
         if error is None:
             self._held(number)
         else:

@@ -123,7 +123,7 @@ class RemovedDeadLetter(NamedTuple):
 
 @dataclass(slots=True)
 class DeadLetterCommit:
-    """See `storage.committer.CommitJob`. The request comes first, then the results, which are
+    """One commit of dead letters. The request comes first, then the results, which are
     valid once `run` has returned.
     """
 
@@ -151,7 +151,6 @@ class DeadLetterCommit:
     """How many are still marked."""
 
     def run(self, *, alone: bool) -> None:  # noqa: ARG002 - nothing is committed before it
-        """See `storage.committer.CommitJob.run`."""
         if self.letters and failpoints.ARMED:
             failpoints.hit("dead_letters.begin")
         connection = self.file.writable()

@@ -83,7 +83,7 @@ class PlannedLimit:
 
 @dataclass(frozen=True, slots=True)
 class CapacityPlan:
-    """See the module. `settings` are those to write, as they stand in a file."""
+    """What a load needs. `settings` are those to write, as they stand in a file."""
 
     title: str
     figures: Sequence[PlannedFigure]

@@ -68,11 +68,9 @@ class Redact:
         self.passes = 3 if hashed else 1
 
     def may_change(self, text: bytes) -> bool:
-        """See `EventEdit`."""
         return self._needles is None or any(needle.may_be_in(text) for needle in self._needles)
 
     def apply(self, event: bytes, limit: int) -> bytes:
-        """See `EventEdit`."""
         return self._redaction.apply(event, self._key, limit)
 
 
@@ -86,11 +84,9 @@ class SetValues:
 
     # A value is also set in an event that has none, whatever its text.
     def may_change(self, text: bytes) -> bool:  # noqa: ARG002
-        """See `EventEdit`."""
         return True
 
     def apply(self, event: bytes, limit: int) -> bytes:
-        """See `EventEdit`."""
         for path, value in self._values:
             event = with_value(event, path, value, limit)
         return event
@@ -105,11 +101,9 @@ class RenameFields:
         self._needles = [_Needle(old[-1]) for old, _ in paths]
 
     def may_change(self, text: bytes) -> bool:
-        """See `EventEdit`."""
         return any(needle.may_be_in(text) for needle in self._needles)
 
     def apply(self, event: bytes, limit: int) -> bytes:
-        """See `EventEdit`."""
         for move in self._moves:
             event = move.apply(event, limit)
         return event
@@ -172,7 +166,6 @@ class _Move:
         self._clearance = Redaction([new[-1:]])
 
     def apply(self, event: bytes, limit: int) -> bytes:
-        """See `EventEdit`."""
         if self._is_rename:
             edits = OrderedEdits(event, limit)
             self._rename(edits, (0, len(event)), 0)

@@ -64,7 +64,7 @@ class _RouteSource(Struct):
 
 
 class EventRoutes:
-    """See `forwarder.intake.fan_out.RouteTable`."""
+    """Where each event goes, by the configured routes."""
 
     def __init__(
         self,
@@ -90,7 +90,6 @@ class EventRoutes:
         self._decided: dict[tuple[str, str], tuple[int, ...] | None] = {}
 
     def whole(self, lane: Lane, source: str) -> Sequence[int] | None:
-        """See `RouteTable.whole`."""
         asked = lane.api_key, source
         try:
             return self._decided[asked]
@@ -117,7 +116,6 @@ class EventRoutes:
         *,
         allowance: Allowance | None = None,
     ) -> Sequence[Sequence[int]]:
-        """See `RouteTable.of_events`."""
         events = LaneEvents(data, count, lane.api_key, source, allowance=allowance)
         found: list[Sequence[int]] = [DEFAULT] * count
         left: Sequence[int] = range(count)

@@ -425,7 +425,6 @@ class _OpenedFiles:
         self.known: list[KnownIds] = []
 
     def open(self, path: FilePath, salt_file: FilePath | None, key: str) -> KnownIds:
-        """See `OpenIdFiles`."""
         known = self._files.open(path, salt_file, key)
         self.known.append(known)
         return known

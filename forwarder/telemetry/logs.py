@@ -61,7 +61,6 @@ class ThreadClock:
     monotonic = staticmethod(time.monotonic)
 
     def call_later(self, delay: float, callback: Callable[[], None]) -> Timer:
-        """See `LogClock.call_later`."""
         timer = threading.Timer(delay, callback)
         timer.daemon = True
         timer.start()

@@ -151,11 +151,9 @@ class Results:
 
     @property
     def retries(self) -> bool:
-        """See `core.ports.EventResults`."""
         return any(verdict == RETRY for verdict, _ in self._verdicts.values())
 
     def body(self) -> bytes:
-        """See `core.ports.EventResults`."""
         keys = self._keys
         if self._verdicts or len(set(keys)) != len(keys) or b"" in keys:
             return b'{"results":{%b}}' % b",".join(self._members())

@@ -85,11 +85,9 @@ class StoredChunk(Chunk):
 
     @property
     def place(self) -> tuple[int, int]:
-        """See `Chunk.place`."""
         return self.record.sequence, self.first
 
     def part(self, data: bytes, count: int, ids: frozenset[str], at: int) -> Chunk:
-        """See `Chunk.part`."""
         return StoredChunk(
             self.lane,
             data,

@@ -75,7 +75,7 @@ def _nothing(*_: object) -> None:
 
 
 class DiskBuffer:
-    """See `core.ports.Buffer`."""
+    """The buffer on disk: a `Buffer` that survives its process."""
 
     def __init__(
         self,
@@ -128,7 +128,8 @@ class DiskBuffer:
     # The port
 
     def offer(self, chunks: Sequence[Chunk], held: AckCallback | None = None) -> bool:
-        """See `core.ports.Buffer.offer`: what is offered with `held` is held after an fsync.
+        """What is offered with `held` is held after an fsync.
+
         Raises `BufferFull`, `RequestTooLarge`.
         """
         total = 0

@@ -202,7 +202,7 @@ class LogGroup:
         self._put(self.writes, RecordKind.CHECKPOINT, (checkpoint,), len(checkpoint), b"", {})
 
     def run(self, *, alone: bool) -> None:
-        """See `storage.committer.CommitJob`. Each file is synced before the next one is written: a
+        """Each file is synced before the next one is written: a
         checkpoint counts what is before it.
         """
         self.alone = alone
