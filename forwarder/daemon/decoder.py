@@ -134,8 +134,8 @@ class DecoderProcess:
         mine, its = socket.socketpair()
         with its:
             try:
-                for each in (mine, its):
-                    each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BUFFER)
+                for connection in (mine, its):
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BUFFER)
                 self._process = _popen(self._command, its)
             except OSError as error:
                 mine.close()
@@ -224,12 +224,12 @@ class _Line(asyncio.Protocol):
         """Write, at the pace of the process. Raises `ConnectionError` if it is gone, and what
         `expect`'s future raises by then.
         """
-        for each in data:
-            for at in range(0, len(each), PIECE):
+        for piece in data:
+            for at in range(0, len(piece), PIECE):
                 await self._writable.wait()
                 if self.lost:
                     return  # the future says why
-                self._transport.write(each[at : at + PIECE])
+                self._transport.write(piece[at : at + PIECE])
                 await asyncio.sleep(0)
 
     def expire(self) -> None:

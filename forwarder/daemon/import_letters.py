@@ -200,8 +200,10 @@ class ImportDeadLetters(DeadLetterStore):
             answers = asyncio.Queue[Sequence[MarkedDeadLetter]]()
             self.poll(AT_ONCE, answers.put_nowait)
             found = await answers.get()
-            self.busy.update(each.number for each in found)
-            if marked := [letter for each in found if (letter := self._readable(each)) is not None]:
+            self.busy.update(stored.number for stored in found)
+            if marked := [
+                letter for stored in found if (letter := self._readable(stored)) is not None
+            ]:
                 return marked
             if not found:
                 if not self.statistics().failing:

@@ -486,7 +486,7 @@ class ImportRun:
     ) -> Generator[ImportBlock]:
         if checkpoint.complete:
             # only dead letters are marked: the source isn't read again for them
-            return (each for each in tuple[ImportBlock, ...]())
+            return (block for block in tuple[ImportBlock, ...]())
         history = PersonHistory() if self._request.person_properties == "history" else None
         conversion = self._conversion(repeats, index, None if self._request.sort else history)
         if not self._request.sort:

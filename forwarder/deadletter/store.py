@@ -457,8 +457,8 @@ class DeadLetterStore:
             self._committer.request()
 
     def _release(self, gone: Iterable[RemovedDeadLetter]) -> None:
-        for each in gone:
-            self._give(each.lane, each.cost, receipt=each.receipt)
+        for letter in gone:
+            self._give(letter.lane, letter.cost, receipt=letter.receipt)
 
     def _give(self, lane: Lane | None, cost: int, *, receipt: bool) -> None:
         if receipt:

@@ -298,8 +298,8 @@ def _main(kind: str, path: str, write: Callable[[array[int]], object]) -> int:
     try:
         with open_file(Path(path)) as lines:
             arrays = sorted_arrays(lines, hashed=kind == "hashes")
-        for each in arrays:
-            write(each)
+        for identifiers in arrays:
+            write(identifiers)
     except (OSError, ValueError) as error:
         sys.stderr.write(f"{error_text(error)}\n")
         return 1

@@ -339,8 +339,8 @@ class EventTap:
                 self._skipped += chunk.count - len(events)
                 wanted: Sequence[int] = [
                     at
-                    for at, each in enumerate(events)
-                    if self._names is None or self._names.indices(bytes(each))
+                    for at, event in enumerate(events)
+                    if self._names is None or self._names.indices(bytes(event))
                 ]
             else:
                 wanted = (

@@ -414,7 +414,7 @@ class _Reading:
             )
         if kind == "kvlist_value":
             return self._members(value.kvlist_value.values, depth + 1)
-        return [self._plain(each, depth + 1) for each in self._counted(value.array_value.values)]
+        return [self._plain(item, depth + 1) for item in self._counted(value.array_value.values)]
 
 
 def _text(value: str | bytes | None) -> str | None:

@@ -171,7 +171,7 @@ class Results:
                 before = worst.get(key)
                 if before is not None:
                     verdict = max(
-                        before, verdict, (WARNING, DUPLICATE_UUID), key=lambda each: _RANKS[each[0]]
+                        before, verdict, (WARNING, DUPLICATE_UUID), key=lambda code: _RANKS[code[0]]
                     )
                 worst[key] = verdict
         return [

@@ -469,24 +469,29 @@ class DiskBuffer:
             return
         self._unreadable = ""
         segment = self.segments[run.generation]
-        for each in stretch.records:
+        for record in stretch.records:
             stored = StoredRecord(
-                segment, each.sequence, each.first, each.count, each.length, full=each.full
+                segment,
+                record.sequence,
+                record.first,
+                record.count,
+                record.length,
+                full=record.full,
             )
             chunk = StoredChunk(
                 lane,
-                each.data,
-                each.count,
-                each.ids,
-                each.received_at,
-                each.source,
+                record.data,
+                record.count,
+                record.ids,
+                record.received_at,
+                record.source,
                 None,
                 record=stored,
-                first=each.first,
+                first=record.first,
             )
             holding.queue.append(chunk)
             self._take_memory(holding, chunk.cost)
-            run.events -= each.count
+            run.events -= record.count
             run.bytes -= self.cost(chunk)
         for damage in stretch.damages:
             # until compaction the damaged bytes count as live
