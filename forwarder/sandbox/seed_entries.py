@@ -115,7 +115,7 @@ class SeedDefinitions(SeedEntry):
         for section, name in (("flags", "key"), ("cohorts", "id")):
             names = [entry[name] for entry in getattr(self, section)]
             if (
-                repeated := next((each for each in names if names.count(each) > 1), None)
+                repeated := next((text for text in names if names.count(text) > 1), None)
             ) is not None:
                 raise ValueError(f"{section}: {name} {repeated} stands there already")
         return self

@@ -266,7 +266,7 @@ class HandOver(Generic[UnitT, BatchT]):
             self._finish(unit)
             return
         known = [*self.accepted, *self.waiting]
-        units = [each for each in known[known.index(unit) :] if each.origin is unit.origin]
+        units = [other for other in known[known.index(unit) :] if other.origin is unit.origin]
         self._intake.give_back(self.remove(units))
         self._hold(error, HOLD_SECONDS)
         self._on_rewound(units)

@@ -146,7 +146,7 @@ def _prepare_equal(value: object) -> _Test:
         truth = is_true(value)
         return lambda actual, _now: is_true(actual) == truth
     if isinstance(value, list):
-        texts = frozenset([json_text(each).lower() for each in value])
+        texts = frozenset([json_text(item).lower() for item in value])
         return lambda actual, _now: json_text(actual).lower() in texts
     text = json_text(value).lower()
     return lambda actual, _now: json_text(actual).lower() == text
@@ -158,7 +158,7 @@ def _prepare_text(value: object, *, holds: Callable[[str, str], bool]) -> _Test:
 
 
 def _prepare_contains_any(value: object) -> _Test:
-    texts = [ascii_lower(each) for each in (value if isinstance(value, list) else [value])]
+    texts = [ascii_lower(item) for item in (value if isinstance(value, list) else [value])]
 
     def test(actual: object, _now: datetime) -> bool:
         lowered = ascii_lower(actual)
@@ -255,7 +255,7 @@ def _prepare_comparison(value: object, *, holds: Callable[[float, float], bool])
 def _prepare_between(value: object, *, expected: bool) -> _Test:
     """Between two numbers, both included."""
     low, high = (
-        (number_of(each) for each in value)
+        (number_of(bound) for bound in value)
         if isinstance(value, list) and len(value) == 2
         else (None, None)
     )

@@ -69,7 +69,7 @@ def _json(value: object, depth: int) -> str:
         case float():
             return _float_text(value)
         case list() | tuple():
-            return "[" + ",".join([_json(each, _deeper(depth)) for each in value]) + "]"
+            return "[" + ",".join([_json(item, _deeper(depth)) for item in value]) + "]"
         case dict():
             inner = _deeper(depth)
             members = [
@@ -113,7 +113,7 @@ def cut(text: str) -> str:
 def says_truth(value: object, depth: int = 0) -> bool:
     """Whether a value is true or false, also as a text in any case, or a list of those."""
     if isinstance(value, list):
-        return all(says_truth(each, _deeper(depth)) for each in value)
+        return all(says_truth(item, _deeper(depth)) for item in value)
     return isinstance(value, bool) or (
         isinstance(value, str) and value.lower() in ("true", "false")
     )
@@ -122,7 +122,7 @@ def says_truth(value: object, depth: int = 0) -> bool:
 def is_true(value: object, depth: int = 0) -> bool:
     """Whether a value is true, also as a text in any case, or a list of nothing else."""
     if isinstance(value, list):
-        return all(is_true(each, _deeper(depth)) for each in value)
+        return all(is_true(item, _deeper(depth)) for item in value)
     return value is True or (isinstance(value, str) and value.lower() == "true")
 
 

@@ -107,10 +107,10 @@ class _Merging:
 
     def _form(self, value: list[Any] | dict[str, Any]) -> Hashable:
         if isinstance(value, list):
-            return tuple(self._likeness(each) for each in value)
+            return tuple(self._likeness(item) for item in value)
         return frozenset(
-            (name, self._likeness(each))
-            for name, each in value.items()
+            (name, self._likeness(item))
+            for name, item in value.items()
             if not _is_secret(self._kind, name)
         )
 
@@ -127,12 +127,12 @@ def _is_secret(kind: str, name: str) -> bool:
 def _without_secrets(kind: str, value: Any) -> Any:
     if isinstance(value, dict):
         return {
-            name: _without_secrets(kind, each)
-            for name, each in value.items()
+            name: _without_secrets(kind, item)
+            for name, item in value.items()
             if not _is_secret(kind, name)
         }
     if isinstance(value, list):
-        return [_without_secrets(kind, each) for each in value]
+        return [_without_secrets(kind, item) for item in value]
     return _masked(kind, value) if isinstance(value, str) and "://" in value else value
 
 

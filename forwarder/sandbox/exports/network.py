@@ -169,7 +169,7 @@ def is_private(address: str) -> bool:
 
 def scrub(text: str, secrets: Iterable[str]) -> str:
     """The beginning of what a destination said, on one line, without secrets."""
-    for secret in sorted({each for each in secrets if each}, key=len, reverse=True):
+    for secret in sorted({value for value in secrets if value}, key=len, reverse=True):
         text = text.replace(secret, "…")
     text = " ".join(mask_secrets(text).split())
     return text if len(text) <= _QUOTED else f"{text[:_QUOTED]}…"

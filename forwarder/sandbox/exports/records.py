@@ -314,7 +314,7 @@ def _names(config: Mapping[str, Any], name: str) -> str:
     names = config.get(name)
     if not names:
         return ""
-    if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
+    if not isinstance(names, list) or not all(isinstance(item, str) for item in names):
         raise ExportMisconfigured(
             f"{name} of the destination is not a list of names. Write the names of events."
         )
@@ -335,8 +335,8 @@ class _RecordFilters:
             )
         types = ("event", "person") if job.model == "events" else ("person",)
         self._conditions = [
-            _prepare(f"filters[{place}]", each, types)
-            for place, each in enumerate(job.filters or ())
+            _prepare(f"filters[{place}]", entry, types)
+            for place, entry in enumerate(job.filters or ())
         ]
         self._now = parse_time(job.last) or datetime.now(UTC)
         self._properties = list(_MODELS[job.model].columns).index("properties")

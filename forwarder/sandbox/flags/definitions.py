@@ -240,8 +240,8 @@ def _rules(document: Mapping[str, Any]) -> FlagRules | UnsupportedRules:
 
 
 def _needs(sets: Sequence[ConditionSet]) -> tuple[str, ...]:
-    conditions = itertools.chain.from_iterable(each.conditions for each in sets)
-    named = [each.flag for each in conditions if isinstance(each, FlagDependency)]
+    conditions = itertools.chain.from_iterable(condition_set.conditions for condition_set in sets)
+    named = [condition.flag for condition in conditions if isinstance(condition, FlagDependency)]
     return tuple(dict.fromkeys(named))
 
 
@@ -291,7 +291,9 @@ def _property_group(cohort: Mapping[str, Any]) -> tuple[Mapping[str, Any] | None
         return cohort, ""
     groups = cohort.get("groups")
     if isinstance(groups, list) and groups:
-        values = [_legacy_group(_object(each, f"groups[{at}]")) for at, each in enumerate(groups)]
+        values = [
+            _legacy_group(_object(member, f"groups[{at}]")) for at, member in enumerate(groups)
+        ]
         return {"type": "OR", "values": values}, "groups"
     if isinstance(groups, dict) and groups:
         return groups, "groups"
@@ -313,10 +315,10 @@ def _legacy_group(group: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(properties, list) or not properties:
         return {"type": "behavioral", "key": group.get("action_id") or group.get("event_id")}
     values = [
-        {**each, "type": "person"}
-        if isinstance(each, dict) and each.get("type") in (None, "event")
-        else each
-        for each in properties
+        {**entry, "type": "person"}
+        if isinstance(entry, dict) and entry.get("type") in (None, "event")
+        else entry
+        for entry in properties
     ]
     return {"type": "AND", "values": values}
 
@@ -357,8 +359,8 @@ def _sets(
         path = f"filters.{name}[{index}]"
         group = _object(value, path)
         properties = [
-            _condition(_object(each, f"{path}.properties[{at}]"), f"{path}.properties[{at}]")
-            for at, each in enumerate(_list(group, path, "properties"))
+            _condition(_object(member, f"{path}.properties[{at}]"), f"{path}.properties[{at}]")
+            for at, member in enumerate(_list(group, path, "properties"))
         ]
         own = (
             _index(group, path, "aggregation_group_type_index")

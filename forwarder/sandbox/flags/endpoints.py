@@ -61,7 +61,7 @@ def _is_object(value: object) -> bool:
 
 def _is_list_of_texts(value: object) -> bool:
     return value is None or (
-        isinstance(value, list) and all(isinstance(each, str) for each in value)
+        isinstance(value, list) and all(isinstance(item, str) for item in value)
     )
 
 
@@ -190,7 +190,9 @@ def _fields(body: Mapping[str, object], api_key: str, *, strict: bool) -> dict[s
     """The fields of a body, each None if it isn't given. Raises `RequestRejected` (400)."""
     values: dict[str, Any] = {}
     for name, (names, fits) in {**_FIELDS, **(_STRICT_FIELDS if strict else {})}.items():
-        values[name] = next((body[each] for each in names if body.get(each) is not None), None)
+        values[name] = next(
+            (body[member] for member in names if body.get(member) is not None), None
+        )
         if not fits(values[name]):
             raise RequestRejected(400, f"{name} has the wrong type", api_key=api_key)
     return values
@@ -215,7 +217,7 @@ def _question(
             name: value for name, value in person.items() if value is not None or name not in place
         },
         group_properties={
-            name: each or {} for name, each in (values["group_properties"] or {}).items()
+            name: value or {} for name, value in (values["group_properties"] or {}).items()
         },
         place=place,
         keys=values["flag_keys_to_evaluate"],
@@ -231,7 +233,7 @@ def _first_text(body: Mapping[str, object], person: Mapping[str, object], name: 
     """
     sent = (body.get(f"${name}"), body.get(name), person.get(f"${name}"))
     return next(
-        (each for each in sent if isinstance(each, str) and each not in ("", _COOKIELESS)), None
+        (text for text in sent if isinstance(text, str) and text not in ("", _COOKIELESS)), None
     )
 
 

@@ -337,11 +337,11 @@ class _Evaluator:
         outcome = _NO_GROUP
         at = None
         without_group = False
-        for index, each in enumerate(flag.sets):
-            latest, failure = self._outcome(flag, each)
+        for index, condition_set in enumerate(flag.sets):
+            latest, failure = self._outcome(flag, condition_set)
             ends = latest is _MATCH or (flag.early_exit and latest is _OUT_OF_ROLLOUT)
             answer = (
-                _Answer(enabled=True, variant=self._variant(flag, each))
+                _Answer(enabled=True, variant=self._variant(flag, condition_set))
                 if latest is _MATCH
                 else _NO_ANSWER
             )
@@ -669,8 +669,8 @@ class _Evaluator:
     def _explain(self, flag: Flag) -> tuple[ConditionResult, ...]:
         if isinstance(flag.rules, FlagRules):
             rules = flag.rules.explain(self._subject.distinct_id, self._person, self._now)
-            return tuple([ConditionResult(*each) for each in rules])
-        return tuple([self._explain_set(flag, each) for each in flag.sets])
+            return tuple([ConditionResult(*rule) for rule in rules])
+        return tuple([self._explain_set(flag, one_set) for one_set in flag.sets])
 
     def _explain_set(self, flag: Flag, condition_set: ConditionSet) -> ConditionResult:
         identity = self._identity(flag, condition_set.aggregation)
@@ -683,8 +683,8 @@ class _Evaluator:
         if condition_set.aggregation is None and self._lacks_device(flag, condition_set):
             return ConditionResult(False, "it applies to a device: no, the request has none")
         parts = [
-            self._explain_condition(each, identity, condition_set.aggregation)
-            for each in condition_set.conditions
+            self._explain_condition(condition, identity, condition_set.aggregation)
+            for condition in condition_set.conditions
         ]
         if condition_set.rollout < 100:
             place = self._place(flag, identity) * 100

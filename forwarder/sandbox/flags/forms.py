@@ -63,7 +63,9 @@ def tells_errors(path: str, version: int) -> bool:
 def linked_to_experiment(project: ProjectDefinitions) -> frozenset[str]:
     """The keys of the flags that an experiment uses."""
     return frozenset(
-        each["feature_flag_key"] for each in project.experiments if not each.get("deleted")
+        experiment["feature_flag_key"]
+        for experiment in project.experiments
+        if not experiment.get("deleted")
     )
 
 

@@ -75,7 +75,9 @@ def _filters(
     groups = [
         {
             **group,
-            "properties": [_condition(each, keys, needs) for each in group.get("properties") or []],
+            "properties": [
+                _condition(entry, keys, needs) for entry in group.get("properties") or []
+            ],
         }
         for group in filters["groups"]
     ]
@@ -106,7 +108,7 @@ def _chain(key: str, needs: Mapping[str, Sequence[str]]) -> list[str]:
         name, rest = todo[-1]
         if name not in needs:
             return []
-        following = next((each for each in rest if each not in done), None)
+        following = next((needed for needed in rest if needed not in done), None)
         if following is None:
             todo.pop()
             opened.discard(name)
@@ -122,10 +124,10 @@ def _chain(key: str, needs: Mapping[str, Sequence[str]]) -> list[str]:
 def _dependencies(flag: Flag) -> list[str]:
     """The keys or ids of the flags that conditions name."""
     return [
-        each.flag
+        condition.flag
         for group in flag.sets
-        for each in group.conditions
-        if isinstance(each, FlagDependency)
+        for condition in group.conditions
+        if isinstance(condition, FlagDependency)
     ]
 
 
@@ -153,10 +155,10 @@ def _cohorts_in(conditions: object) -> Iterator[int]:
     """The ids of cohorts in conditions, at any depth."""
     todo = [conditions]
     while todo:
-        each = todo.pop()
-        if isinstance(each, list):
-            todo.extend(each)
-        elif isinstance(each, dict):
-            todo.append(each.get("values"))
-            if each.get("type") == "cohort" and str(each.get("value")).isdecimal():
-                yield int(str(each["value"]))
+        item = todo.pop()
+        if isinstance(item, list):
+            todo.extend(item)
+        elif isinstance(item, dict):
+            todo.append(item.get("values"))
+            if item.get("type") == "cohort" and str(item.get("value")).isdecimal():
+                yield int(str(item["value"]))

@@ -48,7 +48,7 @@ def _reject_wrong_values(filters: Mapping[str, Any]) -> None:
 
 def _objects(value: object) -> list[tuple[int, dict[str, Any]]]:
     found = enumerate(value if isinstance(value, list) else ())
-    return [(at, each) for at, each in found if isinstance(each, dict)]
+    return [(at, item) for at, item in found if isinstance(item, dict)]
 
 
 def _is_json(text: str) -> bool:

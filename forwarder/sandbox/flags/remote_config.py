@@ -33,7 +33,7 @@ def _surveys(project: ProjectDefinitions, _received: ReceivedRequest) -> dict[st
     SDK, as in the real service.
     """
     return {
-        "surveys": [each for each in project.surveys if each.get("archived") is not True],
+        "surveys": [survey for survey in project.surveys if survey.get("archived") is not True],
         "survey_config": None,
     }
 
@@ -45,14 +45,18 @@ def _early_access_features(
     stages = parse_qs(received.query).get("stage") or ["beta"]
     return {
         "earlyAccessFeatures": [
-            each for each in project.early_access_features if each["stage"] in stages
+            feature for feature in project.early_access_features if feature["stage"] in stages
         ]
     }
 
 
 def _web_experiments(project: ProjectDefinitions, _received: ReceivedRequest) -> dict[str, Any]:
     """Experiments that change pages by themselves; the others are flags to a browser."""
-    return {"experiments": [each for each in project.experiments if each.get("type") == "web"]}
+    return {
+        "experiments": [
+            experiment for experiment in project.experiments if experiment.get("type") == "web"
+        ]
+    }
 
 
 def _product_tours(_project: ProjectDefinitions, _received: ReceivedRequest) -> dict[str, Any]:
@@ -141,7 +145,7 @@ def serve_no_bundle(_exchange: Exchange) -> tuple[ServiceResponse, str | None]:
 
 
 def _has_surveys(surveys: Sequence[Mapping[str, Any]]) -> bool:
-    return any(each.get("archived") is not True for each in surveys)
+    return any(survey.get("archived") is not True for survey in surveys)
 
 
 def _for_project(

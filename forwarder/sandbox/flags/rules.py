@@ -195,7 +195,7 @@ class FlagRules:
     ) -> FlagRuleOutcome:
         """What a person gets. Raise `CannotDecide`."""
         for index, rule in enumerate(self.rules):
-            if not all(each.matches(properties, now) for each in rule.conditions):
+            if not all(condition.matches(properties, now) for condition in rule.conditions):
                 continue
             code, value = _outcome(rule, distinct_id)
             if code == TARGETING_MATCH:
@@ -268,14 +268,14 @@ def _explain(
 ) -> tuple[bool, str]:
     parts = []
     matched = True
-    for each in rule.conditions:
+    for condition in rule.conditions:
         try:
-            holds = each.matches(properties, now)
+            holds = condition.matches(properties, now)
         except CannotDecide as error:
             return False, f"can't be computed: {error.why}"
         matched = matched and holds
-        why = each.condition.explain(properties, now)
-        parts.append(f"not ({why})" if each.negated else why)
+        why = condition.condition.explain(properties, now)
+        parts.append(f"not ({why})" if condition.negated else why)
     if rule.rollout is not None and rule.rollout.percentage < 100:
         place = bucket(rule.rollout.seed, identifier) * 100
         parts.append(
@@ -304,7 +304,7 @@ def parse_rules(document: Mapping[str, Any]) -> FlagRules | UnsupportedRules:
         return UnsupportedRules("rules about groups are not evaluated")
     rules = _objects(document, "rules", "", MAX_RULES)
     try:
-        parsed = tuple([_rule(each, f"rules[{at}]", accepts) for at, each in enumerate(rules)])
+        parsed = tuple([_rule(rule, f"rules[{at}]", accepts) for at, rule in enumerate(rules)])
     except _Unsupported as unsupported:
         return UnsupportedRules(str(unsupported))
     if len({rule.id.lower() for rule in parsed}) < len(parsed):
@@ -387,17 +387,17 @@ def _holdout(holdout: object, path: str) -> RuleRollout:
 def _variants(rule: Mapping[str, Any], path: str, accepts: _Accepts) -> tuple[RuleVariant, ...]:
     here = f"{path}.variants"
     variants = []
-    for at, each in enumerate(_objects(rule, "variants", path, max(_VARIANTS))):
+    for at, entry in enumerate(_objects(rule, "variants", path, max(_VARIANTS))):
         at_path = f"{here}[{at}]"
-        _closed(each, frozenset(("key", "weight", "value")), at_path)
-        key = _required(each, "key", at_path)
+        _closed(entry, frozenset(("key", "weight", "value")), at_path)
+        key = _required(entry, "key", at_path)
         if not isinstance(key, str) or not _VARIANT_KEY.fullmatch(key):
             raise InvalidRules(f"{at_path}.key", "must be letters, digits, _ and -")
-        weight = _percentage(each, "weight", at_path)
-        variants.append(RuleVariant(key, weight, _value(each, at_path, accepts)))
-    if len(variants) not in _VARIANTS or len({each.key for each in variants}) < len(variants):
+        weight = _percentage(entry, "weight", at_path)
+        variants.append(RuleVariant(key, weight, _value(entry, at_path, accepts)))
+    if len(variants) not in _VARIANTS or len({variant.key for variant in variants}) < len(variants):
         raise InvalidRules(here, "must be 2 to 20 variants with keys of their own")
-    if sum(round(each.weight * 100) for each in variants) != 10_000:
+    if sum(round(variant.weight * 100) for variant in variants) != 10_000:
         raise InvalidRules(here, "must have weights whose sum is 100")
     return tuple(variants)
 
@@ -410,7 +410,7 @@ def _targeting(rule: Mapping[str, Any], path: str) -> tuple[RuleCondition, ...]:
     _closed(targeting, frozenset(("properties",)), here)
     properties = _objects(targeting, "properties", here, MAX_CONDITIONS)
     return tuple(
-        [_condition(each, f"{here}.properties[{at}]") for at, each in enumerate(properties)]
+        [_condition(entry, f"{here}.properties[{at}]") for at, entry in enumerate(properties)]
     )
 
 
@@ -475,7 +475,7 @@ def _objects(
     parent: Mapping[str, Any], name: str, path: str, most: int
 ) -> Sequence[Mapping[str, Any]]:
     values = _required(parent, name, path)
-    if not isinstance(values, list) or not all(isinstance(each, dict) for each in values):
+    if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
         raise InvalidRules(_at(path, name), "must be a list of objects")
     if len(values) > most:
         raise InvalidRules(_at(path, name), f"has more than {most} members")
@@ -502,7 +502,7 @@ def _is_shallow(value: object, depth: int = 1) -> bool:
     if not isinstance(value, dict | list):
         return True
     members = value.values() if isinstance(value, dict) else value
-    return depth <= _DEEPEST_VALUE and all(_is_shallow(each, depth + 1) for each in members)
+    return depth <= _DEEPEST_VALUE and all(_is_shallow(member, depth + 1) for member in members)
 
 
 def _is_safe_number(value: object) -> bool:

@@ -200,21 +200,26 @@ def _read(store: Store, api_key: str) -> ProjectDefinitions:
     for row in store.select(_ROW + "api_key = ? ORDER BY id", [api_key]):
         stored = _stored(row)
         contents[stored.kind].append(stored)
-    cohorts = {int(each.name): each.content for each in contents[DefinitionKind.COHORT]}
+    cohorts = {
+        int(definition.name): definition.content for definition in contents[DefinitionKind.COHORT]
+    }
     return ProjectDefinitions(
-        flags={each.name: parse_flag(each.content) for each in contents[DefinitionKind.FLAG]},
+        flags={
+            definition.name: parse_flag(definition.content)
+            for definition in contents[DefinitionKind.FLAG]
+        },
         cohorts={number: parse_cohort(content) for number, content in cohorts.items()},
         static_cohorts={
             number: frozenset(content["distinct_ids"])
             for number, content in cohorts.items()
             if content.get("is_static")
         },
-        group_types=[each.name for each in contents[DefinitionKind.GROUP_TYPE]],
-        surveys=[each.content for each in contents[DefinitionKind.SURVEY]],
+        group_types=[definition.name for definition in contents[DefinitionKind.GROUP_TYPE]],
+        surveys=[definition.content for definition in contents[DefinitionKind.SURVEY]],
         early_access_features=[
-            each.content for each in contents[DefinitionKind.EARLY_ACCESS_FEATURE]
+            definition.content for definition in contents[DefinitionKind.EARLY_ACCESS_FEATURE]
         ],
-        experiments=[each.content for each in contents[DefinitionKind.EXPERIMENT]],
+        experiments=[definition.content for definition in contents[DefinitionKind.EXPERIMENT]],
     )
 
 
@@ -314,7 +319,7 @@ def _complete_cohort(name: str, content: Mapping[str, Any]) -> dict[str, Any]:
         raise InvalidDefinition("id", f"this is not {number}, under which the cohort is stored")
     members = content.get("distinct_ids")
     if members is not None and not (
-        isinstance(members, list) and all(isinstance(each, str) for each in members)
+        isinstance(members, list) and all(isinstance(member, str) for member in members)
     ):
         raise InvalidDefinition("distinct_ids", "this is not a list of distinct ids")
     static = content.get("is_static", members is not None)

@@ -187,6 +187,6 @@ def _hash_keys(
 
 def _stored_hash_keys(store: Store, api_key: str, ids: list[str]) -> dict[str, str]:
     known: dict[str, str] = {}
-    for each in ids:
-        known = {**dict(store.select(_HASH_KEYS, [api_key, each])), **known}
+    for distinct_id in ids:
+        known = {**dict(store.select(_HASH_KEYS, [api_key, distinct_id])), **known}
     return known

@@ -106,4 +106,4 @@ def list_page(
     paging = f"{statement} LIMIT ? OFFSET ?"
     (count,) = database.execute(counting, parameters).fetchone()
     found = rows(database, paging, *parameters, page.limit, page.offset)
-    return Listing(count, [show(each) for each in found])
+    return Listing(count, [show(row) for row in found])

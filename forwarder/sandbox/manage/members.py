@@ -178,13 +178,15 @@ def _create_invite(call: ManagementCall) -> dict[str, Any]:
     earlier = _of_address(call, _INVITES, email)
     access = call.body.get("private_project_access")
     _reject_unknown_projects(call, access)
-    pending = [each for each in earlier if not is_expired(each, call.now)]
+    pending = [invite for invite in earlier if not is_expired(invite, call.now)]
     _reject_higher(call, pending)
     combined = pending if call.body.get("combine_pending_invites", False) else []
-    level = max([call.body.get("level", MEMBER), *(each["level"] for each in combined)])
-    access = _union([*(json.loads(each["private_project_access"]) for each in combined), access])
+    level = max([call.body.get("level", MEMBER), *(invite["level"] for invite in combined)])
+    access = _union(
+        [*(json.loads(invite["private_project_access"]) for invite in combined), access]
+    )
     call.database.executemany(
-        "DELETE FROM invites WHERE id = ?", [(each["id"],) for each in earlier]
+        "DELETE FROM invites WHERE id = ?", [(invite["id"],) for invite in earlier]
     )
     return _insert_invite(call, email, level, access)
 
@@ -267,29 +269,29 @@ def _of_address(call: ManagementCall, statement: str, email: str) -> list[sqlite
         same = f"SELECT * FROM ({statement}) WHERE target_email = ? COLLATE NOCASE"  # noqa: S608
         return rows(call.database, same, call.organization, email)
     others = (
-        each
-        for each in rows(call.database, statement, call.organization)
-        if not each["target_email"].isascii()
+        row
+        for row in rows(call.database, statement, call.organization)
+        if not row["target_email"].isascii()
     )
-    return [each for each in others if each["target_email"].casefold() == email.casefold()]
+    return [other for other in others if other["target_email"].casefold() == email.casefold()]
 
 
 def _reject_higher(call: ManagementCall, pending: Sequence[sqlite3.Row]) -> None:
     """Replacing an invite deletes it, which requires at least its level."""
     if call.body.get("level", MEMBER) > call.caller.level:
         raise forbidden("You can't invite to a level above your own.")
-    if any(each["level"] > call.caller.level for each in pending):
+    if any(invite["level"] > call.caller.level for invite in pending):
         raise forbidden("There is an invite for this address to a level above your own.")
 
 
 def _reject_unknown_projects(call: ManagementCall, access: ProjectAccessList) -> None:
     known = {
-        each["id"]
-        for each in rows(
+        row["id"]
+        for row in rows(
             call.database, "SELECT id FROM projects WHERE organization = ?", call.organization
         )
     }
-    unknown = [str(each["id"]) for each in access or () if each["id"] not in known]
+    unknown = [str(entry["id"]) for entry in access or () if entry["id"] not in known]
     if unknown:
         raise invalid(
             "private_project_access",

@@ -193,15 +193,15 @@ def fault_of(value: Any) -> str | None:
     for _ in range(DEEPEST + 1):
         inner = list[Any]()
         containers = False
-        for each in level:
-            if isinstance(each, str):
-                if (fault := _fault_of_text(each)) is not None:
+        for item in level:
+            if isinstance(item, str):
+                if (fault := _fault_of_text(item)) is not None:
                     return fault
-            elif isinstance(each, list | dict):
+            elif isinstance(item, list | dict):
                 containers = True
-                inner += each
-                inner += each.values() if isinstance(each, dict) else ()
-            elif isinstance(each, int | float) and _out_of_range(each):
+                inner += item
+                inner += item.values() if isinstance(item, dict) else ()
+            elif isinstance(item, int | float) and _out_of_range(item):
                 return "This number is out of range."
         if not containers:
             return None

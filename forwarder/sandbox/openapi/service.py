@@ -233,8 +233,8 @@ def _flags(path: str, schemas: Schemas, *, strict: bool) -> Schema:
         return fields(of_request, errorsWhileComputingFlags=_BOOLEAN, **_EVALUATED)
     described = schemas.answer(DECIDE.response)
     always = {
-        name: each
-        for name, each in schemas.named["DecideResponse"]["properties"].items()
+        name: schema
+        for name, schema in schemas.named["DecideResponse"]["properties"].items()
         if name not in _EVALUATED
     }
     return {"anyOf": [described, fields(always, **_EVALUATED)]}
@@ -358,8 +358,8 @@ def _v1_operation(schemas: Schemas) -> Operation:
 def _ai_operation(schemas: Schemas) -> Operation:
     """The operation of an event with large values as parts of their own."""
     event = {
-        name: each
-        for name, each in schemas.described(CAPTURE.request)["properties"].items()
+        name: schema
+        for name, schema in schemas.described(CAPTURE.request)["properties"].items()
         if name != "api_key"
     }
     form = fields(

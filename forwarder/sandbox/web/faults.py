@@ -110,8 +110,8 @@ class FaultSpec(BaseModel):
         """Whether it is for requests to this path."""
         path = path.rstrip("/")
         return any(
-            path.startswith(each[:-1]) if each.endswith("*") else path == each.rstrip("/")
-            for each in self.paths
+            path.startswith(pattern[:-1]) if pattern.endswith("*") else path == pattern.rstrip("/")
+            for pattern in self.paths
         )
 
     @property
@@ -208,7 +208,7 @@ class Faults:
         self._sweep()
         now = self._now()
         results, finished = (
-            [fault.shown(now) for fault in each] for each in (self._active, self._finished)
+            [fault.shown(now) for fault in faults] for faults in (self._active, self._finished)
         )
         return {"count": len(results), "results": results, "finished": finished}
 
@@ -361,12 +361,12 @@ def _parse(body: bytes) -> list[FaultSpec]:
     except (ValueError, RecursionError):
         raise web.HTTPBadRequest(text=f"the body is not JSON. {MEMBERS}\n") from None
     listed = content if isinstance(content, list) else [content]
-    if not listed or not all(isinstance(each, dict) for each in listed):
+    if not listed or not all(isinstance(entry, dict) for entry in listed):
         raise web.HTTPBadRequest(
             text=f"the body is not a fault, an object, or a list of them. {MEMBERS}\n"
         )
     try:
-        return [FaultSpec.model_validate(each) for each in listed]
+        return [FaultSpec.model_validate(entry) for entry in listed]
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         where = ".".join(str(part) for part in first["loc"] if part in FaultSpec.model_fields)

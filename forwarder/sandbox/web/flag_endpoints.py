@@ -171,11 +171,11 @@ class FlagEndpoints:
         )
         rows = [
             CohortRow(
-                id=int(each.name),
-                api_key=masked_key(each.api_key) or "",
-                definition=dict(each.content),
+                id=int(row.name),
+                api_key=masked_key(row.api_key) or "",
+                definition=dict(row.content),
             )
-            for each in found
+            for row in found
         ]
         return listing(len(rows), [json.dumps(row) for row in page.slice_of(rows)])
 
@@ -252,9 +252,9 @@ class FlagEndpoints:
             groups=_object(query, "groups"),
             person_properties=_object(query, "person_properties"),
             group_properties={
-                name: each
-                for name, each in _object(query, "group_properties").items()
-                if isinstance(each, dict)
+                name: members
+                for name, members in _object(query, "group_properties").items()
+                if isinstance(members, dict)
             },
         )
         if not (question.distinct_id or query.get("person")):
@@ -480,6 +480,9 @@ def _decision(flag: StoredDefinition, result: FlagResult | None, error: str | No
         reason=reason if result is None else cast("DecisionReason", show_flag(result)["reason"]),
         conditions=[]
         if result is None
-        else [ConditionOutcome(matched=each.matched, why=each.why) for each in result.conditions],
+        else [
+            ConditionOutcome(matched=condition.matched, why=condition.why)
+            for condition in result.conditions
+        ],
         error=error,
     )

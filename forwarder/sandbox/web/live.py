@@ -423,10 +423,10 @@ def _shorten(event: StoredEvent) -> StoredEvent:
 
 def _shorten_request(request: StoredRequest) -> StoredRequest:
     """Without the bytes of events not ingested, if they are many; index and reason stay."""
-    if sum(len(each.raw) for each in request.not_ingested) <= LARGE:
+    if sum(len(event.raw) for event in request.not_ingested) <= LARGE:
         return request
     return replace(
-        request, not_ingested=[each._replace(raw=b"") for each in request.not_ingested[:MANY]]
+        request, not_ingested=[event._replace(raw=b"") for event in request.not_ingested[:MANY]]
     )
 
 

@@ -115,8 +115,8 @@ def _without_keys(value: Any) -> Any:
     if isinstance(value, str):
         return mask_credentials(_KEY.sub(lambda key: mask_key(key[0]), value))
     if isinstance(value, dict):
-        return {_without_keys(name): _without_keys(each) for name, each in value.items()}
-    return [_without_keys(each) for each in value] if isinstance(value, list) else value
+        return {_without_keys(name): _without_keys(item) for name, item in value.items()}
+    return [_without_keys(item) for item in value] if isinstance(value, list) else value
 
 
 def _condition(listed: ManagementListing, wanted: Mapping[str, str]) -> tuple[str, list[object]]:
@@ -132,7 +132,7 @@ def _condition(listed: ManagementListing, wanted: Mapping[str, str]) -> tuple[st
 
 def _organization(database: sqlite3.Connection, now: datetime, row: sqlite3.Row) -> dict[str, Any]:
     made = rows(database, "SELECT created_at FROM invites WHERE organization = ?", row["id"])
-    return {**dict(row), "pending_invites": sum(not is_expired(each, now) for each in made)}
+    return {**dict(row), "pending_invites": sum(not is_expired(invite, now) for invite in made)}
 
 
 def _project(_database: sqlite3.Connection, _now: datetime, row: sqlite3.Row) -> dict[str, Any]:

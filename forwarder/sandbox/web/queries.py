@@ -186,7 +186,7 @@ class QueryEndpoints:
         count, found = await self._thread.run(
             lambda store: list_management(store.connection, name, request.query, page, now)
         )
-        return listing(count, [json.dumps(each) for each in found])
+        return listing(count, [json.dumps(row) for row in found])
 
     async def summary(self, _request: web.Request) -> web.Response:
         """GET /sandbox/summary: the figures."""

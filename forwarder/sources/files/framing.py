@@ -339,11 +339,11 @@ def _joined(
     """Records, some of them as lines, as one sequence; if all are lines,
     they are those of the rows.
     """
-    if any(isinstance(each, list) for each in made):
+    if any(isinstance(piece, list) for piece in made):
         return [
             record
-            for each in made
-            for record in (each if isinstance(each, list) else each.splitlines())
+            for piece in made
+            for record in (piece if isinstance(piece, list) else piece.splitlines())
         ]
     text = b"".join(made)  # type: ignore[arg-type]  # all are lines
     return RowRecords(text, [*BytesIO(text)], names, rows)

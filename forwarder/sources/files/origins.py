@@ -234,7 +234,7 @@ def _nearby(path: str) -> str:
     name = missing.name
     try:
         names = sorted(
-            (each.name for each in folder.iterdir() if is_wanted(each.name)), key=natural
+            (entry.name for entry in folder.iterdir() if is_wanted(entry.name)), key=natural
         )
     except OSError:
         names = []
@@ -245,7 +245,7 @@ def _nearby(path: str) -> str:
     more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
     return (
         f"{redact(plain_name(str(folder)))} has "
-        f"{', '.join(plain_name(each) for each in names[:_SHOWN])}{more}."
+        f"{', '.join(plain_name(shown) for shown in names[:_SHOWN])}{more}."
     )
 
 
@@ -261,8 +261,8 @@ def _matching(pattern: str, options: ReadOptions) -> Iterator[Path]:
         Path(*parts[: next(index for index, part in enumerate(parts) if glob.has_magic(part))]),
         options,
     )
-    for each in found:
-        yield from _folder(each, options) if each.is_dir() else [each]
+    for path in found:
+        yield from _folder(path, options) if path.is_dir() else [path]
 
 
 def _folder(folder: Path, options: ReadOptions) -> list[Path]:
@@ -291,7 +291,7 @@ def _folder(folder: Path, options: ReadOptions) -> list[Path]:
                 seen.add(target)
         names += [Path(root, name) for name in files]
     wanted = [path for path in names if is_wanted(path.name) and path.is_file()]
-    return sorted(wanted, key=lambda each: natural(str(each)))
+    return sorted(wanted, key=lambda path: natural(str(path)))
 
 
 def _check_links(found: Iterable[Path], root: Path, options: ReadOptions) -> None:
@@ -416,7 +416,7 @@ def stored_objects(url: str, options: ReadOptions) -> Iterator[StoredObject]:
             f"{url}: there is no such object, and nothing under this prefix",
             hint="Prefixes end at a `/`.",
         )
-    for meta in sorted(found, key=lambda each: natural(each["path"])):
+    for meta in sorted(found, key=lambda entry: natural(entry["path"])):
         yield StoredObject(f"{scheme}://{bucket}/{meta['path']}", store, meta)
 
 

@@ -60,7 +60,12 @@ def checked_encoding(name: str, text: str) -> str:
     found = _codec(text)
     if not found:
         known = sorted(
-            {each.replace("_", "-") for pair in aliases.items() for each in pair if _codec(each)}
+            {
+                encoding.replace("_", "-")
+                for pair in aliases.items()
+                for encoding in pair
+                if _codec(encoding)
+            }
             | set(_COMMON)
         )
         close = get_close_matches(text.strip().lower().replace(" ", "-"), known, n=2, cutoff=0.6)
@@ -103,7 +108,7 @@ def guess_encoding(data: bytes) -> str | None:
     try:
         codecs.getincrementaldecoder("utf-8")().decode(data)
     except UnicodeDecodeError:
-        return "latin-1" if any(each in _CP1252_HOLES for each in data) else "cp1252"
+        return "latin-1" if any(byte in _CP1252_HOLES for byte in data) else "cp1252"
     return "utf-8"
 
 

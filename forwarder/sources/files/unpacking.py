@@ -325,7 +325,7 @@ def find_decompressor(head: bytes) -> Decompress | None:
     """What decompresses a file with these first bytes, at least four, ten for snappy; None if it
     isn't compressed in a way that they show.
     """
-    return next((each for magic, each in _COMPRESSIONS if magic.match(head)), None)
+    return next((member for magic, member in _COMPRESSIONS if magic.match(head)), None)
 
 
 def is_packed(head: bytes) -> bool:
@@ -425,7 +425,7 @@ def _unpack_sought(
             return
         names: Counter[str] = Counter()
         with archive:
-            for info in sorted(archive.infolist(), key=lambda each: natural(each.filename)):
+            for info in sorted(archive.infolist(), key=lambda member: natural(member.filename)):
                 inner = _inner(member, info.filename, names)
                 if info.is_dir() or inner is None:
                     continue

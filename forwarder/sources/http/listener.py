@@ -162,16 +162,16 @@ class HttpListener:
         try:
             if isinstance(address, TcpAddress) and not bound:
                 bound = bind_tcp(address)
-            for each in bound:
-                each.listen(BACKLOG)
+            for sock in bound:
+                sock.listen(BACKLOG)
         except OSError as error:
-            for each in bound:
-                each.close()
+            for sock in bound:
+                sock.close()
             if isinstance(address, Path) and not inherited:
                 remove_unix(*self._unix.pop())
             raise cannot_listen(KEY, listen, error) from error
         begin = partial(self._arrivals.begin, tls)
-        self._acceptors += [Acceptor(each, begin, self._clock, self._state.load) for each in bound]
+        self._acceptors += [Acceptor(sock, begin, self._clock, self._state.load) for sock in bound]
         self.addresses += map(describe, bound)
         if self._timer is None:
             self._sweep()

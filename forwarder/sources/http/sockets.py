@@ -130,7 +130,7 @@ def duplicates(sockets: Iterable[socket.socket]) -> tuple[int, ...]:
     """Further descriptors of these sockets, which keep them and their queues of connections when
     the sockets are closed.
     """
-    return tuple(os.dup(each.fileno()) for each in sockets)
+    return tuple(os.dup(sock.fileno()) for sock in sockets)
 
 
 def bind_unix(path: Path, key: str = KEY) -> socket.socket:

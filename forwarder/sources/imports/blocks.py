@@ -268,7 +268,7 @@ def cut_by_day(events: EventColumns, limits: ChunkLimits) -> Iterator[EventColum
     ):
         ids = (own, *ids_of(events.data[at])) if name in MERGES else (own,)
         group = of_day.get(time // DAY)
-        if group is None or any(latest.get(each, group) > group for each in ids):
+        if group is None or any(latest.get(distinct_id, group) > group for distinct_id in ids):
             group = of_day[time // DAY] = len(groups)
             groups.append([])
         groups[group].append(at)
@@ -311,7 +311,7 @@ def source_blocks(
     the same is sent.
     """
     files: dict[int, SourceFile] = {}
-    missing = {name for name, each in saved.items() if each.records}
+    missing = {name for name, progress in saved.items() if progress.records}
     for number, file in enumerate(source.files()):
         missing.discard(file.name)
         files[number] = file

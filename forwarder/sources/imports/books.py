@@ -237,9 +237,9 @@ class ImportTotals(Struct, forbid_unknown_fields=True):
     def mark_repaired(self, file: str, line: int) -> None:
         """The examples of this record, if it is one, are of a repaired one."""
         for examples in self.examples.values():
-            for at, each in enumerate(examples):
-                if (each.file, each.line) == (file, line):
-                    examples[at] = replace(each, repaired=True)
+            for at, example in enumerate(examples):
+                if (example.file, example.line) == (file, line):
+                    examples[at] = replace(example, repaired=True)
 
     def day(self, number: int) -> DayTally:
         """That of a day, counted from 1970."""

@@ -152,9 +152,9 @@ class EventFinisher:
         finished = _encode_all(sent)
         if finished is None or may_be_deep(finished):
             finished = [b""] * len(sent)
-            for at, each in enumerate(sent):
+            for at, inner in enumerate(sent):
                 try:
-                    finished[at] = _encode_one(each)
+                    finished[at] = _encode_one(inner)
                 except RecordRefused as why:
                     refused.setdefault(at, why)
         for at in refused:
@@ -212,10 +212,10 @@ class EventFinisher:
 
 def _drop_person_changes(*objects: dict[str, Any]) -> None:
     """Policy `none`: of an event's properties, and of what stands beside them."""
-    for each in objects:
-        each.pop("$set", None)
-        each.pop("$set_once", None)
-        each.pop("$unset", None)
+    for members in objects:
+        members.pop("$set", None)
+        members.pop("$set_once", None)
+        members.pop("$unset", None)
 
 
 def _turn_into_set_once(properties: dict[str, Any]) -> None:
@@ -267,7 +267,7 @@ def person_members(text: bytes) -> dict[str, bytes]:
     properties = _decode(head.properties) if _is_object(head.properties) else {}
     found = {}
     for name, top in (("$set", head.set), ("$set_once", head.set_once)):
-        objects = [each for each in (properties.get(name, _NULL), top) if _is_object(each)]
+        objects = [members for members in (properties.get(name, _NULL), top) if _is_object(members)]
         if len(objects) > 1:
             found[name] = _encode({**_decode(objects[0]), **_decode(objects[1])})
         elif objects:
@@ -318,8 +318,8 @@ def _turn_native_into_set_once(members: dict[str, Raw], properties: dict[str, Ra
         if _is_object(value)
     ]
     merged: dict[str, Raw] = {}
-    for each in objects:
-        merged.update(_decode(each))
+    for member in objects:
+        merged.update(_decode(member))
     properties["$set_once"] = objects[0] if len(objects) == 1 else Raw(_encode(merged))
 
 
@@ -442,7 +442,7 @@ class ConvertedRecords:
             self.counts[skip:],
             {at - skip: fate for at, fate in self.fates.items() if at >= skip},
             {at - skip: fate for at, fate in self.partly.items() if at >= skip},
-            [each for each in self.refused if each.number >= first],
+            [refusal for refusal in self.refused if refusal.number >= first],
             self.events.only(events),
             first,
         )
@@ -550,7 +550,7 @@ class FinishedBlock:
             elif record not in whole:
                 refused.append((record, why, None, 0))
                 whole.add(record)
-        refused += [each for each in self.refused if each[0] >= skip]
+        refused += [refusal for refusal in self.refused if refusal[0] >= skip]
         return (
             [at for at in sent if self.records[at] not in whole],
             parts,

@@ -30,11 +30,11 @@ def earlier_imports(
     """Those in the folders of `root`, the one with the most events first, apart from the one in
     `own`, and those that send the same events.
     """
-    files = {(each.size, each.digest) for each in contents}
+    files = {(content.size, content.digest) for content in contents}
     found = []
     for folder, manifest in _manifests(root):
         begun = manifest.job
-        common = files & {(each.size, each.digest) for each in manifest.sources}
+        common = files & {(source.size, source.digest) for source in manifest.sources}
         differences = option_changes(*map(_without_selection, (begun, job)))
         if begun.format != job.format:
             differences.insert(0, f"its format was {begun.format!r}, now it is {job.format!r}")
@@ -50,7 +50,7 @@ def earlier_imports(
                     str(folder), begun.id, manifest.events, len(common), tuple(differences)
                 )
             )
-    return tuple(sorted(found, key=lambda each: (-each.events, each.folder)))
+    return tuple(sorted(found, key=lambda run: (-run.events, run.folder)))
 
 
 def _manifests(root: Path) -> Iterator[tuple[Path, ImportManifest]]:

@@ -382,10 +382,10 @@ class ImportFormat(Generic[Options]):
     def said(self) -> Iterator[FormatOption]:
         """What a user may say about an export, beside what holds for every format."""
         # The options of each format are a dataclass, which their type doesn't say.
-        for each in dataclasses.fields(self.options):  # type: ignore[arg-type]
-            if named := dict(each.metadata):
-                named["flag"] = named["flag"] or each.name.replace("_", "-")
-                yield FormatOption(each.name, each.default, **named)
+        for field in dataclasses.fields(self.options):  # type: ignore[arg-type]
+            if named := dict(field.metadata):
+                named["flag"] = named["flag"] or field.name.replace("_", "-")
+                yield FormatOption(field.name, field.default, **named)
 
 
 @dataclass(frozen=True, slots=True)

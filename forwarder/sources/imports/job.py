@@ -216,7 +216,10 @@ def absolute(path: str) -> str:
 def contents_of(source: FileSource) -> list[SourceContent]:
     """The source's files as a checkpoint remembers them."""
     prints = [(origin.name, origin.fingerprint) for origin in source.origins]
-    return [SourceContent(name, each.size, each.digest, each.modified) for name, each in prints]
+    return [
+        SourceContent(name, fingerprint.size, fingerprint.digest, fingerprint.modified)
+        for name, fingerprint in prints
+    ]
 
 
 def until_of(filters: EventFilters, begun: ImportJob | None, clock: Clock) -> int:
@@ -354,8 +357,8 @@ def option_changes(begun: ImportJob, job: ImportJob) -> list[str]:
     different = []
     for name in sorted(dict(begun.options.items() ^ job.options.items())):
         old, new = (
-            repr(each.options[name]) if name in each.options else "not said"
-            for each in (begun, job)
+            repr(identity.options[name]) if name in identity.options else "not said"
+            for identity in (begun, job)
         )
         if name == RULES:
             different.append("its `rules:`, or a salt of theirs, were others")
@@ -486,7 +489,7 @@ def compare(saved: Sequence[SourceContent], found: Iterable[SourceContent]) -> l
     """What has changed of a source's files since a checkpoint, in words. A file that was only
     written again is the same.
     """
-    now = {each.name: each for each in found}
+    now = {content.name: content for content in found}
     changes = []
     for old in saved:
         new = now.pop(old.name, None)

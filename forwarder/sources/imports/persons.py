@@ -565,7 +565,7 @@ class PersonPlacement:
             return
         data = [*events.data]
         if self._strip:
-            data = [replace_person_members(each) if change_of(each) else each for each in data]
+            data = [replace_person_members(event) if change_of(event) else event for event in data]
         last = events.files[-1], events.numbers[-1], events.parts[-1]
         wanted: dict[EventKey, list[SortedEvent]] = {}
         while (entry := self._next) is not None and (entry.file, entry.number) <= last[:2]:
@@ -579,7 +579,10 @@ class PersonPlacement:
                     if entry.event != OWN_EVENT:
                         data[at] = replace_person_members(data[at], entry.data)
                     else:
-                        own += [(at, each) for each in self._own_events(events[at], entry.data)]
+                        own += [
+                            (at, own_event)
+                            for own_event in self._own_events(events[at], entry.data)
+                        ]
         if wanted:
             raise RuntimeError(f"{self._path}: no event is at {next(iter(wanted))}")
         made.events = replace(events, data=data)
@@ -660,7 +663,7 @@ def _merge_of(
     other = properties.anonymous if name == "$identify" else properties.alias
     source = second_id_text(other) if first_byte(other) == b'"' else ""
     if source not in {"", distinct_id} and not any(
-        is_shared(each) or is_never_merged(each) for each in (source, distinct_id)
+        is_shared(identifier) or is_never_merged(identifier) for identifier in (source, distinct_id)
     ):
         yield *at, _MERGES[name], source.encode(), distinct_id.encode()
 
@@ -724,7 +727,7 @@ class PersonHistory:
         events = made.events
         if events:
             columns = zip(events.distinct_ids, events.names, events.data, strict=True)
-            made.events = replace(events, data=[self.changed(*each) for each in columns])
+            made.events = replace(events, data=[self.changed(*changes) for changes in columns])
 
     def sorted(self, events: Iterable[SortedEvent]) -> Iterator[SortedEvent]:
         """The same of single events."""
@@ -898,7 +901,7 @@ class PersonSamples:
         at = (time, self._turn)
         claims.add(at, PersonChange(members["$set"], members["$set_once"], tuple(names)))
         history, oldest = self._states[distinct_id]
-        said, once = (_decode(each) if each else {} for each in members.values())
+        said, once = (_decode(member) if member else {} for member in members.values())
         for name, value in once.items():
             history.setdefault(name, (at, bytes(value)))
         for name, value in said.items():
@@ -925,10 +928,10 @@ class PersonSamples:
         )
         names = sorted({*newest, *history, *oldest})
         values = [
-            SampledProperty(name, *(each.get(name) for each in (history, newest, oldest)))
+            SampledProperty(name, *(rows.get(name) for rows in (history, newest, oldest)))
             for name in names
         ]
-        values.sort(key=lambda each: not _differs(each))
+        values.sort(key=lambda value: not _differs(value))
         return PersonSample(distinct_id, tuple(values[:_SAMPLED_PROPERTIES]))
 
 
@@ -939,7 +942,7 @@ def _object(value: Any) -> bytes:
 
 
 def _differs(value: SampledProperty) -> bool:
-    texts = {None if each is None else bytes(each) for each in (value.history, value.oldest)}
+    texts = {None if text is None else bytes(text) for text in (value.history, value.oldest)}
     return len({*texts, None if value.newest is None else bytes(value.newest)}) > 1
 
 

@@ -594,8 +594,8 @@ class Preflight:
         found.days = tuple(self.days[day] for day in sorted(self.days))
         found.other_days = self._other_days.events
         amounts = [
-            (-(-each.events // terms.batch_events), -(-each.bytes // terms.batch_bytes))
-            for each in (*found.days, self._other_days)
+            (-(-day.events // terms.batch_events), -(-day.bytes // terms.batch_bytes))
+            for day in (*found.days, self._other_days)
         ]
         # These are the fewest requests: none spans two days.
         sent.requests = sum(map(max, amounts))
@@ -603,7 +603,7 @@ class Preflight:
         found.names = self.names.top(TOP_NAMES)
         found.other_names = self.names.other(TOP_NAMES)
         found.refused = tuple(
-            sorted(self._refused.values(), key=lambda each: (-each.records, each.reason))
+            sorted(self._refused.values(), key=lambda refusal: (-refusal.records, refusal.reason))
         )
         found.illegal_ids = self.illegal_ids.top(TOP_ILLEGAL)
         found.other_illegal_ids = self.illegal_ids.other(TOP_ILLEGAL)

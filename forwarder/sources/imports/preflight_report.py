@@ -468,7 +468,7 @@ class PreflightReport(Struct, kw_only=True):
     @property
     def refused_records(self) -> int:
         """Records that would be refused for any reason."""
-        return sum(each.records for each in self.refused)
+        return sum(refusal.records for refusal in self.refused)
 
     @property
     def refused_share(self) -> float:
@@ -494,9 +494,9 @@ class PreflightFinding(Struct, frozen=True):
 def find_all(report: PreflightReport) -> tuple[PreflightFinding, ...]:
     """All findings, those that stop first."""
     found = {
-        each.code: each
+        finding.code: finding
         for part in (_of_files, _of_records, _of_times, _of_order, _of_persons)
-        for each in part(report)
+        for finding in part(report)
     }
     return tuple(found[code] for code in FINDINGS if code in found)
 
@@ -511,8 +511,8 @@ def unaccepted(
     if unknown:
         others = ", ".join(code for code in FINDINGS if code not in STOPPING)
         listed = ",".join(unknown).split(",")
-        if len(listed) > len(unknown) and FINDINGS.keys() >= {each.strip() for each in listed}:
-            hint = f"Write one each: {' '.join(f'--accept {each.strip()}' for each in listed)}."
+        if len(listed) > len(unknown) and FINDINGS.keys() >= {code.strip() for code in listed}:
+            hint = f"Write one each: {' '.join(f'--accept {code.strip()}' for code in listed)}."
             raise ConfigurationError(
                 f"no finding is called {', '.join(map(repr, unknown))}", hint=hint
             )
@@ -524,9 +524,9 @@ def unaccepted(
         )
         raise ConfigurationError(f"no finding is called {', '.join(map(repr, unknown))}", hint=hint)
     return tuple(
-        each
-        for each in findings
-        if each.severity is _STOPS and (each.code not in accepted or each.code in CHOICES)
+        finding
+        for finding in findings
+        if finding.severity is _STOPS and (finding.code not in accepted or finding.code in CHOICES)
     )
 
 
@@ -591,13 +591,13 @@ def _of_records(report: PreflightReport) -> Iterator[PreflightFinding]:
     if report.fits_nothing:
         return
     if report.illegal_events:
-        ids = ", ".join(repr(each.key) for each in report.illegal_ids[:5])
+        ids = ", ".join(repr(illegal.key) for illegal in report.illegal_ids[:5])
         sentence = (
             f"{_have(report.illegal_events, 'event')} an id that many share ({ids}): to the "
             "service they are one person's."
         )
         yield _finding("illegal-ids", sentence, events=report.illegal_events)
-    counts = {each.reason: each.records for each in report.refused}
+    counts = {refusal.reason: refusal.records for refusal in report.refused}
     for code, reason, what in (
         ("illegal-merges", Reason.ILLEGAL_DISTINCT_ID, "a merge by an id that many share"),
         ("no-id", Reason.MISSING_DISTINCT_ID, "no distinct id"),
@@ -629,7 +629,7 @@ def _unknown_columns(columns: Sequence[str]) -> PreflightFinding:
 
 
 def _other_format(report: PreflightReport) -> PreflightFinding:
-    other = max(report.others, key=lambda each: each.files)
+    other = max(report.others, key=lambda folder: folder.files)
     looks = "looks" if other.files == 1 else "look"
     finding = _finding(
         "other-format",
@@ -642,9 +642,9 @@ def _other_format(report: PreflightReport) -> PreflightFinding:
 
 
 def _unfit(report: PreflightReport) -> PreflightFinding:
-    looks = list(dict.fromkeys(each.looks.text for each in report.unfit if each.records))
+    looks = list(dict.fromkeys(file.looks.text for file in report.unfit if file.records))
     todo = list(
-        dict.fromkeys(filter(None, [each.looks.todo(report.format) for each in report.unfit]))
+        dict.fromkeys(filter(None, [file.looks.todo(report.format) for file in report.unfit]))
     )
     if report.fits_nothing:
         what = f"No record of {plural(report.unfit_files, 'file')} fits the format {report.format}"
@@ -776,7 +776,7 @@ def _of_order(report: PreflightReport) -> Iterator[PreflightFinding]:
             yield _finding(
                 "unsorted-files", f"The files aren't in the order of time: {older}.", **figures
             )
-    about = {each: "" if each.scale == 1 else "About " for each in (uuids, repeats)}
+    about = {words: "" if words.scale == 1 else "About " for words in (uuids, repeats)}
     if uuids.differing:
         sentence = (
             f"{about[uuids]}{_have(uuids.differing, 'uuid')} several events that aren't the same."
@@ -882,7 +882,7 @@ class PreflightResult:
 
     def json(self) -> str:
         """All of it, for programs."""
-        codes = [each.code for each in self.stopping]
+        codes = [finding.code for finding in self.stopping]
         document = msgspec.json.encode(
             {"stopped_by": codes, "findings": self.findings, "report": self.report}
         )
@@ -896,15 +896,15 @@ class PreflightResult:
     def page(self) -> RenderableType:
         """All of it, for a person, what is to be decided last."""
         shown = []
-        for each in self.findings:
+        for finding in self.findings:
             accepted = (
                 "accepted"
-                if each.severity is _STOPS and each not in self.stopping
-                else each.severity
+                if finding.severity is _STOPS and finding not in self.stopping
+                else finding.severity
             )
-            text = Text(f"{accepted} {each.code}: ", style=_STYLES[each.severity])
+            text = Text(f"{accepted} {finding.code}: ", style=_STYLES[finding.severity])
             shown.append(
-                Text().append_text(text).append(f"{_clean(each.sentence)}\n  {each.advice}")
+                Text().append_text(text).append(f"{_clean(finding.sentence)}\n  {finding.advice}")
             )
         end = Text("Nothing stops this import.", style="green")
         if self.stopping and (self.report.fits_nothing or not self.report.records):
@@ -915,7 +915,7 @@ class PreflightResult:
         elif self.stopping:
             end = Text(self._stopped(), style="bold red")
         unchecked = [
-            Text(f"not checked: {_clean(each)}", style="yellow") for each in self.report.unchecked
+            Text(f"not checked: {_clean(part)}", style="yellow") for part in self.report.unchecked
         ]
         return Group(
             *_records(self.report),
@@ -929,7 +929,7 @@ class PreflightResult:
 
     def _stopped(self) -> str:
         """Why it doesn't start, and what to type."""
-        codes = [each.code for each in self.stopping]
+        codes = [finding.code for finding in self.stopping]
         words = "This import doesn't start: what it would do can't be undone."
         if accept := " ".join(f"--accept {code}" for code in codes if code not in CHOICES):
             words = f"{words} Fix the cause, or accept it: {accept}."
@@ -963,9 +963,9 @@ def _records(report: PreflightReport) -> Iterator[RenderableType]:
             Text(f"  → {_clean(bytes(event).decode(errors='replace'))}") for event in example.events
         )
         yield Text()
-    names = [(_clean(each.key), each.count, each.missed) for each in report.names[:_SHOWN_NAMES]]
+    names = [(_clean(name.key), name.count, name.missed) for name in report.names[:_SHOWN_NAMES]]
     yield from _bars(
-        "event", names, report.other_names + sum(each.count for each in report.names[_SHOWN_NAMES:])
+        "event", names, report.other_names + sum(name.count for name in report.names[_SHOWN_NAMES:])
     )
     for title, length in (
         ("UTC day", len("2026-01-31")),
@@ -989,7 +989,9 @@ def _records(report: PreflightReport) -> Iterator[RenderableType]:
             for first in refused.first
         )
     if report.illegal_ids:
-        ids = ", ".join(f"{_clean(each.key)!r} {each.count:,}" for each in report.illegal_ids)
+        ids = ", ".join(
+            f"{_clean(illegal.key)!r} {illegal.count:,}" for illegal in report.illegal_ids
+        )
         rest = f", others {report.other_illegal_ids:,}" if report.other_illegal_ids else ""
         yield Text(f"Ids that many share: {ids}{rest}")
     if report.refused:
@@ -1007,8 +1009,8 @@ def _samples(report: PreflightReport) -> Iterator[RenderableType]:
             table.add_column(f"{choice} (chosen)" if is_chosen else choice, max_width=30)
         for value in sample.properties:
             cells = [
-                Text("-" if each is None else _clean(bytes(each).decode(errors="replace")))
-                for each in (value.history, value.newest, value.oldest, None)
+                Text("-" if text is None else _clean(bytes(text).decode(errors="replace")))
+                for text in (value.history, value.newest, value.oldest, None)
             ]
             table.add_row(Text(_clean(value.name)), *cells)
         yield table

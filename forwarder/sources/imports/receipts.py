@@ -128,7 +128,7 @@ class ReceiptDistances:
 
     def _ahead(self, quarters: int) -> int:
         """How many minutes ahead of UTC the clock is that shows times of this distance."""
-        first = min(time for (_, each), (_, time) in self._months.items() if each == quarters)
+        first = min(time for (_, other), (_, time) in self._months.items() if other == quarters)
         return _offset_of(self._clock, first) - quarters * QUARTER // MINUTE
 
     def _fitting(self, found: Mapping[int, int]) -> Iterator[str]:

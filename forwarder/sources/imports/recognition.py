@@ -77,10 +77,12 @@ class FileLooks(Struct, frozen=True):
     def todo(self, chosen: str) -> str:
         """What to do, where another format or other options were chosen: a sentence, or nothing."""
         if self.format and self.format != chosen:
-            options = "".join(f" {each}" for each in self.options)
+            options = "".join(f" {option}" for option in self.options)
             return f"Try `{proposed(f'import {self.format} …{options}')}`."
         missing = " ".join(
-            each for each in (*self.options, self.framing) if each and each not in self.given
+            option
+            for option in (*self.options, self.framing)
+            if option and option not in self.given
         )
         return f"Add {missing}." if missing else self.advice
 
@@ -101,12 +103,12 @@ def unfit_table(files: Sequence[UnfitFile], more: int) -> Iterator[RenderableTyp
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for title in ("file", "looks like", "records that fit"):
         table.add_column(title, overflow="fold")
-    for each in files:
-        table.add_row(_plain(each.file), _plain(each.looks.text), f"0 of {each.records:,}")
+    for file in files:
+        table.add_row(_plain(file.file), _plain(file.looks.text), f"0 of {file.records:,}")
     yield table
     yield from (
         Text(f"  {why}", style="dim")
-        for why in dict.fromkeys(_plain(each.why).plain for each in files if each.why)
+        for why in dict.fromkeys(_plain(file.why).plain for file in files if file.why)
     )
     if more:
         yield Text(f"and {plural(more, 'more file')}")
@@ -296,10 +298,10 @@ def _format_of(
     objects: Sequence[dict[str, Raw]], formats: Sequence[ImportFormat[Any]]
 ) -> ImportFormat[Any] | None:
     """The format that at least half of some objects look like."""
-    counts = Counter(form.name for each in objects for form in formats if form.recognizes(each))
+    counts = Counter(form.name for fields in objects for form in formats if form.recognizes(fields))
     for name, count in counts.most_common(1):
         if count * 2 >= len(objects):
-            return next(each for each in formats if each.name == name)
+            return next(form for form in formats if form.name == name)
     return None
 
 
@@ -315,11 +317,11 @@ def _of_objects(
             framing="--framing json" if kind == "a JSON array" else "",
         )
     fields = ", ".join(
-        list(dict.fromkeys(name for each in objects[:SAMPLE] for name in each))[:_COLUMNS]
+        list(dict.fromkeys(name for members in objects[:SAMPLE] for name in members))[:_COLUMNS]
     )
     if not objects:
         return FileLooks(f"{kind} without records")
-    rules = next((each.name for each in formats if each.takes_mapping), "")
+    rules = next((candidate.name for candidate in formats if candidate.takes_mapping), "")
     advice = f"Try `{proposed(f'import {rules} …')}` with rules of your own." if rules else ""
     return FileLooks(
         f"{kind} with the {'columns' if kind == 'Parquet' else 'fields'} {fields}", advice

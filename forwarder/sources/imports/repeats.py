@@ -204,10 +204,10 @@ def pack_uuids(uuids: Sequence[str]) -> bytes:
     if [*map(len, uuids)].count(_SPELLED) == len(uuids):
         return bytes.fromhex("".join(uuids).replace("-", ""))
     return b"".join(
-        bytes.fromhex(each.replace("-", ""))
-        if len(each) == _SPELLED
-        else blake2b(each.encode(), digest_size=_UUID).digest()
-        for each in uuids
+        bytes.fromhex(uuid.replace("-", ""))
+        if len(uuid) == _SPELLED
+        else blake2b(uuid.encode(), digest_size=_UUID).digest()
+        for uuid in uuids
     )
 
 
@@ -282,7 +282,7 @@ class DigestIndex:
 
     def _places(self, hashes: Sequence[int]) -> list[int]:
         mask = self._slots - 1
-        return [each & mask for each in hashes]
+        return [hashed & mask for hashed in hashes]
 
     def _find(
         self,
@@ -324,7 +324,7 @@ class DigestIndex:
     ) -> None:
         heads = self._heads
         page_and_mark = page | _MARK
-        own = [each >> _SHIFT & _FINGERPRINT | page_and_mark for each in hashes]
+        own = [hashed >> _SHIFT & _FINGERPRINT | page_and_mark for hashed in hashes]
         for slot, head in zip(slots, own, strict=True):
             heads[slot] = head
         shared = page | _SHARED
@@ -379,7 +379,7 @@ class DigestIndex:
 def _gather(slots: Sequence[int]) -> Callable[[Any], Sequence[Any]]:
     """What gets the numbers of some slots."""
     return (
-        itemgetter(*slots) if len(slots) > 1 else lambda numbers: [numbers[each] for each in slots]
+        itemgetter(*slots) if len(slots) > 1 else lambda numbers: [numbers[slot] for slot in slots]
     )
 
 

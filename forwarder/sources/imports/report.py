@@ -133,8 +133,8 @@ def manifest_of(checkpoint: ImportCheckpoint, ended: float | None = None) -> Imp
         last=None if totals.last is None else when(totals.last),
         sources=checkpoint.contents,
         files=[
-            FileManifest(each.name, each.identity, each.books, each.digest, each.complete)
-            for each in checkpoint.files
+            FileManifest(file.name, file.identity, file.books, file.digest, file.complete)
+            for file in checkpoint.files
         ],
         days=dict(sorted(totals.days.items())),
         names=dict(by_count(totals.names)),
@@ -300,7 +300,7 @@ def top(names: Mapping[str, int], most: int) -> list[tuple[str, int]]:
 
 def by_count(counts: Mapping[str, int]) -> list[tuple[str, int]]:
     """The most frequent first."""
-    return sorted(counts.items(), key=lambda each: (-each[1], each[0]))
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
 def write_reports(found: ImportManifest, folder: Path) -> None:
@@ -352,7 +352,7 @@ def as_json(manifest: ImportManifest, verified: VerifiedImport | None = None) ->
         "names",
         "examples",
     )
-    shown = [each._asdict() for each in periods(manifest.days)[1]]
+    shown = [period._asdict() for period in periods(manifest.days)[1]]
     rest = {
         "seconds": manifest.seconds,
         "books": _books(manifest.books),
@@ -390,15 +390,15 @@ def as_text(manifest: ImportManifest) -> RenderableType:
     balanced.append(balance(books), style="bold red" if books.difference else "green")
     parts.append(balanced)
     examples = {
-        why: f"{each[0].file}:{each[0].line} {each[0].detail}"
-        f"{' (repaired)' if each[0].repaired else ''}"
-        for why, each in manifest.examples.items()
-        if each
+        why: f"{example[0].file}:{example[0].line} {example[0].detail}"
+        f"{' (repaired)' if example[0].repaired else ''}"
+        for why, example in manifest.examples.items()
+        if example
     }
     for columns, rows in (
         (
             ("refused because", "records", "for example"),
-            [(*each, examples.get(each[0], "")) for each in by_count(books.refused)],
+            [(*counted, examples.get(counted[0], "")) for counted in by_count(books.refused)],
         ),
         (("left out by", "records"), list(books.left_out.items())),
         (("event", "events"), top(manifest.names, _TOP)),
@@ -409,7 +409,7 @@ def as_text(manifest: ImportManifest) -> RenderableType:
                 table.add_column(name, justify="right" if place == 1 else "left")
             for row in rows:
                 table.add_row(
-                    *(f"{each:,}" if isinstance(each, int) else Text(plain(each)) for each in row)
+                    *(f"{cell:,}" if isinstance(cell, int) else Text(plain(cell)) for cell in row)
                 )
             parts += [Text(), table]
     return Group(*parts)
@@ -542,16 +542,16 @@ def _chart(manifest: ImportManifest) -> str:
     unit, shown = periods(manifest.days)
     if not shown:
         return _card("Events", '<p class="soft">None were delivered.</p>')
-    most = max(max(each.source, each.delivered) for each in shown) or 1
-    bars = "".join(_bar(place, each, most) for place, each in enumerate(shown))
-    source = sum(each.source for each in shown)
-    delivered = sum(each.delivered for each in shown)
-    missing = sum(max(0, each.source - each.delivered) for each in shown)
+    most = max(max(period.source, period.delivered) for period in shown) or 1
+    bars = "".join(_bar(place, period, most) for place, period in enumerate(shown))
+    source = sum(period.source for period in shown)
+    delivered = sum(period.delivered for period in shown)
+    missing = sum(max(0, period.source - period.delivered) for period in shown)
     said = (
         f"Events per {unit}, from {shown[0].label} to {shown[-1].label}: {delivered:,} "
         f"delivered, {missing:,} not delivered."
     )
-    figures = [(*each, each.source - each.delivered) for each in shown]
+    figures = [(*period, period.source - period.delivered) for period in shown]
     table = _html_table(
         f"Events per {unit}", (unit, "source", "delivered", "not delivered"), figures
     )
@@ -582,10 +582,10 @@ style="width:{100 * len(shown) / width:.1f}%"><span>{shown[0].label}</span>{last
 </section>"""
 
 
-def _bar(place: int, each: ReportPeriod, most: int) -> str:
+def _bar(place: int, period: ReportPeriod, most: int) -> str:
     """What was delivered, and on top of it what is missing of the source."""
-    delivered = each.delivered * _HEIGHT / most
-    missing = max(0, each.source - each.delivered) * _HEIGHT / most
+    delivered = period.delivered * _HEIGHT / most
+    missing = max(0, period.source - period.delivered) * _HEIGHT / most
     x = place + (1 - _BAR) / 2
     width = _BAR
     rest = (
@@ -597,7 +597,7 @@ def _bar(place: int, each: ReportPeriod, most: int) -> str:
         else ""
     )
     return (
-        f"<g><title>{each.label}: {each.delivered:,} of {plural(each.source, 'event')} "
+        f"<g><title>{period.label}: {period.delivered:,} of {plural(period.source, 'event')} "
         "delivered</title>"
         f'<rect class="delivered" x="{x:.2f}" width="{width}" y="{_HEIGHT - delivered:.2f}" '
         f'height="{delivered:.2f}"/>{rest}</g>'
@@ -612,10 +612,10 @@ def _refused(manifest: ImportManifest) -> str:
     for reason, count in by_count(manifest.books.refused):
         places = (
             (
-                _text(f"{each.file}:{each.line}"),
-                _Markup(f"{_text(each.detail)}{_REPAIRED if each.repaired else ''}"),
+                _text(f"{example.file}:{example.line}"),
+                _Markup(f"{_text(example.detail)}{_REPAIRED if example.repaired else ''}"),
             )
-            for each in manifest.examples.get(reason, [])
+            for example in manifest.examples.get(reason, [])
         )
         rows.append(
             (
@@ -651,8 +651,8 @@ def _names(names: Mapping[str, int]) -> str:
 
 def _files(files: Sequence[FileManifest]) -> str:
     rows = []
-    for each in files[:FILES]:
-        books = each.books
+    for file in files[:FILES]:
+        books = file.books
         counts = (
             books.read,
             books.delivered,
@@ -660,7 +660,7 @@ def _files(files: Sequence[FileManifest]) -> str:
             sum(books.left_out.values()),
             books.repeats,
         )
-        rows.append((each.name, *counts, _Markup("yes" if each.complete else "no")))
+        rows.append((file.name, *counts, _Markup("yes" if file.complete else "no")))
     more = (
         f'<p class="soft">And {len(files) - FILES:,} more: the manifest has all.</p>'
         if len(files) > FILES

@@ -73,9 +73,9 @@ class ImportShards:
     def manifests(self) -> dict[int, ImportManifest]:
         """Of those of which something is settled."""
         return {
-            number: manifest_of(each.checkpoint)
-            for number, each in self.shards.items()
-            if each.checkpoint is not None
+            number: manifest_of(shard.checkpoint)
+            for number, shard in self.shards.items()
+            if shard.checkpoint is not None
         }
 
     @cached_property
@@ -86,7 +86,7 @@ class ImportShards:
             for number in range(self.of)
             if number not in self.shards and number not in self.damaged
         ]
-        complete = {number for number, each in self.manifests.items() if each.complete}
+        complete = {number for number, manifest in self.manifests.items() if manifest.complete}
         unfinished = [
             number
             for number in range(self.of)
@@ -97,15 +97,15 @@ class ImportShards:
     @property
     def job(self) -> ImportJob | None:
         """What they have in common; None if that isn't known."""
-        found = next(iter(each.job for each in self.manifests.values()), None) or read_shards(
-            self.folder
-        )
+        found = next(
+            iter(manifest.job for manifest in self.manifests.values()), None
+        ) or read_shards(self.folder)
         return found and msgspec.structs.replace(found, shard=None)
 
     @property
     def job_ids(self) -> list[str]:
         """What their events say that they are from: one id, if they divide the same list."""
-        return sorted({each.job.id for each in self.manifests.values()})
+        return sorted({manifest.job.id for manifest in self.manifests.values()})
 
     @cached_property
     def whole(self) -> ImportManifest | None:
@@ -119,7 +119,7 @@ class ImportShards:
     @property
     def running(self) -> bool:
         """Whether a process has one of them now."""
-        return any(each.running for each in self.shards.values())
+        return any(shard.running for shard in self.shards.values())
 
     def page(self, now: float) -> RenderableType:
         """What each is about, and all of them; `now` in seconds since 1970."""
@@ -148,7 +148,7 @@ class ImportShards:
 
     def plain(self) -> dict[str, Any]:
         """For machines: as of an import in one process (`ImportStatus.plain`), and each shard."""
-        saved = [each.checkpoint for each in self.shards.values() if each.checkpoint is not None]
+        saved = [shard.checkpoint for shard in self.shards.values() if shard.checkpoint is not None]
         whole = self.whole
         gaps = self.gaps
         listed = [
@@ -228,9 +228,9 @@ class ImportShards:
 
     def _problems(self) -> Iterator[Text]:
         waiting: dict[str, list[int]] = {}
-        for number, each in self.shards.items():
-            if each.running and each.checkpoint is not None and each.checkpoint.waiting:
-                waiting.setdefault(each.checkpoint.waiting, []).append(number)
+        for number, shard in self.shards.items():
+            if shard.running and shard.checkpoint is not None and shard.checkpoint.waiting:
+                waiting.setdefault(shard.checkpoint.waiting, []).append(number)
         for why, numbers in waiting.items():
             yield Text(f"  waiting: {self._named(numbers)}: {plain(why)}", style="yellow")
         if self.gaps.not_started:
@@ -316,29 +316,35 @@ def added_up(manifests: Sequence[ImportManifest], *, complete: bool) -> ImportMa
     days = dict[str, DayTally]()
     names = Counter[str]()
     examples = dict[str, list[RefusalExample]]()
-    for each in manifests:
-        books.add(each.books)
-        names.update(each.names)
-        for day, tally in each.days.items():
+    for manifest in manifests:
+        books.add(manifest.books)
+        names.update(manifest.names)
+        for day, tally in manifest.days.items():
             days.setdefault(day, DayTally()).add(
                 tally.source, tally.delivered, int(tally.uuids, 16)
             )
-        for reason, some in each.examples.items():
+        for reason, some in manifest.examples.items():
             examples[reason] = [*examples.get(reason, ()), *some][:EXAMPLES]
     return msgspec.structs.replace(
         first,
         job=msgspec.structs.replace(first.job, shard=None),
         complete=complete,
-        started=min(each.started for each in manifests),
-        ended=max(each.ended for each in manifests),
+        started=min(manifest.started for manifest in manifests),
+        ended=max(manifest.ended for manifest in manifests),
         books=books,
-        events=sum(each.events for each in manifests),
+        events=sum(manifest.events for manifest in manifests),
         first=min(
-            _known(each.first for each in manifests), key=datetime.fromisoformat, default=None
+            _known(manifest.first for manifest in manifests),
+            key=datetime.fromisoformat,
+            default=None,
         ),
-        last=max(_known(each.last for each in manifests), key=datetime.fromisoformat, default=None),
-        sources=[*chain.from_iterable(each.sources for each in manifests)],
-        files=[*chain.from_iterable(each.files for each in manifests)],
+        last=max(
+            _known(manifest.last for manifest in manifests),
+            key=datetime.fromisoformat,
+            default=None,
+        ),
+        sources=[*chain.from_iterable(manifest.sources for manifest in manifests)],
+        files=[*chain.from_iterable(manifest.files for manifest in manifests)],
         days=dict(sorted(days.items())),
         names=dict(by_count(names)),
         examples=examples,

@@ -114,7 +114,7 @@ def sorted_blocks(  # noqa: PLR0917 - as `source_blocks`, and what is known of t
         spool.remove()
         at = None
     files: dict[int, SourceFile] = {}
-    before = {name: each.records for name, each in saved.items() if each.records}
+    before = {name: progress.records for name, progress in saved.items() if progress.records}
     found = earlier = spool.find(before, "" if at is None else at.digest)
     if found is None:
         if (free := disk_usage(spool.folder).free) < room:

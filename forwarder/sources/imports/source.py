@@ -87,9 +87,9 @@ class ImportLedger:
         """Count a refused record of a file, of which no dead letter is left."""
         self.totals.mark_repaired(name, line)
         books = self._files[name].books, self.books
-        if all(each.unmended > 0 for each in books):
-            for each in books:
-                each.mended += 1
+        if all(file_books.unmended > 0 for file_books in books):
+            for file_books in books:
+                file_books.mended += 1
 
     def add(self, block: ImportBlock) -> None:
         """Everything of a block is settled, and of all blocks before it. Raises `SourceChanged` if
@@ -301,9 +301,9 @@ class ImportSource:
         work = asyncio.create_task(self._bring())
         try:
             await asyncio.wait([work, saving, self._failure], return_when=asyncio.FIRST_COMPLETED)
-            for each in (self._failure, saving, work):
-                if each.done():
-                    each.result()
+            for running in (self._failure, saving, work):
+                if running.done():
+                    running.result()
         finally:
             for task in (saving, work):
                 task.cancel()

@@ -236,7 +236,7 @@ def refused_merge(own: str, seconds: Iterable[str]) -> RecordRefused | None:
     for second in seconds:
         if second == own:
             continue
-        shared = next((each for each in (own, second) if is_shared(each)), None)
+        shared = next((identifier for identifier in (own, second) if is_shared(identifier)), None)
         if shared is not None and not (is_never_merged(own) or is_never_merged(second)):
             return RecordRefused(
                 Reason.ILLEGAL_DISTINCT_ID,

@@ -202,11 +202,11 @@ def ask_sandbox(
             query = {"import": job, **({"api_key": api_key} if api_key else {})}
             projects = client.get(_ArrivedPage, "imports", query).results
             if len(projects) > 1:
-                keys = ", ".join(each.api_key for each in projects)
+                keys = ", ".join(project.api_key for project in projects)
                 message = f"{client.url} has this import in several projects: {keys}"
                 raise ConfigurationError(message, hint="Choose one by its key: `--api-key KEY`.")
             after = "" if projects else None
-            stored.conflicts += sum(each.conflicts for each in projects)
+            stored.conflicts += sum(project.conflicts for project in projects)
             while after is not None:
                 page = client.get(
                     _StoredPage, "import-events", {**query, "limit": str(PAGE), "after": after}
@@ -311,10 +311,10 @@ class Verification(Struct, frozen=True):
 
     def words(self) -> Iterator[str]:
         """The verdict, and a line for each day that isn't the same."""
-        expected = sum(each.expected for each in self.days)
-        found = sum(each.found for each in self.days)
+        expected = sum(day.expected for day in self.days)
+        found = sum(day.found for day in self.days)
         days = plural(len(self.days), "day")
-        different = [each for each in self.days if not each.same]
+        different = [day for day in self.days if not day.same]
         if different:
             differ = "differs" if len(different) == 1 else "differ"
             yield (
@@ -326,17 +326,17 @@ class Verification(Struct, frozen=True):
                 f"All {expected:,} events of {days} are there, by count and by digest of "
                 "their uuids"
             )
-        for each in different:
-            if each.missing:
-                yield f"{each.day}: {each.missing:,} of {each.expected:,} events are missing"
-            elif each.extra:
+        for day in different:
+            if day.missing:
+                yield f"{day.day}: {day.missing:,} of {day.expected:,} events are missing"
+            elif day.extra:
                 yield (
-                    f"{each.day}: {plural(each.extra, 'event')} more than the "
-                    f"{each.expected:,} that were delivered"
+                    f"{day.day}: {plural(day.extra, 'event')} more than the "
+                    f"{day.expected:,} that were delivered"
                 )
             else:
                 yield (
-                    f"{each.day}: {plural(each.expected, 'event')}, as many as were "
+                    f"{day.day}: {plural(day.expected, 'event')}, as many as were "
                     "delivered, but not the same ones"
                 )
         if self.conflicts:
@@ -350,7 +350,7 @@ class Verification(Struct, frozen=True):
                 f"{self.repeats:,} rows repeat a uuid of their day: the service removes them "
                 "some time later"
             )
-        if self.shards is not None and any(each.missing for each in different):
+        if self.shards is not None and any(day.missing for day in different):
             yield (
                 "An event in the files of two shards is delivered by both, and is there once: "
                 "here it counts as missing"
@@ -382,7 +382,7 @@ def verify(
                     day, sent.delivered, found.delivered, same, max(0, -more), max(0, more)
                 )
             )
-    same = not stored.conflicts and all(each.same for each in days)
+    same = not stored.conflicts and all(compared.same for compared in days)
     return Verification(
         manifest.job.id, same, manifest.complete, stored.repeats, stored.conflicts, days, shards
     )

@@ -69,8 +69,8 @@ class OwnKeys:
         if not any(key in target for key in self._bytes):
             return target
         path, mark, query = target.partition(b"?")
-        segments = [self._bytes.get(each, each) for each in path.split(b"/")]
-        parameters = [self._in_parameter(each) for each in query.split(b"&")]
+        segments = [self._bytes.get(part, part) for part in path.split(b"/")]
+        parameters = [self._in_parameter(part) for part in query.split(b"&")]
         return b"%b%b%b" % (b"/".join(segments), mark, b"&".join(parameters))
 
     def _in_parameter(self, parameter: bytes) -> bytes:
@@ -145,9 +145,9 @@ class OwnKeys:
 def _keys_in(value: bytes | Raw) -> Iterator[Raw]:
     """What stands where a key may. Raises msgspec's errors."""
     if bytes(value).lstrip()[:1] == b"[":
-        for each in _decode_array(value):
-            if first_byte(each) == b"{":
-                yield from _keys_in(each)
+        for item in _decode_array(value):
+            if first_byte(item) == b"{":
+                yield from _keys_in(item)
         return
     bearer = _decode_bearer(value)
     yield from (bearer.token, bearer.dollar_token, bearer.api_key)

@@ -220,10 +220,10 @@ _TARGETS: Final = tuple((RENAMED | KEPT)[name] for name in _COPIED)
 _INSERT_ID: Final = {"insert_id": "$insert_id"}
 _FIELDS: Final = sorted(
     [
-        *((each.name, each.type, each.default) for each in fields(_AmplitudeRecord)),
+        *((field.name, field.type, field.default) for field in fields(_AmplitudeRecord)),
         *((name, Any, None) for name in _COPIED if name not in _READ),
     ],
-    key=lambda each: _INSERT_ID.get(each[0], each[0]),
+    key=lambda field: _INSERT_ID.get(field[0], field[0]),
 )
 """By name, as exports have them: the decoder looks for each one behind the last."""
 _WholeRecord: Final = cast(
@@ -527,10 +527,10 @@ def _software(
             found["$os"] = device_type
     if device_type and isinstance(device_type, str) and found.get("$os") != device_type:
         found["amplitude_device_type"] = device_type
-    for each in (device_type, family, platform):
-        matched = _APPLE.match(each) if isinstance(each, str) else None
+    for text in (device_type, family, platform):
+        matched = _APPLE.match(text) if isinstance(text, str) else None
         kind = (
-            ("Tablet" if matched[1] else "Mobile") if matched else _DEVICE_TYPES.get(_folded(each))
+            ("Tablet" if matched[1] else "Mobile") if matched else _DEVICE_TYPES.get(_folded(text))
         )
         if kind:
             found["$device_type"] = kind
@@ -626,8 +626,8 @@ def _groups(record: _AmplitudeRecord) -> Iterator[_Group]:
     said = nested(record.group_properties, "group_properties")
     for kind, names in (record.groups or {}).items():
         of_kind = nested(said.get(kind), kind)
-        for each in items(names, kind) if bytes(names)[:1] == b"[" else [names]:
-            name = text_or_number(each, kind)
+        for item in items(names, kind) if bytes(names)[:1] == b"[" else [names]:
+            name = text_or_number(item, kind)
             if name is not None and not is_blank(name):
                 found = of_kind.get(name)
                 about = (

@@ -32,4 +32,4 @@ FORMATS: Final[tuple[ImportFormat[Any], ...]] = (
 )
 """In the order in which they are listed."""
 
-BY_NAME: Final[Mapping[str, ImportFormat[Any]]] = {each.name: each for each in FORMATS}
+BY_NAME: Final[Mapping[str, ImportFormat[Any]]] = {form.name: form for form in FORMATS}

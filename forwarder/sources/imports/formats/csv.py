@@ -129,8 +129,8 @@ class CsvOptions:
             *(name for role in self.roles for name in alternatives(role)),
             *(
                 name
-                for each in (self.json, self.numbers, self.booleans, self.drop)
-                for name in each
+                for names in (self.json, self.numbers, self.booleans, self.drop)
+                for name in names
             ),
         ]
         twice = sorted({name for name in meant if meant.count(name) > 1})
@@ -258,13 +258,14 @@ def _missing(role: str, name: str, columns: tuple[str, ...]) -> str:
     Each row of a file has the same.
     """
     flag = f"--{role.replace('_', '-')}-column"
-    by_name = {_bare(each): each for each in reversed(columns)}
+    by_name = {_bare(column): column for column in reversed(columns)}
     nearest = by_name.get(_bare(name)) or next(
-        (by_name[each] for each in _SYNONYMS[role] if each in by_name), ""
+        (by_name[synonym] for synonym in _SYNONYMS[role] if synonym in by_name), ""
     )
     if not nearest:
         nearest = next(
-            (by_name[each] for each in get_close_matches(_bare(name), by_name, n=1, cutoff=0.6)), ""
+            (by_name[match] for match in get_close_matches(_bare(name), by_name, n=1, cutoff=0.6)),
+            "",
         )
     found = (
         f"there is no column {name}: name it by "

@@ -75,7 +75,7 @@ class MappedConverter(RecordConverter[_MappedEvent | list[_MappedEvent] | None])
     ) -> Sequence[ImportedEvent]:
         """The events of one record; none if `where` says so. Raises `RecordRefused`."""
         if isinstance(record, list):
-            return [_event(each, block, index, member) for member, each in enumerate(record)]
+            return [_event(event, block, index, member) for member, event in enumerate(record)]
         return () if record is None else (_event(record, block, index),)
 
     def _mapped(self, record: bytes) -> _MappedEvent | list[_MappedEvent] | None:
@@ -124,7 +124,7 @@ def _rules(given: FormatContext) -> ChosenMapping:
 def times(_: NoOptions, given: FormatContext) -> Sequence[str]:
     """The fields of the time, where the rule is the path of one, or a choice of several."""
     rule = _rules(given).rules.timestamp
-    fields = [] if rule is None else [_PLAIN.findall(each) for each in _choices(rule.source)]
+    fields = [] if rule is None else [_PLAIN.findall(choice) for choice in _choices(rule.source)]
     return tuple(field for found in fields for field in found) if all(fields) else ()
 
 

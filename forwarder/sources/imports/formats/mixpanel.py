@@ -321,8 +321,8 @@ class MixpanelConverter(RecordConverter[_MixpanelRecord]):
                 fields["alias"] = Raw(_encode(alias))
         if not (joined or named):
             return (made,)
-        others = [each for each in named if each != distinct_id]
-        before = [_joins(made, each) for each in joined if each not in others]
+        others = [other for other in named if other != distinct_id]
+        before = [_joins(made, other) for other in joined if other not in others]
         return (*before, *_merging(made, others))
 
     def _see_device(self, own: str, device: Raw) -> None:
@@ -413,7 +413,7 @@ def _merging(made: ImportedEvent, others: Sequence[str]) -> Sequence[ImportedEve
     )
     made.event = name
     made.properties[member] = others[0]
-    return (made, *(_joins(made, each, name, member) for each in others[1:]))
+    return (made, *(_joins(made, other, name, member) for other in others[1:]))
 
 
 def _joins(

@@ -240,7 +240,10 @@ class NativeConverter:
     def _are_ids(self, ids: list[str]) -> bool:
         """Whether ids are sent as they are."""
         fresh = set(ids) - self._known
-        if any(not each or each.isspace() or canonical_id(each) != each for each in fresh):
+        if any(
+            not identifier or identifier.isspace() or canonical_id(identifier) != identifier
+            for identifier in fresh
+        ):
             return False
         if len(self._known) + len(fresh) > _KNOWN_IDS:
             self._known = set()
