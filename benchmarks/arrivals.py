@@ -51,18 +51,18 @@ class ArrivalUpstream(Upstream):
         """When events with numbers arrived, by number, since this was last asked: once `expected`
         of them have, or none has for a while.
         """
-        found: dict[int, float] = {}
+        times: dict[int, float] = {}
         since = time.monotonic()
-        while len(found) < expected and time.monotonic() - since < STALLED:
+        while len(times) < expected and time.monotonic() - since < STALLED:
             time.sleep(0.5)
             with urllib.request.urlopen(
                 f"http://127.0.0.1:{self.port}/arrivals", timeout=60
             ) as answer:
                 new = arrivals(answer.read())
             if new:
-                found = new | found
+                times = new | times
                 since = time.monotonic()
-        return found
+        return times
 
 
 def arrivals(text: bytes) -> dict[int, float]:

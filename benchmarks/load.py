@@ -181,12 +181,12 @@ class Load:
         """
         if not self._left or not self._idle:
             return poll.poll(FRESH)
-        found = poll.poll(0)
-        if not found and (wait := self._due() - now) > 0:
+        events = poll.poll(0)
+        if not events and (wait := self._due() - now) > 0:
             # to the microsecond: epoll counts in milliseconds
             select.select([poll], [], [], min(FRESH, wait))
-            found = poll.poll(0)
-        return found
+            events = poll.poll(0)
+        return events
 
     def _due(self) -> float:
         """When the next request is due."""

@@ -225,8 +225,8 @@ class _RememberedTimes(dict[str, str]):
     """Times by their texts."""
 
     def __missing__(self, text: str) -> str:
-        self[text] = found = _by_strptime(text)
-        return found
+        self[text] = parsed = _by_strptime(text)
+        return parsed
 
 
 def _encoded(events: Iterator[dict[str, Any]], encode: Callable[[Any], Any]) -> int:

@@ -117,8 +117,8 @@ def measure_stored(port: int, machine: Machine, few: int = FEW, many: int = MANY
                 starts[events] = time.perf_counter() - began
                 _put_flag(port)
                 ask(port, range(WARM))
-                taken = sorted(ask(port, range(REQUESTS)))
-                times[events] = taken[len(taken) * 99 // 100]
+                latencies = sorted(ask(port, range(REQUESTS)))
+                times[events] = latencies[len(latencies) * 99 // 100]
     return StoredResult(NAME, times[few], times[many], starts[many])
 
 
@@ -149,7 +149,7 @@ def fill(database: Path, events: int, pending: int = PENDING) -> None:
 
 def ask(port: int, visitors: range) -> list[float]:
     """Ask for the flags of visitors, one after the other: seconds of each request."""
-    taken = []
+    latencies = []
     with contextlib.closing(
         http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     ) as connection:
@@ -165,10 +165,10 @@ def ask(port: int, visitors: range) -> list[float]:
             connection.request("POST", "/decide/?v=3", body, {"Content-Type": "application/json"})
             response = connection.getresponse()
             content = response.read()
-            taken.append(time.perf_counter() - began)
+            latencies.append(time.perf_counter() - began)
             if response.status != 200:
                 raise BenchmarkError(f"/decide answers {response.status}: {content!r}")
-    return taken
+    return latencies
 
 
 @contextlib.contextmanager

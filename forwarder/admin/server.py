@@ -217,8 +217,8 @@ class AdminServer:
         except NotAUuid as error:
             return web.Response(status=400, text=f"{error.message}\n")
         sightings = self._explain(wanted)
-        found = await sightings if inspect.isawaitable(sightings) else sightings
-        return web.Response(body=msgspec.json.encode(list(found)), content_type="application/json")
+        traces = await sightings if inspect.isawaitable(sightings) else sightings
+        return web.Response(body=msgspec.json.encode(list(traces)), content_type="application/json")
 
     async def _root(self, _: web.Request) -> web.Response:
         raise web.HTTPFound("/status")

@@ -491,10 +491,10 @@ def _first(queue: LaneQueue) -> Chunk:
 
 def _take(queue: LaneQueue, belongs: Callable[[Chunk], bool], most: int) -> list[Chunk]:
     """Take the oldest chunks off the queue that belong together, some megabytes at most."""
-    taken: list[Chunk] = []
+    chunks: list[Chunk] = []
     size = 0
-    while queue and len(taken) < most and size < STEP_BYTES and belongs(_first(queue)):
+    while queue and len(chunks) < most and size < STEP_BYTES and belongs(_first(queue)):
         chunk = queue.popleft()
         size += len(chunk.data)
-        taken.append(chunk)
-    return taken
+        chunks.append(chunk)
+    return chunks

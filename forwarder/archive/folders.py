@@ -89,14 +89,14 @@ def archive_identity(directory: Path) -> str:
     Raises `ConfigurationError` if it can't be kept. A file that holds something else is replaced,
     and that is logged.
     """
-    kept = directory / IDENTITY_FILE
+    path = directory / IDENTITY_FILE
     try:
-        text: str | None = kept.read_text("ascii", "replace").strip()
+        text: str | None = path.read_text("ascii", "replace").strip()
     except FileNotFoundError:
         text = None
     except OSError as error:
         raise ConfigurationError(
-            f"the identity of an archive in {kept} can't be read: {error_text(error)}",
+            f"the identity of an archive in {path} can't be read: {error_text(error)}",
             hint="Let this user read it; or move it away: then another one is chosen, and files of "
             "the archive that aren't complete stay as they are.",
         ) from error
@@ -105,11 +105,11 @@ def archive_identity(directory: Path) -> str:
             return text
         _log.error(
             "the identity of an archive is damaged; another one is chosen",
-            path=str(kept),
+            path=str(path),
             found=text[:_SHOWN],
             meaning=f"Files `.…{UNFINISHED}` of the old one stay in the archive's folder.",
         )
-    with atomic_file(kept, replace=True) as file:
+    with atomic_file(path, replace=True) as file:
         identity = os.urandom(3).hex()
         file.write(f"{identity}\n".encode())
     return identity

@@ -86,7 +86,7 @@ def safe_name(api_key: str) -> str:
     """A project key as part of a file's name: every other character than letters, digits and `_`
     as its code in hex, as in `_2d_`.
     """
-    safe = _UNSAFE.sub(lambda found: f"_{ord(found[0]):x}_", api_key)
+    safe = _UNSAFE.sub(lambda match: f"_{ord(match[0]):x}_", api_key)
     if len(safe) <= _KEY_CHARACTERS:
         return safe
     return f"{safe[:_KEY_CHARACTERS]}_{blake2b(api_key.encode(), digest_size=8).hexdigest()}"

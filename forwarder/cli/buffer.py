@@ -271,7 +271,7 @@ def _unreachable(destinations: Iterable[Settings]) -> set[str]:
     """
     from forwarder.cli.online import ask_upstream
 
-    found: set[str] = set()
+    unreachable: set[str] = set()
     asked = {
         destination.upstream.url: destination.upstream
         for destination in destinations
@@ -281,8 +281,8 @@ def _unreachable(destinations: Iterable[Settings]) -> set[str]:
         answer = run_to_end(ask_upstream(upstream, ()))
         if not answer.reached:
             sys.stderr.write("Error: " + "\n".join(answer.lines(url)) + "\n")
-            found.add(url)
-    return found
+            unreachable.add(url)
+    return unreachable
 
 
 def _reject_if_in_use(contents: Sequence[BufferContent]) -> None:
@@ -308,16 +308,16 @@ def _directories(
     from forwarder.inspect.state_files import buffers_at, buffers_of
     from forwarder.storage.directory import destination_of
 
-    found = (
+    directories = (
         buffers_at(path)
         if path is not None
         else buffers_of(load_settings(config, os.environ, require_upstream=False).settings)
     )
     if destination is None:
-        return found
-    own = [directory for directory in found if destination_of(directory) == destination]
+        return directories
+    own = [directory for directory in directories if destination_of(directory) == destination]
     if not own:
-        names = sorted({destination_of(directory) for directory in found} - {""})
+        names = sorted({destination_of(directory) for directory in directories} - {""})
         raise ConfigurationError(
             f"--destination: there is no buffer for {destination}",
             hint=f"There are buffers for {', '.join(names)}."

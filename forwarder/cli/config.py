@@ -219,9 +219,9 @@ def _end_with(problems: Iterable[Problem]) -> None:
     from forwarder.cli.output import report
     from forwarder.config.layers import InvalidConfiguration
 
-    found = list(problems)
-    if found:
-        report(InvalidConfiguration(found))
+    listed = list(problems)
+    if listed:
+        report(InvalidConfiguration(listed))
         raise typer.Exit(ExitCode.WRONG_USAGE)
 
 

@@ -36,16 +36,16 @@ def letters(count: int) -> str:
 
 
 def print_table(
-    found: Sequence[tuple[WorkerLetters, DeadLetterSummary]], total: int, now: float
+    rows: Sequence[tuple[WorkerLetters, DeadLetterSummary]], total: int, now: float
 ) -> None:
     """Print a row per letter. For those of an import, the record's file and line stand in place of
     the lane.
     """
-    if not found:
+    if not rows:
         console().print(Text("No dead letters.", style="dim"))
         return
     table = Table(box=None, pad_edge=True, header_style="dim")
-    imported = any(letter.source == SOURCE for _, letter in found)
+    imported = any(letter.source == SOURCE for _, letter in rows)
     for name in (
         "number",
         "age",
@@ -59,7 +59,7 @@ def print_table(
         table.add_column(
             name, justify="right" if right else "left", overflow="ellipsis", no_wrap=name != "why"
         )
-    for file, letter in found:
+    for file, letter in rows:
         age = duration(now - letter.at)
         where = _end_of(without_keys(letter.coordinates, letter.lane)) if imported else letter.label
         row = (
@@ -74,7 +74,7 @@ def print_table(
         table.add_row(*(Text(visible(cell)) for cell in row))
     out = console()
     out.print(table)
-    more = f"; {len(found):,} of them are shown, --limit shows more" if total > len(found) else ""
+    more = f"; {len(rows):,} of them are shown, --limit shows more" if total > len(rows) else ""
     out.print(Text(f"{letters(total)}{more}"))
 
 
@@ -148,10 +148,10 @@ def without_keys(text: str, lane: Lane | None) -> str:
 def attributes_of(text: str, lane: Lane | None) -> dict[str, Any] | None:
     """What the source has recorded of a letter, without keys; None if nothing."""
     try:
-        found = json.loads(without_keys(text, lane)) if text else None
+        attributes = json.loads(without_keys(text, lane)) if text else None
     except ValueError:
         return {"text": without_keys(text, lane)}
-    return found if isinstance(found, dict) else None
+    return attributes if isinstance(attributes, dict) else None
 
 
 def origin_lines(attributes: dict[str, Any] | None) -> Iterator[tuple[str, str]]:

@@ -147,17 +147,17 @@ def ls(
     Example: forwarder dead-letters ls --reason refused --since 2h
     """
     files = _files(config, path)
-    found, total = newest(
+    letters, total = newest(
         files, _query(names, files, reason=reason, event=event, lane=lane, since=since), limit
     )
     if output is Output.JSON:
         document = {
             "count": total,
-            "results": [letter_as_json(file, letter) for file, letter in found],
+            "results": [letter_as_json(file, letter) for file, letter in letters],
         }
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
     else:
-        print_table(found, total, time.time())
+        print_table(letters, total, time.time())
 
 
 @app.command()
@@ -187,24 +187,24 @@ def show(
     """
     files = _files(config, path)
     query = _query([name], files)
-    found = with_content(files, query)
-    if not found:
+    selected = with_content(files, query)
+    if not selected:
         sys.stderr.write(
             f"Error: dead letter {name} was not found\n  `{proposed('dead-letters ls')}` lists "
             "all of them.\n"
         )
         raise typer.Exit(ExitCode.NO)
     if raw:
-        if len(found) > 1:
-            names = ", ".join(file.name(letter.number) for file, letter, _ in found)
+        if len(selected) > 1:
+            names = ", ".join(file.name(letter.number) for file, letter, _ in selected)
             raise ConfigurationError(
-                f"--raw: {letters(len(found))} have this uuid",
+                f"--raw: {letters(len(selected))} have this uuid",
                 hint=f"Name one by its number: {names}.",
             )
-        sys.stdout.buffer.write(found[0][2].data)
+        sys.stdout.buffer.write(selected[0][2].data)
         sys.stdout.buffer.flush()
     elif output is Output.JSON:
-        documents = [content_as_json(*letter) for letter in found]
+        documents = [content_as_json(*letter) for letter in selected]
         typer.echo(
             json.dumps(
                 {"count": len(documents), "results": documents}
@@ -215,7 +215,7 @@ def show(
             )
         )
     else:
-        for letter in found:
+        for letter in selected:
             print_letter(*letter)
 
 

@@ -204,21 +204,24 @@ def print_demo_verdict(verdict: demos.DemoVerdict) -> None:
 
     screen = console()
     screen.print(lane_table(verdict.snapshot.lanes, books=True))
-    found = (
+    summary = (
         f"{plural(verdict.sent, 'event')} sent, {verdict.stored:,} in the sandbox, "
         f"{verdict.missing:,} missing, {verdict.conflicts:,} changed in transit"
     )
     if verdict.unreadable:
-        found += f", {verdict.unreadable:,} unreadable and {verdict.dead:,} among the dead letters"
+        summary += (
+            f", {verdict.unreadable:,} unreadable and {verdict.dead:,} among the dead letters"
+        )
     if verdict.extra or verdict.extra_dead:
         dead = f", {verdict.extra_dead:,} dead-lettered" if verdict.extra_dead else ""
-        found += f"; beside them of yours {verdict.extra:,} delivered{dead}"
+        summary += f"; beside them of yours {verdict.extra:,} delivered{dead}"
     if verdict.good:
-        screen.print(f"Good: {found}; the books balance.", style="green")
+        screen.print(f"Good: {summary}; the books balance.", style="green")
         return
     books = "balance" if balanced(verdict.snapshot) else "don't balance"
     sys.stderr.write(
-        f"Not good: {found}; the books {books}.\n  `{proposed('status')}` of a running demo shows "
+        f"Not good: {summary}; the books {books}.\n"
+        f"  `{proposed('status')}` of a running demo shows "
         "the upstream's answers.\n"
     )
 

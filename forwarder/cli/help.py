@@ -74,8 +74,8 @@ class HelpTopic:
             if part.strip() and not part.lstrip().startswith(_NOT_PROSE)
         )
         words = " ".join(next(paragraphs, "").split()).replace("*", "").replace("`", "")
-        found = _SENTENCE.match(words)
-        return found[0] if found else words
+        match = _SENTENCE.match(words)
+        return match[0] if match else words
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,16 +155,16 @@ class HelpSearch:
             * sum(map(bool, row))
             for row in counts
         ]
-        found: list[HelpSection] = []
+        best: list[HelpSection] = []
         for score, section in sorted(
             zip(scores, sections, strict=True), key=lambda scored: scored[0], reverse=True
         ):
-            if score > 0 and sum(section.topic == match.topic for match in found) < _OF_ONE_TOPIC:
-                found.append(section)
+            if score > 0 and sum(section.topic == match.topic for match in best) < _OF_ONE_TOPIC:
+                best.append(section)
         return cls(
             [pattern for pattern, weight in zip(patterns, rarity, strict=True) if weight],
             [word for word, weight in zip(typed, rarity, strict=True) if not weight],
-            found[:_FOUND],
+            best[:_FOUND],
         )
 
 
@@ -173,8 +173,8 @@ def topics() -> dict[str, HelpTopic]:
     each is called `folder/name`.
     """
     root = shipped("docs")
-    found = [path.relative_to(root) for path in sorted(root.rglob("*.md"))]
-    files = [path for path in found if not {*path.parts[:-1], path.stem}.intersection(_LEFT_OUT)]
+    paths = [path.relative_to(root) for path in sorted(root.rglob("*.md"))]
+    files = [path for path in paths if not {*path.parts[:-1], path.stem}.intersection(_LEFT_OUT)]
     names = [path.stem for path in files]
     folders = {path: path.parent.as_posix() if path.parent.parts else "" for path in files}
     keys = {
@@ -222,11 +222,11 @@ def help(  # noqa: A001 - the command's name
     elif _is_command(words or ()):
         _command_help(words or ())
     else:
-        found = HelpSearch.run(asked, known)
-        misspelled = _misspelled(asked, known) if found.unknown or asked.endswith(".md") else []
-        if misspelled or not found.sections:
+        search = HelpSearch.run(asked, known)
+        misspelled = _misspelled(asked, known) if search.unknown or asked.endswith(".md") else []
+        if misspelled or not search.sections:
             raise _unknown(asked, misspelled)
-        _show(lambda screen: _list_found(screen, found), paged=False)
+        _show(lambda screen: _list_found(screen, search), paged=False)
 
 
 def _misspelled(asked: str, known: Mapping[str, HelpTopic]) -> list[str]:
@@ -305,15 +305,15 @@ def _list(screen: Console) -> None:
         screen.print(line, markup=False, no_wrap=True, overflow="ellipsis")
 
 
-def _list_found(screen: Console, found: HelpSearch) -> None:
+def _list_found(screen: Console, search: HelpSearch) -> None:
     """Each section with a line that has the words."""
-    for section in found.sections:
+    for section in search.sections:
         screen.print(f"{section.topic}: {section.heading}", markup=False)
         screen.print(
-            f"    {section.quote(found.words)}", markup=False, no_wrap=True, overflow="ellipsis"
+            f"    {section.quote(search.words)}", markup=False, no_wrap=True, overflow="ellipsis"
         )
     screen.print(
-        f"\n`forwarder help {found.sections[0].topic}` shows the first document.", markup=False
+        f"\n`forwarder help {search.sections[0].topic}` shows the first document.", markup=False
     )
 
 

@@ -84,11 +84,11 @@ def request_of(
     `ConfigurationError`.
     """
     unaccepted((), typed.accept or ())
-    found = load_for_person(typed.config)
-    settings = found.settings.of_destination()
+    loaded = load_for_person(typed.config)
+    settings = loaded.settings.of_destination()
     if typed.upstream is not None:
         url = _checked("--upstream", check_upstream, typed.upstream)
-        settings = _delivering_to(url, found.settings)
+        settings = _delivering_to(url, loaded.settings)
     if not (settings.upstream.url or typed.via or typed.dry_run):
         hint = (
             "For example --upstream https://us.i.example.com, or `upstream.url` in the "
@@ -138,7 +138,7 @@ def request_of(
         chosen=_chosen(form, FormatContext(persons, since=since), section, reading, more),
         paths=tuple(typed.paths),
         settings=settings,
-        api_key=project_key(found, typed.api_key, required=not typed.dry_run),
+        api_key=project_key(loaded, typed.api_key, required=not typed.dry_run),
         state=typed.state,
         state_root=state_root(settings) if typed.state is None else typed.state.parent,
         via=_checked("--via", check_upstream, typed.via) if typed.via else "",
@@ -167,8 +167,8 @@ def _persons(typed: str | None, section: ImportSettings) -> PersonProperties | N
         return section.person_properties
     for choice in get_args(PersonProperties):
         if choice == typed:
-            found: PersonProperties = choice
-            return found
+            persons: PersonProperties = choice
+            return persons
     choices = ", ".join(get_args(PersonProperties))
     if typed in _FORMER_CHOICES:
         hint = f"It is called {_FORMER_CHOICES[typed]} now; the choices are {choices}."
@@ -201,7 +201,7 @@ def _delivering_to(url: str, settings: Settings) -> Settings:
     return replace(own, upstream=replace(own.destination, url=url, api_keys={}))
 
 
-def project_key(found: Loaded, typed: str | None, *, required: bool) -> str:
+def project_key(loaded: Loaded, typed: str | None, *, required: bool) -> str:
     """The project key: typed, or configured, or else asked for; empty if there is none and none is
     `required`.
 
@@ -209,8 +209,8 @@ def project_key(found: Loaded, typed: str | None, *, required: bool) -> str:
     """
     if typed is not None:
         return _checked("--api-key", check_project_key, typed.strip())
-    section = found.settings.import_
-    key, file = key_or_file(found, "import", section.api_key, section.api_key_file)
+    section = loaded.settings.import_
+    key, file = key_or_file(loaded, "import", section.api_key, section.api_key_file)
     if file and not key:
         key, *more = _checked("import.api_key_file", read_key_file, file)
         if more:
@@ -229,8 +229,8 @@ def state_root(settings: Settings) -> Path:
         return settings.import_.state
     if settings.buffer.kind == "disk":
         return settings.buffer.path / IMPORTS
-    for found in state_directories(os.environ, is_root=os.geteuid() == 0):
-        return found / IMPORTS
+    for directory in state_directories(os.environ, is_root=os.geteuid() == 0):
+        return directory / IMPORTS
     raise ConfigurationError(
         "there is no directory for the import's state: this user has no HOME",
         hint="Name one with --state DIR.",
@@ -388,7 +388,7 @@ def import_mapping(section: ImportSettings, file: Path | None) -> tuple[MappingS
             raise ConfigurationError("the format mapping has no rules", hint=hint)
         return section.mapping, _MAPPING
     try:
-        found = load_part(_MAPPING, file, os.environ).import_.mapping
+        mapping = load_part(_MAPPING, file, os.environ).import_.mapping
     except InvalidConfiguration as error:
         problems = "\n".join(
             str(problem).replace(f"{_MAPPING}.", "").replace(" --config FILE", " --mapping FILE")
@@ -397,12 +397,12 @@ def import_mapping(section: ImportSettings, file: Path | None) -> tuple[MappingS
         raise ConfigurationError(
             f"--mapping: {problems}", hint=f"{help_on('mapping')} describes the rules."
         ) from None
-    if not found.given:
+    if not mapping.given:
         raise ConfigurationError(
             f"--mapping: {file} has no rules",
             hint="Write at least event, distinct_id and timestamp.",
         )
-    return found, str(file)
+    return mapping, str(file)
 
 
 def _mapping_as_json(settings: MappingSettings) -> dict[str, Any]:
@@ -451,38 +451,38 @@ def time_offset(text: str) -> int:
     """Minutes ahead of UTC."""
     if text.strip().lower() in _UTC:
         return 0
-    found = _OFFSET.fullmatch(text.strip())
-    hours, minutes = (int(found[2]), int(found[3])) if found else (99, 0)
-    if found is None or minutes > 59 or hours > 14:
+    match = _OFFSET.fullmatch(text.strip())
+    hours, minutes = (int(match[2]), int(match[3])) if match else (99, 0)
+    if match is None or minutes > 59 or hours > 14:
         hint = (
             "Write +02:00 for two hours ahead of UTC, -08:00 for eight behind, 0 for UTC; a "
             "zone is given by --zone Europe/Berlin."
         )
         raise ConfigurationError(f"--time-offset: {text!r} is not an offset", hint=hint)
-    return (hours * 60 + minutes) * (-1 if found[1] == "-" else 1)
+    return (hours * 60 + minutes) * (-1 if match[1] == "-" else 1)
 
 
 def rate(text: str) -> float | None:
     """Events a second; None for no limit."""
     if text.strip().lower() == _UNLIMITED:
         return None
-    found = parse_number(text.replace(",", ""), per_second=True)
-    if found is None or not 0 < found <= _MAX_RATE:
+    number = parse_number(text.replace(",", ""), per_second=True)
+    if number is None or not 0 < number <= _MAX_RATE:
         raise ConfigurationError(
             f"--rate: invalid rate {text!r}",
             hint="Write events a second, such as 2000, 10k or 100/s, or `unlimited`.",
         )
-    return float(found)
+    return float(number)
 
 
 def pairs(option: str, texts: Iterable[str]) -> dict[str, str]:
     """Names with their texts."""
-    found = [text.partition("=") for text in texts]
-    if any(not (name.strip() and equals) for name, equals, _ in found):
+    parts = [text.partition("=") for text in texts]
+    if any(not (name.strip() and equals) for name, equals, _ in parts):
         raise ConfigurationError(
             f"{option}: not of the form NAME=TEXT", hint=f"Write {option} region=eu-central-1."
         )
-    return {name.strip(): value for name, _, value in found}
+    return {name.strip(): value for name, _, value in parts}
 
 
 def _as_text(value: str | tuple[str, ...]) -> str:
@@ -507,13 +507,13 @@ def quote(text: str) -> str:
 
 def character(option: str, text: str) -> str:
     """One character; a tab may be written as \\t."""
-    found = "\t" if text in (r"\t", "tab") else text
-    if len(found) != 1:
+    character = "\t" if text in (r"\t", "tab") else text
+    if len(character) != 1:
         raise ConfigurationError(
             f"{option}: {text!r} is not one character",
             hint=f"Write {option} ';', or {option} '\\t' for a tab.",
         )
-    return found
+    return character
 
 
 _OF_CELLS: Final[Mapping[str, Callable[[str], Any]]] = {

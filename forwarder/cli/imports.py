@@ -71,8 +71,8 @@ def _recognized(path: str) -> str:
     try:
         with open_source([path]) as source, closing(source.files()) as files:
             first = next(files, None)
-        found = {} if first is None else looks_of(source, [first.name], FORMATS)
-        return next((match.format for match in found.values()), "")
+        looks = {} if first is None else looks_of(source, [first.name], FORMATS)
+        return next((match.format for match in looks.values()), "")
     except ForwarderError:
         return ""
 
@@ -169,14 +169,14 @@ def status(
     from forwarder.sources.imports.report import ImportStatus
 
     place = state or state_root(load_for_person(config).settings)
-    found: list[ImportStatus | ImportShards] = []
+    statuses: list[ImportStatus | ImportShards] = []
     damaged = False
     for folder in [state] if state else folders(place):
         shards = _shards_in(folder)
-        found += shards
+        statuses += shards
         damaged |= any(shard.damaged for shard in shards)
         try:
-            found += [] if shards else [_status_of(folder)]
+            statuses += [] if shards else [_status_of(folder)]
         except CheckpointDamaged as error:
             if state:
                 raise
@@ -184,7 +184,7 @@ def status(
             damaged = True
     if not damaged and all(
         isinstance(status, ImportStatus) and status.checkpoint is None and not status.running
-        for status in found
+        for status in statuses
     ):
         sys.stderr.write(
             f"Error: there is no import in {place}\n  Name the folder of another one with --state "
@@ -193,14 +193,15 @@ def status(
         raise typer.Exit(ExitCode.NO)
     if output is TextOutput.JSON:
         sys.stdout.write(
-            msgspec.json.encode({"imports": [status.plain() for status in found]}).decode() + "\n"
+            msgspec.json.encode({"imports": [status.plain() for status in statuses]}).decode()
+            + "\n"
         )
     else:
-        _print_status(found)
+        _print_status(statuses)
     if damaged:
         raise typer.Exit(ExitCode.WRONG_USAGE)
     is_open = any(
-        not isinstance(status, ImportStatus) and not status.gaps.complete for status in found
+        not isinstance(status, ImportStatus) and not status.gaps.complete for status in statuses
     )
     raise typer.Exit(ExitCode.NO if is_open else ExitCode.DONE)
 
@@ -239,7 +240,7 @@ def _shards_in(folder: Path) -> list[ImportShards]:
         raise ConfigurationError(
             f"{folder} can't be read: {error_text(error)}", hint=hint
         ) from error
-    found = []
+    imports = []
     for of, places in sorted(listed.items()):
         shards = {}
         damaged = set()
@@ -249,17 +250,17 @@ def _shards_in(folder: Path) -> list[ImportShards]:
             except CheckpointDamaged as error:
                 report(error)
                 damaged.add(number)
-        found.append(ImportShards(folder, of, shards, frozenset(damaged)))
-    return found
+        imports.append(ImportShards(folder, of, shards, frozenset(damaged)))
+    return imports
 
 
-def _print_status(found: Sequence[ImportStatus | ImportShards]) -> None:
+def _print_status(statuses: Sequence[ImportStatus | ImportShards]) -> None:
     from forwarder.cli.tables import console
     from forwarder.sources.imports.report import ImportStatus
 
     now = time.time()
     out = console()
-    for place, status in enumerate(found):
+    for place, status in enumerate(statuses):
         if place:
             out.print()
         if isinstance(status, ImportStatus):
@@ -340,38 +341,40 @@ def verify(
     read = load_for_person(config)
     shards = None
     if manifest:
-        kept = read_manifest(manifest)
+        imported = read_manifest(manifest)
     else:
         folder = state or _only_import(read.settings)
         shards = _shards_to_verify(folder)
-        kept = (shards and shards.whole) or _manifest_in(folder)
-    if kept.job.shard is not None:
+        imported = (shards and shards.whole) or _manifest_in(folder)
+    if imported.job.shard is not None:
         hint = (
             "The shards of an import are verified together, for their events name one import: "
             "--state is the folder above theirs."
         )
         raise ConfigurationError(
-            f"{manifest or state} is of shard {kept.job.shard} alone", hint=hint
+            f"{manifest or state} is of shard {imported.job.shard} alone", hint=hint
         )
-    jobs = shards.job_ids if shards else [kept.job.id]
+    jobs = shards.job_ids if shards else [imported.job.id]
     stored = (
-        _of_exports(kept, None if any_job else jobs, read, export, encoding or "utf-8")
+        _of_exports(imported, None if any_job else jobs, read, export, encoding or "utf-8")
         if export
-        else _of_sandbox(kept, jobs, read, sandbox, api_key)
+        else _of_sandbox(imported, jobs, read, sandbox, api_key)
     )
-    found = compare(kept, stored, shards.gaps if shards else None)
-    if kept.complete and not (manifest or shards):
+    verification = compare(imported, stored, shards.gaps if shards else None)
+    if imported.complete and not (manifest or shards):
         against = (
             ", ".join(export) if export else f"the sandbox {sandbox or read.settings.upstream.url}"
         )
-        _keep_verification(kept, folder, against, found)
+        _keep_verification(imported, folder, against, verification)
     if output is TextOutput.JSON:
-        sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
+        sys.stdout.write(msgspec.json.encode(verification).decode() + "\n")
     else:
         _print_status([shards] if shards else [])
-        sys.stdout.write("\n".join(found.words()) + "\n")
+        sys.stdout.write("\n".join(verification.words()) + "\n")
     raise typer.Exit(
-        ExitCode.DONE if found.same and (shards is None or shards.gaps.complete) else ExitCode.NO
+        ExitCode.DONE
+        if verification.same and (shards is None or shards.gaps.complete)
+        else ExitCode.NO
     )
 
 
@@ -382,42 +385,42 @@ def _only_import(settings: Settings) -> Path:
     from forwarder.cli.import_request import folders, state_root
 
     root = state_root(settings)
-    found = folders(root)
-    if not found:
+    imports = folders(root)
+    if not imports:
         raise ConfigurationError(
             f"there is no import in {root}",
             hint="Name its folder with --state DIR, or its --manifest FILE.",
         )
-    if len(found) > 1:
-        names = ", ".join(status.name for status in found)
-        hint = f"Choose one with --state DIR, such as {found[0]}."
+    if len(imports) > 1:
+        names = ", ".join(status.name for status in imports)
+        hint = f"Choose one with --state DIR, such as {imports[0]}."
         raise ConfigurationError(f"there are several imports in {root}: {names}", hint=hint)
-    return found[0]
+    return imports[0]
 
 
 def _shards_to_verify(folder: Path) -> ImportShards | None:
     """The import in shards in a state folder; None if that has none. Raises `ConfigurationError`
     if there is nothing to compare.
     """
-    found = _shards_in(folder)
-    if len(found) > 1 or any(shard.damaged or shard.whole is None for shard in found):
-        counts = " and of ".join(f"{shard.of}" for shard in found)
+    split = _shards_in(folder)
+    if len(split) > 1 or any(shard.damaged or shard.whole is None for shard in split):
+        counts = " and of ".join(f"{shard.of}" for shard in split)
         why = (
             f"has shards of {counts}"
-            if len(found) > 1
+            if len(split) > 1
             else "has a damaged checkpoint"
-            if found[0].damaged
+            if split[0].damaged
             else "has no checkpoint yet"
         )
         raise ConfigurationError(
             f"{folder} {why}",
             hint="Name the folder with the shards of one import, each with its checkpoint.",
         )
-    return found[0] if found else None
+    return split[0] if split else None
 
 
 def _keep_verification(
-    manifest: ImportManifest, folder: Path, against: str, found: Verification
+    manifest: ImportManifest, folder: Path, against: str, verification: Verification
 ) -> None:
     """Show the result in the import's report, unless that can't be written."""
     from forwarder.cli.output import report
@@ -433,8 +436,8 @@ def _keep_verification(
             folder,
             at=time.time(),
             against=mask_secrets(against),
-            same=found.same,
-            words=[*found.words()],
+            same=verification.same,
+            words=[*verification.words()],
         )
     except ConfigurationError as error:
         report(error)
@@ -462,7 +465,7 @@ def _manifest_in(folder: Path) -> ImportManifest:
 
 
 def _of_exports(
-    kept: ImportManifest,
+    manifest: ImportManifest,
     jobs: Collection[str] | None,
     read: Loaded,
     paths: list[str],
@@ -477,13 +480,17 @@ def _of_exports(
     options = ReadOptions(encoding=text, store=read.settings.import_.store, follow_links=True)
     with (
         tempfile.TemporaryDirectory(prefix="forwarder-verify-") as folder,
-        EventProgress("Reading the export", kept.events) as progress,
+        EventProgress("Reading the export", manifest.events) as progress,
     ):
         return read_exports(paths, jobs, options, Path(folder), progress.advance)
 
 
 def _of_sandbox(
-    kept: ImportManifest, jobs: Collection[str], read: Loaded, url: str | None, api_key: str | None
+    manifest: ImportManifest,
+    jobs: Collection[str],
+    read: Loaded,
+    url: str | None,
+    api_key: str | None,
 ) -> StoredDays:
     """Ends the command with exit code 3 if no sandbox answers."""
     from forwarder.cli.import_request import project_key
@@ -500,7 +507,7 @@ def _of_sandbox(
         )
         raise ConfigurationError("there is nothing to compare with", hint=hint)
     try:
-        with EventProgress("Asking the sandbox", kept.events) as progress:
+        with EventProgress("Asking the sandbox", manifest.events) as progress:
             return ask_sandbox(address, jobs, key, progress.advance)
     except Unreachable as error:
         report(error)

@@ -64,18 +64,18 @@ def logs(
         get(address, "/livez")
     except NoDaemon:
         stored = None if admin else _stored(config, everything=show_all)
-        found, now = (stored, time.time()) if stored is not None else _from_daemon(address)
+        statuses, now = (stored, time.time()) if stored is not None else _from_daemon(address)
     else:
-        found, now = _from_daemon(address)
+        statuses, now = _from_daemon(address)
         if (
             show_all
             and not admin
-            and any(candidate.followed > len(candidate.files) for candidate in found)
+            and any(candidate.followed > len(candidate.files) for candidate in statuses)
         ):
-            found = _with_the_rest(found, _stored(config, everything=False) or ())
-    chosen = [candidate for candidate in found if source in (None, candidate.name)]
+            statuses = _with_the_rest(statuses, _stored(config, everything=False) or ())
+    chosen = [candidate for candidate in statuses if source in (None, candidate.name)]
     if source is not None and not chosen:
-        names = ", ".join(candidate.name for candidate in found)
+        names = ", ".join(candidate.name for candidate in statuses)
         hint = (
             f"Log sources: {names}."
             if names
@@ -110,12 +110,12 @@ def _stored(config: Path | None, *, everything: bool) -> Sequence[LogSourceState
 
 
 def _with_the_rest(
-    found: Sequence[LogSourceState], stored: Sequence[LogSourceState]
+    statuses: Sequence[LogSourceState], stored: Sequence[LogSourceState]
 ) -> list[LogSourceState]:
     """Sources with the files that the daemon knows but doesn't list, as they are stored."""
     rest = {source.name: source.files for source in stored}
     whole = []
-    for source in found:
+    for source in statuses:
         listed = {file.identity for file in source.files}
         more = [file for file in rest.get(source.name, ()) if file.identity not in listed]
         whole.append(replace(source, files=(*source.files, *more)))

@@ -215,8 +215,8 @@ def _of_payload(payload: Any) -> tuple[BodyField, ...]:
     required = schema.get("required", ())
     return tuple(
         [
-            _field(name, found, required=name in required)
-            for name, found in schema["properties"].items()
+            _field(name, described, required=name in required)
+            for name, described in schema["properties"].items()
         ]
     )
 

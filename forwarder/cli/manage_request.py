@@ -112,10 +112,10 @@ def _url(text: str) -> str:
 
 def _owner(settings: ManagementSettings, name: str) -> str:
     """The id of the organization or project."""
-    found = getattr(settings, name)
-    if not found:
+    owner = getattr(settings, name)
+    if not owner:
         raise _missing(f"--{name} ID", name, f"the id of the {name}")
-    return str(found)
+    return str(owner)
 
 
 def _missing(option: str, key: str, what: str) -> ConfigurationError:

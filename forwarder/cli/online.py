@@ -135,14 +135,17 @@ async def ask_upstream(upstream: UpstreamSettings, keys: Sequence[str]) -> Upstr
     try:
         for key in keys or [""]:
             reply = await sink.decide(key)
-            found = foreign(reply)
-            if found is not None or reply.status is None:
-                what, hint = found or (
+            diagnosis = foreign(reply)
+            if diagnosis is not None or reply.status is None:
+                what, hint = diagnosis or (
                     f"can't be reached: {mask_secrets(reply.error)}",
                     _UNREACHABLE,
                 )
                 return UpstreamAnswer(
-                    statuses, what, await _other_scheme(upstream) or hint, reached=found is not None
+                    statuses,
+                    what,
+                    await _other_scheme(upstream) or hint,
+                    reached=diagnosis is not None,
                 )
             statuses[key] = reply.status
             ahead = _clock_ahead(reply.date)

@@ -161,11 +161,11 @@ def opened(sample: str, lines: int | None, *, follow: bool) -> Iterator[Sample]:
 
 def _tail(parts: Iterator[bytes], count: int) -> bytes:
     """The last lines of what can only be read forwards."""
-    kept: deque[bytes] = deque(maxlen=count)
+    lines: deque[bytes] = deque(maxlen=count)
     rest = b""
     for part in parts:
         *ended, rest = (rest + part).split(b"\n")
-        kept.extend(line + b"\n" for line in ended)
+        lines.extend(line + b"\n" for line in ended)
     if rest:
-        kept.append(rest)
-    return b"".join(kept)
+        lines.append(rest)
+    return b"".join(lines)

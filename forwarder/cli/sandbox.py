@@ -87,11 +87,11 @@ def sandbox(
     for key in keys:
         _check(key)
     hosts = frozenset(map(_host, host or ()))
-    kept = SandboxOptions(
+    options = SandboxOptions(
         listen=listen, hosts=hosts, database=database, api_keys=keys, seed=_seed(seed), geoip=geoip
     )
     exporting = replace(
-        kept,
+        options,
         export_root=_folder(export_root),
         allow_private_destinations=allow_private_destinations,
     )
@@ -170,13 +170,13 @@ async def _serve(options: SandboxOptions) -> None:
     for number in STOP_SIGNALS:
         loop.add_signal_handler(number, stop.set)
     async with Sandbox(options) as running:
-        kept = (
+        place = (
             f"in {options.database}"
             if options.database
             else "in memory until it stops (--database FILE stores them)"
         )
         management = _management(await running.organizations(), options.seed)
-        typer.echo(f"Sandbox listening on {running.url}\nEvents are kept {kept}.\n{management}")
+        typer.echo(f"Sandbox listening on {running.url}\nEvents are kept {place}.\n{management}")
         await stop.wait()
         typer.echo("Sandbox stopping.")
     remove_handlers(loop, STOP_SIGNALS, ends=True)

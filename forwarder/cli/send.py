@@ -237,59 +237,61 @@ class Journey:
         shown: dict[str, Whereabouts] = {}
         pause = FIRST_PAUSE
         while True:
-            found = search.look()
-            for trace in found:
+            traces = search.look()
+            for trace in traces:
                 if trace != shown.get(trace.destination):
                     self._say_where(trace)
                 shown[trace.destination] = trace
-            places = {trace.place for trace in found}
-            if found[0].destination:
-                self._facts["destinations"] = {trace.destination: trace.place for trace in found}
+            places = {trace.place for trace in traces}
+            if traces[0].destination:
+                self._facts["destinations"] = {trace.destination: trace.place for trace in traces}
             if places == {EventPlace.DELIVERED}:
                 return self._end(EventPlace.DELIVERED, ExitCode.DONE)
-            moving = any(trace.place is EventPlace.BUFFERED and not trace.halted for trace in found)
+            moving = any(
+                trace.place is EventPlace.BUFFERED and not trace.halted for trace in traces
+            )
             if not moving or self._left() <= 0:
                 return self._not_delivered(
-                    [trace for trace in found if trace.place is not EventPlace.DELIVERED]
+                    [trace for trace in traces if trace.place is not EventPlace.DELIVERED]
                 )
             time.sleep(min(pause, max(0.0, self._left())))
             pause = min(pause * 2, LONGEST_PAUSE)
 
-    def _say_where(self, found: Whereabouts) -> None:
+    def _say_where(self, trace: Whereabouts) -> None:
         """Print that it is delivered or buffered; all else is an error at the end."""
-        if found.place is EventPlace.BUFFERED:
-            self._say(found.place, f"{found.why}; {self._took()} after it was sent")
-        elif found.place is EventPlace.DELIVERED:
-            to = f"to {found.destination} " if found.destination else ""
-            self._say(found.place, f"{to}after {self._took()}")
+        if trace.place is EventPlace.BUFFERED:
+            self._say(trace.place, f"{trace.why}; {self._took()} after it was sent")
+        elif trace.place is EventPlace.DELIVERED:
+            to = f"to {trace.destination} " if trace.destination else ""
+            self._say(trace.place, f"{to}after {self._took()}")
 
     def _not_delivered(self, left: Sequence[Whereabouts]) -> ExitCode:
         """Report each copy that isn't delivered."""
-        for found in left:
-            self._error(*self._trouble(found))
+        for trace in left:
+            self._error(*self._trouble(trace))
         settled = [trace for trace in left if trace.place is not EventPlace.BUFFERED]
         worst = (settled or left)[0]
         return self._end(worst.place, ExitCode.NO, why=worst.why)
 
-    def _trouble(self, found: Whereabouts) -> tuple[str, str]:
+    def _trouble(self, trace: Whereabouts) -> tuple[str, str]:
         """What happened to a copy, and what to do."""
-        if found.place is EventPlace.BUFFERED:
-            to = f" to {found.destination}" if found.destination else ""
+        if trace.place is EventPlace.BUFFERED:
+            to = f" to {trace.destination}" if trace.destination else ""
             message = (
                 f"the event isn't delivered{to} while its lane is halted; it stays buffered"
-                if found.halted
+                if trace.halted
                 else f"the event wasn't delivered{to} within {self._seconds:g} s; "
-                f"{_GONE if found.why == _GONE else 'it stays buffered'}"
+                f"{_GONE if trace.why == _GONE else 'it stays buffered'}"
             )
-            hint = f"{found.hint[:1].upper()}{found.hint[1:]}. " if found.hint else ""
+            hint = f"{trace.hint[:1].upper()}{trace.hint[1:]}. " if trace.hint else ""
             return message, f"{hint}`{proposed('explain', self._event.uuid)}` finds it later."
-        of = f" for {found.destination}" if found.destination else ""
+        of = f" for {trace.destination}" if trace.destination else ""
         message = {
             EventPlace.DEAD_LETTER: f"the event is a dead letter{of}",
             EventPlace.DROPPED: f"the event was dropped{of}",
             EventPlace.UNKNOWN: f"the event was settled{of}, and how can't be seen from here",
-        }[found.place]
-        return f"{message}: {found.why}", found.hint
+        }[trace.place]
+        return f"{message}: {trace.why}", trace.hint
 
     def _rejected(self, status: int, text: str) -> NoReturn:
         reason = f"{status} {text}".rstrip()
@@ -374,12 +376,12 @@ class EventSearch:
         def in_files(lane: LaneSearch, now: LaneSnapshot) -> Sequence[Trace] | None:
             try:
                 files = configured_files(config) if by_files else []
-                found = list(search_files(wanted, files))
+                traces = list(search_files(wanted, files))
                 letters = books_of(WorkerFiles(None, worker.dead_letters) for worker in files)
             except ConfigurationError:
                 return None
             written = sum(letter.total_dead for letter in letters if lane.is_named(letter.label))
-            return found if found or (files and written >= now.total_dead) else None
+            return traces if traces or (files and written >= now.total_dead) else None
 
         return cls(
             lane_searches(target.api_key, snapshot_of(target.admin), in_files),
@@ -391,11 +393,11 @@ class EventSearch:
         """Where the copies are now, at least one. That one is settled has to be seen twice: an
         event that becomes a dead letter is shortly nowhere.
         """
-        found = self._look()
-        if any(trace.place is not EventPlace.BUFFERED for trace in found):
+        traces = self._look()
+        if any(trace.place is not EventPlace.BUFFERED for trace in traces):
             self._pause(SURE_AFTER)
             return self._look()
-        return found
+        return traces
 
     def _look(self) -> Sequence[Whereabouts]:
         traces = self._traces()
@@ -457,8 +459,8 @@ class LaneSearch:
 
     def find(self, traces: Sequence[Trace], snapshot: Snapshot) -> Whereabouts:
         """Where this destination's copy is; `traces` are those of all in the daemon's memory."""
-        found = self._find(self._own(traces), snapshot)
-        return replace(found, destination=self._destination)
+        whereabouts = self._find(self._own(traces), snapshot)
+        return replace(whereabouts, destination=self._destination)
 
     def _now(self, snapshot: Snapshot) -> LaneSnapshot:
         return _lane_of(self._part(snapshot), self._label)
@@ -491,10 +493,10 @@ class LaneSearch:
                     not may_wait and now.delivered > self._before.delivered and not now.difference
                 )
                 return Whereabouts(EventPlace.DELIVERED) if sure else self._buffered(now, snapshot)
-            found = self._in_files(self, now)
-            if found is None:
+            in_files = self._in_files(self, now)
+            if in_files is None:
                 return self._undecided(now, may_wait=may_wait)
-            traces = self._own(found)
+            traces = self._own(in_files)
         for trace in traces:
             if trace.where.startswith("dead letter"):
                 return Whereabouts(

@@ -184,8 +184,8 @@ def explain(
     wanted = WantedUuid.parse(uuid)
     live, asked = live_traces(wanted.text, admin, config)
     files = _files_at(path, empty=True) if path is not None else configured_files(config)
-    found = search_files(wanted, files, path)
-    traces = [*live, *(trace for trace in found if not _is_live(trace, live))]
+    sightings = search_files(wanted, files, path)
+    traces = [*live, *(trace for trace in sightings if not _is_live(trace, live))]
     dropped = _dropped_by_rules(admin, config) if asked and not traces else {}
     if output is TextOutput.JSON:
         document = {

@@ -70,14 +70,14 @@ def lane_rows(
     snapshot: Snapshot, rates: FlowRates | None, *, column: str, ascending: bool, wanted: str = ""
 ) -> list[LaneRow]:
     """The lanes with `wanted` in their label or state, sorted by a column; equal ones by label."""
-    found = [
+    snapshots = [
         lane
         for lane in by_label(snapshot.lanes)
         if wanted.lower() in f"{lane.label} {lane.halted or 'ok'}".lower()
     ]
     rows = [
         LaneRow(lane, *_rates_of(lane, rates))
-        for lane in sorted(found, key=lambda lane: lane.label)
+        for lane in sorted(snapshots, key=lambda lane: lane.label)
     ]
     return sorted(rows, key=COLUMNS[column], reverse=not ascending)
 
@@ -241,13 +241,13 @@ def _losses(snapshot: Snapshot) -> Text:
 
 def _problems(snapshot: Snapshot) -> Iterator[Text]:
     """A line each of what needs attention, as far as there is room."""
-    found = list(attention(snapshot))
-    shown = found if len(found) <= MAX_PROBLEMS else found[: MAX_PROBLEMS - 1]
+    problems = list(attention(snapshot))
+    shown = problems if len(problems) <= MAX_PROBLEMS else problems[: MAX_PROBLEMS - 1]
     for problem in shown:
         yield Text(visible(problem.plain.partition("\n")[0]), style=problem.style)
-    if len(found) > len(shown):
+    if len(problems) > len(shown):
         yield Text(
-            f"! {len(found) - len(shown)} more: `{proposed('status')}` shows all", style="yellow"
+            f"! {len(problems) - len(shown)} more: `{proposed('status')}` shows all", style="yellow"
         )
 
 

@@ -206,14 +206,14 @@ class Trial:
                     reason=Reason.TOO_LARGE,
                     why=f"{size:,} bytes are more than upstream.max_event",
                 )
-            found = _decode_members(event)
-            if not source.key_is_distinct_id and not _own_id(found):
+            members = _decode_members(event)
+            if not source.key_is_distinct_id and not _own_id(members):
                 return result(
                     rejected,
                     reason=Reason.MISSING_DISTINCT_ID,
                     why="distinct_id: the expression returns nothing",
                 )
-            if source.needs_time and found.timestamp is ABSENT:
+            if source.needs_time and members.timestamp is ABSENT:
                 return result(
                     rejected,
                     reason=Reason.MISSING_TIMESTAMP,

@@ -46,13 +46,13 @@ def read_key_file(file: Path) -> tuple[str, ...]:
     """The project keys in `file`. Raises `ValueError`, repeating no key, if it can't be read,
     holds none, or one that can't be one.
     """
-    found = tuple(_keys(_text(file), str(file), check_project_key))
-    if not found:
+    keys = tuple(_keys(_text(file), str(file), check_project_key))
+    if not keys:
         raise ValueError(
             f"{file} holds no key: write one a line (without the file every well-formed key is "
             "accepted)"
         )
-    return found
+    return keys
 
 
 def read_personal_key(file: Path) -> str:
@@ -66,13 +66,13 @@ def personal_key_in(text: str, place: str) -> str:
     """The one personal API key in the text of a file; `place` is what messages call that. Raises
     `ValueError` as `read_personal_key`.
     """
-    found = tuple(_keys(text, place, check_personal_key))
-    if len(found) != 1:
+    keys = tuple(_keys(text, place, check_personal_key))
+    if len(keys) != 1:
         raise ValueError(
-            f"{place} holds {len(found) or 'no'} {'keys' if found else 'key'}: leave one personal "
+            f"{place} holds {len(keys) or 'no'} {'keys' if keys else 'key'}: leave one personal "
             "API key in it"
         )
-    return found[0]
+    return keys[0]
 
 
 def _text(file: Path) -> str:

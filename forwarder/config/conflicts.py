@@ -55,10 +55,10 @@ def unusable_pair(named: Mapping[str, Path | None]) -> Iterator[Conflict]:
     """The files of a certificate and its key (by their keys, in this order) can't be read, or
     don't belong together.
     """
-    found = [conflict for key, file in named.items() for conflict in unreadable(key, file)]
-    yield from found
+    conflicts = [conflict for key, file in named.items() for conflict in unreadable(key, file)]
+    yield from conflicts
     cert, key = named.values()
-    if cert and key and not found:
+    if cert and key and not conflicts:
         hint = "give a PEM certificate and its own key, without passphrase"
         wrong = [*_lacking(*named.items(), what=("CERTIFICATE", "PRIVATE KEY"))]
         yield from wrong or _refused(next(iter(named)), lambda: _load_pair(cert, key), hint)
@@ -66,10 +66,10 @@ def unusable_pair(named: Mapping[str, Path | None]) -> Iterator[Conflict]:
 
 def unusable_authorities(key: str, file: Path | None) -> Iterator[Conflict]:
     """The file of authorities can't be read, or holds none."""
-    found = list(unreadable(key, file))
+    conflicts = list(unreadable(key, file))
     if file is not None:
-        found = found or [*_lacking((key, file), what=("CERTIFICATE",))]
-        yield from found or _refused(
+        conflicts = conflicts or [*_lacking((key, file), what=("CERTIFICATE",))]
+        yield from conflicts or _refused(
             key, lambda: _load_authorities(file), "give certificates in PEM form"
         )
 

@@ -106,14 +106,14 @@ def _pruned(tree: dict[str, Any], only: Sequence[str], path: Path = ()) -> dict[
     """The tree with what `only` names; all of it if that is empty."""
     if not only:
         return tree
-    kept = {}
+    pruned = {}
     for name, value in tree.items():
         inner = dotted((*path, name))
         if any(_within(inner, chosen) for chosen in only):
-            kept[name] = value
+            pruned[name] = value
         elif any(_within(chosen, inner) for chosen in only):
-            kept[name] = _pruned(value, only, (*path, name))
-    return kept
+            pruned[name] = _pruned(value, only, (*path, name))
+    return pruned
 
 
 def inline(value: Any) -> str:

@@ -379,11 +379,11 @@ def json_node(text: str) -> yaml.Node:
     it isn't a list in JSON.
     """
     try:
-        found = json.loads(text, object_pairs_hook=_Pairs)
-        if isinstance(found, _Pairs) or not isinstance(found, list):
+        value = json.loads(text, object_pairs_hook=_Pairs)
+        if isinstance(value, _Pairs) or not isinstance(value, list):
             # TRY004: errors of values are collected as `ValueError`.
             raise ValueError("it is JSON, but no list: put it between [ and ]")  # noqa: TRY004
-        return _node(found)
+        return _node(value)
     except json.JSONDecodeError as error:
         raise ValueError(
             f'it isn\'t JSON ({error.msg} at character {error.pos})\nwrite [{{"name": "…"}}], a '

@@ -254,14 +254,14 @@ def _token(key: str, security: KafkaSecuritySettings) -> Iterator[Conflict]:
 
 def _one_of(key: str, security: KafkaSecuritySettings, one: str, other: str) -> Iterator[Conflict]:
     """Either of two keys is needed, and not both."""
-    found = _set(security, (one, other))
-    if not found:
+    given = _set(security, (one, other))
+    if not given:
         yield Conflict(
             f"{key}.{one}",
             f"is missing: {security.mechanism} needs it or {key}.{other}",
             "set one of the two",
         )
-    if len(found) == 2:
+    if len(given) == 2:
         yield Conflict(f"{key}.{other}", f"can't be beside {key}.{one}", "keep one of the two")
 
 
@@ -304,10 +304,10 @@ def _files(key: str, security: KafkaSecuritySettings) -> Iterator[Conflict]:
 
 def _unusable_secret(key: str, file: Path | None) -> Iterator[Conflict]:
     """The file can't be read, or there is nothing in it."""
-    found = list(unreadable(key, file))
-    if file is not None and not found and _is_empty(file):
-        found.append(Conflict(key, f"{file} is empty", "write the secret into it"))
-    yield from found
+    conflicts = list(unreadable(key, file))
+    if file is not None and not conflicts and _is_empty(file):
+        conflicts.append(Conflict(key, f"{file} is empty", "write the secret into it"))
+    yield from conflicts
 
 
 def _is_empty(file: Path) -> bool:

@@ -81,14 +81,14 @@ class Examined:
     loaded: Loaded
     problems: Sequence[Problem]
 
-    def add(self, found: Iterable[Problem]) -> Examined:
+    def add(self, problems: Iterable[Problem]) -> Examined:
         """The same with further problems, but for those that may only be there because of others:
         they name a key that has one.
         """
         return replace(
             self,
             problems=_in_order(
-                [*self.problems, *_independent(found, self.problems)], self.loaded.file
+                [*self.problems, *_independent(problems, self.problems)], self.loaded.file
             ),
         )
 
@@ -168,25 +168,25 @@ _NAME: Final = re.compile(
 
 def _names(*texts: str) -> set[str]:
     """The dotted names of all keys and variables in texts."""
-    found = {name for text in texts for name in _NAME.findall(text)}
+    names = {name for text in texts for name in _NAME.findall(text)}
     return {
         dotted(tuple(name.removeprefix(PREFIX).lower().split(SEPARATOR)))
         if name.startswith(PREFIX)
         else name
-        for name in found
+        for name in names
     }
 
 
-def _independent(found: Iterable[Problem], problems: Sequence[Problem]) -> list[Problem]:
-    """The problems among `found` that name no key of which another problem says something: they
-    may go when that is fixed.
+def _independent(candidates: Iterable[Problem], problems: Sequence[Problem]) -> list[Problem]:
+    """The problems among `candidates` that name no key of which another problem says something:
+    they may go when that is fixed.
     """
     known = {
         name for problem in problems for name in _names(problem.key, problem.where, problem.hint)
     }
     return [
         problem
-        for problem in found
+        for problem in candidates
         if not any(
             _related(one, other)
             for one in _names(problem.key, problem.message, problem.hint)
@@ -296,13 +296,13 @@ def _validate(said: Layer, *, read_keys: bool) -> tuple[Settings, list[Problem],
         for location, _ in error.found:
             said.forget(_known(location, said))
         settings = Settings.parse(nested(said.values, said.items))
-    found = [
+    problems = [
         Problem(_where(said, conflict.key), conflict.key, conflict.message, conflict.hint)
         for conflict in conflicts(settings)
     ]
     if read_keys:
-        settings = _with_key_files(settings, said, found)
-    return settings, wrong, found
+        settings = _with_key_files(settings, said, problems)
+    return settings, wrong, problems
 
 
 def _with_key_files(settings: Settings, said: Layer, problems: list[Problem]) -> Settings:
@@ -339,17 +339,17 @@ def _with_key_files(settings: Settings, said: Layer, problems: list[Problem]) ->
 def _with_key_file(source: _Keyed, key: str, said: Layer, problems: list[Problem]) -> _Keyed:
     """The section at `key` with the project key that its file holds."""
     name = f"{key}.api_key_file"
-    found = _keys_of(source.api_key_file, name, said, problems)
-    if len(found) > 1:
+    keys = _keys_of(source.api_key_file, name, said, problems)
+    if len(keys) > 1:
         problems.append(
             Problem(
                 _where(said, name),
                 name,
-                f"{source.api_key_file} holds {len(found)} keys",
+                f"{source.api_key_file} holds {len(keys)} keys",
                 "leave the one that is meant",
             )
         )
-    return replace(source, api_key=found[0]) if found else source
+    return replace(source, api_key=keys[0]) if keys else source
 
 
 def _keys_of(file: Path | None, name: str, said: Layer, problems: list[Problem]) -> tuple[str, ...]:

@@ -57,9 +57,9 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 class InvalidValues(ValueError):
     """Values that can't be used: where each stands, and what is wrong with it."""
 
-    def __init__(self, found: Sequence[tuple[Location, str]]) -> None:
-        super().__init__("\n".join(message for _, message in found))
-        self.found = tuple(found)
+    def __init__(self, problems: Sequence[tuple[Location, str]]) -> None:
+        super().__init__("\n".join(message for _, message in problems))
+        self.found = tuple(problems)
 
 
 class Kind:
@@ -103,7 +103,7 @@ class Section:
         """The section with these values, by their keys, over the defaults. Raises `InvalidValues`
         with everything that is wrong.
         """
-        found: dict[str, Any] = {}
+        attributes: dict[str, Any] = {}
         keys = keys_of(cls)
         wrong: list[tuple[Location, str]] = [
             ((name,), "unknown setting") for name in values if name not in keys
@@ -111,10 +111,10 @@ class Section:
         for name, key in keys.items():
             if name in values:
                 with collecting(wrong, name):
-                    found[key.attribute] = key.kind.read(values[name])
+                    attributes[key.attribute] = key.kind.read(values[name])
         if wrong:
             raise InvalidValues(wrong)
-        return cls(**found)
+        return cls(**attributes)
 
     def as_document(self, *, changed_only: bool = False) -> dict[str, Any]:
         """All values by their keys, as JSON can say them; `changed_only`: without those that are
@@ -180,11 +180,11 @@ def descriptions(section: type[Section]) -> Mapping[str, str]:
     Reads the source: only documents and schemas need it.
     """
     if section not in _descriptions:
-        found: dict[str, str] = {}
+        texts: dict[str, str] = {}
         for base in reversed(section.__mro__[: section.__mro__.index(Section)]):
             (tree,) = ast.parse(inspect.getsource(base)).body
-            found |= _described(tree.body if isinstance(tree, ast.ClassDef) else [])
-        _descriptions[section] = found
+            texts |= _described(tree.body if isinstance(tree, ast.ClassDef) else [])
+        _descriptions[section] = texts
     return _descriptions[section]
 
 
@@ -390,14 +390,14 @@ class Items(Kind):
         if not isinstance(value, list | tuple):
             # TRY004: errors of values are collected as `ValueError`.
             raise ValueError("is a list: write it as [a, b], or one item a line")  # noqa: TRY004
-        found = list[Any]()
+        items = list[Any]()
         wrong = list[tuple[Location, str]]()
         for number, item in enumerate(value):
             with collecting(wrong, number):
-                found.append(self.item.read(item))
+                items.append(self.item.read(item))
         if wrong:
             raise InvalidValues(wrong)
-        return tuple(found)
+        return tuple(items)
 
     def write(self, value: Any) -> Any:
         """A list of the items as they are written."""

@@ -212,11 +212,11 @@ def explain_syntax(text: str, error: yaml.MarkedYAMLError) -> tuple[int, str, st
         if re.search(pattern, said):
             if "quoted scalar" in pattern or "could not find" in pattern:
                 mark = error.context_mark or mark
-            found = (
+            seen = (
                 text.splitlines()[mark.line][mark.column : mark.column + 1]
                 if mark and mark.line < len(text.splitlines())
                 else ""
             )
-            return (mark.line + 1 if mark else 0), what.replace("{found}", found), hint
+            return (mark.line + 1 if mark else 0), what.replace("{found}", seen), hint
     what = error.problem or error.context or "it can't be parsed"
     return (mark.line + 1 if mark else 0), what, "quote values that hold any of [ ] { } : # *"

@@ -325,15 +325,15 @@ class Named(Kind):
 
     def names(self, value: Mapping[Any, Any], read: Callable[[Any], _T]) -> dict[str, _T]:
         """The mapping. What is wrong with a name's value is found at that name."""
-        found = dict[str, _T]()
+        names = dict[str, _T]()
         wrong = list[tuple[Location, str]]()
         for name, item in value.items():
             with collecting(wrong, name):
                 if item is not None:
-                    found[read_text(name)] = read(item)
+                    names[read_text(name)] = read(item)
         if wrong:
             raise InvalidValues(wrong)
-        return found
+        return names
 
     def schemas(self) -> list[JsonSchema]:
         """A string, or an object of strings."""
@@ -374,8 +374,8 @@ class NamedLists(Named):
 
 
 def _several(value: object) -> list[object]:
-    found = split_list(value)
-    return found if isinstance(found, list) else [found]
+    parts = split_list(value)
+    return parts if isinstance(parts, list) else [parts]
 
 
 class Pairs(Named):
@@ -416,13 +416,13 @@ class JsonValues(Named):
 
     def read(self, value: Any) -> Any:
         """The mapping; null is a value, too."""
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for name, item in _mapping(value, "{.properties.environment: staging}").items():
             try:
-                found[read_text(name)] = json.loads(json.dumps(item, allow_nan=False))
+                values[read_text(name)] = json.loads(json.dumps(item, allow_nan=False))
             except (TypeError, ValueError) as error:
                 raise ValueError(f"the value of {name} is no JSON: put it in quotes") from error
-        return found
+        return values
 
     def schemas(self) -> list[JsonSchema]:
         """An object."""
@@ -430,13 +430,13 @@ class JsonValues(Named):
 
 
 def _mapping(value: object, example: str) -> Mapping[Any, Any]:
-    found = (
+    mapping = (
         json.loads(value) if isinstance(value, str) and value.lstrip().startswith("{") else value
     )
-    if not isinstance(found, Mapping):
+    if not isinstance(mapping, Mapping):
         # TRY004: errors of values are collected as `ValueError`.
         raise ValueError(f"it is no mapping: write {example}")  # noqa: TRY004
-    return found
+    return mapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -481,22 +481,22 @@ class RouteTargets(Kind):
 
     def read(self, value: Any) -> tuple[RouteTarget, ...]:
         """The destinations."""
-        found: list[RouteTarget] = []
+        targets: list[RouteTarget] = []
         wrong: list[tuple[Location, str]] = []
         for number, item in enumerate(_several(value)):
             with collecting(wrong, number):
                 if isinstance(item, RouteTarget):
-                    found.append(item)
+                    targets.append(item)
                 elif isinstance(item, Mapping):
-                    found += [
+                    targets += [
                         RouteTarget(read_text(name), _sample(options))
                         for name, options in item.items()
                     ]
                 else:
-                    found.append(RouteTarget(read_text(item)))
+                    targets.append(RouteTarget(read_text(item)))
         if wrong:
             raise InvalidValues(wrong)
-        return tuple(found)
+        return tuple(targets)
 
     def write(self, value: Any) -> Any:
         """A list."""

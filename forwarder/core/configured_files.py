@@ -108,10 +108,10 @@ def _regular(path: Path, descriptor: int) -> int:
     closes it otherwise.
     """
     try:
-        found = os.fstat(descriptor)
-        if stat.S_ISCHR(found.st_mode) and found.st_rdev == Path(os.devnull).stat().st_rdev:
+        status = os.fstat(descriptor)
+        if stat.S_ISCHR(status.st_mode) and status.st_rdev == Path(os.devnull).stat().st_rdev:
             return descriptor
-        mode = found.st_mode
+        mode = status.st_mode
         if stat.S_ISDIR(mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         _refuse(path, mode)

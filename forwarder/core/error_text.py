@@ -95,8 +95,8 @@ def _class_words(error: BaseException) -> str:
 def _system(error: OSError) -> str:
     """Of the system: by its number, which tells more than the text that asyncio puts there."""
     number = error.errno
-    if number is None and (found := _NUMBER.search(str(error))):
-        number = int(found[1])  # asyncio joins the errors of a name's addresses into one
+    if number is None and (numbered := _NUMBER.search(str(error))):
+        number = int(numbered[1])  # asyncio joins the errors of a name's addresses into one
     if type(error).__module__.partition(".")[0] in _OWN and number is not None and number > 0:
         return os.strerror(number)
     return error.strerror or str(error) or "the system reports an error"

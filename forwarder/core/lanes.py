@@ -67,11 +67,11 @@ class LaneQueue:
         """
         chunks = self._chunks
         if self.size <= max_bytes and self.events <= max_events:
-            taken = list(chunks)
+            oldest = list(chunks)
             chunks.clear()
             self.size = self.events = 0
-            return taken
-        taken = []
+            return oldest
+        oldest = []
         room = max_bytes
         left = max_events
         while chunks:
@@ -79,12 +79,12 @@ class LaneQueue:
             count = chunks[0].count
             if size >= room or count > left:
                 break
-            taken.append(chunks.popleft())
+            oldest.append(chunks.popleft())
             room -= size + 1
             left -= count
         self.size -= max_bytes - room
         self.events -= max_events - left
-        return taken
+        return oldest
 
     def put_back(self, chunks: Sequence[Chunk]) -> None:
         """Put chunks before all others, the first of them foremost."""
@@ -102,16 +102,18 @@ class LaneQueue:
         """
         latest = max([ack.at for ack in acks], default=0.0)
         passed = list(takewhile(lambda chunk: chunk.received_at <= latest, self._chunks))
-        found = [chunk for chunk in passed if chunk.ack in acks]
-        if found:
-            self.remove(len(passed), frozenset(found))
-        return found
+        withdrawn = [chunk for chunk in passed if chunk.ack in acks]
+        if withdrawn:
+            self.remove(len(passed), frozenset(withdrawn))
+        return withdrawn
 
     def remove(self, passed: int, chosen: AbstractSet[Chunk]) -> None:
         """Take `chosen` out of the first `passed` chunks; the others keep their places."""
         chunks = self._chunks
-        kept = [chunk for chunk in [chunks.popleft() for _ in range(passed)] if chunk not in chosen]
-        chunks.extendleft(reversed(kept))
+        others = [
+            chunk for chunk in [chunks.popleft() for _ in range(passed)] if chunk not in chosen
+        ]
+        chunks.extendleft(reversed(others))
         self.size -= sum([len(chunk.data) + 1 for chunk in chosen])
         self.events -= sum([chunk.count for chunk in chosen])
 
@@ -157,9 +159,9 @@ class DayQueue(LaneQueue):
         return chunk
 
     def take(self, max_bytes: int, max_events: int) -> list[Chunk]:
-        taken = super().take(max_bytes, max_events)
-        self._subtract(taken)
-        return taken
+        chunks = super().take(max_bytes, max_events)
+        self._subtract(chunks)
+        return chunks
 
     def put_back(self, chunks: Sequence[Chunk]) -> None:
         super().put_back(chunks)

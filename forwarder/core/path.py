@@ -64,11 +64,11 @@ _DIRECT: Final = RequestPath(b"", 0, ())
 @lru_cache(maxsize=1024)
 def parse_path(value: bytes) -> RequestPath | None:
     """The path that a header states; None for a value that no forwarder writes."""
-    found = _VALUE.fullmatch(value)
-    if found is None:
+    match = _VALUE.fullmatch(value)
+    if match is None:
         return None
-    ids = tuple(part.strip().decode() for part in found[2].split(b",")[:MAX_IDS])
-    return RequestPath(value, int(found[1]), ids)
+    ids = tuple(part.strip().decode() for part in match[2].split(b",")[:MAX_IDS])
+    return RequestPath(value, int(match[1]), ids)
 
 
 def new_instance() -> str:

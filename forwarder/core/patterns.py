@@ -93,11 +93,11 @@ class LinearPattern:
         match = self._compiled.search(text)
         if match is None:
             return None
-        found = {}
+        values = {}
         for name, value in zip(self.names, match.groups(), strict=True):
             if value is not None:
-                found[name] = value.decode()
-        return found
+                values[name] = value.decode()
+        return values
 
 
 class _Writer:

@@ -24,27 +24,27 @@ def owner_of_port(port: int) -> str:
 
 def _inodes(port: int) -> list[str]:
     """The inodes of sockets that listen on the port."""
-    found = []
+    inodes = []
     for name in ("tcp", "tcp6"):
         table = Path("/proc/net", name)
         for line in table.read_text().splitlines()[1:] if table.exists() else ():
             fields = line.split()
             if fields[3] == _LISTENING and int(fields[1].rpartition(":")[2], 16) == port:
-                found.append(fields[9])
-    return found
+                inodes.append(fields[9])
+    return inodes
 
 
 def _sockets(process: Path) -> list[str]:
     """The inodes of a process's sockets; none if it has ended, or is another user's."""
-    found = []
+    sockets = []
     try:
         for descriptor in (process / "fd").iterdir():
             target = str(descriptor.readlink())
             if target.startswith("socket:["):
-                found.append(target[8:-1])
+                sockets.append(target[8:-1])
     except OSError:
-        return found
-    return found
+        return sockets
+    return sockets
 
 
 def _named(process: Path) -> str:

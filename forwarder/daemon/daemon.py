@@ -398,12 +398,12 @@ class Daemon:
 
     def _keep(self) -> InheritedDescriptors:
         """Have the sockets and locks stay open for the new program."""
-        kept = self._pipeline.keep_descriptors()
+        descriptors = self._pipeline.keep_descriptors()
         before = self._inherited
         return InheritedDescriptors(
-            kept.sockets,
+            descriptors.sockets,
             self._admin.keep(),
-            kept.locks,
+            descriptors.locks,
             listen=before.listen if before.sockets else self._addresses[0],
             admin_listen=before.admin_listen if before.admin else self._addresses[1],
         )
@@ -492,7 +492,7 @@ def _announce_unused(settings: Settings) -> None:
     path = settings.buffer.path
     on_disk = settings.buffer.kind == "disk"
     try:
-        found = [
+        directories = [
             (name, directory)
             for (_, name), directory in worker_directories(path).items()
             if (directory / LOG).is_dir()
@@ -501,7 +501,7 @@ def _announce_unused(settings: Settings) -> None:
         return
     unused = [
         (name, directory)
-        for name, directory in found
+        for name, directory in directories
         if not on_disk or name not in settings.destinations
     ]
     if not unused:
@@ -542,7 +542,7 @@ def log_undelivered(left: Sequence[DeadLetter], kept_at: str) -> None:
     labels = LaneLabels()
     counts = Counter(labels.label(letter.lane) for letter in left)
     oldest = min(letter.at for letter in left)
-    kept = (
+    meaning = (
         f"These events became dead letters, which are kept at {kept_at}: "
         f"`{proposed('dead-letters replay --reason', Reason.UNDELIVERED_AT_EXIT)}` sends them "
         "again."
@@ -558,7 +558,7 @@ def log_undelivered(left: Sequence[DeadLetter], kept_at: str) -> None:
         lanes=dict(counts),
         oldest=datetime.fromtimestamp(oldest, UTC).isoformat(timespec="seconds"),
         reason=Reason.UNDELIVERED_AT_EXIT,
-        meaning=kept,
+        meaning=meaning,
         hint=(
             "Give the drain more time with `shutdown.drain_timeout`, and check why the "
             "upstream didn't accept them."

@@ -130,14 +130,17 @@ class ImportDeadLetters(DeadLetterStore):
     @property
     def waiting(self) -> str:
         """Why letters can't be written now; empty if they can."""
-        found = self.statistics()
-        if found.failing:
-            return f"dead letters can't be written: {found.failing}; it is tried again every second"
+        statistics = self.statistics()
+        if statistics.failing:
+            return (
+                f"dead letters can't be written: {statistics.failing}; "
+                "it is tried again every second"
+            )
         if self.is_full:
             ask = f"replay or drop some: `{proposed('dead-letters ls --path', self.folder)}`"
             return (
-                f"there is no room for more dead letters ({size(found.bytes)} of "
-                f"{size(found.limit_bytes)}); {ask}"
+                f"there is no room for more dead letters ({size(statistics.bytes)} of "
+                f"{size(statistics.limit_bytes)}); {ask}"
             )
         return ""
 
@@ -147,12 +150,14 @@ class ImportDeadLetters(DeadLetterStore):
 
         The event of a letter in flight stays that letter, with a note.
         """
-        found = {event_key(letter.place): letter for letter in letters}
-        kept = super().bury([letter for key, letter in found.items() if key not in self.returning])
-        self._note(full=not kept)
-        if not kept:
+        by_key = {event_key(letter.place): letter for letter in letters}
+        accepted = super().bury(
+            [letter for key, letter in by_key.items() if key not in self.returning]
+        )
+        self._note(full=not accepted)
+        if not accepted:
             return False
-        for key, letter in found.items():
+        for key, letter in by_key.items():
             file, _, line = letter.coordinates.rpartition(":")
             self.refusals[key] = RecordFate(
                 FateKind.REFUSED, letter.reason.value, RefusalExample(file, int(line), letter.why)
@@ -199,31 +204,33 @@ class ImportDeadLetters(DeadLetterStore):
         while True:
             answers = asyncio.Queue[Sequence[MarkedDeadLetter]]()
             self.poll(AT_ONCE, answers.put_nowait)
-            found = await answers.get()
-            self.busy.update(stored.number for stored in found)
+            marked_letters = await answers.get()
+            self.busy.update(stored.number for stored in marked_letters)
             if marked := [
-                letter for stored in found if (letter := self._readable(stored)) is not None
+                letter
+                for stored in marked_letters
+                if (letter := self._readable(stored)) is not None
             ]:
                 return marked
-            if not found:
+            if not marked_letters:
                 if not self.statistics().failing:
                     return ()
                 await self._clock.sleep(RETRY_SECONDS)
 
-    def _readable(self, found: MarkedDeadLetter) -> MarkedLetter | None:
+    def _readable(self, marked: MarkedDeadLetter) -> MarkedLetter | None:
         """None: it can't be replayed, and stays."""
-        origin = read_origin(found.attributes)
-        if origin is None or not found.intact:
-            self.unmark(found.number, _DAMAGED if origin else _FOREIGN)
+        origin = read_origin(marked.attributes)
+        if origin is None or not marked.intact:
+            self.unmark(marked.number, _DAMAGED if origin else _FOREIGN)
             return None
-        file, _, line = found.coordinates.rpartition(":")
+        file, _, line = marked.coordinates.rpartition(":")
         return MarkedLetter(
-            found.number,
+            marked.number,
             SourceFile(file, origin.identity),
             int(line),
-            found.data,
+            marked.data,
             origin,
-            found.together,
+            marked.together,
         )
 
     def remove(self, numbers: Iterable[int]) -> None:
@@ -347,17 +354,17 @@ class LetterReplays:
         be sent as it stands.
         """
         try:
-            found = _read_as_sent(letter.block)
+            block = _read_as_sent(letter.block)
         except RecordRefused as refused:
             return f"{refused.why}: {refused.detail}"
-        (text,) = found.texts
+        (text,) = block.texts
         most = self.max_event
         if len(text) > most:
             return f"the event has {len(text):,} bytes, {most:,} are allowed"
-        texts = found.distinct_ids[0], found.names[0], found.uuids[0], text
+        texts = block.distinct_ids[0], block.names[0], block.uuids[0], text
         return [
             FinishedEvent(
-                found.times[0], *texts, origin.file, letter.line, origin.record, origin.event
+                block.times[0], *texts, origin.file, letter.line, origin.record, origin.event
             )
         ]
 

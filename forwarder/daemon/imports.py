@@ -345,9 +345,9 @@ class ImportRun:
             self.saved = read_checkpoint(self.state)
         if self.saved is None:
             raise RuntimeError("a run ended without a checkpoint")
-        found = manifest_of(self.saved, self._clock.now())
-        write_reports(found, self.state)
-        return found
+        manifest = manifest_of(self.saved, self._clock.now())
+        write_reports(manifest, self.state)
+        return manifest
 
     def stop(self) -> None:
         """Let `run` end soon: what is in flight is settled, and where it stands is saved."""
@@ -368,9 +368,9 @@ class ImportRun:
         Raises `ConfigurationError` if it can't be written, or is another one than before.
         """
         contents = contents_of(self._source)
-        found = find_index(self.state, self.job, contents, digest)
-        if found is not None:
-            return found
+        index = find_index(self.state, self.job, contents, digest)
+        if index is not None:
+            return index
         request = self._request
         # Without rules nothing but its size depends on what an event says of its person.
         max_event = request.settings.upstream.max_event
@@ -400,8 +400,8 @@ class ImportRun:
                     count += len(events)
                     size += sum(map(len, events.data))
                     progress(count, size)
-            found = builder.finish(self.job, contents)
-        if digest not in {"", found.digest}:
+            index = builder.finish(self.job, contents)
+        if digest not in {"", index.digest}:
             raise ConfigurationError(
                 f"{self.state}: the index of persons is lost, and the source gives another one",
                 hint=(
@@ -409,7 +409,7 @@ class ImportRun:
                     "import that began with another version of forwarder resumes with that one."
                 ),
             )
-        return found
+        return index
 
     def _build(
         self,
@@ -740,10 +740,12 @@ class ImportPipeline:
 
     def _failure(self) -> str:
         """What went wrong with the last requests, if something did."""
-        found = self._delivery.statistics()
-        if found.upstream.failing:
-            return f"the service doesn't accept events now: {found.upstream.why}"
-        return next((f"the last request is sent again: {retry.why}" for retry in found.retries), "")
+        statistics = self._delivery.statistics()
+        if statistics.upstream.failing:
+            return f"the service doesn't accept events now: {statistics.upstream.why}"
+        return next(
+            (f"the last request is sent again: {retry.why}" for retry in statistics.retries), ""
+        )
 
     async def _find_who_is_at_fault(self) -> None:
         """While everything is answered 400 or 413, send an event again that was accepted before,

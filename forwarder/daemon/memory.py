@@ -143,10 +143,10 @@ def anonymous_memory(process: int | str, root: Path = ROOT) -> int:
     no such process, or `ValueError` if the system has no such figure.
     """
     lines = (root / f"proc/{process}/status").read_bytes().splitlines()
-    found = [line.split()[1] for line in lines if line.startswith((b"RssAnon:", b"RssShmem:"))]
-    if not found:
+    sizes = [line.split()[1] for line in lines if line.startswith((b"RssAnon:", b"RssShmem:"))]
+    if not sizes:
         raise ValueError("/proc has no figure of anonymous memory")
-    return sum(map(int, found)) * 1024
+    return sum(map(int, sizes)) * 1024
 
 
 def _of_another(process: int, root: Path) -> int:
@@ -184,15 +184,15 @@ def cgroup_limits(root: Path = ROOT) -> Sequence[CgroupLimit]:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except (OSError, ValueError):
         return ()
-    found: list[CgroupLimit] = []
+    limits: list[CgroupLimit] = []
     for line in lines:
         _, controllers, path = [*line.split(":", 2), "", ""][:3]
         if not controllers:
-            found += _limits(root / "sys/fs/cgroup", path, "memory.max", (b"anon", b"shmem"))
+            limits += _limits(root / "sys/fs/cgroup", path, "memory.max", (b"anon", b"shmem"))
         elif "memory" in controllers.split(","):
             top = root / "sys/fs/cgroup/memory"
-            found += _limits(top, path, "memory.limit_in_bytes", (b"total_rss", b"total_shmem"))
-    return found
+            limits += _limits(top, path, "memory.limit_in_bytes", (b"total_rss", b"total_shmem"))
+    return limits
 
 
 def _limit(cgroup: CgroupLimit) -> int:

@@ -56,11 +56,11 @@ def own_addresses(
     known = _resolved(names, resolve or _look_up, limit) if targets else {}
     # S104: the address is compared with others, nothing is bound to it.
     own = known.get(listen.host, set()) if listen.host else {IPv4Address("0.0.0.0")}  # noqa: S104
-    found = []
+    addresses = []
     for key, host in targets:
         if any(_is_own(address, own) for address in known.get(host, ())):
             where = f"{KEY} ({settings.sources.http.listen})"
-            found.append(
+            addresses.append(
                 OwnAddress(
                     key,
                     (
@@ -69,7 +69,7 @@ def own_addresses(
                     ),
                 )
             )
-    return found
+    return addresses
 
 
 def reject_own_address(settings: Settings) -> None:
@@ -100,7 +100,8 @@ def _targets(settings: Settings) -> Iterator[tuple[str, str, int]]:
 def _look_up(host: str) -> list[str]:
     try:
         return [
-            str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            str(address[4][0])
+            for address in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
         ]
     except (OSError, UnicodeError):
         return []
@@ -108,16 +109,16 @@ def _look_up(host: str) -> list[str]:
 
 def _resolved(names: Iterable[str], resolve: Resolve, limit: float) -> dict[str, set[Ip]]:
     """The addresses of names; those that aren't known in time are left out."""
-    found: dict[str, set[Ip]] = {}
+    addresses: dict[str, set[Ip]] = {}
 
     def run() -> None:
         for name in names:
-            found[name] = {_plain(text) for text in resolve(name)}
+            addresses[name] = {_plain(text) for text in resolve(name)}
 
     thread = threading.Thread(target=run, name="resolve the upstream", daemon=True)
     thread.start()
     thread.join(limit)
-    return dict(found)
+    return dict(addresses)
 
 
 def _plain(text: str) -> Ip:

@@ -559,14 +559,14 @@ class Pipeline:
                 await delivery.drain_while_it_works(min(DELIVER_LIMIT, seconds))
             await delivery.finish_in_flight(min(IN_FLIGHT_LIMIT, seconds))
 
-        found = [
+        deliveries = [
             (destination.delivery, destination.stores.disk_buffer)
             for destination in self._parts.destinations
         ]
         await asyncio.gather(
             *[
                 deliver(delivery, backlog=buffer is None or buffer.has_backlog)
-                for delivery, buffer in found
+                for delivery, buffer in deliveries
             ]
         )
 

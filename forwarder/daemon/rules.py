@@ -106,10 +106,10 @@ class ConfiguredRules:
             return {}
         from forwarder.rules.rules import RuleOutcome  # noqa: PLC0415
 
-        found = {
+        counts = {
             (rule.name, outcome.value): 0 for rule in self.compiled.rules for outcome in RuleOutcome
         }
-        return found | {
+        return counts | {
             (name, outcome.value): count for (name, outcome), count in self.compiled.counts.items()
         }
 

@@ -45,8 +45,10 @@ def surrounding_risks(settings: Settings) -> Iterator[Conflict]:
     for key, listen in _addresses(settings).items():
         error = None if listen.startswith("unix:") else _bind_error(listen)
         if error is not None and error.errno in (errno.EADDRINUSE, errno.EACCES):
-            found = _conflict(cannot_listen(key, listen, error))
-            yield replace(found, message="is " + found.message.removeprefix("can't listen on "))
+            conflict = _conflict(cannot_listen(key, listen, error))
+            yield replace(
+                conflict, message="is " + conflict.message.removeprefix("can't listen on ")
+            )
     for key, path in _directories(settings).items():
         if any(is_locked(lock) for lock in _workers(path)):
             yield Conflict(
@@ -92,7 +94,7 @@ def _unwritable(key: str, path: Path) -> Iterator[Conflict]:
         inside = [
             worker / name for worker in _workers(path) for name in ("", LOCK, LOG, DEAD_LETTERS)
         ]
-        for entry in (above, *[found for found in inside if found.exists()]):
+        for entry in (above, *[existing for existing in inside if existing.exists()]):
             if not os.access(
                 entry, os.W_OK | (os.X_OK if entry.is_dir() else 0), effective_ids=True
             ):
@@ -169,7 +171,7 @@ def _too_small(key: str, path: Path, settings: Settings) -> Iterator[Conflict]:
     name = "buffer.max_bytes" if key == "buffer.path" else "dead_letters.max_bytes"
     try:
         system = os.statvfs(_nearest(path))
-        taken = sum(
+        reserved = sum(
             file.stat().st_size
             for worker in _workers(path)
             for file in worker.rglob("*")
@@ -177,7 +179,7 @@ def _too_small(key: str, path: Path, settings: Settings) -> Iterator[Conflict]:
         )
     except OSError:
         return
-    free = system.f_bavail * system.f_frsize + taken
+    free = system.f_bavail * system.f_frsize + reserved
     if free < limit:
         what = f"is {path}, where {size(free)} are free, less than {name} ({size(limit)})"
         yield Conflict(

@@ -48,9 +48,9 @@ class MemoryDeadLetters:
         """Keep as many, from the first on, as fit the share for events rejected at receipt; return
         how many.
         """
-        kept = reserve_some_at_receipt(self._room, letters)
-        self.letters += letters[:kept]
-        return kept
+        accepted = reserve_some_at_receipt(self._room, letters)
+        self.letters += letters[:accepted]
+        return accepted
 
     def reserve_at_receipt(self, letters: Sequence[DeadLetter]) -> bool:
         """Reserve room for events rejected at receipt that have to be kept, all or none; return

@@ -192,10 +192,10 @@ def _salvage(damaged: Path, fresh: sqlite3.Connection) -> SalvageReport:
         source = open_readable(damaged)
     except (sqlite3.Error, OSError):
         return SalvageReport()
-    found = SalvageReport()
+    salvage = SalvageReport()
     fresh.execute("BEGIN IMMEDIATE")
     try:
-        for row in _rows(source, found):
+        for row in _rows(source, salvage):
             fresh.execute(
                 # constants
                 (
@@ -204,9 +204,9 @@ def _salvage(damaged: Path, fresh: sqlite3.Connection) -> SalvageReport:
                 ),
                 row,
             )
-            found.dead_letters += 1
+            salvage.dead_letters += 1
         name_old_letters(fresh)
-        _copy_counters(source, fresh, found.dead_letters)
+        _copy_counters(source, fresh, salvage.dead_letters)
         _keep_numbers(source, fresh)
         fresh.execute("COMMIT")
     except BaseException:
@@ -215,10 +215,10 @@ def _salvage(damaged: Path, fresh: sqlite3.Connection) -> SalvageReport:
         raise
     finally:
         source.close()
-    return found
+    return salvage
 
 
-def _rows(source: sqlite3.Connection, found: SalvageReport) -> Iterator[tuple[Any, ...]]:
+def _rows(source: sqlite3.Connection, salvage: SalvageReport) -> Iterator[tuple[Any, ...]]:
     first = -1
     last = -1
     for row in _walk(source, "ASC"):
@@ -226,13 +226,13 @@ def _rows(source: sqlite3.Connection, found: SalvageReport) -> Iterator[tuple[An
         if _is_sound(row):
             yield row
         else:
-            found.unreadable += 1
+            salvage.unreadable += 1
     for row in _walk(source, "DESC", after=first):
         last = row[0] if last < 0 else min(last, row[0])
         if _is_sound(row):
             yield row
         else:
-            found.unreadable += 1
+            salvage.unreadable += 1
     for number in range(first + 1, min(last, first + 1 + _SINGLY)):
         try:
             one = source.execute(
@@ -241,12 +241,12 @@ def _rows(source: sqlite3.Connection, found: SalvageReport) -> Iterator[tuple[An
                 (number,),
             ).fetchone()
         except sqlite3.Error:
-            found.unreadable += 1
+            salvage.unreadable += 1
             continue
         if one is not None and _is_sound(one):
             yield one
         elif one is not None:
-            found.unreadable += 1
+            salvage.unreadable += 1
 
 
 def _walk(source: sqlite3.Connection, order: str, after: int = -1) -> Iterator[tuple[Any, ...]]:

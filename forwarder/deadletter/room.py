@@ -243,23 +243,23 @@ def reserve_some_at_receipt(room: Room, letters: Sequence[DeadLetter]) -> int:
     what becomes of them.
     """
     share = room.limit // RECEIPT_SHARE
-    kept = len(letters)
+    accepted = len(letters)
     if not room.take_all_at_receipt(letters, share):
-        kept = 0
+        accepted = 0
         for letter in letters:
             key = key_of(letter.lane)
             cost = cost_of(letter)
             if not room.fits_at_receipt({key: cost}, share):
                 break
             room.take_at_receipt(key, cost, 1)
-            kept += 1
-    log_buried(letters[:kept])
-    if kept < len(letters):
+            accepted += 1
+    log_buried(letters[:accepted])
+    if accepted < len(letters):
         _log.warning(
             "events rejected at receipt were dropped: their share of the dead letters is full",
-            events=len(letters) - kept,
+            events=len(letters) - accepted,
         )
-    return kept
+    return accepted
 
 
 def log_buried(letters: Sequence[DeadLetter]) -> None:

@@ -94,8 +94,8 @@ def count_of(connection: sqlite3.Connection, criteria: DeadLetterFilter) -> int:
     where, values = _where(connection, criteria)
     # S608: the condition has placeholders for its values.
     statement = f"SELECT count(*) FROM letters WHERE {where}"  # noqa: S608
-    found: int = connection.execute(statement, values).fetchone()[0]
-    return found
+    count: int = connection.execute(statement, values).fetchone()[0]
+    return count
 
 
 def numbers_of(
@@ -126,8 +126,8 @@ def summaries(
 def marked_of(connection: sqlite3.Connection) -> int:
     """How many dead letters are marked for replay."""
     statement = "SELECT count(*) FROM letters WHERE mark = 'replay'"
-    found: int = connection.execute(statement).fetchone()[0]
-    return found
+    count: int = connection.execute(statement).fetchone()[0]
+    return count
 
 
 def has_marks(connection: sqlite3.Connection) -> bool:
@@ -246,15 +246,15 @@ def still_marked(connection: sqlite3.Connection, mark: str, numbers: set[int]) -
 
 def notes_of(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, str]:
     """Why dead letters could not be replayed, of those that have such a note."""
-    found: dict[int, str] = {}
+    notes: dict[int, str] = {}
     for group in _groups(numbers):
         # S608: what is put into the statement is numbers.
         statement = f"""
             SELECT number, note FROM letters
             WHERE note IS NOT NULL AND mark IS NULL AND number IN ({",".join(map(str, group))})
         """  # noqa: S608
-        found.update(connection.execute(statement))
-    return found
+        notes.update(connection.execute(statement))
+    return notes
 
 
 @contextlib.contextmanager

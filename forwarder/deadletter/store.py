@@ -232,9 +232,9 @@ class DeadLetterStore:
                 why=self._failing,
             )
             return 0
-        kept = reserve_some_at_receipt(self._room, letters)
-        self._keep(letters[:kept], receipt=True)
-        return kept
+        accepted = reserve_some_at_receipt(self._room, letters)
+        self._keep(letters[:accepted], receipt=True)
+        return accepted
 
     def reserve_at_receipt(self, letters: Sequence[DeadLetter]) -> bool:
         """Reserve room for events rejected at receipt that have to be kept, all or none; return

@@ -448,14 +448,14 @@ def _add_rows(
     rows = connection.execute(
         "SELECT api_key, historical, reason, source, count(*) FROM letters GROUP BY 1, 2, 3, 4"
     )
-    taken = [
+    counts = [
         (*row, -1)
         for number in without
         for row in connection.execute(
             "SELECT api_key, historical, reason, source FROM letters WHERE number = ?", (number,)
         )
     ]
-    for api_key, historical, reason, source, count in [*rows, *taken]:
+    for api_key, historical, reason, source, count in [*rows, *counts]:
         account = accounts.setdefault(lane_of(api_key, historical), DeadLetterTotals())
         _increase(account.dead_lettered, Reason(reason), count)
         if not logged:

@@ -210,12 +210,12 @@ class Batcher:
         return batch
 
     def _take(self, queue: LaneQueue, room: _Room) -> list[Chunk]:
-        taken = queue.take(room.bytes, room.events)
-        if not taken:
+        chunks = queue.take(room.bytes, room.events)
+        if not chunks:
             first, *rest = self._cut(queue.popleft(), room)
             queue.put_back(rest)
-            taken.append(first)
-        return taken
+            chunks.append(first)
+        return chunks
 
     def _cut(self, chunk: Chunk, room: _Room) -> list[Chunk]:
         """The chunk in pieces that each fit an empty batch."""
@@ -226,27 +226,27 @@ class Batcher:
         return [chunk]
 
     def _take_unblocked(self, queue: LaneQueue, room: _Room, blocked: Set[str]) -> list[Chunk]:
-        taken: list[Chunk] = []
-        kept: list[Chunk] = []
+        chunks: list[Chunk] = []
+        unfit: list[Chunk] = []
         held: set[str] = set()
-        while queue and len(kept) < READ_AHEAD_CHUNKS and len(held) < READ_AHEAD_IDS:
+        while queue and len(unfit) < READ_AHEAD_CHUNKS and len(held) < READ_AHEAD_IDS:
             chunk = queue.popleft()
             if not (blocked.isdisjoint(chunk.ids) and held.isdisjoint(chunk.ids)):
                 held |= chunk.ids
-                kept.append(chunk)
+                unfit.append(chunk)
             elif room.fits(chunk):
-                taken.append(chunk)
+                chunks.append(chunk)
                 room.take(chunk)
-            elif taken:
-                kept.append(chunk)
+            elif chunks:
+                unfit.append(chunk)
                 break
             else:
                 first, *rest = self._cut(chunk, room)
-                taken.append(first)
-                kept += rest
+                chunks.append(first)
+                unfit += rest
                 break
-        queue.put_back(kept)
-        return taken
+        queue.put_back(unfit)
+        return chunks
 
     def _take_day(
         self, queue: DayQueue, room: _Room, blocked: Set[str], now: float, *, flush: bool
@@ -256,42 +256,42 @@ class Batcher:
         if fixed and self._day not in queue.days:
             return []
         if not blocked and len(queue.days) == 1:
-            taken = self._take(queue, room)
-            self._day = taken[0].day
-            return taken
-        taken = []
+            chunks = self._take(queue, room)
+            self._day = chunks[0].day
+            return chunks
+        chunks = []
         last = 0
         left = 0
         held: set[str] = set()
         ready = flush or queue.cost >= self.policy.gather_bytes
         for passed, chunk in enumerate(queue, 1):
             if (
-                ((fixed or taken) and chunk.day != self._day)
+                ((fixed or chunks) and chunk.day != self._day)
                 or not (blocked.isdisjoint(chunk.ids) and held.isdisjoint(chunk.ids))
-                or not (ready or taken or self._is_due(chunk, queue, now))
+                or not (ready or chunks or self._is_due(chunk, queue, now))
             ):
                 held |= chunk.ids
                 if passed - last >= READ_AHEAD_CHUNKS:
                     break
                 continue
-            if not taken:
+            if not chunks:
                 self._day = chunk.day
                 left = queue.days[chunk.day].events
                 if not room.fits(chunk):
                     return self._cut_first(queue, passed, room)
             elif not room.fits(chunk):
                 break
-            taken.append(chunk)
+            chunks.append(chunk)
             room.take(chunk)
             last = passed
             left = left - chunk.count
             if not left:
                 break
         # what fills its day waits behind what isn't due, and nothing in flight would wake delivery
-        if not (taken or ready or blocked):
+        if not (chunks or ready or blocked):
             return self._take_day(queue, room, blocked, now, flush=True)
-        queue.remove(last, frozenset(taken))
-        return taken
+        queue.remove(last, frozenset(chunks))
+        return chunks
 
     def _is_due(self, chunk: Chunk, queue: DayQueue, now: float) -> bool:
         """Whether a batch that begins with this chunk is due: its day has a full one, or it is old
@@ -312,9 +312,9 @@ class Batcher:
         """The first piece of the last of the chunks that were passed; the other
         pieces stay in its place.
         """
-        *kept, chunk = [queue.popleft() for _ in range(passed)]
+        *passed_over, chunk = [queue.popleft() for _ in range(passed)]
         first, *rest = self._cut(chunk, room)
-        queue.put_back([*kept, *rest])
+        queue.put_back([*passed_over, *rest])
         return [first]
 
 

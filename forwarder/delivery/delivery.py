@@ -244,10 +244,10 @@ class Delivery(EventDelivery):
 
         The buffer withdraws those that were never in a batch; those in flight stay.
         """
-        found = self._scheduler.withdraw(acks, lane, self._clock.monotonic())
-        if found:
+        withdrawn = self._scheduler.withdraw(acks, lane, self._clock.monotonic())
+        if withdrawn:
             self._awake.set()
-        return found
+        return withdrawn
 
     def vouch(self, lane: Lane) -> None:
         """The upstream accepted an event of this lane, not by delivery: an event that it refuses

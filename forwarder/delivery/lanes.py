@@ -212,14 +212,14 @@ class LaneState:
     def _withdraw_from(
         self, group: PartGroup, part: BatchPart, acks: AbstractSet[Ack]
     ) -> list[Chunk]:
-        found = [chunk for chunk in part.batch.chunks if chunk.ack in acks]
-        if len(found) == len(part.batch.chunks):
+        withdrawn = [chunk for chunk in part.batch.chunks if chunk.ack in acks]
+        if len(withdrawn) == len(part.batch.chunks):
             self.settled(group, part)
-        elif found:
+        elif withdrawn:
             part.batch = batch_of(
                 self.lane, [chunk for chunk in part.batch.chunks if chunk.ack not in acks]
             )
-        return found
+        return withdrawn
 
 
 @dataclass(slots=True)

@@ -148,11 +148,11 @@ class Scheduler:
         """
         wanted = frozenset(acks)
         states = [state for other, state in self._lanes.items() if lane in (None, other)]
-        found = [chunk for state in states for chunk in state.withdraw(wanted)]
+        withdrawn = [chunk for state in states for chunk in state.withdraw(wanted)]
         for state in states:
             if state.in_flight == 0 and state.idle(now):
                 del self._lanes[state.lane]
-        return found
+        return withdrawn
 
     def oldest(self) -> dict[Lane, float]:
         """When the oldest event of each lane's unsettled work was received, wall-clock seconds."""

@@ -59,7 +59,7 @@ _SLICE_BYTES: Final = 64 * 1024
 
 async def inspect(batch: Batch) -> dict[int, Suspicion]:
     """The suspects of a batch by the index of the event. Cancellation ends it."""
-    found: dict[int, Suspicion] = {}
+    suspicions: dict[int, Suspicion] = {}
     index = -1
     since = 0
     for chunk in batch.chunks:
@@ -72,11 +72,11 @@ async def inspect(batch: Batch) -> dict[int, Suspicion]:
             since += len(event)
             suspicion = inspection.result()
             if suspicion is not None:
-                found[index] = suspicion
+                suspicions[index] = suspicion
             if since >= _SLICE_BYTES:
                 since = 0
                 await asyncio.sleep(0)
-    return found
+    return suspicions
 
 
 def isolate(
@@ -128,15 +128,15 @@ def take_out(
     """Split those that are `wanted` off a part of suspects, before the
     others. None if there are none.
     """
-    found = [chunk for chunk in part.batch.chunks if wanted(group.suspicions[chunk])]
-    if not found:
+    matching = [chunk for chunk in part.batch.chunks if wanted(group.suspicions[chunk])]
+    if not matching:
         return None
-    if len(found) == len(part.batch.chunks):
+    if len(matching) == len(part.batch.chunks):
         return part
-    chosen = set(found)
+    chosen = set(matching)
     others = [chunk for chunk in part.batch.chunks if chunk not in chosen]
     lane = part.batch.lane
-    suspect, _ = group.divide(part, batch_of(lane, found), batch_of(lane, others))
+    suspect, _ = group.divide(part, batch_of(lane, matching), batch_of(lane, others))
     return suspect
 
 

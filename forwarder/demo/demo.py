@@ -255,9 +255,9 @@ def choose_ports(first: int) -> Ports:
         "sandbox": first + 2 if first else 0,
     }
     with contextlib.ExitStack() as held:
-        found = {name: _free(port, held) for name, port in wanted.items()}
-    moved = tuple(name for name, port in wanted.items() if port and found[name] != port)
-    return Ports(found["ingestion"], found["admin"], found["sandbox"], moved)
+        ports = {name: _free(port, held) for name, port in wanted.items()}
+    moved = tuple(name for name, port in wanted.items() if port and ports[name] != port)
+    return Ports(ports["ingestion"], ports["admin"], ports["sandbox"], moved)
 
 
 def _free(port: int, held: contextlib.ExitStack) -> int:

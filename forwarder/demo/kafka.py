@@ -115,7 +115,7 @@ class KafkaDemo:
 
     async def verdict(self) -> DemoVerdict:
         """Compare what was produced with the sandbox's events."""
-        found: dict[int, str] = {}
+        uuids: dict[int, str] = {}
         extra = changed = 0
         for event in await self._sandbox.events():
             properties = json.loads(event.properties)
@@ -124,17 +124,17 @@ class KafkaDemo:
             if type(number) is not int or number not in self._events:
                 extra += 1
                 continue
-            changed += number in found
-            found[number] = event.uuid
+            changed += number in uuids
+            uuids[number] = event.uuid
             changed += self._events[number] not in {None, event.uuid}
         changed += sum(
-            conflict.first.uuid in set(found.values())
+            conflict.first.uuid in set(uuids.values())
             for conflict in await self._sandbox.conflicts()
         )
-        missing = len(self._events) - len(found)
+        missing = len(self._events) - len(uuids)
         return DemoVerdict(
             self.sent,
-            len(found),
+            len(uuids),
             missing,
             changed,
             self.snapshot(),

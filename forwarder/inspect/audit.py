@@ -55,11 +55,11 @@ def _of_worker(files: WorkerFiles) -> list[LaneSnapshot]:
         return _lanes(_log(files, ()), {})
     try:
         with contextlib.closing(open_readable(files.dead_letters)) as connection:
-            found = _log(files, read_places(connection, 0))
+            recovered = _log(files, read_places(connection, 0))
             return _lanes(
-                found,
+                recovered,
                 read_lane_totals(
-                    connection, logged=files.log is not None, without=sorted(found.origins)
+                    connection, logged=files.log is not None, without=sorted(recovered.origins)
                 ),
             )
     except (sqlite3.Error, OSError) as error:
@@ -71,18 +71,18 @@ def _log(files: WorkerFiles, places: Sequence[tuple[int, int]]) -> RecoveredLog:
 
 
 def _lanes(
-    found: RecoveredLog, letters: Mapping[Lane | None, DeadLetterTotals]
+    recovered: RecoveredLog, letters: Mapping[Lane | None, DeadLetterTotals]
 ) -> list[LaneSnapshot]:
-    logged = found.books.lanes
-    others = found.books.others
+    logged = recovered.books.lanes
+    others = recovered.books.others
     lanes = [
         _lane(
             lane,
             logged.get(lane, LaneTotals()),
             letters.get(lane, DeadLetterTotals()),
-            found.events(lane) if lane else 0,
+            recovered.events(lane) if lane else 0,
         )
-        for lane in dict.fromkeys([*logged, *letters, *found.runs])
+        for lane in dict.fromkeys([*logged, *letters, *recovered.runs])
     ]
     return (
         [*lanes, LaneSnapshot(OTHER, others.received, others.delivered, 0, {}, others.dropped)]

@@ -108,12 +108,14 @@ def read_contents(directory: Path, pause: Callable[[float], None] = time.sleep) 
     """The contents of a worker's directory. Raises `ConfigurationError` if its files can't be read
     at all.
     """
-    found = read_log(directory, pause)
-    lanes = [_content(lane, found) for lane in found.runs]
+    recovered = read_log(directory, pause)
+    lanes = [_content(lane, recovered) for lane in recovered.runs]
     aside = _aside(directory)
-    generations = {scan.path: scan.header.generation for scan in (*found.segments, *found.free)}
+    generations = {
+        scan.path: scan.header.generation for scan in (*recovered.segments, *recovered.free)
+    }
     flaws = tuple(
-        _flaw(finding, generations.get(finding.path, 0), aside) for finding in found.problems
+        _flaw(finding, generations.get(finding.path, 0), aside) for finding in recovered.problems
     )
     return BufferContent(
         directory, process_of(directory), tuple(lane for lane in lanes if lane.events), flaws, aside
@@ -131,17 +133,19 @@ def read_log(
     Raises `ConfigurationError` if its files can't be read at all.
     """
     try:
-        found = recover(directory / LOG, letters)
+        recovered = recover(directory / LOG, letters)
         reads = 1
-        while found.problems and is_locked(directory) and reads < READS:
+        while recovered.problems and is_locked(directory) and reads < READS:
             pause(PAUSE)
             again = recover(directory / LOG, letters)
-            again.problems = [finding for finding in again.problems if finding in found.problems]
-            found = again
+            again.problems = [
+                finding for finding in again.problems if finding in recovered.problems
+            ]
+            recovered = again
             reads += 1
     except OSError as error:
         raise unreadable(directory, error) from error
-    return found
+    return recovered
 
 
 def process_of(directory: Path) -> int | None:
@@ -158,13 +162,13 @@ def unreadable(directory: Path, error: OSError) -> ConfigurationError:
     )
 
 
-def _content(lane: Lane, found: RecoveredLog) -> LaneContent:
-    runs = found.runs[lane]
+def _content(lane: Lane, recovered: RecoveredLog) -> LaneContent:
+    runs = recovered.runs[lane]
     oldest = min((run.received_at for run in runs if run.events), default=None)
     return LaneContent(
         lane_label(lane),
         lane.historical,
-        found.events(lane),
+        recovered.events(lane),
         sum(run.bytes for run in runs),
         oldest,
     )
@@ -175,7 +179,7 @@ def _flaw(finding: FileProblem, generation: int, aside: Sequence[QuarantinedFile
     if damage is None:
         return Flaw(finding.path, finding.what)
     copy = f"-segment-{generation}-at-{damage.offset}.bytes"
-    known = any(kept.file.name.endswith(copy) for kept in aside)
+    known = any(quarantined.file.name.endswith(copy) for quarantined in aside)
     return Flaw(finding.path, finding.what, damage.offset, damage.size, damage.events, known)
 
 
@@ -227,12 +231,12 @@ def unsettled(directory: Path) -> Iterator[UnsettledRecord]:
 
 
 def _pass(
-    found: RecoveredLog, missed: _Missed, wanted: _Missed | None = None
+    recovered: RecoveredLog, missed: _Missed, wanted: _Missed | None = None
 ) -> Iterator[UnsettledRecord]:
-    paths = {scan.header.generation: scan.path for scan in found.segments}
-    for lane, runs in found.runs.items():
+    paths = {scan.header.generation: scan.path for scan in recovered.segments}
+    for lane, runs in recovered.runs.items():
         for run in runs:
-            records = _read(found, lane, run, paths[run.generation])
+            records = _read(recovered, lane, run, paths[run.generation])
             if records is None:
                 missed.append((lane, run.first, run.last))
             else:
@@ -242,11 +246,11 @@ def _pass(
 
 
 def _read(
-    found: RecoveredLog, lane: Lane, run: BacklogRun, path: Path
+    recovered: RecoveredLog, lane: Lane, run: BacklogRun, path: Path
 ) -> list[UnsettledRecord] | None:
     """The records of one run; None if its segment has changed."""
     try:
-        records = list(replace(found, runs={lane: [run]}).records())
+        records = list(replace(recovered, runs={lane: [run]}).records())
         return records if _generation(path) == run.generation else None
     except FileNotFoundError:
         return None
@@ -261,15 +265,15 @@ def _generation(path: Path) -> int | None:
     return header.generation if header else None
 
 
-def _among(found: RecoveredLog, wanted: _Missed) -> RecoveredLog:
+def _among(recovered: RecoveredLog, wanted: _Missed) -> RecoveredLog:
     """The log's runs that may contain missed records."""
     lanes = {lane for lane, _, _ in wanted}
     runs = {
         lane: [run for run in runs if _overlaps(lane, run, wanted)]
-        for lane, runs in found.runs.items()
+        for lane, runs in recovered.runs.items()
         if lane in lanes
     }
-    return replace(found, runs=runs)
+    return replace(recovered, runs=runs)
 
 
 def _overlaps(lane: Lane, run: BacklogRun, wanted: _Missed) -> bool:

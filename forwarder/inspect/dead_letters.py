@@ -155,9 +155,9 @@ def letter_files(paths: Sequence[Path]) -> list[WorkerLetters]:
     """The files, each with a distinct worker if there are several."""
     if len(paths) == 1:
         return [WorkerLetters(paths[0])]
-    found = [(worker_number(path.parent), destination_of(path.parent)) for path in paths]
-    one = len({number for number, _ in found}) == 1
-    numbers = [_directory_name(number, name, one=one) for number, name in found]
+    workers = [(worker_number(path.parent), destination_of(path.parent)) for path in paths]
+    one = len({number for number, _ in workers}) == 1
+    numbers = [_directory_name(number, name, one=one) for number, name in workers]
     if "" in numbers or len(set(numbers)) < len(numbers):
         numbers = [str(index) for index in range(len(paths))]
     return [WorkerLetters(path, number) for path, number in zip(paths, numbers, strict=True)]
@@ -210,27 +210,27 @@ def newest(
     files: Sequence[WorkerLetters], query: LetterQuery, limit: int
 ) -> tuple[list[tuple[WorkerLetters, DeadLetterSummary]], int]:
     """The newest matching letters, and the number of all."""
-    found: list[tuple[WorkerLetters, DeadLetterSummary]] = []
+    rows: list[tuple[WorkerLetters, DeadLetterSummary]] = []
     total = 0
     for file, criteria in _criteria(files, query):
         with file.reading() as connection:
             total += count_of(connection, criteria)
-            found += [(file, letter) for letter in summaries(connection, criteria, limit)]
-    return sorted(found, key=lambda row: -row[1].at)[:limit], total
+            rows += [(file, letter) for letter in summaries(connection, criteria, limit)]
+    return sorted(rows, key=lambda row: -row[1].at)[:limit], total
 
 
 def with_content(
     files: Sequence[WorkerLetters], query: LetterQuery
 ) -> list[tuple[WorkerLetters, DeadLetterSummary, DeadLetterContent]]:
     """The matching letters with their bytes."""
-    found: list[tuple[WorkerLetters, DeadLetterSummary, DeadLetterContent]] = []
+    letters: list[tuple[WorkerLetters, DeadLetterSummary, DeadLetterContent]] = []
     for file, criteria in _criteria(files, query):
         with file.reading() as connection:
             for letter in summaries(connection, criteria):
                 content = content_of(connection, letter.number)
                 if content is not None:
-                    found.append((file, letter, content))
-    return found
+                    letters.append((file, letter, content))
+    return letters
 
 
 def select(

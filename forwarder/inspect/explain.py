@@ -57,7 +57,7 @@ class Trace:
 def parse_traces(answer: bytes) -> list[Trace]:
     """The traces in a daemon's answer to `/explain`; none if it isn't such an answer."""
     try:
-        found = msgspec.json.decode(answer, type=list[Sighting])
+        sightings = msgspec.json.decode(answer, type=list[Sighting])
     except msgspec.DecodeError:
         return []
     return [
@@ -69,7 +69,7 @@ def parse_traces(answer: bytes) -> list[Trace]:
             sighting.why,
             destination=sighting.destination,
         )
-        for sighting in found
+        for sighting in sightings
     ]
 
 

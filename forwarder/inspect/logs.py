@@ -126,8 +126,8 @@ def _inodes(directory: str) -> Iterator[tuple[int, str]]:
 
 
 def _file(row: StoredPosition, places: _Places) -> LogFile:
-    found = None if row.state & REPLACED else places.find(row)
-    path, size = (row.path, row.size) if found is None else (found[0], found[1].st_size)
+    located = None if row.state & REPLACED else places.find(row)
+    path, size = (row.path, row.size) if located is None else (located[0], located[1].st_size)
     packed = bool(row.state & PACKED)
     position = 0 if row.position == SKIPPED else row.position
     if row.state & DONE:
@@ -136,9 +136,9 @@ def _file(row: StoredPosition, places: _Places) -> LogFile:
         lag = size
     else:
         lag = max(0, size - position)
-    if found is None and lag:
+    if located is None and lag:
         places.missing += 1
-    line = b"" if found is None or packed else _line_before(path, position)
+    line = b"" if located is None or packed else _line_before(path, position)
     return LogFile(plain(path), row.identity, position, size, lag, line_excerpt(line))
 
 

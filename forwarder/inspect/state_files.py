@@ -32,8 +32,8 @@ class NotABuffer(ConfigurationError):
 
 def buffers_at(path: Path) -> list[Path]:
     """The workers' directories with a log that `path` names. Raises `NotABuffer`."""
-    found = [directory for directory in _directories(path) if _has_log(directory)]
-    if not found:
+    buffers = [directory for directory in _directories(path) if _has_log(directory)]
+    if not buffers:
         raise NotABuffer(
             f"{path} isn't a disk buffer: {_what_is_wrong(path)}",
             hint=(
@@ -41,7 +41,7 @@ def buffers_at(path: Path) -> list[Path]:
                 "it, or a configuration with `--config FILE`."
             ),
         )
-    return found
+    return buffers
 
 
 def buffers_of(settings: Settings) -> list[Path]:
@@ -71,8 +71,8 @@ def files_at(path: Path) -> list[WorkerFiles]:
     """The files of the workers that `path` names; none if there are none. Raises `NotABuffer` if
     it can't be read.
     """
-    found = [_files(directory, directory) for directory in _directories(path)]
-    return [files for files in found if files != WorkerFiles(None, None)]
+    workers = [_files(directory, directory) for directory in _directories(path)]
+    return [files for files in workers if files != WorkerFiles(None, None)]
 
 
 def files_of(settings: Settings, environment: Mapping[str, str]) -> list[WorkerFiles]:
@@ -89,8 +89,8 @@ def files_of(settings: Settings, environment: Mapping[str, str]) -> list[WorkerF
         directory.name: directory
         for directory in (*_directories(letters), *_directories(settings.buffer.path))
     }
-    found = [_files(settings.buffer.path / name, letters / name) for name in sorted(directories)]
-    return [files for files in found if files != WorkerFiles(None, None)]
+    workers = [_files(settings.buffer.path / name, letters / name) for name in sorted(directories)]
+    return [files for files in workers if files != WorkerFiles(None, None)]
 
 
 def configured_files(config: Path | None) -> list[WorkerFiles]:

@@ -166,8 +166,10 @@ def pages_of(
     """The list that an endpoint gives. Raises `InvalidCall` if it gives none."""
     if not endpoint.paginated:
         raise InvalidCall(f"{endpoint.name}: it doesn't answer a list")
-    kept = dict(ids)
-    return Pages(endpoint.name, lambda query: caller.call(endpoint, kept, query=query), page_size)
+    given_ids = dict(ids)
+    return Pages(
+        endpoint.name, lambda query: caller.call(endpoint, given_ids, query=query), page_size
+    )
 
 
 def _named(endpoint: Endpoint[Any, Any], ids: Sequence[Id]) -> dict[str, object]:

@@ -54,17 +54,20 @@ def read_error_body(reply: HttpReply, secret: str) -> ErrorDetails:
     """The details in the body of an error; `secret` is the key, which is not repeated."""
     body = _json(reply.body)
     if isinstance(body, dict) and body:
-        found = _details_of(body)
+        details = _details_of(body)
     elif isinstance(body, list | str) and _first_text(body):
-        found = ErrorDetails("", "", _first_text(body))
+        details = ErrorDetails("", "", _first_text(body))
     else:
-        found = ErrorDetails("", "", _text_details(reply))
-    detail = presentable(found.detail, secret) or _phrase(reply.status)
+        details = ErrorDetails("", "", _text_details(reply))
+    detail = presentable(details.detail, secret) or _phrase(reply.status)
     usual = ErrorType.SERVER if reply.status >= 500 else ErrorType.INVALID_REQUEST
-    kind = presentable(found.type, secret) or _TYPES.get(reply.status, usual)
-    code = presentable(found.code, secret) or _phrase(reply.status).lower().replace(" ", "_")
+    kind = presentable(details.type, secret) or _TYPES.get(reply.status, usual)
+    code = presentable(details.code, secret) or _phrase(reply.status).lower().replace(" ", "_")
     return ErrorDetails(
-        str(kind), code, detail, None if found.field is None else presentable(found.field, secret)
+        str(kind),
+        code,
+        detail,
+        None if details.field is None else presentable(details.field, secret),
     )
 
 
@@ -84,8 +87,8 @@ def is_web_page(reply: HttpReply) -> bool:
 
 def web_page_title(reply: HttpReply) -> str:
     """The title of a web page; empty without one."""
-    found = _TITLE.search(reply.body[:LARGEST_HEAD].decode(errors="replace"))
-    return unescape(found[1]).strip() if found else ""
+    match = _TITLE.search(reply.body[:LARGEST_HEAD].decode(errors="replace"))
+    return unescape(match[1]).strip() if match else ""
 
 
 def _json(body: bytes) -> Any:

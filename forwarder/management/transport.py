@@ -75,10 +75,10 @@ class Transport:
         """Make the request once. `now` is for dates in `Retry-After`.
         Cancellation drops the connection.
         """
-        kept = request.method == "GET"
+        pooled = request.method == "GET"
         try:
             return await self._exchange(
-                self._sessions.get(kept) or self._open(kept=kept), request, now
+                self._sessions.get(pooled) or self._open(pooled=pooled), request, now
             )
         except (aiohttp.ClientError, OSError, ValueError) as error:
             return connection_failure(error)
@@ -139,11 +139,11 @@ class Transport:
             headers["Content-Type"] = "application/json"
         return headers
 
-    def _open(self, *, kept: bool) -> aiohttp.ClientSession:
+    def _open(self, *, pooled: bool) -> aiohttp.ClientSession:
         tls = self._access.tls or True
-        session = self._sessions[kept] = aiohttp.ClientSession(
+        session = self._sessions[pooled] = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=tls, keepalive_timeout=KEPT)
-            if kept
+            if pooled
             else aiohttp.TCPConnector(ssl=tls, force_close=True),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None),

@@ -596,13 +596,13 @@ class CapacityLimit:
         return self.reached / self.needed if self.needed else inf
 
 
-def limits_of(load: Load, settings: Settings, found: Capacity) -> Sequence[CapacityLimit]:
-    """How far the settings carry the load on the machines of `found`, one of them missing; the
+def limits_of(load: Load, settings: Settings, capacity: Capacity) -> Sequence[CapacityLimit]:
+    """How far the settings carry the load on the machines of `capacity`, one of them missing; the
     first limit that is reached first.
     """
-    processes = found.processes
+    processes = capacity.processes
     reached: Mapping[str, float] = {
-        "cpu": processes * found.core_rate,
+        "cpu": processes * capacity.core_rate,
         "upstream": upstream_rate(load, settings, processes),
         "service": load.accepted_rate,
     }
@@ -616,7 +616,7 @@ def limits_of(load: Load, settings: Settings, found: Capacity) -> Sequence[Capac
             CapacityLimit("in_flight", in_flight_rate(load, settings, processes), load.rate)
         )
     if keeps_backlog(load, settings) and load.rate:
-        share = found.max_bytes // found.workers
+        share = capacity.max_bytes // capacity.workers
         held = room(share, settings.buffer.kind, load.event_bytes, load.request_events)
         limits.append(CapacityLimit("buffer", held * processes / UNEVEN / load.rate, load.outage))
     return sorted(limits, key=lambda limit: limit.factor)

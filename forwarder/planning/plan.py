@@ -107,29 +107,29 @@ def plan_load(load: Load, settings: Settings, *, configured: bool) -> CapacityPl
         return _plan_several(load, settings)
     addresses = _addresses(settings)
     given = settings = settings.of_destination()
-    found = capacity_of(load, settings)
-    requests = requests_for(load, settings, found.processes)
+    capacity = capacity_of(load, settings)
+    requests = requests_for(load, settings, capacity.processes)
     if requests > most_requests(settings):
         settings = replace(settings, delivery=replace(settings.delivery, concurrency=requests))
-        found = capacity_of(load, settings)
-    planned = _planned(load, settings, found)
+        capacity = capacity_of(load, settings)
+    planned = _planned(load, settings, capacity)
     figures = [
-        *_machines(load, settings, found),
-        *_storage(load, settings, found),
-        *_upstream(load, settings, found),
+        *_machines(load, settings, capacity),
+        *_storage(load, settings, capacity),
+        *_upstream(load, settings, capacity),
     ]
     if load.source is LoadSource.KAFKA:
-        figures += _kafka(load, planned, found)
+        figures += _kafka(load, planned, capacity)
     if configured:
         as_given = capacity_of(
-            replace(load, machines=found.machines),
+            replace(load, machines=capacity.machines),
             given,
             fixed_workers=True,
             max_bytes=given.buffer.limit,
         )
         limits = limits_of(load, given, as_given)
     else:
-        limits = limits_of(load, planned, replace(found, max_bytes=planned.buffer.limit))
+        limits = limits_of(load, planned, replace(capacity, max_bytes=planned.buffer.limit))
     shown = [_limit(limit, planned) for limit in limits]
     return CapacityPlan(
         _title(load, settings),
@@ -148,7 +148,7 @@ class _DestinationPart:
     load: Load
     given: Settings
     planned: Settings
-    found: Capacity
+    capacity: Capacity
     limits: Sequence[CapacityLimit]
 
     def named(self, text: str) -> str:
@@ -168,7 +168,7 @@ def _plan_several(load: Load, settings: Settings) -> CapacityPlan:
     for part in parts:  # one setting holds for all of them
         if most_requests(part.planned) > most_requests(first):
             first = replace(first, delivery=part.planned.delivery)
-    largest = max(part.found.max_bytes for part in parts)
+    largest = max(part.capacity.max_bytes for part in parts)
     whole = replace(
         whole,
         max_bytes=largest,
@@ -188,9 +188,9 @@ def _plan_several(load: Load, settings: Settings) -> CapacityPlan:
         *_machines(copies, first, whole),
     ]
     for part in parts:
-        own = [*_storage(part.load, part.planned, part.found)]
+        own = [*_storage(part.load, part.planned, part.capacity)]
         if not part.given.destination.archive.url:
-            own += _upstream(part.load, part.planned, part.found)
+            own += _upstream(part.load, part.planned, part.capacity)
         figures += [replace(figure, name=part.named(figure.name)) for figure in own]
     if load.source is LoadSource.KAFKA:
         figures += _kafka(load, planned, whole)
@@ -234,10 +234,10 @@ def _part(
 
 def _memory_of_all(whole: Capacity, parts: Sequence[_DestinationPart]) -> int:
     """Bytes of a machine: of its processes, and what each destination's buffer has in memory."""
-    return parts[0].found.memory + sum(
+    return parts[0].capacity.memory + sum(
         whole.workers
         * (
-            process_memory(part.load, part.planned, part.found.max_bytes // whole.workers)
+            process_memory(part.load, part.planned, part.capacity.max_bytes // whole.workers)
             - process_memory(part.load, part.planned, 0)
         )
         for part in parts[1:]
@@ -286,11 +286,11 @@ def _title(load: Load, settings: Settings) -> str:
         )
     else:
         what = f"{about(load.rate)} events/s from Kafka, {load.event_bytes:,} bytes each"
-    kept = (
+    storage = (
         f"buffered {_place(settings)}" if keeps_backlog(load, settings) else "kept in their topic"
     )
     return (
-        f"{what}; {kept} through an outage of {duration(load.outage)}"
+        f"{what}; {storage} through an outage of {duration(load.outage)}"
         if load.outage
         else f"{what}; without an outage"
     )
@@ -303,15 +303,17 @@ def _place(settings: Settings) -> str:
 # Figures
 
 
-def _machines(load: Load, settings: Settings, found: Capacity) -> Iterator[PlannedFigure]:
-    busy = f"{found.busy:.2g}" if found.busy < 10 else about(found.busy)
-    measured = f"half of the {about(found.core_rate * RESERVE)} that were measured for such events"
+def _machines(load: Load, settings: Settings, capacity: Capacity) -> Iterator[PlannedFigure]:
+    busy = f"{capacity.busy:.2g}" if capacity.busy < 10 else about(capacity.busy)
+    measured = (
+        f"half of the {about(capacity.core_rate * RESERVE)} that were measured for such events"
+    )
     moved = "events in a request, upstream.compression, buffer.kind"
     yield PlannedFigure(
         "cores",
-        found.busy,
+        capacity.busy,
         f"{busy} busy",
-        f"a core is planned for {about(found.core_rate)} events/s: {measured}",
+        f"a core is planned for {about(capacity.core_rate)} events/s: {measured}",
         moved,
     )
     most = (
@@ -321,27 +323,27 @@ def _machines(load: Load, settings: Settings, found: Capacity) -> Iterator[Plann
     )
     yield PlannedFigure(
         "workers",
-        found.workers,
-        f"{found.workers} a machine",
+        capacity.workers,
+        f"{capacity.workers} a machine",
         f"a worker uses one core; {most}",
         "workers, --cores",
     )
     needed = {
-        "cpu": f"{found.carrying:,} for the load, and {SPARE} that may be missing",
+        "cpu": f"{capacity.carrying:,} for the load, and {SPARE} that may be missing",
         "buffer": (
-            f"{found.carrying:,} for the backlog, since a buffer has 1 TiB at most, and "
+            f"{capacity.carrying:,} for the backlog, since a buffer has 1 TiB at most, and "
             f"{SPARE} that may be missing"
         ),
         "given": f"as given; {SPARE} of them may be missing",
-    }[found.carrying_by]
+    }[capacity.carrying_by]
     yield PlannedFigure(
         "machines",
-        found.machines,
-        f"{found.machines:,}",
+        capacity.machines,
+        f"{capacity.machines:,}",
         f"{needed}; a pod counts as one",
         "replicas, --machines",
     )
-    share = format_size(rounded_size(found.max_bytes // found.workers))
+    share = format_size(rounded_size(capacity.max_bytes // capacity.workers))
     held = (
         "64MiB of what is on disk"
         if settings.buffer.kind == "disk"
@@ -351,8 +353,8 @@ def _machines(load: Load, settings: Settings, found: Capacity) -> Iterator[Plann
     why = f"each worker: {OTHER[MeasuredQuantity.MEMORY]} MB at most, {held}{fetched}"
     yield PlannedFigure(
         "memory",
-        found.memory,
-        f"{_bytes(found.memory)} a machine",
+        capacity.memory,
+        f"{_bytes(capacity.memory)} a machine",
         why,
         "buffer.kind, buffer.max_bytes",
     )
@@ -361,40 +363,44 @@ def _machines(load: Load, settings: Settings, found: Capacity) -> Iterator[Plann
         if settings.upstream.compression == "gzip"
         else "not compressed"
     )
-    traffic = f"{_bytes(found.traffic_in)}/s in, {_bytes(found.traffic_out)}/s out"
+    traffic = f"{_bytes(capacity.traffic_in)}/s in, {_bytes(capacity.traffic_out)}/s out"
     yield PlannedFigure(
         "traffic",
-        found.traffic_in,
+        capacity.traffic_in,
         traffic,
         f"of all machines; towards the service {left}",
         "upstream.compression",
     )
 
 
-def _storage(load: Load, settings: Settings, found: Capacity) -> Iterator[PlannedFigure]:
+def _storage(load: Load, settings: Settings, capacity: Capacity) -> Iterator[PlannedFigure]:
     if not keeps_backlog(load, settings):
-        kept = retention(load, found)
+        seconds = retention(load, capacity)
         stored = (
             ""
-            if kept == inf
-            else f", {_bytes(load.rate * load.event_bytes * kept)} without compression"
+            if seconds == inf
+            else f", {_bytes(load.rate * load.event_bytes * seconds)} without compression"
         )
         why = f"the outage and the time to catch up, twice{stored}"
-        shown = duration(kept) if kept < inf else "without end"
+        shown = duration(seconds) if seconds < inf else "without end"
         yield PlannedFigure(
-            "retention", _finite(kept), shown, why, "the topic's retention.ms and retention.bytes"
+            "retention",
+            _finite(seconds),
+            shown,
+            why,
+            "the topic's retention.ms and retention.bytes",
         )
         return
     share = (
-        f"{found.max_bytes * found.carrying / found.backlog:,.0f} bytes each"
-        if found.backlog
+        f"{capacity.max_bytes * capacity.carrying / capacity.backlog:,.0f} bytes each"
+        if capacity.backlog
         else "none"
     )
     counted = (
-        f"{about(found.backlog)} events, {share}: JSON, overhead, a lane's share of 7/8, "
+        f"{about(capacity.backlog)} events, {share}: JSON, overhead, a lane's share of 7/8, "
         f"{UNEVEN - 1:.0%} more since senders spread unevenly"
     )
-    size = f"{format_size(rounded_size(found.max_bytes))} a machine"
+    size = f"{format_size(rounded_size(capacity.max_bytes))} a machine"
     on_disk = settings.buffer.kind == "disk"
     letters = (
         f"; dead letters ({format_size(settings.dead_letter_limit)}) are beside it"
@@ -403,33 +409,33 @@ def _storage(load: Load, settings: Settings, found: Capacity) -> Iterator[Planne
     )
     yield PlannedFigure(
         "disk" if on_disk else "buffer",
-        found.max_bytes,
+        capacity.max_bytes,
         size,
         f"{counted}{letters}",
         "buffer.max_bytes, --outage",
     )
 
 
-def _upstream(load: Load, settings: Settings, found: Capacity) -> Iterator[PlannedFigure]:
+def _upstream(load: Load, settings: Settings, capacity: Capacity) -> Iterator[PlannedFigure]:
     full = full_batch(load, settings)
     closed = (
         f"batch.max_age ({format_duration(settings.batch.max_age)}), in each worker and for "
         "each project key"
     )
-    if found.batch >= full:
+    if capacity.batch >= full:
         closed = "batch.max_events" if full == settings.batch.max_events else "batch.max_bytes"
     moved = "batch.max_events, batch.max_bytes, batch.max_age"
     yield PlannedFigure(
-        "batch", found.batch, plural(ceil(found.batch), "event"), f"closed by {closed}", moved
+        "batch", capacity.batch, plural(ceil(capacity.batch), "event"), f"closed by {closed}", moved
     )
     most = most_requests(settings)
-    processes = found.machines * found.workers
-    flight = f"{about(found.in_flight)} in flight at answers of {format_duration(load.latency)}"
+    processes = capacity.machines * capacity.workers
+    flight = f"{about(capacity.in_flight)} in flight at answers of {format_duration(load.latency)}"
     kind = "adaptive" if settings.delivery.concurrency == "adaptive" else "fixed"
-    requests = f"{about(found.requests)} a second"
+    requests = f"{about(capacity.requests)} a second"
     yield PlannedFigure(
         "requests",
-        found.requests,
+        capacity.requests,
         requests,
         f"{flight}; {most} a worker at most ({kind})",
         "delivery.concurrency",
@@ -437,20 +443,20 @@ def _upstream(load: Load, settings: Settings, found: Capacity) -> Iterator[Plann
     why = f"{plural(processes, 'worker')}, a connection for each request in flight"
     yield PlannedFigure(
         "connections",
-        found.connections,
-        f"{found.connections:,} at most",
+        capacity.connections,
+        f"{capacity.connections:,} at most",
         why,
         "delivery.concurrency",
     )
     if load.outage:
-        yield _catch_up(load, settings, found)
+        yield _catch_up(load, settings, capacity)
 
 
-def _catch_up(load: Load, settings: Settings, found: Capacity) -> PlannedFigure:
+def _catch_up(load: Load, settings: Settings, capacity: Capacity) -> PlannedFigure:
     assumed = " (assumed: twice the load)" if load.service_rate is None else ""
     own = (
-        f"; forwarder itself needs {_duration(found.own_catch_up)}"
-        if found.own_catch_up < inf
+        f"; forwarder itself needs {_duration(capacity.own_catch_up)}"
+        if capacity.own_catch_up < inf
         else ""
     )
     why, knob = {
@@ -463,23 +469,23 @@ def _catch_up(load: Load, settings: Settings, found: Capacity) -> PlannedFigure:
             "delivery.concurrency, batch.max_events",
         ),
         "cpu": ("half of the cores that the load leaves", "workers, replicas"),
-    }[found.catch_up_by]
+    }[capacity.catch_up_by]
     return PlannedFigure(
         "catch-up",
-        _finite(found.catch_up),
-        _duration(found.catch_up),
+        _finite(capacity.catch_up),
+        _duration(capacity.catch_up),
         f"beside the load: {why}",
         knob,
     )
 
 
-def _kafka(load: Load, planned: Settings, found: Capacity) -> Iterator[PlannedFigure]:
-    members = found.machines * found.workers
+def _kafka(load: Load, planned: Settings, capacity: Capacity) -> Iterator[PlannedFigure]:
+    members = capacity.machines * capacity.workers
     count = partitions_for(members)
     share = f"{PARTITIONS_EACH} for each of {plural(members, 'member')} of the group"
     yield PlannedFigure("partitions", count, f"{count:,} or more", share, "the topic's partitions")
     held = kafka_of(planned).max_in_flight or 0
-    waiting = _bytes(in_flight_bytes(load, planned, found.processes))
+    waiting = _bytes(in_flight_bytes(load, planned, capacity.processes))
     why = (
         f"{waiting} wait for their batch and its answer while the group catches up; a pause "
         "lasts until half is settled"
@@ -505,16 +511,16 @@ def _duration(seconds: float) -> str:
 # Settings and limits
 
 
-def _planned(load: Load, settings: Settings, found: Capacity) -> Settings:
+def _planned(load: Load, settings: Settings, capacity: Capacity) -> Settings:
     """The settings with what is planned."""
     changed = replace(
         settings,
-        workers=found.workers,
-        buffer=replace(settings.buffer, max_bytes=rounded_size(found.max_bytes)),
+        workers=capacity.workers,
+        buffer=replace(settings.buffer, max_bytes=rounded_size(capacity.max_bytes)),
     )
     if load.source is LoadSource.KAFKA:
         first = replace(
-            kafka_of(settings), max_in_flight=max_in_flight_for(load, settings, found.processes)
+            kafka_of(settings), max_in_flight=max_in_flight_for(load, settings, capacity.processes)
         )
         changed = replace(
             changed, sources=replace(settings.sources, kafka=(first, *settings.sources.kafka[1:]))
@@ -602,56 +608,56 @@ def plan_import(load: MigrationLoad, settings: Settings) -> CapacityPlan:
     """The plan for a migration."""
     addresses = _addresses(settings)
     settings = settings.of_destination()
-    found = import_capacity(load, settings)
-    core = f"a core is planned for {about(found.shard_rate)} events/s of this format"
+    capacity = import_capacity(load, settings)
+    core = f"a core is planned for {about(capacity.shard_rate)} events/s of this format"
     guidance = "import.rate; the service's published guidance is a few thousand"
-    limit = guidance if found.rate >= load.rate else core
+    limit = guidance if capacity.rate >= load.rate else core
     shard = "--shard K/N"
     figures = [
         PlannedFigure(
             "duration",
-            found.duration,
-            duration(found.duration),
-            f"{about(found.rate)} events/s in all: {limit}",
+            capacity.duration,
+            duration(capacity.duration),
+            f"{about(capacity.rate)} events/s in all: {limit}",
             "--rate",
         ),
         PlannedFigure(
             "shards",
-            found.shards,
-            f"{found.shards:,}",
+            capacity.shards,
+            f"{capacity.shards:,}",
             f"{core}, and a preflight for a day at most",
             shard,
         ),
         PlannedFigure(
             "preflight",
-            found.preflight,
-            duration(found.preflight),
+            capacity.preflight,
+            duration(capacity.preflight),
             "everything is read once before anything is sent",
             shard,
         ),
         PlannedFigure(
             "resume",
-            found.reread,
-            f"up to {duration(found.reread)}",
+            capacity.reread,
+            f"up to {duration(capacity.reread)}",
             "a killed shard reads again what it has sent",
             shard,
         ),
         PlannedFigure(
             "memory",
-            found.memory,
-            f"{_bytes(found.memory)} a shard",
+            capacity.memory,
+            f"{_bytes(capacity.memory)} a shard",
             "whatever the size of its files",
         ),
         PlannedFigure(
             "source",
-            found.source_bytes,
-            _bytes(found.source_bytes),
+            capacity.source_bytes,
+            _bytes(capacity.source_bytes),
             "the events' JSON, before compression",
         ),
         PlannedFigure(
             "requests",
-            found.requests,
-            f"{about(found.requests)} a second",
+            capacity.requests,
+            f"{about(capacity.requests)} a second",
             "or more: a batch has one UTC day",
             "batch.max_events",
         ),

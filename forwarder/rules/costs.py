@@ -307,7 +307,7 @@ class ConditionCost:
 
 def _tokens(expression: str) -> list[str]:
     """The tokens as jq reads them; a text is one, or begins as `_MADE_TEXT` and ends with `)`."""
-    found: list[str] = []
+    parts: list[str] = []
     in_texts: list[bool] = []
     at = 0
     while (token := _TOKEN.match(expression, at)) is not None:
@@ -320,16 +320,16 @@ def _tokens(expression: str) -> list[str]:
             end = at if part is None else part.end()
             is_made = expression[at:end].endswith("\\(")
             if text == ")":
-                found.append(text)
+                parts.append(text)
             if is_made:
                 in_texts.append(True)
-                found.append(_MADE_TEXT)
+                parts.append(_MADE_TEXT)
             elif text == '"':
-                found.append(f'"{expression[at:end]}')
+                parts.append(f'"{expression[at:end]}')
             at = end
             continue
-        found.append(text)
-    return found
+        parts.append(text)
+    return parts
 
 
 def _is_literal(token: str) -> bool:
@@ -365,9 +365,9 @@ def _power(expression: str, at: int) -> int | None:
     literal = _LITERAL.match(expression, at)
     if literal is None or "\\(" in literal[1]:
         return None
-    found = 0
+    power = 0
     for match in _QUANTIFIER.finditer(literal[1]):
         if match[2] or (match[1] and literal[1][: match.start()].endswith(")")):
             return None
-        found += bool(match[1])
-    return max(1, found + (not literal[1].startswith("^")))
+        power += bool(match[1])
+    return max(1, power + (not literal[1].startswith("^")))

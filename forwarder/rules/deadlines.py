@@ -52,13 +52,13 @@ class DeadlinedConditions:
         """
         if cost.of(events) < LONG:
             return condition.select(events, failed)
-        found: list[int] = []
+        indexes: list[int] = []
         at = 0
         while at < len(events) and self._left > 0:
             verdicts = self._evaluate(condition, events[at:])
             for index, verdict in enumerate(verdicts, at):
                 if verdict == _TRUE:
-                    found.append(index)
+                    indexes.append(index)
                 elif verdict != _FALSE:
                     failed(index, Unmappable(verdict.decode()))
             at += len(verdicts)
@@ -71,7 +71,7 @@ class DeadlinedConditions:
         for index in range(at, len(events)):
             why = f"where: jq has taken {self._total:g} s of CPU for other events of the request"
             failed(index, Unmappable(why))
-        return found
+        return indexes
 
     def _evaluate(self, condition: Expressions, events: Sequence[bytes]) -> list[bytes]:
         """The verdicts of a child on the events, up to the one on which it was ended."""

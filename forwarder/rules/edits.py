@@ -179,12 +179,12 @@ class _Move:
         """Rename the member in the object at `span`, to which the first `depth` names lead."""
         text = edits.text[slice(*span)]
         name = self._old[depth]
-        found = [(start, end) for member, _, start, end in members_of(text) if member == name]
-        if not found:
+        spans = [(start, end) for member, _, start, end in members_of(text) if member == name]
+        if not spans:
             return
         base = span[0]
         if depth < len(self._old) - 1:
-            for start, end in found:
+            for start, end in spans:
                 if text[start : start + 1] == b"{":
                     self._rename(edits, (base + start, base + end), depth + 1)
             return
@@ -199,13 +199,13 @@ class _Move:
 
 def _value_at(text: bytes, path: Names) -> bytes | None:
     """The value that counts: the last one. None if there is none."""
-    found = None
+    span = None
     for member, _, start, end in members_of(text):
         if member == path[0]:
-            found = start, end
-    if found is None:
+            span = start, end
+    if span is None:
         return None
-    value = text[slice(*found)]
+    value = text[slice(*span)]
     if len(path) == 1:
         return value
     return _value_at(value, path[1:]) if value[:1] == b"{" else None

@@ -210,11 +210,11 @@ class IdFiles:
         self._tasks: Sequence[asyncio.Task[None]] = ()
 
     def open(self, path: Path, salt_file: Path | None, key: str) -> IdFile:
-        found = self.files.get((path, salt_file)) or self._known.get((path, salt_file))
-        if found is None:
-            found = IdFile(path, salt_file, key)
-        self.files[path, salt_file] = found
-        return found
+        file = self.files.get((path, salt_file)) or self._known.get((path, salt_file))
+        if file is None:
+            file = IdFile(path, salt_file, key)
+        self.files[path, salt_file] = file
+        return file
 
     def start(self) -> None:
         """Look at the files from now on, on the running loop."""
@@ -244,10 +244,10 @@ class IdFiles:
 
 
 def _version(path: Path) -> Version:
-    found = path.stat()
-    if not stat.S_ISREG(found.st_mode):
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
         check_file(path)
-    return found.st_mtime_ns, found.st_ino, found.st_size
+    return status.st_mtime_ns, status.st_ino, status.st_size
 
 
 def _said(err: bytes) -> str:

@@ -378,12 +378,12 @@ class Matcher:
         texts = [events.event(index) for index in places]
         if events.allowance is not None:
             events.allowance.spend(self._cost.of(texts))
-        found = (
+        indexes = (
             condition.select(texts, report)
             if self._evaluate is None
             else self._evaluate(condition, self._cost, texts, report)
         )
-        return [places[at] for at in found] or NONE
+        return [places[at] for at in indexes] or NONE
 
 
 _WILD: Final = re.compile(r"\\(.)|([*?])", re.DOTALL)
@@ -414,8 +414,8 @@ def _glob(text: str) -> re.Pattern[str]:
     first, *middle, last = fixed if len(fixed) > 1 else (*fixed, "")
     if len(fixed) == 1:
         return re.compile(first, re.DOTALL)
-    found = "".join([f"(?>.*?{literal})" for literal in middle if literal])
-    return re.compile(f"{first}{found}.*{last}", re.DOTALL)
+    pattern = "".join([f"(?>.*?{literal})" for literal in middle if literal])
+    return re.compile(f"{first}{pattern}.*{last}", re.DOTALL)
 
 
 class PeopleSample:

@@ -122,7 +122,7 @@ class EventRoutes:
         allowance: Allowance | None = None,
     ) -> Sequence[Sequence[int]]:
         events = LaneEvents(data, count, lane.api_key, source, allowance=allowance)
-        found: list[Sequence[int]] = [DEFAULT] * count
+        routes: list[Sequence[int]] = [DEFAULT] * count
         left: Sequence[int] = range(count)
         try:
             for route in self._routes:
@@ -130,11 +130,11 @@ class EventRoutes:
                 if not matching:
                     continue
                 for index in matching:
-                    found[index] = route.to
+                    routes[index] = route.to
                 for number, sample in route.sampled:
                     for index in matching:
                         if events.ids[index] in sample:
-                            found[index] = (*found[index], number)
+                            routes[index] = (*routes[index], number)
                 if len(matching) == len(left):
                     break
                 chosen = set(matching)
@@ -142,7 +142,7 @@ class EventRoutes:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             # only what became a dead letter at receipt can't be read
             return [self._without_content(lane, source)] * count
-        return found
+        return routes
 
     def _without_content(self, lane: Lane, source: str) -> Sequence[int]:
         """Where events go that can't be read."""

@@ -229,10 +229,10 @@ class EventRules:
     def _rules_for(self, api_key: str, source: str) -> Sequence[CompiledRule]:
         if len(self._by_lane) >= _MAX_LANES:
             self._by_lane.clear()
-        found = self._by_lane[api_key, source] = [
+        rules = self._by_lane[api_key, source] = [
             rule for rule in self.rules if rule.matcher.may_match(api_key, source)
         ]
-        return found
+        return rules
 
 
 class _RuleRun:

@@ -312,11 +312,11 @@ def _read_heads(
     Raises what `stamp_together` raises, and `msgspec.ValidationError` for other events.
     """
     if located:
-        found = _decode_located(events)
-        places = [head.properties for head in found]
+        heads = _decode_located(events)
+        places = [head.properties for head in heads]
         # less than to pass over them once more to find them
         properties = _decode_properties(b"[%b]" % b",".join(places)) if inner else ()
-        return found, properties, places
+        return heads, properties, places
     if inner:
         full = _decode_full(events)
         return full, [head.properties for head in full], ()
@@ -467,7 +467,7 @@ def _stamp_loose(events: bytes | Raw, context: StampContext) -> StampedEvents:
     check_count(events, context.max_events)
     check_effort(events, context.effort)
 
-    def kept() -> Iterator[bytes]:
+    def stamped_events() -> Iterator[bytes]:
         nonlocal count
         for at, raw in enumerate(split_events(events)):
             data = bytes(raw)
@@ -482,7 +482,7 @@ def _stamp_loose(events: bytes | Raw, context: StampContext) -> StampedEvents:
                 keys.update(stamped.ids)
             yield stamped.data
 
-    joined = _joined(kept())
+    joined = _joined(stamped_events())
     return StampedEvents(joined, count, frozenset(keys), rejected, replaced, one_by_one=True)
 
 

@@ -121,9 +121,9 @@ class DatabaseFormat:
 
 
 def _check_pages(connection: sqlite3.Connection) -> None:
-    (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-    if found != "ok":
-        raise UnreadableDatabase(str(found).replace("\n", " "))
+    (finding,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if finding != "ok":
+        raise UnreadableDatabase(str(finding).replace("\n", " "))
 
 
 def _classified(error: BaseException) -> BaseException:

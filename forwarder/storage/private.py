@@ -145,29 +145,29 @@ def _make(path: Path) -> None:
 
 
 def _check(path: Path) -> None:
-    found = path.lstat()
-    if stat.S_ISLNK(found.st_mode):
+    status = path.lstat()
+    if stat.S_ISLNK(status.st_mode):
         raise NotPrivate(
             errno.ELOOP,
             "it is a symbolic link, which another user may have prepared; remove it",
             str(path),
         )
-    if not stat.S_ISDIR(found.st_mode):
+    if not stat.S_ISDIR(status.st_mode):
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
-    if found.st_uid not in {os.geteuid(), 0, path.parent.stat().st_uid}:
+    if status.st_uid not in {os.geteuid(), 0, path.parent.stat().st_uid}:
         raise NotPrivate(
             errno.EPERM,
-            f"it belongs to another user (uid {found.st_uid}); remove it, or change its owner",
+            f"it belongs to another user (uid {status.st_uid}); remove it, or change its owner",
             str(path),
         )
     # A volume's group (fsGroup in Kubernetes) may write in all of it: that is a group of this
     # process.
     others = (
         stat.S_IWOTH
-        if found.st_gid in {os.getegid(), *os.getgroups()}
+        if status.st_gid in {os.getegid(), *os.getgroups()}
         else stat.S_IWOTH | stat.S_IWGRP
     )
-    if found.st_mode & others and not found.st_mode & stat.S_ISVTX:
+    if status.st_mode & others and not status.st_mode & stat.S_ISVTX:
         raise NotPrivate(
             errno.EPERM,
             "other users may write in it; make it private (chmod 700), if all in it is yours",

@@ -107,9 +107,9 @@ class LogLimiter:
         """The lines that stand for those suppressed in the intervals that are over. Kinds that
         were quiet are forgotten.
         """
-        found: list[logging.LogRecord] = []
+        records: list[logging.LogRecord] = []
         if now < self._first_end:
-            return found
+            return records
         for windows in (self._kinds, self._messages):
             for key, window in [
                 (key, window) for key, window in windows.items() if window.ends <= now
@@ -118,9 +118,9 @@ class LogLimiter:
                 if record is None:
                     del windows[key]
                 else:
-                    found.append(record)
+                    records.append(record)
         self._first_end = min((window.ends for window in self._windows()), default=inf)
-        return found
+        return records
 
     def drain(self) -> list[logging.LogRecord]:
         """The lines that stand for all that are suppressed now, before their intervals are over."""

@@ -79,13 +79,13 @@ class RateWindow:
 
     def add(self, snapshot: Snapshot) -> FlowRates | None:
         """The rates up to this snapshot; None for the first one of a run of the daemon."""
-        kept = self._kept
-        while len(kept) > 1 and snapshot.now - kept[1].now >= self._seconds:
-            kept.popleft()
-        rates = rates_between(kept[0] if kept else None, snapshot)
+        snapshots = self._kept
+        while len(snapshots) > 1 and snapshot.now - snapshots[1].now >= self._seconds:
+            snapshots.popleft()
+        rates = rates_between(snapshots[0] if snapshots else None, snapshot)
         if rates is None:
-            kept.clear()
-        kept.append(snapshot)
+            snapshots.clear()
+        snapshots.append(snapshot)
         return rates
 
     def clear(self) -> None:

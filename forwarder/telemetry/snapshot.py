@@ -229,12 +229,12 @@ class KafkaPartition:
 
 
 def _furthest(values: Sequence[tuple[KafkaPartition, ...]]) -> tuple[KafkaPartition, ...]:
-    found: dict[tuple[str, int], KafkaPartition] = {}
+    partitions: dict[tuple[str, int], KafkaPartition] = {}
     for seen in chain.from_iterable(values):
-        other = found.setdefault((seen.topic, seen.partition), seen)
+        other = partitions.setdefault((seen.topic, seen.partition), seen)
         if (seen.position or 0) > (other.position or 0):
-            found[seen.topic, seen.partition] = seen
-    return tuple(found[key] for key in sorted(found))
+            partitions[seen.topic, seen.partition] = seen
+    return tuple(partitions[key] for key in sorted(partitions))
 
 
 FURTHEST: Final = MergeRule(_furthest)
@@ -435,10 +435,10 @@ def merge_destinations(
     values: Iterable[Sequence[DestinationSnapshot]],
 ) -> tuple[DestinationSnapshot, ...]:
     """Each destination once, by name, in order of first appearance."""
-    found: dict[str, list[tuple[DestinationSnapshot, bool]]] = {}
+    by_name: dict[str, list[tuple[DestinationSnapshot, bool]]] = {}
     for destination in chain.from_iterable(values):
-        found.setdefault(destination.name, []).append((destination, True))
-    return tuple(merge_figures(parts) for parts in found.values())
+        by_name.setdefault(destination.name, []).append((destination, True))
+    return tuple(merge_figures(parts) for parts in by_name.values())
 
 
 DESTINATIONS: Final = MergeRule(merge_destinations)

@@ -310,7 +310,7 @@ class EventTap:
 
     def _selected(self, chunks: Sequence[Chunk]) -> list[Chunk]:
         """The chunks from wanted sources and lanes; most neighbours are of the same."""
-        found = []
+        selected = []
         source = ""
         lane = None
         wanted = False
@@ -320,8 +320,8 @@ class EventTap:
                 lane = chunk.lane
                 wanted = self._wants(source, lane)
             if wanted:
-                found.append(chunk)
-        return found
+                selected.append(chunk)
+        return selected
 
     def _wants(self, source: str, lane: Lane | None) -> bool:
         if self._sources and source not in self._sources:

@@ -72,9 +72,9 @@ class ServerProcess:
         """
         with self._news:
             self._news.wait_for(lambda: self._ended or self._find(text) is not None, timeout)
-            found = self._find(text)
-        if found is not None:
-            return found
+            line = self._find(text)
+        if line is not None:
+            return line
         if not self._ended:
             self.kill()
             raise ServerFailed(f"{self.command} did not start within {timeout:g} s.\n{self.tail()}")

@@ -99,10 +99,10 @@ class AnalyticsSandbox:
         Raises `TypeError` if there is no such filter.
         """
         _check_filters(filters)
-        found = self._listed(
+        listed = self._listed(
             "/sandbox/events", {"event": event, "distinct_id": distinct_id, **filters}
         )
-        return [SandboxEvent(received) for received in found]
+        return [SandboxEvent(received) for received in listed]
 
     def wait_for(
         self,

@@ -136,13 +136,13 @@ def _payload(incoming: Incoming) -> tuple[bytes, bytes]:
 
 def _fields(text: bytes) -> dict[bytes, bytes]:
     """The fields that matter of a query or form, still percent-encoded."""
-    found: dict[bytes, bytes] = {}
+    fields: dict[bytes, bytes] = {}
     if b"data=" in text or b"compression=" in text:
         for field in text.split(b"&", 100):
             name, _, value = field.partition(b"=")
             if name in (b"data", b"compression"):
-                found.setdefault(name, value)
-    return found
+                fields.setdefault(name, value)
+    return fields
 
 
 def _form_value(value: bytes) -> bytes:

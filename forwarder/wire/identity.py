@@ -160,11 +160,11 @@ def ids_of(event: bytes) -> frozenset[str]:
 
     Raises `msgspec.DecodeError` if the event isn't a JSON object.
     """
-    found = _decode(event)
-    inner = second_ids(found.properties)
+    members = _decode(event)
+    inner = second_ids(members.properties)
     own = (
-        id_text(found.distinct_id)
-        or id_text(found.dollar_distinct_id)
+        id_text(members.distinct_id)
+        or id_text(members.dollar_distinct_id)
         or id_text(inner.distinct_id)
     )
     return frozenset([own, *second_texts(inner)]) - {""}

@@ -404,8 +404,8 @@ class _Reading:
         if kind == "bool_value":
             return value.bool_value
         if kind == "bytes_value":
-            found = value.bytes_value
-            return found if isinstance(found, str) else base64.b64encode(found).decode()
+            data = value.bytes_value
+            return data if isinstance(data, str) else base64.b64encode(data).decode()
         if kind not in ("array_value", "kvlist_value"):
             return None  # unset, or of a kind that was added to the schema later
         if depth >= MAX_DEPTH:

@@ -79,8 +79,8 @@ def null_non_finite_numbers(text: bytes, null: bytes = b"null") -> tuple[bytes, 
         )
         parts = plain.split(b'"')
         outside = b'"'.join(parts[within_string::2])
-        nulled, found = _null(outside, null)
-        if found:
+        nulled, times = _null(outside, null)
+        if times:
             parts[within_string::2] = nulled.split(b'"')
             joined = b'"'.join(parts)
             repaired += (
@@ -88,7 +88,7 @@ def null_non_finite_numbers(text: bytes, null: bytes = b"null") -> tuple[bytes, 
                 if escaped
                 else joined
             )
-            count += found
+            count += times
         else:
             repaired += piece
         within_string ^= len(parts) % 2 == 0
@@ -98,9 +98,9 @@ def null_non_finite_numbers(text: bytes, null: bytes = b"null") -> tuple[bytes, 
 def _null(text: bytes, null: bytes) -> tuple[bytes, int]:
     count = 0
     for word in _NON_FINITE:
-        found = text.count(word)
-        if found:
-            count += found
+        number = text.count(word)
+        if number:
+            count += number
             text = text.replace(word, null)
     return text, count
 
@@ -131,8 +131,8 @@ def join_surrogates(text: bytes) -> bytes:
     start = 0
     try:
         while start < len(text):
-            found = _ASCII.search(text, start + _JOINED_AT_ONCE)
-            end = len(text) if found is None else found.start()
+            match = _ASCII.search(text, start + _JOINED_AT_ONCE)
+            end = len(text) if match is None else match.start()
             characters = text[start:end].decode("utf-8", "surrogatepass")
             joined += characters.encode("utf-16-le", "surrogatepass").decode("utf-16-le").encode()
             start = end

@@ -134,10 +134,10 @@ def service_time(text: str, now: datetime | None = None) -> ServiceTime | None:
         return None
     if _is_short_offset(text):
         text += ":00"
-    found = _is_rfc3339(text)
-    if found is not None:
+    parts = _is_rfc3339(text)
+    if parts is not None:
         with suppress(ValueError, OverflowError):
-            return _of_parts(found, now)
+            return _of_parts(parts, now)
     with suppress(ValueError, OverflowError, KeyError):
         return _by_form(text, now)
     return _without_zone(text)
@@ -155,11 +155,11 @@ def _by_form(text: str, now: datetime | None) -> ServiceTime:
         rest = timedelta(microseconds=parts * 1_000_000 // scale)
         return ServiceTime(datetime.fromtimestamp(seconds, UTC) + rest, has_zone=True)
     for form in (_is_mail, *_FORMS):
-        found = form(text)
-        if found is None:
+        match = form(text)
+        if match is None:
             continue
         try:
-            return _of_parts(found, now)
+            return _of_parts(match, now)
         except (ValueError, OverflowError, KeyError):
             continue
     raise ValueError("no form of these")
@@ -167,9 +167,9 @@ def _by_form(text: str, now: datetime | None) -> ServiceTime:
 
 def _without_zone(text: str) -> ServiceTime | None:
     """Before 1970 the service reads no fraction of a second in this form."""
-    found = _is_without_zone(text)
+    match = _is_without_zone(text)
     try:
-        known = None if found is None else _of_parts(found, None, alone=time())
+        known = None if match is None else _of_parts(match, None, alone=time())
     except (ValueError, OverflowError):
         return None
     if known is not None and known.time < EPOCH and known.time.microsecond:
@@ -178,12 +178,12 @@ def _without_zone(text: str) -> ServiceTime | None:
 
 
 def _of_parts(
-    found: re.Match[str], now: datetime | None, *, alone: time | None = None
+    match: re.Match[str], now: datetime | None, *, alone: time | None = None
 ) -> ServiceTime:
     """The time of a form's parts; what is missing is that of `now`, or for a date `alone` that
     time. Raises `ValueError`, `OverflowError` or `KeyError` if they are impossible.
     """
-    parts = found.groupdict()
+    parts = match.groupdict()
     offset = _offset(parts)
     here = None if now is None else now + offset
     hour = parts.get("H")
@@ -280,5 +280,5 @@ def _offset_of(text: str) -> timedelta:
     minutes = text[3:].lstrip(": ")[:2]
     if hours > 23 or (minutes and int(minutes) > 59):
         raise ValueError("no offset")
-    found = timedelta(hours=hours, minutes=int(minutes or 0))
-    return found if text[0] == "+" else -found
+    offset = timedelta(hours=hours, minutes=int(minutes or 0))
+    return offset if text[0] == "+" else -offset

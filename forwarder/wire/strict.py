@@ -179,10 +179,10 @@ class Inspection:
 
     def result(self) -> Suspicion | None:
         """What was found."""
-        found = sorted(self._found, key=list(Oddity).index)
+        oddities = sorted(self._found, key=list(Oddity).index)
         return (
-            Suspicion(tuple(found), tuple([self._found[oddity] for oddity in found]))
-            if found
+            Suspicion(tuple(oddities), tuple([self._found[oddity] for oddity in oddities]))
+            if oddities
             else None
         )
 

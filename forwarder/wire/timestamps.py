@@ -56,22 +56,22 @@ def read_time(text: str, now: float | None = None) -> TextTime | None:
     if usual is not None and (usual.has_zone or usual.time >= EPOCH):
         return usual
     moment = None if now is None else at(now)
-    found = service_time(text, moment)
-    if found is not None:
-        return TextTime(*found, by_service=True)
+    time = service_time(text, moment)
+    if time is not None:
+        return TextTime(*time, by_service=True)
     return _read_by_others(text.strip(), moment)
 
 
 def _read_by_others(text: str, now: datetime | None) -> TextTime | None:
     if parts := _is_javascript(text):
         text = "{day} {month} {year} {time} {offset}".format_map(parts.groupdict())
-    found = service_time(_UTC_OF_MAIL.sub("GMT", text), now)
-    if found is None and (day := _has_weekday(text)):
-        found = service_time(text[day.end() :])
-        if found is not None and found.time.weekday() != WEEKDAYS.index(day[1].lower()):
+    time = service_time(_UTC_OF_MAIL.sub("GMT", text), now)
+    if time is None and (day := _has_weekday(text)):
+        time = service_time(text[day.end() :])
+        if time is not None and time.time.weekday() != WEEKDAYS.index(day[1].lower()):
             return None
-    if found is not None:
-        return TextTime(*found, by_service=False)
+    if time is not None:
+        return TextTime(*time, by_service=False)
     return _from_iso(text.upper(), by_service=False) if _is_iso(text) else None
 
 
@@ -87,8 +87,8 @@ def _from_iso(text: str, *, by_service: bool) -> TextTime | None:
 
 def parse_timestamp(text: str) -> datetime | None:
     """The time of `read_time` alone, if the text says all of it."""
-    found = read_time(text)
-    return None if found is None else found.time
+    time = read_time(text)
+    return None if time is None else time.time
 
 
 def format_timestamp(time: datetime) -> bytes:

@@ -117,28 +117,28 @@ class Rewriter:
         isn't text in it.
         """
         try:
-            found = _decode_event(event)
+            members = _decode_event(event)
         except msgspec.ValidationError:
             return Rewritten(original, problem=MALFORMED_EVENT)
         piece = bytes if event is original or event == original else _cutter(event, original)
-        uuid = piece(found.uuid)
+        uuid = piece(members.uuid)
         uuid = uuid if uuid[:1] == _QUOTE else b""
         try:
-            data = self._classic(found, piece)
+            data = self._classic(members, piece)
         except _Malformed as error:
             return Rewritten(original, uuid, error.details)
-        return Rewritten(data, uuid, id_is_cut=_is_cut(found.distinct_id))
+        return Rewritten(data, uuid, id_is_cut=_is_cut(members.distinct_id))
 
-    def _classic(self, found: _Event, piece: Callable[[Raw], bytes]) -> bytes:
-        promoted = [*_ids(found, piece), *self._options_of(found.options, piece), *self._lib]
+    def _classic(self, event: _Event, piece: Callable[[Raw], bytes]) -> bytes:
+        promoted = [*_ids(event, piece), *self._options_of(event.options, piece), *self._lib]
         members = [
-            b'"event":%b' % piece(found.event) if found.event is not ABSENT else b"",
-            b'"uuid":%b' % _trimmed(piece(found.uuid)) if found.uuid is not ABSENT else b"",
-            b'"distinct_id":%b' % _trimmed(piece(found.distinct_id))
-            if found.distinct_id is not ABSENT
+            b'"event":%b' % piece(event.event) if event.event is not ABSENT else b"",
+            b'"uuid":%b' % _trimmed(piece(event.uuid)) if event.uuid is not ABSENT else b"",
+            b'"distinct_id":%b' % _trimmed(piece(event.distinct_id))
+            if event.distinct_id is not ABSENT
             else b"",
-            b'"timestamp":%b' % piece(found.timestamp) if found.timestamp is not ABSENT else b"",
-            b'"properties":%b' % _properties(found.properties, piece, promoted),
+            b'"timestamp":%b' % piece(event.timestamp) if event.timestamp is not ABSENT else b"",
+            b'"properties":%b' % _properties(event.properties, piece, promoted),
         ]
         return b"{%b}" % b",".join(filter(None, members))
 
@@ -162,10 +162,10 @@ def _cutter(event: bytes, original: bytes) -> Callable[[Raw], bytes]:
     return piece
 
 
-def _ids(found: _Event, piece: Callable[[Raw], bytes]) -> list[tuple[str, bytes]]:
+def _ids(members: _Event, piece: Callable[[Raw], bytes]) -> list[tuple[str, bytes]]:
     """The session and the window, each a string or null."""
     ids: list[tuple[str, bytes]] = []
-    for name, raw in (("session_id", found.session_id), ("window_id", found.window_id)):
+    for name, raw in (("session_id", members.session_id), ("window_id", members.window_id)):
         text = piece(raw) if raw is not ABSENT else _NULL
         if text != _NULL:
             if text[:1] != _QUOTE:
@@ -184,9 +184,9 @@ def _options(raw: Raw, piece: Callable[[Raw], bytes]) -> list[tuple[str, bytes]]
         raise _Malformed(INVALID_OPTIONS)
     options = _decode_options(raw)
     flags = ("cookieless_mode", "disable_skew_correction", "process_person_profile")
-    found = [(name, _flag(getattr(options, name))) for name in flags]
-    found.append(("product_tour_id", _text(options.product_tour_id, piece)))
-    return [(name, value) for name, value in found if value]
+    pairs = [(name, _flag(getattr(options, name))) for name in flags]
+    pairs.append(("product_tour_id", _text(options.product_tour_id, piece)))
+    return [(name, value) for name, value in pairs if value]
 
 
 def _flag(raw: Raw) -> bytes:

@@ -142,12 +142,12 @@ class Results:
         return [waiting.popleft() for waiting in places if waiting]
 
     def _by_uuid(self) -> dict[str, deque[int]]:
-        found: defaultdict[str, deque[int]] = defaultdict(deque)
+        places: defaultdict[str, deque[int]] = defaultdict(deque)
         for at, key in enumerate(self._keys):
             # what was refused at receipt may have a key that is no text
             if at not in self._settled:
-                found[self._uuids.get(at) or str(_decode_any(key)).strip()].append(at)
-        return found
+                places[self._uuids.get(at) or str(_decode_any(key)).strip()].append(at)
+        return places
 
     @property
     def retries(self) -> bool:

@@ -48,11 +48,13 @@ def leftovers(settings: Settings, environment: Mapping[str, str]) -> list[int]:
     """The numbers of workers' directories without a worker."""
     # a directory without a name becomes the first destination's
     names = {*settings.destinations, ""}
-    found = [item for root in _roots(settings, environment) for item in _directories(root).items()]
+    directories = [
+        item for root in _roots(settings, environment) for item in _directories(root).items()
+    ]
     return sorted(
         {
             number
-            for (number, name), directory in found
+            for (number, name), directory in directories
             if number >= settings.workers and name in names and _is_ours(directory)
         }
     )
@@ -89,10 +91,12 @@ def _of_worker(settings: Settings, environment: Mapping[str, str], number: int) 
     """The existing directories of a worker, of all destinations that are configured: only those
     are delivered.
     """
-    found = [item for root in _roots(settings, environment) for item in _directories(root).items()]
+    directories = [
+        item for root in _roots(settings, environment) for item in _directories(root).items()
+    ]
     return [
         directory
-        for (of, name), directory in found
+        for (of, name), directory in directories
         if of == number and name in settings.destinations
     ]
 

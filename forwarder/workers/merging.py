@@ -118,17 +118,17 @@ def merge_sources(
 
     A source that no running worker reads is `idle`: a worker that starts again reads it.
     """
-    found: dict[str, list[tuple[_Source, bool]]] = {}
+    by_name: dict[str, list[tuple[_Source, bool]]] = {}
     for sources, there in members:
         for source in sources:
-            found.setdefault(source.name, []).append((source, there))
-    return tuple(_merge_source(parts, idle) for parts in found.values())
+            by_name.setdefault(source.name, []).append((source, there))
+    return tuple(_merge_source(parts, idle) for parts in by_name.values())
 
 
-def _merge_source(found: Sequence[tuple[_Source, bool]], idle: str) -> _Source:
-    merged = merge_figures(sorted(found, key=lambda member: _rank(member[0].state)))
+def _merge_source(parts: Sequence[tuple[_Source, bool]], idle: str) -> _Source:
+    merged = merge_figures(sorted(parts, key=lambda member: _rank(member[0].state)))
     return (
-        merged if any(there for _, there in found) else replace(merged, state=idle, why="", hint="")
+        merged if any(there for _, there in parts) else replace(merged, state=idle, why="", hint="")
     )
 
 

@@ -261,8 +261,8 @@ class Supervisor:
 
     async def find(self, wanted: WantedUuid) -> list[Sighting]:
         """Where workers have an event in memory. Cancellation only ends the wait for them."""
-        found = await asyncio.gather(*(worker.find(wanted) for worker in self._workers.values()))
-        return [sighting for sightings in found for sighting in sightings]
+        answers = await asyncio.gather(*(worker.find(wanted) for worker in self._workers.values()))
+        return [sighting for sightings in answers for sighting in sightings]
 
     async def tap(self, request: TapRequest) -> TapBatch:
         """What the workers' taps have collected; each has its part of the rate. Cancellation only

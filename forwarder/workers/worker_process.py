@@ -201,15 +201,15 @@ class WorkerProcess:
     async def find(self, wanted: WantedUuid) -> list[Sighting]:
         """Where the process has the event in memory. Cancellation only ends the wait."""
         line = self._responsive_line()
-        found = b"" if line is None else await line.ask(Command.FIND, ANSWER_SECONDS, wanted.text)
-        return msgspec.json.decode(found, type=list[Sighting]) if found else []
+        answer = b"" if line is None else await line.ask(Command.FIND, ANSWER_SECONDS, wanted.text)
+        return msgspec.json.decode(answer, type=list[Sighting]) if answer else []
 
     async def tap(self, request: TapRequest) -> TapBatch:
         """What a tap of the process has collected. Cancellation only ends the wait."""
         if (line := self._responsive_line()) is None:
             return TapBatch()
-        found = await line.ask(Command.TAP, ANSWER_SECONDS, msgspec.json.encode(request).decode())
-        return msgspec.json.decode(found, type=TapBatch) if found else TapBatch()
+        answer = await line.ask(Command.TAP, ANSWER_SECONDS, msgspec.json.encode(request).decode())
+        return msgspec.json.decode(answer, type=TapBatch) if answer else TapBatch()
 
     def described(self) -> Worker:
         """Its state, for `/status`."""

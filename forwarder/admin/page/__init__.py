@@ -128,12 +128,12 @@ def head(snapshot: Snapshot, lanes: Sequence[LaneSnapshot]) -> Markup:
 
 def notes(snapshot: Snapshot, lanes: Iterable[LaneSnapshot]) -> Markup:
     """What needs attention, the most severe first; an empty part if nothing does."""
-    found = [*_not_accepting(snapshot), *_halts(snapshot, lanes), *_off(lanes)]
-    found += [_note(Severity.WARNING, text(warning)) for warning in snapshot.warnings]
-    label = "Needs attention" if found else "Nothing needs attention"
-    found += [_note(Severity.NEUTRAL, text(notice)) for notice in snapshot.notices]
+    notes = [*_not_accepting(snapshot), *_halts(snapshot, lanes), *_off(lanes)]
+    notes += [_note(Severity.WARNING, text(warning)) for warning in snapshot.warnings]
+    label = "Needs attention" if notes else "Nothing needs attention"
+    notes += [_note(Severity.NEUTRAL, text(notice)) for notice in snapshot.notices]
     return Markup(
-        f'<section class="notes" data-part="notes" aria-label="{label}">{"".join(found)}</section>'
+        f'<section class="notes" data-part="notes" aria-label="{label}">{"".join(notes)}</section>'
     )
 
 

@@ -74,15 +74,15 @@ _FILES = 20
 """Files of a log source that are shown, those with the largest lag."""
 
 
-def lanes(found: Sequence[LaneSnapshot], now: float) -> Markup:
+def lanes(shown: Sequence[LaneSnapshot], now: float) -> Markup:
     """A row for each lane; those that need attention come first, the others in
     order of first appearance.
     """
-    ordered = sorted(found, key=lambda lane: _ORDER[lane_severity(lane)])
+    ordered = sorted(shown, key=lambda lane: _ORDER[lane_severity(lane)])
     rows = [(_row_severity(lane_severity(lane)), _lane(lane, now)) for lane in ordered]
     return section(
         "lanes",
-        f"Lanes ({len(found):,})" if found else "Lanes",
+        f"Lanes ({len(shown):,})" if shown else "Lanes",
         table(_LANE_HEADS, rows, "Lanes", "stacked"),
     )
 
@@ -263,8 +263,8 @@ def _by_topic(cluster: KafkaCluster) -> str:
 
 def _others(cluster: KafkaCluster) -> str:
     """Records that weren't accepted."""
-    found = {outcome: count for outcome, count in cluster.records.items() if outcome != "taken"}
-    return breakdown(found | ({"expired unread": cluster.expired} if cluster.expired else {}))
+    outcomes = {outcome: count for outcome, count in cluster.records.items() if outcome != "taken"}
+    return breakdown(outcomes | ({"expired unread": cluster.expired} if cluster.expired else {}))
 
 
 def _commits(commits: Mapping[str, int]) -> str:

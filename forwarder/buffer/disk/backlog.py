@@ -219,11 +219,14 @@ def read_stretch(
             at = item.offset + item.size
             continue
         if _is_wanted(item, lane, run):
-            found = _loaded(item, ordered=ordered, holes=holes)
-            loaded += found
+            chunks = _loaded(item, ordered=ordered, holes=holes)
+            loaded += chunks
             last = item.header.sequence
             room -= sum(
-                [len(chunk.data) + CHUNK_OVERHEAD + EVENT_OVERHEAD * chunk.count for chunk in found]
+                [
+                    len(chunk.data) + CHUNK_OVERHEAD + EVENT_OVERHEAD * chunk.count
+                    for chunk in chunks
+                ]
             )
         at = item.offset + item.header.length
         if room <= 0 and loaded:

@@ -118,12 +118,12 @@ class DiskBuffer:
 
     def holding(self, lane: Lane) -> DiskHolding:
         """What is held of a lane; created if missing."""
-        found = self.holdings.get(lane)
-        if found is None:
-            found = self.holdings[lane] = DiskHolding(
+        holding = self.holdings.get(lane)
+        if holding is None:
+            holding = self.holdings[lane] = DiskHolding(
                 self.pool_of(lane), ordered=self._ordering_of(lane) is not Ordering.NONE
             )
-        return found
+        return holding
 
     # The port
 
@@ -432,7 +432,7 @@ class DiskBuffer:
     def group_ended(self) -> None:
         """A group ended: new events can be taken; free unused segments, or compact one."""
         self.on_arrival()
-        for segment in self.log.release(kept=self.commits.held_back):
+        for segment in self.log.release(keep=self.commits.held_back):
             self.segments.pop(segment.generation, None)
         if self.commits.closing:
             return

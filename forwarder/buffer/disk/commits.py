@@ -313,10 +313,10 @@ class Commits:
     def _add_moved(self, pending: PendingGroup) -> None:
         if self.moving is None:
             return
-        segment, found = self.moving
+        segment, moved = self.moving
         records = [
             list(pieces)
-            for _, pieces in groupby(still_unsettled(found), key=lambda piece: piece.sequence)
+            for _, pieces in groupby(still_unsettled(moved), key=lambda piece: piece.sequence)
         ]
         sizes = [sum([len(piece.data) + RECORD_OVERHEAD for piece in pieces]) for pieces in records]
         if pending.group.rolls(sizes) > self.log.available() - len(pending.group.taken):
@@ -332,8 +332,8 @@ class Commits:
     def _add_settled(self, pending: PendingGroup) -> None:
         group = pending.group
         parts: list[LaneMarks] = []
-        for taken in self.marks.take(buried=False):
-            parts += taken.parts(self._merged)
+        for lane_marks in self.marks.take(buried=False):
+            parts += lane_marks.parts(self._merged)
         for marks in parts:
             record = marks.record()
             try:
@@ -391,21 +391,23 @@ class Commits:
             pending.size += size
             pending.offers.append(offer)
 
-    def _as_many_as_fit(self, pending: PendingGroup, taken: list[LaneMarks]) -> list[LaneMarks]:
+    def _as_many_as_fit(
+        self, pending: PendingGroup, lane_marks: list[LaneMarks]
+    ) -> list[LaneMarks]:
         """The first marks that together fit a segment; the others go into the next group."""
         size = 0
-        for at, marks in enumerate(taken):
+        for at, marks in enumerate(lane_marks):
             size += MARK_BYTES * len(marks.marks) // 2 + RECORD_OVERHEAD
             if at and size > self.log.size // 2:
-                self.marks.put_back(taken[at:])
+                self.marks.put_back(lane_marks[at:])
                 pending.incomplete = True
-                return taken[:at]
-        return taken
+                return lane_marks[:at]
+        return lane_marks
 
     def _add_last(self, pending: PendingGroup) -> None:
         buried = self._as_many_as_fit(
             pending,
-            [part for taken in self.marks.take(buried=True) for part in taken.parts(self._merged)],
+            [part for marks in self.marks.take(buried=True) for part in marks.parts(self._merged)],
         )
         if buried:
             try:
@@ -506,10 +508,10 @@ class Commits:
         """Reject awaited offers; those that the buffer has accepted already come
         first in the next group.
         """
-        kept = [offer for offer in offers if offer[1] is None]
-        if kept:
-            self._offers[:0] = kept
-            self.offered += sum([counts_for for _, _, counts_for in kept])
+        unawaited = [offer for offer in offers if offer[1] is None]
+        if unawaited:
+            self._offers[:0] = unawaited
+            self.offered += sum([counts_for for _, _, counts_for in unawaited])
             self._committer.retry()
         for offer in offers:
             held = offer[1]

@@ -94,9 +94,9 @@ class Compaction:
         segment = in_use[0]
         segment.busy = True
         runs = {
-            lane: found
+            lane: moved
             for lane, holding in self._buffer.holdings.items()
-            if (found := [run for run in holding.runs if run.generation == segment.generation])
+            if (moved := [run for run in holding.runs if run.generation == segment.generation])
         }
         plan = CompactionPlan(segment, unsettled_of(segment), runs, segment.holes)
         self._buffer.loader.run(partial(read_pieces, plan), partial(self._read, segment))
@@ -264,12 +264,12 @@ class CompactionCycle:
 
 def unsettled_of(segment: Segment) -> dict[int, Ranges]:
     """The unsettled events of the records in memory, by sequence."""
-    found: dict[int, Ranges] = {}
+    ranges: dict[int, Ranges] = {}
     for record in segment.stored.values():
-        found.setdefault(record.sequence, []).extend(
+        ranges.setdefault(record.sequence, []).extend(
             remaining(record.first, record.count, record.gone or [])
         )
-    return found
+    return ranges
 
 
 def still_unsettled(pieces: Sequence[MovedPiece]) -> list[MovedPiece]:

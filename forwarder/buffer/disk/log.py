@@ -398,14 +398,14 @@ class Log:
             if segment is not None:
                 segment.end = segment.size
 
-    def release(self, *, kept: bool) -> list[Segment]:
+    def release(self, *, keep: bool) -> list[Segment]:
         """Free the oldest segments that hold nothing unsettled, if the marks are durable; return
         them.
 
-        `kept`: some marks wait for longer than a group, so that nothing may be freed.
+        `keep`: some marks wait for longer than a group, so that nothing may be freed.
         """
         freed = []
-        while not kept and self.in_use and self.in_use[0] is not self.tail:
+        while not keep and self.in_use and self.in_use[0] is not self.tail:
             oldest = self.in_use[0]
             if oldest.live > 0 or oldest.readers or oldest.busy or oldest.dead_in > self.finished:
                 break

@@ -86,7 +86,7 @@ def open_buffer(
     log_directory = directory / LOG
     try:
         make_directory(log_directory)
-        found = recover(log_directory, dead_letters.places())
+        recovered = recover(log_directory, dead_letters.places())
     except OSError as error:
         raise ConfigurationError(
             f"buffer.path: {error.filename or log_directory} can't be read: {error_text(error)}",
@@ -95,8 +95,8 @@ def open_buffer(
     if failpoints.ARMED:
         failpoints.hit("opening.read")
     quarantine = Quarantine(directory / ASIDE, clock.now)
-    _quarantine_problems(found, quarantine)
-    size = _size(policy.max_bytes, found)
+    _quarantine_problems(recovered, quarantine)
+    size = _size(policy.max_bytes, recovered)
     most = max(FEWEST_SEGMENTS, policy.max_bytes // size)
     log = Log(log_directory, size=size, most=most, now=clock.now, sync=policy.sync)
     window = min(policy.window, policy.max_bytes)
@@ -109,29 +109,31 @@ def open_buffer(
         window=window,
         quarantine=quarantine,
     )
-    _continue_log(buffer, found)
-    dead_letters.forget(found.origins)
-    _balance(buffer, found, dead_letters)
+    _continue_log(buffer, recovered)
+    dead_letters.forget(recovered.origins)
+    _balance(buffer, recovered, dead_letters)
     _sync(log)
     buffer.commits.begin()
     return buffer
 
 
-def _size(max_bytes: int, found: RecoveredLog) -> int:
+def _size(max_bytes: int, recovered: RecoveredLog) -> int:
     """The size of segments: that of the limit, or that of older segments
     whose records wouldn't fit.
     """
     size = segment_size(max_bytes)
     largest = largest_event(max_bytes)
-    for scan in found.segments:
+    for scan in recovered.segments:
         if scan.live and max(scan.lengths, default=0) > largest:
             size = max(size, scan.header.size)
     return size
 
 
-def _quarantine_problems(found: RecoveredLog, quarantine: Quarantine) -> None:
-    generations = {scan.path: scan.header.generation for scan in (*found.segments, *found.free)}
-    for problem in found.problems:
+def _quarantine_problems(recovered: RecoveredLog, quarantine: Quarantine) -> None:
+    generations = {
+        scan.path: scan.header.generation for scan in (*recovered.segments, *recovered.free)
+    }
+    for problem in recovered.problems:
         if problem.whole_file:
             quarantine.move(problem.path, problem.what)
         elif problem.damage is not None and problem.path in generations:
@@ -142,48 +144,48 @@ def _quarantine_problems(found: RecoveredLog, quarantine: Quarantine) -> None:
             )
 
 
-def _continue_log(buffer: DiskBuffer, found: RecoveredLog) -> None:
+def _continue_log(buffer: DiskBuffer, recovered: RecoveredLog) -> None:
     """Continue the log that was read."""
     log = buffer.log
-    for scan in found.segments:
+    for scan in recovered.segments:
         segment = _segment(scan)
         segment.end = scan.end
         segment.live = scan.live
         segment.holes = scan.holes
         log.in_use.append(segment)
         buffer.segments[segment.generation] = segment
-    log.given_up = list(found.given_up)
-    log.void = list(found.void.items())
+    log.given_up = list(recovered.given_up)
+    log.void = list(recovered.void.items())
     last = log.in_use[-1] if log.in_use else None
     if (
-        _give_up(log, found)
+        _give_up(log, recovered)
         and last is not None
-        and not found.segments[-1].ended
+        and not recovered.segments[-1].ended
         and last.size == log.size
         and not last.read_only
     ):
         log.tail = last
-    elif last is not None and not found.segments[-1].complete:
+    elif last is not None and not recovered.segments[-1].complete:
         log.give_up(last.generation, last.generation)
-    for scan in found.free:
+    for scan in recovered.free:
         if scan.header.size == log.size:
             log.free.append(_segment(scan))
         else:  # the limit was changed, and the size of segments with it
             _remove(scan.path)
-    for path in found.unfinished:
+    for path in recovered.unfinished:
         _remove(path)
-    for segment in log.release(kept=bool(found.buried)):
+    for segment in log.release(keep=bool(recovered.buried)):
         del buffer.segments[segment.generation]
     # where the limit was lowered there may be more segments than it allows: what is delivered of
     # them must be written down all the same
     log.most = max(log.most, len(log.in_use) + 1)
-    log.books = found.books
-    log.next_generation = found.next_generation
+    log.books = recovered.books
+    log.next_generation = recovered.next_generation
     log.next_number = 1 + max(
         (int(path.stem) for path in log.directory.iterdir() if path.stem.isdigit()), default=0
     )
-    log.next_sequence = found.next_sequence
-    for lane, runs in found.runs.items():
+    log.next_sequence = recovered.next_sequence
+    for lane, runs in recovered.runs.items():
         holding = buffer.holding(lane)
         holding.runs.extend(runs)
         holding.events = sum([run.events for run in runs])
@@ -191,16 +193,16 @@ def _continue_log(buffer: DiskBuffer, found: RecoveredLog) -> None:
         buffer.used += holding.bytes
 
 
-def _give_up(log: Log, found: RecoveredLog) -> bool:
+def _give_up(log: Log, recovered: RecoveredLog) -> bool:
     """Record segments without an end and missing ones, which were reported, for the next
     checkpoint. Return whether all were known.
     """
     known = True
-    for scan, following in zip(found.segments, found.segments[1:], strict=False):
+    for scan, following in zip(recovered.segments, recovered.segments[1:], strict=False):
         first = scan.header.generation + scan.complete
         last = following.header.generation - 1
         if last >= first and not any(
-            begin <= first and last <= end for begin, end in found.given_up
+            begin <= first and last <= end for begin, end in recovered.given_up
         ):
             log.give_up(first, last)
             known = False
@@ -239,13 +241,13 @@ def _segment(scan: SegmentScan) -> Segment:
         return Segment(scan.path, fd, scan.header.size, scan.header.generation, read_only=True)
 
 
-def _balance(buffer: DiskBuffer, found: RecoveredLog, dead_letters: DeadLetterIndex) -> None:
+def _balance(buffer: DiskBuffer, recovered: RecoveredLog, dead_letters: DeadLetterIndex) -> None:
     """Finish what a crash interrupted, and make the books match the buffer."""
-    for lane, sequence, index in found.buried:
+    for lane, sequence, index in recovered.buried:
         buffer.commits.marks.of(lane, Fate.BURIED).add(sequence, index, 1, whole=False)
     books = buffer.log.books
     for lane in {
-        *found.runs,
+        *recovered.runs,
         *(lane for lane in books.lanes if lane is not None),
         *dead_letters.lanes(),
     }:

@@ -165,23 +165,23 @@ class Marks:
 
     def of(self, lane: Lane, fate: Fate | DropCause) -> LaneMarks:
         """The marks of a lane and fate."""
-        found = self._lanes.get((lane, fate))
-        if found is None:
-            found = self._lanes[lane, fate] = LaneMarks(lane, fate, array("Q"))
-        return found
+        marks = self._lanes.get((lane, fate))
+        if marks is None:
+            marks = self._lanes[lane, fate] = LaneMarks(lane, fate, array("Q"))
+        return marks
 
     def take(self, *, buried: bool) -> list[LaneMarks]:
         """Remove and return those of buried events, or the others."""
-        taken = {
+        lane_marks = {
             key: marks for key, marks in self._lanes.items() if (key[1] is Fate.BURIED) == buried
         }
-        for key in taken:
+        for key in lane_marks:
             del self._lanes[key]
-        return list(taken.values())
+        return list(lane_marks.values())
 
-    def put_back(self, taken: Sequence[LaneMarks]) -> None:
+    def put_back(self, lane_marks: Sequence[LaneMarks]) -> None:
         """Add marks that were not written."""
-        for marks in taken:
+        for marks in lane_marks:
             mine = self.of(marks.lane, marks.fate)
             mine.marks.extend(marks.marks)
             mine.events += marks.events

@@ -221,10 +221,10 @@ def events_of(body: bytes, count: int) -> list[bytes]:
     """
     if count == 1:
         return [body]
-    found = [bytes(raw) for raw in split_events(b"[%b]" % body)]
-    if len(found) != count:
+    events = [bytes(raw) for raw in split_events(b"[%b]" % body)]
+    if len(events) != count:
         raise msgspec.DecodeError("a record's count isn't that of its events")
-    return found
+    return events
 
 
 @dataclass(slots=True)

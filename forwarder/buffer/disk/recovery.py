@@ -115,21 +115,21 @@ def recover(directory: Path, dead_letters: Collection[tuple[int, int]] = ()) -> 
     `dead_letters`: events, by sequence and index, that are dead letters: they are settled, even if
     a crash came before their marks.
     """
-    found = RecoveredLog(directory)
+    recovered = RecoveredLog(directory)
     files = find_segments(directory)
-    found.unfinished = files.unfinished
-    found.problems = files.problems
+    recovered.unfinished = files.unfinished
+    recovered.problems = files.problems
     if files.used:
-        found.next_generation = files.used[-1].header.generation + 1
-        _read_all(found, files.used)
-    found.free += files.unused
-    _bury(found, dead_letters)
-    _choose_homes(found)
-    _make_runs(found)
-    return found
+        recovered.next_generation = files.used[-1].header.generation + 1
+        _read_all(recovered, files.used)
+    recovered.free += files.unused
+    _bury(recovered, dead_letters)
+    _choose_homes(recovered)
+    _make_runs(recovered)
+    return recovered
 
 
-def _read_all(found: RecoveredLog, scans: list[SegmentScan]) -> None:
+def _read_all(recovered: RecoveredLog, scans: list[SegmentScan]) -> None:
     """Find the last checkpoint, and read from its oldest generation on."""
     oldest = 0
     base = 0
@@ -138,42 +138,42 @@ def _read_all(found: RecoveredLog, scans: list[SegmentScan]) -> None:
         if checkpoint is not None:
             oldest = checkpoint["oldest"]
             base = scan.header.generation
-            found.given_up = [(first, last) for first, last in checkpoint.get("given_up", ())]
-            found.void = dict(checkpoint.get("void", ()))
+            recovered.given_up = [(first, last) for first, last in checkpoint.get("given_up", ())]
+            recovered.void = dict(checkpoint.get("void", ()))
             break
     for scan in scans:
-        if found.void.get(scan.header.generation) == 0:
-            found.free.append(scan)
+        if recovered.void.get(scan.header.generation) == 0:
+            recovered.free.append(scan)
         elif scan.header.generation >= oldest:
-            found.segments.append(scan)
+            recovered.segments.append(scan)
         elif scan.garbled:  # its last use is unknown: only records of an earlier one are readable
-            found.problems.append(
+            recovered.problems.append(
                 FileProblem(
                     scan.path, "its header and its last records can't be read", whole_file=True
                 )
             )
         else:
-            found.free.append(scan)
-    for scan in found.segments:
-        _read_segment(found, scan, counts=scan.header.generation >= base)
-    _check_ends(found, base)
+            recovered.free.append(scan)
+    for scan in recovered.segments:
+        _read_segment(recovered, scan, counts=scan.header.generation >= base)
+    _check_ends(recovered, base)
 
 
-def _check_ends(found: RecoveredLog, base: int) -> None:
+def _check_ends(recovered: RecoveredLog, base: int) -> None:
     """Report segments before the last checkpoint that have no end or no next one, and weren't
     given up.
     """
-    for scan, following in zip(found.segments, found.segments[1:], strict=False):
+    for scan, following in zip(recovered.segments, recovered.segments[1:], strict=False):
         generation = scan.header.generation
         next_one = following.header.generation
         known = [
             number
             for number in range(generation, next_one)
-            if any(first <= number <= last for first, last in found.given_up)
+            if any(first <= number <= last for first, last in recovered.given_up)
         ]
         missing = next_one - generation - 1 - sum(number > generation for number in known)
         if missing and next_one <= base:
-            found.problems.append(
+            recovered.problems.append(
                 FileProblem(following.path, f"{missing} segments before it are missing")
             )
         if (
@@ -183,7 +183,7 @@ def _check_ends(found: RecoveredLog, base: int) -> None:
             and generation < base
         ):
             damage = Damage(scan.end, scan.header.size - scan.end, "the segment's last records")
-            found.problems.append(FileProblem(scan.path, damage.what, damage))
+            recovered.problems.append(FileProblem(scan.path, damage.what, damage))
 
 
 def _checkpoint(scan: SegmentScan) -> dict[str, Any] | None:
@@ -195,121 +195,123 @@ def _checkpoint(scan: SegmentScan) -> dict[str, Any] | None:
     return plain
 
 
-def _read_segment(found: RecoveredLog, scan: SegmentScan, *, counts: bool) -> None:
+def _read_segment(recovered: RecoveredLog, scan: SegmentScan, *, counts: bool) -> None:
     """Read a segment's records; `counts`: count them in the books too, for it isn't before the
     checkpoint that these start from.
     """
-    found.closed = False
+    recovered.closed = False
     data = read_segment(scan)
-    void = found.void.get(scan.header.generation, len(data))
+    void = recovered.void.get(scan.header.generation, len(data))
     for item in records(data, scan.header.generation):
         if item.offset >= void:
             scan.complete = True
             break
         if isinstance(item, Damage):
-            _damaged(found, scan, item, counts=counts)
+            _damaged(recovered, scan, item, counts=counts)
             continue
         scan.end = item.offset + item.header.length
         kind = item.header.kind
         if kind == RecordKind.DATA:
-            _data(found, scan, item, counts=counts)
+            _data(recovered, scan, item, counts=counts)
         elif kind == RecordKind.MARKS:
-            _marks(found, item, counts=counts)
+            _marks(recovered, item, counts=counts)
         elif kind == RecordKind.TALLY and counts:
-            found.books.merge(LogBooks.of_plain(msgspec.json.decode(item.body)))
+            recovered.books.merge(LogBooks.of_plain(msgspec.json.decode(item.body)))
         elif kind == RecordKind.CHECKPOINT:
             plain = msgspec.json.decode(item.body)
-            found.next_sequence = max(found.next_sequence, plain["next"])
+            recovered.next_sequence = max(recovered.next_sequence, plain["next"])
             if counts:
-                found.books = LogBooks.of_plain(plain["books"])
-        found.closed = kind == RecordKind.CLOSED
+                recovered.books = LogBooks.of_plain(plain["books"])
+        recovered.closed = kind == RecordKind.CLOSED
         scan.complete |= kind == RecordKind.END
     scan.ended |= scan.complete
     if len(data) < scan.header.size:
         scan.end = scan.header.size
 
 
-def _damaged(found: RecoveredLog, scan: SegmentScan, damage: Damage, *, counts: bool) -> None:
+def _damaged(recovered: RecoveredLog, scan: SegmentScan, damage: Damage, *, counts: bool) -> None:
     """Report damage. The events of a whole header count as received, and are missing."""
-    found.problems.append(FileProblem(scan.path, damage.what, damage))
+    recovered.problems.append(FileProblem(scan.path, damage.what, damage))
     scan.end = max(scan.end, damage.offset + damage.size)
     scan.ended = True
     scan.broken.append(damage.offset)
     header = damage.header
     if header is None or header.kind != RecordKind.DATA:
         return
-    found.next_sequence = max(found.next_sequence, header.sequence + 1)
+    recovered.next_sequence = max(recovered.next_sequence, header.sequence + 1)
     if counts and not header.moved_from and not header.origin:
         source, api_key = decode_meta(damage.meta)
-        found.books.receive(lane_of(api_key, header.flags), source, header.events)
+        recovered.books.receive(lane_of(api_key, header.flags), source, header.events)
 
 
-def _data(found: RecoveredLog, scan: SegmentScan, item: FoundRecord, *, counts: bool) -> None:
+def _data(recovered: RecoveredLog, scan: SegmentScan, item: FoundRecord, *, counts: bool) -> None:
     header = item.header
     source, api_key = decode_meta(item.meta)
     lane = lane_of(api_key, header.flags)
-    scan.add(item, found.lanes.setdefault(lane, len(found.lanes)))
-    if header.sequence >= found.next_sequence:
-        found.next_sequence = header.sequence + 1
+    scan.add(item, recovered.lanes.setdefault(lane, len(recovered.lanes)))
+    if header.sequence >= recovered.next_sequence:
+        recovered.next_sequence = header.sequence + 1
     if header.moved_from:
-        found.copies[header.sequence, header.moved_from] = scan.header.generation
+        recovered.copies[header.sequence, header.moved_from] = scan.header.generation
     if header.origin:
-        found.origins.add(header.origin)
+        recovered.origins.add(header.origin)
     elif counts and not header.moved_from:
-        found.books.receive(lane, source, header.events)
+        recovered.books.receive(lane, source, header.events)
 
 
-def _marks(found: RecoveredLog, item: FoundRecord, *, counts: bool) -> None:
+def _marks(recovered: RecoveredLog, item: FoundRecord, *, counts: bool) -> None:
     marks = array("Q", bytes(item.body))
     for sequence, place in zip(marks[::2], marks[1::2], strict=True):
         if place == ALL:
-            found.settled.add(sequence)
+            recovered.settled.add(sequence)
         else:
-            found.parts.setdefault(sequence, []).append((place >> 32, place & 0xFFFFFFFF))
+            recovered.parts.setdefault(sequence, []).append((place >> 32, place & 0xFFFFFFFF))
     # a mark may be all that is left of a record: its sequence isn't used again
-    found.next_sequence = max(found.next_sequence, max(marks[::2], default=0) + 1)
+    recovered.next_sequence = max(recovered.next_sequence, max(marks[::2], default=0) + 1)
     if counts:
         fate, api_key = decode_meta(item.meta)
-        found.books.settle(lane_of(api_key, item.header.flags), fate, item.header.events)
+        recovered.books.settle(lane_of(api_key, item.header.flags), fate, item.header.events)
 
 
-def _bury(found: RecoveredLog, dead_letters: Collection[tuple[int, int]]) -> None:
+def _bury(recovered: RecoveredLog, dead_letters: Collection[tuple[int, int]]) -> None:
     """Settle events that are dead letters."""
     by_sequence: defaultdict[int, list[int]] = defaultdict(list)
     for sequence, index in dead_letters:
         by_sequence[sequence].append(index)
-        found.next_sequence = max(found.next_sequence, sequence + 1)
-    lanes = list(found.lanes)
-    for scan in found.segments if dead_letters else ():
+        recovered.next_sequence = max(recovered.next_sequence, sequence + 1)
+    lanes = list(recovered.lanes)
+    for scan in recovered.segments if dead_letters else ():
         for at, sequence in enumerate(scan.sequences):
-            if sequence not in by_sequence or sequence in found.settled:
+            if sequence not in by_sequence or sequence in recovered.settled:
                 continue
-            left = remaining(scan.firsts[at], scan.counts[at], found.parts.get(sequence, []))
+            left = remaining(scan.firsts[at], scan.counts[at], recovered.parts.get(sequence, []))
             buried = [index for index in by_sequence[sequence] if overlap(index, 1, left)]
-            found.parts.setdefault(sequence, []).extend([(index, 1) for index in buried])
-            found.buried += [(lanes[scan.lanes[at]], sequence, index) for index in buried]
+            recovered.parts.setdefault(sequence, []).extend([(index, 1) for index in buried])
+            recovered.buried += [(lanes[scan.lanes[at]], sequence, index) for index in buried]
 
 
-def _choose_homes(found: RecoveredLog) -> None:
+def _choose_homes(recovered: RecoveredLog) -> None:
     """Of each record that was copied, find where it is used: in the last copy that has all that is
     unsettled of what it was copied from.
 
     A copy lacks something if the crash came while it was written, or if it is damaged.
     """
-    held = _ranges(found.segments, {sequence for sequence, _ in found.copies})
+    held = _ranges(recovered.segments, {sequence for sequence, _ in recovered.copies})
     incomplete = set()
     for (sequence, original), generation in sorted(
-        found.copies.items(), key=lambda item: item[0][1]
+        recovered.copies.items(), key=lambda item: item[0][1]
     ):
-        if found.homes.get(sequence, original) != original:
+        if recovered.homes.get(sequence, original) != original:
             continue  # an earlier one is used
-        gone = [*found.parts.get(sequence, []), *held[sequence, generation]]
-        needed = held.get((sequence, original), []) if sequence not in found.settled else []
+        gone = [*recovered.parts.get(sequence, []), *held[sequence, generation]]
+        needed = held.get((sequence, original), []) if sequence not in recovered.settled else []
         lacking = any(remaining(first, count, gone) for first, count in needed)
-        found.homes[sequence] = original if lacking else generation
+        recovered.homes[sequence] = original if lacking else generation
         if lacking:
             incomplete.add(generation)
-    for scan in found.segments:  # the next copy of a record may not stand beside an incomplete one
+    for (
+        scan
+    ) in recovered.segments:  # the next copy of a record may not stand beside an incomplete one
         scan.ended |= scan.header.generation in incomplete
 
 
@@ -323,50 +325,50 @@ def _ranges(scans: list[SegmentScan], sequences: set[int]) -> dict[tuple[int, in
     return held
 
 
-def _make_runs(found: RecoveredLog) -> None:
+def _make_runs(recovered: RecoveredLog) -> None:
     made: defaultdict[int, _LaneRuns] = defaultdict(_LaneRuns)
-    for scan in found.segments:
+    for scan in recovered.segments:
         for at in range(len(scan.sequences)):
-            _place(found, scan, at, made)
-    lanes = list(found.lanes)
+            _place(recovered, scan, at, made)
+    lanes = list(recovered.lanes)
     for number, lane_runs in made.items():
-        found.runs[lanes[number]] = (
-            _untangled(found, number) if lane_runs.interleaved else lane_runs.ordered
+        recovered.runs[lanes[number]] = (
+            _untangled(recovered, number) if lane_runs.interleaved else lane_runs.ordered
         )
 
 
 def _place(
-    found: RecoveredLog, scan: SegmentScan, at: int, made: defaultdict[int, _LaneRuns]
+    recovered: RecoveredLog, scan: SegmentScan, at: int, made: defaultdict[int, _LaneRuns]
 ) -> None:
     """Add a record to its lane's runs, or to the holes in them."""
     sequence = scan.sequences[at]
     if (
-        sequence in found.settled
-        or found.homes.get(sequence, scan.header.generation) != scan.header.generation
+        sequence in recovered.settled
+        or recovered.homes.get(sequence, scan.header.generation) != scan.header.generation
     ):
         scan.holes[sequence] = None
         return
-    if sequence in found.parts:
-        scan.holes[sequence] = found.parts[sequence]
+    if sequence in recovered.parts:
+        scan.holes[sequence] = recovered.parts[sequence]
     events, size = unsettled(scan, at)
     if events:
         scan.live += scan.lengths[at]
         made[scan.lanes[at]].add(scan, at, events, size)
 
 
-def _untangled(found: RecoveredLog, number: int) -> list[BacklogRun]:
+def _untangled(recovered: RecoveredLog, number: int) -> list[BacklogRun]:
     """The runs of a lane record by record: compaction put some of them where others' sequences lie
     between theirs.
     """
     places = [
         (scan.sequences[at], scan.firsts[at], index, at)
-        for index, scan in enumerate(found.segments)
+        for index, scan in enumerate(recovered.segments)
         for at in range(len(scan.sequences))
         if scan.lanes[at] == number and unsettled(scan, at)[0]
     ]
     made = _LaneRuns()
     for _, _, index, at in sorted(places):
-        scan = found.segments[index]
+        scan = recovered.segments[index]
         made.add(scan, at, *unsettled(scan, at))
     return made.runs
 

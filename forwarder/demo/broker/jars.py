@@ -134,10 +134,11 @@ def _fetch(context: Any, jar: Jar, folder: Path) -> None:
             "reaches under [repositories] in jgo's configuration (~/.config/jgo.conf), and try "
             "again.",
         ) from error
-    found = hashlib.sha256(fetched.read_bytes()).hexdigest()
-    if found != jar.sha256:
+    digest = hashlib.sha256(fetched.read_bytes()).hexdigest()
+    if digest != jar.sha256:
         raise BrokerUnavailable(
-            f"{jar.file} isn't the one that was expected: its SHA-256 is {found}, not {jar.sha256}",
+            f"{jar.file} isn't the one that was expected: "
+            f"its SHA-256 is {digest}, not {jar.sha256}",
             hint=(
                 "Either the repository isn't trustworthy, or forwarder/demo/broker/jars.txt "
                 "is out of date."

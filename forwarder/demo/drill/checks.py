@@ -126,11 +126,11 @@ class AnswerCounts:
     @classmethod
     def of(cls, snapshot: Snapshot) -> AnswerCounts:
         """The answers to event requests so far."""
-        found: dict[int, int] = {}
+        counts: dict[int, int] = {}
         for (path, code), count in snapshot.http_requests.items():
             if path in EVENT_ROUTES:
-                found[code] = found.get(code, 0) + count
-        return cls(found)
+                counts[code] = counts.get(code, 0) + count
+        return cls(counts)
 
     def since(self, before: AnswerCounts) -> dict[int, int]:
         """The answers since `before`."""

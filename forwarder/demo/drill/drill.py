@@ -127,8 +127,8 @@ class Drill:
         snapshot = await self._probe.until(
             self._processes.forwarder, lambda now: now.buffered == PORTION
         )
-        kept = counted("the events are buffered", snapshot.buffered, PORTION)
-        checks = [answered_200(answers), kept, flags_fail_fast(flags, SDK_FLAG_SECONDS)]
+        buffered = counted("the events are buffered", snapshot.buffered, PORTION)
+        checks = [answered_200(answers), buffered, flags_fail_fast(flags, SDK_FLAG_SECONDS)]
         self._over(
             "The upstream is down",
             f"the sandbox was killed; {PORTION} more events were sent",
@@ -140,11 +140,11 @@ class Drill:
         before = await self._probe.status()
         await self._processes.forwarder.kill()
         await self._processes.start_forwarder()
-        found = (await self._probe.status()).buffer_found
+        stored = (await self._probe.status()).buffer_found
         answers = await self._send(PROJECT_KEY, SMALL_PORTION)
         snapshot = await self._probe.status()
         checks = [
-            counted("the buffered events are in the files", found, before.buffered),
+            counted("the buffered events are in the files", stored, before.buffered),
             answered_200(answers),
             counted(
                 "new events are buffered with the old ones",

@@ -173,12 +173,12 @@ class DrillProbe:
 
     async def stored(self) -> frozenset[str]:
         """The uuids of all events in the sandbox."""
-        found: list[str] = []
+        uuids: list[str] = []
         while True:
-            page = await self._json(f"/sandbox/events?limit={PAGE}&offset={len(found)}")
-            found += [event["uuid"] for event in page["results"]]
-            if not page["results"] or len(found) >= page["count"]:
-                return frozenset(found)
+            page = await self._json(f"/sandbox/events?limit={PAGE}&offset={len(uuids)}")
+            uuids += [event["uuid"] for event in page["results"]]
+            if not page["results"] or len(uuids) >= page["count"]:
+                return frozenset(uuids)
 
     async def conflicts(self) -> int:
         """How many events the sandbox received again with other bytes."""
