@@ -147,7 +147,7 @@ test-sdks: $(VENV)/.browser  ## the official SDKs, from their registries, throug
 	$(BIN)/pytest tests/sdks $(PYTEST)
 
 looks: $(VENV)/.browser  ## accept how the pages look now, for test-browser to compare with; look at what changed before it is committed
-	RENEW_LOOKS=1 $(BIN)/pytest tests/browser/test_looks.py -k looks_as
+	RENEW_LOOKS=1 $(BIN)/pytest tests/browser/test_looks.py
 
 .PHONY: promises promises-guards
 promises: $(VENV)/.broker  ## what the documents promise, at every entrance, as a table; PROMISES="--only Kafka replay" chooses
