@@ -205,6 +205,7 @@ async def test_an_open_person_follows_what_arrives(browser: Browser) -> None:
         await expect(page.locator("#detail h2")).to_have_text("carl")
         await send(shown, merging("ann", "carl"))
         await expect(page.locator("#detail")).to_contain_text("it was merged into another one")
+        await expect(page.locator("tr.row")).to_have_count(1)
         await expect(page.locator("tr.row")).to_contain_text("3 ids")
 
 
