@@ -180,13 +180,11 @@ def _measure(arguments: argparse.Namespace, chosen: Chosen) -> int:
     if rows:
         print(table(rows))
         said = [
-            f"{each['case']}: preflight {each[LOOKED]:,} records/CPU-s"
-            for each in rows
-            if each.get(LOOKED)
+            f"{row['case']}: preflight {row[LOOKED]:,} records/CPU-s"
+            for row in rows
+            if row.get(LOOKED)
         ]
-        print(
-            *said, *(f"{each['case']}: {each[LOOP]}" for each in rows if each.get(LOOP)), sep="\n"
-        )
+        print(*said, *(f"{row['case']}: {row[LOOP]}" for row in rows if row.get(LOOP)), sep="\n")
     results: list[MemoryResult | BacklogResult | OtherResult] = [
         _backlog(plan, name) if name in BACKLOG else _memory(plan, name, arguments.memory_seconds)
         for name in chosen.memory
@@ -202,9 +200,7 @@ def _measure(arguments: argparse.Namespace, chosen: Chosen) -> int:
             "memory": [{**asdict(result), "good": result.good} for result in results],
         }
         arguments.output.write_text(json.dumps(whole, indent=2) + "\n")
-    below = [
-        each for each in rows if each["lost"] or (each["wanted"] and each["ratio"] < each["wanted"])
-    ]
+    below = [row for row in rows if row["lost"] or (row["wanted"] and row["ratio"] < row["wanted"])]
     return 1 if below or not all(result.good for result in results) else 0
 
 

@@ -31,7 +31,6 @@ class ArrivalSink(Sink):
         self._arrived = arrived
 
     def asked(self, path: bytes) -> bytes | None:
-        """See `Sink.asked`."""
         if not path.startswith(b"/arrivals"):
             return super().asked(path)
         answer = json_answer(self._arrived)
@@ -39,7 +38,6 @@ class ArrivalSink(Sink):
         return answer
 
     def take(self, body: bytes) -> None:
-        """See `Sink.take`."""
         now = time.monotonic()
         super().take(body)
         if LIVE in body:

@@ -128,9 +128,9 @@ class Case:
 
 def _with_order(*cases: Case) -> tuple[Case, ...]:
     return tuple(
-        each
+        variant
         for case in cases
-        for each in (
+        for variant in (
             case,
             Case(case.variant, case.events, case.compression, ordered=True, share=0.8),
         )

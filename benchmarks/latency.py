@@ -93,7 +93,7 @@ class LatencyResult:
     @property
     def good(self) -> bool:
         """Whether each is."""
-        return all(each.good for each in self.series)
+        return all(measured.good for measured in self.series)
 
 
 def all_series() -> list[LatencySeries]:
@@ -177,8 +177,8 @@ def measure_latency(target: Target, machine: Machine, seconds: float) -> Latency
     """Measure all series, for so long each. Raises `BenchmarkError`."""
     measurement = LatencyMeasurement(target, machine, seconds)
     series = all_series()
-    for each in series:
-        measurement.measure(each)
+    for measured in series:
+        measurement.measure(measured)
     return LatencyResult(NAME, series)
 
 
@@ -202,15 +202,15 @@ def latency_table(result: LatencyResult) -> str:
             *(f"delivery {name}" for name in SHARES.values()),
         ]
     ]
-    for each in result.series:
-        answers = [f"{1000 * each.answers[share]:.1f} ms" for share in SHARES]
-        deliveries = [f"{each.deliveries[share]:.3f} s" for share in SHARES]
+    for measured in result.series:
+        answers = [f"{1000 * measured.answers[share]:.1f} ms" for share in SHARES]
+        deliveries = [f"{measured.deliveries[share]:.3f} s" for share in SHARES]
         cells.append(
             [
-                each.label,
-                f"{each.rate:,.0f}",
-                f"{each.busy:.2f}",
-                f"{1000 * each.delays[0.99]:.1f} ms",
+                measured.label,
+                f"{measured.rate:,.0f}",
+                f"{measured.busy:.2f}",
+                f"{1000 * measured.delays[0.99]:.1f} ms",
                 *answers,
                 *deliveries,
             ]
@@ -245,13 +245,13 @@ def draw_latency(result: LatencyResult, path: Path) -> None:
             "From when a request was due to its answer",
             x,
             answers,
-            [_line(each.label, each.answers, 1000) for each in result.series],
+            [_line(measured.label, measured.answers, 1000) for measured in result.series],
         ),
         Panel(
             "From when a request was due to its arrival upstream",
             x,
             deliveries,
-            [_line(each.label, each.deliveries) for each in result.series],
+            [_line(measured.label, measured.deliveries) for measured in result.series],
         ),
     ]
     path.write_text(picture("Latency at half of the greatest load, by percentile", panels))

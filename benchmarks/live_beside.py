@@ -78,7 +78,7 @@ class ViaResult:
         """Whether every live event arrived, about as soon as without the import, which
         did go on.
         """
-        all_there = all(each.arrived == each.events for each in (self.alone, self.beside))
+        all_there = all(run.arrived == run.events for run in (self.alone, self.beside))
         return all_there and self.ratio <= ALLOWED and self.beside.imported > 0
 
 

@@ -171,7 +171,9 @@ class Load:
         """Whether there is something to send, or to wait for."""
         if sending:
             return not self._stopping
-        return self._left > 0 or any(each.request for each in self._connections.values())
+        return self._left > 0 or any(
+            connection.request for connection in self._connections.values()
+        )
 
     def _ready(self, poll: select.epoll, now: float) -> list[tuple[int, int]]:
         """The connections that something has happened on. With a rate, none as soon as another

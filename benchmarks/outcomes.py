@@ -91,7 +91,7 @@ class OutcomesResult:
     @property
     def good(self) -> bool:
         """Whether none took more than it may."""
-        return all(each.highest < each.allowed for each in self.outcomes)
+        return all(outcome.highest < outcome.allowed for outcome in self.outcomes)
 
 
 def outcomes() -> list[Outcome]:
@@ -152,12 +152,13 @@ def outcomes_table(result: OutcomesResult) -> str:
     lines = [
         f"{'outcome':24} {'requests':>8}  {'start':>6} {'highest':>8} {'final':>6} MB  answers"
     ]
-    for each in result.outcomes:
-        figures = [round(size / 1e6) for size in (each.begin, each.highest, each.final)]
-        answers = ", ".join(f"{status or 'none'}: {n}" for status, n in each.statuses.items())
+    for outcome in result.outcomes:
+        figures = [round(size / 1e6) for size in (outcome.begin, outcome.highest, outcome.final)]
+        answers = ", ".join(f"{status or 'none'}: {n}" for status, n in outcome.statuses.items())
         lines.append(
-            f"{each.name:24} {each.requests:8,}  {figures[0]:6} {figures[1]:8} {figures[2]:6}     "
-            f"{answers}{'' if each.highest < each.allowed else '  TOO MUCH'}"
+            f"{outcome.name:24} {outcome.requests:8,}  "
+            f"{figures[0]:6} {figures[1]:8} {figures[2]:6}     "
+            f"{answers}{'' if outcome.highest < outcome.allowed else '  TOO MUCH'}"
         )
     verdict = "good" if result.good else "NOT GOOD"
     allowed = (

@@ -176,7 +176,7 @@ def core_seconds(core: int) -> float:
 
 
 def free_port() -> int:
-    """See `free_ports`."""
+    """A port of 127.0.0.1 that nothing listens on."""
     return free_ports(1)[0]
 
 

@@ -62,7 +62,7 @@ def table(rows: Iterable[dict[str, Any]]) -> str:
             "lost",
         ]
     ]
-    cells += [_cells(each) for each in rows]
+    cells += [_cells(row) for row in rows]
     widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
     cells.insert(1, ["-" * width for width in widths])
     return "\n".join(
@@ -73,22 +73,22 @@ def table(rows: Iterable[dict[str, Any]]) -> str:
     )
 
 
-def _cells(each: dict[str, Any]) -> list[str]:
-    wanted = "" if each["wanted"] is None else f"≥ {each['wanted']}"
+def _cells(row: dict[str, Any]) -> list[str]:
+    wanted = "" if row["wanted"] is None else f"≥ {row['wanted']}"
     figures = [
-        f"{each['events_per_cpu_second']:,}",
-        each["against"],
-        f"{each['against_per_cpu_second']:,}",
-        f"{each['ratio']:.2f}",
+        f"{row['events_per_cpu_second']:,}",
+        row["against"],
+        f"{row['against_per_cpu_second']:,}",
+        f"{row['ratio']:.2f}",
     ]
-    core = [f"{each['busy']:.2f}", f"{each['others']:.2f}"]
+    core = [f"{row['busy']:.2f}", f"{row['others']:.2f}"]
     return [
-        each["case"],
+        row["case"],
         *figures,
         wanted,
         *core,
-        f"{each['answers'].get('503', 0):,}",
-        f"{each['lost']:,}",
+        f"{row['answers'].get('503', 0):,}",
+        f"{row['lost']:,}",
     ]
 
 

@@ -83,7 +83,7 @@ class StallResult:
     @property
     def worst(self) -> float:
         """The longest gap of all."""
-        return max(max(each.alone, each.together) for each in self.stalls)
+        return max(max(stall.alone, stall.together) for stall in self.stalls)
 
     @property
     def good(self) -> bool:
@@ -336,18 +336,18 @@ async def _produce_async(bootstrap: str, topic: str, record: bytes, count: int) 
 
 def stall_line(stall: Stall) -> str:
     """One body, in a line."""
-    each = stall.cpu / stall.size * 1e9 if stall.size else 0.0
+    per_byte = stall.cpu / stall.size * 1e9 if stall.size else 0.0
     return (
         f"{stall.name:28} {stall.size:>10,} bytes: longest gap {stall.alone * 1000:6.1f} ms "
         f"alone, {stall.together * 1000:6.1f} ms "
-        f"six at once; {stall.cpu:5.2f} CPU-s, {each:,.0f} ns a byte; answers {stall.answers}"
+        f"six at once; {stall.cpu:5.2f} CPU-s, {per_byte:,.0f} ns a byte; answers {stall.answers}"
     )
 
 
 def stall_summary(result: StallResult) -> str:
     """All of it, in a line."""
-    longest = max(result.stalls, key=lambda each: max(each.alone, each.together))
-    dearest = max(result.stalls, key=lambda each: each.cpu)
+    longest = max(result.stalls, key=lambda stall: max(stall.alone, stall.together))
+    dearest = max(result.stalls, key=lambda stall: stall.cpu)
     return (
         f"{result.name}: longest gap {result.worst * 1000:.0f} ms ({longest.name}), "
         f"{result.quiet * 1000:.0f} ms without any body, at most "

@@ -92,8 +92,8 @@ def measure_taps(
                 with tapped(admin, wanted) as shown:
                     turn.measure(OPENING)
                     beside = turn.measure(seconds)
-                result.without.append(without.each)
-                result.ratios[name].append(beside.each / without.each)
+                result.without.append(without.per_event)
+                result.ratios[name].append(beside.per_event / without.per_event)
                 result.rates += [without.rate, beside.rate]
                 result.lines[name] += shown.lines
     return result
@@ -103,7 +103,7 @@ def measure_taps(
 class TurnFigures:
     """CPU-seconds for each event, and events a second."""
 
-    each: float
+    per_event: float
     rate: float
 
 
@@ -178,11 +178,11 @@ def tap_line(result: TapResult) -> str:
         f"{result.lines[name]:,} shown)"
         for name, ratios in result.ratios.items()
     )
-    each = f"{1e6 * median(result.without):.2f} CPU-µs an event"
+    per_event = f"{1e6 * median(result.without):.2f} CPU-µs an event"
     wanted = (
         f"at most {100 * (ALLOWED - 1):+.0f} % is wanted: {'good' if result.good else 'NOT GOOD'}"
     )
     return (
-        f"{result.name}: {median(result.rates):,.0f} events/s in bodies of {BODY}: {each} "
+        f"{result.name}: {median(result.rates):,.0f} events/s in bodies of {BODY}: {per_event} "
         f"without a tap; {of_taps}; {wanted}"
     )

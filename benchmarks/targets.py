@@ -96,7 +96,7 @@ class Target:
             {"name": f"copy-{number}", "url": url, "compression": compression}
             for number in range(copies)
         ]
-        routes: list[dict[str, object]] = [{"to": [each["name"] for each in upstreams]}]
+        routes: list[dict[str, object]] = [{"to": [upstream["name"] for upstream in upstreams]}]
         if by_name:
             routes.insert(0, {"match": {"event": "$autocapture"}, "to": [upstreams[0]["name"]]})
         alone = {"FORWARDER_UPSTREAM__URL": "", "FORWARDER_UPSTREAM__COMPRESSION": ""}

@@ -108,9 +108,11 @@ def find_in_memory(
     """
     waiting = [chunk for lane in buffer.waiting_lanes() for chunk in buffer.queue(lane)]
     copies = [*_copies(wanted, waiting, WAITING), *_copies(wanted, sending, SENDING)]
-    copies += [_dead_letter(each) for each in letters if wanted.is_of(each.data)]
+    copies += [
+        _dead_letter(dead_letter) for dead_letter in letters if wanted.is_of(dead_letter.data)
+    ]
     return (
-        [msgspec.structs.replace(each, destination=destination) for each in copies]
+        [msgspec.structs.replace(copy, destination=destination) for copy in copies]
         if destination
         else copies
     )

@@ -130,11 +130,11 @@ class AdminServer:
     async def _listen(self, runner: web.AppRunner, sockets: list[socket.socket]) -> str:
         self._listening = sockets
         try:
-            for each in sockets:
-                await web.SockSite(runner, each, backlog=BACKLOG).start()
+            for listening in sockets:
+                await web.SockSite(runner, listening, backlog=BACKLOG).start()
         except BaseException:
-            for each in sockets:
-                each.close()
+            for listening in sockets:
+                listening.close()
             raise
         return describe(sockets[0])
 

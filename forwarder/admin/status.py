@@ -87,5 +87,5 @@ def _counted(listed: object, parts: tuple[str, ...]) -> dict[tuple[Any, ...], in
     kinds = [(part, int if part == "code" else str) for part in parts]
     entry = msgspec.defstruct("entry", [*kinds, ("count", int)])
     entries = msgspec.convert(listed, list[entry])  # type: ignore[valid-type]
-    rows = [msgspec.structs.astuple(each) for each in entries]
+    rows = [msgspec.structs.astuple(item) for item in entries]
     return {row[:-1]: row[-1] for row in rows}

@@ -103,7 +103,7 @@ class _Refusal:
 
 
 class Archiver(EventDelivery):
-    """See above. It owns the thread that compresses."""
+    """Makes files of a destination's events. It owns the thread that compresses."""
 
     def __init__(
         self,

@@ -143,7 +143,7 @@ class LocalFolder:
         self._ready = False
 
     async def publish(self, name: str, content: BinaryIO) -> None:
-        """See `ArchiveFolder.publish`. Cancellation waits for the copy, which is of one file."""
+        """Cancellation waits for the copy, which is of one file."""
         copying = asyncio.get_running_loop().run_in_executor(
             self._executor, self._publish, name, content
         )
@@ -204,9 +204,7 @@ class ObjectFolder:
         self._store = store
 
     async def publish(self, name: str, content: BinaryIO) -> None:
-        """See `ArchiveFolder.publish`. Cancellation drops the connection; parts that were uploaded
-        stay invisible in the store.
-        """
+        """Cancellation drops the connection; uploaded parts stay invisible in the store."""
         import obstore  # noqa: PLC0415 -- `open_folder` has seen that it is there
         from obstore.exceptions import BaseError  # noqa: PLC0415
 

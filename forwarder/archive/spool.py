@@ -93,7 +93,7 @@ def safe_name(api_key: str) -> str:
 
 
 class SpooledFile:
-    """See above. Its methods block, and are for one thread at a time."""
+    """One file while it grows. Its methods block, and are for one thread at a time."""
 
     def __init__(self, directory: Path) -> None:
         """Raises `OSError` if there can't be a file in this directory."""

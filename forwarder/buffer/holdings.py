@@ -39,10 +39,10 @@ class LaneHolding:
         """Leave the pool for another one, or for none."""
         if pool is self.pool:
             return
-        for each, sign in ((self.pool, -1), (pool, 1)):
-            if each is not None:
-                each.bytes += sign * self.bytes
-                each.lanes += sign
+        for share, sign in ((self.pool, -1), (pool, 1)):
+            if share is not None:
+                share.bytes += sign * self.bytes
+                share.lanes += sign
         self.pool = pool
 
 
@@ -75,8 +75,8 @@ def withdraw(
     wanted = frozenset(acks)
     return [
         chunk
-        for each, holding in holdings.items()
-        if lane in (None, each)
+        for other, holding in holdings.items()
+        if lane in (None, other)
         for chunk in holding.queue.withdraw(wanted)
     ]
 
@@ -94,7 +94,7 @@ def drop_oldest(holdings: Mapping[Lane, LaneHolding], lane: Lane | None) -> list
     """
     queues = [
         holding.queue
-        for each, holding in holdings.items()
-        if holding.queue and lane in (None, each)
+        for other, holding in holdings.items()
+        if holding.queue and lane in (None, other)
     ]
     return [min(queues, key=lambda queue: queue.oldest or 0.0).popleft()] if queues else []

@@ -26,7 +26,7 @@ from forwarder.core.ports import DropCause, Fate
 
 
 class MemoryBuffer:
-    """See `core.ports.Buffer`."""
+    """The buffer in memory, for destinations that may lose events."""
 
     def __init__(self, max_bytes: int, *, any_if_empty: bool = False, by_day: bool = False) -> None:
         """`any_if_empty`: whether an empty buffer accepts what is offered whatever its size, for a

@@ -155,7 +155,7 @@ def tap_events(
 
 def tap_path(wanted: Mapping[str, Sequence[str] | None], rate: float) -> str:
     """Path and query of a tap; what is typed that is no text at all matches nothing."""
-    query = [(name, str(each)) for name, values in wanted.items() for each in values or ()]
+    query = [(name, str(value)) for name, values in wanted.items() for value in values or ()]
     return "/tap?" + urlencode([*query, ("rate", f"{rate:g}")], errors="replace")
 
 

@@ -134,7 +134,10 @@ def export(  # noqa: PLR0917 - a command's options
     if lane is not None:
         check_lane(contents, lane)
     total = sum(
-        each.events for content in contents for each in content.lanes if lane in (None, each.label)
+        totals.events
+        for content in contents
+        for totals in content.lanes
+        if lane in (None, totals.label)
     )
     if output is None:
         count = _export(directories, lane, sys.stdout.buffer, total)
@@ -185,7 +188,9 @@ def drain(
         _reject_several(directories)
     settings = load_settings(config, os.environ, require_upstream=not url).settings
     configure_logging(settings.log.format, "warning")
-    raise typer.Exit(_drain([(each, of_directory(settings, each, url)) for each in directories]))
+    raise typer.Exit(
+        _drain([(directory, of_directory(settings, directory, url)) for directory in directories])
+    )
 
 
 def _reject_several(directories: Sequence[Path]) -> None:
@@ -193,7 +198,7 @@ def _reject_several(directories: Sequence[Path]) -> None:
     from forwarder.core.errors import ConfigurationError
     from forwarder.storage.directory import destination_of
 
-    names = sorted({destination_of(each) for each in directories})
+    names = sorted({destination_of(directory) for directory in directories})
     if len(names) > 1:
         raise ConfigurationError(
             f"--upstream: there are buffers of several destinations ({', '.join(names)})",
@@ -268,9 +273,9 @@ def _unreachable(destinations: Iterable[Settings]) -> set[str]:
 
     found: set[str] = set()
     asked = {
-        each.upstream.url: each.upstream
-        for each in destinations
-        if not each.destination.archive.url
+        destination.upstream.url: destination.upstream
+        for destination in destinations
+        if not destination.destination.archive.url
     }
     for url, upstream in asked.items():
         answer = run_to_end(ask_upstream(upstream, ()))
@@ -310,9 +315,9 @@ def _directories(
     )
     if destination is None:
         return found
-    own = [each for each in found if destination_of(each) == destination]
+    own = [directory for directory in found if destination_of(directory) == destination]
     if not own:
-        names = sorted({destination_of(each) for each in found} - {""})
+        names = sorted({destination_of(directory) for directory in found} - {""})
         raise ConfigurationError(
             f"--destination: there is no buffer for {destination}",
             hint=f"There are buffers for {', '.join(names)}."

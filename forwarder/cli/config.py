@@ -94,8 +94,8 @@ def check(
         checked = "" if elsewhere else f"; checked as user {user_name()}"
         variables = _variables(loaded)
         typer.echo(f"OK: {loaded.file or 'no file'}, and {variables} from the environment{checked}")
-        for each in hints:
-            typer.echo(f"hint: {each.key} {each.message}: {each.hint}", err=True)
+        for hint in hints:
+            typer.echo(f"hint: {hint.key} {hint.message}: {hint.hint}", err=True)
     worst = ExitCode.DONE if valid else ExitCode.WRONG_USAGE
     answers: list[dict[str, Any]] = []
     for url, answer in _answers(settings) if online and valid else ():
@@ -109,8 +109,8 @@ def check(
             "valid": valid,
             "file": str(loaded.file) if loaded.file else None,
             "checked_as": None if elsewhere else user_name(),
-            "problems": [each.as_json() for each in examined.problems],
-            "hints": [Problem("", each.key, each.message, each.hint).as_json() for each in hints],
+            "problems": [problem.as_json() for problem in examined.problems],
+            "hints": [Problem("", hint.key, hint.message, hint.hint).as_json() for hint in hints],
             "upstreams": answers if online and valid else None,
         }
         typer.echo(as_json(document, indent=2))

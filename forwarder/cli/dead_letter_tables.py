@@ -159,7 +159,7 @@ def origin_lines(attributes: dict[str, Any] | None) -> Iterator[tuple[str, str]]
     for name, value in (attributes or {}).items():
         if name == "headers":
             pairs = value.items() if isinstance(value, dict) else value or ()
-            yield from (("header", f"{_printable(key)}: {_printable(each)}") for key, each in pairs)
+            yield from (("header", f"{_printable(key)}: {_printable(text)}") for key, text in pairs)
         else:
             yield name, _printable(value)
 

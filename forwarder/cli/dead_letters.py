@@ -204,7 +204,7 @@ def show(
         sys.stdout.buffer.write(found[0][2].data)
         sys.stdout.buffer.flush()
     elif output is Output.JSON:
-        documents = [content_as_json(*each) for each in found]
+        documents = [content_as_json(*letter) for letter in found]
         typer.echo(
             json.dumps(
                 {"count": len(documents), "results": documents}
@@ -215,8 +215,8 @@ def show(
             )
         )
     else:
-        for each in found:
-            print_letter(*each)
+        for letter in found:
+            print_letter(*letter)
 
 
 @app.command()
@@ -428,7 +428,7 @@ def _select(
 
 
 def _count(selected: Sequence[SelectedLetters]) -> int:
-    return sum(len(each.numbers) for each in selected)
+    return sum(len(selection.numbers) for selection in selected)
 
 
 def editor(
@@ -459,7 +459,7 @@ def editor(
 
 def check_rate(selected: Sequence[SelectedLetters], rate: float | None) -> None:
     """Raises `ConfigurationError` for a rate with letters of an import."""
-    if rate is not None and any(_is_of_import(each.file) for each in selected):
+    if rate is not None and any(_is_of_import(selection.file) for selection in selected):
         raise ConfigurationError(
             "--rate: an import sends its dead letters at its own rate",
             hint="Use --rate of the import's own command.",
@@ -498,13 +498,13 @@ def _previewed(
 ) -> Iterator[tuple[WorkerLetters, DeadLetterSummary, bytes]]:
     """The first few letters, each with its event."""
     left = _PREVIEWED
-    for each in selected:
-        with each.file.reading() as connection:
+    for selection in selected:
+        with selection.file.reading() as connection:
             for letter in summaries(
-                connection, DeadLetterFilter(numbers=tuple(each.numbers[:left]))
+                connection, DeadLetterFilter(numbers=tuple(selection.numbers[:left]))
             )[::-1]:
                 for _, data in contents(connection, [letter.number]):
-                    yield each.file, letter, data
+                    yield selection.file, letter, data
                 left -= 1
 
 
@@ -518,20 +518,20 @@ def check(selected: Sequence[SelectedLetters], edit: Editor | None) -> None:
 
     failures: list[str] = []
     unreadable: tuple[object, ...] = ()
-    for each in selected:
-        with each.file.reading() as connection:
-            for number, data in contents(connection, each.numbers):
+    for selection in selected:
+        with selection.file.reading() as connection:
+            for number, data in contents(connection, selection.numbers):
                 try:
                     edit.apply(data)
                 except NotEditable as error:
                     failures.append(
-                        f"{each.file.name(number)}: {without_keys(error.message, None)}"
+                        f"{selection.file.name(number)}: {without_keys(error.message, None)}"
                     )
                     if isinstance(error, UnreadableEvent):
                         unreadable = unreadable or (
-                            each.file.name(number),
+                            selection.file.name(number),
                             "--path",
-                            each.file.path.parent,
+                            selection.file.path.parent,
                         )
     if failures:
         shown = "\n  ".join(failures[:_MAX_NOTES])
@@ -551,16 +551,16 @@ def check(selected: Sequence[SelectedLetters], edit: Editor | None) -> None:
 def mark(selected: Sequence[SelectedLetters], edit: Editor | None, rate: float | None) -> None:
     """Mark the letters, each with its edited event if there is an edit."""
     with EventProgress("marking", _count(selected)) as progress:
-        for each in selected:
-            with each.file.reading() as reading, each.file.writing() as writing:
+        for selection in selected:
+            with selection.file.reading() as reading, selection.file.writing() as writing:
                 if edit is None:
                     changed: Iterator[tuple[int, bytes | None]] = (
-                        (number, None) for number in each.numbers
+                        (number, None) for number in selection.numbers
                     )
                 else:
                     changed = (
                         (number, edit.apply(data))
-                        for number, data in contents(reading, each.numbers)
+                        for number, data in contents(reading, selection.numbers)
                     )
                 mark_for_replay(writing, changed, rate, progress.advance)
 
@@ -625,15 +625,17 @@ def follow(
     daemons: list[SelectedLetters] = []
     marked = 0
     adopted = 0
-    for each in selected:
-        if _is_of_import(each.file):
-            outcome.notes.append(f"{letters(len(each.numbers))} marked; {_by_import(each.file)}")
-        elif each.file.has_daemon:
-            daemons.append(each)
-        elif each.file.has_supervisor:
-            adopted += len(each.numbers)
+    for selection in selected:
+        if _is_of_import(selection.file):
+            outcome.notes.append(
+                f"{letters(len(selection.numbers))} marked; {_by_import(selection.file)}"
+            )
+        elif selection.file.has_daemon:
+            daemons.append(selection)
+        elif selection.file.has_supervisor:
+            adopted += len(selection.numbers)
         else:
-            marked += len(each.numbers)
+            marked += len(selection.numbers)
     if marked:
         outcome.notes.append(
             f"{letters(marked)} marked; no daemon runs: they are sent at its next start, or by "
@@ -676,7 +678,7 @@ def _watch(
     """Wait until no letter is marked any more, or its daemon has stopped. Returns the letters that
     are still marked.
     """
-    left = {each.file: set(each.numbers) for each in daemons}
+    left = {daemon.file: set(daemon.numbers) for daemon in daemons}
     with EventProgress("replaying", sum(map(len, left.values()))) as progress:
         while True:
             for file, numbers in left.items():
@@ -694,11 +696,11 @@ def _count_sent(
     left: dict[WorkerLetters, set[int]],
 ) -> None:
     """Count what daemons have sent, what could not be sent, and what is `left` marked."""
-    for each in daemons:
-        with each.file.reading() as connection:
+    for daemon in daemons:
+        with daemon.file.reading() as connection:
             outcome.failures += [
-                (each.file.name(number), note)
-                for number, note in notes_of(connection, each.numbers).items()
+                (daemon.file.name(number), note)
+                for number, note in notes_of(connection, daemon.numbers).items()
             ]
     followed = _count(daemons)
     outcome.stopped = sum(map(len, left.values()))

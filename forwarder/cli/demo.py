@@ -302,7 +302,7 @@ def step_page(step: Step, number: int) -> RenderableType:
     )
     lines = [Text(step.did), *map(line, step.checks)]
     books = Padding(lane_table(step.lanes, books=True), (0, 0, 0, 2), expand=False)
-    return Group(head, *(Padding(each, (0, 0, 0, 3), expand=False) for each in lines), books)
+    return Group(head, *(Padding(text, (0, 0, 0, 3), expand=False) for text in lines), books)
 
 
 def print_drill_verdict(verdict: DrillVerdict) -> None:

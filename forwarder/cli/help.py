@@ -143,7 +143,7 @@ class HelpSearch:
         typed = [
             word for word in re.findall(r"\w[\w$.-]*", asked.lower()) if not _EMPTY.fullmatch(word)
         ]
-        patterns = [re.compile(rf"(?<!\w){re.escape(_STEM.sub('', each))}", re.I) for each in typed]
+        patterns = [re.compile(rf"(?<!\w){re.escape(_STEM.sub('', word))}", re.I) for word in typed]
         sections = [section for topic in known.values() for section in sections_of(topic)]
         counts = [section.counts(patterns) for section in sections]
         rarity = [
@@ -157,13 +157,13 @@ class HelpSearch:
         ]
         found: list[HelpSection] = []
         for score, section in sorted(
-            zip(scores, sections, strict=True), key=lambda each: each[0], reverse=True
+            zip(scores, sections, strict=True), key=lambda scored: scored[0], reverse=True
         ):
-            if score > 0 and sum(section.topic == each.topic for each in found) < _OF_ONE_TOPIC:
+            if score > 0 and sum(section.topic == match.topic for match in found) < _OF_ONE_TOPIC:
                 found.append(section)
         return cls(
-            [each for each, weight in zip(patterns, rarity, strict=True) if weight],
-            [each for each, weight in zip(typed, rarity, strict=True) if not weight],
+            [pattern for pattern, weight in zip(patterns, rarity, strict=True) if weight],
+            [word for word, weight in zip(typed, rarity, strict=True) if not weight],
             found[:_FOUND],
         )
 
@@ -235,8 +235,8 @@ def _misspelled(asked: str, known: Mapping[str, HelpTopic]) -> list[str]:
 
     names = {name.rpartition("/")[2]: name for name in (*COMMANDS, *known)}
     close = dict.fromkeys(
-        names[each]
-        for each in get_close_matches(asked.lower().removesuffix(".md"), names, n=3, cutoff=0.55)
+        names[form]
+        for form in get_close_matches(asked.lower().removesuffix(".md"), names, n=3, cutoff=0.55)
     )
     close |= dict.fromkeys(name for name in known if asked.lower() in name)
     return list(close)[:3]

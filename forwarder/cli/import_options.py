@@ -179,7 +179,7 @@ def parameters(form: ImportFormat[Any]) -> Iterator[inspect.Parameter]:
         kind: Any = bool if is_switch else list[str] | None if is_set else str | None
         marker = _option(f"Format {form.name}", words, None if is_switch else option.metavar)
         yield _parameter(option.name, kind, False if is_switch else None, marker)
-    framings: Any = [(each.name, each.value) for each in form.framings]
+    framings: Any = [(framing.name, framing.value) for framing in form.framings]
     cell = Framing.CSV in form.framings and str
     sometimes: dict[str, tuple[Any, str, str | None]] = {
         "zone": (
@@ -218,10 +218,10 @@ def parameters(form: ImportFormat[Any]) -> Iterator[inspect.Parameter]:
         if kind:
             yield _parameter(name, kind | None, None, _option(_READING, words, metavar))
     hints = get_type_hints(CommonOptions, include_extras=True)
-    for each in dataclasses.fields(CommonOptions):
-        kind, marker = get_args(hints[each.name])
+    for field in dataclasses.fields(CommonOptions):
+        kind, marker = get_args(hints[field.name])
         yield _parameter(
-            each.name, kind, ... if each.default is dataclasses.MISSING else each.default, marker
+            field.name, kind, ... if field.default is dataclasses.MISSING else field.default, marker
         )
 
 
@@ -240,5 +240,5 @@ def _parameter(name: str, kind: Any, default: Any, marker: Any) -> inspect.Param
 def common_options(typed: dict[str, Any]) -> CommonOptions:
     """The typed options of every format."""
     return CommonOptions(
-        **{each.name: typed[each.name] for each in dataclasses.fields(CommonOptions)}
+        **{option.name: typed[option.name] for option in dataclasses.fields(CommonOptions)}
     )

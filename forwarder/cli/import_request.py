@@ -194,9 +194,9 @@ def _delivering_to(url: str, settings: Settings) -> Settings:
     """The settings of the destination at this address; of one that isn't configured, those of the
     first without the project keys that stand for others there.
     """
-    for each in settings.upstreams:
-        if each.url.rstrip("/") == url.rstrip("/"):
-            return settings.of_destination(each.name)
+    for upstream in settings.upstreams:
+        if upstream.url.rstrip("/") == url.rstrip("/"):
+            return settings.of_destination(upstream.name)
     own = settings.of_destination()
     return replace(own, upstream=replace(own.destination, url=url, api_keys={}))
 
@@ -276,7 +276,9 @@ def _chosen(
     more: Mapping[str, Any],
 ) -> ChosenFormat:
     own = {
-        each.field: more[each.name] for each in form.said if more[each.name] not in (None, [], ())
+        option.field: more[option.name]
+        for option in form.said
+        if more[option.name] not in (None, [], ())
     }
     try:
         options = form.options(
@@ -290,7 +292,7 @@ def _chosen(
             str(error), hint=f"`{proposed(f'import {form.name} --help')}` describes each option."
         ) from None
     usual = ReadOptions(framing=form.framings[0], **form.reading())
-    values: dict[str, Any] = {each.flag: each.of(options) for each in form.said}
+    values: dict[str, Any] = {option.flag: option.of(options) for option in form.said}
     values |= {
         name: _as_text(getattr(reading, name))
         for name in _CHANGES_RECORDS
@@ -353,19 +355,19 @@ def _cases(file: Path) -> tuple[ChosenMapping, Callable[[], dict[str, Any]]]:
 
     def compiled() -> MappingCases:
         return MappingCases(
-            [mapping_of(each, "import", place, has_time=False) for each, place in cases]
+            [mapping_of(case, "import", place, has_time=False) for case, place in cases]
         )
 
     chosen = ChosenMapping(
         rules_of(*cases[0]),
         compiled,
-        all(each.timestamp.zone is not None for each, _ in cases if each.timestamp.source),
+        all(mapping.timestamp.zone is not None for mapping, _ in cases if mapping.timestamp.source),
         None if document.table is None else document.table.cells.reader(),
     )
 
     def identity() -> dict[str, Any]:
         said = [
-            [_mapping_as_json(each) for each, _ in cases],
+            [_mapping_as_json(case) for case, _ in cases],
             msgspec.to_builtins(document.table),
         ]
         return {"digest": hashlib.sha256(msgspec.json.encode(said)).hexdigest()[:16]}
@@ -389,8 +391,8 @@ def import_mapping(section: ImportSettings, file: Path | None) -> tuple[MappingS
         found = load_part(_MAPPING, file, os.environ).import_.mapping
     except InvalidConfiguration as error:
         problems = "\n".join(
-            str(each).replace(f"{_MAPPING}.", "").replace(" --config FILE", " --mapping FILE")
-            for each in error.problems
+            str(problem).replace(f"{_MAPPING}.", "").replace(" --config FILE", " --mapping FILE")
+            for problem in error.problems
         )
         raise ConfigurationError(
             f"--mapping: {problems}", hint=f"{help_on('mapping')} describes the rules."

@@ -245,8 +245,8 @@ def show(result: str | RenderableType, broken: Sequence[BrokenSource]) -> None:
     else:
         console().print(result, soft_wrap=True)
     sys.stdout.flush()
-    for each in broken:
-        report_visible(each)
+    for file in broken:
+        report_visible(file)
     if broken:
         say(
             "An import that has begun rejects a file that has changed: import the new file by "

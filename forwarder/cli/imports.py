@@ -72,7 +72,7 @@ def _recognized(path: str) -> str:
         with open_source([path]) as source, closing(source.files()) as files:
             first = next(files, None)
         found = {} if first is None else looks_of(source, [first.name], FORMATS)
-        return next((each.format for each in found.values()), "")
+        return next((match.format for match in found.values()), "")
     except ForwarderError:
         return ""
 
@@ -174,7 +174,7 @@ def status(
     for folder in [state] if state else folders(place):
         shards = _shards_in(folder)
         found += shards
-        damaged |= any(each.damaged for each in shards)
+        damaged |= any(shard.damaged for shard in shards)
         try:
             found += [] if shards else [_status_of(folder)]
         except CheckpointDamaged as error:
@@ -183,8 +183,8 @@ def status(
             report(error)
             damaged = True
     if not damaged and all(
-        isinstance(each, ImportStatus) and each.checkpoint is None and not each.running
-        for each in found
+        isinstance(status, ImportStatus) and status.checkpoint is None and not status.running
+        for status in found
     ):
         sys.stderr.write(
             f"Error: there is no import in {place}\n  Name the folder of another one with --state "
@@ -193,13 +193,15 @@ def status(
         raise typer.Exit(ExitCode.NO)
     if output is TextOutput.JSON:
         sys.stdout.write(
-            msgspec.json.encode({"imports": [each.plain() for each in found]}).decode() + "\n"
+            msgspec.json.encode({"imports": [status.plain() for status in found]}).decode() + "\n"
         )
     else:
         _print_status(found)
     if damaged:
         raise typer.Exit(ExitCode.WRONG_USAGE)
-    is_open = any(not isinstance(each, ImportStatus) and not each.gaps.complete for each in found)
+    is_open = any(
+        not isinstance(status, ImportStatus) and not status.gaps.complete for status in found
+    )
     raise typer.Exit(ExitCode.NO if is_open else ExitCode.DONE)
 
 
@@ -257,14 +259,14 @@ def _print_status(found: Sequence[ImportStatus | ImportShards]) -> None:
 
     now = time.time()
     out = console()
-    for place, each in enumerate(found):
+    for place, status in enumerate(found):
         if place:
             out.print()
-        if isinstance(each, ImportStatus):
-            for line in each.words(now):
+        if isinstance(status, ImportStatus):
+            for line in status.words(now):
                 out.print(line, markup=False, soft_wrap=True)
         else:
-            out.print(each.page(now), soft_wrap=True)
+            out.print(status.page(now), soft_wrap=True)
 
 
 @app.command()
@@ -387,7 +389,7 @@ def _only_import(settings: Settings) -> Path:
             hint="Name its folder with --state DIR, or its --manifest FILE.",
         )
     if len(found) > 1:
-        names = ", ".join(each.name for each in found)
+        names = ", ".join(status.name for status in found)
         hint = f"Choose one with --state DIR, such as {found[0]}."
         raise ConfigurationError(f"there are several imports in {root}: {names}", hint=hint)
     return found[0]
@@ -398,8 +400,8 @@ def _shards_to_verify(folder: Path) -> ImportShards | None:
     if there is nothing to compare.
     """
     found = _shards_in(folder)
-    if len(found) > 1 or any(each.damaged or each.whole is None for each in found):
-        counts = " and of ".join(f"{each.of}" for each in found)
+    if len(found) > 1 or any(shard.damaged or shard.whole is None for shard in found):
+        counts = " and of ".join(f"{shard.of}" for shard in found)
         why = (
             f"has shards of {counts}"
             if len(found) > 1

@@ -67,11 +67,15 @@ def logs(
         found, now = (stored, time.time()) if stored is not None else _from_daemon(address)
     else:
         found, now = _from_daemon(address)
-        if show_all and not admin and any(each.followed > len(each.files) for each in found):
+        if (
+            show_all
+            and not admin
+            and any(candidate.followed > len(candidate.files) for candidate in found)
+        ):
             found = _with_the_rest(found, _stored(config, everything=False) or ())
-    chosen = [each for each in found if source in (None, each.name)]
+    chosen = [candidate for candidate in found if source in (None, candidate.name)]
     if source is not None and not chosen:
-        names = ", ".join(each.name for each in found)
+        names = ", ".join(candidate.name for candidate in found)
         hint = (
             f"Log sources: {names}."
             if names
@@ -156,13 +160,13 @@ def _file_lines(files: Sequence[LogFile], now: float) -> Iterator[Text]:
     ]
     if files:
         yield Text(f"    {heads}  {_HEADS[-1]}", style="dim")
-    for file, each in zip(files, figures, strict=True):
+    for file, state in zip(files, figures, strict=True):
         yield Text(
-            f"    {each}  "
+            f"    {state}  "
             f"{visible(file.path)}{'' if file.open or file.last_read is None else ' (closed)'}"
         )
         if file.last_line:
-            yield Text(f"    {' ' * len(each)}    {visible(file.last_line)}", style="dim")
+            yield Text(f"    {' ' * len(state)}    {visible(file.last_line)}", style="dim")
 
 
 def _figures(file: LogFile, now: float) -> tuple[str, ...]:

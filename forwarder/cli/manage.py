@@ -59,7 +59,9 @@ def _run(endpoint: Endpoint[Any, Any], typed: Mapping[str, Any]) -> None:
         body = body_of(endpoint, typed, typed.get("data"))
         reached = access(endpoint, typed)
         ids = {
-            each.name: typed[each.name] for each in endpoint.parameters if each.name not in OWNERS
+            parameter.name: typed[parameter.name]
+            for parameter in endpoint.parameters
+            if parameter.name not in OWNERS
         }
         if endpoint.paginated and typed["all"]:
             everything(endpoint, reached, typed["limit"], as_table=as_table)
@@ -87,17 +89,17 @@ def _reject_conflicts(typed: Mapping[str, Any]) -> None:
 
 
 def _parameters(endpoint: Endpoint[Any, Any]) -> Iterator[inspect.Parameter]:
-    for each in endpoint.parameters:
-        if each.name not in OWNERS:
-            shown = each.name.strip("_").replace("__", "_").upper()
+    for declared in endpoint.parameters:
+        if declared.name not in OWNERS:
+            shown = declared.name.strip("_").replace("__", "_").upper()
             yield parameter(
-                each.name,
+                declared.name,
                 str,
-                typer.Argument(metavar=shown, help=_origin(endpoint, each.name)),
+                typer.Argument(metavar=shown, help=_origin(endpoint, declared.name)),
                 ...,
             )
     for name, what in OWNERS.items():
-        if any(each.name == name for each in endpoint.parameters):
+        if any(declared.name == name for declared in endpoint.parameters):
             yield _option(what, "ID", f"Id of the {what}. Default: `management.{what}`.")
     yield from (
         _field(endpoint, field)

@@ -269,13 +269,13 @@ def print_lines(values: Iterable[Any]) -> None:
 def print_answer(endpoint: Endpoint[Any, Any], ids: Mapping[str, object], value: Any) -> None:
     """Print the answer of one call."""
     if not isinstance(value, dict):
-        named = " ".join(visible(str(each)) for each in ids.values())
+        named = " ".join(visible(str(identifier)) for identifier in ids.values())
         _write(
             f"Done: {endpoint.name} {named}".rstrip() if value is None else as_json(value, indent=2)
         )
         return
     tables = {name: value[name] for name in _TABLES if _is_table(value.get(name))}
-    print_fields({name: each for name, each in value.items() if name not in tables})
+    print_fields({name: field for name, field in value.items() if name not in tables})
     for name, rows in tables.items():
         _write(f"\n {_title(name)}")
         PagedTable(_TABLES[name]).print(rows)
@@ -373,7 +373,7 @@ def cell(field: str, value: Any) -> str:
         return LEVELS.get(value, str(value))
     if isinstance(value, dict) and isinstance(value.get("email"), str):
         return visible(value["email"])
-    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return visible(", ".join(value))
     return visible(value) if isinstance(value, str) else as_json(value)
 
@@ -390,7 +390,7 @@ def _title(path: str) -> str:
 
 
 def _is_table(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(each, dict) for each in value)
+    return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
 
 
 def _write(text: str) -> None:

@@ -131,9 +131,9 @@ _FIELDS: Final = {
 def example(endpoint: Endpoint[Any, Any]) -> str:
     """A command line that works."""
     ids = [
-        "1" if each.kind is IdKind.INTEGER else _UUID
-        for each in endpoint.parameters
-        if each.name not in OWNERS
+        "1" if parameter.kind is IdKind.INTEGER else _UUID
+        for parameter in endpoint.parameters
+        if parameter.name not in OWNERS
     ]
     return " ".join(
         ["forwarder manage", endpoint.name, *ids, _FIELDS.get(endpoint.name, "")]
@@ -147,7 +147,12 @@ OWNERS: Final = {"organization_id": "organization", "project_id": "project"}
 def endpoint_of(resource: str, verb: str) -> Endpoint[Any, Any] | None:
     """The endpoint, if it exists."""
     return next(
-        (each for each in ENDPOINTS if (each.resource, each.verb) == (resource, verb)), None
+        (
+            endpoint
+            for endpoint in ENDPOINTS
+            if (endpoint.resource, endpoint.verb) == (resource, verb)
+        ),
+        None,
     )
 
 

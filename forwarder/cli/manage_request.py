@@ -186,7 +186,7 @@ def _value(field: BodyField, typed: Any) -> Any:
         if isinstance(typed, bool):
             return typed
         return (
-            [field.read(each) for each in typed] if isinstance(typed, list) else field.read(typed)
+            [field.read(text) for text in typed] if isinstance(typed, list) else field.read(typed)
         )
     except ValueError as error:
         raise ConfigurationError(
@@ -220,12 +220,12 @@ def _several(given: dict[str, Any], data: Any, name: str) -> list[Any]:
     common = {field: value for field, value in given.items() if field != name}
     values = given.get(name, [])
     if isinstance(data, list):
-        if not all(isinstance(each, dict) for each in data):
+        if not all(isinstance(item, dict) for item in data):
             raise ConfigurationError(
                 "--data: not a list of JSON objects", hint=f'Write [{{"{name}": "…"}}, …].'
             )
         return [
-            *[{**each, **common} for each in data],
+            *[{**item, **common} for item in data],
             *[{name: value, **common} for value in values],
         ]
     if not values:
@@ -235,9 +235,9 @@ def _several(given: dict[str, Any], data: Any, name: str) -> list[Any]:
 
 def _check(endpoint: Endpoint[Any, Any], fields: tuple[BodyField, ...], body: Any) -> None:
     """Reject what every service would refuse, before calling it."""
-    for each in body if isinstance(body, list) else [body]:
+    for item in body if isinstance(body, list) else [body]:
         missing = next(
-            (field for field in fields if field.required and field.name not in each), None
+            (field for field in fields if field.required and field.name not in item), None
         )
         if missing is not None:
             hint = f'It is required; its name in --data is "{missing.name}".'

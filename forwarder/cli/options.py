@@ -138,7 +138,9 @@ class PlainCommand(TyperCommand):
         """Parse the command line. An option whose metavar is in brackets may stand without its
         value, which is `INTERVAL` then.
         """
-        bare = {name for each in self.get_params(ctx) if _may_be_bare(each) for name in each.opts}
+        bare = {
+            name for param in self.get_params(ctx) if _may_be_bare(param) for name in param.opts
+        }
         completed: list[str] = []
         for arg, following in pairwise([*args, "-"]):
             completed += (
@@ -153,32 +155,32 @@ class PlainCommand(TyperCommand):
             wrong = getattr(error, "option_name", "")
             if wrong in _JSON_ELSEWHERE and self._writes_json(ctx):
                 ctx.fail(f"No such option: {wrong}. JSON is --output json.")
-            file = next((each for each in args if each.endswith((".yaml", ".yml"))), None)
+            file = next((name for name in args if name.endswith((".yaml", ".yml"))), None)
             if (
                 file
                 and "unexpected extra argument" in message
-                and any("--config" in each.opts for each in self.params)
+                and any("--config" in param.opts for param in self.params)
             ):
                 ctx.fail(f"{message}. Did you mean --config {quote(file)}?")
             raise
 
     def _writes_json(self, ctx: Any) -> bool:
         """Whether the forms of its `--output` include JSON."""
-        records = (each.get_help_record(ctx) for each in self.params if "--output" in each.opts)
+        records = (param.get_help_record(ctx) for param in self.params if "--output" in param.opts)
         return any(record is not None and "json" in record[0] for record in records)
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write arguments, options of no section, then each section."""
         sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
-        for each in self.get_params(ctx):
-            is_argument = each.param_type_name == "argument"
-            record = each.get_help_record(ctx)
+        for param in self.get_params(ctx):
+            is_argument = param.param_type_name == "argument"
+            record = param.get_help_record(ctx)
             if record is not None:
-                section = getattr(each, "rich_help_panel", None) or (
+                section = getattr(param, "rich_help_panel", None) or (
                     "Arguments" if is_argument else "Options"
                 )
                 sections.setdefault(section, []).append(
-                    (each.metavar or each.name.upper(), record[1]) if is_argument else record
+                    (param.metavar or param.name.upper(), record[1]) if is_argument else record
                 )
         for title, records in sections.items():
             if records:
@@ -270,5 +272,5 @@ def generated(run: Any, parameters: list[inspect.Parameter]) -> Any:
         run(typed)
 
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command

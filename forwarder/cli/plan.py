@@ -305,9 +305,9 @@ def _print(done: CapacityPlan, output: PlanOutput, configured: str) -> None:
     shown.print(Text(done.title, style="bold"))
     shown.print()
     figures = _table("", "plan", "because", "moved by")
-    for each in done.figures:
+    for figure in done.figures:
         figures.add_row(
-            each.name, Text(each.text, style="bold"), each.why, Text(each.knob, style="dim")
+            figure.name, Text(figure.text, style="bold"), figure.why, Text(figure.knob, style="dim")
         )
     shown.print(figures)
     if done.limits:

@@ -136,7 +136,7 @@ def try_rules(
         kinds = ("changed", "dropped", "dead letter", "unchanged")
         typer.echo(
             f"{plural(sum(counts.values()), 'event')}: "
-            f"{', '.join(f'{counts[each]:,} {each}' for each in kinds)}"
+            f"{', '.join(f'{counts[kind]:,} {kind}' for kind in kinds)}"
         )
     raise typer.Exit(ExitCode.NO if counts["dead letter"] or unreadable else ExitCode.DONE)
 

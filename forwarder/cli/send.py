@@ -98,7 +98,7 @@ class TestEvent:
     def body(self, api_key: str) -> bytes:
         """The request's body, as the official SDKs send it."""
         # `asdict` copies values, and ends at deep ones
-        event = {each.name: getattr(self, each.name) for each in fields(self)}
+        event = {field.name: getattr(self, field.name) for field in fields(self)}
         return json.dumps(
             {"api_key": api_key, "batch": [event], "sent_at": _now()}, ensure_ascii=False
         ).encode()
@@ -238,19 +238,19 @@ class Journey:
         pause = FIRST_PAUSE
         while True:
             found = search.look()
-            for each in found:
-                if each != shown.get(each.destination):
-                    self._say_where(each)
-                shown[each.destination] = each
-            places = {each.place for each in found}
+            for trace in found:
+                if trace != shown.get(trace.destination):
+                    self._say_where(trace)
+                shown[trace.destination] = trace
+            places = {trace.place for trace in found}
             if found[0].destination:
-                self._facts["destinations"] = {each.destination: each.place for each in found}
+                self._facts["destinations"] = {trace.destination: trace.place for trace in found}
             if places == {EventPlace.DELIVERED}:
                 return self._end(EventPlace.DELIVERED, ExitCode.DONE)
-            moving = any(each.place is EventPlace.BUFFERED and not each.halted for each in found)
+            moving = any(trace.place is EventPlace.BUFFERED and not trace.halted for trace in found)
             if not moving or self._left() <= 0:
                 return self._not_delivered(
-                    [each for each in found if each.place is not EventPlace.DELIVERED]
+                    [trace for trace in found if trace.place is not EventPlace.DELIVERED]
                 )
             time.sleep(min(pause, max(0.0, self._left())))
             pause = min(pause * 2, LONGEST_PAUSE)
@@ -267,7 +267,7 @@ class Journey:
         """Report each copy that isn't delivered."""
         for found in left:
             self._error(*self._trouble(found))
-        settled = [each for each in left if each.place is not EventPlace.BUFFERED]
+        settled = [trace for trace in left if trace.place is not EventPlace.BUFFERED]
         worst = (settled or left)[0]
         return self._end(worst.place, ExitCode.NO, why=worst.why)
 
@@ -375,10 +375,10 @@ class EventSearch:
             try:
                 files = configured_files(config) if by_files else []
                 found = list(search_files(wanted, files))
-                letters = books_of(WorkerFiles(None, each.dead_letters) for each in files)
+                letters = books_of(WorkerFiles(None, worker.dead_letters) for worker in files)
             except ConfigurationError:
                 return None
-            written = sum(each.total_dead for each in letters if lane.is_named(each.label))
+            written = sum(letter.total_dead for letter in letters if lane.is_named(letter.label))
             return found if found or (files and written >= now.total_dead) else None
 
         return cls(
@@ -392,7 +392,7 @@ class EventSearch:
         event that becomes a dead letter is shortly nowhere.
         """
         found = self._look()
-        if any(each.place is not EventPlace.BUFFERED for each in found):
+        if any(trace.place is not EventPlace.BUFFERED for trace in found):
             self._pause(SURE_AFTER)
             return self._look()
         return found
@@ -417,9 +417,9 @@ def lane_searches(
     if before is None or not before.destinations:
         return [LaneSearch(label, "", _lane_of(before, label), in_files)]
     return [
-        LaneSearch(own, each.name, _lane_of(each, own), in_files)
-        for each in before.destinations
-        for own in [each.key_labels.get(label, label)]
+        LaneSearch(own, destination.name, _lane_of(destination, own), in_files)
+        for destination in before.destinations
+        for own in [destination.key_labels.get(label, label)]
     ]
 
 
@@ -465,11 +465,15 @@ class LaneSearch:
 
     def _part(self, snapshot: Snapshot) -> Snapshot | DestinationSnapshot:
         """What the snapshot has of this destination."""
-        own = [each for each in snapshot.destinations if each.name == self._destination]
+        own = [
+            destination
+            for destination in snapshot.destinations
+            if destination.name == self._destination
+        ]
         return own[0] if own else snapshot
 
     def _own(self, traces: Sequence[Trace]) -> list[Trace]:
-        return [each for each in traces if self._destination in ("", each.destination)]
+        return [trace for trace in traces if self._destination in ("", trace.destination)]
 
     def _find(self, traces: Sequence[Trace], snapshot: Snapshot) -> Whereabouts:
         now = self._now(snapshot)

@@ -236,7 +236,7 @@ def _from_files(files: Sequence[WorkerFiles]) -> Sequence[LaneSnapshot]:
     from forwarder.inspect.audit import books_of
     from forwarder.storage.directory import is_locked
 
-    if any(each.log is not None and is_locked(each.log) for each in files):
+    if any(worker.log is not None and is_locked(worker.log) for worker in files):
         sys.stderr.write(
             "These files are in use by a running process, so the figures may differ slightly. Ask "
             "it with --admin ADDRESS.\n"
@@ -247,7 +247,8 @@ def _from_files(files: Sequence[WorkerFiles]) -> Sequence[LaneSnapshot]:
 def _directories_of(files: Sequence[WorkerFiles]) -> tuple[str, ...]:
     return tuple(
         dict.fromkeys(
-            str(each.log or (each.dead_letters and each.dead_letters.parent)) for each in files
+            str(worker.log or (worker.dead_letters and worker.dead_letters.parent))
+            for worker in files
         )
     )
 
@@ -334,8 +335,8 @@ def _is_live(trace: Trace, live: list[Trace]) -> bool:
     """Whether the daemon has reported the same copy, of which it knows more than its files."""
     return any(
         (trace.where, trace.destination, trace.lane, trace.since)
-        == ("buffered", each.destination, each.lane, each.since)
-        for each in live
+        == ("buffered", other.destination, other.lane, other.since)
+        for other in live
     )
 
 

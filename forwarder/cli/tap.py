@@ -98,7 +98,7 @@ def tap(  # noqa: PLR0917 - a command's options
     show = printer(output, jq, show_emails=show_emails)
     wanted = {
         "event": event,
-        "key": [label_of(each) for each in key or ()],
+        "key": [label_of(lane) for lane in key or ()],
         "source": source,
         "outcome": outcome,
     }

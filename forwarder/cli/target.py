@@ -107,7 +107,7 @@ def choose_target(
             key,
             settings,
         )
-    if admin is None and not any(_same(target, each) for each in listening):
+    if admin is None and not any(_same(target, other) for other in listening):
         daemon = ""
     return EventTarget(target.url, key, target.socket, target.context, daemon)
 
@@ -138,14 +138,14 @@ def _configured_keys(settings: Settings) -> Iterator[str]:
         yield from checked("sources.http.api_keys_file", read_key_file, http.api_keys_file)
     others: dict[str, OtlpSettings | KafkaSettings | LogSourceSettings | ImportSettings] = {
         "sources.http.otlp": http.otlp,
-        **{f"sources.kafka[{number}]": each for number, each in enumerate(sources.kafka)},
-        **{f"sources.logs[{number}]": each for number, each in enumerate(sources.logs)},
+        **{f"sources.kafka[{number}]": source for number, source in enumerate(sources.kafka)},
+        **{f"sources.logs[{number}]": source for number, source in enumerate(sources.logs)},
         "import": settings.import_,
     }
-    yield from (each.api_key for each in others.values() if each.api_key)
-    for name, each in others.items():
-        if each.api_key_file is not None:
-            yield from checked(f"{name}.api_key_file", read_key_file, each.api_key_file)
+    yield from (source.api_key for source in others.values() if source.api_key)
+    for name, source in others.items():
+        if source.api_key_file is not None:
+            yield from checked(f"{name}.api_key_file", read_key_file, source.api_key_file)
 
 
 def checked(name: str, read: Callable[[Given], Result], given: Given) -> Result:

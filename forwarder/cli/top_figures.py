@@ -169,9 +169,9 @@ def charts(history: Sequence[FlowMoment], width: int, height: int) -> list[Text]
     span = f"in the last {duration(shown[-1].at - shown[0].at)}" if len(shown) > 1 else "so far"
     lines: list[Text] = []
     figures: tuple[tuple[str, str, list[float]], ...] = (
-        ("in/s", "cyan", [each.received for each in shown]),
-        ("out/s", "green", [each.delivered for each in shown]),
-        ("buffered", "", [float(each.buffered) for each in shown]),
+        ("in/s", "cyan", [rate.received for rate in shown]),
+        ("out/s", "green", [rate.delivered for rate in shown]),
+        ("buffered", "", [float(rate.buffered) for rate in shown]),
     )
     for name, style, values in figures:
         title = Text(f"{name} {per_second(values[-1])}", style="bold")
@@ -193,9 +193,11 @@ def chart(values: Sequence[float], rows: int) -> list[str]:
 
 def _upstream(snapshot: Snapshot, rates: FlowRates | None) -> Text:
     text = Text("upstream")
-    for each in snapshot.destinations or [snapshot]:
-        text.append(f" {each.name} " if isinstance(each, DestinationSnapshot) else " ")
-        text.append(each.upstream.state, style=STYLES[upstream_health(each).severity])
+    for destination in snapshot.destinations or [snapshot]:
+        text.append(
+            f" {destination.name} " if isinstance(destination, DestinationSnapshot) else " "
+        )
+        text.append(destination.upstream.state, style=STYLES[upstream_health(destination).severity])
     text.append(f"  {snapshot.in_flight:,}/{snapshot.concurrency_limit:g} in flight")
     if rates and rates.latency.count:
         shown = [
@@ -204,7 +206,8 @@ def _upstream(snapshot: Snapshot, rates: FlowRates | None) -> Text:
         ]
         text.append(f"  {per_second(rates.requests)}/s  {' '.join(shown)}")
     for code, count in sorted(
-        snapshot.upstream_requests.items(), key=lambda each: (each[0].startswith("2"), each[0])
+        snapshot.upstream_requests.items(),
+        key=lambda answers: (answers[0].startswith("2"), answers[0]),
     ):
         text.append(f"  {visible(code)}: ")
         text.append(f"{count:,}", style="" if code.startswith("2") else "red")

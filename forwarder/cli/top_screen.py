@@ -214,7 +214,7 @@ class TopApp(App[None]):
     def _lay_out(self) -> None:
         """Give lines that the table leaves to the diagrams."""
         others = ("#head", "#figures", "#details", "#sources")
-        used = sum(self.query_one(each, Static).virtual_size.height for each in others)
+        used = sum(self.query_one(widget, Static).virtual_size.height for widget in others)
         used += 1 + self.query_one(Input).display  # the footer, and the filter's line
         table = len(self._rows) + 1
         shown = charts(list(self._moments), self.size.width, self.size.height - used - table)
@@ -249,7 +249,7 @@ class TopApp(App[None]):
         offset = table.scroll_offset
         self._rows = rows
         arrow = " ▲" if self._ascending else " ▼"
-        shown = [cells(each) for each in rows]
+        shown = [cells(figures) for figures in rows]
         table.clear(columns=True)
         for index, name in enumerate(COLUMNS):
             head = Text(
@@ -257,11 +257,11 @@ class TopApp(App[None]):
                 justify="left" if name in {"lane", "state"} else "right",
             )
             table.add_column(
-                head, width=max(each.cell_len for each in (head, *(row[index] for row in shown)))
+                head, width=max(cell.cell_len for cell in (head, *(row[index] for row in shown)))
             )
         for row_cells in shown:
             table.add_row(*row_cells)
-        labels = [each.lane.label for each in rows]
+        labels = [figures.lane.label for figures in rows]
         if row is not None and row.lane.label in labels:
             table.move_cursor(row=labels.index(row.lane.label), animate=False, scroll=False)
         table.scroll_to(y=offset.y, animate=False, immediate=True)

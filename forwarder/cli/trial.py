@@ -275,8 +275,8 @@ def trial_source(settings: Settings, name: str, sample: str, written: float) -> 
             return _log(settings, number, sample, written)
     names = ", ".join(
         [
-            *(each.name for each in settings.sources.kafka),
-            *(each.name for each in settings.sources.logs),
+            *(configured.name for configured in settings.sources.kafka),
+            *(configured.name for configured in settings.sources.logs),
         ]
     )
     hint = (

@@ -50,7 +50,7 @@ def _unruled(settings: Settings) -> Iterator[Conflict]:
 def _unprotected(settings: Settings) -> list[Conflict]:
     if settings.sources.http.api_keys:
         return []
-    if all(each.upstream.verify_keys for _, each in settings.of_each()):
+    if all(own.upstream.verify_keys for _, own in settings.of_each()):
         message = (
             "is empty: in an outage at the first start, before a key was verified, made-up "
             "keys can fill the buffer"
@@ -65,8 +65,8 @@ def _unprotected(settings: Settings) -> list[Conflict]:
 
 def _sizes(settings: Settings) -> Iterator[Conflict]:
     batch = settings.batch
-    for section, each in settings.of_each():
-        upstream = each.upstream
+    for section, own in settings.of_each():
+        upstream = own.upstream
         max_body = f"{section}.max_body"
         max_event = f"{section}.max_event"
         if batch.max_bytes >= upstream.max_body:
@@ -110,8 +110,8 @@ def _share(settings: Settings) -> str:
 
 def _segments(settings: Settings) -> Iterator[Conflict]:
     largest = largest_event(settings.buffer_share)
-    for section, each in settings.of_each() if settings.buffer.kind == "disk" else ():
-        event = each.upstream.max_event
+    for section, own in settings.of_each() if settings.buffer.kind == "disk" else ():
+        event = own.upstream.max_event
         if event > largest:
             least = limit_for(event)
             message = (
@@ -181,5 +181,5 @@ def _tls(settings: Settings) -> Iterator[Conflict]:
 
 
 def _authorities(settings: Settings) -> Iterator[Conflict]:
-    for section, each in settings.of_each():
-        yield from unusable_authorities(f"{section}.ca_file", each.upstream.ca_file)
+    for section, own in settings.of_each():
+        yield from unusable_authorities(f"{section}.ca_file", own.upstream.ca_file)

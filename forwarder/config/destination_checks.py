@@ -26,7 +26,9 @@ def destination_conflicts(settings: Settings) -> Iterator[Conflict]:
         )
         yield Conflict("upstream", "can't be beside upstreams", hint)
     yield from same_names(
-        "upstreams", "destination", [each.name for each in settings.upstreams if each.name]
+        "upstreams",
+        "destination",
+        [upstream.name for upstream in settings.upstreams if upstream.name],
     )
     for number, destination in enumerate(settings.upstreams):
         key = f"upstreams[{number}]"
@@ -43,7 +45,7 @@ def destination_conflicts(settings: Settings) -> Iterator[Conflict]:
             yield Conflict(f"{key}.url", what, _EXAMPLE)
         for mine, other in destination.api_keys.items():
             yield from _unusable_keys(f"{key}.api_keys", mine, other)
-    if settings.upstreams and not any(each.required for each in settings.upstreams):
+    if settings.upstreams and not any(upstream.required for upstream in settings.upstreams):
         yield Conflict(
             "upstreams[0].required",
             "is false for all destinations: nothing would be kept in an outage",
@@ -86,9 +88,9 @@ def _unusable_archive(
 
 
 def _unusable_keys(key: str, *api_keys: str) -> Iterator[Conflict]:
-    for each in api_keys:
+    for api_key in api_keys:
         try:
-            check_project_key(each)
+            check_project_key(api_key)
         except ValueError as error:
             yield Conflict(key, *what_and_hint(error))
 
@@ -120,7 +122,7 @@ def _route(key: str, route: RouteSettings, settings: Settings) -> Iterator[Confl
 
 
 def _unknown(key: str, name: str, settings: Settings) -> Iterator[Conflict]:
-    known = [each.name for each in settings.upstreams]
+    known = [upstream.name for upstream in settings.upstreams]
     if name in known:
         return
     near = get_close_matches(name, known, 1)

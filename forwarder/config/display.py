@@ -87,7 +87,7 @@ def as_json(loaded: Loaded, only: Sequence[str] = ()) -> dict[str, Any]:
     origins = {
         name: str(origin)
         for name, origin in loaded.origins.items()
-        if not only or any(_within(name, each) for each in only)
+        if not only or any(_within(name, prefix) for prefix in only)
     }
     settings = _pruned(effective(loaded.settings), only)
     return {
@@ -109,9 +109,9 @@ def _pruned(tree: dict[str, Any], only: Sequence[str], path: Path = ()) -> dict[
     kept = {}
     for name, value in tree.items():
         inner = dotted((*path, name))
-        if any(_within(inner, each) for each in only):
+        if any(_within(inner, chosen) for chosen in only):
             kept[name] = value
-        elif any(_within(each, inner) for each in only):
+        elif any(_within(chosen, inner) for chosen in only):
             kept[name] = _pruned(value, only, (*path, name))
     return kept
 

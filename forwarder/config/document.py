@@ -160,8 +160,8 @@ def _beside_short(entries: Sequence[tuple[yaml.Node, yaml.Node]], path: Path) ->
     texts = [
         (*path[:-1], _name(key)) for key, value in entries if isinstance(value, yaml.ScalarNode)
     ]
-    places = [(*each, path[-1]) for each in texts if in_table(each) in short_forms()]
-    return next((each for each in places if in_table(each) in keys()), path)
+    places = [(*text, path[-1]) for text in texts if in_table(text) in short_forms()]
+    return next((place for place in places if in_table(place) in keys()), path)
 
 
 def _merged(node: yaml.Node) -> list[tuple[yaml.Node, yaml.Node]]:
@@ -175,11 +175,11 @@ def _merged(node: yaml.Node) -> list[tuple[yaml.Node, yaml.Node]]:
     own = [entry for entry in node.value if entry[0].tag != _MERGE]
     merges = [value_node for key_node, value_node in node.value if key_node.tag == _MERGE]
     named = [
-        each
+        source
         for merge in merges
-        for each in (merge.value if isinstance(merge, yaml.SequenceNode) else [merge])
+        for source in (merge.value if isinstance(merge, yaml.SequenceNode) else [merge])
     ]
-    return [*[entry for each in reversed(named) for entry in _merged(each)], *own]
+    return [*[entry for source_node in reversed(named) for entry in _merged(source_node)], *own]
 
 
 @dataclass(slots=True)
@@ -395,9 +395,9 @@ def json_node(text: str) -> yaml.Node:
 
 def _node(value: Any) -> yaml.Node:
     if isinstance(value, _Pairs):
-        return yaml.MappingNode(TAGS + "map", [(_node(name), _node(each)) for name, each in value])
+        return yaml.MappingNode(TAGS + "map", [(_node(name), _node(item)) for name, item in value])
     if isinstance(value, list):
-        return yaml.SequenceNode(TAGS + "seq", [_node(each) for each in value])
+        return yaml.SequenceNode(TAGS + "seq", [_node(item) for item in value])
     return yaml.ScalarNode(
         TAGS + _KINDS[type(value)], value if isinstance(value, str) else json.dumps(value)
     )

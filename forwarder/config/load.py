@@ -185,11 +185,11 @@ def _independent(found: Iterable[Problem], problems: Sequence[Problem]) -> list[
         name for problem in problems for name in _names(problem.key, problem.where, problem.hint)
     }
     return [
-        each
-        for each in found
+        problem
+        for problem in found
         if not any(
             _related(one, other)
-            for one in _names(each.key, each.message, each.hint)
+            for one in _names(problem.key, problem.message, problem.hint)
             for other in known
         )
     ]
@@ -318,12 +318,12 @@ def _with_key_files(settings: Settings, said: Layer, problems: list[Problem]) ->
     )
     otlp = _with_key_file(http.otlp, "sources.http.otlp", said, problems)
     kafka = [
-        _with_key_file(each, f"sources.kafka[{number}]", said, problems)
-        for number, each in enumerate(settings.sources.kafka)
+        _with_key_file(source, f"sources.kafka[{number}]", said, problems)
+        for number, source in enumerate(settings.sources.kafka)
     ]
     logs = [
-        _with_key_file(each, f"sources.logs[{number}]", said, problems)
-        for number, each in enumerate(settings.sources.logs)
+        _with_key_file(source, f"sources.logs[{number}]", said, problems)
+        for number, source in enumerate(settings.sources.logs)
     ]
     return replace(
         settings,

@@ -181,8 +181,8 @@ def descriptions(section: type[Section]) -> Mapping[str, str]:
     """
     if section not in _descriptions:
         found: dict[str, str] = {}
-        for each in reversed(section.__mro__[: section.__mro__.index(Section)]):
-            (tree,) = ast.parse(inspect.getsource(each)).body
+        for base in reversed(section.__mro__[: section.__mro__.index(Section)]):
+            (tree,) = ast.parse(inspect.getsource(base)).body
             found |= _described(tree.body if isinstance(tree, ast.ClassDef) else [])
         _descriptions[section] = found
     return _descriptions[section]
@@ -204,10 +204,10 @@ def kind_of(annotation: Any) -> Kind:
     origin = get_origin(annotation)
     arguments = get_args(annotation)
     if origin is Annotated:
-        kind: Kind = next(each for each in annotation.__metadata__ if isinstance(each, Kind))
+        kind: Kind = next(marker for marker in annotation.__metadata__ if isinstance(marker, Kind))
         return kind.of(annotation.__origin__)
     if origin in (Union, UnionType):
-        (inner,) = [each for each in arguments if each is not NoneType]
+        (inner,) = [argument for argument in arguments if argument is not NoneType]
         return Optional(kind_of(inner))
     if origin is Literal:
         return Words(arguments)
@@ -392,16 +392,16 @@ class Items(Kind):
             raise ValueError("is a list: write it as [a, b], or one item a line")  # noqa: TRY004
         found = list[Any]()
         wrong = list[tuple[Location, str]]()
-        for number, each in enumerate(value):
+        for number, item in enumerate(value):
             with collecting(wrong, number):
-                found.append(self.item.read(each))
+                found.append(self.item.read(item))
         if wrong:
             raise InvalidValues(wrong)
         return tuple(found)
 
     def write(self, value: Any) -> Any:
         """A list of the items as they are written."""
-        return [self.item.write(each) for each in value]
+        return [self.item.write(item) for item in value]
 
     def schemas(self) -> list[JsonSchema]:
         """An array."""

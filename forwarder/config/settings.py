@@ -394,21 +394,23 @@ class Settings(Section):
     @property
     def destinations(self) -> tuple[str, ...]:
         """The names of all destinations, the default first; that of `upstream` alone is empty."""
-        return tuple(each.name for each in self.upstreams) or ("",)
+        return tuple(upstream.name for upstream in self.upstreams) or ("",)
 
     def of_destination(self, name: str = "") -> "Settings":
         """What holds for one destination, as if it were the only one; empty: for the first."""
         if not self.upstreams:
             return self
-        chosen = next((each for each in self.upstreams if each.name == name), self.upstreams[0])
+        chosen = next(
+            (upstream for upstream in self.upstreams if upstream.name == name), self.upstreams[0]
+        )
         return replace(self, upstream=chosen, upstreams=(), routes=())
 
     def of_each(self) -> Iterator[tuple[str, "Settings"]]:
         """What holds for each destination, with the dotted name of the section that says it."""
         if not self.upstreams:
             yield "upstream", self
-        for number, each in enumerate(self.upstreams):
-            yield f"upstreams[{number}]", replace(self, upstream=each, upstreams=(), routes=())
+        for number, upstream in enumerate(self.upstreams):
+            yield f"upstreams[{number}]", replace(self, upstream=upstream, upstreams=(), routes=())
 
     @property
     def destination(self) -> DestinationSettings:
@@ -417,13 +419,13 @@ class Settings(Section):
         if isinstance(upstream, DestinationSettings):
             return upstream
         return DestinationSettings(
-            **{each.name: getattr(upstream, each.name) for each in fields(upstream)}
+            **{field.name: getattr(upstream, field.name) for field in fields(upstream)}
         )
 
     @property
     def other_keys(self) -> Mapping[str, Sequence[str]]:
         """The project keys that a sender's key has at destinations, where it has others."""
-        pairs = [pair for each in self.upstreams for pair in each.api_keys.items()]
+        pairs = [pair for upstream in self.upstreams for pair in upstream.api_keys.items()]
         return {key: [other for mine, other in pairs if mine == key] for key, _ in pairs}
 
     @property

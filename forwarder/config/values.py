@@ -243,7 +243,10 @@ class _AnyCase(Words):
     def schemas(self) -> list[JsonSchema]:
         """The words, and a pattern that accepts them in any case."""
         spelled = "|".join(
-            "".join(f"[{each}{each.lower()}]" if each.isalpha() else each for each in word)
+            "".join(
+                f"[{character}{character.lower()}]" if character.isalpha() else character
+                for character in word
+            )
             for word in self.words
         )
         return [{"enum": list(self.words)}, {"type": "string", "pattern": f"^({spelled})$"}]
@@ -324,10 +327,10 @@ class Named(Kind):
         """The mapping. What is wrong with a name's value is found at that name."""
         found = dict[str, _T]()
         wrong = list[tuple[Location, str]]()
-        for name, each in value.items():
+        for name, item in value.items():
             with collecting(wrong, name):
-                if each is not None:
-                    found[read_text(name)] = read(each)
+                if item is not None:
+                    found[read_text(name)] = read(item)
         if wrong:
             raise InvalidValues(wrong)
         return found
@@ -351,11 +354,13 @@ class NamedLists(Named):
             raise ValueError(  # noqa: TRY004 - collected
                 "it is no mapping of names to lists: write {visitor: [.remote_addr, .user_agent]}"
             )
-        return self.names(value, lambda each: tuple(read_text(item) for item in _several(each)))
+        return self.names(
+            value, lambda members: tuple(read_text(item) for item in _several(members))
+        )
 
     def write(self, value: Any) -> Any:
         """With lists."""
-        return value if value is None else {name: list(each) for name, each in value.items()}
+        return value if value is None else {name: list(members) for name, members in value.items()}
 
     def schemas(self) -> list[JsonSchema]:
         """An object of lists of strings, or of strings."""
@@ -412,9 +417,9 @@ class JsonValues(Named):
     def read(self, value: Any) -> Any:
         """The mapping; null is a value, too."""
         found: dict[str, Any] = {}
-        for name, each in _mapping(value, "{.properties.environment: staging}").items():
+        for name, item in _mapping(value, "{.properties.environment: staging}").items():
             try:
-                found[read_text(name)] = json.loads(json.dumps(each, allow_nan=False))
+                found[read_text(name)] = json.loads(json.dumps(item, allow_nan=False))
             except (TypeError, ValueError) as error:
                 raise ValueError(f"the value of {name} is no JSON: put it in quotes") from error
         return found
@@ -496,8 +501,8 @@ class RouteTargets(Kind):
     def write(self, value: Any) -> Any:
         """A list."""
         return [
-            each.name if each.sample is None else {each.name: {"sample": each.sample}}
-            for each in value
+            action.name if action.sample is None else {action.name: {"sample": action.sample}}
+            for action in value
         ]
 
     def schemas(self) -> list[JsonSchema]:

@@ -48,11 +48,9 @@ class SystemClock:
     monotonic = staticmethod(time.monotonic)
 
     def call_later(self, delay: float, callback: Callable[[], None]) -> Timer:
-        """See `Clock.call_later`."""
         return asyncio.get_running_loop().call_later(delay, callback)
 
     async def sleep(self, seconds: float) -> None:
-        """See `Clock.sleep`."""
         await asyncio.sleep(seconds)
 
 

@@ -85,7 +85,6 @@ class WorkerLoad:
     """One worker's part of the loads."""
 
     def __init__(self, descriptor: int, workers: int, number: int) -> None:
-        """See `ConnectionLoads`."""
         self._loads = ConnectionLoads(descriptor, workers)
         self._number = number
         self._connections = 0
@@ -93,7 +92,6 @@ class WorkerLoad:
         self._waiting: set[Callable[[], None]] = set()
 
     def close(self) -> None:
-        """See `ConnectionLoads.close`."""
         self._loads.close()
 
     def write(self, connections: int) -> None:

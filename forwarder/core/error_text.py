@@ -49,8 +49,8 @@ def error_text(error: BaseException) -> str:
         return error.message
     if isinstance(error, BaseExceptionGroup):
         return error_text(error.exceptions[0])
-    for each in type(error).__mro__:
-        words = _KNOWN.get(f"{each.__module__.partition('.')[0]}.{each.__name__}")
+    for kind in type(error).__mro__:
+        words = _KNOWN.get(f"{kind.__module__.partition('.')[0]}.{kind.__name__}")
         if words is not None:
             return _tidy(words(error))
     return _tidy(str(error)) or f"unexpected: {_class_words(error)}"
@@ -60,7 +60,7 @@ def unreachable_text(error: OSError, host: str, where: str) -> str:
     """Why there is no connection to `where`, an address or "the proxy", for the error with which
     it failed.
     """
-    kinds = {each.__name__ for each in type(error).__mro__}
+    kinds = {kind.__name__ for kind in type(error).__mro__}
     if "gaierror" in kinds:
         return f"unknown host {host}: {_inside(error)}"
     if "SSLCertVerificationError" in kinds:

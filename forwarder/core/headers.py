@@ -13,5 +13,5 @@ def value_of(lines: Iterable[HeaderLine], name: bytes) -> bytes:
     """The value of a header, several lines joined by commas; empty if there is none."""
     size = len(name)  # most names are another's by their length: a third of the time
     return b", ".join(
-        [value for each, value in lines if len(each) == size and each.lower() == name]
+        [value for header, value in lines if len(header) == size and header.lower() == name]
     )

@@ -61,7 +61,7 @@ def install_extra(extra: str) -> str:
 
 
 def _packages(distribution: Distribution, extra: str) -> list[str]:
-    marked = (each.partition(";") for each in distribution.requires or ())
+    marked = (requirement.partition(";") for requirement in distribution.requires or ())
     return [
         requirement.strip() for requirement, _, marker in marked if f'extra == "{extra}"' in marker
     ]

@@ -146,31 +146,26 @@ class DayQueue(LaneQueue):
         self.days: dict[int | None, DayTotal] = {}
 
     def append(self, chunk: Chunk) -> None:
-        """See `LaneQueue.append`."""
         super().append(chunk)
         self._add((chunk,))
         self.appended += chunk.count
         self.days[chunk.day].last = self.appended
 
     def popleft(self) -> Chunk:
-        """See `LaneQueue.popleft`."""
         chunk = super().popleft()
         self._subtract((chunk,))
         return chunk
 
     def take(self, max_bytes: int, max_events: int) -> list[Chunk]:
-        """See `LaneQueue.take`."""
         taken = super().take(max_bytes, max_events)
         self._subtract(taken)
         return taken
 
     def put_back(self, chunks: Sequence[Chunk]) -> None:
-        """See `LaneQueue.put_back`."""
         super().put_back(chunks)
         self._add(chunks)
 
     def remove(self, passed: int, chosen: AbstractSet[Chunk]) -> None:
-        """See `LaneQueue.remove`."""
         super().remove(passed, chosen)
         self._subtract(chosen)
 

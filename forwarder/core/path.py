@@ -67,7 +67,7 @@ def parse_path(value: bytes) -> RequestPath | None:
     found = _VALUE.fullmatch(value)
     if found is None:
         return None
-    ids = tuple(each.strip().decode() for each in found[2].split(b",")[:MAX_IDS])
+    ids = tuple(part.strip().decode() for part in found[2].split(b",")[:MAX_IDS])
     return RequestPath(value, int(found[1]), ids)
 
 
@@ -125,7 +125,7 @@ class ForwarderPath:
             return _written(1, [self.instance])
         self._forget(lane)
         paths = [path for path, _ in self._lanes.get(lane, {}).values()]
-        ids = dict.fromkeys([self.instance, *(each for path in paths for each in path.ids)])
+        ids = dict.fromkeys([self.instance, *(hop for path in paths for hop in path.ids)])
         return _written(1 + min([path.hops for path in paths], default=0), list(ids)[:MAX_IDS])
 
     def after(self, path: RequestPath | None) -> str:

@@ -241,7 +241,7 @@ def _matching_characters(python: str, flags: int) -> str:
     for first, after in pairwise(sorted(cuts)):
         if compiled.match(chr(first)):
             ranges.append((first, after - 1))
-    return f"[{''.join([_range(*each) for each in ranges])}]" if ranges else _NEVER
+    return f"[{''.join([_range(*bounds) for bounds in ranges])}]" if ranges else _NEVER
 
 
 def _unsupported(code: Any, argument: Any) -> str:

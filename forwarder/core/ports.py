@@ -262,7 +262,7 @@ class PatientWaiter(Protocol):
     """An `AckCallback` that can wait longer: a request with a large body takes its time."""
 
     def __call__(self, error: Backpressure | None) -> None:
-        """See `core.ack.AckCallback`."""
+        """The chunk is held at the level that was asked for, or was rejected with `error`."""
 
     @property
     def sender(self) -> Hashable:

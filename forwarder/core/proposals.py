@@ -28,7 +28,7 @@ def proposed(command: str, *arguments: object) -> str:
     quoted for a shell where they need it.
     """
     name = command.partition(" ")[0]
-    words = " ".join([command, *[quote(str(each)) for each in arguments]])
+    words = " ".join([command, *[quote(str(argument)) for argument in arguments]])
     options = (
         ""
         if name in WITHOUT_CONFIG or command.endswith("--help")

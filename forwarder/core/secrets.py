@@ -60,10 +60,10 @@ def redact(value: Any, key: str = "") -> Any:
         return mask_secrets(_PARAMETER.sub(_hidden, value) if "=" in value else value, key)
     if isinstance(value, dict):
         return {
-            mask_secrets(name, key): HIDDEN if _SECRET_NAME.search(name) else redact(each, key)
-            for name, each in value.items()
+            mask_secrets(name, key): HIDDEN if _SECRET_NAME.search(name) else redact(item, key)
+            for name, item in value.items()
         }
-    return [redact(each, key) for each in value] if isinstance(value, list) else value
+    return [redact(item, key) for item in value] if isinstance(value, list) else value
 
 
 def mask_emails(value: Any) -> Any:
@@ -73,8 +73,8 @@ def mask_emails(value: Any) -> Any:
     if isinstance(value, str):
         return _EMAIL.sub(rf"{HIDDEN}\1", value) if "@" in value or "%40" in value else value
     if isinstance(value, dict):
-        return {mask_emails(name): mask_emails(each) for name, each in value.items()}
-    return [mask_emails(each) for each in value] if isinstance(value, list) else value
+        return {mask_emails(name): mask_emails(item) for name, item in value.items()}
+    return [mask_emails(item) for item in value] if isinstance(value, list) else value
 
 
 def _hidden(parameter: re.Match[str]) -> str:

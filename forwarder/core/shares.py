@@ -126,7 +126,6 @@ class HeldTogether:
 
     @property
     def used(self) -> int:
-        """See `Holds`."""
         return sum([buffer.used for buffer in self._buffers])
 
 

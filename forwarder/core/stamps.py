@@ -52,7 +52,7 @@ _VARIANTS: Final = dict(
 )
 """The digit that holds the variant, by the one that it replaces."""
 _FORM: Final = b"xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"
-_DIGITS_AT: Final = [at for at, each in enumerate(_FORM.decode()) if each == "x"]
+_DIGITS_AT: Final = [at for at, character in enumerate(_FORM.decode()) if character == "x"]
 _VERSION_AT: Final = 14
 _VARIANT_AT: Final = 19
 _SHA1_DIGITS: Final = 40
@@ -112,7 +112,7 @@ def _joined(
 
 
 _RANDOM_FORM: Final = b"-7xxx-yxxx-xxxxxxxxxxxx"
-_RANDOM_AT: Final = [at for at, each in enumerate(_RANDOM_FORM.decode()) if each == "x"]
+_RANDOM_AT: Final = [at for at, character in enumerate(_RANDOM_FORM.decode()) if character == "x"]
 _Y_AT: Final = _RANDOM_FORM.index(b"y")
 _RANDOM_BYTES: Final = 10
 

@@ -443,7 +443,9 @@ def announce_addresses(snapshot: Snapshot, listen: str, admin: str) -> None:
         "listening",
         ingestion=list(snapshot.addresses) or [listen],
         admin=admin,
-        upstream={each.name: each.upstream.url for each in snapshot.destinations}
+        upstream={
+            destination.name: destination.upstream.url for destination in snapshot.destinations
+        }
         or snapshot.upstream.url,
         **({"workers": len(snapshot.workers)} if snapshot.workers else {}),
     )

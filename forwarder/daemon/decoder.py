@@ -58,7 +58,7 @@ def command(memory: int) -> Command:
 
 
 class DecoderProcess:
-    """See `intake.large.Decoder`. One body at a time."""
+    """A `Decoder` in a process of its own. One body at a time."""
 
     def __init__(
         self, max_body: int, clock: Clock, seconds: float, start: Callable[[int], Command] = command
@@ -83,7 +83,6 @@ class DecoderProcess:
     async def decode(
         self, head: bytes, body: bytes, accept: Callable[[int], None], look_up: LookUp
     ) -> tuple[bytes, list[bytes]]:
-        """See `intake.large.Decoder.decode`."""
         self._stop_idling()
         try:
             for _ in range(2):  # a process that was killed from outside says nothing about the body
@@ -135,8 +134,8 @@ class DecoderProcess:
         mine, its = socket.socketpair()
         with its:
             try:
-                for each in (mine, its):
-                    each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BUFFER)
+                for connection in (mine, its):
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BUFFER)
                 self._process = _popen(self._command, its)
             except OSError as error:
                 mine.close()
@@ -225,12 +224,12 @@ class _Line(asyncio.Protocol):
         """Write, at the pace of the process. Raises `ConnectionError` if it is gone, and what
         `expect`'s future raises by then.
         """
-        for each in data:
-            for at in range(0, len(each), PIECE):
+        for piece in data:
+            for at in range(0, len(piece), PIECE):
                 await self._writable.wait()
                 if self.lost:
                     return  # the future says why
-                self._transport.write(each[at : at + PIECE])
+                self._transport.write(piece[at : at + PIECE])
                 await asyncio.sleep(0)
 
     def expire(self) -> None:
@@ -253,12 +252,10 @@ class _Line(asyncio.Protocol):
         self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See `asyncio.Protocol`."""
         self._transport: asyncio.Transport = transport  # type: ignore[assignment]
 
     # How the connection was lost makes no difference.
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        """See `asyncio.Protocol`."""
         self.lost = True
         self._writable.set()
         self._fail(ConnectionError("the decoder process has ended"))
@@ -266,15 +263,12 @@ class _Line(asyncio.Protocol):
             self.closed.set_result(None)
 
     def pause_writing(self) -> None:
-        """See `asyncio.Protocol`."""
         self._writable.clear()
 
     def resume_writing(self) -> None:
-        """See `asyncio.Protocol`."""
         self._writable.set()
 
     def data_received(self, data: bytes) -> None:
-        """See `asyncio.Protocol`."""
         self._buffer += data
         while self._done is not None and not self._done.done() and self._advance():
             pass

@@ -70,8 +70,8 @@ _DAMAGED: Final = (
 
 
 class ImportDeadLetters(DeadLetterStore):
-    """See the module. Used on one loop: the intake buries in it what a format refused, delivery
-    what the service refused.
+    """The dead letters of one import. Used on one loop: the intake adds what a format refused,
+    delivery what the service refused.
     """
 
     folder: Path
@@ -165,7 +165,6 @@ class ImportDeadLetters(DeadLetterStore):
         return True
 
     def reserve(self, size: int, count: int) -> int | None:
-        """See `DeadLetterStore`."""
         reserved = super().reserve(size, count)
         self._note(full=reserved is None)
         return reserved
@@ -201,8 +200,10 @@ class ImportDeadLetters(DeadLetterStore):
             answers = asyncio.Queue[Sequence[MarkedDeadLetter]]()
             self.poll(AT_ONCE, answers.put_nowait)
             found = await answers.get()
-            self.busy.update(each.number for each in found)
-            if marked := [letter for each in found if (letter := self._readable(each)) is not None]:
+            self.busy.update(stored.number for stored in found)
+            if marked := [
+                letter for stored in found if (letter := self._readable(stored)) is not None
+            ]:
                 return marked
             if not found:
                 if not self.statistics().failing:

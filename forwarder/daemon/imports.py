@@ -138,7 +138,7 @@ class KeyUnverified(UpstreamRefuses):
 
 
 class ImportRun:
-    """See the module."""
+    """One run of an import, from its opening to its report."""
 
     def __init__(self, request: ImportRequest, clock: Clock) -> None:
         """Open the source, and lock the state folder. Takes as long as looking at all files' ends.
@@ -486,7 +486,7 @@ class ImportRun:
     ) -> Generator[ImportBlock]:
         if checkpoint.complete:
             # only dead letters are marked: the source isn't read again for them
-            return (each for each in tuple[ImportBlock, ...]())
+            return (block for block in tuple[ImportBlock, ...]())
         history = PersonHistory() if self._request.person_properties == "history" else None
         conversion = self._conversion(repeats, index, None if self._request.sort else history)
         if not self._request.sort:
@@ -779,7 +779,6 @@ class WitnessSink:
         self._checkpoint = checkpoint
 
     async def send(self, batch: Batch) -> Reply:
-        """See `core.ports.Sink`."""
         reply = await self._sink.send(batch)
         if isinstance(classify(reply), Delivered):
             start = batch.chunks[0].data[:MAX_WITNESS].decode(errors="ignore")

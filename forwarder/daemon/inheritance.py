@@ -129,8 +129,12 @@ def announced(inherited: InheritedDescriptors) -> dict[str, str]:
 
 def _from_systemd(count: int, names: list[str]) -> InheritedDescriptors:
     descriptors = range(FIRST, FIRST + count)
-    admin = tuple(each for each, name in zip(descriptors, names, strict=False) if name == ADMIN)
-    return InheritedDescriptors(tuple(each for each in descriptors if each not in admin), admin)
+    admin = tuple(
+        descriptor for descriptor, name in zip(descriptors, names, strict=False) if name == ADMIN
+    )
+    return InheritedDescriptors(
+        tuple(descriptor for descriptor in descriptors if descriptor not in admin), admin
+    )
 
 
 def _close(descriptors: tuple[int, ...]) -> None:

@@ -111,7 +111,7 @@ def policy_of(settings: Settings, number: int, role: Role) -> KafkaPolicy:
 
 
 def _warn_of_secrets_in_the_clear(policies: Sequence[KafkaPolicy]) -> None:
-    for policy in [each for each in policies if each.security.shows_its_secret]:
+    for policy in [exposed for exposed in policies if exposed.security.shows_its_secret]:
         _log.warning(
             "kafka: a secret is sent over the network in the clear",
             cluster=policy.name,

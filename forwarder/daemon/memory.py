@@ -122,16 +122,13 @@ class ProcessMemory:
 
     @property
     def limit(self) -> int:
-        """See `MemorySource`."""
         return self.whole // self.workers
 
     @property
     def origin(self) -> str:
-        """See `MemorySource`."""
         return KEY
 
     def used(self) -> int:
-        """See `MemorySource`."""
         used = anonymous_memory("self", self.root)
         decoder = self.decoder()
         if decoder is not None:
@@ -229,7 +226,7 @@ def buffered_memory(settings: Settings) -> int:
 
 def memory_beside(settings: Settings) -> int:
     """Resident bytes that all processes take beside the events in their buffers, at most."""
-    fetched = sum(KAFKA + BROKERS * each.fetch_max_bytes for each in settings.sources.kafka)
+    fetched = sum(KAFKA + BROKERS * source.fetch_max_bytes for source in settings.sources.kafka)
     supervisor = SUPERVISOR if settings.workers > 1 else 0
     return settings.workers * (PROCESS + fetched) + supervisor
 

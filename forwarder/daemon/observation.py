@@ -108,7 +108,9 @@ class Observer:
         self._clock = clock
         self._kind = settings.buffer.kind
         self._started_at = clock.now()
-        self._destinations = [_DestinationObserver(each) for each in parts.destinations]
+        self._destinations = [
+            _DestinationObserver(destination) for destination in parts.destinations
+        ]
 
     def snapshot(self, state: State) -> Snapshot:
         """The state of all parts now."""
@@ -124,13 +126,20 @@ class Observer:
             ((), [], []) if parts.kafka is None else parts.kafka.observe(now)
         )
         logs, log_warnings = ((), []) if parts.logs is None else parts.logs.observe()
-        observed = [each.observe(now) for each in self._destinations]
+        observed = [destination.observe(now) for destination in self._destinations]
         several = len(observed) > 1
-        figures = _together([each.figures for each in observed]) if several else observed[0].figures
+        figures = (
+            _together([observation.figures for observation in observed])
+            if several
+            else observed[0].figures
+        )
         memory = parts.memory.statistics()
         not_ready = _not_ready(state, 0, 1) or (
             *(("memory is short: senders get 503",) if memory.short else ()),
-            *_named(observed, lambda each: each.not_ready if each.figures.required else ()),
+            *_named(
+                observed,
+                lambda observation: observation.not_ready if observation.figures.required else (),
+            ),
         )
         return Snapshot(
             **_figures(
@@ -155,34 +164,36 @@ class Observer:
             not_ready=not_ready,
             warnings=(
                 *parts.memory.warnings(),
-                *_named(observed, lambda each: each.warnings),
+                *_named(observed, lambda observation: observation.warnings),
                 *_passthrough_warnings(passed),
                 *kafka_warnings,
                 *log_warnings,
                 *parts.rules.warnings(),
             ),
             notices=(
-                *_named(observed, lambda each: each.notices),
+                *_named(observed, lambda observation: observation.notices),
                 *_nulled(parts.intake.statistics().nulled_numbers),
                 *kafka_notices,
             ),
-            destinations=tuple(each.figures for each in observed) if several else (),
+            destinations=tuple(observation.figures for observation in observed) if several else (),
         )
 
 
 def _together(figures: Sequence[DestinationSnapshot]) -> DestinationSnapshot:
     """The figures of all destinations; each lane says of which it is."""
-    whole = merge_figures([(each, True) for each in figures])
-    return replace(whole, lanes=tuple(lane for each in figures for lane in each.named_lanes()))
+    whole = merge_figures([(destination, True) for destination in figures])
+    return replace(
+        whole, lanes=tuple(lane for destination in figures for lane in destination.named_lanes())
+    )
 
 
 def _named(
     observed: Sequence[_Observed], texts: Callable[[_Observed], Iterable[str]]
 ) -> Iterator[str]:
     """Texts about destinations, with their names if there are several."""
-    for each in observed:
-        for text in texts(each):
-            yield f"{each.figures.name}: {text}" if len(observed) > 1 else text
+    for observation in observed:
+        for text in texts(observation):
+            yield f"{observation.figures.name}: {text}" if len(observed) > 1 else text
 
 
 class _DestinationObserver:

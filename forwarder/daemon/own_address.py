@@ -82,8 +82,8 @@ def _targets(settings: Settings) -> Iterator[tuple[str, str, int]]:
     """The keys of addresses that are connected to, with host and port. With a
     proxy only the proxy is.
     """
-    for section, each in settings.of_each():
-        upstream = each.upstream
+    for section, destination in settings.of_each():
+        upstream = destination.upstream
         named = {"url": upstream.url, "assets_url": upstream.assets_url}
         if upstream.proxy:
             named = {"proxy": upstream.proxy}
@@ -132,7 +132,7 @@ def _is_own(address: Ip, listening: Iterable[Ip]) -> bool:
     if address.is_unspecified:  # the kernel connects to the loopback address
         address = IPv4Address("127.0.0.1") if address.version == 4 else IPv6Address("::1")
     return any(
-        address == each or (each.is_unspecified and _is_local(address)) for each in listening
+        address == other or (other.is_unspecified and _is_local(address)) for other in listening
     )
 
 

@@ -113,11 +113,11 @@ def build(
     destinations = _destinations(settings, role, clock, path=path, window=window)
     first = destinations[0]
     http = http_policy(settings, role)
-    held = [each.stores.memory for each in destinations]
+    held = [destination.stores.memory for destination in destinations]
     buffers = HeldTogether(held) if held[1:] else held[0]
     headroom = Headroom(http.max_receiving, buffers)
     decoder = DecoderProcess(settings.sources.http.max_body, clock, DECODE_SECONDS)
-    branches = [each.branch for each in destinations]
+    branches = [destination.branch for destination in destinations]
     admitter: Admitter = first.admission
     if destinations[1:] or first.branch.api_keys:
         from forwarder.rules.routing import EventRoutes  # noqa: PLC0415 - most have one destination
@@ -139,12 +139,12 @@ def build(
     intake = Intake(gate, policy, headroom=headroom, path=path, otlp=_otlp_mapping(settings))
     # a dead letter goes back to the destination that it is of, whatever the routes say
     replayers = [
-        each.stores.open_replayer(
-            Intake(Gate(each.admission, conditions), policy, headroom=headroom, path=path),
+        destination.stores.open_replayer(
+            Intake(Gate(destination.admission, conditions), policy, headroom=headroom, path=path),
             clock,
-            each.branch.api_keys,
+            destination.branch.api_keys,
         )
-        for each in destinations
+        for destination in destinations
     ]
 
     def use_rules() -> None:
@@ -184,10 +184,10 @@ def build(
         decoder=decoder,
         intake=intake,
         conditions=conditions,
-        replayers=[each for each in replayers if each is not None],
+        replayers=[replayer for replayer in replayers if replayer is not None],
         passthrough=passthrough,
         listener=listener,
-        sources=[each for each in (kafka, logs) if each is not None],
+        sources=[connector for connector in (kafka, logs) if connector is not None],
         kafka=kafka,
         logs=logs,
         rules=rules,
@@ -204,10 +204,12 @@ def _pass_through(
     """
     if not settings.passthrough.enabled:
         return None
-    named = sorted(destinations, key=lambda each: each.name != settings.passthrough.destination)
-    for each in named:
-        if each.sink is not None:
-            return PassThrough(pass_through_policy(each.settings, each.sink), clock)
+    named = sorted(
+        destinations, key=lambda destination: destination.name != settings.passthrough.destination
+    )
+    for destination in named:
+        if destination.sink is not None:
+            return PassThrough(pass_through_policy(destination.settings, destination.sink), clock)
     return None
 
 
@@ -233,7 +235,7 @@ def _destinations(
                     _destination(own, role, clock, path=path, inherited=inherited, window=window)
                 )
         except BaseException:
-            for lock in [lock for each in built for lock in each.stores.locks]:
+            for lock in [lock for destination in built for lock in destination.stores.locks]:
                 lock.release()
             raise
     return built
@@ -368,8 +370,8 @@ def _known_keys(settings: Settings, keys: KeyCheck | None) -> KnownKeys:
     """The configured project keys, and those that the key check verifies from now on."""
     sources = settings.sources
     keyed = [
-        *[each.api_key for each in sources.kafka],
-        *[each.api_key for each in sources.logs],
+        *[source.api_key for source in sources.kafka],
+        *[source.api_key for source in sources.logs],
         sources.http.otlp.api_key,
     ]
     source_keys = [key for key in keyed if key]
@@ -447,7 +449,9 @@ class Pipeline:
         self._role = role
         self._parts = parts
         self._observer = Observer(settings, clock, parts)
-        self._taps = Taps({each.name: each.taps for each in parts.destinations}, clock)
+        self._taps = Taps(
+            {destination.name: destination.taps for destination in parts.destinations}, clock
+        )
         self._tls: ssl.SSLContext | None = None
         self.state = State.STARTING
 
@@ -495,8 +499,8 @@ class Pipeline:
         """
         locks = tuple(
             (str(lock.path), lock.duplicate())
-            for each in self._parts.destinations
-            for lock in each.stores.locks
+            for destination in self._parts.destinations
+            for lock in destination.stores.locks
         )
         return KeptDescriptors(self._parts.listener.duplicate_sockets(), locks)
 
@@ -555,7 +559,10 @@ class Pipeline:
                 await delivery.drain_while_it_works(min(DELIVER_LIMIT, seconds))
             await delivery.finish_in_flight(min(IN_FLIGHT_LIMIT, seconds))
 
-        found = [(each.delivery, each.stores.disk_buffer) for each in self._parts.destinations]
+        found = [
+            (destination.delivery, destination.stores.disk_buffer)
+            for destination in self._parts.destinations
+        ]
         await asyncio.gather(
             *[
                 deliver(delivery, backlog=buffer is None or buffer.has_backlog)
@@ -574,7 +581,9 @@ class Pipeline:
         await self._parts.conditions.drain(seconds)
         left = max(0.0, end - self._clock.monotonic())
         drained = all(
-            await asyncio.gather(*[each.delivery.drain(left) for each in self._parts.destinations])
+            await asyncio.gather(
+                *[destination.delivery.drain(left) for destination in self._parts.destinations]
+            )
         )
         if self._parts.passthrough is not None:
             await self._parts.passthrough.until_idle(end - self._clock.monotonic())
@@ -624,13 +633,13 @@ class Pipeline:
         """Where an event is, as far as it is in memory."""
         return [
             sighting
-            for each in self._parts.destinations
+            for destination in self._parts.destinations
             for sighting in find_in_memory(
                 wanted,
-                each.stores.buffer,
-                each.delivery.undelivered(),
-                each.stores.letters_in_memory,
-                each.name,
+                destination.stores.buffer,
+                destination.delivery.undelivered(),
+                destination.stores.letters_in_memory,
+                destination.name,
             )
         ]
 

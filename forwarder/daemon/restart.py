@@ -193,7 +193,7 @@ def _program() -> list[str]:
 def _close_on_exec() -> None:
     """Pass the new program no descriptor that it doesn't know, whatever library has opened it."""
     own = Path("/proc/self/fd")
-    for descriptor in [int(each.name) for each in own.iterdir()] if own.is_dir() else ():
+    for descriptor in [int(path.name) for path in own.iterdir()] if own.is_dir() else ():
         if descriptor > 2:
             with suppress(OSError):  # the listing's own is closed by now
                 os.set_inheritable(descriptor, False)

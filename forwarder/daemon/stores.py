@@ -194,7 +194,7 @@ class _Locks:
         self._inherited = inherited
 
     def acquire(self, root: Path, key: str) -> LockedDirectory:
-        """See `LockedDirectory.acquire`; the same directory again is the same lock."""
+        """The same directory again is the same lock."""
         directory = worker_directory(root, self._number, self._destination)
         for lock in self.acquired:
             if lock.path == directory:
@@ -332,17 +332,14 @@ class _BuriedEvents:
         self._totals: Mapping[Lane | None, DeadLetterTotals] = {}
 
     def places(self) -> list[tuple[int, int]]:
-        """See `DeadLetterIndex.places`."""
         return self._file.places() if self._file else []
 
     def forget(self, numbers: Collection[int]) -> None:
-        """See `DeadLetterIndex.forget`."""
         if self._file is not None:
             self._file.forget(numbers)
             self._totals = self._file.accounts()
 
     def gone(self, lane: Lane) -> int:
-        """See `DeadLetterIndex.gone`."""
         totals = self._totals.get(lane, DeadLetterTotals())
         return (
             sum(totals.dead_lettered.values())
@@ -351,7 +348,6 @@ class _BuriedEvents:
         )
 
     def lanes(self) -> list[Lane]:
-        """See `DeadLetterIndex.lanes`."""
         return [lane for lane in self._totals if lane is not None]
 
 

@@ -48,7 +48,7 @@ def surrounding_risks(settings: Settings) -> Iterator[Conflict]:
             found = _conflict(cannot_listen(key, listen, error))
             yield replace(found, message="is " + found.message.removeprefix("can't listen on "))
     for key, path in _directories(settings).items():
-        if any(is_locked(each) for each in _workers(path)):
+        if any(is_locked(lock) for lock in _workers(path)):
             yield Conflict(
                 key,
                 f"is {path}, in use by a forwarder",
@@ -92,11 +92,13 @@ def _unwritable(key: str, path: Path) -> Iterator[Conflict]:
         inside = [
             worker / name for worker in _workers(path) for name in ("", LOCK, LOG, DEAD_LETTERS)
         ]
-        for each in (above, *[found for found in inside if found.exists()]):
-            if not os.access(each, os.W_OK | (os.X_OK if each.is_dir() else 0), effective_ids=True):
+        for entry in (above, *[found for found in inside if found.exists()]):
+            if not os.access(
+                entry, os.W_OK | (os.X_OK if entry.is_dir() else 0), effective_ids=True
+            ):
                 yield Conflict(
                     key,
-                    _denied(each, path),
+                    _denied(entry, path),
                     (
                         f"give it to the user that forwarder runs as, or set {key} to another "
                         "directory"
@@ -118,7 +120,9 @@ def _denied(place: Path, path: Path) -> str:
 
 def _nearest(path: Path) -> Path:
     """The path, or what exists above it."""
-    return next(each for each in (path.absolute(), *path.absolute().parents) if each.exists())
+    return next(
+        candidate for candidate in (path.absolute(), *path.absolute().parents) if candidate.exists()
+    )
 
 
 def _unusable_socket(key: str, path: Path) -> Iterator[Conflict]:

@@ -88,7 +88,6 @@ class Replacement:
             ) from error
 
     def apply(self, event: bytes) -> bytes:  # noqa: ARG002 - see the class
-        """See `Edit.apply`."""
         return self._data
 
 

@@ -20,7 +20,7 @@ from forwarder.deadletter.room import (
 
 
 class MemoryDeadLetters:
-    """See `core.ports.DeadLetters`."""
+    """Dead letters that are lost with the process."""
 
     def __init__(self, max_bytes: int, largest: int = 0) -> None:
         """`largest`: bytes of the largest event that a request may bring."""
@@ -37,7 +37,6 @@ class MemoryDeadLetters:
         self._room.limit = limit
 
     def bury(self, letters: Sequence[DeadLetter]) -> bool:
-        """See `core.ports.DeadLetters.bury`."""
         cost = sum(map(cost_of, letters))
         if not self._room.fits(cost):
             return False

@@ -123,7 +123,7 @@ class Replayer:
         self._polling = False
         if self._stopped:
             return
-        self._store.busy.update(each.number for each in marked)
+        self._store.busy.update(letter.number for letter in marked)
         self._queue.extend(marked)
         if self._queue:
             self._work()
@@ -191,7 +191,6 @@ class Replayer:
         return known[0] if len(known) == 1 else ""
 
     def _acknowledged(self, number: int, error: Backpressure | None) -> None:
-        """See `core.ack.AckCallback`."""
         if error is None:
             self._held(number)
         else:

@@ -168,7 +168,7 @@ def _where(connection: sqlite3.Connection, criteria: DeadLetterFilter) -> tuple[
     parts: list[str] = []
     values: list[Any] = []
     if criteria.numbers or criteria.uuids:
-        numbers, uuids = ("?," * len(each) for each in (criteria.numbers, criteria.uuids))
+        numbers, uuids = ("?," * len(group) for group in (criteria.numbers, criteria.uuids))
         parts.append(f"(number IN ({numbers[:-1]}) OR {_PLAIN_UUID} IN ({uuids[:-1]}))")
         values += [*criteria.numbers, *criteria.uuids]
     for condition, value in (("reason = ?", criteria.reason), ("event = ?", criteria.event)):
@@ -184,7 +184,7 @@ def _where(connection: sqlite3.Connection, criteria: DeadLetterFilter) -> tuple[
         parts.append(
             "(" + " OR ".join(["(api_key IS ? AND historical = ?)"] * len(lanes) or ["0"]) + ")"
         )
-        values += [each for row in lanes for each in row]
+        values += [column for row in lanes for column in row]
     return " AND ".join(parts) or "1", values
 
 

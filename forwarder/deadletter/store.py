@@ -92,9 +92,7 @@ class _Poll:
 
 
 class DeadLetterStore:
-    """See `core.ports.DeadLetters`, and `MemoryDeadLetters`, whose methods it has. Takes part in a
-    `Committer`; used on its loop.
-    """
+    """Dead letters on disk. Takes part in a `Committer`; used on its loop."""
 
     def __init__(
         self,
@@ -216,7 +214,6 @@ class DeadLetterStore:
     # On the loop.
 
     def bury(self, letters: Sequence[DeadLetter]) -> bool:
-        """See `core.ports.DeadLetters.bury`."""
         cost = sum(map(cost_of, letters))
         if self._failing or not self._room.fits(cost):
             return False
@@ -353,11 +350,9 @@ class DeadLetterStore:
 
     @property
     def awaited(self) -> int:
-        """See `storage.committer.CommitParticipant.awaited`."""
         return len(self._on_durable)
 
     def prepare(self) -> DeadLetterCommit | None:
-        """See `storage.committer.CommitParticipant.prepare`."""
         probe = self._probe_due
         self._probe_due = False
         if not (self._pending or self._removals or self._notes or self._poll or probe):
@@ -384,7 +379,6 @@ class DeadLetterStore:
 
     # `job` is always `_job`, the one that runs.
     def finish(self, job: CommitJob, error: Exception | None) -> None:  # noqa: ARG002
-        """See `storage.committer.CommitParticipant.finish`."""
         done = self._job
         self._job = None
         polling = self._polling
@@ -463,8 +457,8 @@ class DeadLetterStore:
             self._committer.request()
 
     def _release(self, gone: Iterable[RemovedDeadLetter]) -> None:
-        for each in gone:
-            self._give(each.lane, each.cost, receipt=each.receipt)
+        for letter in gone:
+            self._give(letter.lane, letter.cost, receipt=letter.receipt)
 
     def _give(self, lane: Lane | None, cost: int, *, receipt: bool) -> None:
         if receipt:

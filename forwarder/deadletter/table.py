@@ -123,7 +123,7 @@ class RemovedDeadLetter(NamedTuple):
 
 @dataclass(slots=True)
 class DeadLetterCommit:
-    """See `storage.committer.CommitJob`. The request comes first, then the results, which are
+    """One commit of dead letters. The request comes first, then the results, which are
     valid once `run` has returned.
     """
 
@@ -151,7 +151,6 @@ class DeadLetterCommit:
     """How many are still marked."""
 
     def run(self, *, alone: bool) -> None:  # noqa: ARG002 - nothing is committed before it
-        """See `storage.committer.CommitJob.run`."""
         if self.letters and failpoints.ARMED:
             failpoints.hit("dead_letters.begin")
         connection = self.file.writable()
@@ -247,7 +246,7 @@ def remove(
     """Remove the rows that match `where`, within a transaction; return them."""
     gone = [_removed_of(row) for row in connection.execute(_REMOVED + where, values)]
     connection.executemany(
-        "DELETE FROM letters WHERE number = ?", [(each.number,) for each in gone]
+        "DELETE FROM letters WHERE number = ?", [(letter.number,) for letter in gone]
     )
     return gone
 
@@ -257,7 +256,7 @@ def drop(
 ) -> list[RemovedDeadLetter]:
     """Remove rows for an operator, and count them as dropped, within a transaction; return them."""
     gone = remove(connection, where, values)
-    for (lane, source), events in Counter((each.lane, each.source) for each in gone).items():
+    for (lane, source), events in Counter((letter.lane, letter.source) for letter in gone).items():
         count(connection, lane, "dropped", f"{DropReason.OPERATOR.value}/{source}", events)
     return gone
 

@@ -119,7 +119,7 @@ class _Room:
 
 
 class Batcher:
-    """See `BatchSource`. `policy` may be replaced."""
+    """Makes batches of buffered events. `policy` may be replaced."""
 
     def __init__(
         self, buffer: Buffer, policy: BatchPolicy, pace: SendingPace | None = None
@@ -187,7 +187,6 @@ class Batcher:
         flush: bool = False,
         max_events: int | None = None,
     ) -> Batch | None:
-        """See `BatchSource.next`."""
         queue = self._buffer.queue(lane)
         due = self._due_at(queue, now, flush=flush)
         if due is None or due > now:

@@ -147,7 +147,7 @@ class Scheduler:
         caller settles them.
         """
         wanted = frozenset(acks)
-        states = [state for each, state in self._lanes.items() if lane in (None, each)]
+        states = [state for other, state in self._lanes.items() if lane in (None, other)]
         found = [chunk for state in states for chunk in state.withdraw(wanted)]
         for state in states:
             if state.in_flight == 0 and state.idle(now):

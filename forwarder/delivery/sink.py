@@ -93,7 +93,6 @@ class HttpSink:
         )
 
     async def send(self, batch: Batch) -> Reply:
-        """See `Sink.send`."""
         lines = self._batch_lines + _line(HEADER, self._path.header(batch.lane))
         if self._policy.compression:
             compressed = await _compress(body_pieces(batch))

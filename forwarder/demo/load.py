@@ -269,13 +269,13 @@ class LoadGenerator:
 
 def encoded(events: list[ShopEvent], now: str) -> Iterator[bytes]:
     """Events as SDKs send them, each with a uuid of its own."""
-    for each in events:
+    for event in events:
         stamps = {"uuid": str(uuid4()), "timestamp": now}
         yield msgspec.json.encode(
             {
-                "event": each.event,
-                "distinct_id": each.distinct_id,
+                "event": event.event,
+                "distinct_id": event.distinct_id,
                 **stamps,
-                "properties": each.properties,
+                "properties": event.properties,
             }
         )

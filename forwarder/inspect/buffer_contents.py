@@ -274,7 +274,7 @@ def _among(found: RecoveredLog, wanted: _Missed) -> RecoveredLog:
 
 def _overlaps(lane: Lane, run: BacklogRun, wanted: _Missed) -> bool:
     return any(
-        each == lane and run.first <= last and run.last >= first for each, first, last in wanted
+        other == lane and run.first <= last and run.last >= first for other, first, last in wanted
     )
 
 

@@ -216,7 +216,7 @@ def newest(
         with file.reading() as connection:
             total += count_of(connection, criteria)
             found += [(file, letter) for letter in summaries(connection, criteria, limit)]
-    return sorted(found, key=lambda each: -each[1].at)[:limit], total
+    return sorted(found, key=lambda row: -row[1].at)[:limit], total
 
 
 def with_content(
@@ -257,17 +257,17 @@ def drop(
     are dropped, and how many still marked.
     """
     dropped = left = 0
-    for each in selected:
+    for selection in selected:
         try:
-            directory = LockedDirectory.acquire(each.file.path.parent, "dead_letters.path")
+            directory = LockedDirectory.acquire(selection.file.path.parent, "dead_letters.path")
         except Locked:
-            marked, remaining = _mark_and_wait(each, pause)
+            marked, remaining = _mark_and_wait(selection, pause)
             dropped = dropped + marked - remaining
             left = left + remaining
             continue
         try:
-            with each.file.writing() as connection:
-                dropped += drop_now(connection, each.numbers)
+            with selection.file.writing() as connection:
+                dropped += drop_now(connection, selection.numbers)
         finally:
             directory.release()
     return dropped, left

@@ -62,14 +62,14 @@ def parse_traces(answer: bytes) -> list[Trace]:
         return []
     return [
         Trace(
-            _MEANINGS.get(each.where, each.where),
-            each.lane,
-            each.since,
-            each.reason,
-            each.why,
-            destination=each.destination,
+            _MEANINGS.get(sighting.where, sighting.where),
+            sighting.lane,
+            sighting.since,
+            sighting.reason,
+            sighting.why,
+            destination=sighting.destination,
         )
-        for each in found
+        for sighting in found
     ]
 
 

@@ -126,7 +126,7 @@ def _first_text(value: Any, deep: int = 0) -> str:
         inner = value
     elif isinstance(value, dict):
         inner = [*(value[name] for name in _MESSAGE_FIELDS if name in value), *value.values()]
-    return next((words for each in inner[:20] if (words := _first_text(each, deep + 1))), "")
+    return next((words for item in inner[:20] if (words := _first_text(item, deep + 1))), "")
 
 
 def _text_details(reply: HttpReply) -> str:

@@ -50,8 +50,8 @@ GRACE: Final = 2.0
 
 
 class SyncClient:
-    """See `Client`. Calls are made in a thread, which starts with the first; any thread may call,
-    and one with a running loop, too.
+    """The blocking `Client`. Calls are made in a thread, which starts with the first; any
+    thread may call, and one with a running loop, too.
     """
 
     def __init__(
@@ -64,7 +64,6 @@ class SyncClient:
         proxy: str | None = None,
         clock: Clock = CLOCK,
     ) -> None:
-        """See `Client`."""
         client = self._client = Client(
             url, api_key, timeout=timeout, ca_file=ca_file, proxy=proxy, clock=clock
         )
@@ -197,14 +196,14 @@ def _blocking_list(
 
 
 class SyncOrganizationBatchExportOperations(SyncGroup[OrganizationBatchExportOperations]):
-    """See `client.OrganizationBatchExportOperations`."""
+    """The blocking `OrganizationBatchExportOperations`."""
 
     pause = _blocking(OrganizationBatchExportOperations.pause)
     unpause = _blocking(OrganizationBatchExportOperations.unpause)
 
 
 class SyncDomainOperations(SyncGroup[DomainOperations]):
-    """See `client.DomainOperations`."""
+    """The blocking `DomainOperations`."""
 
     list = _blocking_list(DomainOperations.list)
     create = _blocking(DomainOperations.create)
@@ -215,7 +214,7 @@ class SyncDomainOperations(SyncGroup[DomainOperations]):
 
 
 class SyncInviteOperations(SyncGroup[InviteOperations]):
-    """See `client.InviteOperations`."""
+    """The blocking `InviteOperations`."""
 
     list = _blocking_list(InviteOperations.list)
     create = _blocking(InviteOperations.create)
@@ -224,7 +223,7 @@ class SyncInviteOperations(SyncGroup[InviteOperations]):
 
 
 class SyncMemberOperations(SyncGroup[MemberOperations]):
-    """See `client.MemberOperations`."""
+    """The blocking `MemberOperations`."""
 
     list = _blocking_list(MemberOperations.list)
     update = _blocking(MemberOperations.update)
@@ -232,7 +231,7 @@ class SyncMemberOperations(SyncGroup[MemberOperations]):
 
 
 class SyncProjectOperations(SyncGroup[ProjectOperations]):
-    """See `client.ProjectOperations`."""
+    """The blocking `ProjectOperations`."""
 
     list = _blocking_list(ProjectOperations.list)
     create = _blocking(ProjectOperations.create)
@@ -240,7 +239,7 @@ class SyncProjectOperations(SyncGroup[ProjectOperations]):
 
 
 class SyncBatchExportOperations(SyncGroup[BatchExportOperations]):
-    """See `client.BatchExportOperations`."""
+    """The blocking `BatchExportOperations`."""
 
     get = _blocking(BatchExportOperations.get)
     update = _blocking(BatchExportOperations.update)
@@ -252,13 +251,13 @@ class SyncBatchExportOperations(SyncGroup[BatchExportOperations]):
 
 
 class SyncBatchExportRunOperations(SyncGroup[BatchExportRunOperations]):
-    """See `client.BatchExportRunOperations`."""
+    """The blocking `BatchExportRunOperations`."""
 
     retry = _blocking(BatchExportRunOperations.retry)
 
 
 class SyncDashboardOperations(SyncGroup[DashboardOperations]):
-    """See `client.DashboardOperations`."""
+    """The blocking `DashboardOperations`."""
 
     list = _blocking_list(DashboardOperations.list)
 

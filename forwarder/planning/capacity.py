@@ -464,7 +464,7 @@ def _catch_up(
         "upstream": upstream_rate(load, settings, processes) - load.rate,
         "cpu": _drain_rate(load, settings, processes),
     }
-    by = min(spare, key=lambda each: spare[each])
+    by = min(spare, key=lambda name: spare[name])
     return (events / spare[by] if spare[by] > 0 else inf), by
 
 

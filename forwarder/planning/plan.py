@@ -83,7 +83,7 @@ class PlannedLimit:
 
 @dataclass(frozen=True, slots=True)
 class CapacityPlan:
-    """See the module. `settings` are those to write, as they stand in a file."""
+    """What a load needs. `settings` are those to write, as they stand in a file."""
 
     title: str
     figures: Sequence[PlannedFigure]
@@ -191,7 +191,7 @@ def _plan_several(load: Load, settings: Settings) -> CapacityPlan:
         own = [*_storage(part.load, part.planned, part.found)]
         if not part.given.destination.archive.url:
             own += _upstream(part.load, part.planned, part.found)
-        figures += [replace(each, name=part.named(each.name)) for each in own]
+        figures += [replace(figure, name=part.named(figure.name)) for figure in own]
     if load.source is LoadSource.KAFKA:
         figures += _kafka(load, planned, whole)
     cpu = CapacityLimit("cpu", settings.workers * whole.carrying * whole.core_rate, copies.rate)
@@ -228,7 +228,7 @@ def _part(
         given,
         planned,
         capacity_of(own_load, planned, fixed_workers=True),
-        [each for each in limits_of(own_load, given, as_given) if each.name not in left_out],
+        [limit for limit in limits_of(own_load, given, as_given) if limit.name not in left_out],
     )
 
 
@@ -250,8 +250,10 @@ def _addresses(settings: Settings) -> Mapping[str, Any]:
         return {"upstream": {"url": settings.upstream.url or EXAMPLE_URL}}
     return {
         "upstreams": {
-            each.name: {"archive": each.archive.url} if each.archive.url else {"url": each.url}
-            for each in settings.upstreams
+            upstream.name: {"archive": upstream.archive.url}
+            if upstream.archive.url
+            else {"url": upstream.url}
+            for upstream in settings.upstreams
         }
     }
 
@@ -346,12 +348,12 @@ def _machines(load: Load, settings: Settings, found: Capacity) -> Iterator[Plann
         else f"its part of the buffer, {share}"
     )
     fetched = f", fetches of {BROKERS} brokers" if load.source is LoadSource.KAFKA else ""
-    each = f"each worker: {OTHER[MeasuredQuantity.MEMORY]} MB at most, {held}{fetched}"
+    why = f"each worker: {OTHER[MeasuredQuantity.MEMORY]} MB at most, {held}{fetched}"
     yield PlannedFigure(
         "memory",
         found.memory,
         f"{_bytes(found.memory)} a machine",
-        each,
+        why,
         "buffer.kind, buffer.max_bytes",
     )
     left = (
@@ -383,13 +385,13 @@ def _storage(load: Load, settings: Settings, found: Capacity) -> Iterator[Planne
             "retention", _finite(kept), shown, why, "the topic's retention.ms and retention.bytes"
         )
         return
-    each = (
+    share = (
         f"{found.max_bytes * found.carrying / found.backlog:,.0f} bytes each"
         if found.backlog
         else "none"
     )
     counted = (
-        f"{about(found.backlog)} events, {each}: JSON, overhead, a lane's share of 7/8, "
+        f"{about(found.backlog)} events, {share}: JSON, overhead, a lane's share of 7/8, "
         f"{UNEVEN - 1:.0%} more since senders spread unevenly"
     )
     size = f"{format_size(rounded_size(found.max_bytes))} a machine"
@@ -474,8 +476,8 @@ def _catch_up(load: Load, settings: Settings, found: Capacity) -> PlannedFigure:
 def _kafka(load: Load, planned: Settings, found: Capacity) -> Iterator[PlannedFigure]:
     members = found.machines * found.workers
     count = partitions_for(members)
-    each = f"{PARTITIONS_EACH} for each of {plural(members, 'member')} of the group"
-    yield PlannedFigure("partitions", count, f"{count:,} or more", each, "the topic's partitions")
+    share = f"{PARTITIONS_EACH} for each of {plural(members, 'member')} of the group"
+    yield PlannedFigure("partitions", count, f"{count:,} or more", share, "the topic's partitions")
     held = kafka_of(planned).max_in_flight or 0
     waiting = _bytes(in_flight_bytes(load, planned, found.processes))
     why = (

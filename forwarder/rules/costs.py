@@ -138,7 +138,7 @@ class ConditionCost:
         """Of regular expressions, and whether each is searched again behind a match."""
         tokens = _tokens(expression)
         self._own_elements = tokens.count(",") + tokens.count("[") + tokens.count("{")
-        self._own_text = max([len(each) for each in tokens if each[0] == '"'], default=0)
+        self._own_text = max([len(text) for text in tokens if text[0] == '"'], default=0)
         self._size = len(expression)
         for at, token in enumerate(tokens):
             self._note(token, at, tokens)
@@ -168,7 +168,7 @@ class ConditionCost:
                 word in ("recurse", "walk") or (word == "join" and next_but_one[:1] != '"')
             )
         elif word in _SEARCHES:
-            if not all(each == "," or _is_literal(each) for each in arguments[1:]):
+            if not all(argument == "," or _is_literal(argument) for argument in arguments[1:]):
                 self._nested += 2
                 self._work += 1
             elif word != "IN":

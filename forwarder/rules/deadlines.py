@@ -33,7 +33,7 @@ Failed = Callable[[int, Exception], object]
 
 
 class DeadlinedConditions:
-    """See `matching.EvaluateCondition`; for one job after the other."""
+    """Evaluates conditions within time limits; for one job after the other."""
 
     def __init__(self, event_seconds: float = EVENT_SECONDS, total: float = TOTAL_SECONDS) -> None:
         self._event_seconds = event_seconds

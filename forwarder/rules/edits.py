@@ -62,17 +62,15 @@ class Redact:
         """`key` is that of the hashes."""
         paths = [*remove, *hashed]
         names = [[step for step in path if isinstance(step, str)] for path in paths]
-        self._needles = [_Needle(each[-1]) for each in names if each] if all(names) else None
+        self._needles = [_Needle(name[-1]) for name in names if name] if all(names) else None
         self._redaction = Redaction(remove, hashed)
         self._key = key
         self.passes = 3 if hashed else 1
 
     def may_change(self, text: bytes) -> bool:
-        """See `EventEdit`."""
         return self._needles is None or any(needle.may_be_in(text) for needle in self._needles)
 
     def apply(self, event: bytes, limit: int) -> bytes:
-        """See `EventEdit`."""
         return self._redaction.apply(event, self._key, limit)
 
 
@@ -86,11 +84,9 @@ class SetValues:
 
     # A value is also set in an event that has none, whatever its text.
     def may_change(self, text: bytes) -> bool:  # noqa: ARG002
-        """See `EventEdit`."""
         return True
 
     def apply(self, event: bytes, limit: int) -> bytes:
-        """See `EventEdit`."""
         for path, value in self._values:
             event = with_value(event, path, value, limit)
         return event
@@ -105,11 +101,9 @@ class RenameFields:
         self._needles = [_Needle(old[-1]) for old, _ in paths]
 
     def may_change(self, text: bytes) -> bool:
-        """See `EventEdit`."""
         return any(needle.may_be_in(text) for needle in self._needles)
 
     def apply(self, event: bytes, limit: int) -> bytes:
-        """See `EventEdit`."""
         for move in self._moves:
             event = move.apply(event, limit)
         return event
@@ -131,8 +125,8 @@ def _set(edits: OrderedEdits, span: tuple[int, int], path: Names, depth: int, va
     name = path[depth]
     rest = path[depth + 1 :]
     is_there = False
-    for each, _, start, end in members_of(text[slice(*span)]):
-        if each != name:
+    for other, _, start, end in members_of(text[slice(*span)]):
+        if other != name:
             continue
         is_there = True
         place = base + start, base + end
@@ -172,7 +166,6 @@ class _Move:
         self._clearance = Redaction([new[-1:]])
 
     def apply(self, event: bytes, limit: int) -> bytes:
-        """See `EventEdit`."""
         if self._is_rename:
             edits = OrderedEdits(event, limit)
             self._rename(edits, (0, len(event)), 0)
@@ -186,7 +179,7 @@ class _Move:
         """Rename the member in the object at `span`, to which the first `depth` names lead."""
         text = edits.text[slice(*span)]
         name = self._old[depth]
-        found = [(start, end) for each, _, start, end in members_of(text) if each == name]
+        found = [(start, end) for member, _, start, end in members_of(text) if member == name]
         if not found:
             return
         base = span[0]
@@ -198,8 +191,8 @@ class _Move:
         left = OrderedEdits(self._clearance.apply(text), edits.limit)
         text = left.text
         new = _encode(self._new[-1])
-        for each, at, start, _ in members_of(text):
-            if each == name:
+        for member, at, start, _ in members_of(text):
+            if member == name:
                 left.replace(at, at + len(text[at:start].rstrip()[:-1].rstrip()), new)
         edits.replace(*span, left.made())
 
@@ -207,8 +200,8 @@ class _Move:
 def _value_at(text: bytes, path: Names) -> bytes | None:
     """The value that counts: the last one. None if there is none."""
     found = None
-    for each, _, start, end in members_of(text):
-        if each == path[0]:
+    for member, _, start, end in members_of(text):
+        if member == path[0]:
             found = start, end
     if found is None:
         return None

@@ -137,7 +137,6 @@ class IdFile:
 
     # it looks up each id when it is asked for it
     def among(self, ids: Collection[str]) -> IdFile:  # noqa: ARG002
-        """See `matching.KnownIds`."""
         return self
 
     async def refresh(self) -> bool:
@@ -211,7 +210,6 @@ class IdFiles:
         self._tasks: Sequence[asyncio.Task[None]] = ()
 
     def open(self, path: Path, salt_file: Path | None, key: str) -> IdFile:
-        """See `matching.OpenIdFiles`."""
         found = self.files.get((path, salt_file)) or self._known.get((path, salt_file))
         if found is None:
             found = IdFile(path, salt_file, key)
@@ -300,8 +298,8 @@ def _main(kind: str, path: str, write: Callable[[array[int]], object]) -> int:
     try:
         with open_file(Path(path)) as lines:
             arrays = sorted_arrays(lines, hashed=kind == "hashes")
-        for each in arrays:
-            write(each)
+        for identifiers in arrays:
+            write(identifiers)
     except (OSError, ValueError) as error:
         sys.stderr.write(f"{error_text(error)}\n")
         return 1

@@ -123,7 +123,7 @@ class LaneEvents:
                 self._names = [event.event for event in _decode_names(self._array())]
             except msgspec.ValidationError:
                 # one has its name twice, at first as no text: the last counts, as for the service
-                self._names = [_decode_text(each.event) for each in _decode_last(self._array())]
+                self._names = [_decode_text(event.event) for event in _decode_last(self._array())]
         return self._names
 
     def named(self) -> frozenset[str]:
@@ -338,7 +338,7 @@ class Matcher:
             known = file.among(asked)
             return [index for index in selected if ids[index] in known] or NONE
         known = file.among(asked.union(*others.values()))
-        named = {index for index, texts in others.items() if any(each in known for each in texts)}
+        named = {index for index, texts in others.items() if any(text in known for text in texts)}
         return [index for index in selected if index in named or ids[index] in known] or NONE
 
     def _by_names(self, events: LaneEvents, selected: Sequence[int]) -> Sequence[int]:
@@ -414,7 +414,7 @@ def _glob(text: str) -> re.Pattern[str]:
     first, *middle, last = fixed if len(fixed) > 1 else (*fixed, "")
     if len(fixed) == 1:
         return re.compile(first, re.DOTALL)
-    found = "".join([f"(?>.*?{each})" for each in middle if each])
+    found = "".join([f"(?>.*?{literal})" for literal in middle if literal])
     return re.compile(f"{first}{found}.*{last}", re.DOTALL)
 
 

@@ -64,7 +64,7 @@ class _RouteSource(Struct):
 
 
 class EventRoutes:
-    """See `forwarder.intake.fan_out.RouteTable`."""
+    """Where each event goes, by the configured routes."""
 
     def __init__(
         self,
@@ -77,20 +77,19 @@ class EventRoutes:
         """
         names = list(destinations)
         self._routes = [
-            _route(each, f"routes[{number}].match", names, evaluate)
-            for number, each in enumerate(routes)
+            _route(route, f"routes[{number}].match", names, evaluate)
+            for number, route in enumerate(routes)
         ]
-        documents = [each.as_document(changed_only=True) for each in routes]
+        documents = [route.as_document(changed_only=True) for route in routes]
         self.encoded = (
             None
-            if all(each.whole for each in self._routes)
+            if all(route.whole for route in self._routes)
             else msgspec.msgpack.encode(_RouteSource(documents, names))
         )
         """See `RouteTable.encoded`; `restored_routes` reads it."""
         self._decided: dict[tuple[str, str], tuple[int, ...] | None] = {}
 
     def whole(self, lane: Lane, source: str) -> Sequence[int] | None:
-        """See `RouteTable.whole`."""
         asked = lane.api_key, source
         try:
             return self._decided[asked]
@@ -102,7 +101,12 @@ class EventRoutes:
 
     def _decide(self, api_key: str, source: str) -> tuple[int, ...] | None:
         route = next(
-            (each for each in self._routes if each.matcher.may_match(api_key, source)), None
+            (
+                candidate
+                for candidate in self._routes
+                if candidate.matcher.may_match(api_key, source)
+            ),
+            None,
         )
         if route is None:
             return DEFAULT
@@ -117,7 +121,6 @@ class EventRoutes:
         *,
         allowance: Allowance | None = None,
     ) -> Sequence[Sequence[int]]:
-        """See `RouteTable.of_events`."""
         events = LaneEvents(data, count, lane.api_key, source, allowance=allowance)
         found: list[Sequence[int]] = [DEFAULT] * count
         left: Sequence[int] = range(count)
@@ -144,9 +147,9 @@ class EventRoutes:
     def _without_content(self, lane: Lane, source: str) -> Sequence[int]:
         """Where events go that can't be read."""
         matching = [
-            each
-            for each in self._routes
-            if each.matcher.may_match(lane.api_key, source) and not each.matcher.by_content
+            route
+            for route in self._routes
+            if route.matcher.may_match(lane.api_key, source) and not route.matcher.by_content
         ]
         return matching[0].to if matching else DEFAULT
 

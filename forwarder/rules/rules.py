@@ -180,7 +180,7 @@ class EventRules:
     def known(self, file: int, ids: Collection[str]) -> list[str]:
         """Those of `ids` that are in a file, which is named by its number among all files."""
         known = self._files[file].among(ids)
-        return [each for each in ids if each in known]
+        return [identifier for identifier in ids if identifier in known]
 
     def apply(
         self,
@@ -381,11 +381,11 @@ def compile_rules(
     opened = _OpenedFiles(files)
     rules = _compile_all(settings, opened, read)
     digest = sha256()
-    for rule, each in zip(rules, settings, strict=True):
-        digest.update(_encode([rule.name, each.as_document()]))
-        if each.hash.salt_file is not None:
-            digest.update(sha256(read_file(each.hash.salt_file)).digest())
-    documents = [each.as_document(changed_only=True) for each in settings]
+    for rule, own in zip(rules, settings, strict=True):
+        digest.update(_encode([rule.name, own.as_document()]))
+        if own.hash.salt_file is not None:
+            digest.update(sha256(read_file(own.hash.salt_file)).digest())
+    documents = [rule_settings.as_document(changed_only=True) for rule_settings in settings]
     source = _RuleSource(documents, salts, max_event)
     encoded = msgspec.msgpack.encode(source)
     return EventRules(
@@ -425,7 +425,6 @@ class _OpenedFiles:
         self.known: list[KnownIds] = []
 
     def open(self, path: FilePath, salt_file: FilePath | None, key: str) -> KnownIds:
-        """See `OpenIdFiles`."""
         known = self._files.open(path, salt_file, key)
         self.known.append(known)
         return known
@@ -439,9 +438,9 @@ def _compile_all(
 ) -> list[CompiledRule]:
     names: list[str] = []
     rules: list[CompiledRule] = []
-    for number, each in enumerate(settings):
+    for number, rule in enumerate(settings):
         key = f"rules[{number}]"
-        name = each.name or f"rule-{number + 1}"
+        name = rule.name or f"rule-{number + 1}"
         if name in names:
             raise misconfigured(
                 f"{key}.name",
@@ -449,10 +448,10 @@ def _compile_all(
                 "Give each rule its own name.",
             )
         names.append(name)
-        for path, value in each.set.items():
+        for path, value in rule.set.items():
             _check_encodable(value, f"{key}.set.{path.removeprefix('.')}")
-        matcher = Matcher(each.match, f"{key}.match", files, evaluate)
-        rules.append(_compile(each, key, name, matcher, read))
+        matcher = Matcher(rule.match, f"{key}.match", files, evaluate)
+        rules.append(_compile(rule, key, name, matcher, read))
     return rules
 
 
@@ -460,7 +459,9 @@ def _compile(
     settings: RuleSettings, key: str, name: str, matcher: Matcher, read: ReadSalt
 ) -> CompiledRule:
     defaults = RuleSettings()
-    actions = [each for each in _ACTIONS if getattr(settings, each) != getattr(defaults, each)]
+    actions = [
+        setting for setting in _ACTIONS if getattr(settings, setting) != getattr(defaults, setting)
+    ]
     if len(actions) != 1:
         what = "does nothing" if not actions else f"does several things: {', '.join(actions)}"
         raise misconfigured(

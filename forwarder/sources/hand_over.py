@@ -131,7 +131,7 @@ class RecordUnit(Generic[OriginT, BatchT]):
 
 
 class HandOver(Generic[UnitT, BatchT]):
-    """See the module."""
+    """Hands one sequence of units over to the intake."""
 
     def __init__(
         self,

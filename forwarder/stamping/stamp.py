@@ -355,7 +355,7 @@ def _spliced(
     splices = (
         made[0]
         if len(made) == 1
-        else in_order(chain.from_iterable([zip(*each, strict=True) for each in made]))
+        else in_order(chain.from_iterable([zip(*columns, strict=True) for columns in made]))
     )
     text = bytes(events)
     return spliced(text, splices, 1, len(text) - 1)
@@ -413,8 +413,8 @@ def _corrected_times(
     """The times by a right clock, where the events' own are by their sender's."""
     own = [
         located.timestamp
-        for head, each, located in zip(heads, properties, _decode_times(events), strict=True)
-        if head.timestamp is not UNSET and bytes(each.ignore_sent_at) in FALSY
+        for head, fields, located in zip(heads, properties, _decode_times(events), strict=True)
+        if head.timestamp is not UNSET and bytes(fields.ignore_sent_at) in FALSY
     ]
     begins = locator.offsets(own)
     ends = [begin + len(memoryview(time)) for begin, time in zip(begins, own, strict=True)]
@@ -433,9 +433,9 @@ def _addresses(
     """`$ip` at the beginning of the properties that want it; None if some may be empty."""
     wanting = [
         place
-        for place, each in zip(places, properties, strict=True)
-        if each.ip is ABSENT
-        and (each.geoip_disable is ABSENT or bytes(each.geoip_disable) in FALSY)
+        for place, fields in zip(places, properties, strict=True)
+        if fields.ip is ABSENT
+        and (fields.geoip_disable is ABSENT or bytes(fields.geoip_disable) in FALSY)
     ]
     if _NO_PROPERTIES in wanting:
         return None  # an event has none
@@ -452,8 +452,8 @@ def order_keys(ids: list[str], properties: Sequence[OrderingIds]) -> frozenset[s
         ids = [canonical_id(text) for text in ids]
     second = [
         second_id_text(raw)
-        for each in properties
-        for raw in (each.alias, each.anonymous)
+        for fields in properties
+        for raw in (fields.alias, fields.anonymous)
         if raw is not ABSENT
     ]
     return frozenset(ids).union(filter(None, second)) if second else frozenset(ids)

@@ -97,7 +97,7 @@ def read_keys(path: Path) -> KeyHashes | None:
         if content.version == _VERSION:
             return KeyHashes(
                 bytes.fromhex(content.salt),
-                [bytes.fromhex(each) for each in content.keys[-MAX_KEYS:]],
+                [bytes.fromhex(key) for key in content.keys[-MAX_KEYS:]],
             )
         why = f"it is of version {content.version}"
     except ValueError as error:
@@ -136,7 +136,9 @@ def _locked(directory: Path) -> Iterator[None]:
 
 
 def _replace(path: Path, hashes: KeyHashes) -> None:
-    content = _KeyFileContent(_VERSION, hashes.salt.hex(), [each.hex() for each in hashes.hashes])
+    content = _KeyFileContent(
+        _VERSION, hashes.salt.hex(), [key_hash.hex() for key_hash in hashes.hashes]
+    )
     new = path.with_name(f".{path.name}.new")
     try:
         with os.fdopen(open_file(new, os.O_WRONLY | os.O_TRUNC), "wb") as file:

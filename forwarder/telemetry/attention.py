@@ -111,7 +111,7 @@ def troubles(snapshot: Snapshot, lanes: Iterable[LaneSnapshot]) -> Iterator[Heal
     for what, count in counts.items():
         if count:
             yield HealthState(f"{plural(count, 'lane')} {what}", Severity.CRITICAL)
-    down = sum(source_health(each).severity is Severity.CRITICAL for each in sources)
+    down = sum(source_health(source).severity is Severity.CRITICAL for source in sources)
     if down:
         yield HealthState(f"{plural(down, 'source')} down", Severity.CRITICAL)
     delayed = sum(lane_health(lane).severity is Severity.WARNING for lane in lanes)

@@ -61,7 +61,6 @@ class ThreadClock:
     monotonic = staticmethod(time.monotonic)
 
     def call_later(self, delay: float, callback: Callable[[], None]) -> Timer:
-        """See `LogClock.call_later`."""
         timer = threading.Timer(delay, callback)
         timer.daemon = True
         timer.start()
@@ -255,7 +254,7 @@ def _with_prose_below(render: Processor) -> Processor:
             line["timestamp"] = line["timestamp"][11:19]
         prose = [str(line.pop(name)) for name in _PROSE if name in line]
         head, traceback, rest = str(render(logger, method, line)).partition(_TRACEBACK)
-        return "\n".join([head.rstrip(), *(_INDENT + each for each in prose)]) + traceback + rest
+        return "\n".join([head.rstrip(), *(_INDENT + text for text in prose)]) + traceback + rest
 
     return rendered
 
@@ -293,10 +292,10 @@ def _shown(value: object) -> object:
     if value is None:
         return "none"
     if isinstance(value, Mapping):
-        return ", ".join(f"{_shown(key)}: {_shown(each)}" for key, each in value.items())
+        return ", ".join(f"{_shown(key)}: {_shown(item)}" for key, item in value.items())
     plain = value if isinstance(value, str | int | float | list | tuple) else _plain(value)
     return (
-        ", ".join(str(_shown(each)) for each in plain) if isinstance(plain, list | tuple) else plain
+        ", ".join(str(_shown(item)) for item in plain) if isinstance(plain, list | tuple) else plain
     )
 
 

@@ -59,7 +59,7 @@ MINIMUM: Final = MergeRule(_known(min))
 MAXIMUM: Final = MergeRule(_known(max))
 ANY: Final = MergeRule(any)
 UNION: Final = MergeRule(
-    lambda values: tuple(dict.fromkeys([each for value in values for each in value]))
+    lambda values: tuple(dict.fromkeys([item for value in values for item in value]))
 )
 FIRST_TEXT: Final = MergeRule(lambda values: next(filter(None, values), ""))
 COMMON_PATH: Final = MergeRule(_common_path)

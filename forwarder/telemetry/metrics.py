@@ -265,10 +265,10 @@ def _kafka(clusters: Sequence[KafkaCluster]) -> Iterator[Metric]:
         "Records of an assigned partition between the settled offset and the end.",
         ("cluster", "topic", "partition"),
         [
-            ((cluster.name, each.topic, str(each.partition)), each.lag)
+            ((cluster.name, partition.topic, str(partition.partition)), partition.lag)
             for cluster in clusters
-            for each in cluster.partitions
-            if each.lag is not None
+            for partition in cluster.partitions
+            if partition.lag is not None
         ],
     )
     yield gauge(

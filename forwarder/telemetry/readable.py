@@ -51,7 +51,7 @@ def relative(moment: float, now: float) -> str:
     seconds = abs(int(now - moment))
     if not seconds:
         return "now"
-    unit, length = next(each for each in _UNITS if seconds >= each[1])
+    unit, length = next(entry for entry in _UNITS if seconds >= entry[1])
     amount = seconds // length
     words = f"{amount}{unit}" if len(unit) == 1 else plural(amount, unit)
     return f"{words} ago" if now > moment else f"in {words}"
@@ -81,7 +81,9 @@ def halt_times(lane: LaneSnapshot, now: float) -> str:
 
 def plain(text: str) -> str:
     """A text from outside without what a terminal would obey, and without what can't be encoded."""
-    return "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
+    return "".join(
+        character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text
+    )
 
 
 def line_excerpt(line: bytes, key: str = "") -> str:

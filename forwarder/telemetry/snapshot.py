@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import reduce
 from heapq import nsmallest
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Annotated, Final, get_type_hints
 from urllib.parse import urlsplit, urlunsplit
 
@@ -230,10 +230,10 @@ class KafkaPartition:
 
 def _furthest(values: Sequence[tuple[KafkaPartition, ...]]) -> tuple[KafkaPartition, ...]:
     found: dict[tuple[str, int], KafkaPartition] = {}
-    for each in [partition for value in values for partition in value]:
-        other = found.setdefault((each.topic, each.partition), each)
-        if (each.position or 0) > (other.position or 0):
-            found[each.topic, each.partition] = each
+    for seen in chain.from_iterable(values):
+        other = found.setdefault((seen.topic, seen.partition), seen)
+        if (seen.position or 0) > (other.position or 0):
+            found[seen.topic, seen.partition] = seen
     return tuple(found[key] for key in sorted(found))
 
 
@@ -436,8 +436,8 @@ def merge_destinations(
 ) -> tuple[DestinationSnapshot, ...]:
     """Each destination once, by name, in order of first appearance."""
     found: dict[str, list[tuple[DestinationSnapshot, bool]]] = {}
-    for each in [destination for value in values for destination in value]:
-        found.setdefault(each.name, []).append((each, True))
+    for destination in chain.from_iterable(values):
+        found.setdefault(destination.name, []).append((destination, True))
     return tuple(merge_figures(parts) for parts in found.values())
 
 

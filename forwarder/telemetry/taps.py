@@ -126,7 +126,6 @@ class Taps:
         self._next_check = 0.0
 
     def poll(self, request: TapRequest) -> TapBatch:
-        """See `TapRequest`."""
         now = self._clock.monotonic()
         if request.wanted is None:
             self._close([request.tap])
@@ -195,11 +194,9 @@ class _DestinationTap:
         self._destination = destination
 
     def chunks(self, outcome: TapOutcome, chunks: Sequence[Chunk], reason: str = "") -> None:
-        """See `core.taps.Tap`."""
         self._taps.chunks(self._destination, outcome, chunks, reason)
 
     def letters(self, outcome: TapOutcome, letters: Sequence[DeadLetter], reason: str = "") -> None:
-        """See `core.taps.Tap`."""
         self._taps.letters(self._destination, outcome, letters, reason)
 
 
@@ -342,8 +339,8 @@ class EventTap:
                 self._skipped += chunk.count - len(events)
                 wanted: Sequence[int] = [
                     at
-                    for at, each in enumerate(events)
-                    if self._names is None or self._names.indices(bytes(each))
+                    for at, event in enumerate(events)
+                    if self._names is None or self._names.indices(bytes(event))
                 ]
             else:
                 wanted = (

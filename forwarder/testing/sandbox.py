@@ -102,7 +102,7 @@ class AnalyticsSandbox:
         found = self._listed(
             "/sandbox/events", {"event": event, "distinct_id": distinct_id, **filters}
         )
-        return [SandboxEvent(each) for each in found]
+        return [SandboxEvent(received) for received in found]
 
     def wait_for(
         self,
@@ -451,7 +451,7 @@ def _payloads(variants: Sequence[str], payload: object) -> dict[str, str]:
     if payload is None:
         return {}
     if len(variants) > 1 and isinstance(payload, Mapping) and payload.keys() <= set(variants):
-        return {name: json.dumps(each) for name, each in payload.items()}
+        return {name: json.dumps(item) for name, item in payload.items()}
     return dict.fromkeys(variants or ["true"], json.dumps(payload))
 
 

@@ -229,7 +229,6 @@ class UpstreamConnection(asyncio.Protocol):
         return answer
 
     def release(self, answer: ArrivingAnswer) -> None:
-        """See `ArrivingAnswer.release`."""
         if answer is not self._answer:
             return
         self._answer = None

@@ -131,7 +131,7 @@ def _javascript_text(value: Any) -> str:
     if isinstance(value, dict):
         return "[object Object]"
     if isinstance(value, list):
-        return ",".join(["" if each is None else _javascript_text(each) for each in value])
+        return ",".join(["" if item is None else _javascript_text(item) for item in value])
     return _javascript_number(value)
 
 

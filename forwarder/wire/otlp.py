@@ -75,7 +75,7 @@ class LogRecord(NamedTuple):
 
 
 class _AnyValue(Struct, rename="camel", gc=False):
-    """See `AnyValue` of the schema: one of these is set."""
+    """The schema's `AnyValue`: one of these is set."""
 
     string_value: str | None = None
     bool_value: bool | None = None
@@ -323,7 +323,6 @@ class _Reading:
         self._left = values
 
     def records(self, request: Any) -> Iterator[LogRecord]:
-        """See `read_logs`."""
         parts = list[tuple[Any, bytes, bytes]]()
         repeated = 0
         for of_resource in self._counted(request.resource_logs):
@@ -415,7 +414,7 @@ class _Reading:
             )
         if kind == "kvlist_value":
             return self._members(value.kvlist_value.values, depth + 1)
-        return [self._plain(each, depth + 1) for each in self._counted(value.array_value.values)]
+        return [self._plain(item, depth + 1) for item in self._counted(value.array_value.values)]
 
 
 def _text(value: str | bytes | None) -> str | None:

@@ -71,7 +71,7 @@ _decode_promoted = msgspec.json.Decoder(_Promoted).decode
 _decode_any = msgspec.json.Decoder().decode
 
 _NAMES: Final[dict[str, bytes]] = {
-    each.name: each.encode_name.encode() for each in msgspec.structs.fields(_Promoted)
+    field.name: field.encode_name.encode() for field in msgspec.structs.fields(_Promoted)
 }
 _BOOLS: Final = {"true": b"true", "1": b"true", "false": b"false", "0": b"false"}
 _NULL: Final = b"null"

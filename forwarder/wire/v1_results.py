@@ -151,11 +151,9 @@ class Results:
 
     @property
     def retries(self) -> bool:
-        """See `core.ports.EventResults`."""
         return any(verdict == RETRY for verdict, _ in self._verdicts.values())
 
     def body(self) -> bytes:
-        """See `core.ports.EventResults`."""
         keys = self._keys
         if self._verdicts or len(set(keys)) != len(keys) or b"" in keys:
             return b'{"results":{%b}}' % b",".join(self._members())
@@ -173,7 +171,7 @@ class Results:
                 before = worst.get(key)
                 if before is not None:
                     verdict = max(
-                        before, verdict, (WARNING, DUPLICATE_UUID), key=lambda each: _RANKS[each[0]]
+                        before, verdict, (WARNING, DUPLICATE_UUID), key=lambda code: _RANKS[code[0]]
                     )
                 worst[key] = verdict
         return [

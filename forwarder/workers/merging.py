@@ -122,11 +122,11 @@ def merge_sources(
     for sources, there in members:
         for source in sources:
             found.setdefault(source.name, []).append((source, there))
-    return tuple(_merge_source(each, idle) for each in found.values())
+    return tuple(_merge_source(parts, idle) for parts in found.values())
 
 
 def _merge_source(found: Sequence[tuple[_Source, bool]], idle: str) -> _Source:
-    merged = merge_figures(sorted(found, key=lambda each: _rank(each[0].state)))
+    merged = merge_figures(sorted(found, key=lambda member: _rank(member[0].state)))
     return (
         merged if any(there for _, there in found) else replace(merged, state=idle, why="", hint="")
     )

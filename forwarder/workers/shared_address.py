@@ -40,7 +40,7 @@ class SharedAddress:
     @property
     def descriptors(self) -> tuple[int, ...]:
         """The sockets, which each worker inherits."""
-        return tuple(each.fileno() for each in self._sockets)
+        return tuple(socket.fileno() for socket in self._sockets)
 
     def keep(self) -> tuple[int, ...]:
         """Have the sockets and a Unix socket's file outlive it, for the next program of this

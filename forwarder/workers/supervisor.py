@@ -415,8 +415,8 @@ async def _failure(
     """The first failure, as soon as there is one; None when all are settled without one.
     Cancellation only ends the wait.
     """
-    for each in asyncio.as_completed(settled):
-        if (failure := await each) is not None:
+    for task in asyncio.as_completed(settled):
+        if (failure := await task) is not None:
             return failure
     return None
 

@@ -129,9 +129,9 @@ def head(snapshot: Snapshot, lanes: Sequence[LaneSnapshot]) -> Markup:
 def notes(snapshot: Snapshot, lanes: Iterable[LaneSnapshot]) -> Markup:
     """What needs attention, the most severe first; an empty part if nothing does."""
     found = [*_not_accepting(snapshot), *_halts(snapshot, lanes), *_off(lanes)]
-    found += [_note(Severity.WARNING, text(each)) for each in snapshot.warnings]
+    found += [_note(Severity.WARNING, text(warning)) for warning in snapshot.warnings]
     label = "Needs attention" if found else "Nothing needs attention"
-    found += [_note(Severity.NEUTRAL, text(each)) for each in snapshot.notices]
+    found += [_note(Severity.NEUTRAL, text(notice)) for notice in snapshot.notices]
     return Markup(
         f'<section class="notes" data-part="notes" aria-label="{label}">{"".join(found)}</section>'
     )
@@ -259,8 +259,9 @@ def _upstream(snapshot: Snapshot, lanes: Iterable[LaneSnapshot]) -> str:
         f"{plural(snapshot.in_flight, 'request')} in flight, at most {snapshot.concurrency_limit:g}"
     ]
     named = [
-        f"{text(each.name)} is {each.upstream.state}: {code(each.upstream.url)}"
-        for each in snapshot.destinations
+        f"{text(destination.name)} is {destination.upstream.state}: "
+        f"{code(destination.upstream.url)}"
+        for destination in snapshot.destinations
     ]
     facts += named or [code(upstream.url)]
     error = f'<p class="bad-text">{text(upstream.last_error)}</p>' if upstream.last_error else ""

@@ -145,8 +145,8 @@ def kafka(snapshot: Snapshot) -> Markup:
     if not snapshot.kafka:
         return Markup("")
     rows = [
-        (_row_severity(source_health(each).severity), _cluster(each, snapshot.now))
-        for each in snapshot.kafka
+        (_row_severity(source_health(cluster).severity), _cluster(cluster, snapshot.now))
+        for cluster in snapshot.kafka
     ]
     return section("kafka", "Kafka", table(_CLUSTER_HEADS, rows, "Kafka", "stacked"))
 
@@ -156,10 +156,10 @@ def logs(snapshot: Snapshot) -> Markup:
     if not snapshot.logs:
         return Markup("")
     rows = [
-        (_row_severity(source_health(each).severity), _log_source(each, snapshot.now))
-        for each in snapshot.logs
+        (_row_severity(source_health(source).severity), _log_source(source, snapshot.now))
+        for source in snapshot.logs
     ]
-    files = "".join(_files(each, snapshot.now) for each in snapshot.logs if each.files)
+    files = "".join(_files(source, snapshot.now) for source in snapshot.logs if source.files)
     return section("logs", "Logs", table(_SOURCE_HEADS, rows, "Logs", "stacked") + files)
 
 
@@ -244,20 +244,20 @@ def _cluster(cluster: KafkaCluster, now: float) -> list[str]:
 
 
 def _source_state(source: KafkaCluster | LogSourceState, words: Sequence[str]) -> str:
-    return pill(source_health(source)) + "".join(f"<br>{text(each)}" for each in words if each)
+    return pill(source_health(source)) + "".join(f"<br>{text(word)}" for word in words if word)
 
 
 def _partitions(cluster: KafkaCluster) -> str:
     """How many there are, and why some of them aren't read."""
-    reasons = Counter(each.paused for each in cluster.partitions if each.paused)
+    reasons = Counter(partition.paused for partition in cluster.partitions if partition.paused)
     paused = {f"paused: {why}": count for why, count in reasons.most_common()}
     return f"{len(cluster.partitions):,}{breakdown(paused)}"
 
 
 def _by_topic(cluster: KafkaCluster) -> str:
     lags: Counter[str] = Counter()
-    for each in cluster.partitions:
-        lags[each.topic] += each.lag or 0
+    for partition in cluster.partitions:
+        lags[partition.topic] += partition.lag or 0
     return breakdown(dict(lags.most_common(_TOPICS))) if len(lags) > 1 else ""
 
 

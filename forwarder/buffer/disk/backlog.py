@@ -85,11 +85,9 @@ class StoredChunk(Chunk):
 
     @property
     def place(self) -> tuple[int, int]:
-        """See `Chunk.place`."""
         return self.record.sequence, self.first
 
     def part(self, data: bytes, count: int, ids: frozenset[str], at: int) -> Chunk:
-        """See `Chunk.part`."""
         return StoredChunk(
             self.lane,
             data,
@@ -225,7 +223,7 @@ def read_stretch(
             loaded += found
             last = item.header.sequence
             room -= sum(
-                [len(each.data) + CHUNK_OVERHEAD + EVENT_OVERHEAD * each.count for each in found]
+                [len(chunk.data) + CHUNK_OVERHEAD + EVENT_OVERHEAD * chunk.count for chunk in found]
             )
         at = item.offset + item.header.length
         if room <= 0 and loaded:

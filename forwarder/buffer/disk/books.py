@@ -96,8 +96,8 @@ class LogBooks:
     def plain(self) -> dict[str, Any]:
         """The figures for JSON."""
         entries = [
-            _LaneEntry(lane.api_key if lane else None, bool(lane and lane.historical), each)
-            for lane, each in self.lanes.items()
+            _LaneEntry(lane.api_key if lane else None, bool(lane and lane.historical), account)
+            for lane, account in self.lanes.items()
         ]
         return {"lanes": entries, "others": self.others}
 

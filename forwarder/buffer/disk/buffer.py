@@ -75,7 +75,7 @@ def _nothing(*_: object) -> None:
 
 
 class DiskBuffer:
-    """See `core.ports.Buffer`."""
+    """The buffer on disk: a `Buffer` that survives its process."""
 
     def __init__(
         self,
@@ -128,7 +128,8 @@ class DiskBuffer:
     # The port
 
     def offer(self, chunks: Sequence[Chunk], held: AckCallback | None = None) -> bool:
-        """See `core.ports.Buffer.offer`: what is offered with `held` is held after an fsync.
+        """What is offered with `held` is held after an fsync.
+
         Raises `BufferFull`, `RequestTooLarge`.
         """
         total = 0
@@ -468,24 +469,29 @@ class DiskBuffer:
             return
         self._unreadable = ""
         segment = self.segments[run.generation]
-        for each in stretch.records:
+        for record in stretch.records:
             stored = StoredRecord(
-                segment, each.sequence, each.first, each.count, each.length, full=each.full
+                segment,
+                record.sequence,
+                record.first,
+                record.count,
+                record.length,
+                full=record.full,
             )
             chunk = StoredChunk(
                 lane,
-                each.data,
-                each.count,
-                each.ids,
-                each.received_at,
-                each.source,
+                record.data,
+                record.count,
+                record.ids,
+                record.received_at,
+                record.source,
                 None,
                 record=stored,
-                first=each.first,
+                first=record.first,
             )
             holding.queue.append(chunk)
             self._take_memory(holding, chunk.cost)
-            run.events -= each.count
+            run.events -= record.count
             run.bytes -= self.cost(chunk)
         for damage in stretch.damages:
             # until compaction the damaged bytes count as live

@@ -83,7 +83,7 @@ class CommittedBuffer(Protocol):
 
 
 class Commits:
-    """See the module."""
+    """Builds the group commits of one buffer."""
 
     def __init__(
         self, log: Log, committer: Committer, clock: Clock, owner: CommittedBuffer
@@ -234,11 +234,9 @@ class Commits:
 
     @property
     def awaited(self) -> int:
-        """See `storage.committer.CommitParticipant.awaited`."""
         return len(self._offers)
 
     def prepare(self) -> CommitJob | None:
-        """See `storage.committer.CommitParticipant`."""
         self._due = False
         if not (
             self._offers
@@ -422,7 +420,6 @@ class Commits:
 
     # Only one group runs at a time, so `job` is known.
     def finish(self, job: CommitJob, error: Exception | None) -> None:  # noqa: ARG002
-        """See `storage.committer.CommitParticipant`."""
         pending = self._running
         self._running = None
         if pending is None:

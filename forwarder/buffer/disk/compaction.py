@@ -169,8 +169,8 @@ class Compaction:
                 if run.generation == segment.generation:
                     new = moved_runs(run, pieces.get(lane, []))
                     holding.runs.extend(new)
-                    run.events -= sum([each.events for each in new])
-                    run.bytes -= sum([each.bytes for each in new])
+                    run.events -= sum([part.events for part in new])
+                    run.bytes -= sum([part.bytes for part in new])
                     self._buffer.close_run(lane, holding, run)
                 else:
                     holding.runs.append(run)

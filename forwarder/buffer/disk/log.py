@@ -202,7 +202,7 @@ class LogGroup:
         self._put(self.writes, RecordKind.CHECKPOINT, (checkpoint,), len(checkpoint), b"", {})
 
     def run(self, *, alone: bool) -> None:
-        """See `storage.committer.CommitJob`. Each file is synced before the next one is written: a
+        """Each file is synced before the next one is written: a
         checkpoint counts what is before it.
         """
         self.alone = alone
@@ -338,8 +338,8 @@ class Log:
         books = self.books.copy()
         books.merge(delta)
         oldest = self.in_use[0].generation if self.in_use else self.next_generation
-        self.given_up = [each for each in self.given_up if each[1] >= oldest]
-        self.void = [each for each in self.void if each[0] >= oldest]
+        self.given_up = [bounds for bounds in self.given_up if bounds[1] >= oldest]
+        self.void = [bounds for bounds in self.void if bounds[0] >= oldest]
         state = {
             "oldest": oldest,
             "next": self.next_sequence,

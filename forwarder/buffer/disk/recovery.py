@@ -167,11 +167,11 @@ def _check_ends(found: RecoveredLog, base: int) -> None:
         generation = scan.header.generation
         next_one = following.header.generation
         known = [
-            each
-            for each in range(generation, next_one)
-            if any(first <= each <= last for first, last in found.given_up)
+            number
+            for number in range(generation, next_one)
+            if any(first <= number <= last for first, last in found.given_up)
         ]
-        missing = next_one - generation - 1 - sum(each > generation for each in known)
+        missing = next_one - generation - 1 - sum(number > generation for number in known)
         if missing and next_one <= base:
             found.problems.append(
                 FileProblem(following.path, f"{missing} segments before it are missing")
@@ -299,7 +299,7 @@ def _choose_homes(found: RecoveredLog) -> None:
     held = _ranges(found.segments, {sequence for sequence, _ in found.copies})
     incomplete = set()
     for (sequence, original), generation in sorted(
-        found.copies.items(), key=lambda each: each[0][1]
+        found.copies.items(), key=lambda item: item[0][1]
     ):
         if found.homes.get(sequence, original) != original:
             continue  # an earlier one is used

@@ -330,8 +330,8 @@ def properties(options: BrokerOptions, ports: Mapping[str, int], data: Path) -> 
     """
     addresses = {name: f"{name}://{HOST}:{port}" for name, port in ports.items()}
     advertised = [
-        f"{each.name}://{each.advertised}" if each.advertised else addresses[each.name]
-        for each in options.listeners
+        f"{socket.name}://{socket.advertised}" if socket.advertised else addresses[socket.name]
+        for socket in options.listeners
     ]
     protocols = {CONTROLLER: "PLAINTEXT"} | {
         listener.name: listener.protocol for listener in options.listeners

@@ -186,7 +186,6 @@ class _CheckedAddresses(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
     ) -> list[ResolveResult]:
-        """See `AbstractResolver`."""
         return [
             ResolveResult(
                 hostname=host,

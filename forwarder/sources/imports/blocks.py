@@ -88,7 +88,6 @@ class ImportChunk(Chunk):
         return self._events.times[0] // DAY
 
     def part(self, data: bytes, count: int, ids: frozenset[str], at: int) -> ImportChunk:
-        """See `Chunk.part`."""
         part = ImportChunk(
             self.lane, data, ids, self.received_at, self._events[at : at + count], self._files
         )
@@ -96,7 +95,6 @@ class ImportChunk(Chunk):
         return part
 
     def where(self, index: int) -> Where:
-        """See `Chunk.where`."""
         event = self._events[index]
         file = self._files[event.file]
         origin = EventOrigin(
@@ -136,7 +134,7 @@ class SharedRecord(NamedTuple):
 
 @dataclass(slots=True)
 class ImportBlock:
-    """See the module."""
+    """Neighbouring records that are settled as one."""
 
     files: Mapping[int, SourceFile]
     """The files of the source by number; more may come."""

@@ -480,7 +480,6 @@ class FinishedBlock:
         """By the format."""
 
     def add(self, records: Sequence[int], events: Sequence[ImportedEvent]) -> None:
-        """See `EventSink`."""
         for at, event in enumerate(events, len(self.data)):
             if event.event in MERGES:
                 self._check_merge(at, event.distinct_id, _second_ids(event.properties))
@@ -493,7 +492,6 @@ class FinishedBlock:
         self.keyed += [event.keyed for event in events]
 
     def extend(self, records: Sequence[int], events: NativeEvents) -> None:
-        """See `EventSink`."""
         if not MERGES.isdisjoint(events.names):
             for at, name in enumerate(events.names):
                 if name in MERGES:
@@ -511,7 +509,6 @@ class FinishedBlock:
     def refuse(
         self, record: int, why: RecordRefused, text: bytes | None = None, member: int | None = None
     ) -> None:
-        """See `EventSink`."""
         drop_frames(why)
         self.refused.append((record, why, text, 0 if member is None else member + 1))
 

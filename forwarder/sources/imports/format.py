@@ -158,7 +158,7 @@ class RecordConverter(ABC, Generic[Record]):
         """
 
     def convert_block(self, block: RecordBlock, events: EventSink) -> None:
-        """See `Converter`. A few records at a time, so that all that is made of them is in a
+        """A few records at a time, so that all that is made of them is in a
         core's cache until its end.
         """
         for first in range(0, len(block.records), _AT_ONCE):

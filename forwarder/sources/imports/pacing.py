@@ -253,7 +253,6 @@ class PacedSink:
         self._pace = pace
 
     async def send(self, batch: Batch) -> Reply:
-        """See `core.ports.Sink`."""
         clock = self._pace.clock
         while (rest := self._pace.rest_seconds()) > 0:
             await clock.sleep(rest)

@@ -721,7 +721,6 @@ class PersonHistory:
         """A bit for each id that has merged, by its checksum: several ids may share one."""
 
     def place(self, made: ConvertedRecords) -> None:
-        """See `PersonStage`."""
         events = made.events
         if events:
             columns = zip(events.distinct_ids, events.names, events.data, strict=True)

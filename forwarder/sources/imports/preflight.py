@@ -629,12 +629,10 @@ class PreflightBlock(FinishedBlock):
         """Of native events: how each stood in its record."""
 
     def add(self, records: Sequence[int], events: Sequence[ImportedEvent]) -> None:
-        """See `EventSink`."""
         self._properties += [event.properties.copy() for event in events]
         super().add(records, events)
 
     def extend(self, records: Sequence[int], events: NativeEvents) -> None:
-        """See `EventSink`."""
         self._found += events.found
         super().extend(records, events)
 

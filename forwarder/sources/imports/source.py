@@ -230,7 +230,7 @@ SendChunks = Callable[[Sequence[Chunk]], Awaitable[bool]]
 
 
 class ImportSource:
-    """See the module. `run` once."""
+    """One import. `run` once."""
 
     def __init__(
         self,

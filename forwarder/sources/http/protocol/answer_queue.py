@@ -320,25 +320,21 @@ class PendingAnswer:
 
     @property
     def sender(self) -> str | None:
-        """See `core.ports.PatientWaiter`."""
         return None if self.queue is None else self.queue.sender
 
     @property
     def origin(self) -> object:
-        """See `core.ports.PatientWaiter`."""
         return self.queue
 
     def postpone(self, seconds: float) -> None:
-        """See `core.ports.PatientWaiter`."""
         self.more = seconds
 
     def failed(self, error: Exception) -> None:
-        """See `core.ports.PatientWaiter`."""
         if self.queue is not None:
             self.queue.acknowledge(self, error)
 
     def __call__(self, error: Backpressure | None) -> None:
-        """See `core.ack.AckCallback`. Harmless when the connection is gone."""
+        """Harmless when the connection is gone."""
         if self.queue is not None:
             self.queue.acknowledge(self, error)
 

@@ -33,7 +33,7 @@ class RouteProtocol:
 
 
 def _read_v1(lines: Sequence[HeaderLine]) -> tuple[V1Head, bytes]:
-    """See docs/reference/v1.md. The request's name is repeated if that can be done safely."""
+    """As in docs/reference/v1.md. The request's name is repeated if that can be done safely."""
     request_id = value_of(lines, b"posthog-request-id")
     head = V1Head(
         value_of(lines, b"authorization"),

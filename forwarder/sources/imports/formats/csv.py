@@ -189,7 +189,7 @@ class CsvConverter(RecordConverter[_Row]):
         return (ImportedEvent(event, distinct_id, time, uuid, properties, moment=moment),)
 
     def _decoded(self, records: Sequence[bytes], few: slice) -> Sequence[_Row | RecordRefused]:
-        """See `RecordConverter`: the rows, which needn't be read again from their JSON."""
+        """The rows, which needn't be read again from their JSON."""
         if isinstance(records, RowRecords):
             return [dict(zip(records.names, row, strict=True)) for row in records.rows[few]]
         return super()._decoded(records, few)

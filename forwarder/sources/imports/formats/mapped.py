@@ -63,12 +63,10 @@ class MappedConverter(RecordConverter[_MappedEvent | list[_MappedEvent] | None])
         self._file = ""
 
     def convert(self, block: RecordBlock, index: int) -> Sequence[ImportedEvent]:
-        """See `RecordConverter`."""
         self._file = block.file.name
         return super().convert(block, index)
 
     def convert_block(self, block: RecordBlock, events: EventSink) -> None:
-        """See `Converter`."""
         self._file = block.file.name
         super().convert_block(block, events)
 

@@ -135,7 +135,6 @@ class NativeConverter:
         self._known: set[str] = set()
 
     def convert_block(self, block: RecordBlock, events: EventSink) -> None:
-        """See `Converter`."""
         count = len(block.records)
         self._convert(
             block, events, [*block.records], range(count), block.members or [None] * count

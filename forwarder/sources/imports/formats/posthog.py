@@ -117,7 +117,6 @@ class PostHogConverter(RecordConverter[_ExportedRecord]):
         """
 
     def convert_block(self, block: RecordBlock, events: EventSink) -> None:
-        """See `Converter`."""
         for record in block.records[:1]:
             self._note_columns(record)
         super().convert_block(block, events)
