@@ -35,7 +35,7 @@ _SWAPS: Final[dict[type, Any]] = {
 _FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
 
-class Mutant(NamedTuple):
+class Defect(NamedTuple):
     """A defect: what replaces a part of a module, which is named by its offsets in bytes."""
 
     path: Path
@@ -47,7 +47,7 @@ class Mutant(NamedTuple):
     after: str
 
 
-def mutants(path: Path) -> Iterator[Mutant]:
+def mutants(path: Path) -> Iterator[Defect]:
     """Every defect that a module can have."""
     source = path.read_bytes()
     lines = [0]
@@ -57,7 +57,7 @@ def mutants(path: Path) -> Iterator[Mutant]:
         for kind, after in _changes(node):
             start = lines[node.lineno - 1] + node.col_offset
             end = lines[(node.end_lineno or 0) - 1] + (node.end_col_offset or 0)
-            yield Mutant(path, kind, node.lineno, start, end, ast.unparse(node), after)
+            yield Defect(path, kind, node.lineno, start, end, ast.unparse(node), after)
 
 
 def _walk(node: ast.AST) -> Iterator[ast.expr | ast.stmt]:
@@ -94,14 +94,14 @@ def _changes(node: ast.expr | ast.stmt) -> Iterator[tuple[str, str]]:
             yield "dropped statement", "pass"
 
 
-def draw(package: str, seed: int) -> list[Mutant]:
+def draw(package: str, seed: int) -> list[Defect]:
     """Defects of a package, of all kinds alike."""
-    kinds: defaultdict[str, list[Mutant]] = defaultdict(list)
+    kinds: defaultdict[str, list[Defect]] = defaultdict(list)
     for path in files(".py", f"forwarder/{package}"):
         for mutant in mutants(path):
             kinds[mutant.kind].append(mutant)
     chance = random.Random(f"{seed} {package}")
-    drawn: dict[Mutant, None] = {}
+    drawn: dict[Defect, None] = {}
     while len(drawn) < EACH:
         drawn[chance.choice(kinds[chance.choice(sorted(kinds))])] = None
     return list(drawn)
@@ -117,7 +117,7 @@ def tests_of(path: Path) -> list[str]:
     return [*map(name, sorted(folder.rglob(f"test_{path.stem}*.py"))), name(folder), *also]
 
 
-def run(tree: Path, mutant: Mutant) -> str:
+def run(tree: Path, mutant: Defect) -> str:
     """The test that finds a defect in a copy of the repository, or a word in brackets."""
     module = tree / mutant.path.relative_to(ROOT)
     source = module.read_bytes()

@@ -19,7 +19,16 @@ from forwarder.deadletter.room import DeadLetterTotals
 from forwarder.deadletter.table import MarkedDeadLetter
 from forwarder.storage import failpoints
 from forwarder.storage.directory import DEAD_LETTERS
-from tests.deadletter.rig import LANE, Holding, StoreRig, event_letter, fill, letter, query, started
+from tests.deadletter.rig import (
+    LANE,
+    HoldingCallback,
+    StoreRig,
+    event_letter,
+    fill,
+    letter,
+    query,
+    started,
+)
 
 HISTORICAL = Lane(LANE.api_key, historical=True)
 
@@ -43,8 +52,8 @@ async def test_a_letter_is_durable_with_the_next_group(tmp_path: Path) -> None:
     wait for.
     """
     async with started(tmp_path) as rig:
-        early = Holding()
-        late = Holding()
+        early = HoldingCallback()
+        late = HoldingCallback()
         assert rig.store.when_durable(early)
         rig.store.bury([event_letter(b'{"event":"a"}', place=(7, 0))])
         assert not rig.store.when_durable(late)
@@ -218,7 +227,7 @@ async def test_a_failed_commit_is_tried_again(tmp_path: Path, where: str) -> Non
     """
     async with started(tmp_path) as rig:
         failpoints.arm(f"{where}=enospc@1")
-        held = Holding()
+        held = HoldingCallback()
         assert rig.store.bury([event_letter(b"[1]", place=(1, 0)), event_letter(b"[2]")])
         rig.store.bury_at_receipt([event_letter(b"[3]", Reason.MISSING_EVENT)])
         rig.store.when_durable(held)

@@ -14,7 +14,7 @@ from forwarder.core.ports import DropReason
 from forwarder.delivery.lanes import Pause
 from tests.delivery.rig import LANE, Rig, chunk_of, event, events, upper
 from tests.support.upstream import Answer, Upstream, plain
-from tests.support.waiters import Told
+from tests.support.waiters import IntakeCallback
 
 
 def pause() -> Pause:
@@ -64,7 +64,7 @@ def offer(rig: Rig, *names: str, lane: Lane = LANE) -> Ack:
     """A unit of events of one person each; its ack."""
     raw = [event(name) for name in names]
     chunk = chunk_of(raw, rig.clock.now(), lane, rig.ordering)
-    chunk.ack = Ack(len(raw), Told())
+    chunk.ack = Ack(len(raw), IntakeCallback())
     rig.books.receive(lane, "kafka", len(raw))
     rig.buffer.offer([chunk])
     rig.delivery.wake()

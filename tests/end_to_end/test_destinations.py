@@ -26,7 +26,7 @@ from tests.support.clock import FakeClock
 from tests.support.listening import post
 from tests.support.records import record_list
 from tests.support.upstream import OK, Answer, Request, Upstream, plain
-from tests.support.waiters import Told
+from tests.support.waiters import IntakeCallback
 from tests.support.waiting import eventually
 from tests.support.whole import KEY, Whole, accepted, always_balanced, batch, event, events
 
@@ -429,10 +429,10 @@ async def test_a_record_that_never_fits_goes_where_its_events_would_have_gone() 
         records = SourceIntake(parts.intake.gate, branches, source="kafka")
         record = record_list(value)
         with pytest.raises(StillDecoding) as waiting:
-            records.accept(record, Told(), AckLevel.DELIVERED)
+            records.accept(record, IntakeCallback(), AckLevel.DELIVERED)
         decoded = asyncio.Event()
         waiting.value.when_done(decoded.set)
         await decoded.wait()
-        assert records.accept(record, Told(), AckLevel.DELIVERED) is not None
+        assert records.accept(record, IntakeCallback(), AckLevel.DELIVERED) is not None
         dead = [[lane.dead_lettered for lane in each.lanes] for each in whole.snapshot.destinations]
     assert dead == [[], [{"too_large": 1}]]

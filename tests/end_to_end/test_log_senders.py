@@ -22,7 +22,7 @@ import yaml
 
 from forwarder.sandbox import Sandbox, SandboxOptions
 from tests.support import otlp
-from tests.support.listening import Reply
+from tests.support.listening import RawReply
 from tests.support.repository import ROOT
 from tests.support.upstream import OK, Upstream, plain
 from tests.support.whole import KEY, Whole
@@ -305,6 +305,6 @@ def test_the_collector_repeats_for_ever() -> None:
     assert COLLECTOR["service"]["pipelines"]["logs"]["exporters"] == ["otlphttp"]
 
 
-def assert_accepted(reply: Reply) -> None:
+def assert_accepted(reply: RawReply) -> None:
     """200, as an SDK gets it."""
     assert (reply.status, reply.body) == (200, b'{"status":"Ok"}')

@@ -22,7 +22,7 @@ from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import DropReason, Fate, Reason, Revived, WhenFull
 from tests.support.cases import cases
 from tests.support.intakes import KEY, IntakeRig, batch, stamped_event
-from tests.support.waiters import Told
+from tests.support.waiters import IntakeCallback
 
 LANE = Lane(KEY)
 MEMORY = AckLevel.MEMORY
@@ -69,7 +69,7 @@ def test_the_higher_level_is_due(
             rig.take(body, ack=asked)
         assert rig.untouched()
         return
-    told = Told()
+    told = IntakeCallback()
     told.reached = rig.offer(body, told, ack=asked)
     assert told.code == ("taken" if due is MEMORY else "waiting")
     assert rig.balanced()

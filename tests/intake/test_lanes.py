@@ -16,16 +16,16 @@ from tests.support.intakes import AllKnown
 
 
 @dataclass
-class Held:
+class HeldByLane:
     """What a lane holds."""
 
     bytes: int = 1
     pool: LanePool | None = None
 
 
-def hold(known: KnownKeys, *lanes: Lane) -> dict[Lane, Held]:
+def hold(known: KnownKeys, *lanes: Lane) -> dict[Lane, HeldByLane]:
     """Lanes that the buffer holds, in their pools."""
-    held = {lane: Held(pool=known.pool_of(lane)) for lane in lanes}
+    held = {lane: HeldByLane(pool=known.pool_of(lane)) for lane in lanes}
     known.unknown.lanes = sum(1 for each in held.values() if each.pool is known.unknown)
     return held
 
@@ -44,7 +44,7 @@ def test_lanes_up_to_the_limit() -> None:
     """One more than there may be has to wait, however many are new in one request; lanes that are
     there go on.
     """
-    held = {lane(number): Held() for number in range(3)}
+    held = {lane(number): HeldByLane() for number in range(3)}
     registry = LaneRegistry(4, held, AllKnown())
     registry.admit(chunks(lane(3)))
     registry.admit(chunks(lane(0), lane(1), lane(2)))

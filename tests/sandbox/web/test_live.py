@@ -9,18 +9,18 @@ import pytest
 
 from forwarder.sandbox import Sandbox, SandboxOptions
 from forwarder.sandbox.web import live as module
-from tests.sandbox.client import KEY, UUID, Client, batch, event, talking
-from tests.sandbox.web.streams import Message, Stream, streaming
+from tests.sandbox.client import KEY, UUID, SandboxClient, batch, event, talking
+from tests.sandbox.web.streams import LiveStream, ServerSentEvent, streaming
 from tests.support.cases import cases
 from tests.support.waiting import tick
 
 
-def named(messages: list[Message], name: str) -> list[Message]:
+def named(messages: list[ServerSentEvent], name: str) -> list[ServerSentEvent]:
     """Those of that name."""
     return [message for message in messages if message.name == name]
 
 
-async def settled(stream: Stream, client: Client) -> str:
+async def settled(stream: LiveStream, client: SandboxClient) -> str:
     """Read until the stream knows every arrival; the id to go on from."""
     arrivals = (await client.sandbox.summary()).arrivals
     while not (
@@ -233,7 +233,7 @@ async def test_too_many_readers_are_told_so(monkeypatch: pytest.MonkeyPatch) -> 
                 await tick()
 
 
-async def status(client: Client) -> int:
+async def status(client: SandboxClient) -> int:
     """What a further reader is answered."""
     async with streaming(client.sandbox.url) as stream:
         return stream.response.status

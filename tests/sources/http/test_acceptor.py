@@ -16,17 +16,17 @@ import pytest
 from forwarder.core.connection_loads import TURNS, WorkerLoad, create_loads
 from forwarder.sources.http.acceptor import PAUSE, RETRY
 from forwarder.sources.http.sockets import TcpAddress, bind_tcp
-from tests.support.listening import LIMIT, Listening, listening, post, turns
+from tests.support.listening import LIMIT, ListenerRig, listening, post, turns
 
 SENDERS = 64
 
 
-class Workers:
+class SharedListeners:
     """Listeners that share an address; one beyond them is among the loads, too, but
     doesn't accept.
     """
 
-    def __init__(self, listeners: list[Listening], bound: socket.socket) -> None:
+    def __init__(self, listeners: list[ListenerRig], bound: socket.socket) -> None:
         self.listeners = listeners
         self.bound = bound
         self.senders: list[socket.socket] = []
@@ -62,7 +62,7 @@ class Workers:
 
 
 @contextlib.asynccontextmanager
-async def workers(count: int, absent: int = 0) -> AsyncIterator[Workers]:
+async def workers(count: int, absent: int = 0) -> AsyncIterator[SharedListeners]:
     """So many listeners on one address, and so many that were there, and are stopped."""
     known = count + absent
     loads = create_loads(known)
@@ -81,7 +81,7 @@ async def workers(count: int, absent: int = 0) -> AsyncIterator[Workers]:
             )
             for number in range(count)
         ]
-        found = Workers(started, bound)
+        found = SharedListeners(started, bound)
         stack.callback(found.close)
         yield found
 

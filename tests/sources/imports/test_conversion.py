@@ -51,7 +51,7 @@ def words(record: bytes) -> list[str]:
     return found
 
 
-class Spelled(RecordConverter[list[str]]):
+class SpelledFormat(RecordConverter[list[str]]):
     """A format: a record is a list of events as `name:key`, `!` refuses it, and a `nan` is refused
     only when it is finished.
     """
@@ -110,7 +110,7 @@ def repeats_in(folder: Path) -> Repeats:
 
 def record_conversion(folder: Path, filters: EventFilters = WANTED) -> Conversion:
     """Of the spelled format."""
-    return Conversion(Spelled(), FINISH, 1000, filters, repeats_in(folder))
+    return Conversion(SpelledFormat(), FINISH, 1000, filters, repeats_in(folder))
 
 
 def raw_conversion(
@@ -329,7 +329,7 @@ def test_an_event_is_left_out_for_the_first_reason(
 
 def alone(filters: EventFilters) -> Conversion:
     """Of the spelled format, for records of which nothing is known that came before."""
-    return Conversion(Spelled(), FINISH, 1000, filters, None)
+    return Conversion(SpelledFormat(), FINISH, 1000, filters, None)
 
 
 def fates(conversion: Conversion, names: str) -> list[str | None]:

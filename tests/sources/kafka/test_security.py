@@ -540,7 +540,7 @@ async def no_threads_of_the_loop() -> AsyncIterator[None]:
     await asyncio.get_running_loop().shutdown_default_executor()
 
 
-class Server:
+class AuthorizationServer:
     """An authorization server that answers as it is told."""
 
     def __init__(self) -> None:
@@ -560,9 +560,9 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(certificate: Certificate | None = None) -> AsyncIterator[Server]:
+async def serving(certificate: Certificate | None = None) -> AsyncIterator[AuthorizationServer]:
     """A server on a free port, over TLS if it has a certificate."""
-    server = Server()
+    server = AuthorizationServer()
     app = web.Application()
     tls = None
     app.router.add_post("/token", server.handle)
@@ -579,7 +579,7 @@ async def serving(certificate: Certificate | None = None) -> AsyncIterator[Serve
         await runner.cleanup()
 
 
-def asking(server: Server, **options: Any) -> ClientCredentials:
+def asking(server: AuthorizationServer, **options: Any) -> ClientCredentials:
     """A provider for it."""
     return ClientCredentials(server.url, "for:warder", lambda: SECRET, **options)
 

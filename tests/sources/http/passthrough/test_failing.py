@@ -12,7 +12,7 @@ from forwarder.sources.http.passthrough.service import OTHER_PERMITS
 from forwarder.sources.http.passthrough.upstream import FAILURES, PROBE_SECONDS
 from tests.support.answered import answered, asked, get
 from tests.support.cases import cases
-from tests.support.listening import Client, Listening, listening, post, turns
+from tests.support.listening import ListenerRig, RawConnection, listening, post, turns
 from tests.support.origin import OK, Asked, Origin, always, hang, ok, origin, through, whole
 
 
@@ -36,13 +36,13 @@ async def switches(request: Asked) -> None:
     )
 
 
-def failing(to: Listening) -> tuple[tuple[str, str], ...]:
+def failing(to: ListenerRig) -> tuple[tuple[str, str], ...]:
     """The addresses that aren't asked, and why."""
     assert to.passthrough is not None
     return to.passthrough.statistics().failing
 
 
-def under_way(to: Listening) -> int:
+def under_way(to: ListenerRig) -> int:
     """Requests that are being passed through."""
     assert to.passthrough is not None
     return to.passthrough.statistics().in_flight
@@ -239,7 +239,7 @@ async def test_five_failures_in_a_row() -> None:
         assert failing(to) == ()
 
 
-async def opened(to: Listening, upstream: Origin) -> Client:
+async def opened(to: ListenerRig, upstream: Origin) -> RawConnection:
     """A connection on which calls have failed until the next may probe, by
     an upstream that is back.
     """
