@@ -248,7 +248,7 @@ def test_rejected_requests() -> None:
     assert "Rejected requests" not in read(replace(FULL, rejected_requests={})).text
 
 
-def test_page_says_why_nothing_is_taken() -> None:
+def test_page_says_why_nothing_is_accepted() -> None:
     """A daemon that isn't ready says so, and why."""
     text = read(replace(FULL, state=State.DRAINING, ready=False, not_ready=("draining",))).text
     assert "draining, not ready" in text

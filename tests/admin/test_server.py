@@ -62,7 +62,7 @@ async def test_livez_lives_whatever_else_is_broken(
 
 
 @pytest.mark.parametrize("state", [State.STARTING, State.DRAINING, State.RUNNING])
-async def test_readyz_fails_when_nothing_can_be_taken(
+async def test_readyz_fails_when_nothing_can_be_accepted(
     session: aiohttp.ClientSession, shown: ShownState, state: State
 ) -> None:
     """`/readyz` answers 503 with the reasons while nothing can be taken."""
@@ -173,7 +173,7 @@ async def test_the_socket_of_a_running_daemon_is_left_alone(tmp_path: Path) -> N
     assert path.read_text() == "another's"
 
 
-async def test_a_socket_that_nobody_listens_on_is_replaced(tmp_path: Path) -> None:
+async def test_a_stale_socket_file_is_replaced(tmp_path: Path) -> None:
     """What a daemon that was killed has left doesn't keep the next one from starting."""
     path = tmp_path / "admin.sock"
     with socket.socket(socket.AF_UNIX) as dead:

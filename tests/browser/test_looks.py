@@ -40,7 +40,7 @@ async def test_it_looks_as_accepted(
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("view", VIEWS, ids=[view.name for view in VIEWS])
-async def test_everybody_can_use_it(
+async def test_pages_satisfy_the_rules_of_axe(
     browser: Browser, tmp_path: Path, view: View, *, dark: bool
 ) -> None:
     """No rule of axe-core is broken, on a phone and on a large screen."""

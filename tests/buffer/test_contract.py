@@ -200,7 +200,7 @@ def test_what_is_offered_waits_in_order(buffer: InspectedBuffer) -> None:
     assert events(taken(buffer)) == events(chunks)
 
 
-def test_whoever_waits_until_events_are_held_is_told_once(buffer: InspectedBuffer) -> None:
+def test_acknowledgement_is_called_once_when_events_are_held(buffer: InspectedBuffer) -> None:
     """At once, by the answer, or later: never both."""
     told = RecordingCallback()
     at_once = buffer.offer([chunk()], told)
@@ -219,7 +219,9 @@ def test_lanes_are_apart(buffer: InspectedBuffer) -> None:
     assert (buffer.count(LIVE), buffer.count(OTHER), buffer.count(HISTORICAL)) == (1, 1, 1)
 
 
-def test_a_request_over_several_lanes_is_taken_whole_or_not_at_all(buffer: InspectedBuffer) -> None:
+def test_a_request_over_several_lanes_is_accepted_whole_or_not_at_all(
+    buffer: InspectedBuffer,
+) -> None:
     """If one of its chunks has no room, none is taken, and nothing has changed."""
     buffer.offer([chunk("here")])
     before = figures(buffer)
@@ -339,7 +341,7 @@ def test_figures_are_per_lane(buffer: InspectedBuffer) -> None:
     assert buffer.statistics().events == 5
 
 
-def test_what_nobody_waits_for_any_more_is_withdrawn_unless_it_is_under_way(
+def test_abandoned_offer_is_withdrawn_unless_it_is_being_written(
     buffer: InspectedBuffer,
 ) -> None:
     """Only what waits comes off the queue; it still has to be settled."""

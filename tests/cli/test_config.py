@@ -429,7 +429,7 @@ def test_online_recognizes_the_other_scheme(service: DecideService, tmp_path: Pa
     assert "this port speaks TLS: write https:// in upstream.url" in result.stderr
 
 
-def test_online_tells_that_nobody_is_there() -> None:
+def test_online_check_reports_an_unreachable_service() -> None:
     """A refused connection: exit code 3, and what to look at."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -439,7 +439,7 @@ def test_online_tells_that_nobody_is_there() -> None:
     assert "upstream.proxy" in result.stderr
 
 
-def test_online_does_not_wait_for_ever(service: DecideService) -> None:
+def test_online_check_times_out(service: DecideService) -> None:
     """A service that says nothing is as good as none."""
     service.silent = threading.Event()
     result = online(service, GOOD, UPSTREAM__TIMEOUT="100ms")

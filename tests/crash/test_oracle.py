@@ -180,7 +180,7 @@ def test_a_clean_event_among_the_dead_letters_is_found(run: FaultlessRun) -> Non
     assert f"event {number} is a dead letter, and nobody refused it" in run.judged()
 
 
-def test_what_nobody_sent_is_found(run: FaultlessRun) -> None:
+def test_events_that_were_never_sent_are_found(run: FaultlessRun) -> None:
     """In the buffer, among the dead letters, and at the upstream."""
     stray = PLAN.request(REQUESTS + 5).events[0]
     run.buffered[stray] = PLAN.event(stray)
@@ -201,7 +201,7 @@ def test_poison_that_came_is_found(run: FaultlessRun) -> None:
     assert any(f"event {number} came although" in line for line in run.judged())
 
 
-def test_an_unanswered_request_binds_nobody(run: FaultlessRun) -> None:
+def test_an_unanswered_request_may_arrive_or_not(run: FaultlessRun) -> None:
     """Its events may have arrived or not; if they did, then unchanged."""
     taken = PLAN.request(REQUESTS)
     gone = PLAN.request(REQUESTS + 1)

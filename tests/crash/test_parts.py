@@ -93,7 +93,7 @@ def of_kind(kind: EventKind, count: int) -> list[int]:
     return [next(found) for _ in range(count)]
 
 
-async def test_the_upstream_refuses_poison_for_ever() -> None:
+async def test_the_upstream_always_refuses_poison() -> None:
     """Whatever else is with it, healed or not; and nothing of the request is noted."""
     service = FaultyService(PLAN)
     mixed = asked([*of_kind(EventKind.CLEAN, 3), *of_kind(EventKind.POISON, 1)])

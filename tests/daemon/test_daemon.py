@@ -159,7 +159,9 @@ async def test_the_end_of_standard_input_ends_it_as_a_signal_does(life: RunningD
     assert life.logged("stopping: standard input has ended")["log_level"] == "info"
 
 
-async def test_delay_goes_on_taking_but_is_not_ready(life: RunningDaemon) -> None:
+async def test_during_the_delay_events_are_accepted_but_readiness_fails(
+    life: RunningDaemon,
+) -> None:
     """During `shutdown.delay` events are taken, while `/readyz` fails so that nobody is routed
     here any more.
     """
@@ -398,7 +400,9 @@ async def test_cancellation_closes_without_draining(life: RunningDaemon) -> None
             pass
 
 
-async def test_a_restart_in_place_keeps_sockets_and_waits_for_nobody(life: RunningDaemon) -> None:
+async def test_a_restart_in_place_keeps_sockets_and_waits_for_no_client(
+    life: RunningDaemon,
+) -> None:
     """SIGUSR2 ends the pipeline without `shutdown.delay`, while it stays ready, and keeps the
     sockets for the new program.
     """

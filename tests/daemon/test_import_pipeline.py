@@ -154,7 +154,7 @@ async def test_a_refused_event_that_is_the_last_of_all_is_found_too(tmp_path: Pa
     assert setting.letters == [(f"{tmp_path}/a.jsonl:3", "refused")]
 
 
-async def test_a_batch_that_begins_with_a_refused_event_leaves_one_that_was_taken_too(
+async def test_a_batch_that_begins_with_a_refused_event_also_leaves_an_accepted_one(
     tmp_path: Path,
 ) -> None:
     """For a later run: a replay of the refused event may be all that it has to send."""
@@ -198,7 +198,7 @@ async def test_an_outage_of_minutes_is_waited_for(tmp_path: Path) -> None:
     assert any("connection refused" in told.waiting for told in setting.told)
 
 
-async def test_a_key_that_is_refused_in_mid_run_halts_until_it_is_taken(tmp_path: Path) -> None:
+async def test_a_key_that_is_refused_in_mid_run_halts_until_it_is_accepted(tmp_path: Path) -> None:
     """401: the lane is probed, and nothing is lost."""
     setting = Setting(three_files(tmp_path), tmp_path / "state")
     unknown = times(4, Reply(401, body=b"unknown key"))
@@ -222,7 +222,7 @@ async def test_bad_lines_are_dead_letters_before_they_count(tmp_path: Path) -> N
     assert setting.letters == [(f"{tmp_path}/a.jsonl:4", "undecodable")]
 
 
-async def test_a_broken_file_among_others_is_told_and_the_others_arrive(tmp_path: Path) -> None:
+async def test_a_broken_file_is_reported_and_the_others_arrive(tmp_path: Path) -> None:
     """The import isn't complete. Where the same records come in a whole file, a run goes on after
     those that it had.
     """

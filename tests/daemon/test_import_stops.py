@@ -105,7 +105,7 @@ async def test_a_record_counts_once_its_dead_letter_is_durable(
     assert len(setting.letters) == 1
 
 
-async def test_stopped_it_ends_when_what_is_under_way_is_settled(tmp_path: Path) -> None:
+async def test_a_stopped_import_settles_what_is_in_flight(tmp_path: Path) -> None:
     """Nothing new begins; the next run sends what is left, and nothing of what was settled."""
     setting = Setting(three_files(tmp_path), tmp_path / "state", rate=10.0, reading=A_RECORD)
     await setting.run(after(3, lambda it: it.pipeline.stop()))

@@ -176,7 +176,7 @@ async def test_room_is_what_the_file_takes(tmp_path: Path) -> None:
         assert not rig.store.bury([letter(21_000)])
 
 
-async def test_places_are_told_to_the_log(tmp_path: Path) -> None:
+async def test_the_log_learns_where_each_letter_is(tmp_path: Path) -> None:
     """An event that is a letter already, and unsettled in the log, is settled by
     its place at the opening.
     """
@@ -424,9 +424,7 @@ async def test_a_small_disk_that_fills_up(tmp_path: Path) -> None:
         subprocess.run(["umount", tmp_path], check=True)  # noqa: ASYNC221
 
 
-async def test_a_file_that_somebody_has_locked_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_locked_file_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another writer's transaction delays letters; they aren't lost."""
     monkeypatch.setattr(schema, "FORMAT", replace(schema.FORMAT, busy_seconds=0.01))
     async with started(tmp_path) as rig:

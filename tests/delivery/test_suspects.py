@@ -216,7 +216,7 @@ def odd(value: bytes) -> bytes:
     return event("odd", v="here").replace(b'"here"', value)
 
 
-async def test_suspects_are_told_by_their_index() -> None:
+async def test_suspects_are_named_by_their_index() -> None:
     """Over all chunks, with what each has."""
     batch = batch_of([event("a"), odd(b"1e999")], [event("b")], [odd(b"9" * 400), event("c")])
     assert {index: suspicion.oddities for index, suspicion in (await inspect(batch)).items()} == {

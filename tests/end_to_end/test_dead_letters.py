@@ -38,7 +38,7 @@ async def letters(state: Path, *args: str) -> Finished:
 
 
 @pytest.mark.parametrize("kind", ["memory", "disk"])
-async def test_a_refused_event_is_mended_and_sent_again(tmp_path: Path, kind: str) -> None:
+async def test_a_refused_event_is_repaired_and_sent_again(tmp_path: Path, kind: str) -> None:
     """The upstream refuses an event; it outlives the daemon as a letter; edited and replayed it
     arrives, once, and the books balance.
     """

@@ -122,7 +122,7 @@ async def test_a_sample_has_people_whole() -> None:
     assert sum(accepted(eu).values()) == 5 * len(people)
 
 
-async def test_one_that_is_down_delays_nobody_until_its_buffer_is_full() -> None:
+async def test_a_destination_that_is_down_delays_no_sender_until_its_buffer_is_full() -> None:
     """Then events routed to it are rejected, and nothing of them is anywhere; those of other
     routes are accepted as before.
     """
@@ -356,7 +356,7 @@ def long_event(name: str, to: str) -> bytes:
 
 
 @pytest.mark.parametrize("entrance", ["single", "batch", "v1", "log"])
-async def test_conditions_that_take_long_delay_nobody(entrance: str, tmp_path: Path) -> None:
+async def test_slow_conditions_delay_no_sender(entrance: str, tmp_path: Path) -> None:
     """The decoder process evaluates those of routes, also of what becomes a dead letter; each event
     goes where its route says, in order, as it was received.
     """

@@ -38,7 +38,7 @@ def arrived(service: RunningSandbox, key: str) -> int:
     return len(service.ask(f"events?api_key={key}&limit=1000")["results"])
 
 
-def test_a_wrong_zone_isnt_mended_by_another_state_folder(
+def test_another_state_folder_does_not_repair_a_wrong_zone(
     service: RunningSandbox, tmp_path: Path
 ) -> None:
     """The second attempt stops: it says what is there, that it stays, and what can be done. In the

@@ -262,7 +262,7 @@ async def test_a_static_member_comes_back_without_a_rebalance(
 
 
 @pytest.mark.parametrize("bad", ["no.such.host.invalid:9092", "127.0.0.1:1"])
-async def test_a_wrong_address_is_told(tmp_path: Path, bad: str) -> None:
+async def test_a_wrong_address_is_reported(tmp_path: Path, bad: str) -> None:
     """A cluster that nobody finds at its address is a warning that names the address; the daemon
     takes HTTP meanwhile, and ends with 0.
     """

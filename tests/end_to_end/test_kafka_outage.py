@@ -100,7 +100,7 @@ async def test_memory_stays_flat_while_records_flow(
         assert resident(member.process.pid) < before + FLOWING
 
 
-async def test_the_lag_is_told_while_partitions_are_paused(
+async def test_the_lag_is_reported_while_partitions_are_paused(
     kafka: Kafka, topic: MakeTopic, tmp_path: Path
 ) -> None:
     """What is written while the upstream is down shows in the lag, although nothing is read."""

@@ -184,7 +184,7 @@ def as_told(data: bytes | None) -> object:
         return {"base64": base64.b64encode(data).decode()}
 
 
-async def test_a_halted_lane_holds_nothing_up_for_ever(
+async def test_a_halted_lane_blocks_nothing_permanently(
     kafka: Kafka, topic: MakeTopic, tmp_path: Path
 ) -> None:
     """A key that the service doesn't know: its events become dead letters after `halt_after`, the

@@ -297,7 +297,7 @@ async def test_the_collector_comes_back_while_forwarder_is_full() -> None:
         assert sorted(upstream.delivered) == ["at last", "filler"]
 
 
-def test_the_collector_repeats_for_ever() -> None:
+def test_the_collector_retries_indefinitely() -> None:
     """It posts to forwarder's listener, gives up on nothing, and keeps its queue on disk."""
     assert urlsplit(EXPORTER["endpoint"]).netloc == OTLP["sources"]["http"]["listen"]
     assert EXPORTER["retry_on_failure"] == {"max_elapsed_time": "0s"}

@@ -102,7 +102,7 @@ async def test_ids_of_another_organization_are_nobodys(
 
 
 @EVERY
-async def test_what_is_theirs_can_not_be_told_from_what_is_not(
+async def test_foreign_and_missing_objects_have_the_same_answer(
     endpoint: Endpoint[Any, Any], tmp_path: Path
 ) -> None:
     """A stranger gets the same answer for an id of the first organization as for one of nothing:

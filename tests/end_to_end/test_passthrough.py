@@ -154,7 +154,7 @@ async def test_an_outage() -> None:
         await client.close()
 
 
-async def test_an_end_waits_for_what_is_under_way() -> None:
+async def test_shutdown_waits_for_calls_in_flight() -> None:
     """A drain lets calls end that are under way, though no event is left to deliver."""
     go = asyncio.Event()
 

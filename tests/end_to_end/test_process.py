@@ -146,7 +146,7 @@ async def test_a_slow_upstream_is_waited_for_while_draining() -> None:
         ]
 
 
-async def test_what_a_drain_leaves_is_told() -> None:
+async def test_what_a_drain_leaves_is_reported() -> None:
     """Delivered events are delivered once; the others are counted at the end, and the exit code
     is 1.
     """

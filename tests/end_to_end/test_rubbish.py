@@ -180,7 +180,7 @@ def offered(intake: RequestIntake, incoming: Incoming) -> ForwarderError | None:
     return None
 
 
-async def test_nesting_that_is_taken_can_be_delivered() -> None:
+async def test_accepted_nesting_can_be_delivered() -> None:
     """Whatever depth the listener takes, all that is done to the event later (cutting, ordering,
     splitting) copes with it too.
     """

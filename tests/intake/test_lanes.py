@@ -138,7 +138,7 @@ def test_any_well_formed_key_where_none_is_configured() -> None:
             registry.live(key)
 
 
-def test_made_up_keys_are_not_remembered_for_ever() -> None:
+def test_made_up_keys_are_forgotten() -> None:
     """Ten thousand keys leave no trace of ten thousand keys."""
     registry = LaneRegistry(10, {}, KnownKeys())
     for number in range(10_000):
@@ -161,7 +161,7 @@ def test_configured_verified_and_remembered_keys_are_known() -> None:
     assert "phc_listed" not in known
 
 
-def test_who_is_told_of_changes() -> None:
+def test_listeners_are_called_on_changes() -> None:
     """Once for each key that becomes known; a remembered key that is verified again is no change,
     but is written down.
     """

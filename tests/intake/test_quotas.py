@@ -186,7 +186,7 @@ def test_lanes_of_one_request_count_together() -> None:
         QuotaRig().hold(A, 60_000).accept((A, 5_000), (B, 9_000))
 
 
-def test_what_has_no_room_is_told_before_any_work() -> None:
+def test_what_has_no_room_is_rejected_before_any_work() -> None:
     """Bytes alone tell that a lane is full; what an empty lane could never hold is left for the
     check that says so.
     """

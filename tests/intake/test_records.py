@@ -69,7 +69,7 @@ def letters(rig: RecordsRig) -> list[tuple[Reason, Lane | None, bytes]]:
 # The fast way
 
 
-def test_complete_records_go_on_as_they_are() -> None:
+def test_complete_records_stay_unchanged() -> None:
     """Joined, in one chunk, in their order; nothing more is asked about them."""
     rig = RecordsRig()
     records = record_list(*[stamped_event(n=n) for n in range(5)])
@@ -559,7 +559,7 @@ def test_room_for_letters_is_free_again_when_the_buffer_has_none() -> None:
     assert (full.dead_letters.statistics().bytes, full.figures(None)[0]) == (0, 0)
 
 
-def test_nothing_is_taken_while_it_ends() -> None:
+def test_nothing_is_accepted_during_shutdown() -> None:
     """Draining, as for requests."""
     rig = RecordsRig()
     rig.conditions.draining = True
@@ -570,7 +570,7 @@ def test_nothing_is_taken_while_it_ends() -> None:
 # Who is told, and when
 
 
-def test_letters_are_durable_before_anybody_is_told() -> None:
+def test_dead_letters_are_durable_before_the_acknowledgement() -> None:
     """At each level; what couldn't be written is waited for again."""
     for level in (AckLevel.DELIVERED, AckLevel.DISK):
         rig = RecordsRig(durable=True)
@@ -614,7 +614,7 @@ def test_at_the_level_disk_a_unit_is_settled_by_the_buffer() -> None:
     assert [chunk.ack for chunk in rig.chunks()] == [None]
 
 
-def test_what_the_disk_refuses_late_wasnt_taken() -> None:
+def test_a_late_disk_failure_rejects_the_records() -> None:
     """Nothing is counted or buried, the room is free again, and its source is told."""
     rig = RecordsRig(durable=True)
     told = take(rig, record_list(stamped_event(), b"rubbish"), AckLevel.DISK)

@@ -154,7 +154,7 @@ def outcome(records: RecordList, ordering: Ordering) -> list[Any]:
 @pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(records=UNITS, ordering=st.sampled_from([Ordering.NONE, Ordering.PER_DISTINCT_ID]))
-def test_whatever_a_record_holds_is_taken(records: RecordList, ordering: Ordering) -> None:
+def test_any_record_is_accepted(records: RecordList, ordering: Ordering) -> None:
     """Nothing is raised; a second reading yields the same bytes."""
     assert outcome(records, ordering) == outcome(records, ordering)
 

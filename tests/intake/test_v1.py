@@ -94,7 +94,7 @@ def settle(rig: IntakeRig, fate: Fate, *chunks: Chunk) -> None:
     assert rig.balanced()
 
 
-def test_taken_as_a_classic_event() -> None:
+def test_a_v1_event_equals_a_classic_one() -> None:
     """It goes into the lane of the key, in the classic shape."""
     rig = IntakeRig()
     sender = V1RequestSender(rig, event(session_id="s", options={"process_person_profile": False}))
@@ -294,7 +294,7 @@ def test_no_room_is_backpressure() -> None:
     assert rig.untouched()
 
 
-def test_what_a_full_buffer_drops_is_told() -> None:
+def test_what_a_full_buffer_drops_is_reported() -> None:
     """If the newest are to be dropped, their sender learns that they were."""
     rig = IntakeRig(max_bytes=3000, when_full=WhenFull.DROP_NEWEST)
     rig.buffer.used = 3000

@@ -275,7 +275,7 @@ async def test_a_worker_that_isnt_there_any_more_when_it_stops(life: RunningSupe
     assert await life.stopped() == 0
 
 
-async def test_a_process_that_is_stopped_before_it_listens_to_anybody(
+async def test_a_process_that_is_stopped_before_it_listens(
     life: RunningSupervisor,
 ) -> None:
     """A service manager's signal to every process meets one that has only begun:

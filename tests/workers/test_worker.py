@@ -197,7 +197,7 @@ async def test_alone_it_leaves_a_disk_buffer_to_the_next(a_life: RunningWorker) 
     assert a_life.pipeline.done == ["start", "stop_accepting", "close"]
 
 
-async def test_what_keeps_it_from_starting_is_told(a_life: RunningWorker) -> None:
+async def test_the_reason_of_a_failed_start_is_reported(a_life: RunningWorker) -> None:
     """An error at the start reaches the supervisor, with exit code 2, and no books that would hide
     the last ones.
     """

@@ -113,7 +113,7 @@ def test_what_is_wrong_is_found(problem: str) -> None:
     assert found[0].startswith(problem)
 
 
-def test_of_shards_each_is_judged_by_itself() -> None:
+def test_shards_are_checked_separately() -> None:
     """What is settled of one, and in which order its events come; two at
     once may come in any order.
     """

@@ -119,14 +119,14 @@ def test_what_is_no_domain_is_refused(half: ManagementTables, name: str) -> None
         ".".join(["a" * 63] * 3 + ["b" * 61]),
     ],
 )
-def test_unusual_domains_are_taken(half: ManagementTables, name: str) -> None:
+def test_unusual_domains_are_accepted(half: ManagementTables, name: str) -> None:
     """International ones as the DNS has them, and those as long as can be."""
     assert half.answer(CREATE_DOMAIN, {"domain": name})["domain"] == name
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.text(max_size=253))
-def test_any_text_is_taken_or_refused(name: str) -> None:
+def test_any_text_is_accepted_or_rejected(name: str) -> None:
     """What is taken is ASCII in lower case with a dot in it, and reads the same when
     it is listed.
     """

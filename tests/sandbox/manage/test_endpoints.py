@@ -428,7 +428,7 @@ async def test_calls_leave_no_record(tmp_path: Path) -> None:
     assert b'"New"' in content
 
 
-async def test_nobody_to_call(tmp_path: Path) -> None:
+async def test_no_server_to_call(tmp_path: Path) -> None:
     """Without a seed there are no personal keys, so that everything is 401, and ingestion takes
     every well-formed key.
     """
@@ -464,7 +464,7 @@ class ChangingDns:
     "take_away",
     ["DELETE FROM personal_keys", "DELETE FROM members", "UPDATE members SET level = 1"],
 )
-async def test_a_call_that_waits_is_let_in_again(tmp_path: Path, take_away: str) -> None:
+async def test_a_waiting_call_is_authorized_again(tmp_path: Path, take_away: str) -> None:
     """Who may call when a call begins to wait may not when it goes on, if key, membership or level
     are gone by then; nothing is written.
     """

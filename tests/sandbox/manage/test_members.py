@@ -64,7 +64,7 @@ def test_a_level_can_be_changed(half: ManagementTables) -> None:
         assert half.answer(UPDATE_MEMBER, same, user__uuid=member.uuid) == changed
 
 
-def test_nobody_gives_a_level_above_their_own(half: ManagementTables) -> None:
+def test_no_member_gives_a_level_above_their_own(half: ManagementTables) -> None:
     """An admin can't make an owner."""
     admin = half.member("adam@example.com", ADMIN)
     member = half.member("mia@example.com", MEMBER)
@@ -88,7 +88,7 @@ def test_an_admin_can_remove_a_plain_member_and_another_admin(half: ManagementTa
     assert len(half.items(LIST_MEMBERS)) == 2
 
 
-def test_nobody_touches_a_member_above_their_own_level(half: ManagementTables) -> None:
+def test_no_member_changes_a_member_above_their_own_level(half: ManagementTables) -> None:
     """An admin can neither change nor remove an owner."""
     admin = half.member("adam@example.com", ADMIN)
     second = half.member("second@example.com", OWNER)
@@ -101,7 +101,7 @@ def test_nobody_touches_a_member_above_their_own_level(half: ManagementTables) -
     assert half.call(DELETE_MEMBER, by=second, user__uuid=admin.uuid) is None
 
 
-def test_nobody_changes_their_own_level(half: ManagementTables) -> None:
+def test_no_member_changes_their_own_level(half: ManagementTables) -> None:
     """Not even an owner downwards while there is another; the same level is no change."""
     half.member("second@example.com", OWNER)
     assert half.error(UPDATE_MEMBER, {"level": ADMIN}, user__uuid=half.owner.uuid) == FORBIDDEN
@@ -110,7 +110,7 @@ def test_nobody_changes_their_own_level(half: ManagementTables) -> None:
     )
 
 
-def test_a_plain_member_can_leave_and_remove_nobody(half: ManagementTables) -> None:
+def test_a_plain_member_can_leave_but_remove_no_other(half: ManagementTables) -> None:
     """Not even another plain member."""
     mia = half.member("mia@example.com", MEMBER)
     max_ = half.member("max@example.com", MEMBER)
@@ -141,7 +141,7 @@ def test_an_owner_can_demote_another(half: ManagementTables) -> None:
     assert half.error(DELETE_MEMBER, by=second, user__uuid=second.uuid) == (400, "last_owner", None)
 
 
-def test_somebody_in_two_organizations_leaves_one(half: ManagementTables) -> None:
+def test_a_member_of_two_organizations_leaves_one(half: ManagementTables) -> None:
     """The other isn't touched."""
     other = half.organization()
     half.database.execute(
@@ -336,7 +336,7 @@ def test_a_member_can_not_be_invited(half: ManagementTables) -> None:
         )
 
 
-def test_nobody_invites_above_their_own_level(half: ManagementTables) -> None:
+def test_no_member_invites_above_their_own_level(half: ManagementTables) -> None:
     """An admin can't invite an owner, a plain member only plain members."""
     admin = half.member("adam@example.com", ADMIN)
     member = half.member("mia@example.com", MEMBER)

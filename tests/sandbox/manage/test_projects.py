@@ -302,7 +302,7 @@ def test_a_dashboard(half: ManagementTables) -> None:
         (ADMIN, CAN_EDIT, False, True),
     ],
 )
-def test_what_somebody_may(
+def test_permissions_of_a_level(
     half: ManagementTables, level: int, restriction: int, made: bool, edits: bool
 ) -> None:
     """A restricted dashboard is edited by admins and whoever made it, any other by every member;

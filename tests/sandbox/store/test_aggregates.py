@@ -201,7 +201,7 @@ async def test_what_came_is_counted_by_day() -> None:
     assert [asdict(day) for day in same.days] == days
 
 
-async def test_imports_and_projects_are_told_apart() -> None:
+async def test_imports_and_projects_are_distinguished() -> None:
     """By name and by key; what says no import, or none that is text, belongs to none."""
     async with talking() as client:
         of_none = (imported_event(3, job=None), imported_event(4, job=7))

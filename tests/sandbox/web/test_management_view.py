@@ -84,7 +84,7 @@ async def test_pages(shown: SandboxClient, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_no_secret_is_told(shown: SandboxClient, name: str) -> None:
+async def test_no_secret_is_shown(shown: SandboxClient, name: str) -> None:
     """Neither a project key nor a personal one nor a secret of a destination
     is anywhere in a listing.
     """

@@ -130,7 +130,7 @@ async def test_a_worker_that_has_lost_its_connections_gets_the_next_ones() -> No
         assert max(them.shares) <= 6, them.shares
 
 
-async def test_a_worker_that_is_stopped_holds_up_nobody() -> None:
+async def test_a_stopped_worker_delays_no_client() -> None:
     """One that has fewest connections and doesn't accept is waited for a few times, each time for
     more connections than before.
     """

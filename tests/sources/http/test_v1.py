@@ -65,7 +65,7 @@ def error_of(reply: RawReply) -> dict[str, str]:
 
 
 @cases("path", [PATH, PATH + "/", PATH + "?x=1", "http://host" + PATH])
-async def test_the_intake_is_told_what_counts(path: str) -> None:
+async def test_the_intake_gets_the_relevant_headers(path: str) -> None:
     """Key, SDK and time of sending, on the path with and without its slash; what has no key is the
     intake's to refuse.
     """

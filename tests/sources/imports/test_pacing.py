@@ -226,7 +226,7 @@ def test_the_share_stays_within_its_bounds(refusals: list[tuple[float, float]]) 
     assert slow.share(now + 1000) == 1
 
 
-def test_quiet_hours_and_the_services_limits_are_told_apart() -> None:
+def test_quiet_hours_and_the_services_limits_are_distinguished() -> None:
     """Also from the rate that was asked for; by the option or the setting that says so."""
     clock = SetClock(1_704_103_200.0)  # 10:00 UTC, 2024-01-01
     pace = ImportPace(
@@ -377,7 +377,7 @@ def test_who_asks_for_more_as_more_waits_keeps_the_rate() -> None:
     assert clock.moment == pytest.approx(10.0, abs=0.5)
 
 
-def test_a_rate_that_can_t_be_shared_is_told(tmp_path: Path) -> None:
+def test_a_rate_that_can_t_be_shared_is_reported(tmp_path: Path) -> None:
     """Nothing goes; who runs it hears why."""
     pace = ImportPace(10.0, SetClock(5.0), line=RateLine(tmp_path / "gone" / "rate"))
     with pytest.raises(ConfigurationError, match="gone/rate can't be used"):

@@ -575,7 +575,7 @@ def test_what_until_leaves_out_does_not_count_against_the_limit(tmp_path: Path) 
     assert report.events == 10
 
 
-def test_a_broken_file_is_told_and_the_others_are_looked_at(tmp_path: Path) -> None:
+def test_a_broken_file_is_reported_and_the_others_are_read(tmp_path: Path) -> None:
     """It is no reason to know nothing of the rest."""
     broken = tmp_path / "a.json"
     broken.write_bytes(b"[" + line(0) + b",")

@@ -48,7 +48,7 @@ class KafkaFlowRig:
         return self.flow.partitions[key].position
 
 
-def test_what_is_read_is_taken_at_the_policys_level() -> None:
+def test_records_are_offered_at_the_policys_level() -> None:
     """Records go into the intake in units, in order, at the level that the policy asks for; what
     is settled may be committed.
     """
@@ -67,7 +67,7 @@ def test_what_is_read_is_taken_at_the_policys_level() -> None:
     assert bench.flow.budget.bytes == 0
 
 
-def test_what_cant_be_taken_waits_in_order() -> None:
+def test_records_without_room_wait_in_order() -> None:
     """Its partition pauses and no other does; it is tried again after a moment, and what came
     after it goes after it.
     """
@@ -88,7 +88,7 @@ def test_what_cant_be_taken_waits_in_order() -> None:
     assert bench.flow.paused() == set()
 
 
-def test_tries_in_vain_are_few() -> None:
+def test_a_full_buffer_is_retried_rarely() -> None:
     """However many partitions wait, few are tried in one go, and each has its turn."""
     bench = KafkaFlowRig()
     bench.intake.refuses = LaneFull("the lane is full")
@@ -154,7 +154,7 @@ def test_a_partition_waits_for_its_first_unsettled_record() -> None:
     assert bench.flow.paused() == set()
 
 
-def test_what_is_too_large_together_is_taken_in_parts() -> None:
+def test_a_too_large_batch_is_offered_in_parts() -> None:
     """Halves, and halves of halves, in order; each counts for itself, and the position passes none
     that isn't settled.
     """
@@ -260,7 +260,7 @@ def test_offsets_that_go_back_begin_a_new_partition() -> None:
     assert (bench.flow.uncommitted(), bench.flow.budget.bytes) == ({ZERO: 10}, 0)
 
 
-def test_a_partition_that_went_back_keeps_nobody_waiting() -> None:
+def test_a_rewound_partition_delays_no_other() -> None:
     """Nothing is known of it any more, and what was taken of the old one doesn't count."""
     bench = KafkaFlowRig(replace(POLICY, max_in_flight=1000))
     bench.flow.read(ZERO, records(range(100, 700)))
@@ -378,7 +378,7 @@ def test_a_partition_says_why_it_waits() -> None:
     assert bench.flow.why_paused(bench.flow.partitions[ONE]) == ""
 
 
-def test_units_are_taken_in_slices() -> None:
+def test_units_are_offered_in_slices() -> None:
     """What isn't taken in time waits without any other reason, and is taken next, in order; its
     offsets are watched all the while.
     """
@@ -399,7 +399,7 @@ def test_units_are_taken_in_slices() -> None:
     assert not bench.flow.unfinished
 
 
-def test_a_record_that_is_decoded_elsewhere_is_taken_as_soon_as_that_is_done() -> None:
+def test_a_record_decoded_elsewhere_is_accepted_once_it_is_decoded() -> None:
     """Its partition pauses meanwhile, and others go on."""
     bench = KafkaFlowRig()
     done: list[Callable[[], None]] = []

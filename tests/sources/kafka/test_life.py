@@ -375,7 +375,7 @@ async def test_where_a_new_group_begins(
         await fresh.until_read(expected)
 
 
-async def test_records_that_expired_are_told(kafka: Kafka, topic: MakeTopic) -> None:
+async def test_records_that_expired_are_reported(kafka: Kafka, topic: MakeTopic) -> None:
     """They are gone, and counted; what is left is read, though the group would
     begin at the end otherwise.
     """

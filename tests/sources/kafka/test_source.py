@@ -202,7 +202,7 @@ async def test_a_full_buffer_pauses_one_partition(clock: FakeClock) -> None:
         assert bench.client.stopped == set()
 
 
-async def test_it_goes_on_as_soon_as_there_is_room(clock: FakeClock) -> None:
+async def test_reading_resumes_as_soon_as_there_is_room(clock: FakeClock) -> None:
     """Partitions that wait for `max_in_flight` are read again when half of it is settled, not at
     the next turn.
     """
@@ -226,7 +226,7 @@ async def test_closing_commits_gives_back_and_leaves(clock: FakeClock) -> None:
         assert bench.intake.given_back == bench.intake.taken[1:]
 
 
-async def test_closing_ends_though_nobody_answers(clock: FakeClock) -> None:
+async def test_closing_ends_without_an_answer(clock: FakeClock) -> None:
     """Where leaving fails the connections are cut."""
     async with reading(clock) as bench:
         await bench.produce(ZERO, 10)
@@ -302,7 +302,7 @@ async def test_a_client_that_dies_is_replaced(clock: FakeClock) -> None:
         assert bench.cluster.clients[0].done[-1] == "stop"
 
 
-async def test_a_cancellation_that_nobody_asked_for_ends_one_life_only(clock: FakeClock) -> None:
+async def test_an_unexpected_cancellation_ends_one_life_only(clock: FakeClock) -> None:
     """The client cancels requests whose connection closes, and so whoever waits: reading, looking,
     and searching for the cause.
     """
@@ -353,7 +353,7 @@ async def test_an_interruption_hides_no_cause(
     ]
 
 
-async def test_interruptions_alone_are_told(clock: FakeClock) -> None:
+async def test_only_interruptions_are_logged(clock: FakeClock) -> None:
     """One may come by chance; where there are only such, a person has to know."""
     bench = KafkaSourceRig(clock, POLICY)
     bench.cluster.failure = asyncio.CancelledError()
@@ -370,7 +370,7 @@ async def test_interruptions_alone_are_told(clock: FakeClock) -> None:
         await bench.source.close()
 
 
-async def test_why_a_life_ended_is_told_whatever_leaving_does(
+async def test_the_reason_of_an_end_is_logged_even_if_leaving_fails(
     clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Leaving may meet a task of the client that was cancelled."""
@@ -431,7 +431,7 @@ async def test_a_group_that_has_committed_nothing(
         assert bench.cluster.committed[ZERO] == first
 
 
-async def test_records_that_expired_are_told(clock: FakeClock) -> None:
+async def test_records_that_expired_are_reported(clock: FakeClock) -> None:
     """What was committed isn't there any more: it goes on where the partition begins now, whatever
     `auto_offset_reset` says.
     """
@@ -490,7 +490,7 @@ async def test_what_was_asked_before_a_rebalance_says_nothing_after_it(
         assert not [each for each in bench.client.done if each.startswith("seek")]
 
 
-async def test_a_topic_that_may_not_be_read_is_told_once(clock: FakeClock) -> None:
+async def test_a_forbidden_topic_is_logged_once(clock: FakeClock) -> None:
     """However often it is tried, and by one line: commits are refused for the same reason. When it
     may be read, that is told.
     """

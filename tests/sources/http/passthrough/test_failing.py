@@ -48,7 +48,7 @@ def under_way(to: ListenerRig) -> int:
     return to.passthrough.statistics().in_flight
 
 
-async def test_nobody_listens() -> None:
+async def test_connection_refused_by_the_upstream() -> None:
     """503 in plain text, at once; the connection goes on, and events are taken."""
     async with origin() as upstream:
         policy = through(upstream)
@@ -122,7 +122,7 @@ async def test_an_upstream_that_cant_be_connected_to() -> None:
             assert (await asked(client, get("/static/x"))).status == 503
 
 
-async def test_a_slow_sender_is_not_taken_for_a_slow_upstream() -> None:
+async def test_a_slow_sender_is_not_a_slow_upstream() -> None:
     """The time that a sender takes to bring its body doesn't count."""
     async with origin() as upstream, listening(passthrough=through(upstream)) as to:
         client = await to.connect()
