@@ -156,6 +156,10 @@ promises: $(VENV)/.broker  ## what the documents promise, at every entrance, as 
 promises-guards: $(VENV)/.broker  ## take out one guard after the other: does the table notice? PROMISES="--guard rules --only OTLP" chooses
 	$(BIN)/python -m tests.promises.guards $(PROMISES)
 
+.PHONY: mutation
+mutation: setup  ## 60 defects, drawn from the code: which quick test finds each? MUTATION="--seed 7 --packages buffer" chooses
+	$(BIN)/python -m tests.mutation $(MUTATION)
+
 .PHONY: release-check first-hour
 release-check: setup  ## build the wheel and the source archive, and prove each in a fresh environment outside the repository; RELEASE="--output dist" keeps both
 	$(BIN)/python -m tests.release $(RELEASE)

@@ -13,7 +13,7 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from tests.browser.looking import flaws, overflowing, running_over
-from tests.browser.test_management_view import EVIL, Shown, showing
+from tests.browser.test_management_view import EVIL, ManagementInBrowser, showing
 from tests.sandbox.client import batch, event
 from tests.support import management as seed
 from tests.support.management import seeded
@@ -35,7 +35,11 @@ VARIANTS = {
 
 
 async def put(
-    shown: Shown, key: str, *groups: dict[str, Any], active: bool = True, **filters: Any
+    shown: ManagementInBrowser,
+    key: str,
+    *groups: dict[str, Any],
+    active: bool = True,
+    **filters: Any,
 ) -> None:
     """Set a flag of the project."""
     body = json.dumps(
@@ -46,7 +50,7 @@ async def put(
     assert reply.status in (200, 201), reply.text
 
 
-async def decided(shown: Shown, distinct_id: str) -> dict[str, Any]:
+async def decided(shown: ManagementInBrowser, distinct_id: str) -> dict[str, Any]:
     """What the sandbox answers an SDK."""
     reply = await shown.client.post(
         "/decide?v=3", {"api_key": seed.TOKEN, "distinct_id": distinct_id}
@@ -55,13 +59,13 @@ async def decided(shown: Shown, distinct_id: str) -> dict[str, Any]:
     return flags
 
 
-async def identify(shown: Shown, distinct_id: str, **properties: Any) -> None:
+async def identify(shown: ManagementInBrowser, distinct_id: str, **properties: Any) -> None:
     """Let a person have properties."""
     one = event(event="$identify", distinct_id=distinct_id, properties={"$set": properties})
     assert (await shown.client.post("/batch/", {**batch(one), "api_key": seed.TOKEN})).status == 200
 
 
-async def opened(shown: Shown, key: str) -> Page:
+async def opened(shown: ManagementInBrowser, key: str) -> Page:
     """The page with a flag open, as somebody opens it."""
     page = await shown.open("#tab=flags")
     await page.locator("tr.row", has_text=key).click()

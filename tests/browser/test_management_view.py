@@ -19,7 +19,7 @@ from playwright.async_api import Browser, Page, Route, expect
 from forwarder.sandbox import SandboxOptions
 from tests.browser.chromium import LIMIT, Visit, visit
 from tests.browser.looking import box, flaws, overflowing, wait_for_list
-from tests.sandbox.client import Client, Reply, batch, event, talking
+from tests.sandbox.client import SandboxClient, SandboxReply, batch, event, talking
 from tests.support import management as seed
 from tests.support.management import seeded
 
@@ -58,10 +58,10 @@ EVIL = [
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ManagementInBrowser:
     """A sandbox with two organizations, and its page in a browser."""
 
-    client: Client
+    client: SandboxClient
     visit: Visit
 
     async def open(self, hash_: str) -> Page:
@@ -70,7 +70,7 @@ class Shown:
         await wait_for_list(self.visit.page)
         return self.visit.page
 
-    async def call(self, method: str, path: str, **body: Any) -> Reply:
+    async def call(self, method: str, path: str, **body: Any) -> SandboxReply:
         """Call the management API as the owner."""
         headers = {"Authorization": f"Bearer {seed.OWNER_KEY}", "Content-Type": "application/json"}
         return await self.client.ask(
@@ -79,12 +79,14 @@ class Shown:
 
 
 @asynccontextmanager
-async def showing(browser: Browser, options: SandboxOptions, **window: Any) -> AsyncIterator[Shown]:
+async def showing(
+    browser: Browser, options: SandboxOptions, **window: Any
+) -> AsyncIterator[ManagementInBrowser]:
     """A sandbox and its page, not opened yet. At the end it must have complained of nothing, and
     asked nobody but the sandbox.
     """
     async with talking(options) as client, visit(browser, **window) as visitor:
-        yield Shown(client, visitor)
+        yield ManagementInBrowser(client, visitor)
         assert visitor.complaints == []
         assert visitor.hosts <= {urlsplit(client.sandbox.url).netloc}
 

@@ -10,7 +10,7 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 
 from tests.browser.looking import flaws, running_over
-from tests.browser.test_sandbox_page import Shown, showing
+from tests.browser.test_sandbox_page import SandboxInBrowser, showing
 from tests.sandbox.client import batch, event
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -44,13 +44,13 @@ nobody is merged with `guest`.
 """
 
 
-async def send(shown: Shown, *events: dict[str, Any]) -> None:
+async def send(shown: SandboxInBrowser, *events: dict[str, Any]) -> None:
     """Let these events arrive, one request each."""
     for one in events:
         assert (await shown.client.post("/batch/", batch(one))).status == 200
 
 
-async def opened(shown: Shown, name: str = "ann") -> Page:
+async def opened(shown: SandboxInBrowser, name: str = "ann") -> Page:
     """The page with a person open, as somebody opens it."""
     await shown.open("#tab=persons")
     page = shown.visit.page

@@ -17,7 +17,7 @@ from playwright.async_api import Browser, Locator, Page, expect
 
 from forwarder.sandbox import SandboxOptions
 from tests.browser.looking import flaws, overflowing, running_over
-from tests.browser.test_management_view import EVIL, Shown, showing
+from tests.browser.test_management_view import EVIL, ManagementInBrowser, showing
 from tests.sandbox.client import batch, event
 from tests.support import management as seed
 
@@ -58,14 +58,14 @@ def exporting(
     )
 
 
-async def send(shown: Shown, *names: str) -> None:
+async def send(shown: ManagementInBrowser, *names: str) -> None:
     """Let events arrive now."""
     events = [event(event=name, timestamp=NOW.isoformat()) for name in names]
     answer = await shown.client.post("/batch/", {**batch(*events), "api_key": seed.TOKEN})
     assert answer.status == 200
 
 
-async def advance(shown: Shown, time: str) -> None:
+async def advance(shown: ManagementInBrowser, time: str) -> None:
     """Move the sandbox's clock, and wait until everything that is due has run."""
     reply = await shown.client.post("/sandbox/clock?settle=true", {"advance": time})
     assert reply.status == 200, reply.text

@@ -19,7 +19,7 @@ from playwright.async_api import Browser, Route, expect
 from forwarder.sandbox import Sandbox, SandboxOptions
 from tests.browser.chromium import Visit, visit
 from tests.browser.looking import box, colours, flaws, overflowing, wait_for_list
-from tests.sandbox.client import KEY, UUID, Client, batch, event, talking
+from tests.sandbox.client import KEY, UUID, SandboxClient, batch, event, talking
 from tests.support import whole
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -37,10 +37,10 @@ EVIL = [
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class SandboxInBrowser:
     """A sandbox, a sender to it, and its page in a browser."""
 
-    client: Client
+    client: SandboxClient
     visit: Visit
 
     async def open(self, hash_: str = "") -> None:
@@ -59,12 +59,12 @@ class Shown:
 @asynccontextmanager
 async def showing(
     browser: Browser, options: SandboxOptions | None = None, **window: Any
-) -> AsyncIterator[Shown]:
+) -> AsyncIterator[SandboxInBrowser]:
     """A sandbox and its page, not opened yet. At the end it must have complained of nothing, and
     asked nobody but the sandbox.
     """
     async with talking(options) as client, visit(browser, **window) as visitor:
-        yield Shown(client, visitor)
+        yield SandboxInBrowser(client, visitor)
         assert visitor.complaints == []
         assert visitor.hosts <= {urlsplit(client.sandbox.url).netloc}
 
