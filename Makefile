@@ -140,7 +140,7 @@ simulate: setup  ## whole lives of the daemon in a simulated world, ten minutes 
 
 test-browser: $(VENV)/.browser docs  ## the pages and the documents' site in the system's Chromium: what they do, how they look, axe-core's rules
 	$(BIN)/python -m tests.browser.rules
-	$(BIN)/pytest tests/browser $(PYTEST)
+	$(BIN)/pytest tests/browser --numprocesses 2 --dist worksteal $(PYTEST)
 
 test-sdks: $(VENV)/.browser  ## the official SDKs, from their registries, through forwarder; those whose tools aren't here are skipped by name
 	$(BIN)/python -m tests.sdks.installing
