@@ -140,14 +140,14 @@ simulate: setup  ## whole lives of the daemon in a simulated world, ten minutes 
 
 test-browser: $(VENV)/.browser docs  ## the pages and the documents' site in the system's Chromium: what they do, how they look, axe-core's rules
 	$(BIN)/python -m tests.browser.rules
-	$(BIN)/pytest tests/browser $(PYTEST)
+	$(BIN)/pytest tests/browser --numprocesses 2 --dist worksteal $(PYTEST)
 
 test-sdks: $(VENV)/.browser  ## the official SDKs, from their registries, through forwarder; those whose tools aren't here are skipped by name
 	$(BIN)/python -m tests.sdks.installing
 	$(BIN)/pytest tests/sdks $(PYTEST)
 
 looks: $(VENV)/.browser  ## accept how the pages look now, for test-browser to compare with; look at what changed before it is committed
-	RENEW_LOOKS=1 $(BIN)/pytest tests/browser/test_looks.py -k looks_as
+	RENEW_LOOKS=1 $(BIN)/pytest tests/browser/test_looks.py
 
 .PHONY: promises promises-guards
 promises: $(VENV)/.broker  ## what the documents promise, at every entrance, as a table; PROMISES="--only Kafka replay" chooses
@@ -155,6 +155,10 @@ promises: $(VENV)/.broker  ## what the documents promise, at every entrance, as 
 
 promises-guards: $(VENV)/.broker  ## take out one guard after the other: does the table notice? PROMISES="--guard rules --only OTLP" chooses
 	$(BIN)/python -m tests.promises.guards $(PROMISES)
+
+.PHONY: mutation
+mutation: setup  ## 60 defects, drawn from the code: which quick test finds each? MUTATION="--seed 7 --packages buffer" chooses
+	$(BIN)/python -m tests.mutation $(MUTATION)
 
 .PHONY: release-check first-hour
 release-check: setup  ## build the wheel and the source archive, and prove each in a fresh environment outside the repository; RELEASE="--output dist" keeps both

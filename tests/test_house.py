@@ -62,6 +62,16 @@ def test_a_class_name_means_one_thing() -> None:
     assert len(shared) <= SHARED * len(where), shared
 
 
+def test_a_class_name_of_the_tests_means_one_thing() -> None:
+    """No public class of the tests has the name of another one."""
+    where: defaultdict[str, list[str]] = defaultdict(list)
+    for path, tree in trees("tests", "class "):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                where[node.name].append(f"{name(path)}:{node.lineno}")
+    assert {each: places for each, places in where.items() if len(places) > 1} == {}
+
+
 def _package(module: str) -> str:
     return module if modules()[module].path.name == "__init__.py" else module.rpartition(".")[0]
 

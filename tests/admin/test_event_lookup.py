@@ -64,7 +64,7 @@ def test_the_copies_in_a_chunk_are_counted() -> None:
 
 
 @cases("text", ["", "phc_key", "01890a5d", "g" * 32])
-def test_what_is_no_uuid_is_told(text: str) -> None:
+def test_an_invalid_uuid_is_reported(text: str) -> None:
     """With an example of one."""
     with pytest.raises(NotAUuid, match="is not a UUID") as caught:
         WantedUuid.parse(text)

@@ -21,7 +21,7 @@ OWN = {
 }
 
 
-class Reader(HTMLParser):
+class PageReader(HTMLParser):
     """Collects the text, and checks that every element is closed in its turn."""
 
     def __init__(self) -> None:
@@ -47,9 +47,9 @@ class Reader(HTMLParser):
         self.text += " ".join(data.split()) + (" " if data.strip() else "")
 
 
-def read(snapshot: Snapshot) -> Reader:
+def read(snapshot: Snapshot) -> PageReader:
     """The page as a browser would see it."""
-    reader = Reader()
+    reader = PageReader()
     reader.feed(page(snapshot))
     assert not reader.open
     assert reader.addresses <= OWN
@@ -248,7 +248,7 @@ def test_rejected_requests() -> None:
     assert "Rejected requests" not in read(replace(FULL, rejected_requests={})).text
 
 
-def test_page_says_why_nothing_is_taken() -> None:
+def test_page_says_why_nothing_is_accepted() -> None:
     """A daemon that isn't ready says so, and why."""
     text = read(replace(FULL, state=State.DRAINING, ready=False, not_ready=("draining",))).text
     assert "draining, not ready" in text

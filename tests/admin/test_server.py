@@ -18,7 +18,7 @@ from forwarder.telemetry.snapshot import Snapshot, State
 from tests.support.snapshots import FULL
 
 
-class Shown:
+class ShownState:
     """What the server is to show."""
 
     def __init__(self) -> None:
@@ -30,13 +30,13 @@ class Shown:
 
 
 @pytest.fixture
-def shown() -> Shown:
+def shown() -> ShownState:
     """A full snapshot, until a test changes it."""
-    return Shown()
+    return ShownState()
 
 
 @pytest.fixture
-async def session(shown: Shown) -> AsyncIterator[aiohttp.ClientSession]:
+async def session(shown: ShownState) -> AsyncIterator[aiohttp.ClientSession]:
     """A client of a running server."""
     server = AdminServer(shown)
     await server.start("127.0.0.1:0")
@@ -54,7 +54,7 @@ async def get(
 
 
 async def test_livez_lives_whatever_else_is_broken(
-    session: aiohttp.ClientSession, shown: Shown
+    session: aiohttp.ClientSession, shown: ShownState
 ) -> None:
     """`/livez` needs no snapshot: it says that the loop turns."""
     shown.snapshot = None
@@ -62,8 +62,8 @@ async def test_livez_lives_whatever_else_is_broken(
 
 
 @pytest.mark.parametrize("state", [State.STARTING, State.DRAINING, State.RUNNING])
-async def test_readyz_fails_when_nothing_can_be_taken(
-    session: aiohttp.ClientSession, shown: Shown, state: State
+async def test_readyz_fails_when_nothing_can_be_accepted(
+    session: aiohttp.ClientSession, shown: ShownState, state: State
 ) -> None:
     """`/readyz` answers 503 with the reasons while nothing can be taken."""
     shown.snapshot = replace(FULL, state=state, ready=False, not_ready=("the buffer is full",))
@@ -116,7 +116,7 @@ async def test_other_paths_and_methods(session: aiohttp.ClientSession) -> None:
 async def test_listens_on_a_unix_socket(tmp_path: Path) -> None:
     """`unix:/path` makes a socket file, which is gone after closing."""
     path = tmp_path / "admin.sock"
-    server = AdminServer(Shown())
+    server = AdminServer(ShownState())
     await server.start(f"unix:{path}")
     assert server.address == f"unix:{path}"
     async with (
@@ -130,7 +130,7 @@ async def test_listens_on_a_unix_socket(tmp_path: Path) -> None:
 
 async def test_listens_on_ipv6() -> None:
     """`[::1]:port` is written back as it is to be used."""
-    server = AdminServer(Shown())
+    server = AdminServer(ShownState())
     await server.start("[::1]:0")
     assert server.address.startswith("[::1]:")
     await server.close()
@@ -145,7 +145,7 @@ async def test_address_in_use_is_one_clear_error() -> None:
         with pytest.raises(
             ConfigurationError, match=f"admin.listen: can't listen on {listen}: (process|something)"
         ) as raised:
-            await AdminServer(Shown()).start(listen)
+            await AdminServer(ShownState()).start(listen)
     assert "admin.listen" in raised.value.hint
 
 
@@ -154,12 +154,12 @@ async def test_the_socket_of_a_running_daemon_is_left_alone(tmp_path: Path) -> N
     file overwritten.
     """
     path = tmp_path / "admin.sock"
-    first = AdminServer(Shown())
+    first = AdminServer(ShownState())
     await first.start(f"unix:{path}")
     with pytest.raises(
         ConfigurationError, match=r"admin\.listen: can't listen on unix:.*another process does"
     ):
-        await AdminServer(Shown()).start(f"unix:{path}")
+        await AdminServer(ShownState()).start(f"unix:{path}")
     async with (
         aiohttp.ClientSession(connector=aiohttp.UnixConnector(str(path))) as client,
         client.get("http://localhost/livez") as answer,
@@ -169,16 +169,16 @@ async def test_the_socket_of_a_running_daemon_is_left_alone(tmp_path: Path) -> N
     path.write_text("another's")
     await first.close()
     with pytest.raises(ConfigurationError, match="a file that is not a socket"):
-        await AdminServer(Shown()).start(f"unix:{path}")
+        await AdminServer(ShownState()).start(f"unix:{path}")
     assert path.read_text() == "another's"
 
 
-async def test_a_socket_that_nobody_listens_on_is_replaced(tmp_path: Path) -> None:
+async def test_a_stale_socket_file_is_replaced(tmp_path: Path) -> None:
     """What a daemon that was killed has left doesn't keep the next one from starting."""
     path = tmp_path / "admin.sock"
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
-    server = AdminServer(Shown())
+    server = AdminServer(ShownState())
     await server.start(f"unix:{path}")
     await server.close()
     assert not path.exists()
@@ -187,12 +187,12 @@ async def test_a_socket_that_nobody_listens_on_is_replaced(tmp_path: Path) -> No
 async def test_unusable_address_is_one_clear_error(tmp_path: Path) -> None:
     """A socket path in a directory that isn't there raises an error that names it."""
     with pytest.raises(ConfigurationError, match=r"missing/admin\.sock"):
-        await AdminServer(Shown()).start(f"unix:{tmp_path}/missing/admin.sock")
+        await AdminServer(ShownState()).start(f"unix:{tmp_path}/missing/admin.sock")
 
 
 async def test_closing_what_never_started_does_nothing() -> None:
     """Close may be called whatever happened before."""
-    admin = AdminServer(Shown())
+    admin = AdminServer(ShownState())
     await admin.close()
     assert admin.address == ""
 
@@ -236,7 +236,7 @@ async def test_an_unknown_host_is_misdirected() -> None:
     """A page that gives its name this server's address (DNS rebinding) reads nothing; the answer
     names the setting.
     """
-    server = AdminServer(Shown())
+    server = AdminServer(ShownState())
     await server.start("127.0.0.1:0", ["forwarder.internal"])
     try:
         for path in ADMIN_PATHS:
@@ -256,7 +256,7 @@ async def test_no_host_of_several_may_be_unknown() -> None:
     """A second `Host` header doesn't hide the first, and without any, as in
     HTTP/1.0, no browser asks.
     """
-    server = AdminServer(Shown())
+    server = AdminServer(ShownState())
     await server.start("127.0.0.1:0")
     try:
         for head, expected in (
@@ -275,7 +275,7 @@ async def test_no_host_of_several_may_be_unknown() -> None:
 
 async def test_a_unix_socket_has_no_names(tmp_path: Path) -> None:
     """On a Unix socket any host is answered: no browser gets there."""
-    server = AdminServer(Shown())
+    server = AdminServer(ShownState())
     await server.start(f"unix:{tmp_path}/admin.sock")
     try:
         connector = aiohttp.UnixConnector(f"{tmp_path}/admin.sock")

@@ -180,7 +180,7 @@ async def test_who_may_tap(  # noqa: PLR0917 - a table of cases
     await server.close()
 
 
-async def test_over_a_unix_socket_everybody_is_local(source: Source, tmp_path: Path) -> None:
+async def test_every_client_of_a_unix_socket_is_local(source: Source, tmp_path: Path) -> None:
     """Who may open the socket is on this machine."""
     server = AdminServer(lambda: FULL, tap=source)
     await server.start(f"unix:{tmp_path}/admin")

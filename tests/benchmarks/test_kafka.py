@@ -65,7 +65,7 @@ def test_cases_are_chosen_by_name() -> None:
     assert select(["stamped-*"]) == []
 
 
-def test_the_daemon_is_told_only_what_the_case_is_about() -> None:
+def test_the_daemon_is_configured_for_its_case_only() -> None:
     """Everything else is a default; the project key is in the configuration
     where records bring none.
     """

@@ -101,7 +101,7 @@ def test_work_of_less_than_a_tick_can_be_divided_by() -> None:
     assert (figure.rate, figure.busy) == (5_000 * TICKS, [0.0])
 
 
-def test_nobody_else_gets_a_free_port() -> None:
+def test_a_free_port_is_reserved() -> None:
     """A listener of port 0 got it a moment later, and what was meant for the daemon."""
     lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     ports = free_ports(50)

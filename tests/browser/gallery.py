@@ -155,7 +155,7 @@ async def opened(view: View, folder: Path) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def showing(
-    browser: Browser, view: View, url: str, width: int, *, dark: bool
+    browser: Browser, view: View, url: str, width: int, *, dark: bool = False
 ) -> AsyncIterator[Visit]:
     """The view in a window of that width, with nothing in it that moves or
     is another the next time.

@@ -6,10 +6,12 @@ from __future__ import annotations
 
 import struct
 import zlib
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from playwright.async_api import Page, expect
 
+SCHEMES: Final[tuple[Literal["light", "dark"], ...]] = ("light", "dark")
+"""The colours that a visitor may prefer."""
 LEAST_CONTRAST: Final = 4.5
 """Of text to what is behind it (WCAG 2.2, success criterion 1.4.3)."""
 _UNREADABLE: Final = """
@@ -52,6 +54,17 @@ async def wait_for_list(page: Page) -> None:
     """Wait until the sandbox's page is connected, and its list shows what was asked for."""
     await expect(page.locator("#state")).to_have_text("live")
     await expect(page.locator("#panel")).to_have_attribute("aria-busy", "false")
+
+
+async def flaws(page: Page) -> list[str]:
+    """What can't be read, or is wider than the window, in light and in dark."""
+    found = []
+    for scheme in SCHEMES:
+        await page.emulate_media(color_scheme=scheme)
+        found += [f"{scheme}: {text}" for text in await unreadable(page)]
+    if wider := await overflowing(page):
+        found.append(f"{wider} pixels wider than the window")
+    return found
 
 
 async def unreadable(page: Page) -> list[str]:

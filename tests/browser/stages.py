@@ -30,7 +30,7 @@ from forwarder.telemetry.snapshot import (
     UpstreamState,
     Worker,
 )
-from tests.sandbox.client import Client, talking
+from tests.sandbox.client import SandboxClient, talking
 from tests.support.repository import ROOT
 
 NOW: Final = datetime(2026, 5, 4, 8, 20, 30, tzinfo=UTC).timestamp()
@@ -226,7 +226,7 @@ class _Clock:
 
 
 @asynccontextmanager
-async def shop(folder: Path) -> AsyncIterator[Client]:
+async def shop(folder: Path) -> AsyncIterator[SandboxClient]:
     """A sandbox with four hours of a small shop in it: orders, one of them a conflict, a request
     that was rejected, exports with runs; and a person with merges, one of them refused.
     """
@@ -256,7 +256,7 @@ async def shop(folder: Path) -> AsyncIterator[Client]:
         yield client
 
 
-async def _batch(client: Client, events: list[dict[str, Any]]) -> None:
+async def _batch(client: SandboxClient, events: list[dict[str, Any]]) -> None:
     reply = await client.post("/batch/", {"api_key": SHOP, "batch": events})
     assert reply.status == 200, reply.text
 

@@ -1,4 +1,4 @@
-"""How every page and main view looks, at three widths, in light and dark; and that everybody can
+"""How every page and main view looks, at three widths, in light and dark; and that everyone can
 use it.
 """
 
@@ -11,41 +11,34 @@ from playwright.async_api import Browser
 
 from tests.browser.comparing import check
 from tests.browser.gallery import VIEWS, WIDTHS, View, opened, showing
-from tests.browser.looking import overflowing, unreadable
+from tests.browser.looking import SCHEMES, overflowing, unreadable
 from tests.browser.rules import source, violations
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(300)]
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("view", VIEWS, ids=[view.name for view in VIEWS])
-async def test_it_looks_as_accepted(
-    browser: Browser, tmp_path: Path, view: View, *, dark: bool
+async def test_view_looks_as_accepted_and_breaks_no_rule(
+    browser: Browser, tmp_path: Path, view: View
 ) -> None:
-    """At each width the picture is the accepted one, nothing is wider than the window, every text
-    can be read, and nothing complains.
+    """At each width, in light and in dark, the picture is the accepted one, nothing is wider than
+    the window, every text can be read, and nothing complains; on a phone and on a large screen no
+    rule of axe-core is broken.
     """
-    async with opened(view, tmp_path) as url:
-        for width in WIDTHS:
-            async with showing(browser, view, url, width, dark=dark) as visitor:
-                page = visitor.page
-                assert await overflowing(page) == 0, width
-                assert await unreadable(page) == [], width
-                check(
-                    f"{view.name}-{width}{'-dark' if dark else ''}",
-                    await page.screenshot(full_page=not view.of_sandbox),
-                )
-                assert visitor.complaints == []
-
-
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("view", VIEWS, ids=[view.name for view in VIEWS])
-async def test_everybody_can_use_it(
-    browser: Browser, tmp_path: Path, view: View, *, dark: bool
-) -> None:
-    """No rule of axe-core is broken, on a phone and on a large screen."""
     script = source()
     async with opened(view, tmp_path) as url:
-        for width in (WIDTHS[0], WIDTHS[-1]):
-            async with showing(browser, view, url, width, dark=dark) as visitor:
-                assert await violations(visitor.page, script) == [], width
+        for width in WIDTHS:
+            async with showing(browser, view, url, width) as visitor:
+                page = visitor.page
+                for scheme in SCHEMES:
+                    await page.emulate_media(color_scheme=scheme)
+                    assert await overflowing(page) == 0, (width, scheme)
+                    assert await unreadable(page) == [], (width, scheme)
+                    check(
+                        f"{view.name}-{width}{'-dark' if scheme == 'dark' else ''}",
+                        await page.screenshot(full_page=not view.of_sandbox),
+                    )
+                assert visitor.complaints == []
+                for scheme in SCHEMES if width in (WIDTHS[0], WIDTHS[-1]) else ():
+                    await page.emulate_media(color_scheme=scheme)
+                    assert await violations(page, script) == [], (width, scheme)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from tests.browser.looking import overflowing, running_over, unreadable
-from tests.browser.test_sandbox_page import Shown, showing
+from tests.browser.looking import flaws, running_over
+from tests.browser.test_sandbox_page import SandboxInBrowser, showing
 from tests.sandbox.client import batch, event
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -44,13 +44,13 @@ nobody is merged with `guest`.
 """
 
 
-async def send(shown: Shown, *events: dict[str, Any]) -> None:
+async def send(shown: SandboxInBrowser, *events: dict[str, Any]) -> None:
     """Let these events arrive, one request each."""
     for one in events:
         assert (await shown.client.post("/batch/", batch(one))).status == 200
 
 
-async def opened(shown: Shown, name: str = "ann") -> Page:
+async def opened(shown: SandboxInBrowser, name: str = "ann") -> Page:
     """The page with a person open, as somebody opens it."""
     await shown.open("#tab=persons")
     page = shown.visit.page
@@ -205,6 +205,7 @@ async def test_an_open_person_follows_what_arrives(browser: Browser) -> None:
         await expect(page.locator("#detail h2")).to_have_text("carl")
         await send(shown, merging("ann", "carl"))
         await expect(page.locator("#detail")).to_contain_text("it was merged into another one")
+        await expect(page.locator("tr.row")).to_have_count(1)
         await expect(page.locator("tr.row")).to_contain_text("3 ids")
 
 
@@ -245,21 +246,20 @@ async def test_persons_by_keyboard(browser: Browser) -> None:
         await expect(page.locator("tr.row")).to_be_focused()
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [375, 768, 1280, 1600])
-async def test_persons_at_every_width(browser: Browser, width: int, *, dark: bool) -> None:
+@pytest.mark.parametrize("width", [375, 1600])
+async def test_persons_at_every_width(browser: Browser, width: int) -> None:
     """In light and dark, on a phone and on a large screen, nothing is cut, and every text can be
     read, with long names and values, too.
     """
-    async with showing(browser, dark=dark, width=width, height=844) as shown:
+    async with showing(browser, width=width, height=844) as shown:
         long = "w" * 180
         merges = [merging("ann", f"{number}{long}") for number in range(3)]
         long_one = event(event=long, properties={"$set": {long: long}, "$groups": {long: long}})
         await send(shown, *STORY, long_one, *merges)
         page = await opened(shown)
         await expect(page.locator("#detail")).to_contain_text("7 merges")
-        assert (await unreadable(page), await overflowing(page)) == ([], 0)
+        assert await flaws(page) == []
         assert await running_over(page, "#detail") == 0
         for tab in ("groups", "warnings", "persons"):
             await shown.open(f"#tab={tab}")
-            assert (await unreadable(page), await overflowing(page)) == ([], 0)
+            assert await flaws(page) == []

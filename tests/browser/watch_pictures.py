@@ -128,7 +128,7 @@ def is_healthy(admin: str) -> bool:
         return False
 
 
-class Terminal:
+class PictureTerminal:
     """A terminal of so many columns and lines, in which commands run as a person runs them."""
 
     def __init__(self, folder: Path, size: tuple[int, int], env: Mapping[str, str]) -> None:
@@ -195,7 +195,11 @@ def is_full(shown: str) -> bool:
 
 
 async def shown_in(
-    terminal: Terminal, typed: str, ready: Callable[[str], bool], keys: Sequence[str], said: str
+    terminal: PictureTerminal,
+    typed: str,
+    ready: Callable[[str], bool],
+    keys: Sequence[str],
+    said: str,
 ) -> list[str]:
     """What a command shows once it is `ready`, keys were pressed, and it
     says what they make it say.
@@ -220,14 +224,18 @@ async def shoot_watching(folder: Path) -> None:
                 "FORWARDER_ADMIN__LISTEN": admin,
             }
             top = await shown_in(
-                Terminal(Path(kept), TOP, env),
+                PictureTerminal(Path(kept), TOP, env),
                 "forwarder top --interval 1",
                 has_history,
                 ["Down"] * 3,
                 "what to do",
             )
             tap = await shown_in(
-                Terminal(Path(kept), TAP, env), "forwarder tap --rate 1", is_full, [], "delivered"
+                PictureTerminal(Path(kept), TAP, env),
+                "forwarder tap --rate 1",
+                is_full,
+                [],
+                "delivered",
             )
         for name, lines, (width, _) in (("top", top, TOP), ("tap", tap, TAP)):
             named = [line.replace(admin, "127.0.0.1:8321") for line in lines]

@@ -33,7 +33,7 @@ HALF: Final = 55_000
 """Bytes of padding of which two events don't fit."""
 
 
-class Held(Protocol):
+class InspectedBuffer(Protocol):
     """A buffer with the figures that every implementation offers beside the port: quotas, metrics
     and tests read them.
     """
@@ -98,7 +98,7 @@ class OnDisk:
         self._rig.close()
 
 
-Open = Callable[[Path, int], Held]
+Open = Callable[[Path, int], InspectedBuffer]
 OPENERS: Final[dict[str, Open]] = {
     "memory": lambda _, max_bytes: InMemory(max_bytes),
     "disk": OnDisk,
@@ -106,12 +106,14 @@ OPENERS: Final[dict[str, Open]] = {
 
 
 @pytest.fixture(params=list(OPENERS))
-def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[int], Held]]:
+def opened(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> Iterator[Callable[[int], InspectedBuffer]]:
     """Makes a buffer of the kind under test, empty, each in a folder of its own."""
     opener = OPENERS[request.param]
-    made: list[Held] = []
+    made: list[InspectedBuffer] = []
 
-    def make(max_bytes: int = LIMIT) -> Held:
+    def make(max_bytes: int = LIMIT) -> InspectedBuffer:
         folder = tmp_path / str(len(made))
         folder.mkdir()
         made.append(opener(folder, max_bytes))
@@ -123,7 +125,7 @@ def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[
 
 
 @pytest.fixture
-def buffer(opened: Callable[[int], Held]) -> Held:
+def buffer(opened: Callable[[int], InspectedBuffer]) -> InspectedBuffer:
     """An empty buffer of `LIMIT` bytes."""
     return opened(LIMIT)
 
@@ -139,7 +141,7 @@ def chunk(
     return Chunk(lane, b",".join(events), count, frozenset(), at)
 
 
-def taken(buffer: Held, lane: Lane = LIVE) -> list[Chunk]:
+def taken(buffer: InspectedBuffer, lane: Lane = LIVE) -> list[Chunk]:
     """Everything that waits in the lane, taken off its queue."""
     queue = buffer.queue(lane)
     return [queue.popleft() for _ in range(len(queue))]
@@ -150,7 +152,7 @@ def events(chunks: Sequence[Chunk]) -> list[bytes]:
     return [event for each in chunks for event in each.events()]
 
 
-def taken_whole(buffer: Held, lane: Lane = LIVE) -> Chunk:
+def taken_whole(buffer: InspectedBuffer, lane: Lane = LIVE) -> Chunk:
     """What waits in the lane: one chunk."""
     (one,) = taken(buffer, lane)
     return one
@@ -164,13 +166,13 @@ def cut(whole: Chunk) -> list[Chunk]:
     return parts
 
 
-def figures(buffer: Held) -> tuple[int, int, int]:
+def figures(buffer: InspectedBuffer) -> tuple[int, int, int]:
     """Bytes, the limit, events."""
     statistics = buffer.statistics()
     return statistics.bytes, statistics.limit_bytes, statistics.events
 
 
-class Told:
+class RecordingCallback:
     """A `core.ack.AckCallback` that keeps what it is told."""
 
     def __init__(self) -> None:
@@ -180,14 +182,14 @@ class Told:
         self.answers.append(error)
 
 
-def test_it_begins_empty(buffer: Held) -> None:
+def test_it_begins_empty(buffer: InspectedBuffer) -> None:
     """No bytes, no events, no lanes."""
     assert figures(buffer) == (0, LIMIT, 0)
     assert (list(buffer.waiting_lanes()), dict(buffer.holdings), buffer.count(LIVE)) == ([], {}, 0)
     assert not buffer.queue(LIVE)
 
 
-def test_what_is_offered_waits_in_order(buffer: Held) -> None:
+def test_what_is_offered_waits_in_order(buffer: InspectedBuffer) -> None:
     """A lane's chunks come out in the order in which they came in, of one request and
     of several.
     """
@@ -198,16 +200,16 @@ def test_what_is_offered_waits_in_order(buffer: Held) -> None:
     assert events(taken(buffer)) == events(chunks)
 
 
-def test_whoever_waits_until_events_are_held_is_told_once(buffer: Held) -> None:
+def test_acknowledgement_is_called_once_when_events_are_held(buffer: InspectedBuffer) -> None:
     """At once, by the answer, or later: never both."""
-    told = Told()
+    told = RecordingCallback()
     at_once = buffer.offer([chunk()], told)
     assert told.answers == ([] if at_once else [None])
     assert buffer.offer([chunk()])
     assert buffer.count(LIVE) == 2
 
 
-def test_lanes_are_apart(buffer: Held) -> None:
+def test_lanes_are_apart(buffer: InspectedBuffer) -> None:
     """Two keys, and the live and historical events of one, don't see each other."""
     for lane in (LIVE, OTHER, HISTORICAL):
         buffer.offer([chunk(lane=lane)])
@@ -217,7 +219,9 @@ def test_lanes_are_apart(buffer: Held) -> None:
     assert (buffer.count(LIVE), buffer.count(OTHER), buffer.count(HISTORICAL)) == (1, 1, 1)
 
 
-def test_a_request_over_several_lanes_is_taken_whole_or_not_at_all(buffer: Held) -> None:
+def test_a_request_over_several_lanes_is_accepted_whole_or_not_at_all(
+    buffer: InspectedBuffer,
+) -> None:
     """If one of its chunks has no room, none is taken, and nothing has changed."""
     buffer.offer([chunk("here")])
     before = figures(buffer)
@@ -234,7 +238,7 @@ def test_a_request_over_several_lanes_is_taken_whole_or_not_at_all(buffer: Held)
     assert buffer.count(OTHER) == 0
 
 
-def test_full_is_said_with_a_hint_and_when_to_come_back(buffer: Held) -> None:
+def test_full_is_said_with_a_hint_and_when_to_come_back(buffer: InspectedBuffer) -> None:
     """The sender learns when, the operator where to look."""
     with pytest.raises(BufferFull) as caught:
         buffer.offer([chunk(padding=HALF), chunk(padding=HALF)])
@@ -242,7 +246,7 @@ def test_full_is_said_with_a_hint_and_when_to_come_back(buffer: Held) -> None:
     assert caught.value.hint
 
 
-def test_the_limit_can_be_used_to_the_last_byte(opened: Callable[[int], Held]) -> None:
+def test_the_limit_can_be_used_to_the_last_byte(opened: Callable[[int], InspectedBuffer]) -> None:
     """What costs exactly the limit fits; one byte more doesn't."""
     one = chunk(padding=100)
     cost = opened(LIMIT).cost(one)
@@ -253,7 +257,7 @@ def test_the_limit_can_be_used_to_the_last_byte(opened: Callable[[int], Held]) -
         opened(2 * cost - 1).offer([one, chunk(padding=100)])
 
 
-def test_what_is_in_flight_still_counts(opened: Callable[[int], Held]) -> None:
+def test_what_is_in_flight_still_counts(opened: Callable[[int], InspectedBuffer]) -> None:
     """Taking a chunk off its queue frees nothing; settling it does."""
     cost = opened(LIMIT).cost(chunk(padding=100))
     buffer = opened(cost)
@@ -267,7 +271,7 @@ def test_what_is_in_flight_still_counts(opened: Callable[[int], Held]) -> None:
     assert buffer.count(LIVE) == 1
 
 
-def test_what_is_put_back_is_first_again(buffer: Held) -> None:
+def test_what_is_put_back_is_first_again(buffer: InspectedBuffer) -> None:
     """Whoever takes chunks and can't send them puts them back at their place, also when nothing
     else waits meanwhile.
     """
@@ -282,7 +286,7 @@ def test_what_is_put_back_is_first_again(buffer: Held) -> None:
     assert buffer.count(LIVE) == 3
 
 
-def test_a_lane_without_events_is_forgotten(buffer: Held) -> None:
+def test_a_lane_without_events_is_forgotten(buffer: InspectedBuffer) -> None:
     """With its last event settled nothing of it is remembered: keys that senders make up cost
     nothing for good.
     """
@@ -292,7 +296,7 @@ def test_a_lane_without_events_is_forgotten(buffer: Held) -> None:
     assert figures(buffer) == (0, LIMIT, 0)
 
 
-def test_parts_stand_for_what_was_cut(buffer: Held) -> None:
+def test_parts_stand_for_what_was_cut(buffer: InspectedBuffer) -> None:
     """After a cut the same events are held, at what the parts cost, and each
     part is settled by itself.
     """
@@ -311,7 +315,7 @@ def test_parts_stand_for_what_was_cut(buffer: Held) -> None:
     assert buffer.statistics().bytes == 0
 
 
-def test_a_cut_fits_in_a_full_buffer(opened: Callable[[int], Held]) -> None:
+def test_a_cut_fits_in_a_full_buffer(opened: Callable[[int], InspectedBuffer]) -> None:
     """Cutting what was taken can't be refused, though its parts cost a little more
     than the whole.
     """
@@ -327,7 +331,7 @@ def test_a_cut_fits_in_a_full_buffer(opened: Callable[[int], Held]) -> None:
     buffer.offer([chunk()])
 
 
-def test_figures_are_per_lane(buffer: Held) -> None:
+def test_figures_are_per_lane(buffer: InspectedBuffer) -> None:
     """Events and bytes of each lane, for the quotas; together they are the whole."""
     buffer.offer([chunk(count=2), chunk(count=3, lane=OTHER, padding=50)])
     held = buffer.holdings
@@ -337,9 +341,11 @@ def test_figures_are_per_lane(buffer: Held) -> None:
     assert buffer.statistics().events == 5
 
 
-def test_what_nobody_waits_for_any_more_is_withdrawn_unless_it_is_under_way(buffer: Held) -> None:
+def test_abandoned_offer_is_withdrawn_unless_it_is_being_written(
+    buffer: InspectedBuffer,
+) -> None:
     """Only what waits comes off the queue; it still has to be settled."""
-    ack = Ack(2, Told())
+    ack = Ack(2, RecordingCallback())
     for name in ("flying", "waiting"):
         buffer.offer(
             [Chunk(LIVE, b'{"event":"%b"}' % name.encode(), 1, frozenset(), 0.0, "http", ack)]
@@ -351,11 +357,11 @@ def test_what_nobody_waits_for_any_more_is_withdrawn_unless_it_is_under_way(buff
     assert (len(buffer.queue(LIVE)), buffer.count(LIVE)) == (1, 3)
 
 
-def test_many_acks_are_withdrawn_in_one_go(buffer: Held) -> None:
+def test_many_acks_are_withdrawn_in_one_go(buffer: InspectedBuffer) -> None:
     """Of one lane, or of all; what stays keeps its order, and parts of a chunk that was cut have
     its ack.
     """
-    acks = [Ack(9, Told()) for _ in range(4)]
+    acks = [Ack(9, RecordingCallback()) for _ in range(4)]
     for number, ack in enumerate(acks):
         for lane in (LIVE, OTHER):
             data = b",".join(b'{"event":"%d-%d"}' % (number, index) for index in range(2))
@@ -381,7 +387,7 @@ def test_many_acks_are_withdrawn_in_one_go(buffer: Held) -> None:
     assert (buffer.count(LIVE), buffer.count(OTHER)) == (8, 8)
 
 
-def test_the_oldest_is_dropped_first(buffer: Held) -> None:
+def test_the_oldest_is_dropped_first(buffer: InspectedBuffer) -> None:
     """Of one lane, or of all; and its age is told."""
     buffer.offer([chunk("newer", at=2.0)])
     buffer.offer([chunk("older", lane=OTHER, at=1.0)])
@@ -397,10 +403,10 @@ def test_the_oldest_is_dropped_first(buffer: Held) -> None:
     assert events([second]) == events([chunk("newer")])
 
 
-class Model:
+class BufferModel:
     """A buffer as a plain list of each lane's events."""
 
-    def __init__(self, buffer: Held, limit: int) -> None:
+    def __init__(self, buffer: InspectedBuffer, limit: int) -> None:
         self.buffer = buffer
         self.limit = limit
         self.used = 0
@@ -463,12 +469,12 @@ class Model:
 )
 @given(data=st.data())
 def test_accounts_are_exact_whatever_happens(
-    opened: Callable[[int], Held], data: st.DataObject
+    opened: Callable[[int], InspectedBuffer], data: st.DataObject
 ) -> None:
     """Offers, takes, put-backs, cuts and settlements in any order: bytes, events, order and lanes
     are those of a plain list.
     """
-    model = Model(opened(12_000), 12_000)
+    model = BufferModel(opened(12_000), 12_000)
     lanes = list(model.waiting)
     for number in range(data.draw(st.integers(1, 25))):
         step = data.draw(st.sampled_from(["offer", "take", "settle", "put back", "cut"]))

@@ -19,7 +19,7 @@ from forwarder.cli.app import app
 from forwarder.cli.manage_fields import OWNERS, fields_of
 from forwarder.contract.endpoints import ENDPOINTS, Endpoint
 from forwarder.contract.resources import LEVELS
-from tests.contract.calls import ROWS, Service, ids_of
+from tests.contract.calls import ROWS, CalledSandbox, ids_of
 from tests.contract.calls import least as least_of
 from tests.support import management as seed
 
@@ -71,7 +71,7 @@ class Manager:
     unless a command says otherwise.
     """
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: CalledSandbox) -> None:
         self.service = service
 
     async def type(

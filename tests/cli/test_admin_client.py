@@ -71,7 +71,7 @@ def test_file_that_is_not_there(tmp_path: Path) -> None:
 
 
 @cases("address", ["127.0.0.1:1", "unix:/nowhere/admin.sock", "[::1]:1", "http://127.0.0.1:1"])
-def test_nobody_there(address: str) -> None:
+def test_connection_refused(address: str) -> None:
     """Whatever the address is like, nobody there is `NoDaemon`, which names it."""
     with pytest.raises(NoDaemon) as raised:
         get(address, "/livez")

@@ -98,7 +98,7 @@ async def test_without_a_path_the_configured_buffer_is_meant(tmp_path: Path) -> 
 
 
 @cases("command", ["ls", "verify", "export", "drain"])
-async def test_what_is_no_buffer_is_told(tmp_path: Path, command: str) -> None:
+async def test_a_directory_without_a_buffer_is_an_error(tmp_path: Path, command: str) -> None:
     """Exit code 2, with what was wrong and what to name."""
     done = await invoked("buffer", command, str(tmp_path / "none"))
     assert (done.code, done.out) == (2, "")

@@ -43,7 +43,7 @@ def run(*arguments: str, **environ: str) -> Result:
 
 
 @dataclass
-class Service:
+class DecideService:
     """A service that answers `/decide` by a table of keys, and keeps what it was asked."""
 
     answers: dict[str, int] = field(default_factory=dict)
@@ -62,11 +62,11 @@ class Service:
 
 
 @pytest.fixture
-def service() -> Iterator[Service]:
+def service() -> Iterator[DecideService]:
     """A service on a real socket."""
-    service = Service({GOOD: 200})
+    service = DecideService({GOOD: 200})
 
-    class Handler(BaseHTTPRequestHandler):
+    class DecideHandler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             status = service.answer(self.path, dict(self.headers), body)
@@ -80,7 +80,7 @@ def service() -> Iterator[Service]:
         def log_message(self, *_: object) -> None:
             """Nothing."""
 
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), DecideHandler) as server:
         server.daemon_threads = False
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -92,7 +92,7 @@ def service() -> Iterator[Service]:
         thread.join()
 
 
-def online(service: Service, *keys: str, **environ: str) -> Result:
+def online(service: DecideService, *keys: str, **environ: str) -> Result:
     """`check --online` against the service, with these project keys."""
     settings = {"UPSTREAM__URL": service.url, "SOURCES__HTTP__API_KEYS": ",".join(keys), **environ}
     return run("check", "--online", **settings)
@@ -270,7 +270,7 @@ def test_check_of_a_file_that_is_not_there() -> None:
     assert "/nonexistent/forwarder.yaml: can't be read: No such file or directory" in result.stderr
 
 
-def test_online_is_content_with_any_answer_without_keys(service: Service) -> None:
+def test_online_is_content_with_any_answer_without_keys(service: DecideService) -> None:
     """Nothing to ask for but whether somebody is there."""
     service.answers[""] = 400
     result = online(service)
@@ -282,7 +282,7 @@ def test_online_is_content_with_any_answer_without_keys(service: Service) -> Non
     assert (path, body["api_key"]) == ("/decide?v=3", "")
 
 
-def test_online_is_content_if_every_key_is_known(service: Service) -> None:
+def test_online_is_content_if_every_key_is_known(service: DecideService) -> None:
     """One question a key."""
     service.answers[OTHER] = 200
     result = online(service, GOOD, OTHER)
@@ -293,7 +293,7 @@ def test_online_is_content_if_every_key_is_known(service: Service) -> None:
     assert [body["api_key"] for _, _, body in service.asked] == [GOOD, OTHER]
 
 
-def test_online_names_an_unknown_key_masked(service: Service) -> None:
+def test_online_names_an_unknown_key_masked(service: DecideService) -> None:
     """Events of such a key would be lost without a word: exit code 1."""
     result = online(service, GOOD, OTHER)
     assert result.exit_code == 1
@@ -301,7 +301,7 @@ def test_online_names_an_unknown_key_masked(service: Service) -> None:
     assert "hunter2" not in result.output
 
 
-def test_online_as_json(service: Service) -> None:
+def test_online_as_json(service: DecideService) -> None:
     """Each upstream with its keys' statuses; keys are masked."""
     result = run(
         *("check", "--online", "--output", "json"),
@@ -315,7 +315,7 @@ def test_online_as_json(service: Service) -> None:
 
 
 @pytest.mark.parametrize("status", [403, 500, 503])
-def test_online_cannot_tell_from_other_answers(service: Service, status: int) -> None:
+def test_online_cannot_tell_from_other_answers(service: DecideService, status: int) -> None:
     """The service is not well: exit code 3."""
     service.answers[OTHER] = status
     result = online(service, GOOD, OTHER)
@@ -380,7 +380,13 @@ def test_online_cannot_tell_from_other_answers(service: Service, status: int) ->
     ],
 )
 def test_online_recognizes_what_is_not_the_service(
-    service: Service, *, status: int, headers: dict[str, str], body: bytes, said: str, hint: str
+    service: DecideService,
+    *,
+    status: int,
+    headers: dict[str, str],
+    body: bytes,
+    said: str,
+    hint: str,
 ) -> None:
     """A redirect, a website, a login, another API or a wrong path: exit code 3, what answers, and
     what to set; nothing is followed.
@@ -396,7 +402,7 @@ def test_online_recognizes_what_is_not_the_service(
     assert len(service.asked) == 1
 
 
-def test_online_says_that_the_clock_is_off(service: Service) -> None:
+def test_online_says_that_the_clock_is_off(service: DecideService) -> None:
     """An hour's difference to the service's own time is a line; that changes no exit code."""
     service.headers["Date"] = "Wed, 25 Nov 2020 12:00:00 GMT"
     result = online(service, GOOD)
@@ -404,7 +410,7 @@ def test_online_says_that_the_clock_is_off(service: Service) -> None:
     assert "ahead of the upstream's: events without a timestamp get its time" in result.stdout
 
 
-def test_online_recognizes_the_other_scheme(service: Service, tmp_path: Path) -> None:
+def test_online_recognizes_the_other_scheme(service: DecideService, tmp_path: Path) -> None:
     """HTTPS to a port without TLS, and HTTP to one with it."""
     result = online(service, GOOD, UPSTREAM__URL=service.url.replace("http:", "https:"))
     assert (result.exit_code, "can't be reached" in result.stderr) == (3, True)
@@ -423,7 +429,7 @@ def test_online_recognizes_the_other_scheme(service: Service, tmp_path: Path) ->
     assert "this port speaks TLS: write https:// in upstream.url" in result.stderr
 
 
-def test_online_tells_that_nobody_is_there() -> None:
+def test_online_check_reports_an_unreachable_service() -> None:
     """A refused connection: exit code 3, and what to look at."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -433,7 +439,7 @@ def test_online_tells_that_nobody_is_there() -> None:
     assert "upstream.proxy" in result.stderr
 
 
-def test_online_does_not_wait_for_ever(service: Service) -> None:
+def test_online_check_times_out(service: DecideService) -> None:
     """A service that says nothing is as good as none."""
     service.silent = threading.Event()
     result = online(service, GOOD, UPSTREAM__TIMEOUT="100ms")
@@ -441,7 +447,7 @@ def test_online_does_not_wait_for_ever(service: Service) -> None:
     assert "can't be reached: " in result.stderr
 
 
-def test_online_goes_through_the_proxy(service: Service) -> None:
+def test_online_goes_through_the_proxy(service: DecideService) -> None:
     """As deliveries will, with the proxy's user and password, which are not shown."""
     proxy = service.url.replace("http://", "http://user:hunter2@")
     result = online(

@@ -27,7 +27,7 @@ from forwarder.inspect.dead_letters import letter_files
 from forwarder.storage.directory import DEAD_LETTERS, LockedDirectory
 from forwarder.telemetry.labels import lane_label
 from tests.deadletter.rig import StoreRig, query, started
-from tests.deadletter.test_replay import Door
+from tests.deadletter.test_replay import ReplayIntake
 from tests.support.cases import cases
 
 KEY = "phc_" + "secretsecretsecret" + "9876"
@@ -78,7 +78,7 @@ async def _fill(directory: Path, events: int = 1) -> None:
 
 
 @contextlib.asynccontextmanager
-async def daemon(directory: Path, door: Door) -> AsyncIterator[StoreRig]:
+async def daemon(directory: Path, door: ReplayIntake) -> AsyncIterator[StoreRig]:
     """What a running daemon has to do with the file: the lock, the store, and the replayer, whose
     clock passes by itself.
     """
@@ -398,7 +398,7 @@ async def test_replay_beside_a_daemon(
     """The daemon sends what was marked, and the command waits for it."""
     monkeypatch.setattr(dead_letters, "_POLL_SECONDS", 0.01)
     directory = tmp_path / "worker-0"
-    door = Door()
+    door = ReplayIntake()
     await _fill(directory, events=30)
     async with daemon(directory, door):
         result = await command(
@@ -417,7 +417,7 @@ async def test_replay_of_what_is_still_unfit(
     monkeypatch.setattr(dead_letters, "_POLL_SECONDS", 0.01)
     directory = tmp_path / "worker-0"
     await _fill(directory)
-    async with daemon(directory, Door(ConfigurationError("the event has no distinct_id"))):
+    async with daemon(directory, ReplayIntake(ConfigurationError("the event has no distinct_id"))):
         result = await command("replay", "2", "--yes", "--path", str(tmp_path))
         again = await command(
             "replay", "--all", "--yes", "--output", "json", "--path", str(tmp_path)
@@ -434,7 +434,7 @@ async def test_drop_beside_a_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(inspect_letters, "_POLL_SECONDS", 0.01)
     directory = tmp_path / "worker-0"
     await _fill(directory)
-    async with daemon(directory, Door()) as rig:
+    async with daemon(directory, ReplayIntake()) as rig:
         result = await command("drop", "--all", "--yes", "--path", str(tmp_path))
         assert rig.store.statistics().letters == 0
     assert (result.exit_code, "2 dropped" in result.output) == (0, True)

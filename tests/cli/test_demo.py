@@ -45,7 +45,7 @@ async def test_interruption_drains_and_prints_the_books() -> None:
 
 
 @pytest.mark.slow
-async def test_a_taken_port_is_said() -> None:
+async def test_a_port_in_use_is_named() -> None:
     """Where something else listens on the usual port, another is used, and that is said."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -140,7 +140,7 @@ async def test_a_pipe_that_is_closed_is_no_error() -> None:
     assert "\x1b" not in done.out
 
 
-def test_documents_of_one_name_are_told_apart(
+def test_documents_of_one_name_are_distinguished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By their folders; images, comments, front matter and links to other files are left out."""

@@ -278,7 +278,9 @@ def test_another_key_of_hashes_is_another_job(tmp_path: Path) -> None:
         ("event: .x\nhash: {field: .y, salt_file: /no/where}", "salt_file"),
     ],
 )
-def test_rules_that_cannot_be_used_are_told(tmp_path: Path, text: str | None, told: str) -> None:
+def test_rules_that_cannot_be_used_are_reported(
+    tmp_path: Path, text: str | None, told: str
+) -> None:
     """With file and line where there is one; nothing points at the daemon's configuration."""
     file = tmp_path / "rules.yaml"
     if text is not None:

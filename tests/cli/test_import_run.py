@@ -104,7 +104,7 @@ def test_an_unknown_key_ends_it_before_anything_is_read(opened: FakeImport) -> N
     assert opened.asked == ["check_key", "close"]
 
 
-def test_the_key_is_not_asked_about_where_nobody_wants_it(opened: FakeImport) -> None:
+def test_a_dry_run_verifies_no_key(opened: FakeImport) -> None:
     """`upstream.verify_keys: false` is for services that can't tell."""
     settings = Settings.parse({"upstream": {"url": URL, "verify_keys": False}})
     flow(opened, request(settings=settings))
@@ -198,7 +198,7 @@ def test_an_import_as_json_is_one_document(
     assert json.loads(capsys.readouterr().out)["job"]["format"] == "mixpanel"
 
 
-def test_a_later_run_goes_on(opened: FakeImport, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_later_run_resumes(opened: FakeImport, capsys: pytest.CaptureFixture[str]) -> None:
     """Without another look, and without a question; it says from where."""
     opened.saved = checkpoint()
     flow(opened)
@@ -304,7 +304,7 @@ def test_who_said_yes_is_not_asked(
     assert "[y/N]" not in capsys.readouterr().err
 
 
-def test_broken_files_are_told_and_exit_code_1(
+def test_broken_files_are_reported_and_exit_code_1(
     opened: FakeImport, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """By the look, and after all else was brought."""
@@ -455,7 +455,9 @@ def test_a_bar_on_a_terminal(
     assert [text for text in told if text not in shown] == []
 
 
-def test_a_look_at_a_source_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_preflight_progress_is_printed_every_few_seconds(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """However often it is told, a line comes every few seconds."""
     watch = Watch()
     with closing(ImportDisplay(now=watch)) as progress:

@@ -20,7 +20,7 @@ from forwarder.sources.imports.job import SHARDS
 from forwarder.sources.imports.report import MANIFEST
 from forwarder.storage.directory import LockedDirectory
 from tests.cli.import_commands import run
-from tests.end_to_end.importing import Service, imported, sandbox
+from tests.end_to_end.importing import RunningSandbox, imported, sandbox
 from tests.sources.imports.samples.native import as_json, complete_events
 from tests.support.commands import Finished
 
@@ -31,19 +31,19 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def service() -> Iterator[Service]:
+def service() -> Iterator[RunningSandbox]:
     """A sandbox; each test imports into a project of its own."""
     with sandbox() as found:
         yield found
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class ShardedImport:
     """A folder of files, and where they are imported to: a project of the
     sandbox that nobody else has.
     """
 
-    service: Service
+    service: RunningSandbox
     source: Path
     state: Path
     key: str
@@ -78,7 +78,7 @@ class Case:
 
 
 @pytest.fixture
-def case(service: Service, tmp_path: Path, request: pytest.FixtureRequest) -> Case:
+def case(service: RunningSandbox, tmp_path: Path, request: pytest.FixtureRequest) -> ShardedImport:
     """One for each test."""
     source = tmp_path / "export"
     source.mkdir()
@@ -86,10 +86,10 @@ def case(service: Service, tmp_path: Path, request: pytest.FixtureRequest) -> Ca
     for file in range(FILES):
         (source / f"{file}.jsonl").write_bytes(b"".join(lines[file::FILES]))
     name = re.sub("[^a-z_]", "", request.node.name)[:60]
-    return Case(service, source, tmp_path / "state", f"phc_{name}_0000000001")
+    return ShardedImport(service, source, tmp_path / "state", f"phc_{name}_0000000001")
 
 
-def test_an_import_in_shards(case: Case) -> None:
+def test_an_import_in_shards(case: ShardedImport) -> None:
     """Each says which it is, and how to see all of them; together they have every event. A shard
     that is complete says so again.
     """
@@ -111,7 +111,7 @@ def test_an_import_in_shards(case: Case) -> None:
     assert (again.code, "This import is complete" in again.err) == (0, True)
 
 
-def test_a_missing_shard_is_no_whole_import(case: Case) -> None:
+def test_a_missing_shard_is_no_whole_import(case: ShardedImport) -> None:
     """Everything that was sent is there, and the answer is no all the same: which is missing is
     named. So it is to machines.
     """
@@ -133,7 +133,7 @@ def test_a_missing_shard_is_no_whole_import(case: Case) -> None:
     assert compared["shards"] == {"of": OF, "not_started": [1], "unfinished": [], "same_list": True}
 
 
-def test_one_shard_is_not_verified_alone(case: Case) -> None:
+def test_one_shard_is_not_verified_alone(case: ShardedImport) -> None:
     """The service knows which import an event is of, not which shard sent it. Exit code 2, with
     what to name instead.
     """
@@ -147,7 +147,7 @@ def test_one_shard_is_not_verified_alone(case: Case) -> None:
 
 
 def test_all_imports_are_listed_with_those_in_shards(
-    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    case: ShardedImport, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By the folder that is configured: a table of each that is divided. The only import there is
     needs no name, to verify it.
@@ -166,7 +166,7 @@ def test_all_imports_are_listed_with_those_in_shards(
     assert (several.code, "there are several imports" in several.err) == (2, True)
 
 
-def test_shards_of_several_machines(case: Case, tmp_path: Path) -> None:
+def test_shards_of_several_machines(case: ShardedImport, tmp_path: Path) -> None:
     """Their folders are put together; one of them has seen a file more, so not all files are read
     once: that isn't complete.
     """
@@ -190,7 +190,7 @@ def test_shards_of_several_machines(case: Case, tmp_path: Path) -> None:
     assert f"All {EVENTS} events of " in case.verified().out
 
 
-def test_an_event_in_the_files_of_two_shards(case: Case) -> None:
+def test_an_event_in_the_files_of_two_shards(case: ShardedImport) -> None:
     """Both send it, the same bytes: the service has it once, without a conflict, and the
     comparison says what that may be.
     """
@@ -208,7 +208,7 @@ def test_an_event_in_the_files_of_two_shards(case: Case) -> None:
     assert (counts["events"], counts["duplicates"], counts["conflicts"]) == (EVENTS, 1, 0)
 
 
-def test_an_export_of_the_service(case: Case, tmp_path: Path) -> None:
+def test_an_export_of_the_service(case: ShardedImport, tmp_path: Path) -> None:
     """As an import in one process is compared; with rows that don't name their import, too."""
     case.shards(*range(OF))
     rows = [
@@ -240,7 +240,7 @@ def doubled(folder: Path) -> None:
     ids=["damaged", "of two divisions"],
 )
 def test_what_cannot_be_verified(
-    case: Case, change: Callable[[Path], None], code: int, told: str
+    case: ShardedImport, change: Callable[[Path], None], code: int, told: str
 ) -> None:
     """The others are shown all the same."""
     case.shards(*range(OF))
@@ -264,7 +264,7 @@ def test_shards_that_have_settled_nothing(tmp_path: Path) -> None:
     assert (found.code, "has no checkpoint yet" in found.err) == (2, True)
 
 
-def test_a_dry_run_of_a_shard(case: Case) -> None:
+def test_a_dry_run_of_a_shard(case: ShardedImport) -> None:
     """Its own files, at its part of the rate; nothing is begun. One without files has nothing to
     look at.
     """
@@ -279,7 +279,7 @@ def test_a_dry_run_of_a_shard(case: Case) -> None:
     assert case.status().code == 1
 
 
-def test_a_shard_without_files(case: Case) -> None:
+def test_a_shard_without_files(case: ShardedImport) -> None:
     """It ends at once, complete, and counts as such."""
     done = case.shards(*range(9), of=9)
     assert [each.code for each in done] == [0] * 9
@@ -288,7 +288,7 @@ def test_a_shard_without_files(case: Case) -> None:
     assert (case.status().code, case.verified().code) == (0, 0)
 
 
-def test_refused_records_are_counted_over_all(case: Case) -> None:
+def test_refused_records_are_counted_over_all(case: ShardedImport) -> None:
     """A shard with one ends with exit code 1, and is complete; status and verify
     are about what is there.
     """

@@ -23,7 +23,7 @@ from forwarder.sources.imports.columns import FinishedEvent
 from forwarder.sources.imports.report import MANIFEST, write_reports
 from forwarder.sources.imports.times import when
 from tests.cli.import_commands import DAYS, run, run_beside, state
-from tests.sandbox.client import KEY, Client, talking
+from tests.sandbox.client import KEY, SandboxClient, talking
 from tests.sources.imports.samples import manifests
 from tests.sources.imports.samples.manifests import JOB
 from tests.support.commands import forwarder
@@ -53,7 +53,7 @@ def sent(each: FinishedEvent, job: str | None = JOB.id, **more: Any) -> dict[str
     return {**told, "properties": properties, **more}
 
 
-async def send(client: Client, events: Sequence[dict[str, Any]], key: str = KEY) -> None:
+async def send(client: SandboxClient, events: Sequence[dict[str, Any]], key: str = KEY) -> None:
     """Send a batch, as an import does."""
     reply = await client.post(
         "/batch/", {"api_key": key, "historical_migration": True, "batch": events}

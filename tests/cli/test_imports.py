@@ -19,7 +19,7 @@ from forwarder.sources.imports.checkpoint import FILE
 from forwarder.sources.imports.preflight_report import PreflightResult
 from forwarder.storage.directory import LockedDirectory
 from tests.cli.import_commands import run, state
-from tests.sandbox.client import Client, talking
+from tests.sandbox.client import SandboxClient, talking
 from tests.sources.imports.preflights import report
 from tests.sources.imports.samples.manifests import JOB
 from tests.support.commands import LIMIT, Finished, forwarder, running
@@ -56,14 +56,14 @@ def written(folder: Path, *records: object) -> Path:
 
 
 @pytest.fixture
-async def service() -> AsyncIterator[Client]:
+async def service() -> AsyncIterator[SandboxClient]:
     """A service that knows one key."""
     async with talking(SandboxOptions(listen="127.0.0.1:0", api_keys=frozenset({KEY}))) as client:
         yield client
 
 
 async def imported(
-    service: Client, *words: object, key: str = KEY, env: Mapping[str, str] | None = None
+    service: SandboxClient, *words: object, key: str = KEY, env: Mapping[str, str] | None = None
 ) -> Finished:
     """Run the command to its end."""
     target = ("--upstream", service.sandbox.url, "--api-key", key, "--yes")
@@ -73,14 +73,14 @@ async def imported(
     return done
 
 
-async def held(service: Client) -> list[int]:
+async def held(service: SandboxClient) -> list[int]:
     """The numbers of the events that the service has, in the order in which they came."""
     found = (await service.get("/sandbox/events?limit=1000"))["results"]
     return [json.loads(each["raw"])["properties"]["n"] for each in found]
 
 
 @pytest.mark.slow
-async def test_an_import_and_the_same_again(service: Client, tmp_path: Path) -> None:
+async def test_an_import_and_the_same_again(service: SandboxClient, tmp_path: Path) -> None:
     """All events are there, once; the second time nothing is sent, and the same is said."""
     file = written(tmp_path, *events(50))
     state = tmp_path / "state"
@@ -101,7 +101,7 @@ async def test_an_import_and_the_same_again(service: Client, tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-async def test_rules_of_the_configuration_hold(service: Client, tmp_path: Path) -> None:
+async def test_rules_of_the_configuration_hold(service: SandboxClient, tmp_path: Path) -> None:
     """As for every other source: what is to be dropped or removed doesn't leave the machine."""
     config = tmp_path / "forwarder.yaml"
     config.write_text(
@@ -125,7 +125,9 @@ async def test_rules_of_the_configuration_hold(service: Client, tmp_path: Path) 
 
 
 @pytest.mark.slow
-async def test_findings_stop_it_until_they_are_accepted(service: Client, tmp_path: Path) -> None:
+async def test_findings_stop_it_until_they_are_accepted(
+    service: SandboxClient, tmp_path: Path
+) -> None:
     """Nothing is sent before; afterwards the bad record is refused, and exit code 1 says so."""
     file = written(
         tmp_path,
@@ -152,7 +154,7 @@ async def test_findings_stop_it_until_they_are_accepted(service: Client, tmp_pat
 
 
 @pytest.mark.slow
-async def test_a_key_that_is_unknown(service: Client, tmp_path: Path) -> None:
+async def test_a_key_that_is_unknown(service: SandboxClient, tmp_path: Path) -> None:
     """Exit code 3, before anything is read; the key is shown by its end alone."""
     done = await imported(
         service,
@@ -210,7 +212,7 @@ async def test_a_dry_run_without_anything(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_a_script_has_to_confirm(service: Client, tmp_path: Path) -> None:
+async def test_a_script_has_to_confirm(service: SandboxClient, tmp_path: Path) -> None:
     """Exit code 2 without `--yes`, with what to do; nothing is sent."""
     words = ("native", str(written(tmp_path, *events(2))), "--state", str(tmp_path / "state"))
     done = await forwarder("import", *words, "--upstream", service.sandbox.url, "--api-key", KEY)
@@ -221,7 +223,7 @@ async def test_a_script_has_to_confirm(service: Client, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_the_same_folder_for_another_import(service: Client, tmp_path: Path) -> None:
+async def test_the_same_folder_for_another_import(service: SandboxClient, tmp_path: Path) -> None:
     """Exit code 2, with what is another; nothing is sent."""
     words = ("native", written(tmp_path, *events(2)), "--state", tmp_path / "state")
     assert (await imported(service, *words)).code == 0
@@ -231,7 +233,7 @@ async def test_the_same_folder_for_another_import(service: Client, tmp_path: Pat
 
 
 @pytest.mark.slow
-async def test_a_signal_and_the_same_command_again(service: Client, tmp_path: Path) -> None:
+async def test_a_signal_and_the_same_command_again(service: SandboxClient, tmp_path: Path) -> None:
     """What was taken is settled and saved, exit code 130; then it goes on, and
     each event is there once.
     """
@@ -265,7 +267,7 @@ async def test_a_signal_and_the_same_command_again(service: Client, tmp_path: Pa
 
 
 @pytest.mark.slow
-async def test_rules_and_variables(service: Client, tmp_path: Path) -> None:
+async def test_rules_and_variables(service: SandboxClient, tmp_path: Path) -> None:
     """By the environment alone, as in a job of a cluster: whom to send to, and where
     the state is.
     """

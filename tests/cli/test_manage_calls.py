@@ -290,7 +290,7 @@ ODD = "[red]x[/red]\x1b[2J\x9b\u202e\ud800\n"
 SHOWN = r"[red]x[/red]\u001b[2J\u009b\u202e\ud800\u000a"
 
 
-class Terminal(io.StringIO):
+class FakeTerminal(io.StringIO):
     """What takes itself for a screen."""
 
     def isatty(self) -> bool:
@@ -356,7 +356,7 @@ def test_lists_are_cut_on_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
     """To its width, the id excepted: it is what a thing is named by. The fields
     of a single thing aren't.
     """
-    screen = Terminal()
+    screen = FakeTerminal()
     monkeypatch.setattr(sys, "stdout", screen)
     monkeypatch.setenv("TERM", "dumb")  # which has 80 columns
     table = PagedTable(("id", "name"))
@@ -375,7 +375,7 @@ def test_what_a_person_knows_a_thing_by_is_readable_on_narrow_terminals(
     monkeypatch: pytest.MonkeyPatch, columns: str, titles: int
 ) -> None:
     """Columns for which there is no room beside the first two are left out."""
-    screen = Terminal()
+    screen = FakeTerminal()
     monkeypatch.setattr(sys, "stdout", screen)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", columns)

@@ -15,7 +15,7 @@ from forwarder.contract.endpoints import ENDPOINTS
 from forwarder.sandbox import SandboxOptions
 from tests.cli.managing import aside
 from tests.contract.calls import Challenges
-from tests.sandbox.client import Client, talking
+from tests.sandbox.client import SandboxClient, talking
 from tests.support.documents import text_of
 
 ROOT: Final = Path(__file__).parents[2]
@@ -127,7 +127,7 @@ async def test_the_examples_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             assert (done.code, done.err) == (0, ""), example
 
 
-async def ids(client: Client) -> dict[str, str]:
+async def ids(client: SandboxClient) -> dict[str, str]:
     """What the examples call by the names of variables."""
     headers = {"Authorization": f"Bearer {KEY}"}
     owner = f"/api/organizations/{ORGANIZATION}"

@@ -63,7 +63,7 @@ async def test_a_command_does_what_its_endpoint_does(manager: Manager, name: str
 
 
 @pytest.mark.parametrize("name", EVERY)
-async def test_a_person_is_told_what_was_done(manager: Manager, name: str) -> None:
+async def test_on_a_terminal_a_command_says_what_it_did(manager: Manager, name: str) -> None:
     """As a table: what was answered, or that it is done."""
     words = line(name)
     done = await manager.type(*words[: words.index("--output")])

@@ -81,9 +81,7 @@ def test_all_of_it_from_the_file(tmp_path: Path) -> None:
 
 
 @cases("text", ["management: {url: x}\n", "management: [\n", "managment: {}\n"])
-def test_what_is_wrong_in_the_file_is_told_without_sending_anybody_to_the_daemons_check(
-    tmp_path: Path, text: str
-) -> None:
+def test_an_error_of_the_file_does_not_name_the_daemons_check(tmp_path: Path, text: str) -> None:
     """`config check` asks for an upstream, which nobody needs here."""
     said = refused(config=written(tmp_path, text))
     assert said.startswith(f"the configuration has 1 thing to fix\n{tmp_path}")
@@ -274,7 +272,7 @@ def test_the_usual_file_may_be_closed(
     ("url", "times"),
     [("http://sandbox:8322", 1), ("http://127.0.0.1:8322", 0), ("http://[::1]:1", 0), (URL, 0)],
 )
-def test_a_key_in_the_clear_is_told(
+def test_a_key_in_the_clear_is_reported(
     url: str, times: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Everybody on the way to another machine could read it."""
@@ -283,7 +281,7 @@ def test_a_key_in_the_clear_is_told(
     assert capsys.readouterr().err.count("without TLS") == times
 
 
-def test_a_wrong_section_is_told_whole(tmp_path: Path) -> None:
+def test_every_error_of_a_section_is_reported(tmp_path: Path) -> None:
     """With file, line and key; a section that is misspelled, too."""
     file = written(
         tmp_path,

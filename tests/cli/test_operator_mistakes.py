@@ -189,7 +189,7 @@ def test_an_upstream_that_is_no_base_address(url: str, hint: str) -> None:
     assert slash.settings.upstream.url == "https://h.example.com"
 
 
-def test_an_address_that_is_taken() -> None:
+def test_an_address_in_use_is_named() -> None:
     """Who has it, and what to set; a port that this user may not have; an
     address of another machine.
     """

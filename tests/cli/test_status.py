@@ -63,7 +63,7 @@ async def test_status_as_json(daemon: Answering) -> None:
     assert parse(done.out.encode()) == FULL
 
 
-async def test_status_says_why_nothing_is_taken(daemon: Answering) -> None:
+async def test_status_says_why_nothing_is_accepted(daemon: Answering) -> None:
     """A daemon that isn't ready says why."""
     daemon.snapshot = replace(
         FULL, state=State.DRAINING, ready=False, not_ready=("draining",), lanes=()

@@ -15,7 +15,7 @@ from forwarder.sources.logs.formats import replace_undecodable
 from forwarder.sources.logs.policy import LogPolicy
 from forwarder.sources.logs.splitting import Splitter
 from tests.support.clock import MIDNIGHT
-from tests.support.log_blocks import LogFile, log_line, log_policy
+from tests.support.log_blocks import LogInBlocks, log_line, log_policy
 
 RULES = MappingRules(event=".type", distinct_id=".user", where=".n != 3", properties="{n}")
 LINES = st.sampled_from(
@@ -73,7 +73,7 @@ def test_it_agrees_with_the_source(lines: list[bytes], size: int, ended: bool) -
     records = splitter.feed(text, 0.0), splitter.finish()
     values = [value for each in records for value in each.values]
     overlong = [each for part in records for each in part.overlong]
-    batches = list(cut(policy, LogFile().block(values, overlong))) if values or overlong else []
+    batches = list(cut(policy, LogInBlocks().block(values, overlong))) if values or overlong else []
     counted = {
         TrialOutcome.SENT: sum(len(batch.values) for batch in batches),
         TrialOutcome.SKIPPED: sum(batch.filtered for batch in batches),

@@ -139,14 +139,14 @@ def test_the_defaults_fit() -> None:
         ({"admin": {"listen": "0.0.0.0:8320"}}, "admin.listen", "can't both be listened on"),
     ],
 )
-def test_settings_that_do_not_fit_are_told(
+def test_settings_that_do_not_fit_are_reported(
     sections: dict[str, Any], key: str, message: str
 ) -> None:
     """The message names both keys and both values, and says which way to turn them."""
     assert message in found(**sections)[key]
 
 
-def test_limits_that_just_fit_are_taken() -> None:
+def test_limits_that_just_fit_are_accepted() -> None:
     """Strictly below the body's limit, up to half of the buffer, up to the batch."""
     sizes = {
         "upstream": {"max_body": 2_000_001, "max_event": 2_000_000},
@@ -168,7 +168,7 @@ def test_limits_that_just_fit_are_taken() -> None:
         {"buffer": {"kind": "disk", "max_bytes": "245MiB"}, "upstream": {"max_event": "4MB"}},
     ],
 )
-def test_what_fits_is_taken(sections: dict[str, Any]) -> None:
+def test_what_fits_is_accepted(sections: dict[str, Any]) -> None:
     """Every level up to the buffer's kind, and delivered over any; workers
     that each have room enough.
     """
@@ -194,7 +194,7 @@ def test_one_of_the_tls_files_alone_is_not_enough(tmp_path: Path) -> None:
     assert found(sources=tls(None, key))["sources.http.tls.cert_file"].startswith("is missing")
 
 
-def test_files_that_cannot_be_used_are_told(tmp_path: Path) -> None:
+def test_files_that_cannot_be_used_are_reported(tmp_path: Path) -> None:
     """Missing files, another's key, a locked key and text that is no certificate are found before
     the start.
     """

@@ -50,7 +50,7 @@ def test_each_value_knows_its_line(tmp_path: Path) -> None:
     assert (proxies.origin.line, [proxies.at(index).line for index in (0, 1, 2)]) == (5, [6, 7, 5])
 
 
-def test_an_unknown_key_is_told_with_its_line_and_what_was_meant(tmp_path: Path) -> None:
+def test_an_unknown_key_is_reported_with_its_line_and_a_proposal(tmp_path: Path) -> None:
     """A similar name beside it, or the same name elsewhere, is suggested."""
     layer = read(tmp_path, "upstream:\n  timout: 1s\n  listen: x\nkafka: []\nlog:\n  zzz: 1\n")
     assert told(layer) == [
@@ -173,7 +173,7 @@ def test_a_list_that_contains_itself_is_refused(tmp_path: Path) -> None:
         (b"a: \x00", "control characters"),
     ],
 )
-def test_what_is_no_yaml_is_told(tmp_path: Path, data: bytes, message: str) -> None:
+def test_invalid_yaml_is_reported(tmp_path: Path, data: bytes, message: str) -> None:
     """A file that can't be understood is one problem."""
     file = tmp_path / "forwarder.yaml"
     file.write_bytes(data)
@@ -181,7 +181,7 @@ def test_what_is_no_yaml_is_told(tmp_path: Path, data: bytes, message: str) -> N
         read_document(file, {})
 
 
-def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     """A missing file and a folder are named."""
     for path in (tmp_path, tmp_path / "none.yaml"):
         with pytest.raises(InvalidConfiguration, match=f"{path}: can't be read"):

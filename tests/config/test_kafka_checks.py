@@ -132,7 +132,7 @@ def test_a_cluster_and_its_topics_are_enough() -> None:
         ),
     ],
 )
-def test_what_does_not_fit_is_told(cluster: dict[str, Any], key: str, message: str) -> None:
+def test_what_does_not_fit_is_reported(cluster: dict[str, Any], key: str, message: str) -> None:
     """One message, which names the keys and says which way to turn them."""
     told = found(cluster)
     assert list(told) == [key]
@@ -338,7 +338,7 @@ def test_each_way_to_sign_in_fits(security: dict[str, Any]) -> None:
         ),
     ],
 )
-def test_ways_to_sign_in_that_do_not_fit_are_told(
+def test_ways_to_sign_in_that_do_not_fit_are_reported(
     tmp_path: Path, security: dict[str, Any], keys: list[str], message: str
 ) -> None:
     """Each key that is missing, too many or without effect, and files that can't be used."""

@@ -6,7 +6,7 @@ from forwarder.config.layers import InvalidConfiguration, Problem, what_and_hint
 from forwarder.core.errors import ConfigurationError
 
 
-def test_a_problem_says_where_what_and_how_to_mend_it() -> None:
+def test_a_problem_says_where_what_and_how_to_fix_it() -> None:
     """Place, key and trouble on the first line, the remedy on the second."""
     assert (
         str(Problem("f.yaml:3", "log.level", "is wrong", "write info"))

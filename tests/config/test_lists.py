@@ -131,7 +131,7 @@ def test_a_list_may_be_empty(tmp_path: Path, text: str) -> None:
         ("[x]", 4, "sources.kafka[1]: is a section"),
     ],
 )
-def test_what_is_wrong_in_an_item_is_told_with_its_line(
+def test_an_error_in_an_item_is_reported_with_its_line(
     tmp_path: Path, item: str, line: int, message: str
 ) -> None:
     """Each problem names the item by its number, and the line; a key that is missing has the line
@@ -339,7 +339,7 @@ def test_the_whole_list_can_be_json(tmp_path: Path) -> None:
         ("[" * 100_000, "sources.kafka: it is nested too deeply"),
     ],
 )
-def test_json_that_cannot_be_used_is_told(tmp_path: Path, written: str, message: str) -> None:
+def test_json_that_cannot_be_used_is_reported(tmp_path: Path, written: str, message: str) -> None:
     """As in a file, with the variable in the place of the line; through a reference with the line
     that refers to it.
     """

@@ -134,7 +134,7 @@ def test_lists_can_be_written_three_ways(tmp_path: Path) -> None:
     ]
 
 
-def test_every_problem_is_told_at_once(tmp_path: Path) -> None:
+def test_every_problem_is_reported_at_once(tmp_path: Path) -> None:
     """Structure, values, variables and what doesn't fit together are one list, each
     with its place.
     """

@@ -88,7 +88,7 @@ def test_files_of_project_keys_are_not_read(tmp_path: Path) -> None:
         ("", {"FORWARDER_NONSENSE": "x"}, "FORWARDER_NONSENSE: unknown setting"),
     ],
 )
-def test_what_is_wrong_in_it_is_told(
+def test_errors_of_the_section_are_reported(
     tmp_path: Path, text: str, environ: dict[str, str], told: str
 ) -> None:
     """And what belongs to no section, for it may be this one, misspelled."""

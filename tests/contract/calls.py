@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 from urllib.parse import quote
 
 from tests.contract.tables import EndpointRow, endpoints
-from tests.sandbox.client import Client, Reply, talking
+from tests.sandbox.client import SandboxClient, SandboxReply, talking
 from tests.support import management as seed
 
 Ids: TypeAlias = Mapping[str, object]
@@ -33,10 +33,10 @@ class Challenges:
         return self.told.get(name, [])
 
 
-class Service:
+class CalledSandbox:
     """A sandbox that is called by its endpoints' names."""
 
-    def __init__(self, client: Client, dns: Challenges) -> None:
+    def __init__(self, client: SandboxClient, dns: Challenges) -> None:
         self.client = client
         self.dns = dns
 
@@ -49,7 +49,7 @@ class Service:
         key: str | None = seed.OWNER_KEY,
         query: str = "",
         **more: object,
-    ) -> Reply:
+    ) -> SandboxReply:
         """Call an endpoint; `...` sends no more than it needs, None no body. Ids that aren't
         given, by whichever way, are the seed's.
         """
@@ -63,7 +63,7 @@ class Service:
 
     async def ask(
         self, method: str, path: str, body: Any = None, key: str | None = seed.OWNER_KEY
-    ) -> Reply:
+    ) -> SandboxReply:
         """Make any request."""
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         if body is None:
@@ -83,11 +83,11 @@ class Service:
 
 
 @asynccontextmanager
-async def serving(folder: Path, **options: Any) -> AsyncIterator[Service]:
+async def serving(folder: Path, **options: Any) -> AsyncIterator[CalledSandbox]:
     """A sandbox with the seed."""
     dns = Challenges()
     async with talking(seed.seeded(folder, resolver=dns, **options)) as client:
-        yield Service(client, dns)
+        yield CalledSandbox(client, dns)
 
 
 def ids_of(row: EndpointRow, *, other: bool = False) -> dict[str, object]:
@@ -132,7 +132,7 @@ def least(row: EndpointRow) -> Any:
     return {name: NEEDED[name] for name in row.needed}
 
 
-def error_of(reply: Reply) -> tuple[int, str, str, str | None]:
+def error_of(reply: SandboxReply) -> tuple[int, str, str, str | None]:
     """Status, type, code and field of an error, whose body has the documented form."""
     body = reply.json
     assert list(body) == ["type", "code", "detail", "attr"]

@@ -18,7 +18,7 @@ _PATTERNS: Final = {
 }
 
 
-class Kind(NamedTuple):
+class SchemaKind(NamedTuple):
     """A type by its name in the document, and whether null is of it."""
 
     type: str
@@ -28,7 +28,7 @@ class Kind(NamedTuple):
 class Field(NamedTuple):
     """A field by what the document has in its cells."""
 
-    kind: Kind
+    kind: SchemaKind
     rule: str
     needed: bool
 
@@ -44,22 +44,22 @@ def fields(typed: Any) -> dict[str, Field]:
     }
 
 
-def kind(schema: Schema, defs: Schema) -> Kind:
+def kind(schema: Schema, defs: Schema) -> SchemaKind:
     """What a value is."""
     if schema.get("$ref", "").endswith("/JsonValue"):
-        return Kind("JSON", null=True)
+        return SchemaKind("JSON", null=True)
     if "$ref" in schema:
-        return Kind(schema["$ref"].rpartition("/")[2], null=False)
+        return SchemaKind(schema["$ref"].rpartition("/")[2], null=False)
     if "anyOf" in schema:
         one = [each for each in schema["anyOf"] if each != {"type": "null"}]
-        return Kind(
+        return SchemaKind(
             " or ".join(kind(each, defs).type for each in one), null=len(one) < len(schema["anyOf"])
         )
     if schema["type"] == "array":
-        return Kind(f"list of {kind(schema['items'], defs).type}", null=False)
+        return SchemaKind(f"list of {kind(schema['items'], defs).type}", null=False)
     if schema["type"] == "object":
-        return Kind(_mapping(schema, defs), null=False)
-    return Kind(_FORMATS.get(schema.get("format", ""), str(schema["type"])), null=False)
+        return SchemaKind(_mapping(schema, defs), null=False)
+    return SchemaKind(_FORMATS.get(schema.get("format", ""), str(schema["type"])), null=False)
 
 
 def _mapping(schema: Schema, defs: Schema) -> str:

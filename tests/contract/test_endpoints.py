@@ -11,9 +11,9 @@ from typing import Final
 import pytest
 
 from forwarder.contract.endpoints import KeyScope
-from tests.contract.calls import Service, error_of, ids_of, is_number, least, path_of, serving
+from tests.contract.calls import CalledSandbox, error_of, ids_of, is_number, least, path_of, serving
 from tests.contract.tables import EndpointRow, endpoints, misfits, plain, rows
-from tests.sandbox.client import Reply
+from tests.sandbox.client import SandboxReply
 from tests.support import management as seed
 from tests.support.cases import cases
 
@@ -25,7 +25,7 @@ NOT_FOUND: Final = (404, "invalid_request", "not_found", None)
 FORBIDDEN: Final = (403, "authentication_error", "permission_denied", None)
 
 
-def fits(row: EndpointRow, reply: Reply) -> str:
+def fits(row: EndpointRow, reply: SandboxReply) -> str:
     """Why an answer isn't the documented one; empty: it is."""
     if reply.status != row.status:
         return f"{reply.status}: {reply.text}"
@@ -155,7 +155,7 @@ async def test_levels(row: EndpointRow, tmp_path: Path) -> None:
             assert fits(row, await service.call(row.call, ids=ids, key=seed.MEMBER_KEY)) == ""
 
 
-async def _own_invite(service: Service) -> dict[str, object]:
+async def _own_invite(service: CalledSandbox) -> dict[str, object]:
     """Of invites a member deletes only those that it made."""
     return {"id": (await service.call("invites create", key=seed.MEMBER_KEY)).json["id"]}
 

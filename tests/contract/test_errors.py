@@ -9,14 +9,14 @@ from typing import Any, Final
 
 from forwarder.contract.endpoints import KeyScope
 from tests.contract.calls import ROWS as CALLS
-from tests.contract.calls import Service, error_of, path_of, serving
+from tests.contract.calls import CalledSandbox, error_of, path_of, serving
 from tests.contract.tables import plain, rows, spans
-from tests.sandbox.client import Reply
+from tests.sandbox.client import SandboxReply
 from tests.support import management as seed
 from tests.support.cases import cases
 
 ERRORS: Final = rows("Errors")
-Provocation = Callable[[Service], Awaitable[Reply]]
+Provocation = Callable[[CalledSandbox], Awaitable[SandboxReply]]
 
 
 def _calling(name: str, body: Any = ..., **options: Any) -> Provocation:

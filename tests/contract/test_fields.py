@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import pytest
 
-from tests.contract.calls import ROWS, Service, error_of, least, serving
+from tests.contract.calls import ROWS, CalledSandbox, error_of, least, serving
 from tests.contract.tables import EndpointRow, FieldRow, fields, misfits, plain, rows
 from tests.contract.values import read_only, right, wrong
-from tests.sandbox.client import Reply
+from tests.sandbox.client import SandboxReply
 from tests.support import management as seed
 from tests.support.cases import cases
 
@@ -30,7 +30,7 @@ CODES: Final = {plain(row["code"]) for row in rows("Errors") if row["status"] ==
 }
 
 
-def refused(field: FieldRow, value: Any, reply: Reply) -> str:
+def refused(field: FieldRow, value: Any, reply: SandboxReply) -> str:
     """Why a value isn't refused as documented; empty: it is."""
     if reply.status != 400:
         return f"{field.name} = {value!r}: {reply.status}"
@@ -124,7 +124,7 @@ async def test_what_is_accepted_is_there(row: EndpointRow, tmp_path: Path) -> No
                 await _check_set(service, row, name, value)
 
 
-async def _check_set(service: Service, row: EndpointRow, name: str, value: Any) -> None:
+async def _check_set(service: CalledSandbox, row: EndpointRow, name: str, value: Any) -> None:
     ids = {"id": seed.VERIFIED_DOMAIN} if row.call == "domains update" else {}
     body = {name: value} if row.method == "PATCH" else {**least(row), name: value}
     if (name, row.call) == ("domain", "domains update"):
@@ -153,7 +153,7 @@ async def _check_set(service: Service, row: EndpointRow, name: str, value: Any) 
         await service.call("domains delete", id=answered["id"])
 
 
-async def _read(service: Service, row: EndpointRow, ids: dict[str, Any]) -> dict[str, Any]:
+async def _read(service: CalledSandbox, row: EndpointRow, ids: dict[str, Any]) -> dict[str, Any]:
     """What was written, as it is read afterwards: by itself if that can be, else in the list."""
     if row.resource + " get" in ROWS:
         reply = await service.call(

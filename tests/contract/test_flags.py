@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.contract.calls import Service, serving
+from tests.contract.calls import CalledSandbox, serving
 from tests.contract.tables import misfits, plain, rows
 from tests.support import management as seed
 from tests.support.places import PLACES, write_places
@@ -22,7 +22,11 @@ OLD: Final = {"key": "age", "type": "person", "operator": "gt", "value": 30}
 
 
 async def put(
-    service: Service, key: str, *conditions: Mapping[str, Any], status: int = 200, **filters: Any
+    service: CalledSandbox,
+    key: str,
+    *conditions: Mapping[str, Any],
+    status: int = 200,
+    **filters: Any,
 ) -> Any:
     """Set a flag that is on for who matches all conditions."""
     return await put_flag(
@@ -30,7 +34,7 @@ async def put(
     )
 
 
-async def put_flag(service: Service, key: str, flag: Any, status: int = 200) -> Any:
+async def put_flag(service: CalledSandbox, key: str, flag: Any, status: int = 200) -> Any:
     """Set a flag; what is answered."""
     path = f"/sandbox/flags/{key}?api_key={seed.SECOND_TOKEN}"
     reply = await service.client.ask(
@@ -41,7 +45,7 @@ async def put_flag(service: Service, key: str, flag: Any, status: int = 200) -> 
 
 
 async def decided(
-    service: Service,
+    service: CalledSandbox,
     address: str = "/decide?v=3",
     headers: Mapping[str, str] | None = None,
     **body: Any,

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 import pytest
 
 from forwarder.contract.gaps import GAPS
-from tests.contract.calls import Service, error_of, serving
+from tests.contract.calls import CalledSandbox, error_of, serving
 from tests.support import management as seed
 from tests.support.clock import FakeClock
 from tests.support.documents import shown_in
@@ -119,7 +119,7 @@ def test_every_gap_is_shown() -> None:
 
 
 async def _made(
-    service: Service, call: str, body: dict[str, Any], **options: Any
+    service: CalledSandbox, call: str, body: dict[str, Any], **options: Any
 ) -> dict[str, Any]:
     reply = await service.call(call, body, **options)
     assert reply.status == 201, reply.text
@@ -357,7 +357,7 @@ async def test_runs_of_batch_exports(tmp_path: Path) -> None:
         assert (shown["count"], shown["results"][0]["id"]) == (13, runs[0]["id"])
 
 
-async def _runs(service: Service) -> list[dict[str, Any]]:
+async def _runs(service: CalledSandbox) -> list[dict[str, Any]]:
     """The latest runs, once nothing is due."""
     await service.settle()
     runs: list[dict[str, Any]] = (await service.call("batch-exports get")).json["latest_runs"]

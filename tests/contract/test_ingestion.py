@@ -14,9 +14,9 @@ import pytest
 from forwarder.sandbox import SandboxOptions
 from forwarder.sandbox.store.aggregates import ResponseCount
 from forwarder.sandbox.store.records import StoredEvent
-from tests.contract.calls import Service, serving
+from tests.contract.calls import CalledSandbox, serving
 from tests.contract.tables import misfits, plain, rows, spans
-from tests.sandbox.client import Client, Reply, talking
+from tests.sandbox.client import SandboxClient, SandboxReply, talking
 from tests.support import management as seed
 from tests.support.cases import cases
 
@@ -61,7 +61,7 @@ def body_of(call: str, *, least: bool = False, **changes: Any) -> dict[str, Any]
     return {name: value for name, value in {**documented, **changes}.items() if value is not ...}
 
 
-async def send(client: Client, call: str, body: Any, **headers: str) -> Reply:
+async def send(client: SandboxClient, call: str, body: Any, **headers: str) -> SandboxReply:
     """Send a body as JSON, or bytes as they are."""
     return await client.post(address(call), body, Content_Type="application/json", **headers)
 
@@ -321,7 +321,7 @@ PROPERTIES: Final[dict[str, Any]] = {
 }
 
 
-async def _effects(service: Service) -> dict[str, Any]:
+async def _effects(service: CalledSandbox) -> dict[str, Any]:
     sandbox = service.client.sandbox
     return {
         "persons": [(person.distinct_id, person.properties) for person in await sandbox.persons()],

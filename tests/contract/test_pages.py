@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.contract.calls import ROWS, Service, path_of, serving
+from tests.contract.calls import ROWS, CalledSandbox, path_of, serving
 from tests.contract.tables import EndpointRow, misfits, rows
 from tests.support import management as seed
 
@@ -24,7 +24,7 @@ MORE: Final[dict[str, list[dict[str, Any]]]] = {
 """What is made so that each list has at least three items."""
 
 
-async def _filled(service: Service, row: EndpointRow) -> list[dict[str, Any]]:
+async def _filled(service: CalledSandbox, row: EndpointRow) -> list[dict[str, Any]]:
     for body in MORE.get(row.resource, []):
         assert (await service.call(row.resource + " create", body)).status == 201
     return await service.items(row.call)
@@ -58,7 +58,9 @@ async def test_from_page_to_page(row: EndpointRow, tmp_path: Path) -> None:
         assert {misfits(page, "Envelope") for page in forwards} == {""}
 
 
-async def _walk(service: Service, url: str, direction: str) -> tuple[list[dict[str, Any]], str]:
+async def _walk(
+    service: CalledSandbox, url: str, direction: str
+) -> tuple[list[dict[str, Any]], str]:
     """All pages from an address on, and the address of the last. Links have to be whole, and to
     the host that was asked.
     """

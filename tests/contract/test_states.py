@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from tests.contract.calls import Service, error_of, serving
+from tests.contract.calls import CalledSandbox, error_of, serving
 from tests.contract.tables import rows, spans
 from tests.support import management as seed
 from tests.support.cases import cases
@@ -90,7 +90,7 @@ async def test_life_of_an_invite(
         assert await _state(service, invite["id"]) == row["next"]
 
 
-async def _state(service: Service, identity: str) -> str:
+async def _state(service: CalledSandbox, identity: str) -> str:
     found = [invite for invite in await service.items("invites list") if invite["id"] == identity]
     return {True: "expired", False: "pending"}[found[0]["is_expired"]] if found else "gone"
 

@@ -73,7 +73,7 @@ async def test_cancelling_the_wait_cleans_up(clock: FakeClock) -> None:
     assert clock.pending == 0
 
 
-async def test_no_limit_waits_for_ever(clock: FakeClock) -> None:
+async def test_no_limit_waits_indefinitely(clock: FakeClock) -> None:
     """Until the event is set."""
     event = asyncio.Event()
     waiting = asyncio.create_task(wait_for_event(event, None, clock))

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import sys
 
-from tests.crash.campaign import Campaign, Options, Report
-from tests.crash.frame import Run, conduct, options
+from tests.crash.campaign import CrashCampaign, CrashOptions, CrashReport
+from tests.crash.frame import CampaignRun, conduct, options
 
 LEAST_RATE = 1000.0
 
@@ -25,7 +25,7 @@ def main() -> int:
     )
     given = parser.parse_args()
     half = given.kills // 2
-    chosen = Options(
+    chosen = CrashOptions(
         given.seed,
         given.kills - half,
         half,
@@ -34,15 +34,15 @@ def main() -> int:
         LEAST_RATE,
         max_bytes=given.max_bytes,
     )
-    run = Run(
+    run = CampaignRun(
         f"seed {given.seed}, {given.kills} kills",
-        lambda root, say: Campaign(chosen, root, say).run(),
+        lambda root, say: CrashCampaign(chosen, root, say).run(),
         as_text,
     )
     return conduct([run], keep=given.keep)
 
 
-def as_text(report: Report, seconds: float) -> str:
+def as_text(report: CrashReport, seconds: float) -> str:
     """What was done, in lines for a person."""
     lanes = [
         f"  {'historical' if lane.historical else lane.api_key[-9:]:<12}{account}"

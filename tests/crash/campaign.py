@@ -16,13 +16,13 @@ from forwarder.core.event import Lane
 from tests.crash.arrivals import Arrivals
 from tests.crash.children import Child
 from tests.crash.files import Unreadable, audit, read_files
-from tests.crash.frame import Evidence, Say, silent
+from tests.crash.frame import CampaignFolder, Say, silent
 from tests.crash.journal import ENTRIES, JournalReader
 from tests.crash.load_plan import LoadPlan
 from tests.crash.oracle import Account, Oracle
-from tests.crash.schedule import Kill, Schedule
+from tests.crash.schedule import Schedule, ScheduledKill
 from tests.crash.scraper import Scraper, Status, books_of
-from tests.crash.victim import Places, Victim, command, write_config
+from tests.crash.victim import CrashVictim, Places, command, write_config
 
 KILLED: Final = -9
 STARTED_WITHIN: Final = 30.0
@@ -60,7 +60,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class CrashOptions:
     """What to do. `rate` is in events a second; `look_every` counts kills between two looks into
     the files.
     """
@@ -78,7 +78,7 @@ class Options:
 
 
 @dataclass
-class Report:
+class CrashReport:
     """What was done."""
 
     kills: int = 0
@@ -99,18 +99,18 @@ class Report:
         return self.promised / self.up_seconds if self.up_seconds else 0.0
 
 
-def _is_away(kill: Kill, cycle: int) -> bool:
+def _is_away(kill: ScheduledKill, cycle: int) -> bool:
     """Whether the upstream serves nothing in a cycle: not when its answers are needed."""
     return cycle % AWAY[1] in AWAY[0] and kill.failpoint not in NEED_ANSWERS
 
 
-class Campaign:
+class CrashCampaign:
     """One run in a directory of its own."""
 
-    def __init__(self, options: Options, root: Path, say: Say = silent) -> None:
+    def __init__(self, options: CrashOptions, root: Path, say: Say = silent) -> None:
         self._say = say
         self._options = options
-        self._evidence = Evidence(
+        self._evidence = CampaignFolder(
             root, lambda: f"seed {options.seed}, after {self.report.kills} kills"
         )
         self._places = Places.choose(root)
@@ -124,9 +124,9 @@ class Campaign:
         self._random = random.Random(~options.seed)
         self._received: dict[Lane, int] = {}
         """What the books said last was received."""
-        self.report = Report()
+        self.report = CrashReport()
 
-    async def run(self) -> Report:
+    async def run(self) -> CrashReport:
         """Do it all. Raises `CrashFailure`. Cancellation kills all processes."""
         places = self._places
         self._upstream = await Child.start(
@@ -155,14 +155,14 @@ class Campaign:
             scraping.cancel()
             await asyncio.gather(scraping, return_exceptions=True)
 
-    async def _cycle(self, kill: Kill) -> None:
+    async def _cycle(self, kill: ScheduledKill) -> None:
         """One life of the daemon."""
         cycle = self.report.kills
         await self._upstream.ask(
             "become", healed=False, stuck=cycle % STUCK[1] in STUCK[0], away=_is_away(kill, cycle)
         )
         self._scraper.expect()
-        victim = await Victim.start(self._places, kill.armed)
+        victim = await CrashVictim.start(self._places, kill.armed)
         hits = self._hits()
         try:
             await self._live(victim, kill)
@@ -181,7 +181,7 @@ class Campaign:
                 f"{self._oracle.promised.total()} events promised"
             )
 
-    async def _live(self, victim: Victim, kill: Kill) -> None:
+    async def _live(self, victim: CrashVictim, kill: ScheduledKill) -> None:
         if kill.starting:
             await victim.ends(kill.after)
             return
@@ -194,7 +194,7 @@ class Campaign:
         await victim.ends(PATIENCE if kill.failpoint else kill.after)
         self.report.up_seconds += time.monotonic() - listening
 
-    async def _judge_start(self, victim: Victim) -> None:
+    async def _judge_start(self, victim: CrashVictim) -> None:
         """Compare the books of a daemon that has just started with what was
         promised by all before it.
         """
@@ -213,7 +213,7 @@ class Campaign:
             if books.get(lane, Account()).received < before
         )
 
-    async def _operate(self, victim: Victim, kill: Kill) -> None:
+    async def _operate(self, victim: CrashVictim, kill: ScheduledKill) -> None:
         """Be the operator who replays dead letters, and drops some."""
         cycle = self.report.kills
         if kill.failpoint == "replay.held" or cycle % REPLAY_EVERY == REPLAY_EVERY - 1:
@@ -229,7 +229,7 @@ class Campaign:
             await self._while_it_lives(victim, command(self._places, *arguments), COMMAND_LIMIT)
 
     async def _while_it_lives(
-        self, victim: Victim, wanted: Awaitable[Result], limit: float
+        self, victim: CrashVictim, wanted: Awaitable[Result], limit: float
     ) -> Result | None:
         """What `wanted` gives, or None if the daemon ends before. Raises `CrashFailure` after so
         many seconds.
@@ -292,7 +292,7 @@ class Campaign:
         self._evidence.check([f"never hit: {name}" for name in self._schedule.never_hit()])
         await self._upstream.ask("become", healed=True, stuck=False, away=False)
         self._scraper.expect()
-        victim = await Victim.start(self._places)
+        victim = await CrashVictim.start(self._places)
         try:
             status = await self._drained(victim)
             code = await victim.stopped()
@@ -307,7 +307,7 @@ class Campaign:
         await self._look(books)
         self._finish(books)
 
-    async def _drained(self, victim: Victim) -> Status:
+    async def _drained(self, victim: CrashVictim) -> Status:
         """The status once nothing waits any more. Poison becomes a dead letter only while its
         lane's other events are taken, so a few clean ones go on coming until little is left.
         """

@@ -17,7 +17,7 @@ import msgspec
 
 from tests.crash.arrivals import Arrivals
 from tests.crash.children import Message, obey
-from tests.crash.load_plan import Kind, LoadPlan
+from tests.crash.load_plan import EventKind, LoadPlan
 from tests.support.upstream import OK, Answer, Fault, Request, Upstream, failing, plain
 
 LARGEST: Final = 150_000
@@ -80,7 +80,7 @@ class FaultyService:
         if self.stuck and found.historical_migration:
             return STUCK
         events = [(_heads.decode(raw), bytes(raw)) for raw in found.batch]
-        if any(head.event.startswith(Kind.POISON) for head, _ in events):
+        if any(head.event.startswith(EventKind.POISON) for head, _ in events):
             self.refused += 1
             return plain(400, "there is poison in it")
         answer = OK if self.healed else self._fault()

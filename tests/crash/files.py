@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from tests.crash.oracle import Holdings, Letter
+from tests.crash.oracle import Holdings, StoredLetter
 from tests.crash.victim import Places, command
 
 _QUERY: Final = "SELECT data, sequence, idx FROM letters"
@@ -57,7 +57,7 @@ async def audit(places: Places) -> list[str]:
     return [f"`forwarder audit` ended with {code}: {out}"] if code else []
 
 
-def read_letters(path: Path) -> list[Letter]:
+def read_letters(path: Path) -> list[StoredLetter]:
     """The dead letters of a database."""
     with TemporaryDirectory() as folder:
         for each in path.parent.glob(path.name + "*"):
@@ -65,6 +65,6 @@ def read_letters(path: Path) -> list[Letter]:
                 shutil.copy(each, folder)
         with closing(sqlite3.connect(Path(folder) / path.name)) as database:
             return [
-                Letter(bytes(data), None if at is None else (at, index))
+                StoredLetter(bytes(data), None if at is None else (at, index))
                 for data, at, index in database.execute(_QUERY)
             ]

@@ -2,8 +2,8 @@
 lines, and a verdict.
 
 A campaign kills, restarts or starves real processes, and then compares what was promised with what
-arrived. What it finds wrong goes to `Evidence.check`, which ends the campaign with a message that
-says how to repeat it and where its files are.
+arrived. What it finds wrong goes to `CampaignFolder.check`, which ends the campaign with a message
+that says how to repeat it and where its files are.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def silent(_: str) -> None:
     """Report no progress: the short forms in the test suite."""
 
 
-class Evidence:
+class CampaignFolder:
     """The directory of a campaign, the log of its processes, and how it fails.
 
     `state` says how far the campaign is (its seed first), for the message of a failure.
@@ -78,7 +78,7 @@ class Evidence:
         return [line[:2000] for line in lines if any(sign in line for sign in SIGNS)]
 
 
-class Run(NamedTuple, Generic[Outcome]):
+class CampaignRun(NamedTuple, Generic[Outcome]):
     """One campaign of a command: what it is, how it runs in a directory, and what it printed at
     its end.
     """
@@ -106,7 +106,7 @@ def options(prog: str) -> argparse.ArgumentParser:
     return parser
 
 
-def conduct(runs: Iterable[Run[Any]], *, keep: bool) -> int:
+def conduct(runs: Iterable[CampaignRun[Any]], *, keep: bool) -> int:
     """Run campaigns one after another, each in a directory of its own. Returns the exit code: 1 as
     soon as one fails.
     """

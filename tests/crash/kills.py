@@ -15,7 +15,7 @@ SPREAD: Final = 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class Kill:
+class KillAtShare:
     """One kill: `after` seconds after so large a `share` of the events has arrived; without one,
     after its start.
     """
@@ -29,16 +29,16 @@ class Kill:
         return f"{self.after:.2f} s after {self.share:.1%}"
 
 
-def schedule(seed: int, kills: int, *, reading: float, patience: float) -> list[Kill]:
+def schedule(seed: int, kills: int, *, reading: float, patience: float) -> list[KillAtShare]:
     """So many kills in the midst of it, at most `patience` seconds after their share, and
     `READING` within `reading` seconds of a start.
     """
     chance = random.Random(~seed)
     found = [
-        Kill((place + chance.random() * SPREAD) / kills, chance.uniform(0, patience))
+        KillAtShare((place + chance.random() * SPREAD) / kills, chance.uniform(0, patience))
         for place in range(kills)
     ]
     later = chance.randrange(1, kills) if kills > 1 else kills
     for place in (later, 0):  # the later one first, so that it stays there
-        found.insert(place, Kill(None, chance.uniform(0, reading)))
+        found.insert(place, KillAtShare(None, chance.uniform(0, reading)))
     return found

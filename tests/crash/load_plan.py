@@ -38,7 +38,7 @@ _PADDING: Final = (
 )
 
 
-class Kind(StrEnum):
+class EventKind(StrEnum):
     """What becomes of an event; also the beginning of its name."""
 
     CLEAN = "clean"
@@ -51,12 +51,12 @@ class Kind(StrEnum):
     """It has no name: a dead letter at receipt."""
 
 
-_KINDS: Final = ((6, Kind.POISON), (9, Kind.DISPOSABLE), (13, Kind.NAMELESS))
+_KINDS: Final = ((6, EventKind.POISON), (9, EventKind.DISPOSABLE), (13, EventKind.NAMELESS))
 """Of ten thousand events so many, added up, are of a kind; the others are clean."""
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class PlannedRequest:
     """One request: its events are numbered `number * MAX_EVENTS` and on."""
 
     number: int
@@ -77,22 +77,22 @@ class LoadPlan:
     def __init__(self, seed: int) -> None:
         self.seed = seed & 0xFFFFFFFF
 
-    def request(self, number: int) -> Request:
+    def request(self, number: int) -> PlannedRequest:
         """The request of that number."""
         dice = _mix(self.seed << 32 ^ number ^ 1 << 63)
         lane = next(lane for bound, lane in zip(_WEIGHTS, LANES, strict=True) if dice % 100 < bound)
         count = next(count for bound, count in _COUNTS if (dice >> 16) % 100 < bound)
-        return Request(
+        return PlannedRequest(
             number,
             lane,
             count,
             (dice >> 32) % 1000 < _DELIVERED_IN_THOUSAND and not lane.historical,
         )
 
-    def kind(self, event: int) -> Kind:
+    def kind(self, event: int) -> EventKind:
         """What becomes of an event."""
         dice = _mix(self.seed << 32 ^ event) % 10_000
-        return next((kind for bound, kind in _KINDS if dice < bound), Kind.CLEAN)
+        return next((kind for bound, kind in _KINDS if dice < bound), EventKind.CLEAN)
 
     def harmless(self, number: int, lane: Lane) -> bool:
         """Whether the request of that number is a single clean event of a lane."""
@@ -100,7 +100,7 @@ class LoadPlan:
         return (
             request.lane == lane
             and request.count == 1
-            and self.kind(request.events[0]) is Kind.CLEAN
+            and self.kind(request.events[0]) is EventKind.CLEAN
             and not request.delivered
         )
 
@@ -111,7 +111,7 @@ class LoadPlan:
         begin = dice % 1024
         share = (dice >> 16) % 256
         size = 80 + (share * share * 2700 >> 16)
-        name = "" if kind is Kind.NAMELESS else f'"event":"{kind.value}-{number % 7}",'
+        name = "" if kind is EventKind.NAMELESS else f'"event":"{kind.value}-{number % 7}",'
         return (
             f'{{"uuid":"{self.seed:08x}-0000-4000-8000-{number:012x}",{name}"distinct_id":"person-'
             f'{number % 997}",'
@@ -120,7 +120,7 @@ class LoadPlan:
             f'"big":90071992547409931{number % 10},"text":"{_PADDING[begin : begin + size]}"}}}}'
         ).encode()
 
-    def body(self, request: Request) -> bytes:
+    def body(self, request: PlannedRequest) -> bytes:
         """A request's body."""
         historical = b',"historical_migration":true' if request.lane.historical else b""
         return b'{"api_key":"%b"%b,"batch":[%b]}' % (

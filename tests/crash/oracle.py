@@ -18,11 +18,11 @@ import msgspec
 from forwarder.core.event import Lane
 from tests.crash.arrivals import Arrivals, digest
 from tests.crash.journal import PROMISED, Entry
-from tests.crash.load_plan import MAX_EVENTS, Kind, LoadPlan
+from tests.crash.load_plan import MAX_EVENTS, EventKind, LoadPlan
 
 
 @dataclass(frozen=True, slots=True)
-class Letter:
+class StoredLetter:
     """A dead letter, as it lies in the files."""
 
     data: bytes
@@ -34,7 +34,7 @@ class Holdings:
     """What the files of a daemon hold."""
 
     buffered: Sequence[bytes] = ()
-    letters: Sequence[Letter] = ()
+    letters: Sequence[StoredLetter] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class Oracle:
         found += [
             f"event {number} is a dead letter, and nobody refused it"
             for number in dead
-            if self._plan.kind(number) is Kind.CLEAN
+            if self._plan.kind(number) is EventKind.CLEAN
         ]
         found += self._judge_promises(buffered | dead)
         return found
@@ -116,7 +116,7 @@ class Oracle:
             kind = self._plan.kind(number)
             if arrivals.digest_of(number) != digest(self._plan.event(number)):
                 found.append(f"event {number} was changed on its way")
-            if kind is not Kind.CLEAN:
+            if kind is not EventKind.CLEAN:
                 found.append(f"event {number} came although it is {kind.value}")
             if arrivals.was_answered(number):
                 del self._unproven[number]
@@ -158,7 +158,7 @@ class Oracle:
         return [
             self._lost(number)
             for number in missing
-            if self._plan.kind(number) is not Kind.DISPOSABLE
+            if self._plan.kind(number) is not EventKind.DISPOSABLE
         ]
 
     def _lost(self, number: int) -> str:
@@ -188,7 +188,9 @@ class Oracle:
                 )
         return found
 
-    def judge_end(self, books: Mapping[Lane, Account], letters: Sequence[Letter]) -> list[str]:
+    def judge_end(
+        self, books: Mapping[Lane, Account], letters: Sequence[StoredLetter]
+    ) -> list[str]:
         """What is wrong with the books once the buffer is empty, beside what `judge` and
         `judge_books` say. To be asked after `judge`.
         """
@@ -217,7 +219,7 @@ class Oracle:
             found += self._judge_drops(lane, account.dropped.get("operator", 0), letters)
         return found
 
-    def _judge_drops(self, lane: Lane, dropped: int, letters: Sequence[Letter]) -> list[str]:
+    def _judge_drops(self, lane: Lane, dropped: int, letters: Sequence[StoredLetter]) -> list[str]:
         kept = {self._number(letter.data) for letter in letters}
         gone = [
             promised
@@ -234,10 +236,10 @@ class Oracle:
         ]
 
     def _is_disposable(self, number: int, lane: Lane) -> bool:
-        return self._plan.kind(number) is Kind.DISPOSABLE and self._lane(number) == lane
+        return self._plan.kind(number) is EventKind.DISPOSABLE and self._lane(number) == lane
 
 
-def _twice(letters: Sequence[Letter]) -> list[str]:
+def _twice(letters: Sequence[StoredLetter]) -> list[str]:
     """Places that more than one dead letter has."""
     places = Counter(letter.place for letter in letters if letter.place is not None)
     return [

@@ -41,7 +41,7 @@ _OFTEN: Final = 60
 
 
 @dataclass(frozen=True, slots=True)
-class Kill:
+class ScheduledKill:
     """One kill. `failpoint` None: at a random instant, `after` seconds from the start (`starting`)
     or from listening.
     """
@@ -85,21 +85,21 @@ class Schedule:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def next(self) -> Kill:
+    def next(self) -> ScheduledKill:
         """The next kill."""
         name = self._waiting.popleft()
         if name is None:
             starting = self._random.random() < STARTING_SHARE
-            return Kill(
+            return ScheduledKill(
                 after=self._random.uniform(0.0, STARTS_WITHIN)
                 if starting
                 else self._random.uniform(*LIVES),
                 starting=starting,
             )
         latest = max(1, _PASSINGS.get(name, _OFTEN) >> self._missed[name])
-        return Kill(name, self._random.randint(1, latest))
+        return ScheduledKill(name, self._random.randint(1, latest))
 
-    def done(self, kill: Kill, *, hit: bool) -> None:
+    def done(self, kill: ScheduledKill, *, hit: bool) -> None:
         """A kill was done, at its failpoint or not."""
         if kill.failpoint is None:
             self.random += 1

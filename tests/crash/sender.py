@@ -18,7 +18,7 @@ from typing import Final, Protocol
 
 from tests.crash.children import Message, obey
 from tests.crash.journal import ENTRIES, UNKNOWN, JournalWriter
-from tests.crash.load_plan import LANES, LoadPlan, Request
+from tests.crash.load_plan import LANES, LoadPlan, PlannedRequest
 from tests.support.waiting import pause
 
 CONNECTIONS: Final = 4
@@ -81,7 +81,7 @@ class Link:
             self._streams = None
 
 
-class Sender:
+class CrashSender:
     """The load. It begins paused."""
 
     def __init__(self, plan: LoadPlan, journal: JournalWriter, port: int, rate: float) -> None:
@@ -134,13 +134,13 @@ class Sender:
         finally:
             link.close()
 
-    def _next(self, numbers: count[int], own: int) -> Request:
+    def _next(self, numbers: count[int], own: int) -> PlannedRequest:
         number = next(numbers)
         while self._trickling and not self._plan.harmless(number, LANES[own % len(LANES)]):
             number = next(numbers)
         return self._plan.request(number)
 
-    async def _send(self, link: Link, request: Request, body: bytes) -> None:
+    async def _send(self, link: Link, request: PlannedRequest, body: bytes) -> None:
         if not self._going.is_set():
             return
         self._under_way += 1
@@ -180,4 +180,4 @@ async def serve(make: Callable[[LoadPlan, JournalWriter, int, float], Load]) -> 
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(Sender))
+    asyncio.run(serve(CrashSender))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.campaign import Campaign, Options
+from tests.crash.campaign import CrashCampaign, CrashOptions
 
 SEED = 20240229
 PLACES = ("commit.written", "dead_letters.committed", "opening.written", "settle.marked")
@@ -21,7 +21,9 @@ async def test_nothing_is_lost_changed_or_miscounted_when_the_daemon_is_killed(
     """Every promised event is delivered, a dead letter or in the buffer, its bytes unchanged; the
     books balance at every look.
     """
-    report = await Campaign(Options(SEED, 4, len(PLACES), PLACES, look_every=4), tmp_path).run()
+    report = await CrashCampaign(
+        CrashOptions(SEED, 4, len(PLACES), PLACES, look_every=4), tmp_path
+    ).run()
     assert report.kills >= 8
     assert set(report.hit) == set(PLACES)
     assert report.promised > 1000

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.frame import SHOWN, CrashFailure, Evidence, Run, Say, conduct
+from tests.crash.frame import SHOWN, CampaignFolder, CampaignRun, CrashFailure, Say, conduct
 
 
 def test_a_failure_names_how_to_repeat_it_and_where_its_files_are(tmp_path: Path) -> None:
     """The first problems are listed, the others counted, the last lines of
     the log added where asked.
     """
-    evidence = Evidence(tmp_path, lambda: "seed 7, after 3 kills")
+    evidence = CampaignFolder(tmp_path, lambda: "seed 7, after 3 kills")
     evidence.check([])
     with pytest.raises(CrashFailure, match=r"^seed 7, after 3 kills; all files are in .*\n  one$"):
         evidence.check(["one"])
@@ -30,7 +30,7 @@ def test_a_failure_names_how_to_repeat_it_and_where_its_files_are(tmp_path: Path
 
 def test_complaints_are_reported_once(tmp_path: Path) -> None:
     """A line that no process may log is found, and not found again by the next call."""
-    evidence = Evidence(tmp_path, lambda: "")
+    evidence = CampaignFolder(tmp_path, lambda: "")
     evidence.log.write_text('{"level": "info"}\n{"level": "error", "event": "x"}\n')
     assert evidence.complaints() == ['{"level": "error", "event": "x"}']
     assert evidence.complaints() == []
@@ -39,7 +39,7 @@ def test_complaints_are_reported_once(tmp_path: Path) -> None:
 async def _campaign(problem: str, root: Path, say: Say) -> str:
     say("running")
     (root / "file").touch()
-    Evidence(root, lambda: "seed 1").check([problem] if problem else [])
+    CampaignFolder(root, lambda: "seed 1").check([problem] if problem else [])
     return "well"
 
 
@@ -61,7 +61,7 @@ def test_a_command_ends_with_the_verdict_and_keeps_what_failed(
     those of a failure stay.
     """
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    run = Run(
+    run = CampaignRun(
         "seed 1",
         partial(_campaign, problem),
         lambda outcome, seconds: f"{outcome} after {seconds:.0f} s",

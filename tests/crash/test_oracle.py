@@ -12,14 +12,14 @@ import pytest
 from forwarder.core.event import Lane
 from tests.crash.arrivals import Arrivals
 from tests.crash.journal import ENTRIES, PROMISED, UNKNOWN, Entry, JournalReader, JournalWriter
-from tests.crash.load_plan import MAX_EVENTS, Kind, LoadPlan, Request
-from tests.crash.oracle import Account, Holdings, Letter, Oracle
+from tests.crash.load_plan import MAX_EVENTS, EventKind, LoadPlan, PlannedRequest
+from tests.crash.oracle import Account, Holdings, Oracle, StoredLetter
 
 PLAN = LoadPlan(1)
 REQUESTS = 150
 
 
-class Run:
+class FaultlessRun:
     """A run in which nothing is wrong, until a test spoils it: all was promised, the last tenth
     still waits, the poison is dead.
     """
@@ -29,15 +29,15 @@ class Run:
         self.oracle.hear(Entry(number, PROMISED) for number in range(REQUESTS))
         self.arrivals = Arrivals()
         self.buffered: dict[int, bytes] = {}
-        self.letters: dict[int, Letter] = {}
+        self.letters: dict[int, StoredLetter] = {}
         for request in map(PLAN.request, range(REQUESTS)):
             self._settle(request)
 
-    def _settle(self, request: Request) -> None:
+    def _settle(self, request: PlannedRequest) -> None:
         for index, number in enumerate(request.events):
             event = PLAN.event(number)
-            if PLAN.kind(number) is not Kind.CLEAN:
-                self.letters[number] = Letter(event, (request.number, index))
+            if PLAN.kind(number) is not EventKind.CLEAN:
+                self.letters[number] = StoredLetter(event, (request.number, index))
             elif request.number < REQUESTS * 9 // 10:
                 self.arrivals.note(number, event, answered=True)
             else:
@@ -71,18 +71,18 @@ class Run:
             )
         return books
 
-    def some(self, kind: Kind) -> int:
+    def some(self, kind: EventKind) -> int:
         """The number of a dead letter of a kind."""
         return next(number for number in self.letters if PLAN.kind(number) is kind)
 
 
 @pytest.fixture
-def run() -> Run:
+def run() -> FaultlessRun:
     """A run in which nothing is wrong."""
-    return Run()
+    return FaultlessRun()
 
 
-def test_nothing_is_wrong_with_a_good_run(run: Run) -> None:
+def test_nothing_is_wrong_with_a_good_run(run: FaultlessRun) -> None:
     """Each event is where it should be: there is nothing to say, and the kinds that matter are all
     among them.
     """
@@ -91,10 +91,10 @@ def test_nothing_is_wrong_with_a_good_run(run: Run) -> None:
     run.delivered()
     assert run.judged() == []
     assert run.oracle.judge_end(run.books(), list(run.letters.values())) == []
-    assert {PLAN.kind(number) for number in run.letters} == set(Kind) - {Kind.CLEAN}
+    assert {PLAN.kind(number) for number in run.letters} == set(EventKind) - {EventKind.CLEAN}
 
 
-def test_an_event_that_waited_may_arrive_later_and_not_be_lost(run: Run) -> None:
+def test_an_event_that_waited_may_arrive_later_and_not_be_lost(run: FaultlessRun) -> None:
     """What was in the buffer at one look is lost if it has neither arrived
     nor is there at the next.
     """
@@ -103,7 +103,7 @@ def test_an_event_that_waited_may_arrive_later_and_not_be_lost(run: Run) -> None
     assert any(f"event {number} " in line and "lost" in line for line in run.judged())
 
 
-def test_what_has_arrived_is_not_asked_for_again(run: Run) -> None:
+def test_what_has_arrived_is_not_asked_for_again(run: FaultlessRun) -> None:
     """An event that was delivered stays delivered, and what arrived is counted
     once over several looks.
     """
@@ -113,15 +113,15 @@ def test_what_has_arrived_is_not_asked_for_again(run: Run) -> None:
     assert run.judged() == []
 
 
-@pytest.mark.parametrize("kind", [Kind.POISON, Kind.NAMELESS])
-def test_a_lost_dead_letter_is_found(run: Run, kind: Kind) -> None:
+@pytest.mark.parametrize("kind", [EventKind.POISON, EventKind.NAMELESS])
+def test_a_lost_dead_letter_is_found(run: FaultlessRun, kind: EventKind) -> None:
     """An event that was refused is kept, and so is one that had no name."""
     number = run.some(kind)
     del run.letters[number]
     assert [f"event {number} " in line and "lost" in line for line in run.judged()] == [True]
 
 
-def test_an_event_that_came_with_an_unfinished_answer_is_not_delivered(run: Run) -> None:
+def test_an_event_that_came_with_an_unfinished_answer_is_not_delivered(run: FaultlessRun) -> None:
     """Arriving is not enough: until an answer said 200, the daemon must hold the event."""
     number, event = run.buffered.popitem()
     run.arrivals.note(number, event, answered=False)
@@ -130,13 +130,13 @@ def test_an_event_that_came_with_an_unfinished_answer_is_not_delivered(run: Run)
     assert run.judged() == []
 
 
-def test_a_changed_event_is_found_wherever_it_is(run: Run) -> None:
+def test_a_changed_event_is_found_wherever_it_is(run: FaultlessRun) -> None:
     """One byte is enough: on its way, in the buffer, among the dead letters."""
     number, event = run.buffered.popitem()
     run.arrivals.note(number, event.replace(b"person", b"persom"), answered=True)
     other, event = run.buffered.popitem()
     run.buffered[other] = event + b" "
-    poison = run.some(Kind.POISON)
+    poison = run.some(EventKind.POISON)
     run.letters[poison] = replace(
         run.letters[poison], data=run.letters[poison].data.replace(b', "big"', b',"big"')
     )
@@ -146,7 +146,7 @@ def test_a_changed_event_is_found_wherever_it_is(run: Run) -> None:
     assert any(f"the dead letters hold event {poison} changed" in line for line in said)
 
 
-def test_a_second_arrival_with_other_bytes_is_a_conflict(run: Run) -> None:
+def test_a_second_arrival_with_other_bytes_is_a_conflict(run: FaultlessRun) -> None:
     """The same bytes may come again; others may not."""
     number = PLAN.request(0).events[0]
     run.arrivals.note(number, PLAN.event(number), answered=True)
@@ -155,10 +155,10 @@ def test_a_second_arrival_with_other_bytes_is_a_conflict(run: Run) -> None:
     assert any("other bytes" in line for line in run.judged())
 
 
-def test_a_dead_letter_that_is_there_twice_is_found(run: Run) -> None:
+def test_a_dead_letter_that_is_there_twice_is_found(run: FaultlessRun) -> None:
     """By its uuid, whatever its place; and two that have one place."""
-    number = run.some(Kind.POISON)
-    other = run.some(Kind.NAMELESS)
+    number = run.some(EventKind.POISON)
+    other = run.some(EventKind.NAMELESS)
     run.letters[-1] = replace(run.letters[number], place=(9999, 0))
     run.letters[other] = replace(run.letters[other], place=run.letters[number].place)
     said = run.judged()
@@ -166,25 +166,25 @@ def test_a_dead_letter_that_is_there_twice_is_found(run: Run) -> None:
     assert any("have the place" in line for line in said)
 
 
-def test_an_event_that_is_twice_in_the_buffer_is_found(run: Run) -> None:
+def test_an_event_that_is_twice_in_the_buffer_is_found(run: FaultlessRun) -> None:
     """It was sent once."""
     number, event = next(iter(run.buffered.items()))
     run.buffered[-1] = event
     assert f"the buffer hold event {number} twice" in run.judged()
 
 
-def test_a_clean_event_among_the_dead_letters_is_found(run: Run) -> None:
+def test_a_clean_event_among_the_dead_letters_is_found(run: FaultlessRun) -> None:
     """Nobody refused it, so it must not be there."""
     number, event = run.buffered.popitem()
-    run.letters[number] = Letter(event)
+    run.letters[number] = StoredLetter(event)
     assert f"event {number} is a dead letter, and nobody refused it" in run.judged()
 
 
-def test_what_nobody_sent_is_found(run: Run) -> None:
+def test_events_that_were_never_sent_are_found(run: FaultlessRun) -> None:
     """In the buffer, among the dead letters, and at the upstream."""
     stray = PLAN.request(REQUESTS + 5).events[0]
     run.buffered[stray] = PLAN.event(stray)
-    run.letters[stray] = Letter(b"rubbish")
+    run.letters[stray] = StoredLetter(b"rubbish")
     run.arrivals.note(stray, PLAN.event(stray), answered=True)
     run.arrivals.strangers.append("something")
     said = run.judged()
@@ -194,14 +194,14 @@ def test_what_nobody_sent_is_found(run: Run) -> None:
     assert any("something" in line for line in said)
 
 
-def test_poison_that_came_is_found(run: Run) -> None:
+def test_poison_that_came_is_found(run: FaultlessRun) -> None:
     """The upstream refuses it: it can't have been delivered."""
-    number = run.some(Kind.POISON)
+    number = run.some(EventKind.POISON)
     run.arrivals.note(number, PLAN.event(number), answered=True)
     assert any(f"event {number} came although" in line for line in run.judged())
 
 
-def test_an_unanswered_request_binds_nobody(run: Run) -> None:
+def test_an_unanswered_request_may_arrive_or_not(run: FaultlessRun) -> None:
     """Its events may have arrived or not; if they did, then unchanged."""
     taken = PLAN.request(REQUESTS)
     gone = PLAN.request(REQUESTS + 1)
@@ -216,10 +216,10 @@ def test_an_unanswered_request_binds_nobody(run: Run) -> None:
     assert len(run.judged()) == 1
 
 
-def test_a_disposable_letter_may_be_gone_if_it_was_dropped_by_hand(run: Run) -> None:
+def test_a_disposable_letter_may_be_gone_if_it_was_dropped_by_hand(run: FaultlessRun) -> None:
     """The promise ends where an operator drops it, and the books say so."""
     run.delivered()
-    number = run.some(Kind.DISPOSABLE)
+    number = run.some(EventKind.DISPOSABLE)
     lane = PLAN.request(number // MAX_EVENTS).lane
     del run.letters[number]
     assert run.judged() == []
@@ -234,7 +234,7 @@ def test_a_disposable_letter_may_be_gone_if_it_was_dropped_by_hand(run: Run) -> 
     assert run.oracle.judge_end(books, list(run.letters.values())) == []
 
 
-def test_books_that_are_off_are_found(run: Run) -> None:
+def test_books_that_are_off_are_found(run: FaultlessRun) -> None:
     """They don't balance, they know of fewer events than were promised, or of more
     than were sent.
     """
@@ -249,7 +249,7 @@ def test_books_that_are_off_are_found(run: Run) -> None:
     assert len(run.oracle.judge_books({}, quiet=True)) == len(books)
 
 
-def test_an_end_that_is_none_is_found(run: Run) -> None:
+def test_an_end_that_is_none_is_found(run: FaultlessRun) -> None:
     """Events wait, were dropped for another reason, or aren't in the books; or the letters are
     other than the books say.
     """
@@ -267,7 +267,7 @@ def test_an_end_that_is_none_is_found(run: Run) -> None:
         assert run.oracle.judge_end({**books, lane: wrong}, letters)
 
 
-def test_arrivals_are_the_same_after_a_file(tmp_path: Path, run: Run) -> None:
+def test_arrivals_are_the_same_after_a_file(tmp_path: Path, run: FaultlessRun) -> None:
     """What the upstream saves is what the oracle reads."""
     run.arrivals.save(tmp_path / "arrivals")
     run.arrivals = Arrivals.load(tmp_path / "arrivals")

@@ -16,10 +16,10 @@ from tests.crash.archive.campaign import POINTS as OF_ARCHIVES
 from tests.crash.children import Child
 from tests.crash.faulty import LARGEST, FaultyService
 from tests.crash.journal import ENTRIES, PROMISED, JournalReader, JournalWriter
-from tests.crash.load_plan import LANES, Kind, LoadPlan
-from tests.crash.schedule import POINTS, Kill, Schedule
+from tests.crash.load_plan import LANES, EventKind, LoadPlan
+from tests.crash.schedule import POINTS, Schedule, ScheduledKill
 from tests.crash.scraper import LaneStatus, Status, wrong_with
-from tests.crash.sender import CONNECTIONS, Sender
+from tests.crash.sender import CONNECTIONS, CrashSender
 from tests.crash.victim import Places
 from tests.support.upstream import Fault, Request, Upstream
 
@@ -27,7 +27,7 @@ PLAN = LoadPlan(1)
 BALANCED = LaneStatus("a", {"http": 9}, 4, 2, {"refused": 1}, {"operator": 2})
 
 
-def drawn(schedule: Schedule, *, hit: bool) -> list[Kill]:
+def drawn(schedule: Schedule, *, hit: bool) -> list[ScheduledKill]:
     """All kills of a schedule, of which those at failpoints hit or miss."""
     kills = []
     while schedule:
@@ -87,20 +87,20 @@ def asked(events: list[int], *, historical: bool = False) -> Request:
     return Request("/batch/", {}, 0, body)
 
 
-def of_kind(kind: Kind, count: int) -> list[int]:
+def of_kind(kind: EventKind, count: int) -> list[int]:
     """Some events of a kind."""
     found = (number for number in range(1 << 20) if PLAN.kind(number) is kind)
     return [next(found) for _ in range(count)]
 
 
-async def test_the_upstream_refuses_poison_for_ever() -> None:
+async def test_the_upstream_always_refuses_poison() -> None:
     """Whatever else is with it, healed or not; and nothing of the request is noted."""
     service = FaultyService(PLAN)
-    mixed = asked([*of_kind(Kind.CLEAN, 3), *of_kind(Kind.POISON, 1)])
+    mixed = asked([*of_kind(EventKind.CLEAN, 3), *of_kind(EventKind.POISON, 1)])
     assert service.answer(mixed).status == 400
     await service.handle({"do": "become", "healed": True, "stuck": False, "away": False})
     assert service.answer(mixed).status == 400
-    assert service.answer(asked(of_kind(Kind.DISPOSABLE, 1))).status == 400
+    assert service.answer(asked(of_kind(EventKind.DISPOSABLE, 1))).status == 400
     assert not service.arrivals.digests
     assert service.refused == 3
 
@@ -111,7 +111,7 @@ async def test_a_healed_upstream_takes_all_and_notes_it() -> None:
     """
     service = FaultyService(PLAN)
     await service.handle({"do": "become", "healed": True, "stuck": False, "away": False})
-    clean = of_kind(Kind.CLEAN, 500)
+    clean = of_kind(EventKind.CLEAN, 500)
     assert service.answer(asked(clean)).accepts
     assert service.answer(asked(clean)).accepts
     assert all(service.arrivals.was_answered(number) for number in clean)
@@ -128,7 +128,7 @@ async def test_a_faulty_upstream_fails_in_every_way() -> None:
     large or comes when it is away.
     """
     service = FaultyService(PLAN)
-    clean = of_kind(Kind.CLEAN, 3000)
+    clean = of_kind(EventKind.CLEAN, 3000)
     answers = [service.answer(asked([number])) for number in clean]
     assert {answer.status for answer in answers} == {200, 429, 500, 503}
     assert {Fault.RESET, Fault.TRUNCATE, Fault.CLOSE, Fault.HANG} <= {
@@ -140,7 +140,7 @@ async def test_a_faulty_upstream_fails_in_every_way() -> None:
         bool(service.arrivals.digest_of(number)) for number, answer in pairs if not answer.accepts
     ]
     assert {True, False} == set(unanswered)
-    fresh = of_kind(Kind.CLEAN, 3001)[-1:]
+    fresh = of_kind(EventKind.CLEAN, 3001)[-1:]
     assert service.answer(asked(fresh * (LARGEST // 200))).status == 413
     await service.handle({"do": "become", "healed": False, "stuck": True, "away": False})
     assert service.answer(asked(fresh, historical=True)).status == 500
@@ -156,7 +156,7 @@ async def test_the_sender_keeps_a_journal_and_can_be_paused(tmp_path: Path) -> N
     journal = JournalWriter(tmp_path / "journal", ENTRIES)
     reader = JournalReader(tmp_path / "journal", ENTRIES)
     async with Upstream() as upstream:
-        sender = Sender(PLAN, journal, upstream.port, 20_000)
+        sender = CrashSender(PLAN, journal, upstream.port, 20_000)
         load = asyncio.create_task(sender.run())
         await sender.handle({"do": "go"})
         await upstream.until(lambda: len(upstream.requests) >= 40)
@@ -172,7 +172,8 @@ async def test_the_sender_keeps_a_journal_and_can_be_paused(tmp_path: Path) -> N
         await upstream.until(lambda: len(upstream.requests) >= len(sent) + 8)
         await sender.handle({"do": "pause"})
         assert all(
-            PLAN.kind(PLAN.request(entry.number).events[0]) is Kind.CLEAN for entry in reader.more()
+            PLAN.kind(PLAN.request(entry.number).events[0]) is EventKind.CLEAN
+            for entry in reader.more()
         )
         load.cancel()
         await asyncio.gather(load, return_exceptions=True)
@@ -184,7 +185,7 @@ async def test_the_sender_outlives_who_it_sends_to(tmp_path: Path) -> None:
     journal = JournalWriter(tmp_path / "journal", ENTRIES)
     reader = JournalReader(tmp_path / "journal", ENTRIES)
     port = Places.choose(tmp_path).ingestion
-    sender = Sender(PLAN, journal, port, 20_000)
+    sender = CrashSender(PLAN, journal, port, 20_000)
     load = asyncio.create_task(sender.run())
     await sender.handle({"do": "go"})
     upstream = Upstream()

@@ -102,7 +102,7 @@ def write_config(places: Places, upstream: str, max_bytes: str, **http: object) 
     places.config.write_text(yaml.safe_dump(settings))
 
 
-class Victim:
+class CrashVictim:
     """One life of the daemon."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
@@ -110,7 +110,7 @@ class Victim:
         self.began = time.monotonic()
 
     @classmethod
-    async def start(cls, places: Places, failpoints: str = "") -> Victim:
+    async def start(cls, places: Places, failpoints: str = "") -> CrashVictim:
         """Start it, with failpoints armed; the state is copied before."""
         if places.buffer.exists():
             shutil.rmtree(places.before, ignore_errors=True)

@@ -88,7 +88,7 @@ def events_in(batch: Batch) -> list[dict[str, Any]]:
     return [msgspec.json.decode(event) for chunk in batch.chunks for event in chunk.events()]
 
 
-class Service:
+class ScriptedSink:
     """A sink that answers by a function, and remembers what it was sent and what it took."""
 
     def __init__(self, answer: Answer = lambda _: OK, clock: FakeClock | None = None) -> None:
@@ -184,7 +184,7 @@ class Setting:
     paths: Sequence[Path]
     state: Path
     clock: FakeClock = field(default_factory=lambda: FakeClock(turns=8))
-    service: Service = field(default_factory=Service)
+    service: ScriptedSink = field(default_factory=ScriptedSink)
     filters: EventFilters = field(default_factory=EventFilters)
     reading: ReadOptions = field(default_factory=lambda: ReadOptions(block_bytes=1500))
     batches: BatchPolicy = field(default_factory=lambda: BatchPolicy(4_000, 5, 1.0, by_day=True))

@@ -65,7 +65,7 @@ class FakeRestart(InPlaceRestart):
         self.done.append("hold signals")
 
 
-class Life:
+class RunningDaemon:
     """One daemon, its parts, and its task."""
 
     def __init__(self, clock: FakeClock) -> None:
@@ -127,9 +127,9 @@ class Life:
 
 
 @pytest.fixture
-async def life(clock: FakeClock) -> AsyncIterator[Life]:
+async def life(clock: FakeClock) -> AsyncIterator[RunningDaemon]:
     """A daemon to be; ended at the end, whatever happened."""
-    life = Life(clock)
+    life = RunningDaemon(clock)
     with capture_logs() as life.logs:
         yield life
         life.task.cancel()
@@ -137,7 +137,7 @@ async def life(clock: FakeClock) -> AsyncIterator[Life]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_drains_and_ends_with_0(life: Life, number: signal.Signals) -> None:
+async def test_a_signal_drains_and_ends_with_0(life: RunningDaemon, number: signal.Signals) -> None:
     """SIGTERM and SIGINT stop taking, drain for `shutdown.drain_timeout`, close, and end with 0
     when nothing is left.
     """
@@ -148,7 +148,7 @@ async def test_a_signal_drains_and_ends_with_0(life: Life, number: signal.Signal
     assert life.pipeline.done == ["start", "shut_down 7", "close"]
 
 
-async def test_the_end_of_standard_input_ends_it_as_a_signal_does(life: Life) -> None:
+async def test_the_end_of_standard_input_ends_it_as_a_signal_does(life: RunningDaemon) -> None:
     """It drains, closes, and ends with 0; what comes after that changes nothing."""
     life.begin(settings(shutdown={"drain_timeout": "7s"}))
     await life.started()
@@ -159,7 +159,9 @@ async def test_the_end_of_standard_input_ends_it_as_a_signal_does(life: Life) ->
     assert life.logged("stopping: standard input has ended")["log_level"] == "info"
 
 
-async def test_delay_goes_on_taking_but_is_not_ready(life: Life) -> None:
+async def test_during_the_delay_events_are_accepted_but_readiness_fails(
+    life: RunningDaemon,
+) -> None:
     """During `shutdown.delay` events are taken, while `/readyz` fails so that nobody is routed
     here any more.
     """
@@ -182,7 +184,7 @@ async def test_delay_goes_on_taking_but_is_not_ready(life: Life) -> None:
     ],
 )
 async def test_events_left_behind_make_1_and_are_named(
-    life: Life, kept_at: str, meaning: str
+    life: RunningDaemon, kept_at: str, meaning: str
 ) -> None:
     """What memory still held is told per lane label with the oldest's time, and where it is now;
     the exit code is 1.
@@ -209,7 +211,7 @@ async def test_events_left_behind_make_1_and_are_named(
     assert lane.api_key not in str(life.logs)
 
 
-async def test_a_second_signal_ends_the_drain(life: Life) -> None:
+async def test_a_second_signal_ends_the_drain(life: RunningDaemon) -> None:
     """The second signal doesn't wait for delay or drain: everything is closed, which makes dead
     letters of what is in memory, and the exit code is 130. One that comes with the first is none.
     """
@@ -229,7 +231,7 @@ async def test_a_second_signal_ends_the_drain(life: Life) -> None:
 
 
 @pytest.mark.parametrize("by", ["signal", "clock"])
-async def test_what_takes_too_long_after_it_is_cut_off(life: Life, by: str) -> None:
+async def test_what_takes_too_long_after_it_is_cut_off(life: RunningDaemon, by: str) -> None:
     """A third signal, or a disk that doesn't write, ends the process, and the log says what is
     lost.
     """
@@ -257,7 +259,7 @@ async def test_what_takes_too_long_after_it_is_cut_off(life: Life, by: str) -> N
     assert life.logged("ended at once")["events_lost"] == 70
 
 
-async def test_a_signal_after_the_end_of_standard_input_is_the_first(life: Life) -> None:
+async def test_a_signal_after_the_end_of_standard_input_is_the_first(life: RunningDaemon) -> None:
     """The daemon drains already, and goes on with it."""
     life.begin(settings(shutdown={"delay": "1h"}))
     await life.started()
@@ -267,7 +269,7 @@ async def test_a_signal_after_the_end_of_standard_input_is_the_first(life: Life)
     assert await life.ended() == 0
 
 
-async def test_start_says_what_a_memory_buffer_means(life: Life) -> None:
+async def test_start_says_what_a_memory_buffer_means(life: RunningDaemon) -> None:
     """The first lines name the addresses, and what a memory buffer means with
     the keys that change it.
     """
@@ -280,7 +282,7 @@ async def test_start_says_what_a_memory_buffer_means(life: Life) -> None:
     assert line["keys"]["kind"] == "buffer.kind"
 
 
-async def test_a_disk_buffer_keeps_its_backlog(life: Life, tmp_path: Path) -> None:
+async def test_a_disk_buffer_keeps_its_backlog(life: RunningDaemon, tmp_path: Path) -> None:
     """With a disk buffer the start says where events wait and how many were found, and a stop that
     leaves some there ends with 0.
     """
@@ -295,7 +297,7 @@ async def test_a_disk_buffer_keeps_its_backlog(life: Life, tmp_path: Path) -> No
 
 
 async def test_files_that_a_memory_buffer_leaves_alone_are_named(
-    life: Life, tmp_path: Path
+    life: RunningDaemon, tmp_path: Path
 ) -> None:
     """After a change from disk to memory the start says that a disk buffer's files are there, and
     how to look into them.
@@ -309,7 +311,7 @@ async def test_files_that_a_memory_buffer_leaves_alone_are_named(
     )
 
 
-async def test_hangup_reads_the_configuration_again(life: Life) -> None:
+async def test_hangup_reads_the_configuration_again(life: RunningDaemon) -> None:
     """SIGHUP hands new settings to the pipeline, and says which keys need a restart."""
     life.prepare = lambda pipeline: pipeline.fixed.append("buffer.max_bytes")
     life.configured = lambda: settings(shutdown={"drain_timeout": "1s"})
@@ -321,7 +323,7 @@ async def test_hangup_reads_the_configuration_again(life: Life) -> None:
     assert "shut_down 1" in life.pipeline.done
 
 
-async def test_a_bad_configuration_on_hangup_changes_nothing(life: Life) -> None:
+async def test_a_bad_configuration_on_hangup_changes_nothing(life: RunningDaemon) -> None:
     """A configuration that can't be used is logged with what to do, and the daemon goes on with
     the one it has.
     """
@@ -339,7 +341,7 @@ async def test_a_bad_configuration_on_hangup_changes_nothing(life: Life) -> None
     assert life.pipeline.done == ["start"]
 
 
-async def test_hangup_without_a_configuration_to_read(life: Life) -> None:
+async def test_hangup_without_a_configuration_to_read(life: RunningDaemon) -> None:
     """A daemon that was given its settings by a caller says that it can't reload, and goes on."""
     life.daemon = Daemon(settings(), life._build, clock=life.clock)
     life.task = asyncio.create_task(life.daemon.run())
@@ -361,7 +363,7 @@ async def test_hangup_without_a_configuration_to_read(life: Life) -> None:
     ],
 )
 async def test_a_failed_start_is_one_clear_error(
-    life: Life, failure: Exception, message: str
+    life: RunningDaemon, failure: Exception, message: str
 ) -> None:
     """A port in use or an unusable certificate is raised as one error, with
     everything closed again.
@@ -375,7 +377,7 @@ async def test_a_failed_start_is_one_clear_error(
         await life.ask("/livez")
 
 
-async def test_a_signal_during_the_start_is_obeyed(life: Life) -> None:
+async def test_a_signal_during_the_start_is_obeyed(life: RunningDaemon) -> None:
     """A stop that comes before the pipeline runs is obeyed as soon as it does."""
     life.begin(settings())
     life.daemon.on_stop_signal(signal.SIGTERM)
@@ -383,7 +385,7 @@ async def test_a_signal_during_the_start_is_obeyed(life: Life) -> None:
     assert life.pipeline.done[-1] == "close"
 
 
-async def test_cancellation_closes_without_draining(life: Life) -> None:
+async def test_cancellation_closes_without_draining(life: RunningDaemon) -> None:
     """A cancelled daemon leaves no server and no signal handler behind."""
     life.begin(settings())
     await life.started()
@@ -398,7 +400,9 @@ async def test_cancellation_closes_without_draining(life: Life) -> None:
             pass
 
 
-async def test_a_restart_in_place_keeps_sockets_and_waits_for_nobody(life: Life) -> None:
+async def test_a_restart_in_place_keeps_sockets_and_waits_for_no_client(
+    life: RunningDaemon,
+) -> None:
     """SIGUSR2 ends the pipeline without `shutdown.delay`, while it stays ready, and keeps the
     sockets for the new program.
     """
@@ -415,7 +419,7 @@ async def test_a_restart_in_place_keeps_sockets_and_waits_for_nobody(life: Life)
     kept.close()
 
 
-async def test_a_restart_that_the_new_program_objects_to(life: Life) -> None:
+async def test_a_restart_that_the_new_program_objects_to(life: RunningDaemon) -> None:
     """The reason is in the log, the daemon goes on, and the next signal has it checked anew."""
     life.restart.why = "upstream.url is missing"
     life.begin(settings())
@@ -436,7 +440,7 @@ async def test_a_restart_that_the_new_program_objects_to(life: Life) -> None:
     life.daemon.restarting.kept.close()
 
 
-async def test_a_stop_during_a_restart_ends_it(life: Life) -> None:
+async def test_a_stop_during_a_restart_ends_it(life: RunningDaemon) -> None:
     """SIGTERM after SIGUSR2 means that nothing is to run any more: nothing is kept, and it isn't a
     second signal.
     """

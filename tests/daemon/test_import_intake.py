@@ -23,7 +23,7 @@ from forwarder.delivery.lanes import RetryPolicy
 from forwarder.telemetry.books import Books
 from tests.deadletter.rig import StoreRig, started
 from tests.support.clock import settle
-from tests.support.waiters import Told
+from tests.support.waiters import IntakeCallback
 
 LANE = Lane("phc_not_verified", historical=True)
 
@@ -46,7 +46,7 @@ class FoundChunk(Chunk):
         return Where(f"export.jsonl:{index + 1}", (1 << 40, index), '{"record":0}')
 
 
-class Upstream:
+class RefusingSink:
     """A sink that refuses events called `bad`."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class OneSource:
         self.clock = letters.clock
         self.books = Books()
         self.buffer = MemoryBuffer(max_bytes, any_if_empty=True)
-        self.upstream = Upstream()
+        self.upstream = RefusingSink()
         self.delivery = Delivery(
             batcher=Batcher(self.buffer, BatchPolicy(5_000_000, 5000, 1.0)),
             buffer=self.buffer,
@@ -121,7 +121,7 @@ class OneSource:
             if not self.buffer.used:
                 return
 
-    async def written(self, told: Told) -> None:
+    async def written(self, told: IntakeCallback) -> None:
         """Let the dead letters be written, until the source is called."""
         while not told.answers:
             await self.letters.commit()
@@ -153,7 +153,7 @@ async def test_what_is_accepted_is_settled_once(tmp_path: Path) -> None:
     the last is delivered.
     """
     async with one_source(tmp_path) as source:
-        told = Told()
+        told = IntakeCallback()
         accepted = source.intake.accept_made([source.chunk("a", "b"), source.chunk("c")], (), told)
         assert accepted is not None
         assert (set(accepted.lanes), accepted.at) == ({LANE}, source.clock.now())
@@ -171,7 +171,7 @@ async def test_a_refused_event_is_durable_before_the_callback(tmp_path: Path) ->
     called when that is on disk.
     """
     async with one_source(tmp_path) as source:
-        told = Told()
+        told = IntakeCallback()
         assert source.intake.accept_made(
             [source.chunk("good", "bad", "fine")], [source.letter(7)], told
         )
@@ -202,7 +202,7 @@ async def test_the_callback_waits_for_the_letters(
             return False
 
         monkeypatch.setattr(source.letters.store, "when_durable", not_yet)
-        told = Told()
+        told = IntakeCallback()
         source.intake.accept_made([source.chunk("a")], [source.letter(1)], told)
         await source.deliver()
         assert (source.figures(), told.answers, len(asked)) == ((2, 1, 1), [], 1)
@@ -217,8 +217,8 @@ async def test_a_full_buffer_accepts_nothing(tmp_path: Path) -> None:
     chunks are accepted later.
     """
     async with one_source(tmp_path, 10_000) as source:
-        told = Told()
-        second = Told()
+        told = IntakeCallback()
+        second = IntakeCallback()
         source.intake.accept_made([source.chunk("a", padding=6000)], (), told)
         unit = [source.chunk("b"), source.chunk("c", padding=3000)]
         with pytest.raises(BufferFull):
@@ -237,20 +237,20 @@ async def test_the_only_lane_has_the_whole_buffer(tmp_path: Path) -> None:
     is empty.
     """
     async with one_source(tmp_path, 10_000) as source:
-        source.intake.accept_made([source.chunk("a", padding=9000)], (), Told())
+        source.intake.accept_made([source.chunk("a", padding=9000)], (), IntakeCallback())
         with pytest.raises(BufferFull):
-            source.intake.accept_made([source.chunk("b", padding=20_000)], (), Told())
+            source.intake.accept_made([source.chunk("b", padding=20_000)], (), IntakeCallback())
         await source.deliver()
-        source.intake.accept_made([source.chunk("b", padding=20_000)], (), Told())
+        source.intake.accept_made([source.chunk("b", padding=20_000)], (), IntakeCallback())
         with pytest.raises(BufferFull):
-            source.intake.accept_made([source.chunk("c")], (), Told())
+            source.intake.accept_made([source.chunk("c")], (), IntakeCallback())
 
 
 async def test_letters_alone_and_nothing_at_all(tmp_path: Path) -> None:
     """Letters are waited for until they are durable; what holds nothing is settled at once."""
     async with one_source(tmp_path) as source:
-        told = Told()
-        none = Told()
+        told = IntakeCallback()
+        none = IntakeCallback()
         assert source.intake.accept_made((), [source.letter(1), source.letter(2)], told) is not None
         none.reached = source.intake.accept_made((), (), none) is None
         assert none.code == "taken"
@@ -263,5 +263,7 @@ async def test_letters_without_room_are_waited_for(tmp_path: Path) -> None:
     """The source tries again, also where they would never fit: its operator has to make room."""
     async with one_source(tmp_path, letter_bytes=1000) as source:
         with pytest.raises(DeadLettersFull):
-            source.intake.accept_made([source.chunk("a")], [source.letter(1, b"x" * 2000)], Told())
+            source.intake.accept_made(
+                [source.chunk("a")], [source.letter(1, b"x" * 2000)], IntakeCallback()
+            )
         assert (source.buffer.used, source.figures()) == (0, (0, 0, 0))

@@ -231,7 +231,7 @@ async def test_what_a_checkpoint_counts_as_replayed_is_removed_at_the_start(tmp_
     assert rows(tmp_path, "number") == [(1,), (3,)]
 
 
-async def test_letters_that_are_not_gone_are_told(tmp_path: Path) -> None:
+async def test_dead_letters_that_remain_are_reported(tmp_path: Path) -> None:
     """While nothing can be written, checkpoints have to go on naming them."""
     clock = FakeClock()
     async with opened(tmp_path, clock=clock) as letters:

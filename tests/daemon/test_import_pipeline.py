@@ -22,7 +22,7 @@ from tests.daemon.imports import (
     BUSY,
     LANE,
     OK,
-    Service,
+    ScriptedSink,
     Setting,
     after,
     assert_all_there,
@@ -33,7 +33,7 @@ from tests.daemon.imports import (
     uuid_of,
     write,
 )
-from tests.support.clock import MIDNIGHT, FakeClock
+from tests.support.clock import MIDNIGHT, BusyClock, FakeClock
 
 
 async def test_all_of_a_source_arrives_once(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ async def test_a_merge_comes_after_what_its_other_person_did_before(tmp_path: Pa
 
 async def test_one_refused_event_is_found_and_kept_with_its_place(tmp_path: Path) -> None:
     """The others of its batch arrive."""
-    setting = Setting(three_files(tmp_path), tmp_path / "state", service=Service(refusing(23)))
+    setting = Setting(three_files(tmp_path), tmp_path / "state", service=ScriptedSink(refusing(23)))
     await setting.run()
     assert_all_there(setting, 60)
     assert setting.letters == [(f"{tmp_path}/b.jsonl:4", "refused")]
@@ -100,7 +100,7 @@ async def test_events_that_are_too_large_for_the_service_become_dead_letters(
     setting = Setting(
         three_files(tmp_path, each=4),
         tmp_path / "state",
-        service=Service(refusing(0, 3, 11, status=413)),
+        service=ScriptedSink(refusing(0, 3, 11, status=413)),
     )
     await setting.run()
     assert_all_there(setting, 12)
@@ -112,7 +112,9 @@ async def test_a_service_that_answers_413_to_everything_is_waited_for(tmp_path: 
     end everything arrives.
     """
     setting = Setting(
-        three_files(tmp_path, each=4), tmp_path / "state", service=Service(times(12, Reply(413)))
+        three_files(tmp_path, each=4),
+        tmp_path / "state",
+        service=ScriptedSink(times(12, Reply(413))),
     )
     await setting.run()
     assert_all_there(setting, 12)
@@ -127,7 +129,7 @@ async def test_a_service_that_refuses_everything_is_waited_for(tmp_path: Path) -
     setting = Setting(
         three_files(tmp_path),
         tmp_path / "state",
-        service=Service(times(12, Reply(400, body=b"a firewall"))),
+        service=ScriptedSink(times(12, Reply(400, body=b"a firewall"))),
     )
     await setting.run()
     assert_all_there(setting, 60)
@@ -142,7 +144,7 @@ async def test_a_refused_event_that_is_the_last_of_all_is_found_too(tmp_path: Pa
     """
     lines = [line(0), line(1), line(2, day=1)]
     setting = Setting(
-        [write(tmp_path / "a.jsonl", lines)], tmp_path / "state", service=Service(refusing(2))
+        [write(tmp_path / "a.jsonl", lines)], tmp_path / "state", service=ScriptedSink(refusing(2))
     )
     setting.service.answer = lambda batch: (
         BUSY if len(setting.service.sent) == 1 else refusing(2)(batch)
@@ -152,14 +154,14 @@ async def test_a_refused_event_that_is_the_last_of_all_is_found_too(tmp_path: Pa
     assert setting.letters == [(f"{tmp_path}/a.jsonl:3", "refused")]
 
 
-async def test_a_batch_that_begins_with_a_refused_event_leaves_one_that_was_taken_too(
+async def test_a_batch_that_begins_with_a_refused_event_also_leaves_an_accepted_one(
     tmp_path: Path,
 ) -> None:
     """For a later run: a replay of the refused event may be all that it has to send."""
     setting = Setting(
         [write(tmp_path / "a.jsonl", [line(0), line(1), line(2)])],
         tmp_path / "state",
-        service=Service(refusing(0)),
+        service=ScriptedSink(refusing(0)),
     )
     await setting.run(seconds=60)
     assert setting.letters == [(f"{tmp_path}/a.jsonl:1", "refused")]
@@ -188,7 +190,7 @@ async def test_an_outage_of_minutes_is_waited_for(tmp_path: Path) -> None:
     setting = Setting(
         three_files(tmp_path),
         tmp_path / "state",
-        service=Service(times(12, Reply(None, error="connection refused"))),
+        service=ScriptedSink(times(12, Reply(None, error="connection refused"))),
     )
     await setting.run()
     assert_all_there(setting, 60)
@@ -196,7 +198,7 @@ async def test_an_outage_of_minutes_is_waited_for(tmp_path: Path) -> None:
     assert any("connection refused" in told.waiting for told in setting.told)
 
 
-async def test_a_key_that_is_refused_in_mid_run_halts_until_it_is_taken(tmp_path: Path) -> None:
+async def test_a_key_that_is_refused_in_mid_run_halts_until_it_is_accepted(tmp_path: Path) -> None:
     """401: the lane is probed, and nothing is lost."""
     setting = Setting(three_files(tmp_path), tmp_path / "state")
     unknown = times(4, Reply(401, body=b"unknown key"))
@@ -220,7 +222,7 @@ async def test_bad_lines_are_dead_letters_before_they_count(tmp_path: Path) -> N
     assert setting.letters == [(f"{tmp_path}/a.jsonl:4", "undecodable")]
 
 
-async def test_a_broken_file_among_others_is_told_and_the_others_arrive(tmp_path: Path) -> None:
+async def test_a_broken_file_is_reported_and_the_others_arrive(tmp_path: Path) -> None:
     """The import isn't complete. Where the same records come in a whole file, a run goes on after
     those that it had.
     """
@@ -245,7 +247,7 @@ async def test_a_broken_file_among_others_is_told_and_the_others_arrive(tmp_path
 
 async def test_a_refused_event_waits_for_room_among_the_dead_letters(tmp_path: Path) -> None:
     """It isn't dropped: its lane halts until there is room."""
-    setting = Setting(three_files(tmp_path), tmp_path / "state", service=Service(refusing(2)))
+    setting = Setting(three_files(tmp_path), tmp_path / "state", service=ScriptedSink(refusing(2)))
     setting.fill_disk()
 
     async def make_room(it: Setting) -> None:
@@ -307,7 +309,7 @@ async def test_a_record_with_more_events_than_the_buffer_holds_arrives(tmp_path:
 async def test_nothing_is_sent_in_quiet_hours_also_nothing_again(tmp_path: Path) -> None:
     """They begin while a request is being retried; it waits for their end."""
     clock = FakeClock(turns=8)  # at midnight
-    service = Service(lambda _: BUSY if clock.monotonic() < 1000 + 170 else OK, clock)
+    service = ScriptedSink(lambda _: BUSY if clock.monotonic() < 1000 + 170 else OK, clock)
     quiet = QuietHours.parse("00:01-00:02")
     setting = Setting(
         three_files(tmp_path), tmp_path / "state", clock=clock, service=service, quiet=quiet
@@ -323,7 +325,7 @@ async def test_nothing_is_sent_in_quiet_hours_also_nothing_again(tmp_path: Path)
 async def test_a_429_slows_it_down(tmp_path: Path) -> None:
     """Nothing is sent before the time that it asks for."""
     clock = FakeClock(turns=8)
-    service = Service(times(1, Reply(429, retry_after=120.0)), clock)
+    service = ScriptedSink(times(1, Reply(429, retry_after=120.0)), clock)
     setting = Setting(
         three_files(tmp_path), tmp_path / "state", clock=clock, service=service, rate=1000.0
     )
@@ -342,7 +344,7 @@ async def test_a_rate_is_kept(tmp_path: Path) -> None:
         files,
         tmp_path / "state",
         clock=clock,
-        service=Service(clock=clock),
+        service=ScriptedSink(clock=clock),
         rate=10.0,
         line=line_of_all,
     )
@@ -420,15 +422,6 @@ async def test_reading_waits_while_too_much_can_t_be_counted(
     await setting.run(look)
     assert len(setting.service.uuids) == 1
     assert 0 < most < 40 + 20
-
-
-class BusyClock(FakeClock):
-    """A clock whose time also passes while somebody looks at it, as on a busy machine."""
-
-    def monotonic(self) -> float:
-        """A tenth of a second later each time."""
-        self._monotonic += 100_000_000
-        return super().monotonic()
 
 
 def test_a_batch_that_becomes_due_between_two_questions_is_not_forgotten() -> None:

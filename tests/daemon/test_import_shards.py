@@ -273,7 +273,9 @@ async def test_all_leave_out_events_from_the_same_time_on(
     assert second.job.options == first.job.options
 
 
-async def test_a_dry_run_binds_nobody(tmp_path: Path, upstream: Upstream, source: Path) -> None:
+async def test_a_dry_run_records_no_shards(
+    tmp_path: Path, upstream: Upstream, source: Path
+) -> None:
     """After a look at one of four, the import may be divided by three."""
     it = opened(request(upstream, tmp_path / "state", source, "0/4"))
     try:
@@ -421,7 +423,7 @@ async def test_what_the_shards_share_is_written_again_if_it_is_damaged(
     assert b"2027-01-15" in shared.read_bytes()
 
 
-async def test_a_folder_that_cannot_be_written_is_told(
+async def test_a_folder_that_cannot_be_written_is_reported(
     tmp_path: Path, upstream: Upstream, source: Path
 ) -> None:
     """Nothing is sent."""

@@ -33,7 +33,7 @@ from forwarder.sources.imports.times import date_of
 from tests.daemon.imports import (
     FIRST_DAY,
     OK,
-    Service,
+    ScriptedSink,
     Setting,
     after,
     assert_all_there,
@@ -105,7 +105,7 @@ async def test_a_record_counts_once_its_dead_letter_is_durable(
     assert len(setting.letters) == 1
 
 
-async def test_stopped_it_ends_when_what_is_under_way_is_settled(tmp_path: Path) -> None:
+async def test_a_stopped_import_settles_what_is_in_flight(tmp_path: Path) -> None:
     """Nothing new begins; the next run sends what is left, and nothing of what was settled."""
     setting = Setting(three_files(tmp_path), tmp_path / "state", rate=10.0, reading=A_RECORD)
     await setting.run(after(3, lambda it: it.pipeline.stop()))
@@ -131,7 +131,9 @@ async def test_stopped_it_doesn_t_begin_what_waits_for_its_turn(tmp_path: Path) 
 
 async def test_stopped_it_ends_soon_though_an_answer_never_comes(tmp_path: Path) -> None:
     """What was under way is sent again by the next run, the same bytes."""
-    setting = Setting(three_files(tmp_path), tmp_path / "state", service=Service(lambda _: None))
+    setting = Setting(
+        three_files(tmp_path), tmp_path / "state", service=ScriptedSink(lambda _: None)
+    )
     await setting.run(after(1, lambda it: it.pipeline.stop()), seconds=STOP_SECONDS + 10)
     lost = setting.service.sent[0]
     setting.service.answer = lambda _: OK
@@ -145,7 +147,7 @@ async def test_stopped_in_an_outage_it_ends_at_once(tmp_path: Path) -> None:
     setting = Setting(
         three_files(tmp_path),
         tmp_path / "state",
-        service=Service(lambda _: Reply(None, error="connection refused")),
+        service=ScriptedSink(lambda _: Reply(None, error="connection refused")),
     )
     began = setting.clock.monotonic()
     await setting.run(after(4, lambda it: it.pipeline.stop()), seconds=100)
@@ -252,12 +254,12 @@ async def test_a_progress_that_can_t_be_reported_ends_the_run(tmp_path: Path) ->
     """What was settled by then is saved."""
     setting = Setting(three_files(tmp_path), tmp_path / "state", rate=5.0, reading=A_RECORD)
 
-    class Broken(list[ImportProgress]):
+    class BrokenProgress(list[ImportProgress]):
         def append(self, progress: ImportProgress) -> None:
             if progress.events:
                 raise BrokenPipeError("nobody reads")
 
-    setting.told = Broken()
+    setting.told = BrokenProgress()
     with pytest.raises(BrokenPipeError):
         await setting.run(seconds=60)
     assert setting.saved is not None
@@ -394,7 +396,7 @@ async def _survives(folder: Path, fortune: Fortune) -> None:
     setting = Setting(
         paths,
         folder / "state",
-        service=Service(answer),
+        service=ScriptedSink(answer),
         batches=BatchPolicy(fortune.max_bytes, 4, 1.0, by_day=True),
     )
     setting.reading = ReadOptions(block_bytes=fortune.block_bytes)

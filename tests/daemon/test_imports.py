@@ -118,7 +118,7 @@ async def test_a_complete_import_is_known_as_such(tmp_path: Path, upstream: Upst
         it.close()
 
 
-async def test_stopped_in_mid_run_the_same_command_goes_on(
+async def test_stopped_in_mid_run_the_same_command_resumes(
     tmp_path: Path, upstream: Upstream
 ) -> None:
     """Also a stop that comes before the run."""
@@ -327,7 +327,7 @@ class _Later(SystemClock):
         ),
     ],
 )
-async def test_a_checkpoint_that_can_t_be_relied_on_is_told(
+async def test_an_unreliable_checkpoint_is_reported(
     tmp_path: Path, upstream: Upstream, damage: Callable[[bytes], bytes], told: str
 ) -> None:
     """It is never taken for a new import."""
@@ -351,7 +351,7 @@ async def test_one_process_at_a_time_has_an_import(tmp_path: Path, upstream: Ups
     opened(wanted).close()
 
 
-async def test_an_archive_goes_on_within_a_member(tmp_path: Path, upstream: Upstream) -> None:
+async def test_an_archive_resumes_within_a_member(tmp_path: Path, upstream: Upstream) -> None:
     """Members are files of their own."""
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         for at in range(3):
@@ -414,7 +414,7 @@ async def check_key(wanted: ImportRequest) -> None:
         (plain(500), "answered HTTP 500"),  # asked once, as by a dry run
     ],
 )
-async def test_a_key_that_isn_t_known_is_told_before_all(
+async def test_an_unknown_key_is_reported_before_anything_is_read(
     tmp_path: Path, upstream: Upstream, answer: Answer, told: str
 ) -> None:
     """Also where nobody can say: what is dropped there can't be seen later. No key is shown."""
@@ -446,14 +446,14 @@ async def test_a_service_that_is_unavailable_at_first_is_asked_until_it_answers(
     assert next(answers, None) is None
 
 
-async def test_an_address_where_nobody_is_is_told(tmp_path: Path) -> None:
+async def test_an_unreachable_service_is_reported(tmp_path: Path) -> None:
     """With what went wrong."""
     with pytest.raises(UpstreamRefuses, match=r"http://127\.0\.0\.1:1 can't be reached"):
         await check_key(request("http://127.0.0.1:1", tmp_path / "state", *files(tmp_path)))
 
 
 @pytest.mark.parametrize("via", ["", "http://127.0.0.1:1"])
-async def test_certificates_that_can_t_be_read_are_told(tmp_path: Path, via: str) -> None:
+async def test_unreadable_certificates_are_reported(tmp_path: Path, via: str) -> None:
     """By either way, before anything is sent."""
     settings = Settings.parse(
         {"upstream": {"url": "https://eu.example.com", "ca_file": str(tmp_path / "none.pem")}}

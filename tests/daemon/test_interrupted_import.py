@@ -17,7 +17,7 @@ from typing import Final
 
 import pytest
 
-from tests.end_to_end.importing import Service, manifest_of, sandbox
+from tests.end_to_end.importing import RunningSandbox, manifest_of, sandbox
 from tests.support.commands import LIMIT, forwarder
 
 INTERRUPTED: Final = Path(__file__).parent / "interrupted"
@@ -83,7 +83,7 @@ async def test_an_interrupted_import_of_an_older_version_is_resumed_and_verified
     )
 
 
-def unpack(order: str, state: Path, source: Path, service: Service) -> int:
+def unpack(order: str, state: Path, source: Path, service: RunningSandbox) -> int:
     """Put a state folder in its place, with today's names of source and service; how many records
     its checkpoint counts as delivered.
     """
@@ -106,7 +106,7 @@ def unpack(order: str, state: Path, source: Path, service: Service) -> int:
     return delivered
 
 
-def send_again(order: str, service: Service) -> int:
+def send_again(order: str, service: RunningSandbox) -> int:
     """Give the service what it was sent before; how many events."""
     with gzip.open(INTERRUPTED / f"{order}-sent.jsonl.gz") as file:
         events = file.read().splitlines()

@@ -20,7 +20,7 @@ from forwarder.daemon.pipeline import build
 from forwarder.daemon.policies import changed_keys
 from forwarder.daemon.roles import ALONE, Role
 from forwarder.telemetry.snapshot import LogSourceState
-from tests.support.record_intakes import FakeIntake
+from tests.support.record_intakes import FakeRecordIntake
 
 KEY = "phc_" + "a" * 28
 SOURCE: dict[str, Any] = {
@@ -145,9 +145,9 @@ async def test_positions_are_beside_the_workers_and_have_one_owner(
     pipeline = build(configured, SystemClock(), ALONE)
     assert (tmp_path / "logs" / "logs.db").is_file()
     with pytest.raises(ConfigurationError, match=r"logs is in use by another forwarder"):
-        LogSources.of(configured, FakeIntake(), SystemClock(), tmp_path)
+        LogSources.of(configured, FakeRecordIntake(), SystemClock(), tmp_path)
     await pipeline.close()
-    again = LogSources.of(configured, FakeIntake(), SystemClock(), tmp_path)
+    again = LogSources.of(configured, FakeRecordIntake(), SystemClock(), tmp_path)
     await again.close()
 
 
@@ -156,10 +156,10 @@ async def test_without_a_place_for_positions_nothing_is_followed() -> None:
     with pytest.raises(
         ConfigurationError, match="no directory could be used for the positions"
     ) as raised:
-        LogSources.of(settings({}), FakeIntake(), SystemClock(), None)
+        LogSources.of(settings({}), FakeRecordIntake(), SystemClock(), None)
     assert "dead_letters.path" in raised.value.hint
     sources = LogSources.of(
-        settings({"path": (), "stdin": True}), FakeIntake(), SystemClock(), None
+        settings({"path": (), "stdin": True}), FakeRecordIntake(), SystemClock(), None
     )
     assert [state.state for state in sources.observe()[0]] == ["reading"]
     await sources.close()

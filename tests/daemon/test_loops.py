@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from forwarder.core.outcome import HaltReason
-from tests.support.listening import Reply, post
+from tests.support.listening import RawReply, post
 from tests.support.switch import Switch
 from tests.support.upstream import Upstream, plain
 from tests.support.whole import Whole, accepted, events
@@ -26,7 +26,7 @@ def in_the_books(whole: Whole) -> int:
     return whole.total(lambda lane: sum(lane.received.values()))
 
 
-async def flags(whole: Whole) -> Reply:
+async def flags(whole: Whole) -> RawReply:
     """A flag call of an application."""
     return await whole.send(post("/decide?v=3", b'{"api_key":"phc_x","distinct_id":"u"}'))
 

@@ -34,7 +34,7 @@ from tests.support.whole import KEY, Whole, batch, event, events
         (State.RUNNING, 0, ""),
     ],
 )
-def test_not_ready_only_when_nothing_can_be_taken(state: State, used: int, reason: str) -> None:
+def test_not_ready_only_when_nothing_can_be_accepted(state: State, used: int, reason: str) -> None:
     """Starting, draining, or full; each says so in a few words."""
     said = _not_ready(state, used, 1000)
     assert bool(said) == bool(reason)
@@ -63,7 +63,7 @@ async def test_the_buffer_is_what_is_configured(clock: FakeClock) -> None:
             assert (whole.snapshot.buffer_kind, whole.snapshot.buffer_disk_bytes) == ("memory", 0)
 
 
-async def test_what_lies_aside_is_a_warning(clock: FakeClock, tmp_path: Path) -> None:
+async def test_quarantined_files_are_a_warning(clock: FakeClock, tmp_path: Path) -> None:
     """Files of buffer and dead letters that couldn't be read are told, at the start that finds
     them; those of the buffer later too.
     """
@@ -136,7 +136,7 @@ async def test_one_event_from_receipt_to_delivery(clock: FakeClock) -> None:
         assert snapshot.buffer_bytes == 0
 
 
-async def test_the_age_goes_on_while_events_wait_to_be_sent_again(clock: FakeClock) -> None:
+async def test_the_age_grows_while_events_wait_for_a_retry(clock: FakeClock) -> None:
     """In flight or between two attempts, the oldest event has its age; the upstream is down, and
     that is a warning, not a failure.
     """

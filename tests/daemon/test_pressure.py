@@ -27,7 +27,7 @@ LIMIT = 1000
 
 
 @dataclass
-class Rig:
+class PressureRig:
     """A watch over memory that a test sets; `reclaimed` is what each attempt to reclaim frees."""
 
     memory: FakeMemory = field(default_factory=FakeMemory)
@@ -111,7 +111,7 @@ def test_what_always_holds(limit: int, steps: list[tuple[float, float, bool, flo
 
 def test_what_can_be_reclaimed_rejects_nothing() -> None:
     """Garbage and free memory are given back first; memory is short only if that isn't enough."""
-    rig = Rig(frees=200)
+    rig = PressureRig(frees=200)
     assert not rig.use(950)
     assert (rig.attempts, rig.changes) == (1, [])
     assert rig.use(950)
@@ -122,7 +122,7 @@ def test_what_can_be_reclaimed_rejects_nothing() -> None:
 
 async def test_it_is_reclaimed_again_while_it_is_short() -> None:
     """Now and then, not each time that memory is measured."""
-    rig = Rig()
+    rig = PressureRig()
     rig.use(950)
     rig.watch.start()
     await rig.clock.advance(4 * RECLAIM_EVERY)
@@ -138,7 +138,7 @@ async def test_an_empty_buffer_ends_it() -> None:
     """Nothing is left that could be delivered to free memory: events are accepted, whoever takes
     it, after one more attempt to reclaim some.
     """
-    rig = Rig()
+    rig = PressureRig()
     assert rig.use(990)
     await rig.clock.advance(RECLAIM_EMPTY)
     rig.empty = True
@@ -153,7 +153,7 @@ async def test_it_is_measured_by_a_timer() -> None:
     """From the start to the stop; the last figure counts for a while, then what can't be measured
     rejects nothing, and a warning says so.
     """
-    rig = Rig()
+    rig = PressureRig()
     rig.watch.start()
     rig.memory.amount = 950
     await rig.clock.advance(LOOK_EVERY)
@@ -181,7 +181,7 @@ async def test_without_a_limit_nothing_is_watched() -> None:
 
 async def test_the_log_says_it_once() -> None:
     """One line when it begins and one when it ends; what comes and goes is said once a minute."""
-    rig = Rig()
+    rig = PressureRig()
     with capture_logs() as lines:
         for _ in range(5):
             rig.use(950)

@@ -77,7 +77,7 @@ async def upstream() -> AsyncIterator[Upstream]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_drains_what_was_taken(number: signal.Signals) -> None:
+async def test_a_signal_drains_accepted_events(number: signal.Signals) -> None:
     """Events that wait for the upstream when the signal comes are delivered before the process
     ends with 0.
     """
@@ -154,7 +154,7 @@ async def test_signals_that_come_together_are_one(tmp_path: Path) -> None:
         assert sorted(upstream.delivered) == ["first", "second"]
 
 
-async def test_events_are_taken_during_the_delay(upstream: Upstream) -> None:
+async def test_events_are_accepted_during_the_delay(upstream: Upstream) -> None:
     """After the signal and for `shutdown.delay`, `/readyz` fails, and what is still sent is taken
     and delivered.
     """

@@ -27,7 +27,7 @@ from tests.daemon.imports import (
     FIRST_DAY,
     JOB,
     OK,
-    Service,
+    ScriptedSink,
     Setting,
     events_in,
     line,
@@ -157,7 +157,7 @@ async def test_an_event_that_never_arrives_holds_up_only_what_memory_may_hold(
     path = write(
         tmp_path / "a.jsonl", [line(number, number // 100) for number in reversed(range(2_000))]
     )
-    service = Service(answer)
+    service = ScriptedSink(answer)
     setting = SortedSetting(
         [path],
         tmp_path / "state",
@@ -195,7 +195,7 @@ async def test_killed_again_and_again_under_a_service_in_a_bad_mood_all_arrives(
         return REFUSED if any(event["uuid"] in refused for event in events_in(batch)) else OK
 
     setting = SortedSetting(
-        [shuffled(tmp_path, 120, seed)], tmp_path / "state", service=Service(answer)
+        [shuffled(tmp_path, 120, seed)], tmp_path / "state", service=ScriptedSink(answer)
     )
 
     async def kill(it: Setting) -> None:
@@ -228,7 +228,7 @@ async def test_killed_again_and_again_under_a_service_in_a_bad_mood_all_arrives(
     check_order(setting.service)
 
 
-def check_order(service: Service) -> None:
+def check_order(service: ScriptedSink) -> None:
     """The first arrivals of each person are in the order of time."""
     seen: Counter[str] = Counter()
     last: dict[str, str] = {}

@@ -18,7 +18,7 @@ from tests.support.upstream import OK, Answer, Request, Upstream, plain
 from tests.support.whole import Whole, batch, event, events
 
 
-class Watched:
+class TapView:
     """What a tap on a pipeline has shown."""
 
     def __init__(self, whole: Whole, *outcomes: TapOutcome) -> None:
@@ -54,7 +54,7 @@ async def test_events_come_in_and_are_settled() -> None:
     async with Upstream(answer) as upstream:
         whole = Whole(upstream.url)
         async with whole:
-            watched = Watched(whole)
+            watched = TapView(whole)
             await whole.take([event("one"), event("poison"), b'{"distinct_id":"x"}'])
             single = b'{"api_key":"phc_wholewholewhole12345",' + event("single")[1:]
             assert (await whole.send(post("/capture/", single))).status == 200
@@ -81,7 +81,7 @@ async def test_what_is_dropped_has_its_reason() -> None:
             Upstream(lambda _: plain(500)) as upstream,
             Whole(upstream.url, FakeClock(), buffer=buffer) as whole,
         ):
-            watched = Watched(whole, TapOutcome.DROPPED)
+            watched = TapView(whole, TapOutcome.DROPPED)
             for number in range(12):
                 await whole.take(events(4, f"n{number}-", padding=30_000))
             assert (
@@ -93,7 +93,7 @@ async def test_what_a_rule_drops_names_it() -> None:
     """And the tap goes on."""
     rules = [{"name": "noise", "match": {"event": "noise*"}, "drop": True}]
     async with Upstream() as upstream, Whole(upstream.url, rules=rules) as whole:
-        watched = Watched(whole)
+        watched = TapView(whole)
         await whole.take([event("noise"), event("kept")])
         await whole.emptied()
         assert watched.count() == {
@@ -106,7 +106,7 @@ async def test_what_a_rule_drops_names_it() -> None:
 async def test_a_dead_letter_that_is_replayed() -> None:
     """It was received once: now it is replayed, and then delivered."""
     async with Upstream() as upstream, Whole(upstream.url) as whole:
-        watched = Watched(whole)
+        watched = TapView(whole)
         replayed = Incoming(
             batch([event("again")]), source="replay", revived=Revived(1, Reason.REFUSED)
         )

@@ -40,7 +40,7 @@ def event_letter(
     return DeadLetter(reason, LANE, event, 1000.0, place=place, **more)
 
 
-class Holding:
+class HoldingCallback:
     """A `core.ack.AckCallback` that keeps what it is told."""
 
     def __init__(self) -> None:

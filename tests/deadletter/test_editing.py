@@ -76,7 +76,7 @@ def test_what_is_no_expression(expression: str) -> None:
 
 
 @pytest.mark.parametrize("event", [b"\xff", b"", b'{"cut', b"{} {}"])
-def test_what_jq_can_not_read_is_told_from_what_it_can_not_edit(event: bytes) -> None:
+def test_unreadable_and_uneditable_letters_have_different_errors(event: bytes) -> None:
     """It has to be mended in another way; an expression that fails isn't the event's fault."""
     with pytest.raises(UnreadableEvent):
         Edit(".").apply(event)

@@ -5,13 +5,13 @@ in test_contract.py.
 from __future__ import annotations
 
 from forwarder.deadletter.memory import MemoryDeadLetters
-from tests.deadletter.rig import COST, Holding, letter
+from tests.deadletter.rig import COST, HoldingCallback, letter
 
 
 def test_nothing_is_waited_for() -> None:
     """There is nothing to wait for, and nobody is told."""
     store = MemoryDeadLetters(10 * COST)
-    held = Holding()
+    held = HoldingCallback()
     buried = [letter(), letter()]
     assert store.bury(buried)
     assert store.when_durable(held)

@@ -37,7 +37,7 @@ STEPS = st.lists(
 
 
 @dataclass
-class Model:
+class DeadLetterModel:
     """What must be true of the file."""
 
     rig: StoreRig
@@ -116,14 +116,14 @@ class Model:
 async def play(directory: Path, steps: list[str]) -> None:
     """Do the steps; after each crash or restart another store is opened on what is there."""
     async with started(directory) as rig:
-        model = Model(rig)
+        model = DeadLetterModel(rig)
         for step in steps:
             await _do(model, step)
         await model.commit()
         model.check(rig, allowed=set())
 
 
-async def _do(model: Model, step: str) -> None:
+async def _do(model: DeadLetterModel, step: str) -> None:
     if step in ("bury", "at_receipt"):
         model.bury(at_receipt=step == "at_receipt")
     elif step in ("replay", "drop"):

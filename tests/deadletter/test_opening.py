@@ -51,7 +51,7 @@ def opened(directory: Path) -> tuple[StoreRig, list[str]]:
     return rig, [str(line) for line in logs if line["log_level"] == "error"]
 
 
-async def test_another_version_is_moved_aside_whole(tmp_path: Path) -> None:
+async def test_another_version_is_quarantined_whole(tmp_path: Path) -> None:
     """A file of a later version isn't touched: it is moved aside as it is,
     said, and a new one is begun.
     """
@@ -71,7 +71,7 @@ async def test_another_version_is_moved_aside_whole(tmp_path: Path) -> None:
     rig.store.close()
 
 
-async def test_what_is_no_database_is_moved_aside(tmp_path: Path) -> None:
+async def test_a_file_that_is_no_database_is_quarantined(tmp_path: Path) -> None:
     """A file that is something else altogether is kept, with what belonged to it, and nothing of
     it is believed.
     """
@@ -132,7 +132,7 @@ async def test_a_truncated_file(tmp_path: Path) -> None:
     rig.store.close()
 
 
-async def test_two_files_moved_aside_in_one_second(tmp_path: Path) -> None:
+async def test_two_files_quarantined_in_one_second(tmp_path: Path) -> None:
     """Each has a name of its own."""
     for _ in range(2):
         (tmp_path / DEAD_LETTERS).write_bytes(b"rubbish" * 1000)

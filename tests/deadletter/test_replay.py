@@ -35,7 +35,7 @@ EVENT = (
 
 
 @dataclass
-class Door:
+class ReplayIntake:
     """An intake that answers as it is told to, and keeps what it took."""
 
     answer: Exception | bool = True
@@ -58,7 +58,7 @@ class Door:
 
 @contextlib.asynccontextmanager
 async def replaying(
-    rig: StoreRig, door: Door, api_keys: Mapping[str, str] = MappingProxyType({})
+    rig: StoreRig, door: ReplayIntake, api_keys: Mapping[str, str] = MappingProxyType({})
 ) -> AsyncIterator[Replayer]:
     """A replayer between the store and the door."""
     replayer = Replayer(rig.store, door, rig.clock, api_keys)
@@ -85,7 +85,7 @@ def mark(directory: Path, where: str = "1", rate: float | None = None) -> None:
 
 async def test_a_marked_letter_goes_through_the_intake(tmp_path: Path) -> None:
     """With its own bytes, its lane, its number and its reason; then it is gone."""
-    door = Door()
+    door = ReplayIntake()
     async with started(tmp_path) as rig, replaying(rig, door) as replayer:
         rig.store.bury([event_letter(EVENT), DeadLetter(Reason.REFUSED, HISTORICAL, EVENT, 5.0)])
         await turn(rig)
@@ -109,7 +109,7 @@ async def test_a_marked_letter_goes_through_the_intake(tmp_path: Path) -> None:
 
 async def test_an_edited_letter_goes_instead(tmp_path: Path) -> None:
     """What somebody put in its place is sent."""
-    door = Door()
+    door = ReplayIntake()
     async with started(tmp_path) as rig, replaying(rig, door):
         rig.store.bury([event_letter(b'{"event":""}')])
         await rig.commit()
@@ -120,7 +120,7 @@ async def test_an_edited_letter_goes_instead(tmp_path: Path) -> None:
 
 async def test_no_faster_than_asked(tmp_path: Path) -> None:
     """The rate is the letters' own; without one it is a hundred a second."""
-    door = Door()
+    door = ReplayIntake()
     async with started(tmp_path) as rig, replaying(rig, door):
         rig.store.bury([event_letter(EVENT) for _ in range(1000)])
         await rig.commit()
@@ -136,7 +136,7 @@ async def test_no_faster_than_asked(tmp_path: Path) -> None:
 
 async def test_a_full_buffer_is_waited_for(tmp_path: Path) -> None:
     """The letter stays until there is room, and goes then."""
-    door = Door(BufferFull("full", retry_after=3.0))
+    door = ReplayIntake(BufferFull("full", retry_after=3.0))
     async with started(tmp_path) as rig, replaying(rig, door):
         rig.store.bury([event_letter(EVENT)])
         await rig.commit()
@@ -153,7 +153,7 @@ async def test_a_buffer_that_fails_later_is_waited_for(tmp_path: Path) -> None:
     """A buffer that could not keep the event after all leaves the letter marked; it is removed
     only once the buffer has it.
     """
-    door = Door(answer=False)
+    door = ReplayIntake(answer=False)
     async with started(tmp_path) as rig, replaying(rig, door):
         rig.store.bury([event_letter(EVENT)])
         await rig.commit()
@@ -177,7 +177,7 @@ async def test_a_buffer_that_fails_later_is_waited_for(tmp_path: Path) -> None:
 )
 async def test_what_is_not_one_event_stays(tmp_path: Path, data: bytes) -> None:
     """It is unmarked with a note that says why, and never part of a request's envelope."""
-    door = Door()
+    door = ReplayIntake()
     async with started(tmp_path) as rig, replaying(rig, door) as replayer:
         rig.store.bury([event_letter(data)])
         await rig.commit()
@@ -229,7 +229,7 @@ async def test_a_crash_between_buffer_and_removal(tmp_path: Path) -> None:
     """At that instant the letter is still in the file; the log's record names it, and the opening
     forgets it: there is one copy.
     """
-    door = Door()
+    door = ReplayIntake()
     (tmp_path / "one").mkdir()
     async with started(tmp_path / "one") as rig:
         rig.store.bury([event_letter(EVENT, place=(1, 0))])
@@ -263,7 +263,7 @@ async def test_rules_match_the_key_of_the_sender(
     tmp_path: Path, api_keys: dict[str, str], noted: str | None, key: str
 ) -> None:
     """As the letter has it; an older one hasn't, and if several are possible it isn't known."""
-    door = Door()
+    door = ReplayIntake()
     async with started(tmp_path) as rig:
         rig.store.bury([event_letter(EVENT, source="kafka")])
         await rig.commit()
@@ -279,7 +279,7 @@ async def test_rules_match_the_key_of_the_sender(
 
 async def test_it_stops_with_letters_in_hand(tmp_path: Path) -> None:
     """What was not taken yet stays marked, for the next start."""
-    door = Door(BufferFull("full"))
+    door = ReplayIntake(BufferFull("full"))
     async with started(tmp_path) as rig:
         rig.store.bury([event_letter(EVENT)])
         await rig.commit()
@@ -303,7 +303,7 @@ async def test_it_stops_with_letters_in_hand(tmp_path: Path) -> None:
 )
 async def test_a_record_that_is_no_event_stays(tmp_path: Path, reason: Reason, words: str) -> None:
     """With a note that says why it can't be sent."""
-    door = Door()
+    door = ReplayIntake()
     async with started(tmp_path) as rig:
         rig.store.bury(
             [DeadLetter(reason, None, b"rubbish", 1000.0, "no JSON", "kafka", "kafka/ev/0/7")]

@@ -19,7 +19,16 @@ from forwarder.deadletter.room import DeadLetterTotals
 from forwarder.deadletter.table import MarkedDeadLetter
 from forwarder.storage import failpoints
 from forwarder.storage.directory import DEAD_LETTERS
-from tests.deadletter.rig import LANE, Holding, StoreRig, event_letter, fill, letter, query, started
+from tests.deadletter.rig import (
+    LANE,
+    HoldingCallback,
+    StoreRig,
+    event_letter,
+    fill,
+    letter,
+    query,
+    started,
+)
 
 HISTORICAL = Lane(LANE.api_key, historical=True)
 
@@ -43,8 +52,8 @@ async def test_a_letter_is_durable_with_the_next_group(tmp_path: Path) -> None:
     wait for.
     """
     async with started(tmp_path) as rig:
-        early = Holding()
-        late = Holding()
+        early = HoldingCallback()
+        late = HoldingCallback()
         assert rig.store.when_durable(early)
         rig.store.bury([event_letter(b'{"event":"a"}', place=(7, 0))])
         assert not rig.store.when_durable(late)
@@ -167,7 +176,7 @@ async def test_room_is_what_the_file_takes(tmp_path: Path) -> None:
         assert not rig.store.bury([letter(21_000)])
 
 
-async def test_places_are_told_to_the_log(tmp_path: Path) -> None:
+async def test_the_log_learns_where_each_letter_is(tmp_path: Path) -> None:
     """An event that is a letter already, and unsettled in the log, is settled by
     its place at the opening.
     """
@@ -218,7 +227,7 @@ async def test_a_failed_commit_is_tried_again(tmp_path: Path, where: str) -> Non
     """
     async with started(tmp_path) as rig:
         failpoints.arm(f"{where}=enospc@1")
-        held = Holding()
+        held = HoldingCallback()
         assert rig.store.bury([event_letter(b"[1]", place=(1, 0)), event_letter(b"[2]")])
         rig.store.bury_at_receipt([event_letter(b"[3]", Reason.MISSING_EVENT)])
         rig.store.when_durable(held)
@@ -415,9 +424,7 @@ async def test_a_small_disk_that_fills_up(tmp_path: Path) -> None:
         subprocess.run(["umount", tmp_path], check=True)  # noqa: ASYNC221
 
 
-async def test_a_file_that_somebody_has_locked_is_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_locked_file_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another writer's transaction delays letters; they aren't lost."""
     monkeypatch.setattr(schema, "FORMAT", replace(schema.FORMAT, busy_seconds=0.01))
     async with started(tmp_path) as rig:

@@ -73,7 +73,7 @@ def upper(_low: float, high: float) -> float:
     return high
 
 
-class Tap:
+class CountingSink:
     """A sink that passes on, and says how much is under way."""
 
     def __init__(self, inner: Sink) -> None:
@@ -128,7 +128,7 @@ class Rig:
         self.sink = HttpSink(
             UpstreamPolicy(url or upstream.url, compression, timeout, ca_file), self.clock
         )
-        self.tap = Tap(self.sink)
+        self.tap = CountingSink(self.sink)
         self.keys = KeyCheck(self.tap.decide, self.clock) if verify_keys else None
         self.delivery = Delivery(
             batcher=Batcher(self.buffer, batch),

@@ -34,7 +34,7 @@ USUAL = BatchPolicy(5_000_000, 5000, 1.0, by_day=True, gather_bytes=GATHER)
 SMALL = BatchPolicy(700, 6, 1.0, by_day=True, gather_bytes=1 << 30)
 
 
-class DayChunk(Chunk):
+class PartedDayChunk(Chunk):
     """A chunk with a day."""
 
     __slots__ = ("day",)
@@ -42,14 +42,14 @@ class DayChunk(Chunk):
 
     def part(self, data: bytes, count: int, ids: frozenset[str], at: int) -> Chunk:
         """See `Chunk.part`."""
-        part = DayChunk(self.lane, data, count, ids, self.received_at, self.source, self.ack)
+        part = PartedDayChunk(self.lane, data, count, ids, self.received_at, self.source, self.ack)
         part.day = self.day
         return part
 
 
-def chunk(day: int, *events: bytes, at: float = NOW) -> DayChunk:
+def chunk(day: int, *events: bytes, at: float = NOW) -> PartedDayChunk:
     """Events of a day."""
-    made = DayChunk(
+    made = PartedDayChunk(
         LANE, b",".join(events), len(events), frozenset().union(*map(ids_of, events)), at
     )
     made.day = day
@@ -270,7 +270,7 @@ async def test_a_probe_waits_for_the_pace_too() -> None:
     buffer = MemoryBuffer(1_000_000, by_day=True)
     sent: list[float] = []
 
-    class Upstream:
+    class TimedSink:
         async def send(self, _batch: Batch) -> Reply:
             """See `Sink.send`."""
             sent.append(clock.now() - NOW)
@@ -279,7 +279,7 @@ async def test_a_probe_waits_for_the_pace_too() -> None:
     delivery = Delivery(
         batcher=Batcher(buffer, SMALL, Pace(NOW + 100.0)),
         buffer=buffer,
-        sink=Upstream(),
+        sink=TimedSink(),
         dead_letters=MemoryDeadLetters(1000),
         books=Books(),
         clock=clock,
@@ -443,7 +443,7 @@ def alternating(
 
 def _of_ids(day: int, events: Sequence[bytes]) -> Chunk:
     """Faster than `chunk`: an event's id is what stands there."""
-    made = DayChunk(
+    made = PartedDayChunk(
         LANE,
         b",".join(events),
         len(events),

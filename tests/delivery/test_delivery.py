@@ -397,12 +397,12 @@ async def test_a_sink_that_raises_loses_nothing() -> None:
     async with Upstream() as upstream, Rig(upstream) as rig:
         inner = rig.tap.inner
 
-        class Broken:
+        class FaultySink:
             async def send(self, batch: Batch) -> Reply:
                 rig.tap.inner = inner
                 raise KeyError("a bug")
 
-        rig.tap.inner = Broken()
+        rig.tap.inner = FaultySink()
         rig.offer(events(2))
         with structlog.testing.capture_logs() as logs:
             await rig.emptied()

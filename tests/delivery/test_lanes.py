@@ -14,7 +14,7 @@ from forwarder.core.ports import DropReason
 from forwarder.delivery.lanes import Pause
 from tests.delivery.rig import LANE, Rig, chunk_of, event, events, upper
 from tests.support.upstream import Answer, Upstream, plain
-from tests.support.waiters import Told
+from tests.support.waiters import IntakeCallback
 
 
 def pause() -> Pause:
@@ -64,7 +64,7 @@ def offer(rig: Rig, *names: str, lane: Lane = LANE) -> Ack:
     """A unit of events of one person each; its ack."""
     raw = [event(name) for name in names]
     chunk = chunk_of(raw, rig.clock.now(), lane, rig.ordering)
-    chunk.ack = Ack(len(raw), Told())
+    chunk.ack = Ack(len(raw), IntakeCallback())
     rig.books.receive(lane, "kafka", len(raw))
     rig.buffer.offer([chunk])
     rig.delivery.wake()
@@ -82,7 +82,7 @@ def settle(rig: Rig, chunks: list[Chunk]) -> list[str]:
     ]
 
 
-async def test_what_waits_to_be_sent_again_is_taken_back() -> None:
+async def test_a_batch_that_waits_for_its_retry_is_returned() -> None:
     """Its batch goes without it, in order; another lane's stays."""
     async with Upstream(lambda _: plain(500)) as upstream, Rig(upstream) as rig:
         acks = [offer(rig, f"a{number}", f"b{number}") for number in range(3)]
@@ -110,7 +110,7 @@ async def test_what_is_in_flight_goes_its_way() -> None:
         assert upstream.delivered == ["a"]
 
 
-async def test_a_drain_ends_when_what_is_left_is_taken_back() -> None:
+async def test_a_drain_ends_when_the_rest_is_returned() -> None:
     """Nobody waits for what is gone."""
     async with Upstream(lambda _: plain(500)) as upstream, Rig(upstream) as rig:
         ack = offer(rig, *[f"e{number}" for number in range(3)])
@@ -122,7 +122,7 @@ async def test_a_drain_ends_when_what_is_left_is_taken_back() -> None:
         assert drained.result() is True
 
 
-async def test_a_halted_lane_of_which_everything_is_taken_back_goes_on_with_what_comes() -> None:
+async def test_a_halted_lane_that_returned_everything_sends_later_events() -> None:
     """The event that was refused alone is gone as well; the next one is a probe."""
     async with Upstream(lambda _: plain(400)) as upstream, Rig(upstream) as rig:
         ack = offer(rig, "bad", "worse")

@@ -30,7 +30,7 @@ from forwarder.wire.envelope import envelope_size
 from forwarder.wire.identity import ids_of
 from forwarder.wire.strict import Oddity, Suspicion
 from tests.delivery.rig import chunk_of, event
-from tests.support.waiters import Told
+from tests.support.waiters import IntakeCallback
 
 pytestmark = pytest.mark.slow
 
@@ -72,7 +72,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         self.flying: list[Attempt] = []
         self.offered: Counter[str] = Counter()
         self.accepted: dict[Lane, list[bytes]] = {lane: [] for lane in LANES}
-        self.units: list[tuple[Ack, Told]] = []
+        self.units: list[tuple[Ack, IntakeCallback]] = []
         self.withdrawn: list[str] = []
 
     @initialize(ordering=st.sampled_from(list(Ordering)), chance=st.randoms(use_true_random=False))
@@ -105,7 +105,7 @@ class DeliveryMachine(RuleBasedStateMachine):
             raw.append(event(name, person, **({"$anon_distinct_id": other} if other else {})))
         self.books.receive(lane, "http", len(raw))
         chunk = chunk_of(raw, self.now, lane, self.ordering)
-        told = Told()
+        told = IntakeCallback()
         chunk.ack = Ack(len(raw), told)
         self.units.append((chunk.ack, told))
         self.buffer.offer([chunk])

@@ -102,7 +102,7 @@ async def test_an_answer_before_the_body_was_read_is_heard() -> None:
         (Fault.CLOSE, "closed before an answer"),
     ],
 )
-async def test_broken_connections_are_told_apart(fault: Fault, words: str) -> None:
+async def test_broken_connections_are_distinguished(fault: Fault, words: str) -> None:
     """No whole answer: the reply has no status, and says what happened."""
     async with Upstream() as upstream:
         upstream.script.append(failing(fault))

@@ -15,7 +15,7 @@ from forwarder.wire.envelope import body_pieces, envelope_size
 from tests.delivery.rig import LANE, chunk_of, event
 
 
-class Held:
+class HeldChunks:
     """The chunks that a buffer holds."""
 
     def __init__(self, chunks: Sequence[Chunk]) -> None:
@@ -51,7 +51,7 @@ def test_a_cut_keeps_every_byte_and_the_order(counts: list[int], data: st.DataOb
     batch = batch_of(counts)
     if batch.count < 2:
         return
-    held = Held(batch.chunks)
+    held = HeldChunks(batch.chunks)
     at = data.draw(st.integers(1, batch.count - 1))
     left, right = cut(batch, at, held.replace)
     assert left.count == at
@@ -65,7 +65,7 @@ def test_a_cut_keeps_every_byte_and_the_order(counts: list[int], data: st.DataOb
 def test_halves_know_their_own_keys() -> None:
     """A cut chunk's ordering keys are told anew, so that each half blocks only its own."""
     batch = batch_of([2])
-    left, right = halves(batch, Held(batch.chunks).replace)
+    left, right = halves(batch, HeldChunks(batch.chunks).replace)
     assert [left.ids(), right.ids()] == [frozenset({"p0"}), frozenset({"p1"})]
 
 
@@ -74,4 +74,4 @@ def test_a_batch_is_cut_inside(at: int) -> None:
     """There is no empty side."""
     batch = batch_of([2, 1])
     with pytest.raises(ValueError, match="inside"):
-        cut(batch, at, Held(batch.chunks).replace)
+        cut(batch, at, HeldChunks(batch.chunks).replace)

@@ -24,7 +24,7 @@ from forwarder.wire.envelope import envelope_size
 from forwarder.wire.identity import ids_of
 from forwarder.wire.strict import Oddity, Suspicion
 from tests.delivery.rig import LANE, chunk_of, event
-from tests.delivery.test_splitting import Held
+from tests.delivery.test_splitting import HeldChunks
 
 KINDS = [(Oddity.NUL,), (Oddity.LONG_INTEGER,), (Oddity.NESTED_60,)]
 EVENTS = st.lists(
@@ -89,7 +89,7 @@ def test_suspects_are_apart_and_order_is_kept(
     precedents for them.
     """
     group, raw, chunks = group_of([person for person, _ in events], sizes)
-    held = Held(chunks)
+    held = HeldChunks(chunks)
     suspects = {
         index: Suspicion(KINDS[kind], (index,))
         for index, (_, kind) in enumerate(events)
@@ -139,7 +139,12 @@ def test_what_is_cleared_goes_with_the_others_again(
         if kind is not None
     }
     isolate(
-        ordering, group, group.parts[0], suspects, Held(chunks).replace, covered=lambda _: False
+        ordering,
+        group,
+        group.parts[0],
+        suspects,
+        HeldChunks(chunks).replace,
+        covered=lambda _: False,
     )
     exonerate(group, frozenset(KINDS))
     assert len(group.parts) == 1
@@ -211,7 +216,7 @@ def odd(value: bytes) -> bytes:
     return event("odd", v="here").replace(b'"here"', value)
 
 
-async def test_suspects_are_told_by_their_index() -> None:
+async def test_suspects_are_named_by_their_index() -> None:
     """Over all chunks, with what each has."""
     batch = batch_of([event("a"), odd(b"1e999")], [event("b")], [odd(b"9" * 400), event("c")])
     assert {index: suspicion.oddities for index, suspicion in (await inspect(batch)).items()} == {

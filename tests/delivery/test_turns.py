@@ -27,7 +27,7 @@ def serve(turns: Turns, waiting: list[Lane], size: int = 100, times: int = 1) ->
     return served
 
 
-def test_nobody_waits() -> None:
+def test_no_lane_is_pending() -> None:
     """Then it is nobody's turn."""
     assert list(Turns().order([], [])) == []
 
@@ -127,9 +127,7 @@ def test_one_request_in_twenty_begins_with_history() -> None:
     ),
     st.integers(1, 10_000),
 )
-def test_nobody_waits_while_another_of_its_kind_is_served_again_and_again(
-    rounds: list[list[Lane]], size: int
-) -> None:
+def test_lanes_of_a_kind_take_turns(rounds: list[list[Lane]], size: int) -> None:
     """However lanes come and go: of two lanes of a kind that both wait for a while, none gets over
     two requests more than the other.
     """

@@ -112,7 +112,7 @@ async def live(demo: Demo) -> asyncio.Task[None]:
     return task
 
 
-async def test_endless_traffic_stops_when_told() -> None:
+async def test_endless_traffic_can_be_stopped() -> None:
     """`stop_traffic` ends the story; what was sent by then is flushed and delivered."""
     async with open_demo(choose_ports(0), sdk()) as demo:
         task = await live(demo)

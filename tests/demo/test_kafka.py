@@ -57,7 +57,9 @@ async def test_everything_arrives(demo: KafkaDemo) -> None:
 
 
 @pytest.mark.slow
-async def test_what_somebody_else_produced_is_counted_beside(demo: KafkaDemo, kafka: Kafka) -> None:
+async def test_records_of_other_producers_are_counted_separately(
+    demo: KafkaDemo, kafka: Kafka
+) -> None:
     """An event of somebody else's, and one that can't be read, are no failure of the demo."""
     await produce(
         kafka.bootstrap,
@@ -74,7 +76,7 @@ async def test_what_somebody_else_produced_is_counted_beside(demo: KafkaDemo, ka
 
 
 @pytest.mark.slow
-async def test_endless_traffic_stops_when_told(demo: KafkaDemo) -> None:
+async def test_endless_traffic_can_be_stopped(demo: KafkaDemo) -> None:
     """`stop_traffic` ends the story; what was produced by then is delivered."""
     task = asyncio.create_task(demo.traffic(None, pause=0.001))
     async with asyncio.timeout(60):

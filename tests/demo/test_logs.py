@@ -49,7 +49,7 @@ async def test_everything_arrives(demo: LogDemo) -> None:
 
 
 @pytest.mark.slow
-async def test_a_page_view_of_somebody_else_is_counted_beside(demo: LogDemo) -> None:
+async def test_page_views_of_other_visitors_are_counted_separately(demo: LogDemo) -> None:
     """A line that was appended by hand is no failure of the demo, nor are
     two events under one uuid.
     """
@@ -68,7 +68,7 @@ async def test_a_page_view_of_somebody_else_is_counted_beside(demo: LogDemo) -> 
 
 
 @pytest.mark.slow
-async def test_endless_traffic_stops_when_told(demo: LogDemo) -> None:
+async def test_endless_traffic_can_be_stopped(demo: LogDemo) -> None:
     """`stop_traffic` ends the story; what was written by then is delivered."""
     task = asyncio.create_task(demo.traffic(None, pause=0.001))
     async with asyncio.timeout(60):

@@ -71,7 +71,7 @@ def test_every_event_has_a_uuid_that_is_remembered() -> None:
 
 
 @pytest.mark.parametrize("pause", [0.0, 0.001])
-def test_play_stops_when_told(pause: float) -> None:
+def test_play_can_be_stopped(pause: float) -> None:
     """After `stop` nothing more is sent, with a pause between events as without."""
     stop = threading.Event()
     sdk = RecordingSdk(after=lambda count: stop.set() if count == 7 else None)

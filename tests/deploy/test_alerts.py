@@ -127,7 +127,7 @@ def test_the_same_rules_are_everywhere() -> None:
     assert operators["spec"]["groups"] == yaml.safe_load(ALERTS.read_text())["groups"]
 
 
-def test_panels_can_be_told_apart_and_dont_overlap() -> None:
+def test_panels_have_distinct_titles_and_dont_overlap() -> None:
     """Each panel has a number, a title and a place of its own on a grid of 24 columns."""
     assert len({panel["id"] for panel in BOARD["panels"]}) == len(BOARD["panels"])
     assert len({panel["title"] for panel in PANELS}) == len(PANELS)

@@ -56,7 +56,7 @@ def environment(state: Path, **more: str) -> dict[str, str]:
     return {**image, "XDG_STATE_HOME": str(state), **quick, **more}
 
 
-class Daemon:
+class ReadOnlyDaemon:
     """A daemon that listens."""
 
     def __init__(self, command: Running, listening: str) -> None:
@@ -84,12 +84,12 @@ class Daemon:
 
 
 @asynccontextmanager
-async def daemon(state: Path, upstream: str, **more: str) -> AsyncIterator[Daemon]:
+async def daemon(state: Path, upstream: str, **more: str) -> AsyncIterator[ReadOnlyDaemon]:
     """`forwarder run`, until it is stopped."""
     async with confined(
         state, "run", env=environment(state, FORWARDER_UPSTREAM__URL=upstream, **more)
     ) as command:
-        yield Daemon(command, await command.line('"event": "listening"'))
+        yield ReadOnlyDaemon(command, await command.line('"event": "listening"'))
 
 
 def held(state: Path) -> list[str]:

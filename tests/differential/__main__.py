@@ -8,7 +8,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from tests.differential.campaign import ROOT, Options, run
+from tests.differential.campaign import ROOT, DifferentialOptions, run
 from tests.differential.inputs import KINDS
 
 
@@ -22,7 +22,7 @@ def main() -> int:
     parser.add_argument("--only", choices=KINDS, nargs="+", default=KINDS)
     given = parser.parse_args()
     print(f"seed {given.seed}, {given.mutants:,} mutants", flush=True)
-    options = Options(
+    options = DifferentialOptions(
         given.before.resolve(), given.after.resolve(), given.mutants, given.seed, given.only
     )
     report = run(options, lambda text: print(text, flush=True))

@@ -38,7 +38,7 @@ _SECTIONS: Final = ("labels", "answers", "chunks", "letters", "books", "once set
 
 
 @dataclass(frozen=True)
-class Options:
+class DifferentialOptions:
     """What is compared."""
 
     before: Path
@@ -49,7 +49,7 @@ class Options:
 
 
 @dataclass
-class Report:
+class DifferentialReport:
     """The outcomes of a campaign, and the differences."""
 
     mutants: Counter[str] = field(default_factory=Counter)
@@ -138,9 +138,9 @@ class VersionProcess:
         self._process.wait()
 
 
-def run(options: Options, say: Callable[[str], None]) -> Report:
+def run(options: DifferentialOptions, say: Callable[[str], None]) -> DifferentialReport:
     """Compare two versions; describe differences as they are found."""
-    report = Report()
+    report = DifferentialReport()
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="differential-") as root:
         folder = Path(root)
@@ -161,7 +161,10 @@ class _Comparison:
     """Batches in progress."""
 
     def __init__(
-        self, versions: Sequence[VersionProcess], report: Report, say: Callable[[str], None]
+        self,
+        versions: Sequence[VersionProcess],
+        report: DifferentialReport,
+        say: Callable[[str], None],
     ) -> None:
         self._versions = versions
         self._report = report
@@ -169,7 +172,7 @@ class _Comparison:
         self._different: list[tuple[int, int, Mutant]] = []
         """Not described yet: batch, index and mutant."""
 
-    def compare(self, options: Options) -> None:
+    def compare(self, options: DifferentialOptions) -> None:
         """Send all mutants, and compare what comes back."""
         pending: list[_Batch] = []
         for number, batch in enumerate(_batches(options)):
@@ -222,7 +225,7 @@ class _Comparison:
         self._different.clear()
 
 
-def _batches(options: Options) -> Iterator[list[Mutant]]:
+def _batches(options: DifferentialOptions) -> Iterator[list[Mutant]]:
     left = mutants(options.seed, options.count, options.kinds)
     while batch := list(islice(left, BATCH)):
         yield batch

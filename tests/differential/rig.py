@@ -278,7 +278,7 @@ def _rejected(error: Exception) -> tuple[str, bytes]:
     return f"{answer.status} {code}", answer.plain + hint.encode()
 
 
-class Outcome(NamedTuple):
+class MutantOutcome(NamedTuple):
     """What became of a mutant."""
 
     labels: Sequence[str]
@@ -334,7 +334,7 @@ class PipelineRig:
                     Lane(key), HaltReason.UNKNOWN_KEY, "no such key", now=0.0, wall=MIDNIGHT - 60
                 )
 
-    async def run(self, mutant: Mutant, policies: SourcePolicies) -> Outcome:
+    async def run(self, mutant: Mutant, policies: SourcePolicies) -> MutantOutcome:
         """What becomes of a mutant."""
         _Numbered.count = _Decoded.count = 0
         if mutant.kind == REQUESTS:
@@ -357,7 +357,7 @@ class PipelineRig:
             ]
         return repr(found)
 
-    async def _requests(self, mutant: Mutant) -> Outcome:
+    async def _requests(self, mutant: Mutant) -> MutantOutcome:
         origin = object()
         waiters = []
         for request in mutant.requests:
@@ -393,7 +393,7 @@ class PipelineRig:
             if all(waiter.label for waiter in waiters) or (turn > 3 and _Decoded.count == before):
                 return
 
-    async def _records(self, mutant: Mutant, intake: Any, batches: Sequence[Any]) -> Outcome:
+    async def _records(self, mutant: Mutant, intake: Any, batches: Sequence[Any]) -> MutantOutcome:
         given_up = self._given_up if mutant.given_up else ()
         handed = _HandOver(intake, given_up)
         for batch in batches:
@@ -419,7 +419,7 @@ class PipelineRig:
 
     def _outcome(
         self, labels: list[str], answers: object, first: tuple[Any, Any, Any], after: Any
-    ) -> Outcome:
+    ) -> MutantOutcome:
         _, letters, books = first
         reasons = {f"letter {letter[1]}" for found in (letters, after[2]) for letter in found}
         drops = {
@@ -429,7 +429,9 @@ class PipelineRig:
             for cause, _ in account[5]
         }
         ways = ["by the decoder process"] if _Decoded.count else []
-        return Outcome([*labels, *ways, *sorted(reasons), *sorted(drops)], answers, *first, after)
+        return MutantOutcome(
+            [*labels, *ways, *sorted(reasons), *sorted(drops)], answers, *first, after
+        )
 
     def _look(self) -> tuple[list[Any], list[Any], list[Any]]:
         """What is new in buffers, dead letters and books since the last look."""
@@ -659,7 +661,7 @@ class VersionRig:
         """The figures of each pipeline, by its configuration."""
         return {name: rig.figures() for name, rig in self._rigs.items()}
 
-    async def run(self, mutant: Mutant) -> Outcome:
+    async def run(self, mutant: Mutant) -> MutantOutcome:
         """What becomes of a mutant."""
         rig = self._rigs.get(mutant.configuration)
         if rig is None:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import pytest
 
-from tests.differential.campaign import ROOT, Options, Report, run
+from tests.differential.campaign import ROOT, DifferentialOptions, DifferentialReport, run
 from tests.differential.inputs import KINDS, LINES, RECORDS, REQUESTS
 from tests.differential.mutants import mutants
 
@@ -58,10 +58,10 @@ PLANTED: Final = {
 }
 
 
-def compare(before: Path, kinds: tuple[str, ...] = KINDS) -> tuple[Report, list[str]]:
+def compare(before: Path, kinds: tuple[str, ...] = KINDS) -> tuple[DifferentialReport, list[str]]:
     """Compare a version with this one; the differences that are described."""
     described: list[str] = []
-    report = run(Options(before, ROOT, MUTANTS, 5, kinds), described.append)
+    report = run(DifferentialOptions(before, ROOT, MUTANTS, 5, kinds), described.append)
     assert report.total == MUTANTS
     return report, described
 

@@ -30,13 +30,13 @@ def serve(descriptor: int, checkout: str, folder: str) -> None:
 
 
 async def _serve(parent: Connection, folder: Path) -> None:
-    from tests.differential.rig import Outcome, VersionRig, take_over  # noqa: PLC0415
+    from tests.differential.rig import MutantOutcome, VersionRig, take_over  # noqa: PLC0415
 
     take_over()
     rig = VersionRig(folder)
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
-    outcomes: dict[int, list[Outcome]] = {}
+    outcomes: dict[int, list[MutantOutcome]] = {}
     while True:
         try:
             question, number, content = parent.recv()

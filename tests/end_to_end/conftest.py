@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from tests.end_to_end.importing import Service, sandbox
+from tests.end_to_end.importing import RunningSandbox, sandbox
 
 HERE = Path(__file__).parent
 
@@ -22,7 +22,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="module")
-def service() -> Iterator[Service]:
+def service() -> Iterator[RunningSandbox]:
     """A sandbox for all imports of a module. libuv keeps a pipe of its own from the
     first loop on.
     """

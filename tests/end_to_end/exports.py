@@ -41,7 +41,7 @@ _FLAT: Final = ("state", "customer", "placed", "number", "tier", "total", "city"
 
 
 @dataclass(frozen=True, slots=True)
-class Export:
+class VendorExport:
     """Files of an export, and how they are imported."""
 
     form: str
@@ -51,34 +51,34 @@ class Export:
     """By reason."""
 
 
-def native_lines(folder: Path) -> Export:
+def native_lines(folder: Path) -> VendorExport:
     """Lines of events, of several, and bodies of batches."""
     lines, refused = native.sample()
-    return Export(
+    return VendorExport(
         "native", [_lines(folder / "events.jsonl", lines)], ("--time-offset", "0"), Counter(refused)
     )
 
 
-def amplitude_download(folder: Path) -> Export:
+def amplitude_download(folder: Path) -> VendorExport:
     """The ZIP that Amplitude gives, of one gzip file an hour."""
     path = folder / "export.zip"
     path.write_bytes(amplitude.archive())
-    return Export("amplitude", [path], refused=_reasons(amplitude.sample()))
+    return VendorExport("amplitude", [path], refused=_reasons(amplitude.sample()))
 
 
-def mixpanel_events(folder: Path) -> Export:
+def mixpanel_events(folder: Path) -> VendorExport:
     """The raw export."""
-    return Export(
+    return VendorExport(
         "mixpanel",
         [_lines(folder / "export.json", mixpanel.event_export())],
         refused=_reasons(mixpanel.STRANGE),
     )
 
 
-def mixpanel_profiles(folder: Path) -> Export:
+def mixpanel_profiles(folder: Path) -> VendorExport:
     """An export of profiles; those that were never seen have no time."""
     profiles = mixpanel.profile_export()
-    return Export(
+    return VendorExport(
         "mixpanel-profiles",
         [_lines(folder / "profiles.jsonl", profiles)],
         ("--time-offset", "0"),
@@ -86,7 +86,7 @@ def mixpanel_profiles(folder: Path) -> Export:
     )
 
 
-def segment_logs(folder: Path) -> Export:
+def segment_logs(folder: Path) -> VendorExport:
     """Files below a folder for each day, as they are in a bucket."""
     calls = segment.sample()
     third = len(calls) // 3
@@ -98,37 +98,37 @@ def segment_logs(folder: Path) -> Export:
                 b"".join(call + b"\n" for call, _ in calls[start : start + third]), mtime=0
             )
         )
-    return Export("segment", [folder / "segment-logs"], refused=_reasons(calls))
+    return VendorExport("segment", [folder / "segment-logs"], refused=_reasons(calls))
 
 
-def csv_table(folder: Path) -> Export:
+def csv_table(folder: Path) -> VendorExport:
     """A table of a warehouse, with columns of all kinds."""
     path = folder / "events.csv"
     path.write_text(tables.table(), newline="")
     columns = ("--json-column", "cart", "--number-column", "amount", "--boolean-column", "paid")
-    return Export("csv", [path], (*columns, "--time-offset", "0"), _reasons(tables.sample()))
+    return VendorExport("csv", [path], (*columns, "--time-offset", "0"), _reasons(tables.sample()))
 
 
-def mapped_lines(folder: Path) -> Export:
+def mapped_lines(folder: Path) -> VendorExport:
     """An application's own records, by rules of its own."""
     records, _, refused = mapped.sample(2_400)
     lines = _lines(folder / "orders.jsonl", records)
-    return Export("mapping", [lines], ("--mapping", _rules(folder, RULES)), Counter(refused))
+    return VendorExport("mapping", [lines], ("--mapping", _rules(folder, RULES)), Counter(refused))
 
 
-def mapped_csv(folder: Path) -> Export:
+def mapped_csv(folder: Path) -> VendorExport:
     """The same as a table with semicolons."""
     path = folder / "orders.csv"
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, _FLAT, delimiter=";")
         writer.writeheader()
         writer.writerows(_rows())
-    return Export(
+    return VendorExport(
         "mapping", [path], ("--mapping", _rules(folder, FLAT_RULES), "--delimiter", ";"), _ODD_ROWS
     )
 
 
-def mapped_parquet(folder: Path) -> Export:
+def mapped_parquet(folder: Path) -> VendorExport:
     """The same as a data frame's file."""
     import pyarrow as pa  # noqa: PLC0415 - large, and needed here alone
     from pyarrow import parquet  # noqa: PLC0415
@@ -137,10 +137,10 @@ def mapped_parquet(folder: Path) -> Export:
     rows = _rows()
     table = pa.table({name: [row[name] for row in rows] for name in _FLAT})
     parquet.write_table(table, path, row_group_size=500)
-    return Export("mapping", [path], ("--mapping", _rules(folder, FLAT_RULES)), _ODD_ROWS)
+    return VendorExport("mapping", [path], ("--mapping", _rules(folder, FLAT_RULES)), _ODD_ROWS)
 
 
-EXPORTS: Final[Sequence[Callable[[Path], Export]]] = (
+EXPORTS: Final[Sequence[Callable[[Path], VendorExport]]] = (
     native_lines,
     amplitude_download,
     mixpanel_events,

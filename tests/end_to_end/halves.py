@@ -25,7 +25,7 @@ from forwarder.contract.payloads import (
 )
 from forwarder.contract.resources import MEMBER as PLAIN_MEMBER
 from forwarder.sandbox.manage.dns import StaticResolver
-from tests.sandbox.client import Client, Reply, talking
+from tests.sandbox.client import SandboxClient, SandboxReply, talking
 from tests.support import management as seed
 
 EVERY: Final = pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.name)
@@ -61,16 +61,16 @@ projects ON projects.id = project
 """Every table of the management half, and which rows of it are an organization's."""
 
 
-class Half:
+class ManagementHalf:
     """A sandbox with two organizations, on a file."""
 
-    def __init__(self, client: Client, path: Path) -> None:
+    def __init__(self, client: SandboxClient, path: Path) -> None:
         self._client = client
         self._path = path
 
     async def ask(
         self, method: str, path: str, body: Any = None, key: str = seed.STRANGER_KEY
-    ) -> Reply:
+    ) -> SandboxReply:
         """Make a request, the stranger's unless `key` says whose."""
         headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
         return await self._client.ask(
@@ -83,7 +83,7 @@ class Half:
         ids: Mapping[str, str],
         body: Any = ...,
         key: str = seed.STRANGER_KEY,
-    ) -> Reply:
+    ) -> SandboxReply:
         """Call an endpoint, with a body that it accepts."""
         return await self.ask(
             endpoint.method,
@@ -124,8 +124,8 @@ def rows(database: sqlite3.Connection, name: str, where: str, organization: str)
 
 
 @asynccontextmanager
-async def halves(folder: Path) -> AsyncIterator[Half]:
+async def halves(folder: Path) -> AsyncIterator[ManagementHalf]:
     """A sandbox that nothing but what is kept in it can tell anything."""
     path = folder / "sandbox.db"
     async with talking(seed.seeded(folder, database=path, resolver=StaticResolver({}))) as client:
-        yield Half(client, path)
+        yield ManagementHalf(client, path)

@@ -25,7 +25,7 @@ _LISTENS: Final = "listening on"
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class RunningSandbox:
     """A sandbox that runs."""
 
     url: str
@@ -69,7 +69,7 @@ class Service:
 
 
 @contextmanager
-def sandbox(*arguments: str) -> Iterator[Service]:
+def sandbox(*arguments: str) -> Iterator[RunningSandbox]:
     """A sandbox in a process of its own, whose memory is gone at the end."""
     command = command_line(("sandbox", "--listen", "127.0.0.1:0", "--strict", *arguments))
     with subprocess.Popen(
@@ -80,12 +80,14 @@ def sandbox(*arguments: str) -> Iterator[Service]:
             assert select.select([process.stdout], [], [], LIMIT)[0], "the sandbox says nothing"
             line = process.stdout.readline()
             assert _LISTENS in line, line
-            yield Service(line.split()[-1])
+            yield RunningSandbox(line.split()[-1])
         finally:
             process.kill()
 
 
-def imported(service: Service, state: Path, *arguments: str | Path, key: str = KEY) -> Finished:
+def imported(
+    service: RunningSandbox, state: Path, *arguments: str | Path, key: str = KEY
+) -> Finished:
     """`forwarder import` with `arguments`, into the sandbox, as fast as it goes."""
     target = (
         "--upstream",
@@ -102,7 +104,7 @@ def imported(service: Service, state: Path, *arguments: str | Path, key: str = K
 
 
 def interrupt_import(
-    service: Service, state: Path, key: str, *arguments: str | Path, rate: int = 700
+    service: RunningSandbox, state: Path, key: str, *arguments: str | Path, rate: int = 700
 ) -> int:
     """Begin an import, and kill it (`kill -9`) when some of its events have arrived: how many.
     Requests have 100 events.

@@ -15,7 +15,7 @@ INITIAL: Final = "$initial_"
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class PersonUpdate:
     """What an event means for its person."""
 
     distinct_id: str
@@ -39,7 +39,7 @@ class ModelledPerson:
     properties: Values = field(default_factory=dict)
     is_identified: bool = False
 
-    def change(self, said: Said) -> None:
+    def change(self, said: PersonUpdate) -> None:
         """Apply what an event sets and removes."""
         before = set(self.properties)
         for name, value in said.once.items():
@@ -58,7 +58,7 @@ class ModelledPersons:
     def __init__(self) -> None:
         self.owners: dict[str, ModelledPerson] = {}
 
-    def apply(self, said: Said) -> Values:
+    def apply(self, said: PersonUpdate) -> Values:
         """Apply an event; the properties that its person has then."""
         for other in said.joins:
             self._merge(said.distinct_id, other, always=said.always)
@@ -97,7 +97,7 @@ class PersonOutcome:
 
 
 def persons_after(
-    choice: str, events: Mapping[str, Said], live: Iterable[Said] = ()
+    choice: str, events: Mapping[str, PersonUpdate], live: Iterable[PersonUpdate] = ()
 ) -> PersonOutcome:
     """What becomes of persons if these events are sent in this order, after those of `live`."""
     project = ModelledPersons()
@@ -125,7 +125,7 @@ def persons_after(
     )
 
 
-def _newest_values(events: Iterable[Said]) -> dict[str, Values]:
+def _newest_values(events: Iterable[PersonUpdate]) -> dict[str, Values]:
     """By distinct id: what its person would have if it had been one from the start, and its events
     had come in the order of time.
     """

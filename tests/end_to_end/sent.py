@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.end_to_end.importing import Service
+from tests.end_to_end.importing import RunningSandbox
 
 
-def events_of(service: Service, job: str) -> list[dict[str, Any]]:
+def events_of(service: RunningSandbox, job: str) -> list[dict[str, Any]]:
     """The events of an import, at most 10,000, in the order of their times."""
     found = service.ask(f"events?import={job}&limit=10000")
     assert found["count"] == len(found["results"])

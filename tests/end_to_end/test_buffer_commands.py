@@ -57,7 +57,7 @@ async def test_the_commands_beside_a_running_daemon(tmp_path: Path) -> None:
         assert f"in use by another forwarder (process {os.getpid()})" in refused.err
 
 
-async def test_export_gives_back_the_bytes_that_were_taken(tmp_path: Path) -> None:
+async def test_export_returns_the_accepted_bytes(tmp_path: Path) -> None:
     """In the order of receipt, after the daemon has ended."""
     raw = await leave(tmp_path, 30)
     lines = (await forwarder("buffer", "export", str(tmp_path))).out.splitlines()
@@ -102,7 +102,7 @@ async def test_drain_without_an_upstream_that_answers(tmp_path: Path) -> None:
     assert "3 events in total" in (await forwarder("buffer", "ls", str(tmp_path))).out
 
 
-async def test_a_flipped_bit_is_found_told_and_counted(tmp_path: Path) -> None:
+async def test_a_flipped_bit_is_found_reported_and_counted(tmp_path: Path) -> None:
     """`verify` names it; after the next start it is known: copied aside, dropped in the books, and
     no alarm any more.
     """

@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from tests.deadletter.rig import query
-from tests.end_to_end.test_process import KEY, Daemon, daemon
+from tests.end_to_end.test_process import KEY, DaemonProcess, daemon
 from tests.support.commands import Finished, forwarder
 from tests.support.listening import post as raw_post
 from tests.support.upstream import OK, Answer, Upstream, plain
@@ -38,7 +38,7 @@ async def letters(state: Path, *args: str) -> Finished:
 
 
 @pytest.mark.parametrize("kind", ["memory", "disk"])
-async def test_a_refused_event_is_mended_and_sent_again(tmp_path: Path, kind: str) -> None:
+async def test_a_refused_event_is_repaired_and_sent_again(tmp_path: Path, kind: str) -> None:
     """The upstream refuses an event; it outlives the daemon as a letter; edited and replayed it
     arrives, once, and the books balance.
     """
@@ -105,7 +105,7 @@ async def test_letters_go_with_a_drain(tmp_path: Path) -> None:
     assert _count(tmp_path) == 0
 
 
-async def post(to: Daemon, body: dict[str, Any]) -> int:
+async def post(to: DaemonProcess, body: dict[str, Any]) -> int:
     """Send a body; the answer's status."""
     async with (
         aiohttp.ClientSession() as client,

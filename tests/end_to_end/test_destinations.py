@@ -26,7 +26,7 @@ from tests.support.clock import FakeClock
 from tests.support.listening import post
 from tests.support.records import record_list
 from tests.support.upstream import OK, Answer, Request, Upstream, plain
-from tests.support.waiters import Told
+from tests.support.waiters import IntakeCallback
 from tests.support.waiting import eventually
 from tests.support.whole import KEY, Whole, accepted, always_balanced, batch, event, events
 
@@ -122,7 +122,7 @@ async def test_a_sample_has_people_whole() -> None:
     assert sum(accepted(eu).values()) == 5 * len(people)
 
 
-async def test_one_that_is_down_delays_nobody_until_its_buffer_is_full() -> None:
+async def test_a_destination_that_is_down_delays_no_sender_until_its_buffer_is_full() -> None:
     """Then events routed to it are rejected, and nothing of them is anywhere; those of other
     routes are accepted as before.
     """
@@ -356,7 +356,7 @@ def long_event(name: str, to: str) -> bytes:
 
 
 @pytest.mark.parametrize("entrance", ["single", "batch", "v1", "log"])
-async def test_conditions_that_take_long_delay_nobody(entrance: str, tmp_path: Path) -> None:
+async def test_slow_conditions_delay_no_sender(entrance: str, tmp_path: Path) -> None:
     """The decoder process evaluates those of routes, also of what becomes a dead letter; each event
     goes where its route says, in order, as it was received.
     """
@@ -429,10 +429,10 @@ async def test_a_record_that_never_fits_goes_where_its_events_would_have_gone() 
         records = SourceIntake(parts.intake.gate, branches, source="kafka")
         record = record_list(value)
         with pytest.raises(StillDecoding) as waiting:
-            records.accept(record, Told(), AckLevel.DELIVERED)
+            records.accept(record, IntakeCallback(), AckLevel.DELIVERED)
         decoded = asyncio.Event()
         waiting.value.when_done(decoded.set)
         await decoded.wait()
-        assert records.accept(record, Told(), AckLevel.DELIVERED) is not None
+        assert records.accept(record, IntakeCallback(), AckLevel.DELIVERED) is not None
         dead = [[lane.dead_lettered for lane in each.lanes] for each in whole.snapshot.destinations]
     assert dead == [[], [{"too_large": 1}]]

@@ -195,7 +195,7 @@ async def test_reject_drops_nothing() -> None:
         assert len(arrived) == arrived.total() == received
 
 
-async def test_a_disk_that_refuses_is_told_and_waited_for() -> None:
+async def test_a_failing_disk_is_reported_and_waited_for() -> None:
     """While nothing can be written senders get 503 and `/readyz` says why; delivery goes on, and
     taking too as soon as it can.
     """

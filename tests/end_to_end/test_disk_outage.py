@@ -38,7 +38,7 @@ UNSTAMPED: Final = b'{"event":"unstamped","distinct_id":"x"}'
 """An event whose time is that of its receipt."""
 
 
-class Outage:
+class DiskOutage:
     """Traffic of a live and a historical lane, and a look at everything after each step."""
 
     def __init__(self, whole: Whole) -> None:
@@ -139,7 +139,7 @@ async def test_ten_hours_without_the_upstream(ordering: str) -> None:
         async with Whole(
             upstream.url, clock, window=WINDOW, delivery=delivery, **SETTINGS
         ) as whole:
-            outage = Outage(whole)
+            outage = DiskOutage(whole)
             await whole.take([UNSTAMPED], "phc_withouttimestamp1")
             await outage.pass_by()
             assert (

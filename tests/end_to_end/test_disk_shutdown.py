@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from forwarder.core.clock import SystemClock
-from tests.end_to_end.test_process import Daemon, daemon
+from tests.end_to_end.test_process import DaemonProcess, daemon
 from tests.support.commands import forwarder
 from tests.support.upstream import OK, Upstream, plain
 from tests.support.waiting import eventually
 from tests.support.whole import Whole, accepted, events
 
 
-async def stopped(running: Daemon) -> tuple[int, dict[str, Any], float]:
+async def stopped(running: DaemonProcess) -> tuple[int, dict[str, Any], float]:
     """Stop a daemon: the exit code, what its last line says, and how long it took."""
     began = time.monotonic()
     running.command.send(signal.SIGTERM)

@@ -28,7 +28,7 @@ AHEAD: Final = timedelta(seconds=90)
 """By how much the clock of some senders is wrong."""
 
 
-class Seen(msgspec.Struct):
+class EncodedArrival(msgspec.Struct):
     """An event as it arrived, its values as raw bytes."""
 
     event: msgspec.Raw
@@ -172,7 +172,7 @@ async def delivered(
     assert len(arrived) == len(expected)
     for event in expected:
         stored = arrived[event.name]
-        seen = msgspec.json.decode(stored.raw, type=Seen)
+        seen = msgspec.json.decode(stored.raw, type=EncodedArrival)
         assert (stored.event, stored.distinct_id) == (event.name, event.person)
         assert bytes(seen.properties) == event.properties
         assert seen.uuid == (event.uuid or seen.uuid)
@@ -245,5 +245,7 @@ async def test_the_senders_address_is_added_and_nothing_else(clock: FakeClock) -
             await whole.emptied()
         arrived = {event.event: event for event in await sandbox.events()}
     for event in expected:
-        properties = bytes(msgspec.json.decode(arrived[event.name].raw, type=Seen).properties)
+        properties = bytes(
+            msgspec.json.decode(arrived[event.name].raw, type=EncodedArrival).properties
+        )
         assert properties == event.properties.replace(b"{", b'{"$ip":"93.184.216.34",', 1)

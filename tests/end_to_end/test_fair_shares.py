@@ -29,7 +29,7 @@ def small(kind: str) -> dict[str, Any]:
     }
 
 
-class Outage:
+class UpstreamOutage:
     """An upstream that is away for a while."""
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ async def test_made_up_keys_do_not_lock_out_a_verified_one(kind: str) -> None:
     """Not in an outage, and not after a restart in it, with senders of made-up keys first: all
     that the good key sends is accepted.
     """
-    outage = Outage()
+    outage = UpstreamOutage()
     async with (
         outage.upstream as upstream,
         Whole(upstream.url, FastClock(10), **small(kind)) as whole,
@@ -98,7 +98,7 @@ async def test_made_up_keys_do_not_lock_out_a_verified_one(kind: str) -> None:
 async def test_one_key_may_fill_seven_eighths(kind: str) -> None:
     """Verified, configured, or while no key is known; and all of it arrives."""
     for sections in (small(kind), {**small(kind), "http": {"api_keys": [KEY]}}):
-        outage = Outage()
+        outage = UpstreamOutage()
         outage.away = True
         async with (
             outage.upstream as upstream,
@@ -115,7 +115,7 @@ async def test_before_any_key_is_known_the_reserve_is_kept_for_the_first() -> No
     """A first start in an outage can't tell good keys from made-up ones; but the one that is
     verified first finds room, and gets in.
     """
-    outage = Outage()
+    outage = UpstreamOutage()
     outage.away = True
     async with (
         outage.upstream as upstream,
@@ -139,7 +139,7 @@ async def test_before_any_key_is_known_the_reserve_is_kept_for_the_first() -> No
 
 async def test_made_up_keys_leave_lanes_to_a_known_one() -> None:
     """They fill half of `max_lanes`, and no more."""
-    outage = Outage()
+    outage = UpstreamOutage()
     settings = {**small("memory"), "http": {"max_lanes": 10}}
     async with outage.upstream as upstream, Whole(upstream.url, FastClock(10), **settings) as whole:
         await whole.take(events(1, "first"))

@@ -94,7 +94,7 @@ async def test_a_hang_past_the_time_out_is_tried_again() -> None:
         assert whole.snapshot.upstream_requests == {"error": 2, "200": 1}
 
 
-async def test_taken_but_not_told_is_sent_twice_and_is_the_same_twice() -> None:
+async def test_an_accepted_batch_without_an_answer_is_sent_again_unchanged() -> None:
     """When the answer is lost after the upstream took the events, they arrive again: the same
     bytes, so that it can tell.
     """

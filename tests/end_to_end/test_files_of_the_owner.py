@@ -25,7 +25,9 @@ def a_generous_umask() -> Iterator[None]:
     os.umask(before)
 
 
-async def test_nobody_else_may_read_what_waits(tmp_path: Path, a_generous_umask: None) -> None:
+async def test_pending_events_are_readable_by_their_owner_only(
+    tmp_path: Path, a_generous_umask: None
+) -> None:
     """Whatever the umask: each file of buffer and dead letters, and each directory that is made
     for them, is its owner's alone.
     """

@@ -13,7 +13,7 @@ import pytest
 from forwarder.core.clock import SystemClock
 from forwarder.telemetry.snapshot import balanced
 from tests.support.answered import asked
-from tests.support.listening import LIMIT, Client, post
+from tests.support.listening import LIMIT, RawConnection, post
 from tests.support.origin import Asked, origin, whole
 from tests.support.waiting import eventually
 from tests.support.whole import Whole, batch, events
@@ -25,7 +25,7 @@ BUFFERS: list[dict[str, Any]] = [
     {"kind": "disk", "max_bytes": "64MiB"},
 ]
 
-Attack: TypeAlias = Callable[[Whole, list[Client]], Awaitable[None]]
+Attack: TypeAlias = Callable[[Whole, list[RawConnection]], Awaitable[None]]
 
 
 async def service(request: Asked) -> None:
@@ -35,24 +35,24 @@ async def service(request: Asked) -> None:
     await request.write(whole(body, "Content-Type: application/json"))
 
 
-async def connect(daemon: Whole, clients: list[Client], **options: Any) -> Client:
+async def connect(daemon: Whole, clients: list[RawConnection], **options: Any) -> RawConnection:
     """A connection, closed at the end."""
     host, _, port = daemon.pipeline.addresses[0].rpartition(":")
-    client = Client(
+    client = RawConnection(
         *await asyncio.wait_for(asyncio.open_connection(host, int(port), **options), LIMIT)
     )
     clients.append(client)
     return client
 
 
-async def slow_uploads(daemon: Whole, clients: list[Client]) -> None:
+async def slow_uploads(daemon: Whole, clients: list[RawConnection]) -> None:
     """130 recordings that never end."""
     for _ in range(130):
         client = await connect(daemon, clients, local_addr=GREEDY)
         await client.send(post("/s/", b"x" * 100).replace(b"Length: 100", b"Length: 1000000"))
 
 
-async def all_connections(daemon: Whole, clients: list[Client]) -> None:
+async def all_connections(daemon: Whole, clients: list[RawConnection]) -> None:
     """As many connections as may be open, idle ones and slow ones."""
     for number in range(daemon.settings.sources.http.max_connections):
         client = await connect(daemon, clients, local_addr=GREEDY)
@@ -61,7 +61,7 @@ async def all_connections(daemon: Whole, clients: list[Client]) -> None:
     await eventually(lambda: daemon.snapshot.http_rejected_connections > 0)
 
 
-async def large_bodies(daemon: Whole, clients: list[Client]) -> None:
+async def large_bodies(daemon: Whole, clients: list[RawConnection]) -> None:
     """60 bodies of 19 MB, of each of which 500 KB come."""
     for _ in range(60):
         client = await connect(daemon, clients, local_addr=GREEDY)
@@ -82,7 +82,7 @@ async def test_an_honest_sender_beside_a_greedy_one(attack: Attack, buffer: dict
         "http": {"max_connections": 200},
         "passthrough": {"connect_timeout": "10s"},
     }
-    clients: list[Client] = []
+    clients: list[RawConnection] = []
     async with (
         origin(service) as upstream,
         Whole(upstream.url, SystemClock(), **sections) as daemon,

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from forwarder.cli import dead_letters
-from tests.end_to_end.importing import Service, imported, manifest_of
+from tests.end_to_end.importing import RunningSandbox, imported, manifest_of
 from tests.sources.imports.samples.native import as_json, complete_events
 
 _REST: Final = '"distinct_id":"u1","timestamp":"2024-05-01T00:00:00Z"'
@@ -54,7 +54,7 @@ BAD: Final = (
 
 
 def test_bad_records_are_dead_letters_and_the_others_arrive(
-    service: Service, tmp_path: Path
+    service: RunningSandbox, tmp_path: Path
 ) -> None:
     """A hundred among ten thousand: nothing is sent before what stops it is accepted, and then all
     but the hundred arrives.
@@ -111,7 +111,7 @@ def letters(state: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("form", ["native", "csv", "segment", "amplitude", "mixpanel"])
 def test_events_of_ids_that_many_share_arrive_and_merge_nothing(
-    service: Service, tmp_path: Path, form: str
+    service: RunningSandbox, tmp_path: Path, form: str
 ) -> None:
     """`guest` and `0` are ids to the service: it has their events, each id a person, and merges
     nothing with them. The preflight says how many there are.

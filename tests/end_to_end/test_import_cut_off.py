@@ -15,7 +15,7 @@ import brotli  # type: ignore[import-untyped]
 import pytest
 import zstandard
 
-from tests.end_to_end.importing import Service, imported, manifest_of
+from tests.end_to_end.importing import RunningSandbox, imported, manifest_of
 from tests.support.cases import cases
 
 _AT: Final = "2024-05-01T00:00:00Z"
@@ -42,7 +42,7 @@ def content_line(form: str) -> int:
     return 52 if form == "csv" else 51
 
 
-def _check(service: Service, path: Path, form: str, content: bytes, why: str) -> None:
+def _check(service: RunningSandbox, path: Path, form: str, content: bytes, why: str) -> None:
     """It stops, names the code, and sends nothing; accepted, the whole records arrive."""
     key = f"phc_cut_{form.replace('-', '_')}_{path.name.replace('.', '_')}"
     folder = path.parent
@@ -75,7 +75,7 @@ def _numbered(form: str, number: int) -> bytes:
 @pytest.mark.parametrize("form", RECORDS)
 @cases("end", PACKED)
 def test_half_a_record_at_the_end_stops_it(
-    service: Service, tmp_path: Path, form: str, end: str
+    service: RunningSandbox, tmp_path: Path, form: str, end: str
 ) -> None:
     """Also in a compressed file that is whole itself."""
     lines = [_numbered(form, number) for number in range(51)]
@@ -86,7 +86,7 @@ def test_half_a_record_at_the_end_stops_it(
 
 @cases("words", [b"\nterminated early", b'\n"terminated early"\n'])
 def test_the_words_of_an_export_that_ended_early_stop_it(
-    service: Service, tmp_path: Path, words: bytes
+    service: RunningSandbox, tmp_path: Path, words: bytes
 ) -> None:
     """As Mixpanel writes them below the last record."""
     content = b"\n".join([_numbered("mixpanel", number) for number in range(50)]) + words
@@ -96,7 +96,7 @@ def test_the_words_of_an_export_that_ended_early_stop_it(
 
 
 @cases("last", ["e,u", 'e,u51,"2024-05'])
-def test_half_a_row_at_the_end_stops_it(service: Service, tmp_path: Path, last: str) -> None:
+def test_half_a_row_at_the_end_stops_it(service: RunningSandbox, tmp_path: Path, last: str) -> None:
     """One with too few cells, or an open quote."""
     rows = "".join(f"e,u{number},{_AT}\n" for number in range(49))
     content = f"event,distinct_id,timestamp\n{rows}e,u50,{_AT}\n{last}".encode()
@@ -104,7 +104,7 @@ def test_half_a_row_at_the_end_stops_it(service: Service, tmp_path: Path, last: 
     _check(service, tmp_path / f"rows{len(last)}.csv", "csv", content, why)
 
 
-def test_a_whole_file_says_nothing(service: Service, tmp_path: Path) -> None:
+def test_a_whole_file_says_nothing(service: RunningSandbox, tmp_path: Path) -> None:
     """With or without a line end at its end, and with a bad record before the last."""
     lines = [_numbered("native", number) for number in range(300)]
     path = tmp_path / "whole.jsonl"

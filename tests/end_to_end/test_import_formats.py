@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.exports import EXPORTS, Export
-from tests.end_to_end.importing import Service, forwarder_import, imported, manifest_of
+from tests.end_to_end.exports import EXPORTS, VendorExport
+from tests.end_to_end.importing import RunningSandbox, forwarder_import, imported, manifest_of
 
 ACCEPTED = [
     each
@@ -21,7 +21,7 @@ ACCEPTED = [
 
 @pytest.mark.parametrize("written", EXPORTS, ids=lambda each: each.__name__)
 def test_an_export_is_imported_once_however_often(
-    written: Callable[[Path], Export], service: Service, tmp_path: Path
+    written: Callable[[Path], VendorExport], service: RunningSandbox, tmp_path: Path
 ) -> None:
     """What the sandbox has is what the manifest says; the same command does nothing more; another
     job sends the same bytes.

@@ -61,7 +61,7 @@ def times_delivered(upstream: Upstream) -> Counter[int]:
     return Counter(taken.values())
 
 
-async def test_sigterm_settles_what_is_in_flight_and_the_same_command_goes_on(
+async def test_sigterm_settles_what_is_in_flight_and_the_same_command_resumes(
     tmp_path: Path,
 ) -> None:
     """It ends with 130 once the requests that were on their way are answered; the next run sends
@@ -147,7 +147,7 @@ async def test_trouble_of_the_service_only_delays_an_import(tmp_path: Path) -> N
         assert manifest_of(state).books.delivered == EVENTS
 
 
-async def test_a_key_that_nobody_knows_and_a_service_that_is_not_there(tmp_path: Path) -> None:
+async def test_an_unknown_key_and_an_unreachable_service(tmp_path: Path) -> None:
     """Both are said before anything is sent, with exit code 3; the key itself is not repeated."""
     path = source(tmp_path)
     state = tmp_path / "state"

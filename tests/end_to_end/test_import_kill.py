@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash.imports import shards
-from tests.crash.imports.campaign import MEMORY, Campaign, Options
+from tests.crash.imports.campaign import MEMORY, ImportCampaign, ImportOptions
 
 SEED = 20240252
 
@@ -21,8 +21,8 @@ async def test_all_is_there_once_however_often_the_importer_is_killed(
     """Killed before it sends and while it does, the same command goes on: every event is there
     once, nothing came twice but what was in flight, and the manifest and `import verify` say so.
     """
-    options = Options(SEED, events, kills, suffix, rate="8000", reading=0.8, patience=0.05)
-    report = await Campaign(options, tmp_path).run()
+    options = ImportOptions(SEED, events, kills, suffix, rate="8000", reading=0.8, patience=0.05)
+    report = await ImportCampaign(options, tmp_path).run()
     assert len(report.lives) > kills  # on a busy machine it may be through before the last one
     assert report.verdict.distinct == report.books["delivered"] == events
     assert report.verdict.repeats <= report.in_flight
@@ -36,7 +36,7 @@ async def test_shards_that_are_killed_bring_everything_once(tmp_path: Path) -> N
     there once, without a conflict, nothing came twice but of those that were killed, and
     `import status` and `import verify` say so over all of them.
     """
-    options = shards.Options(SEED, 4_000, shards=4, files=9, at_a_time=2, kills=2, rate="1600")
+    options = shards.ShardOptions(SEED, 4_000, shards=4, files=9, at_a_time=2, kills=2, rate="1600")
     report = await shards.ShardCampaign(options, tmp_path).run()
     assert len(report.lives) == report.together == 2
     assert all(0 < life.settled < 1_400 for life in report.lives)

@@ -107,7 +107,7 @@ def edited(state: Path, number: int, **changes: object) -> bytes:
     return msgspec.json.encode({**msgspec.json.decode(data), **changes})
 
 
-async def test_refused_records_are_mended_and_arrive(tmp_path: Path) -> None:
+async def test_repaired_records_arrive(tmp_path: Path) -> None:
     """Each run sends what is marked, and counts it; what is refused again stays. In the end all is
     there once, as the manifest says.
     """

@@ -16,13 +16,13 @@ import pytest
 
 from tests.end_to_end.importing import (
     KEY,
-    Service,
+    RunningSandbox,
     forwarder_import,
     imported,
     interrupt_import,
     manifest_of,
 )
-from tests.end_to_end.person_model import Said, persons_after
+from tests.end_to_end.person_model import PersonUpdate, persons_after
 from tests.end_to_end.sent import events_of
 from tests.sources.imports.samples.warehouses import START, ga4_rows, segment_tables, snowplow_lines
 
@@ -39,7 +39,7 @@ def own(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def done_once(
-    service: Service, folder: Path, *command: str | Path, interrupted: bool = True
+    service: RunningSandbox, folder: Path, *command: str | Path, interrupted: bool = True
 ) -> list[dict[str, Any]]:
     """The events of an import that is complete, refused nothing, and is the same a second time.
     Unless it is short it is interrupted by `kill -9` and resumed.
@@ -65,7 +65,7 @@ def done_once(
     return events_of(service, manifest.job.id)
 
 
-def test_ga4(service: Service, tmp_path: Path) -> None:
+def test_ga4(service: RunningSandbox, tmp_path: Path) -> None:
     """Parameters are properties with their types, the time has microseconds, and events of one
     batch that only differ in a parameter are two.
     """
@@ -103,7 +103,7 @@ def test_ga4(service: Service, tmp_path: Path) -> None:
     assert plan["plan"] == "pro"
 
 
-def test_snowplow(service: Service, tmp_path: Path) -> None:
+def test_snowplow(service: RunningSandbox, tmp_path: Path) -> None:
     """131 columns without header and quotes: a title that begins with a quotation mark takes in no
     row. Fields of a self-describing event are properties.
     """
@@ -140,7 +140,7 @@ def test_snowplow(service: Service, tmp_path: Path) -> None:
     assert "unstruct_event" not in click
 
 
-def test_segment_warehouse(service: Service, tmp_path: Path) -> None:
+def test_segment_warehouse(service: RunningSandbox, tmp_path: Path) -> None:
     """A file a table: rows of half of the persons have no user_id. What a call is, its file says,
     or its columns.
     """
@@ -190,7 +190,7 @@ def test_segment_warehouse(service: Service, tmp_path: Path) -> None:
 
 
 def test_a_table_of_a_known_name_is_that_one_whatever_its_columns(
-    service: Service, tmp_path: Path
+    service: RunningSandbox, tmp_path: Path
 ) -> None:
     """A page has a property `group_id`, a person a trait `event`."""
     at = "2024-05-01 10:00:00"
@@ -202,11 +202,11 @@ def test_a_table_of_a_known_name_is_that_one_whatever_its_columns(
 
 
 @pytest.mark.parametrize("choice", ["history", "newest"])
-def test_persons_of_ga4_end_as_chosen(choice: str, service: Service, tmp_path: Path) -> None:
+def test_persons_of_ga4_end_as_chosen(choice: str, service: RunningSandbox, tmp_path: Path) -> None:
     """A user, and a browser that isn't one's yet, have the newest user properties; where they came
     from first stays.
     """
-    live = Said("user-5", START, set={"plan": "enterprise"})
+    live = PersonUpdate("user-5", START, set={"plan": "enterprise"})
     said = {}
     path = tmp_path / "events_20240501.json"
     with path.open("w") as file:
@@ -220,7 +220,7 @@ def test_persons_of_ga4_end_as_chosen(choice: str, service: Service, tmp_path: P
             level = {"level": number} if number % 50 == 7 else {}
             first = {"$initial_utm_source": f"source-{number // 200}"}
             first |= {"$initial_utm_medium": "(none)", "$initial_utm_campaign": "(direct)"}
-            said[str(number)] = Said(
+            said[str(number)] = PersonUpdate(
                 row.get("user_id") or row["user_pseudo_id"],
                 START + timedelta(seconds=number, microseconds=number),
                 {"plan": plan, **level},
@@ -231,12 +231,12 @@ def test_persons_of_ga4_end_as_chosen(choice: str, service: Service, tmp_path: P
 
 @pytest.mark.parametrize("choice", ["history", "newest"])
 def test_persons_of_segments_warehouse_end_as_chosen(
-    choice: str, service: Service, tmp_path: Path
+    choice: str, service: RunningSandbox, tmp_path: Path
 ) -> None:
     """Traits are those of the last row in `identifies`, also of one without a user; its anonymous
     ids and the aliases' former ones become the user. Groups are as their last row says.
     """
-    live = Said("user-11", START, set={"plan": "enterprise"})
+    live = PersonUpdate("user-11", START, set={"plan": "enterprise"})
     tables = segment_tables(FEWER)
     for at, row in enumerate(tables["identifies"]):
         row |= {"plan": PLANS[at // 2 % 3], "size": at if at % 4 == 0 else ""}
@@ -256,7 +256,7 @@ def test_persons_of_segments_warehouse_end_as_chosen(
             elif table == "aliases":
                 joins = (row["previous_id"],)
             time = datetime.fromisoformat(row["original_timestamp"].replace(" UTC", "+00:00"))
-            said[row["id"]] = Said(who, time, traits, joins=joins)
+            said[row["id"]] = PersonUpdate(who, time, traits, joins=joins)
     said = dict(sorted(said.items(), key=lambda item: item[1].time))
     paths = write_tables(tmp_path, tables)
     key = check_persons(
@@ -267,7 +267,7 @@ def test_persons_of_segments_warehouse_end_as_chosen(
     assert {each["group_key"]: each["properties"]["industry"] for each in found} == last
 
 
-def test_snowplow_says_nothing_of_persons(service: Service, tmp_path: Path) -> None:
+def test_snowplow_says_nothing_of_persons(service: RunningSandbox, tmp_path: Path) -> None:
     """So no choice is asked for, and none changes an event."""
     path = tmp_path / "part-00000"
     path.write_text("".join(line + "\n" for line in snowplow_lines(40)))
@@ -284,11 +284,11 @@ def test_snowplow_says_nothing_of_persons(service: Service, tmp_path: Path) -> N
 
 
 def check_persons(
-    service: Service,
+    service: RunningSandbox,
     folder: Path,
     choice: str,
-    said: dict[str, Said],
-    live: Said,
+    said: dict[str, PersonUpdate],
+    live: PersonUpdate,
     *command: str | Path,
 ) -> str:
     """Interrupt an import, resume it and import again: persons are those of the model, a live one
@@ -333,7 +333,9 @@ def write_tables(folder: Path, tables: dict[str, list[dict[str, Any]]]) -> list[
     return paths
 
 
-def test_segment_rows_of_an_unknown_table_are_refused(service: Service, tmp_path: Path) -> None:
+def test_segment_rows_of_an_unknown_table_are_refused(
+    service: RunningSandbox, tmp_path: Path
+) -> None:
     """A row that neither its file nor its columns tell is no `$identify` by guess."""
     path = tmp_path / "rows.csv"
     path.write_text("id,user_id,timestamp,name\n1,u,2024-05-01 10:00:00,Cart\n")

@@ -18,7 +18,7 @@ from forwarder.sources.imports.persons import INDEX
 from tests.crash.process import Killable
 from tests.end_to_end.importing import (
     KEY,
-    Service,
+    RunningSandbox,
     forwarder_import,
     imported,
     manifest_of,
@@ -67,7 +67,7 @@ OPTIONS: Final = {"mixpanel-profiles": ["--time-offset", "0"], "csv": ["--json-c
 
 @pytest.mark.parametrize("form", RECORDS)
 def test_a_live_property_outlives_an_import_unless_that_is_chosen(
-    form: str, service: Service, tmp_path: Path
+    form: str, service: RunningSandbox, tmp_path: Path
 ) -> None:
     """What becomes of persons has to be said. `newest` and `oldest` only add what a person lacks,
     `none` adds nothing, and with `history` old values win.
@@ -151,7 +151,9 @@ ENDS: Final[dict[str, dict[str, dict[str, Any]]]] = {
 
 @pytest.mark.parametrize("choice", ENDS)
 @pytest.mark.parametrize("order", ["in order", "sorted"])
-def test_persons_end_as_chosen(choice: str, order: str, service: Service, tmp_path: Path) -> None:
+def test_persons_end_as_chosen(
+    choice: str, order: str, service: RunningSandbox, tmp_path: Path
+) -> None:
     """By the service's rules for merges, in a project without live persons."""
     key = f"phc_ends_{choice}_{order.replace(' ', '_')}"
     lives = LIVES if order == "in order" else LIVES[::-1]
@@ -185,7 +187,7 @@ def write_config(folder: Path, text: str) -> Path:
     return path
 
 
-def test_history_needs_the_order_of_time(service: Service, tmp_path: Path) -> None:
+def test_history_needs_the_order_of_time(service: RunningSandbox, tmp_path: Path) -> None:
     """The preflight says what to do; accepting it is no choice."""
     key = "phc_persons_in_no_order_1"
     source = tmp_path / "export.jsonl"
@@ -197,7 +199,7 @@ def test_history_needs_the_order_of_time(service: Service, tmp_path: Path) -> No
 
 
 def test_properties_that_no_event_can_carry_have_one_of_their_own(
-    service: Service, tmp_path: Path
+    service: RunningSandbox, tmp_path: Path
 ) -> None:
     """With `newest` a person whose first event has no room gets a `$set` event, and it counts."""
     key = "phc_persons_without_room_1"
@@ -217,7 +219,9 @@ def test_properties_that_no_event_can_carry_have_one_of_their_own(
     assert service.counts(manifest_of(state).job.id) == (3, 0, 0)
 
 
-def test_a_second_import_changes_nothing_that_was_set(service: Service, tmp_path: Path) -> None:
+def test_a_second_import_changes_nothing_that_was_set(
+    service: RunningSandbox, tmp_path: Path
+) -> None:
     """With `newest` the first import's values stay, and the preflight says so."""
     key = "phc_persons_imported_twice_1"
     for number, plan in enumerate(("free", "pro")):
@@ -329,7 +333,7 @@ SNAPSHOTS: Final = (
 @pytest.mark.parametrize("choice", ["history", "newest"])
 @pytest.mark.parametrize("order", ["in order", "sorted"])
 def test_snapshots_of_persons_and_groups_end_in_the_last_one(
-    choice: str, order: str, service: Service, tmp_path: Path
+    choice: str, order: str, service: RunningSandbox, tmp_path: Path
 ) -> None:
     """Amplitude's events each say all of a person. A value that returns is the last one, for
     persons and groups; what hasn't changed is sent once.
@@ -375,7 +379,9 @@ MIXPANEL_BEYOND: Final = [
 
 
 @pytest.mark.parametrize("choice", ["oldest", "newest"])
-def test_events_from_until_on_leave_no_trace(choice: str, service: Service, tmp_path: Path) -> None:
+def test_events_from_until_on_leave_no_trace(
+    choice: str, service: RunningSandbox, tmp_path: Path
+) -> None:
     """Although they come first in the source: neither a device that is theirs, nor a group's newer
     state, nor what they say of a person.
     """
@@ -406,7 +412,7 @@ def test_events_from_until_on_leave_no_trace(choice: str, service: Service, tmp_
     assert sorted(person["distinct_ids"]) == ["$device:tablet", "ann"]
 
 
-def test_group_keys_of_a_mixpanel_project(service: Service, tmp_path: Path) -> None:
+def test_group_keys_of_a_mixpanel_project(service: RunningSandbox, tmp_path: Path) -> None:
     """They are said by an option; also in the next run they are what this import is about."""
     key = "phc_group_keys"
     source = tmp_path / "export.jsonl"

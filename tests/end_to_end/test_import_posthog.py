@@ -21,7 +21,7 @@ import yaml
 import zstandard
 from pyarrow import parquet
 
-from tests.end_to_end.importing import Service, imported, sandbox
+from tests.end_to_end.importing import RunningSandbox, imported, sandbox
 from tests.support.cases import cases
 from tests.support.commands import LIMIT, Finished
 from tests.support.management import EXPORT, PAUSED_EXPORT, SECOND_TOKEN, SEED, TOKEN
@@ -100,7 +100,7 @@ def seed(folder: Path, file_format: str, compression: str) -> Path:
     return path
 
 
-def events(service: Service, key: str) -> dict[str, Any]:
+def events(service: RunningSandbox, key: str) -> dict[str, Any]:
     """What a project has by uuid, but for what an import adds, and for where an event says
     something about its person: beside its properties or in them.
     """
@@ -123,7 +123,7 @@ def events(service: Service, key: str) -> dict[str, Any]:
     return found
 
 
-def persons(service: Service, key: str) -> list[Any]:
+def persons(service: RunningSandbox, key: str) -> list[Any]:
     """The persons of a project: ids, properties, first times, and whether they are identified."""
     found = service.ask(f"persons?api_key={key}&limit=1000")["results"]
     return sorted(
@@ -137,7 +137,7 @@ def persons(service: Service, key: str) -> list[Any]:
     )
 
 
-def groups(service: Service, key: str) -> list[Any]:
+def groups(service: RunningSandbox, key: str) -> list[Any]:
     """The groups of a project."""
     return [
         (each["group_type"], each["group_key"], each["properties"])
@@ -209,7 +209,7 @@ PERSON_ROWS: Final = tuple(
 )
 
 
-def test_persons_alone_are_imported_with_their_ids(service: Service, tmp_path: Path) -> None:
+def test_persons_alone_are_imported_with_their_ids(service: RunningSandbox, tmp_path: Path) -> None:
     """One person of two ids, one of one, none that was deleted; as a list of ids, too."""
     for name, lines in (
         ("rows", PERSON_ROWS),
@@ -309,7 +309,7 @@ def files() -> Iterator[tuple[str, bytes]]:
 
 @cases(("name", "content"), files())
 def test_every_file_brings_the_event_and_its_elements(
-    service: Service, tmp_path: Path, name: str, content: bytes
+    service: RunningSandbox, tmp_path: Path, name: str, content: bytes
 ) -> None:
     """Whatever packs it: the elements are where ingestion takes them from, and nothing of what
     belongs to the old project is sent.
@@ -329,7 +329,7 @@ def test_every_file_brings_the_event_and_its_elements(
 
 @cases("form", ["native", "csv"])
 def test_other_formats_keep_the_elements_and_point_to_this_one(
-    service: Service, tmp_path: Path, form: str
+    service: RunningSandbox, tmp_path: Path, form: str
 ) -> None:
     """An autocaptured event has its elements also where its file is read as another format, and
     the preflight says which one knows all columns.
@@ -346,7 +346,7 @@ def test_other_formats_keep_the_elements_and_point_to_this_one(
 
 
 def test_native_refuses_a_parquet_export_and_names_the_format(
-    service: Service, tmp_path: Path
+    service: RunningSandbox, tmp_path: Path
 ) -> None:
     """Its properties are texts, of which no event can be made as it stands."""
     path = tmp_path / "e.parquet"

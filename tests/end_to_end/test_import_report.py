@@ -11,7 +11,7 @@ from typing import Any
 from typer.testing import CliRunner
 
 from forwarder.cli import dead_letters
-from tests.end_to_end.importing import Service, forwarder_import, imported, manifest_of
+from tests.end_to_end.importing import RunningSandbox, forwarder_import, imported, manifest_of
 
 GOOD = '{"event":"seen","distinct_id":"u%d","timestamp":"2024-05-01T00:00:%02dZ","properties":{}}\n'
 
@@ -29,7 +29,7 @@ def letters(*arguments: str | Path) -> str:
 
 
 def test_report_has_the_reasons_repairs_and_the_verification(
-    service: Service, tmp_path: Path
+    service: RunningSandbox, tmp_path: Path
 ) -> None:
     """Before, after a repair, and after a verification; one of other counts isn't shown."""
     path, state = tmp_path / "events.jsonl", tmp_path / "state"

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from forwarder.sources.imports.checkpoint import FILE
-from tests.end_to_end.importing import Service, imported, manifest_of
+from tests.end_to_end.importing import RunningSandbox, imported, manifest_of
 
 COUNT = 40
 
@@ -33,12 +33,14 @@ def export(folder: Path) -> Path:
     return path
 
 
-def arrived(service: Service, key: str) -> int:
+def arrived(service: RunningSandbox, key: str) -> int:
     """The events of a project."""
     return len(service.ask(f"events?api_key={key}&limit=1000")["results"])
 
 
-def test_a_wrong_zone_isnt_mended_by_another_state_folder(service: Service, tmp_path: Path) -> None:
+def test_another_state_folder_does_not_repair_a_wrong_zone(
+    service: RunningSandbox, tmp_path: Path
+) -> None:
     """The second attempt stops: it says what is there, that it stays, and what can be done. In the
     old folder the advice is no other folder.
     """
@@ -66,7 +68,7 @@ def test_a_wrong_zone_isnt_mended_by_another_state_folder(service: Service, tmp_
 
 
 def test_another_project_and_the_same_options_are_no_second_attempt(
-    service: Service, tmp_path: Path
+    service: RunningSandbox, tmp_path: Path
 ) -> None:
     """A rehearsal doesn't stop the import; nor does the same import in another folder, of which
     the service counts nothing twice. What was accepted is sent.

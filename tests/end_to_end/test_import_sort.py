@@ -12,10 +12,10 @@ from typing import Final
 
 from forwarder.sources.imports.checkpoint import ImportCheckpoint, read_checkpoint
 from forwarder.sources.imports.sorting import FILE, SPOOL
-from tests.crash.imports.judge import Arrival, arrivals
+from tests.crash.imports.judge import ImportArrival, arrivals
 from tests.crash.process import Killable
 from tests.daemon.imports import line, write
-from tests.end_to_end.importing import KEY, Service, manifest_of, sandbox
+from tests.end_to_end.importing import KEY, RunningSandbox, manifest_of, sandbox
 from tests.support.commands import forwarder
 from tests.support.waiting import eventually
 
@@ -72,7 +72,7 @@ async def test_killed_while_it_sorts_and_while_it_sends_all_arrives_once_and_in_
     check_order([arrival for arrival in arrivals(tmp_path / "sandbox.db") if arrival.kind == "new"])
 
 
-def check_order(arrived: list[Arrival]) -> None:
+def check_order(arrived: list[ImportArrival]) -> None:
     """Requests came in the order of their days, one day each, and the events of each person in the
     order of time.
     """
@@ -103,7 +103,7 @@ def shuffled(folder: Path) -> list[Path]:
     return [write(folder / "a.jsonl", lines[:half]), write(folder / "b.jsonl", lines[half:])]
 
 
-def command(service: Service, paths: list[Path], state: Path) -> list[str]:
+def command(service: RunningSandbox, paths: list[Path], state: Path) -> list[str]:
     """The same command each time: slow enough to be killed."""
     config = state.parent / "forwarder.yaml"
     config.write_text(ONE_BY_ONE)
@@ -124,7 +124,7 @@ def command(service: Service, paths: list[Path], state: Path) -> list[str]:
 
 
 async def killed_when(
-    service: Service, paths: list[Path], state: Path, condition: Callable[[], bool]
+    service: RunningSandbox, paths: list[Path], state: Path, condition: Callable[[], bool]
 ) -> None:
     """A life of it until the condition holds."""
     async with Killable.living(command(service, paths, state), state.parent / "log") as importer:

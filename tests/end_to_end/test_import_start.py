@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.importing import Service, imported
+from tests.end_to_end.importing import RunningSandbox, imported
 from tests.sources.imports.samples.native import as_json, complete_events
 
 
@@ -22,7 +22,7 @@ from tests.sources.imports.samples.native import as_json, complete_events
     ids=["unavailable", "limited", "late"],
 )
 def test_the_command_goes_through(
-    service: Service, tmp_path: Path, fault: dict[str, int], said: str
+    service: RunningSandbox, tmp_path: Path, fault: dict[str, int], said: str
 ) -> None:
     """It says what it waits for, and sends everything in the end; a dry run asks once."""
     path = tmp_path / "events.jsonl"

@@ -8,7 +8,7 @@ import csv
 from pathlib import Path
 from typing import Final
 
-from tests.end_to_end.importing import Service, imported, manifest_of
+from tests.end_to_end.importing import RunningSandbox, imported, manifest_of
 from tests.end_to_end.sent import events_of
 
 ROWS: Final = 2_000
@@ -20,7 +20,9 @@ def moment(number: int) -> str:
     return f"2024-03-{1 + number // 600:02} {number // 60 % 10:02}:{number % 60:02}:00"
 
 
-def test_quote_in_a_tab_separated_cell_swallows_no_rows(service: Service, tmp_path: Path) -> None:
+def test_quote_in_a_tab_separated_cell_swallows_no_rows(
+    service: RunningSandbox, tmp_path: Path
+) -> None:
     """It is a character like any other; the preflight shows the row, and waits until it is said."""
     path = tmp_path / "export.tsv"
     lines = ["event\tdistinct_id\ttimestamp\ttext"]
@@ -45,7 +47,7 @@ def test_quote_in_a_tab_separated_cell_swallows_no_rows(service: Service, tmp_pa
 
 
 def test_tab_separated_file_with_quotes_is_read_if_it_says_so(
-    service: Service, tmp_path: Path
+    service: RunningSandbox, tmp_path: Path
 ) -> None:
     """Line breaks and tabs within quotes, as of a spreadsheet."""
     path = tmp_path / "export.tsv"
@@ -62,7 +64,7 @@ def test_tab_separated_file_with_quotes_is_read_if_it_says_so(
 
 
 def test_headerless_table_with_fallback_and_without_a_column(
-    service: Service, tmp_path: Path
+    service: RunningSandbox, tmp_path: Path
 ) -> None:
     """Half of the rows have no user_id, as in Segment's warehouse: they are of the anonymous_id,
     which stays a property of the others. A column that is dropped is sent with none.
@@ -104,7 +106,7 @@ def test_headerless_table_with_fallback_and_without_a_column(
     assert service.counts(manifest.job.id) == (ROWS, ROWS, 0)
 
 
-def test_roles_that_no_column_fills_are_named(service: Service, tmp_path: Path) -> None:
+def test_roles_that_no_column_fills_are_named(service: RunningSandbox, tmp_path: Path) -> None:
     """The columns that were looked into, and that they are empty."""
     path = tmp_path / "t.csv"
     rows = ["event,user_id,anonymous_id,timestamp", "e,,,2024-03-01 10:00:00"]

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-from tests.end_to_end.importing import Service, imported
+from tests.end_to_end.importing import RunningSandbox, imported
 
 Record = dict[str, Any]
 OLDEST: Final = ("--person-properties", "oldest")
 
 
-def persons(service: Service, key: str) -> dict[str, frozenset[str]]:
+def persons(service: RunningSandbox, key: str) -> dict[str, frozenset[str]]:
     """Of each distinct id of a project all ids of its person."""
     found = service.ask(f"persons?api_key={key}&limit=1000")["results"]
     ids = [frozenset(each["distinct_ids"]) for each in found]
@@ -29,7 +29,7 @@ def written(path: Path, records: Iterable[Record]) -> Path:
 
 
 def test_an_amplitude_identify_without_a_user_identifies_no_one(
-    service: Service, tmp_path: Path
+    service: RunningSandbox, tmp_path: Path
 ) -> None:
     """Of 42 users with 15 devices that were identified before anyone signed in, there are 42
     persons, and each has what its device was given.
@@ -70,7 +70,9 @@ def test_an_amplitude_identify_without_a_user_identifies_no_one(
     assert names == {"$identify", "$set", "Opened", "Signed In"}
 
 
-def test_rudderstacks_identify_sets_what_its_context_has(service: Service, tmp_path: Path) -> None:
+def test_rudderstacks_identify_sets_what_its_context_has(
+    service: RunningSandbox, tmp_path: Path
+) -> None:
     """Traits of 30 persons stand in `context.traits`; what each did before signing in is the
     person's, and what the context says of campaign, device and session is an event's.
     """
@@ -121,7 +123,7 @@ def test_rudderstacks_identify_sets_what_its_context_has(service: Service, tmp_p
 
 
 def test_mixpanels_merges_make_the_persons_that_mixpanel_had(
-    service: Service, tmp_path: Path
+    service: RunningSandbox, tmp_path: Path
 ) -> None:
     """By the first event of a device's user, by `$identify` of either id, by `$merge` of two users
     and by `$create_alias`; and profiles are of those persons.
@@ -173,7 +175,9 @@ def test_mixpanels_merges_make_the_persons_that_mixpanel_had(
     assert {each["properties"]["$geoip_country_name"] for each in signed} == {"Germany"}
 
 
-def test_a_zone_hidden_in_mixpanels_epochs_is_named(service: Service, tmp_path: Path) -> None:
+def test_a_zone_hidden_in_mixpanels_epochs_is_named(
+    service: RunningSandbox, tmp_path: Path
+) -> None:
     """Epochs of Los Angeles' clock, of a year, stop the import with that zone to name; with it they
     are at their times, also those of the hour that comes twice in autumn.
     """

@@ -17,7 +17,7 @@ from tests.support.admin import total
 from tests.support.commands import forwarder
 from tests.support.kafka import Kafka, MakeTopic, Record, add_partitions, create_topic, unique
 from tests.support.members import HURRIED, Members, Section
-from tests.support.streams import Stream
+from tests.support.streams import GroupTopic
 from tests.support.upstream import Answer, Upstream
 from tests.support.waiting import in_thread
 from tests.support.whole import KEY, accepted, event, events
@@ -27,7 +27,7 @@ CODECS: Final = (None, "gzip", "snappy", "lz4", "zstd")
 
 @asynccontextmanager
 async def group(
-    path: Path, stream: Stream, **kafka: object
+    path: Path, stream: GroupTopic, **kafka: object
 ) -> AsyncIterator[tuple[Members, Upstream]]:
     """Members to be started, and an upstream that takes everything."""
     settings: Section = {**stream.settings, "api_key": KEY, **kafka}
@@ -44,7 +44,7 @@ async def test_the_broker_is_down_at_the_start(
     """The daemon is ready and says what is wrong; once the broker is there its records flow,
     without anybody's help.
     """
-    stream = Stream(kafka.bootstrap, await topic(2))
+    stream = GroupTopic(kafka.bootstrap, await topic(2))
     raw = events(100)
     await stream.write(raw)
     await in_thread(kafka.broker.stop)
@@ -73,7 +73,7 @@ async def test_a_broker_that_restarts_is_waited_for(
     """The broker is killed while answers are waited for, and comes back: all arrives, and the
     daemon ends with 0.
     """
-    stream = Stream(kafka.bootstrap, await topic(2))
+    stream = GroupTopic(kafka.bootstrap, await topic(2))
     raw = events(2000)
     broker = kafka.broker
     go_on = asyncio.Event()
@@ -94,7 +94,7 @@ async def test_a_missing_topic_is_waited_for(kafka: Kafka, tmp_path: Path) -> No
     """With `missing_topics: wait` the daemon runs, and names the topic; once that exists its
     records flow.
     """
-    stream = Stream(kafka.bootstrap, unique("missing"))
+    stream = GroupTopic(kafka.bootstrap, unique("missing"))
     async with group(tmp_path, stream) as (members, upstream):
         member = await members.start("one", program=HURRIED)
         await member.until(lambda shown: any(stream.topic in warning for warning in shown.warnings))
@@ -112,7 +112,7 @@ async def test_a_missing_topic_is_an_error_where_that_is_asked_for(
     """With `missing_topics: fail` nothing of the cluster is read, also not of topics that are
     there, and the log and `/status` say why; what else the daemon does goes on.
     """
-    stream = Stream(kafka.bootstrap, await topic(1))
+    stream = GroupTopic(kafka.bootstrap, await topic(1))
     missing = unique("missing")
     await stream.write([event("there")])
     async with group(tmp_path, stream, topics=[stream.topic, missing], missing_topics="fail") as (
@@ -137,8 +137,8 @@ async def test_new_topics_and_partitions_are_found(
     a partition that is added.
     """
     name = await topic(1)
-    stream = Stream(kafka.bootstrap, name)
-    later = Stream(kafka.bootstrap, f"{name}-later")
+    stream = GroupTopic(kafka.bootstrap, name)
+    later = GroupTopic(kafka.bootstrap, f"{name}-later")
     async with group(tmp_path, stream, topics=[], topics_pattern=f"{name}(-later)?") as (
         members,
         upstream,
@@ -161,7 +161,7 @@ async def test_whatever_a_topic_holds_is_delivered_once(
     """All codecs, committed transactions and not the aborted ones, tombstones: nothing is left
     behind, and no lag remains.
     """
-    stream = Stream(kafka.bootstrap, await topic(2))
+    stream = GroupTopic(kafka.bootstrap, await topic(2))
     async with group(tmp_path, stream) as (members, upstream):
         expected = []
         for codec in CODECS:
@@ -184,7 +184,7 @@ async def test_whatever_a_topic_holds_is_delivered_once(
     assert len(accepted(upstream)) == len(expected)
 
 
-async def transactions(stream: Stream, name: str = "t", *, end: str = "commit") -> list[bytes]:
+async def transactions(stream: GroupTopic, name: str = "t", *, end: str = "commit") -> list[bytes]:
     """Write a transaction that is aborted, one that is committed, unless `end` says otherwise; the
     events of the committed one.
     """
@@ -211,7 +211,7 @@ async def test_uncommitted_transactions_are_read_where_that_is_asked_for(
     """With `isolation_level: read_uncommitted` the records of an aborted transaction
     arrive, too.
     """
-    stream = Stream(kafka.bootstrap, await topic(1))
+    stream = GroupTopic(kafka.bootstrap, await topic(1))
     async with group(tmp_path, stream, isolation_level="read_uncommitted") as (members, upstream):
         committed = await transactions(stream)
         await members.start("one")
@@ -225,7 +225,7 @@ async def test_two_workers_share_the_partitions(
     """Each worker is a member of the group; all arrives once, one address shows their sum, SIGTERM
     drains both.
     """
-    stream = Stream(kafka.bootstrap, await topic(4))
+    stream = GroupTopic(kafka.bootstrap, await topic(4))
     raw = events(400)
     async with group(tmp_path, stream) as (members, upstream):
         member = await members.start("one", workers=2)
@@ -245,7 +245,7 @@ async def test_a_static_member_comes_back_without_a_rebalance(
     """With `group_instance_id` a member that ends and comes back within its session has its
     partitions again, and nobody else notices.
     """
-    stream = Stream(kafka.bootstrap, await topic(4))
+    stream = GroupTopic(kafka.bootstrap, await topic(4))
     async with group(tmp_path, stream, session_timeout="20s") as (members, upstream):
         one = await members.start("one", kafka={"group_instance_id": "one"})
         two = await members.start("two", kafka={"group_instance_id": "two"})
@@ -262,11 +262,11 @@ async def test_a_static_member_comes_back_without_a_rebalance(
 
 
 @pytest.mark.parametrize("bad", ["no.such.host.invalid:9092", "127.0.0.1:1"])
-async def test_a_wrong_address_is_told(tmp_path: Path, bad: str) -> None:
+async def test_a_wrong_address_is_reported(tmp_path: Path, bad: str) -> None:
     """A cluster that nobody finds at its address is a warning that names the address; the daemon
     takes HTTP meanwhile, and ends with 0.
     """
-    async with group(tmp_path, Stream(bad, "nothing")) as (members, _):
+    async with group(tmp_path, GroupTopic(bad, "nothing")) as (members, _):
         member = await members.start("one")
         await member.until(lambda shown: any(bad in warning for warning in shown.warnings))
         assert await member.ready() == 200
@@ -278,7 +278,7 @@ async def test_a_file_of_settings_is_checked_without_a_broker(tmp_path: Path) ->
     """`forwarder config check` says nothing against what these tests configure, but for its hint
     at keys that aren't listed.
     """
-    async with group(tmp_path, Stream("127.0.0.1:1", "nothing")) as (members, _):
+    async with group(tmp_path, GroupTopic("127.0.0.1:1", "nothing")) as (members, _):
         member = await members.start("one")
         done = await forwarder(
             "config", "check", "--elsewhere", "--config", str(member.home / "forwarder.yaml")

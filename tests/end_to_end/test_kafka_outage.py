@@ -12,7 +12,7 @@ from forwarder.telemetry.snapshot import Snapshot, UpstreamState
 from tests.support.admin import resident, total
 from tests.support.kafka import Kafka, MakeTopic
 from tests.support.members import HURRIED, Members
-from tests.support.streams import Stream
+from tests.support.streams import GroupTopic
 from tests.support.upstream import Upstream
 from tests.support.whole import KEY, accepted, events
 
@@ -42,7 +42,7 @@ async def test_an_outage_longer_than_max_poll_interval(
     """The same member, no rebalance, partitions paused, a lag that is told, memory flat; then
     everything once, and no lag.
     """
-    stream = Stream(kafka.bootstrap, await topic(4))
+    stream = GroupTopic(kafka.bootstrap, await topic(4))
     raw = events(COUNT, padding=1000)
     quick = {"max_poll_interval": "1s", "session_timeout": "1s", "revocation_timeout": "500ms"}
     settings = {**stream.settings, **quick, "api_key": KEY, "max_in_flight": str(MAX_IN_FLIGHT)}
@@ -84,7 +84,7 @@ async def test_memory_stays_flat_while_records_flow(
     """Partitions that pause and go on again and again, since little may be in flight, cost no more
     memory for that.
     """
-    stream = Stream(kafka.bootstrap, await topic(8))
+    stream = GroupTopic(kafka.bootstrap, await topic(8))
     raw = events(60_000, padding=200)
     settings = {**stream.settings, "api_key": KEY, "max_in_flight": "500kB"}
     async with (
@@ -100,11 +100,11 @@ async def test_memory_stays_flat_while_records_flow(
         assert resident(member.process.pid) < before + FLOWING
 
 
-async def test_the_lag_is_told_while_partitions_are_paused(
+async def test_the_lag_is_reported_while_partitions_are_paused(
     kafka: Kafka, topic: MakeTopic, tmp_path: Path
 ) -> None:
     """What is written while the upstream is down shows in the lag, although nothing is read."""
-    stream = Stream(kafka.bootstrap, await topic(1))
+    stream = GroupTopic(kafka.bootstrap, await topic(1))
     settings = {**stream.settings, "api_key": KEY, "max_uncommitted": 100}
     async with (
         Upstream() as upstream,

@@ -14,8 +14,8 @@ from typing import Any, Final
 from tests.support.admin import total
 from tests.support.commands import forwarder
 from tests.support.kafka import Kafka, MakeTopic, Record
-from tests.support.members import Member, Members
-from tests.support.streams import Stream
+from tests.support.members import Members, RunningMember
+from tests.support.streams import GroupTopic
 from tests.support.upstream import OK, UNAUTHORIZED, Answer, Request, Upstream, plain
 from tests.support.whole import KEY, accepted, event, events
 
@@ -64,7 +64,7 @@ POISON: Final = (
 )
 
 
-async def letters(member: Member) -> list[dict[str, Any]]:
+async def letters(member: RunningMember) -> list[dict[str, Any]]:
     """All dead letters of a member, in the order of their places."""
     listed = await forwarder("dead-letters", "ls", "--limit", "1000", *where(member))
     assert listed.code == 0, listed.err
@@ -74,7 +74,7 @@ async def letters(member: Member) -> list[dict[str, Any]]:
     )
 
 
-async def content(member: Member, letter: dict[str, Any]) -> bytes:
+async def content(member: RunningMember, letter: dict[str, Any]) -> bytes:
     """The bytes of a dead letter."""
     shown = await forwarder("dead-letters", "show", str(letter["number"]), *where(member))
     assert shown.code == 0, shown.err
@@ -86,7 +86,7 @@ async def content(member: Member, letter: dict[str, Any]) -> bytes:
     )
 
 
-def where(member: Member) -> tuple[str, ...]:
+def where(member: RunningMember) -> tuple[str, ...]:
     """Options of commands about a member."""
     return "--config", str(member.home / "forwarder.yaml"), "--output", "json"
 
@@ -97,7 +97,7 @@ async def test_poison_is_kept_and_holds_nothing_up(
     """Good records before, between and after each kind of poison arrive; poison is kept with
     place, key, headers and bytes, and is no reason not to commit.
     """
-    stream = Stream(kafka.bootstrap, await topic(1))
+    stream = GroupTopic(kafka.bootstrap, await topic(1))
     good = events(len(POISON) + 1, "good")
     mixed = [Record(good[0], partition=0)]
     for number, poison in enumerate(POISON, 1):
@@ -150,7 +150,7 @@ async def test_what_the_service_refuses_is_kept(
     """Events that the service answers 400 to, each among good ones, are found, kept and passed by;
     all others arrive once.
     """
-    stream = Stream(kafka.bootstrap, await topic(2))
+    stream = GroupTopic(kafka.bootstrap, await topic(2))
     raw = [
         event(f"poison{number}" if number % 100 == 42 else f"e{number}") for number in range(400)
     ]
@@ -184,14 +184,14 @@ def as_told(data: bytes | None) -> object:
         return {"base64": base64.b64encode(data).decode()}
 
 
-async def test_a_halted_lane_holds_nothing_up_for_ever(
+async def test_a_halted_lane_blocks_nothing_permanently(
     kafka: Kafka, topic: MakeTopic, tmp_path: Path
 ) -> None:
     """A key that the service doesn't know: its events become dead letters after `halt_after`, the
     other lane's go on flowing, the group gets to the end; once the key is known the lane goes on
     with what comes when the next probe is due, and all after that.
     """
-    stream = Stream(kafka.bootstrap, await topic(1))
+    stream = GroupTopic(kafka.bootstrap, await topic(1))
     known = {GOOD}
 
     def answer(request: Request) -> Answer:

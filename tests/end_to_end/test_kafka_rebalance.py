@@ -16,7 +16,7 @@ from tests.support.admin import dropped
 from tests.support.commands import command_line
 from tests.support.kafka import Kafka, MakeTopic, Record
 from tests.support.members import LOOK_EVERY, Members
-from tests.support.streams import Stream
+from tests.support.streams import GroupTopic
 from tests.support.upstream import OK, Answer, Request, Upstream
 from tests.support.waiting import eventually, pause
 from tests.support.whole import KEY, accepted, event
@@ -35,7 +35,7 @@ ALL: Final = 3000
 
 
 @dataclass
-class Holding:
+class HoldingUpstream:
     """An upstream that holds back what is early or late in its partition until it may `go_on`."""
 
     go_on: asyncio.Event = field(default_factory=asyncio.Event)
@@ -73,15 +73,15 @@ def records(offsets: range) -> list[Record]:
 
 
 @dataclass(frozen=True, slots=True)
-class Rig:
+class RebalanceRig:
     """Two partitions whose middles are answered and whose beginnings aren't, with more waiting
     than can be in flight.
     """
 
-    stream: Stream
+    stream: GroupTopic
     members: Members
     upstream: Upstream
-    holding: Holding
+    holding: HoldingUpstream
     program: Sequence[str]
 
     async def fill(self) -> None:
@@ -110,10 +110,10 @@ class Rig:
 @contextlib.asynccontextmanager
 async def rig(
     kafka: Kafka, topic: MakeTopic, path: Path, program: Sequence[str] = ()
-) -> AsyncIterator[Rig]:
+) -> AsyncIterator[RebalanceRig]:
     """A rig, started, with nothing in it."""
-    stream = Stream(kafka.bootstrap, await topic(2))
-    holding = Holding()
+    stream = GroupTopic(kafka.bootstrap, await topic(2))
+    holding = HoldingUpstream()
     async with Upstream(holding.answer) as upstream:
         batch = {"max_events": EARLY}
         delivery = {"concurrency": 16}
@@ -121,7 +121,9 @@ async def rig(
         async with Members(
             path, kafka_settings, upstream={"url": upstream.url}, batch=batch, delivery=delivery
         ) as members:
-            yield Rig(stream, members, upstream, holding, program or command_line(("run",)))
+            yield RebalanceRig(
+                stream, members, upstream, holding, program or command_line(("run",))
+            )
 
 
 async def test_a_rebalance_commits_nothing_unsettled(

@@ -14,7 +14,7 @@ from aiokafka.errors import KafkaError
 
 from tests.support.kafka import Kafka, MakeTopic, Record, admin, create_topic
 from tests.support.members import Members
-from tests.support.streams import Stream
+from tests.support.streams import GroupTopic
 from tests.support.upstream import Upstream
 from tests.support.waiting import LIMIT, pause
 from tests.support.whole import KEY, accepted
@@ -50,7 +50,7 @@ async def test_copies_are_the_same_bytes(kafka: Kafka, topic: MakeTopic, tmp_pat
     """Records of all shapes without uuid and timestamp, delivered, not committed, delivered again
     by another process: twice the same.
     """
-    stream = Stream(kafka.bootstrap, await topic(3))
+    stream = GroupTopic(kafka.bootstrap, await topic(3))
     settings = {
         **stream.settings,
         "api_key": KEY,
@@ -94,7 +94,7 @@ async def test_a_topic_that_is_created_again_has_other_uuids(
     """Its offsets begin again, and its events are others: the service must not take them for those
     that it has. What is delivered again of either is the same.
     """
-    stream = Stream(kafka.bootstrap, await topic())
+    stream = GroupTopic(kafka.bootstrap, await topic())
     settings = {**stream.settings, "api_key": KEY}
     async with (
         Upstream() as upstream,

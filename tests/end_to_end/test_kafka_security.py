@@ -17,7 +17,7 @@ from forwarder.sources.kafka.security import Security
 from forwarder.telemetry.snapshot import Snapshot
 from tests.support.certificates import Authority
 from tests.support.kafka import create_topic, unique
-from tests.support.members import Member, Members
+from tests.support.members import Members, RunningMember
 from tests.support.secure_kafka import (
     FORBIDDEN_GROUP,
     FORBIDDEN_TOPIC,
@@ -27,7 +27,7 @@ from tests.support.secure_kafka import (
     VISIBLE_TOPIC,
     Access,
 )
-from tests.support.streams import Stream
+from tests.support.streams import GroupTopic
 from tests.support.upstream import Upstream
 from tests.support.whole import KEY, accepted, events
 
@@ -40,11 +40,11 @@ ATTEMPTS = 2
 @asynccontextmanager
 async def started(
     access: Access, mode: str, folder: Path, topic: str = TOPIC, **kafka: Any
-) -> AsyncIterator[tuple[Member, Upstream]]:
+) -> AsyncIterator[tuple[RunningMember, Upstream]]:
     """A daemon that reads a topic in one of the `MODES`; `kafka` is what is set otherwise."""
     server, security = access.mode(mode)
     settings = {
-        **Stream(server, topic).settings,
+        **GroupTopic(server, topic).settings,
         "api_key": KEY,
         "security": access.section(security),
         **kafka,
@@ -56,7 +56,7 @@ async def started(
         yield await members.start("one"), upstream
 
 
-async def refused(member: Member) -> dict[str, Any]:
+async def refused(member: RunningMember) -> dict[str, Any]:
     """The one line about it in the log, after some attempts. The daemon stays ready, and its
     status says the same.
     """
@@ -75,7 +75,7 @@ async def refused(member: Member) -> dict[str, Any]:
     return line
 
 
-def complaints(member: Member) -> list[dict[str, Any]]:
+def complaints(member: RunningMember) -> list[dict[str, Any]]:
     """What its log says that isn't in order; that events wait in memory, as is usual, is told at
     each start.
     """
@@ -109,9 +109,9 @@ async def test_records_arrive(access: Access, tmp_path: Path, mode: str) -> None
     name = unique("events")
     raw = events(100)
     await create_topic(access.kafka.bootstrap, name, 2)
-    await Stream(access.kafka.bootstrap, name).write(raw)
+    await GroupTopic(access.kafka.bootstrap, name).write(raw)
     async with started(access, mode, tmp_path, name, group_id=name) as (member, upstream):
-        await Stream(access.kafka.bootstrap, name).settled()
+        await GroupTopic(access.kafka.bootstrap, name).settled()
         assert accepted(upstream) == dict.fromkeys(raw, 1)
         told = [line["event"] for line in complaints(member)]
         assert [event for event in told if not event.endswith("in the clear")] == []
@@ -139,7 +139,7 @@ async def test_a_password_that_is_put_right(access: Access, tmp_path: Path) -> N
     name = unique("events")
     raw = events(10)
     await create_topic(access.kafka.bootstrap, name)
-    stream = Stream(access.kafka.bootstrap, name)
+    stream = GroupTopic(access.kafka.bootstrap, name)
     await stream.write(raw)
     access.password_file.write_text("of yesterday")
     async with started(access, "PLAIN over TLS", tmp_path, name, group_id=name) as (

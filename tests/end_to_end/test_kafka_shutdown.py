@@ -12,7 +12,7 @@ from forwarder.telemetry.snapshot import State
 from tests.support.admin import total
 from tests.support.kafka import Kafka, MakeTopic
 from tests.support.members import Members
-from tests.support.streams import Stream
+from tests.support.streams import GroupTopic
 from tests.support.upstream import OK, Answer, Request, Upstream, plain
 from tests.support.waiting import eventually
 from tests.support.whole import KEY, accepted, events
@@ -26,7 +26,7 @@ async def test_sigterm_in_mid_stream_repeats_nothing(
     """What was read is delivered and committed, the exit code is 0, and the next start goes on:
     each event arrives once.
     """
-    stream = Stream(kafka.bootstrap, await topic(2))
+    stream = GroupTopic(kafka.bootstrap, await topic(2))
     go_on = asyncio.Event()
 
     def answer(request: Request) -> Answer:
@@ -60,7 +60,7 @@ async def test_what_a_drain_leaves_is_read_again(
     """With the upstream down a member with a memory buffer commits nothing, makes no dead letters,
     ends with 0: the broker has it all.
     """
-    stream = Stream(kafka.bootstrap, await topic(2))
+    stream = GroupTopic(kafka.bootstrap, await topic(2))
     settings = {**stream.settings, "api_key": KEY}
     shutdown = {"drain_timeout": "200ms"}
     async with (
@@ -84,7 +84,7 @@ async def test_commit_disk_and_a_kill(kafka: Kafka, topic: MakeTopic, tmp_path: 
     """With `commit: disk` the group is through before anything is delivered; after a kill -9 the
     same directory delivers all of it.
     """
-    stream = Stream(kafka.bootstrap, await topic(2))
+    stream = GroupTopic(kafka.bootstrap, await topic(2))
     settings = {**stream.settings, "api_key": KEY, "commit": "disk"}
     async with (
         Upstream() as upstream,
@@ -110,7 +110,7 @@ async def test_commit_delivered_on_disk_and_a_kill(
     """With a disk buffer and `commit: delivered` nothing is committed before it is delivered;
     after a kill -9 all of it arrives.
     """
-    stream = Stream(kafka.bootstrap, await topic(2))
+    stream = GroupTopic(kafka.bootstrap, await topic(2))
     settings = {**stream.settings, "api_key": KEY}
     async with (
         Upstream() as upstream,

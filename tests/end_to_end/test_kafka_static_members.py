@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.kafka import Kafka, MakeTopic, Record
-from tests.support.members import Member, Members, Section
-from tests.support.streams import Stream
+from tests.support.members import Members, RunningMember, Section
+from tests.support.streams import GroupTopic
 from tests.support.upstream import Upstream
 from tests.support.waiting import pause
 from tests.support.whole import KEY, accepted
@@ -38,10 +38,10 @@ def record(number: int) -> Record:
     )
 
 
-class Writer:
+class RecordWriter:
     """Writes records without a pause, until the block ends."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: GroupTopic) -> None:
         self._stream = stream
         self.written = 0
 
@@ -79,9 +79,9 @@ def names_of(upstream: Upstream) -> Counter[str]:
 @asynccontextmanager
 async def pods(
     kafka: Kafka, topic: MakeTopic, path: Path, session: str = SESSION
-) -> AsyncIterator[tuple[Stream, Upstream, Members, list[Member]]]:
+) -> AsyncIterator[tuple[GroupTopic, Upstream, Members, list[RunningMember]]]:
     """Two forwarders with the names of pods, each with half of the partitions."""
-    stream = Stream(kafka.bootstrap, await topic(PARTITIONS))
+    stream = GroupTopic(kafka.bootstrap, await topic(PARTITIONS))
     settings: Section = {**stream.settings, "api_key": KEY, "session_timeout": session}
     async with (
         Upstream() as upstream,
@@ -93,26 +93,26 @@ async def pods(
         yield stream, upstream, members, started
 
 
-async def stopped(member: Member) -> None:
+async def stopped(member: RunningMember) -> None:
     """As Kubernetes ends a pod."""
     assert await member.stop() == 0
 
 
-async def killed(member: Member) -> None:
+async def killed(member: RunningMember) -> None:
     """As a node ends one."""
     await member.kill()
 
 
 @pytest.mark.parametrize("end", [stopped, killed])
 async def test_replacing_static_members_one_by_one(
-    kafka: Kafka, topic: MakeTopic, tmp_path: Path, end: Callable[[Member], Awaitable[None]]
+    kafka: Kafka, topic: MakeTopic, tmp_path: Path, end: Callable[[RunningMember], Awaitable[None]]
 ) -> None:
     """Under load, each of two is ended and started again by its name: the other keeps its
     partitions and sees no rebalance, nothing is lost, an orderly stop repeats nothing, and what a
     kill repeats is the same event, byte for byte.
     """
     async with pods(kafka, topic, tmp_path) as (stream, upstream, members, running):
-        writer = Writer(stream)
+        writer = RecordWriter(stream)
         async with writer.busy():
             await upstream.until(lambda: len(accepted(upstream)) > BURST)
             for number, name in enumerate(NAMES):
@@ -150,7 +150,7 @@ async def test_what_a_removed_member_had_is_read_after_its_session(
     has its partitions, and nothing is repeated.
     """
     async with pods(kafka, topic, tmp_path, session="3s") as (stream, upstream, _, running):
-        writer = Writer(stream)
+        writer = RecordWriter(stream)
         await writer.write(BURST)
         await stream.settled()
         assert await running[1].stop() == 0

@@ -22,7 +22,7 @@ import yaml
 
 from forwarder.sandbox import Sandbox, SandboxOptions
 from tests.support import otlp
-from tests.support.listening import Reply
+from tests.support.listening import RawReply
 from tests.support.repository import ROOT
 from tests.support.upstream import OK, Upstream, plain
 from tests.support.whole import KEY, Whole
@@ -297,7 +297,7 @@ async def test_the_collector_comes_back_while_forwarder_is_full() -> None:
         assert sorted(upstream.delivered) == ["at last", "filler"]
 
 
-def test_the_collector_repeats_for_ever() -> None:
+def test_the_collector_retries_indefinitely() -> None:
     """It posts to forwarder's listener, gives up on nothing, and keeps its queue on disk."""
     assert urlsplit(EXPORTER["endpoint"]).netloc == OTLP["sources"]["http"]["listen"]
     assert EXPORTER["retry_on_failure"] == {"max_elapsed_time": "0s"}
@@ -305,6 +305,6 @@ def test_the_collector_repeats_for_ever() -> None:
     assert COLLECTOR["service"]["pipelines"]["logs"]["exporters"] == ["otlphttp"]
 
 
-def assert_accepted(reply: Reply) -> None:
+def assert_accepted(reply: RawReply) -> None:
     """200, as an SDK gets it."""
     assert (reply.status, reply.body) == (200, b'{"status":"Ok"}')

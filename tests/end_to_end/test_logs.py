@@ -17,7 +17,7 @@ import yaml
 from forwarder.telemetry.snapshot import LogSourceState, Snapshot
 from tests.support.commands import LIMIT, command_line, environment, forwarder
 from tests.support.log_blocks import log_line
-from tests.support.members import DEFAULTS, Member, Members, merged
+from tests.support.members import DEFAULTS, Members, RunningMember, merged
 from tests.support.upstream import OK, Upstream, plain
 from tests.support.whole import KEY, accepted
 
@@ -61,7 +61,7 @@ class Daemons:
 
     async def start(
         self, name: str = "one", source: Mapping[str, Any] | None = None, **sections: Any
-    ) -> Member:
+    ) -> RunningMember:
         """Start one, and wait until it listens."""
         sources = {
             "kafka": [],

@@ -17,7 +17,7 @@ from forwarder.contract import endpoints as table
 from forwarder.contract.endpoints import ENDPOINTS, Endpoint, IdKind
 from forwarder.sandbox.store.schema import MANAGEMENT
 from tests.end_to_end.halves import BODIES, EVERY, OF_ORGANIZATION, REFUSED, halves
-from tests.sandbox.client import Reply
+from tests.sandbox.client import SandboxReply
 from tests.support import management as seed
 
 OWN: Final[Mapping[str, str]] = {
@@ -102,7 +102,7 @@ async def test_ids_of_another_organization_are_nobodys(
 
 
 @EVERY
-async def test_what_is_theirs_can_not_be_told_from_what_is_not(
+async def test_foreign_and_missing_objects_have_the_same_answer(
     endpoint: Endpoint[Any, Any], tmp_path: Path
 ) -> None:
     """A stranger gets the same answer for an id of the first organization as for one of nothing:
@@ -118,7 +118,7 @@ async def test_what_is_theirs_can_not_be_told_from_what_is_not(
         assert {comparable(reply) for reply in known} == {comparable(reply) for reply in unknown}
 
 
-def comparable(reply: Reply) -> tuple[Any, ...]:
+def comparable(reply: SandboxReply) -> tuple[Any, ...]:
     """An answer without what differs from second to second."""
     return (
         reply.status,

@@ -26,7 +26,7 @@ ANSWERS: Final = 80
 
 
 @dataclass
-class Answered:
+class WriteAnswers:
     """What clients were answered, of all lives of the sandbox; a write without an answer may have
     been done or not.
     """
@@ -48,10 +48,10 @@ class Answered:
             self.enough.set()
 
 
-class Life:
+class WritingClients:
     """Clients of one life of the sandbox: each writes until nobody answers."""
 
-    def __init__(self, url: str, answered: Answered, number: int) -> None:
+    def __init__(self, url: str, answered: WriteAnswers, number: int) -> None:
         self.url = url
         self.answered = answered
         self.number = number
@@ -125,13 +125,13 @@ async def test_what_was_answered_survives_a_kill(tmp_path: Path) -> None:
         "--seed",
         str(options.seed),
     )
-    answered = Answered()
+    answered = WriteAnswers()
     for number in range(1, KILLS + 1):
         async with running(*command) as sandbox:
             url = (await sandbox.line("listening on")).split()[-1]
             answered.writes = 0
             answered.enough = asyncio.Event()
-            writing = asyncio.create_task(Life(url, answered, number).write())
+            writing = asyncio.create_task(WritingClients(url, answered, number).write())
             await answered.enough.wait()
             sandbox.send(signal.SIGKILL)
             await writing
@@ -142,7 +142,7 @@ async def test_what_was_answered_survives_a_kill(tmp_path: Path) -> None:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
 
 
-async def check(url: str, answered: Answered) -> None:
+async def check(url: str, answered: WriteAnswers) -> None:
     """All that was answered is there."""
     async with Client(url, seed.OWNER_KEY) as client, aiohttp.ClientSession() as session:
         domain = await client.domains.get(seed.ORGANIZATION, seed.VERIFIED_DOMAIN)

@@ -102,7 +102,7 @@ async def test_a_level_reaches_no_further(endpoint: Endpoint[Any, Any], tmp_path
         (seed.OWNER_KEY, table.UPDATE_MEMBER, seed.OWNER, {"level": PLAIN_MEMBER}),
     ],
 )
-async def test_nobody_lifts_themselves(
+async def test_no_member_raises_their_own_level(
     key: str, endpoint: Endpoint[Any, Any], whom: str, body: Any, tmp_path: Path
 ) -> None:
     """Nobody invites, lifts, lowers or removes beyond their own level, nor changes their own: 403,

@@ -33,7 +33,7 @@ async def fill(whole: Whole, key: str, prefix: str, *, size: int = 50) -> list[b
     raise AssertionError("never full")
 
 
-async def test_full_is_503_and_what_was_taken_arrives() -> None:
+async def test_full_is_503_and_accepted_events_arrive() -> None:
     """While the upstream is down each lane fills its share of what is left until nothing is; later
     all that was answered 200 arrives.
     """
@@ -86,7 +86,7 @@ async def test_a_request_that_could_never_fit_is_413() -> None:
         assert upstream.requests == []
 
 
-async def test_while_draining_senders_are_told_to_come_back() -> None:
+async def test_requests_during_a_drain_are_answered_503_with_retry_after() -> None:
     """On a connection that is open, a new request gets 503 and the connection closes; what was
     taken before is delivered.
     """
@@ -103,7 +103,7 @@ async def test_while_draining_senders_are_told_to_come_back() -> None:
     assert whole.left == []
 
 
-async def test_a_drain_that_ends_in_vain_names_what_is_left() -> None:
+async def test_an_incomplete_drain_names_what_is_left() -> None:
     """At the end every undelivered event is a dead letter, waiting or in flight, once, and the
     books balance.
     """

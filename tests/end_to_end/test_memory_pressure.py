@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import pytest
 
-from tests.end_to_end.test_process import Daemon, daemon
+from tests.end_to_end.test_process import DaemonProcess, daemon
 from tests.support.confined import CONFINED, GROUP, SPEED, cgroup
 from tests.support.fake_memory import FakeMemory
-from tests.support.listening import Client, chunked, post
+from tests.support.listening import RawConnection, chunked, post
 from tests.support.upstream import OK, Upstream, plain
 from tests.support.waiting import eventually, pause
 from tests.support.whole import Whole, accepted, batch, events
@@ -113,7 +113,9 @@ class Senders:
     async def send(self, name: str) -> None:
         """Send one event after the other, until `done`."""
         host, _, port = self.address.rpartition(":")
-        client = Client(*await asyncio.open_connection(host.removeprefix("http://"), int(port)))
+        client = RawConnection(
+            *await asyncio.open_connection(host.removeprefix("http://"), int(port))
+        )
         try:
             number = 0
             while not self.done:
@@ -136,7 +138,7 @@ def anonymous(process: int) -> int:
     return int(re.findall(r"RssAnon:\s+(\d+)", text)[0]) * 1024
 
 
-async def status(forwarder: Daemon) -> dict[str, Any]:
+async def status(forwarder: DaemonProcess) -> dict[str, Any]:
     """What `/status` says."""
     found: dict[str, Any] = json.loads((await forwarder.read("/status"))[1])
     return found
@@ -209,7 +211,7 @@ async def test_an_hour_without_upstream_is_survived_in_160_mb() -> None:
 
 
 @asynccontextmanager
-async def pushing(forwarder: Daemon) -> AsyncIterator[Senders]:
+async def pushing(forwarder: DaemonProcess) -> AsyncIterator[Senders]:
     """Senders that push on until the block is left."""
     senders = Senders(forwarder.ingestion)
     process = forwarder.command.process.pid
@@ -235,7 +237,7 @@ async def over(senders: Senders, upstream: Upstream) -> None:
     await eventually(lambda: len(senders.names) >= held + 20, told=lambda: senders.answers)
 
 
-async def all_delivered(forwarder: Daemon, senders: Senders, upstream: Upstream) -> None:
+async def all_delivered(forwarder: DaemonProcess, senders: Senders, upstream: Upstream) -> None:
     """All that was answered 200 arrives, and the daemon is ready."""
     while (await status(forwarder))["buffer_bytes"]:
         await pause(0.05)

@@ -20,11 +20,11 @@ from forwarder.core.errors import Backpressure, BufferFull
 from tests.support.cases import cases
 from tests.support.decoders import NOTHING, HereDecoder
 from tests.support.garbage import BODY, PADDING, leaves_no_garbage, memory_traced, no_garbage
-from tests.support.listening import Client, chunked, post
+from tests.support.listening import RawConnection, chunked, post
 from tests.support.otlp import AT, JSON, PROTOBUF, export, record
 from tests.support.records import RecordsRig, record_list
 from tests.support.upstream import OK, Fault, Upstream, failing, plain
-from tests.support.waiters import Told
+from tests.support.waiters import IntakeCallback
 from tests.support.waiting import eventually
 from tests.support.whole import KEY, Whole
 
@@ -135,7 +135,7 @@ def every_way(key: str = KEY) -> dict[str, bytes]:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RequestOutcome:
     """What becomes of requests, and how the daemon is brought to it."""
 
     statuses: set[int]
@@ -172,19 +172,19 @@ LONG: Final = "x" * 10_000
 HTTP: Final = {"api_keys": [KEY], "otlp": {"api_key": KEY, "mapping": OTLP_MAPPING}}
 
 OUTCOMES: Final = {
-    "accepted": Outcome({200}),
-    "accepted on disk": Outcome({200}, sections={"buffer": {"kind": "disk"}}),
-    "delivered": Outcome({200}, sections={"buffer": {"ack": "delivered"}}),
-    "not acknowledged": Outcome(
+    "accepted": RequestOutcome({200}),
+    "accepted on disk": RequestOutcome({200}, sections={"buffer": {"kind": "disk"}}),
+    "delivered": RequestOutcome({200}, sections={"buffer": {"ack": "delivered"}}),
+    "not acknowledged": RequestOutcome(
         {200, 503},
         sections={"buffer": {"ack": "delivered", "ack_timeout": "100ms"}},
         upstream=answering(plain(500)),
     ),
-    "buffer full": Outcome({503}, sections={"buffer": SMALL}, fills=True, upstream=down),
-    "disk buffer full": Outcome(
+    "buffer full": RequestOutcome({503}, sections={"buffer": SMALL}, fills=True, upstream=down),
+    "disk buffer full": RequestOutcome(
         {503}, sections={"buffer": {"kind": "disk", "max_bytes": "20MB"}}, fills=True, upstream=down
     ),
-    "buffer full for two destinations": Outcome(
+    "buffer full for two destinations": RequestOutcome(
         {503},
         {name: each for name, each in every_way().items() if name != "large"},
         sections={
@@ -198,41 +198,41 @@ OUTCOMES: Final = {
         },
         fills=True,
     ),
-    "buffer full, with rules": Outcome(
+    "buffer full, with rules": RequestOutcome(
         {200, 503},
         sections={"buffer": SMALL, "rules": [{"match": {"event": "other"}, "drop": True}]},
         fills=True,
         upstream=down,
     ),
-    "newest dropped": Outcome(
+    "newest dropped": RequestOutcome(
         {200, 413},
         sections={"buffer": {**SMALL, "when_full": "drop_newest"}},
         fills=True,
         upstream=down,
     ),
-    "oldest dropped": Outcome(
+    "oldest dropped": RequestOutcome(
         {200, 413},
         sections={"buffer": {**SMALL, "when_full": "drop_oldest"}},
         fills=True,
         upstream=down,
     ),
-    "oldest dropped on disk": Outcome(
+    "oldest dropped on disk": RequestOutcome(
         {200, 503},
         sections={"buffer": {"kind": "disk", "max_bytes": "40MB", "when_full": "drop_oldest"}},
         fills=True,
         upstream=down,
         buffered=40_000_000,
     ),
-    "buffer full, large": Outcome(
+    "buffer full, large": RequestOutcome(
         {503}, large_ways(), sections={"buffer": SMALL}, fills=True, upstream=down, count=4
     ),
-    "dropped by rule, large": Outcome(
+    "dropped by rule, large": RequestOutcome(
         {200},
         large_ways(),
         sections={"rules": [{"match": {"event": "*"}, "drop": True}]},
         count=4,
     ),
-    "some dropped by rule, buffer full, large": Outcome(
+    "some dropped by rule, buffer full, large": RequestOutcome(
         {503},
         large_ways(),
         sections={
@@ -243,20 +243,20 @@ OUTCOMES: Final = {
         upstream=down,
         count=4,
     ),
-    "dropped by rule": Outcome(
+    "dropped by rule": RequestOutcome(
         {200}, sections={"rules": [{"match": {"event": "*"}, "drop": True}]}
     ),
-    "rule that fails": Outcome(
+    "rule that fails": RequestOutcome(
         {200, 503},
         sections={
             "rules": [{"match": {"event": "*", "where": ".properties.p | tonumber"}, "drop": True}],
             "dead_letters": {"max_bytes": "1MB"},
         },
     ),
-    "draining": Outcome({503}, before=lambda whole: whole.pipeline.stop_accepting()),
-    "unknown key": Outcome({401, 503}, every_way(OTHER_KEY)),
-    "too large": Outcome({413}, sections={"http": {"max_body": "40kB"}}),
-    "too large unpacked": Outcome(
+    "draining": RequestOutcome({503}, before=lambda whole: whole.pipeline.stop_accepting()),
+    "unknown key": RequestOutcome({401, 503}, every_way(OTHER_KEY)),
+    "too large": RequestOutcome({413}, sections={"http": {"max_body": "40kB"}}),
+    "too large unpacked": RequestOutcome(
         {413},
         {
             "gzip": classic(b" " * 30_000_000)["gzip"],
@@ -264,10 +264,10 @@ OUTCOMES: Final = {
         },
         sections={"http": {"max_body": "1MB"}},
     ),
-    "never fits": Outcome(
+    "never fits": RequestOutcome(
         {413}, classic(body(*[event()] * 30)), sections={"buffer": {"max_bytes": "1MiB"}}
     ),
-    "never fits, by v1 and OTLP": Outcome(
+    "never fits, by v1 and OTLP": RequestOutcome(
         {413, 200},
         {
             "v1": v1(*[event()] * 30),
@@ -275,33 +275,33 @@ OUTCOMES: Final = {
         },
         sections={"buffer": {"max_bytes": "1MiB"}},
     ),
-    "too large unpacked, by v1 and OTLP": Outcome(
+    "too large unpacked, by v1 and OTLP": RequestOutcome(
         {413},
         v1_and_otlp(gzip.compress(b" " * 30_000_000 + body(), 1), "Content-Encoding: gzip"),
         sections={"http": {"max_body": "1MB"}},
     ),
-    "unreadable, by v1 and OTLP": Outcome({400}, v1_and_otlp(body()[:-2])),
-    "no events, by v1 and OTLP": Outcome(
+    "unreadable, by v1 and OTLP": RequestOutcome({400}, v1_and_otlp(body()[:-2])),
+    "no events, by v1 and OTLP": RequestOutcome(
         {400, 200},
         v1_and_otlp(json.dumps({"batch": PADDING * 2, "resourceLogs": PADDING}).encode()),
     ),
-    "nested too deep, by v1 and OTLP": Outcome(
+    "nested too deep, by v1 and OTLP": RequestOutcome(
         {400}, v1_and_otlp(b'{"batch":' * 8_000 + b"1" + b"}" * 8_000)
     ),
-    "damaged gzip, by v1 and OTLP": Outcome(
+    "damaged gzip, by v1 and OTLP": RequestOutcome(
         {400}, v1_and_otlp(b"\x1f\x8b" + body(), "Content-Encoding: gzip")
     ),
-    "unknown encoding, by OTLP": Outcome(
+    "unknown encoding, by OTLP": RequestOutcome(
         {415}, {"otlp": of_otlp(body(), "Content-Encoding: compress")}
     ),
-    "unknown type, by OTLP": Outcome({415}, {"otlp": of_otlp(body(), kind="text/plain")}),
-    "no key": Outcome({401}, {"v1": post("/i/v1/analytics/events", body())}),
-    "not mapped, by OTLP": Outcome(
+    "unknown type, by OTLP": RequestOutcome({415}, {"otlp": of_otlp(body(), kind="text/plain")}),
+    "no key": RequestOutcome({401}, {"v1": post("/i/v1/analytics/events", body())}),
+    "not mapped, by OTLP": RequestOutcome(
         {200},
         {"otlp": of_otlp(export(*[record(PADDING, attributes={})] * 2, protobuf=True))},
         sections={"dead_letters": {"max_bytes": "1MB"}},
     ),
-    "dead letters full, by v1 and OTLP": Outcome(
+    "dead letters full, by v1 and OTLP": RequestOutcome(
         {200, 503, 413},
         {
             "v1": v1(event("", properties={"p": PADDING * 2})),
@@ -309,20 +309,24 @@ OUTCOMES: Final = {
         },
         sections={"dead_letters": {"max_bytes": "500kB"}},
     ),
-    "no JSON": Outcome(
+    "no JSON": RequestOutcome(
         {400}, {**classic(body()[:-2]), "v1": v1().replace(b'"batch": [', b'"batch": ]')}
     ),
-    "no events": Outcome({400}, classic(json.dumps({"api_key": KEY, "batch": PADDING}).encode())),
-    "nested too deep": Outcome({400}, classic(b'{"a":' * 20_000 + b"1" + b"}" * 20_000)),
-    "damaged gzip": Outcome(
+    "no events": RequestOutcome(
+        {400}, classic(json.dumps({"api_key": KEY, "batch": PADDING}).encode())
+    ),
+    "nested too deep": RequestOutcome({400}, classic(b'{"a":' * 20_000 + b"1" + b"}" * 20_000)),
+    "damaged gzip": RequestOutcome(
         {400}, {"gzip": post("/batch/", b"\x1f\x8b" + body(), "Content-Encoding: gzip")}
     ),
-    "unknown encoding": Outcome(
+    "unknown encoding": RequestOutcome(
         {415}, {"v1": v1().replace(b"Host:", b"Content-Encoding: compress\r\nHost:")}
     ),
-    "unknown path": Outcome({404}, {"post": post("/nowhere", body())}),
-    "wrong method": Outcome({405}, {"put": post("/batch/", body()).replace(b"POST", b"PUT", 1)}),
-    "dead-lettered at receipt": Outcome(
+    "unknown path": RequestOutcome({404}, {"post": post("/nowhere", body())}),
+    "wrong method": RequestOutcome(
+        {405}, {"put": post("/batch/", body()).replace(b"POST", b"PUT", 1)}
+    ),
+    "dead-lettered at receipt": RequestOutcome(
         {200},
         {
             **classic(body(event(""), event(distinct_id=None))),
@@ -331,32 +335,32 @@ OUTCOMES: Final = {
         },
         sections={"dead_letters": {"max_bytes": "1MB"}},
     ),
-    "dead letters full": Outcome(
+    "dead letters full": RequestOutcome(
         {200, 413, 503},
         classic(body(event(properties={"p": "\ud800" + PADDING * 2}))),
         sections={"dead_letters": {"max_bytes": "1MB"}},
     ),
-    "upstream refuses": Outcome(
+    "upstream refuses": RequestOutcome(
         {200, 503}, sections={"buffer": SMALL}, fills=True, upstream=answering(plain(400, "no"))
     ),
-    "upstream fails": Outcome(
+    "upstream fails": RequestOutcome(
         {200, 503},
         sections={"buffer": SMALL, "upstream": {"compression": "none"}},
         fills=True,
         upstream=answering(failing(Fault.RESET)),
     ),
-    "upstream hangs": Outcome(
+    "upstream hangs": RequestOutcome(
         {200, 503},
         sections={"buffer": SMALL, "upstream": {"compression": "none", "timeout": "1s"}},
         fills=True,
         upstream=answering(failing(Fault.HANG)),
         buffered=6_000_000,
     ),
-    "passed through": Outcome({200}, {"flags": post("/flags/", body())}),
-    "passed through in vain": Outcome(
+    "passed through": RequestOutcome({200}, {"flags": post("/flags/", body())}),
+    "passed through in vain": RequestOutcome(
         {502, 503}, {"flags": post("/flags/", body())}, upstream=down
     ),
-    "passed through too large": Outcome(
+    "passed through too large": RequestOutcome(
         {413},
         {
             "flags": post("/flags/", body()),
@@ -364,25 +368,25 @@ OUTCOMES: Final = {
         },
         sections={"passthrough": {"max_body": "40kB"}},
     ),
-    "bad chunks": Outcome(
+    "bad chunks": RequestOutcome(
         {400}, {"chunked": chunked(body()).replace(b"\r\n0\r\n\r\n", b"\r\nzz\r\n\r\n")}
     ),
-    "no HTTP": Outcome({400}, {"head": b"POST /batch/ HTTP/1.1\r\n" + b"\0" * BODY}),
-    "head too large": Outcome(
+    "no HTTP": RequestOutcome({400}, {"head": b"POST /batch/ HTTP/1.1\r\n" + b"\0" * BODY}),
+    "head too large": RequestOutcome(
         {431}, {"head": post("/batch/", b"{}", *[f"X-{n}: {LONG}" for n in range(10)])}
     ),
-    "upgrade": Outcome(
+    "upgrade": RequestOutcome(
         {200}, {"batch": post("/batch/", body(), "Connection: upgrade", "Upgrade: x")}
     ),
 }
 
 
-class Sender:
+class ReconnectingSender:
     """Sends requests, over a connection that is opened again where it was closed."""
 
     def __init__(self, whole: Whole) -> None:
         self._whole = whole
-        self._client: Client | None = None
+        self._client: RawConnection | None = None
 
     async def send(self, request: bytes) -> int:
         """The status of the answer."""
@@ -418,14 +422,14 @@ async def quiet(whole: Whole) -> None:
         await destination.stores.committer.settle()
 
 
-def whole_of(outcome: Outcome, upstream: Upstream) -> Whole:
+def whole_of(outcome: RequestOutcome, upstream: Upstream) -> Whole:
     """A daemon in its settings."""
     sections = dict(outcome.sections)
     http = {**HTTP, **sections.pop("http", {})}
     return Whole(upstream.url, http=http, **sections)
 
 
-async def fill(sender: Sender, whole: Whole) -> None:
+async def fill(sender: ReconnectingSender, whole: Whole) -> None:
     """Send until the buffer is full, with smaller and smaller requests."""
     for size in (4, 1):
         text = json.dumps({"api_key": KEY, "batch": [event() for _ in range(size)]}).encode()
@@ -446,14 +450,14 @@ async def test_an_outcome_leaves_nothing_to_the_garbage_collector(name: str) -> 
         await check(name, outcome)
 
 
-async def check(name: str, outcome: Outcome) -> None:
+async def check(name: str, outcome: RequestOutcome) -> None:
     """Bring it about with each request, and look for garbage."""
     async with Upstream(lambda _: OK, keeps=False) as upstream:
         waiting = None if outcome.upstream is None else outcome.upstream(upstream)
         if waiting is not None:
             await waiting
         async with whole_of(outcome, upstream) as whole:
-            sender = Sender(whole)
+            sender = ReconnectingSender(whole)
             if outcome.fills:
                 await fill(sender, whole)
             outcome.before(whole)
@@ -469,7 +473,7 @@ async def check(name: str, outcome: Outcome) -> None:
                 await leaves_no_garbage(f"{name}, {way}", act, len(request) + outcome.buffered)
 
 
-async def answered(sender: Sender, request: bytes) -> int:
+async def answered(sender: ReconnectingSender, request: bytes) -> int:
     """The status of a request that is repeated where a busy machine hadn't the time for it."""
     statuses = [await sender.send(request)]
     while statuses[-1] == 503 and len(statuses) < 5:
@@ -477,7 +481,7 @@ async def answered(sender: Sender, request: bytes) -> int:
     return statuses[-1]
 
 
-async def settled(whole: Whole, outcome: Outcome) -> None:
+async def settled(whole: Whole, outcome: RequestOutcome) -> None:
     """Wait until nothing is in progress, and what can be delivered is."""
     await quiet(whole)
     if outcome.statuses == {200} and outcome.upstream is None:
@@ -489,7 +493,7 @@ async def test_an_aborted_upload_leaves_nothing_to_the_garbage_collector() -> No
     uploads = [post("/batch/", body()), chunked(body()), post("/flags/", body())]
     with memory_traced():
         async with Upstream(keeps=False) as upstream, Whole(upstream.url, http=HTTP) as whole:
-            sender = Sender(whole)
+            sender = ReconnectingSender(whole)
             for upload in uploads:
 
                 async def act(upload: bytes = upload) -> None:
@@ -550,7 +554,7 @@ async def test_a_record_leaves_nothing_to_the_garbage_collector(name: str) -> No
 
     def accept() -> None:
         with suppress(Backpressure):  # its source repeats it
-            rig.records.accept(records, Told(), AckLevel.MEMORY)
+            rig.records.accept(records, IntakeCallback(), AckLevel.MEMORY)
 
     with memory_traced():
         for _ in range(40):
@@ -570,7 +574,7 @@ async def test_a_large_record_leaves_nothing_to_the_garbage_collector() -> None:
 
     def accept() -> str:
         try:
-            rig.records.accept(records, Told(), AckLevel.MEMORY)
+            rig.records.accept(records, IntakeCallback(), AckLevel.MEMORY)
         except Backpressure as error:
             return error.code
         return ""

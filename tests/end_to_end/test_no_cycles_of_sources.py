@@ -24,7 +24,7 @@ from forwarder.intake.intake import Intake
 from forwarder.intake.records import SourceIntake
 from forwarder.sources.files.records import ReadOptions
 from forwarder.sources.logs.stdin import StdinSource
-from tests.daemon.imports import BUSY, Answer, Service, Setting, line, write
+from tests.daemon.imports import BUSY, Answer, ScriptedSink, Setting, line, write
 from tests.daemon.imports import OK as TAKEN
 from tests.deadletter.rig import query
 from tests.support.cases import cases
@@ -212,7 +212,7 @@ async def committed(whole: Whole) -> None:
         await destination.stores.committer.settle()
 
 
-class Forgetful(Service):
+class Forgetful(ScriptedSink):
     """A service that keeps nothing of what it was sent."""
 
     async def send(self, batch: Batch) -> Reply:

@@ -12,7 +12,7 @@ import pytest
 from forwarder.core.clock import SystemClock
 from forwarder.core.ports import Reason
 from forwarder.sandbox import Sandbox
-from tests.support.listening import Reply, post
+from tests.support.listening import RawReply, post
 from tests.support.otlp import AT, JSON, PROTOBUF, export, record
 from tests.support.whole import KEY, Whole, always_balanced, gzipped
 
@@ -41,7 +41,7 @@ def body_of(count: int, *, protobuf: bool, first: int = 0, **members: Any) -> by
     )
 
 
-def accepted(reply: Reply, *, protobuf: bool) -> bool:
+def accepted(reply: RawReply, *, protobuf: bool) -> bool:
     """Whether the answer says that everything was accepted."""
     return (reply.status, reply.body, reply.headers["content-type"]) == (
         200,

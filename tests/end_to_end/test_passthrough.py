@@ -12,9 +12,9 @@ import tracemalloc
 from typing import Any
 
 from forwarder.core.clock import Clock, SystemClock
-from tests.support.answered import Answered, answered, asked, get
+from tests.support.answered import RawAnswer, answered, asked, get
 from tests.support.clock import FakeClock
-from tests.support.listening import LIMIT, Client, post
+from tests.support.listening import LIMIT, RawConnection, post
 from tests.support.origin import Asked, Origin, hang, ok, origin, whole
 from tests.support.supervised import supervised
 from tests.support.upstream import Upstream
@@ -40,10 +40,10 @@ async def service(request: Asked) -> None:
         await request.write(whole(b'{"status":"Ok"}', "Content-Type: application/json"))
 
 
-async def connected(whole_: Whole) -> Client:
+async def connected(whole_: Whole) -> RawConnection:
     """A connection to the pipeline's listener."""
     host, _, port = whole_.pipeline.addresses[0].rpartition(":")
-    return Client(*await asyncio.wait_for(asyncio.open_connection(host, int(port)), LIMIT))
+    return RawConnection(*await asyncio.wait_for(asyncio.open_connection(host, int(port)), LIMIT))
 
 
 def passing(url: str, clock: Clock | None = None, **sections: Any) -> Whole:
@@ -154,7 +154,7 @@ async def test_an_outage() -> None:
         await client.close()
 
 
-async def test_an_end_waits_for_what_is_under_way() -> None:
+async def test_shutdown_waits_for_calls_in_flight() -> None:
     """A drain lets calls end that are under way, though no event is left to deliver."""
     go = asyncio.Event()
 
@@ -238,9 +238,9 @@ async def test_two_workers() -> None:
     async with Upstream() as upstream, supervised(upstream.url) as daemon:
         first = await daemon.status()
         host, _, port = first.addresses[0].rpartition(":")
-        got: list[Answered] = []
+        got: list[RawAnswer] = []
         for _ in range(20):
-            client = Client(*await asyncio.open_connection(host, int(port)))
+            client = RawConnection(*await asyncio.open_connection(host, int(port)))
             got.append(await asked(client, post("/decide/?v=3", b"{}")))
             await client.close()
         assert {one.status for one in got} == {200}

@@ -33,7 +33,7 @@ ENV = {
 }
 
 
-class Daemon:
+class DaemonProcess:
     """A `forwarder run` that listens, and a client of both its servers."""
 
     def __init__(self, command: Running, line: str, client: aiohttp.ClientSession) -> None:
@@ -74,14 +74,14 @@ class Daemon:
 @asynccontextmanager
 async def daemon(
     upstream: str, command: Sequence[str] = COMMAND, **env: str
-) -> AsyncIterator[Daemon]:
+) -> AsyncIterator[DaemonProcess]:
     """A daemon that listens; `command`: what stands for `forwarder`."""
     given = {**ENV, "FORWARDER_UPSTREAM__URL": upstream, **env}
     async with (
         running("run", env=given, command=command) as process,
         aiohttp.ClientSession() as client,
     ):
-        yield Daemon(process, await process.line('"event": "listening"'), client)
+        yield DaemonProcess(process, await process.line('"event": "listening"'), client)
 
 
 def talk(host: str, count: int) -> None:
@@ -146,7 +146,7 @@ async def test_a_slow_upstream_is_waited_for_while_draining() -> None:
         ]
 
 
-async def test_what_a_drain_leaves_is_told() -> None:
+async def test_what_a_drain_leaves_is_reported() -> None:
     """Delivered events are delivered once; the others are counted at the end, and the exit code
     is 1.
     """

@@ -9,7 +9,7 @@ import signal
 from collections.abc import AsyncIterator
 
 from tests.support.commands import Running, command_line, environment, running
-from tests.support.listening import LIMIT, Client, post
+from tests.support.listening import LIMIT, RawConnection, post
 from tests.support.upstream import Upstream
 from tests.support.whole import batch, event, events
 
@@ -41,10 +41,12 @@ async def with_few_files(env: dict[str, str]) -> AsyncIterator[Running]:
             await process.communicate()
 
 
-async def connect(address: str, clients: list[Client], local: str = "127.0.0.1") -> Client:
+async def connect(
+    address: str, clients: list[RawConnection], local: str = "127.0.0.1"
+) -> RawConnection:
     """A connection, closed at the end."""
     host, _, port = address.rpartition(":")
-    client = Client(
+    client = RawConnection(
         *await asyncio.wait_for(
             asyncio.open_connection(host, int(port), local_addr=(local, 0)), LIMIT
         )
@@ -57,7 +59,7 @@ async def test_more_connections_than_files() -> None:
     """The limit is raised as far as allowed, one line says so, and an address that opens all it
     can doesn't stop another's events.
     """
-    clients: list[Client] = []
+    clients: list[RawConnection] = []
     async with Upstream() as upstream:
         env = {
             **ENV,
@@ -88,7 +90,7 @@ async def test_610_poison_events() -> None:
     """They write ten lines, and one with the number of the rest, however the process ends; what
     else happens is seen.
     """
-    clients: list[Client] = []
+    clients: list[RawConnection] = []
     nameless = event("").replace(b'"event":""', b'"event":null')
     async with (
         Upstream() as upstream,

@@ -12,7 +12,7 @@ from forwarder.core.errors import Backpressure, TooManyLanes
 from forwarder.core.ports import Incoming
 from tests.support.listening import post
 from tests.support.upstream import OK, UNAUTHORIZED, Answer, Request, Upstream, plain
-from tests.support.waiters import Told
+from tests.support.waiters import IntakeCallback
 from tests.support.waiting import FastClock, eventually
 from tests.support.whole import KEY, Whole, accepted, always_balanced, batch, event, events
 
@@ -140,7 +140,7 @@ async def test_made_up_keys_do_not_stop_a_good_one() -> None:
             for number in range(10_000):
                 try:
                     whole.pipeline._parts.intake.accept(
-                        Incoming(batch(events(1), f"phc_madeup{number:06}")), Told()
+                        Incoming(batch(events(1), f"phc_madeup{number:06}")), IntakeCallback()
                     )
                     taken += 1
                 except TooManyLanes:
@@ -166,7 +166,7 @@ async def test_a_good_key_that_comes_after_made_up_ones_gets_in() -> None:
         for number in range(200):
             try:
                 whole.pipeline._parts.intake.accept(
-                    Incoming(batch(events(1), f"phc_madeup{number:06}")), Told()
+                    Incoming(batch(events(1), f"phc_madeup{number:06}")), IntakeCallback()
                 )
             except Backpressure:
                 continue

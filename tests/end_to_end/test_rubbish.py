@@ -21,7 +21,7 @@ from forwarder.wire.envelope import body_pieces
 from tests.support.clock import FakeClock
 from tests.support.listening import post
 from tests.support.upstream import OK, Answer, Upstream, plain
-from tests.support.waiters import Told
+from tests.support.waiters import IntakeCallback
 from tests.support.whole import KEY, Whole, batch, event, gzipped
 from tests.support.whole import settings as configured
 
@@ -174,13 +174,13 @@ def feed(pipeline: Pipeline, incoming: list[Incoming]) -> None:
 def offered(intake: RequestIntake, incoming: Incoming) -> ForwarderError | None:
     """What a request is refused with; None if it was taken."""
     try:
-        intake.accept(incoming, Told())
+        intake.accept(incoming, IntakeCallback())
     except ForwarderError as error:
         return error
     return None
 
 
-async def test_nesting_that_is_taken_can_be_delivered() -> None:
+async def test_accepted_nesting_can_be_delivered() -> None:
     """Whatever depth the listener takes, all that is done to the event later (cutting, ordering,
     splitting) copes with it too.
     """

@@ -22,7 +22,7 @@ from tests.support.cases import cases
 from tests.support.commands import forwarder
 from tests.support.kafka import Kafka, MakeTopic, Record
 from tests.support.members import Members
-from tests.support.streams import Stream
+from tests.support.streams import GroupTopic
 from tests.support.upstream import OK, Answer, Request, Upstream, plain
 from tests.support.whole import KEY, Whole, accepted, event
 
@@ -40,7 +40,7 @@ def status_of(daemon: ForwarderDaemon) -> dict[str, Any]:
     return found
 
 
-class Sender:
+class NumberedSender:
     """Sends numbered events of all people on one connection."""
 
     def __init__(self, daemon: ForwarderDaemon, api_key: str) -> None:
@@ -85,7 +85,7 @@ def test_people_are_suppressed_while_events_come(tmp_path: Path) -> None:
             "buffer": {"kind": "disk", "path": str(tmp_path / "buffer")},
         }
         with running_forwarder(settings, tmp_path) as daemon:
-            sender = Sender(daemon, sandbox.api_key)
+            sender = NumberedSender(daemon, sandbox.api_key)
             sender.send(50)
             other = tmp_path / "people.new"
             other.write_text(f"somebody\n{GONE}\n")
@@ -104,7 +104,7 @@ def test_people_are_suppressed_while_events_come(tmp_path: Path) -> None:
             (lane,) = status_of(daemon)["lanes"]
             assert lane["dropped"] == {"rule:forgotten": dropped}
             assert sum(lane["received"].values()) == sender.sent
-            sender = Sender(daemon, sandbox.api_key)
+            sender = NumberedSender(daemon, sandbox.api_key)
             sender.send(1)
             sender.close()
             assert daemon.stop() == 0
@@ -245,7 +245,7 @@ async def test_a_letter_of_a_rule_says_where_its_event_came_from(
     """Of a record by itself, of one among several events of a record, and of a line: topic,
     partition and offset, or file and position.
     """
-    stream = Stream(kafka.bootstrap, await topic(1))
+    stream = GroupTopic(kafka.bootstrap, await topic(1))
     log = tmp_path / "app.log"
     lines = [json.dumps({"type": "line", "user": "bob", "n": n}) + "\n" for n in ("a", 1, "a")]
     log.write_text("".join(lines))
@@ -296,7 +296,7 @@ async def test_records_and_lines_follow_the_rules(
     """Of a real broker's records and of a followed log, each by its source: dropped, changed, and
     as they came; the books balance.
     """
-    stream = Stream(kafka.bootstrap, await topic(1))
+    stream = GroupTopic(kafka.bootstrap, await topic(1))
     log = tmp_path / "app.log"
     said = [
         {"type": name, "user": "bob", "n": n, "password": "p"}

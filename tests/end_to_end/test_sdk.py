@@ -41,7 +41,7 @@ def talk(client: Posthog) -> list[str]:
     return [uuid for uuid in uuids if uuid]
 
 
-class Tap:
+class TransportTap:
     """Notes the bodies that the SDK hands to its transport, as it hands them over."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ async def test_every_event_of_the_sdk_arrives_once_and_unchanged(sync: bool, gzi
     """In each mode: no event is missing, doubled or in conflict, and each property has the value
     that the SDK gave it.
     """
-    tap = Tap()
+    tap = TransportTap()
     async with Sandbox() as sandbox, Whole(sandbox.url, upstream={"verify_keys": True}) as whole:
         with always_balanced(whole.pipeline):
             client = Posthog(

@@ -12,7 +12,7 @@ import pytest
 from forwarder.core.clock import SystemClock
 from forwarder.core.tls import client_context
 from tests.support.certificates import make_certificate
-from tests.support.listening import Client, chunked, post
+from tests.support.listening import RawConnection, chunked, post
 from tests.support.upstream import Upstream
 from tests.support.whole import Whole, accepted, batch, events
 
@@ -141,7 +141,7 @@ async def presented(whole: Whole) -> bytes:
         await client.close()
 
 
-async def ended(client: Client) -> bytes:
+async def ended(client: RawConnection) -> bytes:
     """What comes before the other side closes, however it does."""
     try:
         return await client.ended()

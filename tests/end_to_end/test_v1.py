@@ -26,7 +26,7 @@ OTHER = "0190a0a0-1111-7222-8333-444455556667"
 COMPRESSIONS = ["none", "gzip", "deflate", "zstd"]
 
 
-class Tap:
+class V1Tap:
     """Notes what the application's events were, and what the SDK says went wrong."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Tap:
         self.errors.append(error.with_traceback(None))  # its frames hold the connection
 
 
-def client_of(address: str, tap: Tap, key: str = KEY, **options: Any) -> Posthog:
+def client_of(address: str, tap: V1Tap, key: str = KEY, **options: Any) -> Posthog:
     """The SDK in its v1 mode."""
     options = {"flush_interval": 0.05, "max_retries": 1, **options}
     return Posthog(
@@ -89,7 +89,7 @@ async def test_every_event_arrives_once_and_with_the_properties_it_was_given(
     """The SDK is content; at the service the events are classic ones, with all that the SDK had
     moved out of their properties.
     """
-    tap = Tap()
+    tap = V1Tap()
     async with Sandbox() as sandbox, Whole(sandbox.url, upstream={"verify_keys": True}) as whole:
         with always_balanced(whole.pipeline):
             uuids = await in_thread(
@@ -116,7 +116,7 @@ async def test_every_event_arrives_once_and_with_the_properties_it_was_given(
 
 async def test_a_wrong_key_is_refused_as_the_sdk_reads_it() -> None:
     """401 ends the SDK's attempts at once, and its error says why."""
-    tap = Tap()
+    tap = V1Tap()
     async with Sandbox() as sandbox, Whole(sandbox.url, http={"api_keys": [KEY]}) as whole:
         await in_thread(lambda: talk(client_of(whole.address, tap, key="phc_other")))
     assert tap.errors
@@ -130,7 +130,7 @@ async def test_only_what_was_not_delivered_in_time_comes_again() -> None:
     """At the level `delivered`: of a request of which a part is delivered when the time is over,
     the SDK repeats the rest alone.
     """
-    tap = Tap()
+    tap = V1Tap()
     count = 30
 
     def answer(_: Request) -> Answer:

@@ -16,8 +16,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from tests.end_to_end.importing import Service, imported, interrupt_import, manifest_of
-from tests.end_to_end.person_model import PersonOutcome, Said, persons_after
+from tests.end_to_end.importing import RunningSandbox, imported, interrupt_import, manifest_of
+from tests.end_to_end.person_model import PersonOutcome, PersonUpdate, persons_after
 from tests.end_to_end.vendor_models import (
     PLANS,
     ModelledExport,
@@ -46,7 +46,11 @@ CASES = (
 
 @pytest.mark.parametrize(("made", "choice", "live"), CASES)
 def test_an_export_becomes_what_its_vendors_rules_say(
-    made: Callable[[], ModelledExport], choice: str, live: str, service: Service, tmp_path: Path
+    made: Callable[[], ModelledExport],
+    choice: str,
+    live: str,
+    service: RunningSandbox,
+    tmp_path: Path,
 ) -> None:
     """Interrupted by `kill -9` and resumed, all of it is there once; a second import of the same
     sends the same bytes, and changes no person and no group.
@@ -79,14 +83,16 @@ def test_an_export_becomes_what_its_vendors_rules_say(
 
 
 @pytest.mark.parametrize("choice", ["history", "newest"])
-def test_profiles_of_mixpanel_end_as_chosen(choice: str, service: Service, tmp_path: Path) -> None:
+def test_profiles_of_mixpanel_end_as_chosen(
+    choice: str, service: RunningSandbox, tmp_path: Path
+) -> None:
     """Profiles of two days, unchanged ones among them, go to the persons that Mixpanel's merges
     have made, and the last one counts.
     """
     key = f"phc_model_mixpanel_profiles_{choice}"
     live = ["user-3", "user-4"] if choice == "newest" else []
     before = _live(service, key, live)
-    joined = Said("user-5", datetime.now(UTC), joins=("$device:5",))
+    joined = PersonUpdate("user-5", datetime.now(UTC), joins=("$device:5",))
     service.capture(
         {"api_key": key, "event": "$identify", "distinct_id": joined.distinct_id}
         | {"properties": {"$anon_distinct_id": "$device:5"}}
@@ -143,10 +149,11 @@ def _mixpanel_profiles() -> tuple[list[str], dict[str, Wanted]]:
     return lines, events
 
 
-def _live(service: Service, key: str, who: Sequence[str]) -> list[Said]:
+def _live(service: RunningSandbox, key: str, who: Sequence[str]) -> list[PersonUpdate]:
     """Let persons be there before the import, each with a property that the import has, too."""
     said = [
-        Said(each, datetime.now(UTC), set={"plan": "enterprise", "theme": "live"}) for each in who
+        PersonUpdate(each, datetime.now(UTC), set={"plan": "enterprise", "theme": "live"})
+        for each in who
     ]
     for each in said:
         properties = {"$set": each.set}
@@ -163,7 +170,7 @@ def _config(folder: Path) -> tuple[str, str]:
 
 
 def _import_interrupted(
-    service: Service, folder: Path, key: str, command: tuple[str, ...], count: int
+    service: RunningSandbox, folder: Path, key: str, command: tuple[str, ...], count: int
 ) -> None:
     """Import, killed when some of the events have arrived, and resumed."""
     command += _config(folder)
@@ -175,7 +182,9 @@ def _import_interrupted(
     assert done.code == (1 if refused else 0), done.out + done.err
 
 
-def _import_again(service: Service, folder: Path, key: str, command: tuple[str, ...]) -> None:
+def _import_again(
+    service: RunningSandbox, folder: Path, key: str, command: tuple[str, ...]
+) -> None:
     """A second import of the same, which changes nothing."""
     asked = [f"{name}?api_key={key}&limit=10000" for name in ("persons", "groups")]
     before = [service.ask(each) for each in asked]
@@ -187,7 +196,7 @@ def _import_again(service: Service, folder: Path, key: str, command: tuple[str, 
     assert [service.ask(each) for each in asked] == before
 
 
-def _check_events(service: Service, key: str, model: ModelledExport, others: int) -> None:
+def _check_events(service: RunningSandbox, key: str, model: ModelledExport, others: int) -> None:
     """Compare the sandbox's events with the model's; `others` are not of it."""
     found = service.ask(f"events?api_key={key}&limit=10000")
     assert found["count"] == len(model.events) + model.joins + others
@@ -212,7 +221,7 @@ def _check_events(service: Service, key: str, model: ModelledExport, others: int
     assert len(ids) == len(set(ids)) == len(sessions)
 
 
-def _check_persons(service: Service, key: str, outcome: PersonOutcome) -> None:
+def _check_persons(service: RunningSandbox, key: str, outcome: PersonOutcome) -> None:
     """Compare the sandbox's persons with the model's."""
     persons = service.ask(f"persons?api_key={key}&limit=10000")["results"]
     assert {frozenset(each["distinct_ids"]) for each in persons} == outcome.persons
@@ -225,7 +234,7 @@ def _check_persons(service: Service, key: str, outcome: PersonOutcome) -> None:
     assert not differing
 
 
-def _check_events_persons(service: Service, key: str, outcome: PersonOutcome) -> None:
+def _check_events_persons(service: RunningSandbox, key: str, outcome: PersonOutcome) -> None:
     """Compare what each event's person had when it came."""
     events = service.ask(f"events?api_key={key}&limit=10000")["results"]
     found = {each["uuid"]: own_properties(each["person_properties"] or {}) for each in events}

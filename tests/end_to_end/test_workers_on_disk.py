@@ -27,7 +27,7 @@ from tests.support.waiting import eventually
 DOWN = plain(503)
 
 
-class Service(Upstream):
+class StoppableService(Upstream):
     """A service that is down until it is told otherwise."""
 
     def __init__(self) -> None:
@@ -36,9 +36,9 @@ class Service(Upstream):
 
 
 @pytest.fixture
-async def upstream() -> AsyncIterator[Service]:
+async def upstream() -> AsyncIterator[StoppableService]:
     """A service that is down."""
-    server = Service()
+    server = StoppableService()
     async with server:
         yield server
 
@@ -74,7 +74,7 @@ def is_back(kills: int, now: Snapshot) -> bool:
 
 
 async def test_nothing_acknowledged_is_lost_with_a_worker(
-    upstream: Service, tmp_path: Path
+    upstream: StoppableService, tmp_path: Path
 ) -> None:
     """Under load one worker is killed twice: all that was answered 200 is delivered, and the books
     balance all the time.
@@ -111,7 +111,9 @@ async def test_nothing_acknowledged_is_lost_with_a_worker(
     assert len(acknowledged) > 200
 
 
-async def test_a_stop_leaves_the_backlog_on_disk(upstream: Service, tmp_path: Path) -> None:
+async def test_a_stop_leaves_the_backlog_on_disk(
+    upstream: StoppableService, tmp_path: Path
+) -> None:
     """A stop while the service is down ends with 0; the next start says what it found, and
     delivers it.
     """
@@ -128,7 +130,9 @@ async def test_a_stop_leaves_the_backlog_on_disk(upstream: Service, tmp_path: Pa
     assert sorted(upstream.delivered) == sorted(names)
 
 
-async def test_a_directory_of_a_former_worker_is_adopted(upstream: Service, tmp_path: Path) -> None:
+async def test_a_directory_of_a_former_worker_is_adopted(
+    upstream: StoppableService, tmp_path: Path
+) -> None:
     """From two workers to one: the second one's backlog is delivered, its directory goes, and then
     one process is enough.
     """
@@ -151,7 +155,7 @@ async def test_a_directory_of_a_former_worker_is_adopted(upstream: Service, tmp_
 
 
 async def test_dead_letters_keep_a_former_workers_directory(
-    upstream: Service, tmp_path: Path
+    upstream: StoppableService, tmp_path: Path
 ) -> None:
     """A directory with dead letters stays when its worker has ended, and its books in the sum;
     once they are dropped it goes.
@@ -186,7 +190,7 @@ async def test_dead_letters_keep_a_former_workers_directory(
 
 
 async def test_dead_letters_of_a_former_worker_are_replayed(
-    upstream: Service, tmp_path: Path
+    upstream: StoppableService, tmp_path: Path
 ) -> None:
     """What an operator marks after the directory's worker has ended is sent within seconds, by the
     daemon that runs.
@@ -226,7 +230,7 @@ async def test_a_directory_in_use_is_one_clear_error(tmp_path: Path) -> None:
 
 
 async def test_workers_leave_their_directories_when_the_supervisor_dies(
-    upstream: Service, tmp_path: Path
+    upstream: StoppableService, tmp_path: Path
 ) -> None:
     """A killed supervisor's workers end at once, without draining; the next start goes on with
     what they held.

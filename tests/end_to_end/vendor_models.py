@@ -17,7 +17,7 @@ from typing import Any, Final
 from uuid import UUID, uuid5
 from zoneinfo import ZoneInfo
 
-from tests.end_to_end.person_model import Said
+from tests.end_to_end.person_model import PersonUpdate
 
 NAMESPACE: Final = UUID("6f1c1d5e-6f0e-5f8f-9f0a-7b1d7f7d6b02")
 """Of derived uuids: it never changes."""
@@ -38,17 +38,19 @@ class Wanted:
     properties: Record = field(default_factory=dict)
     """Some of those that it has."""
     set: Record = field(default_factory=dict)
-    """What it says of its person: see `Said`."""
+    """What it says of its person: see `PersonUpdate`."""
     once: Record = field(default_factory=dict)
     unset: tuple[str, ...] = ()
     joins: tuple[str, ...] = ()
     always: bool = False
 
     @property
-    def said(self) -> Said:
+    def said(self) -> PersonUpdate:
         """What it means for its person."""
         about = self.set, self.once, self.unset, self.joins, self.always
-        return Said(self.distinct_id, self.time, *about, carries=self.event != "$groupidentify")
+        return PersonUpdate(
+            self.distinct_id, self.time, *about, carries=self.event != "$groupidentify"
+        )
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from tests.golden_imports.making import (
     ONE,
     TEXTS,
     Dice,
-    Export,
+    GoldenExport,
     Record,
     as_json,
     halves,
@@ -108,7 +108,7 @@ NATIVE_ODD: Final = (
 )
 
 
-def native(count: int) -> Export:
+def native(count: int) -> GoldenExport:
     """Events in every shape, alone, as arrays and as bodies of batches, in a plain file and a
     packed one.
     """
@@ -144,7 +144,7 @@ def native(count: int) -> Export:
                 records += [as_json(each, ascii_only=form == 2) for each in group]
             group = []
     first, second = halves(spread(records + [as_json(each) for each in group], NATIVE_ODD))
-    return Export(
+    return GoldenExport(
         {"events/a.jsonl": first, "events/b.jsonl.gz": packed(second)},
         ("native", "events", "--time-offset", "0"),
     )
@@ -234,7 +234,7 @@ CSV_ODD: Final[tuple[dict[str, str], ...]] = (
 )
 
 
-def tables(count: int) -> Export:
+def tables(count: int) -> GoldenExport:
     """A table in two files, of which one is packed."""
     dice = Dice(6)
     rows: list[dict[str, str]] = []
@@ -259,7 +259,7 @@ def tables(count: int) -> Export:
         "--time-offset",
         "-01:30",
     )
-    return Export(files, ("csv", "table", *columns))
+    return GoldenExport(files, ("csv", "table", *columns))
 
 
 def _row(dice: Dice, time: datetime) -> dict[str, str]:
@@ -313,7 +313,7 @@ MAPPED_ODD: Final = tuple(
 )
 
 
-def mapped(count: int) -> Export:
+def mapped(count: int) -> GoldenExport:
     """An application's own records, by rules of its own."""
     dice = Dice(7)
     records: list[Record] = []
@@ -332,7 +332,7 @@ def mapped(count: int) -> Export:
         "orders/2.jsonl.gz": packed(second),
         "rules.yaml": as_json(RULES),
     }
-    return Export(files, ("mapping", "orders", "--mapping", "rules.yaml"))
+    return GoldenExport(files, ("mapping", "orders", "--mapping", "rules.yaml"))
 
 
 def _order(dice: Dice, number: int, time: datetime) -> Record:
@@ -355,7 +355,7 @@ def _order(dice: Dice, number: int, time: datetime) -> Record:
     return record
 
 
-def mapped_table(count: int) -> Export:
+def mapped_table(count: int) -> GoldenExport:
     """The same kind of records as tables with semicolons."""
     dice = Dice(8)
     rows = []
@@ -379,10 +379,10 @@ def mapped_table(count: int) -> Export:
         "orders/2.csv": _table(rows[half:], ";"),
         "rules.yaml": as_json(FLAT_RULES),
     }
-    return Export(files, ("mapping", "orders", "--mapping", "rules.yaml", "--delimiter", ";"))
+    return GoldenExport(files, ("mapping", "orders", "--mapping", "rules.yaml", "--delimiter", ";"))
 
 
-EXPORTS: Final[dict[str, Callable[[int], Export]]] = {
+EXPORTS: Final[dict[str, Callable[[int], GoldenExport]]] = {
     "native": native,
     "amplitude": amplitude,
     "mixpanel": mixpanel,

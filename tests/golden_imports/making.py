@@ -74,7 +74,7 @@ class Dice:
 
 
 @dataclass(frozen=True, slots=True)
-class Export:
+class GoldenExport:
     """Files of a source by their names, and the words of the command: format, paths and options."""
 
     files: dict[str, bytes]

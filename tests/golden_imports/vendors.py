@@ -11,7 +11,7 @@ from tests.golden_imports.making import (
     ONE,
     TEXTS,
     Dice,
-    Export,
+    GoldenExport,
     Record,
     archive,
     as_json,
@@ -24,7 +24,7 @@ from tests.golden_imports.making import (
 )
 
 
-def amplitude(count: int) -> Export:
+def amplitude(count: int) -> GoldenExport:
     """The ZIP of packed files, and one more that was packed alone."""
     dice = Dice(2)
     records: list[Record] = []
@@ -48,7 +48,7 @@ def amplitude(count: int) -> Export:
         for part in range(2)
     }
     files = {"export.zip": archive(members), "late.json.gz": packed(lines(made[2 * third :]))}
-    return Export(files, ("amplitude", "export.zip", "late.json.gz"))
+    return GoldenExport(files, ("amplitude", "export.zip", "late.json.gz"))
 
 
 AMPLITUDE_ODD: Final[tuple[Record, ...]] = (
@@ -186,7 +186,7 @@ MIXPANEL_ODD: Final = (
 )
 
 
-def mixpanel(count: int) -> Export:
+def mixpanel(count: int) -> GoldenExport:
     """The raw export as two files."""
     dice = Dice(3)
     records: list[Record] = []
@@ -207,7 +207,7 @@ def mixpanel(count: int) -> Export:
         ),
         0.3,
     )
-    return Export(
+    return GoldenExport(
         {"export/1.json": first, "export/2.json.gz": packed(second)},
         ("mixpanel", "export/1.json", "export/2.json.gz"),
     )
@@ -265,7 +265,7 @@ def _mixpanel_record(dice: Dice, number: int, time: datetime) -> Record:
     return {"event": name, "properties": properties}
 
 
-def profiles(count: int) -> Export:
+def profiles(count: int) -> GoldenExport:
     """Profiles as two files, some of which were never seen."""
     dice = Dice(4)
     records = []
@@ -299,7 +299,7 @@ def profiles(count: int) -> Export:
     )
     first, second = halves(spread(records, odd))
     words = ("mixpanel-profiles", "profiles-1.jsonl", "profiles-2.jsonl", "--time-offset", "+02:00")
-    return Export({"profiles-1.jsonl": first, "profiles-2.jsonl": second}, words)
+    return GoldenExport({"profiles-1.jsonl": first, "profiles-2.jsonl": second}, words)
 
 
 SEGMENT_ODD: Final[tuple[Record, ...]] = (
@@ -329,7 +329,7 @@ SEGMENT_ODD: Final[tuple[Record, ...]] = (
 )
 
 
-def segment(count: int) -> Export:
+def segment(count: int) -> GoldenExport:
     """Packed files below a folder for each day, as they are in a bucket."""
     dice = Dice(5)
     records: list[Record] = []
@@ -357,7 +357,7 @@ def segment(count: int) -> Export:
         f"segment-logs/{1714521600000 + day * 86_400_000}/calls.1.gz": packed(content)
         for day, content in enumerate((first, second))
     }
-    return Export(days, ("segment", "segment-logs"))
+    return GoldenExport(days, ("segment", "segment-logs"))
 
 
 def _segment_call(dice: Dice, time: datetime) -> Record:

@@ -55,7 +55,7 @@ def test_commands_are_real(file: Path) -> None:
     ("title", "text"),
     sections(text_of("what-happens-when", "what-happens-here", "what-happens-sources")).items(),
 )
-def test_each_situation_is_told_whole(title: str, text: str) -> None:
+def test_each_situation_is_described_completely(title: str, text: str) -> None:
     """What the sender sees, what becomes of the events, what a person sees, what to do, and at
     least one test that shows it.
     """

@@ -104,7 +104,7 @@ def test_reasons_are_those_of_dead_letters() -> None:
     assert named <= {reason.value for reason in Reason}
 
 
-def test_defaults_are_as_told() -> None:
+def test_documented_defaults_match_the_code() -> None:
     """Where a default is put into words, it is the code's."""
     assert "`halt_after` (an hour)" in TEXT
     assert DEFAULTS.halt_after == 3600
@@ -114,7 +114,7 @@ def test_defaults_are_as_told() -> None:
     assert DEFAULTS.revocation_timeout == 5
 
 
-def test_every_kafka_metric_is_told() -> None:
+def test_every_kafka_metric_is_documented() -> None:
     """The page has all of them, and no others."""
     known = set(re.findall(r"^\| `(forwarder_kafka_\w+)`", text_of("metrics"), re.MULTILINE))
     assert set(re.findall(r"`(forwarder_kafka_\w+)`", PARTS["Watching"])) == known

@@ -157,7 +157,7 @@ def test_what_the_example_has_in_comments_can_be_used(tmp_path: Path) -> None:
     assert (source.mapping.timestamp.source, source.mapping.drop) == (".time", (".password",))
 
 
-def test_defaults_and_limits_are_as_told() -> None:
+def test_documented_defaults_and_limits_match_the_code() -> None:
     """Where a number is put into words, it is the code's."""
     assert "256 KiB at a time" in TEXT
     assert following.PART == 256 << 10
@@ -173,7 +173,7 @@ def test_reasons_are_those_of_dead_letters() -> None:
     assert named <= {reason.value for reason in Reason}
 
 
-def test_every_metric_is_told() -> None:
+def test_every_metric_is_documented() -> None:
     """The page has all of logs, and no others; and each result of a line."""
     known = set(re.findall(r"^\| `(forwarder_logs?_\w+)`", text_of("metrics"), re.MULTILINE))
     assert set(re.findall(r"`(forwarder_logs?_\w+)`", PARTS["Watching"])) == known

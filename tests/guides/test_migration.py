@@ -153,7 +153,7 @@ def test_exit_codes_are_those_of_the_command() -> None:
     assert table == set(ExitCode)
 
 
-def test_defaults_are_as_told() -> None:
+def test_documented_defaults_match_the_code() -> None:
     """Where a default or a limit is put into words, it is the code's."""
     assert "At most 2,000 events a second" in TEXT
     assert Settings().import_.rate == 2000

@@ -105,7 +105,7 @@ def test_damage_beside_a_daemon_is_believed_only_when_it_stays(tmp_path: Path) -
     assert pauses == []
 
 
-def test_files_that_cannot_be_read_are_told(
+def test_files_that_cannot_be_read_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Permission or a failing disk: which file, and what to do."""

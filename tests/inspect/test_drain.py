@@ -81,7 +81,7 @@ async def turned(clock: FakeClock, work: asyncio.Task[object]) -> None:
         await clock.advance(1.0)
 
 
-async def test_it_goes_on_as_long_as_something_is_delivered(clock: FakeClock) -> None:
+async def test_a_drain_continues_while_events_are_delivered(clock: FakeClock) -> None:
     """Also past the time of one drain; what became a dead letter is counted apart."""
     told: list[int] = []
     pipeline = FakeDrain(clock, delivering(3), burying, delivering(4))
@@ -102,7 +102,7 @@ async def test_it_gives_up_on_an_upstream_that_fails(clock: FakeClock) -> None:
     assert (work.result().unreachable, work.result().left_events) == ("connection refused", 8)
 
 
-async def test_it_leaves_what_nobody_takes(clock: FakeClock) -> None:
+async def test_a_drain_leaves_what_is_not_accepted(clock: FakeClock) -> None:
     """A drain that ends early with something left has nothing but lanes that were
     probed in vain.
     """

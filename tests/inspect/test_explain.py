@@ -38,7 +38,7 @@ async def test_an_event_is_followed_from_waiting_to_gone() -> None:
         assert whole.pipeline.explain(uuid_of(first)) == []
 
 
-def test_dead_letters_in_memory_are_at_hand() -> None:
+def test_dead_letters_in_memory_are_explained() -> None:
     """Those in a file are looked for there; these end with the process, so that only it can tell
     of them.
     """

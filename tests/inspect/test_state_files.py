@@ -46,7 +46,7 @@ def test_a_path_names_all_workers_or_one(tmp_path: Path) -> None:
     assert buffers_at(tenth) == [tenth]
 
 
-def test_what_is_no_buffer_is_told(tmp_path: Path) -> None:
+def test_a_directory_without_a_buffer_is_an_error(tmp_path: Path) -> None:
     """A file, a directory of something else, dead letters alone, a buffer in memory."""
     made(tmp_path / "letters", 0, log=False, letters=True)
     (tmp_path / "file").touch()
@@ -61,7 +61,7 @@ def test_what_is_no_buffer_is_told(tmp_path: Path) -> None:
         buffers_of(configured())
 
 
-def test_a_directory_that_may_not_be_read_is_told(
+def test_a_directory_that_may_not_be_read_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It isn't taken for an empty one."""

@@ -22,7 +22,7 @@ from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import DropReason, Fate, Reason, Revived, WhenFull
 from tests.support.cases import cases
 from tests.support.intakes import KEY, IntakeRig, batch, stamped_event
-from tests.support.waiters import Told
+from tests.support.waiters import IntakeCallback
 
 LANE = Lane(KEY)
 MEMORY = AckLevel.MEMORY
@@ -69,7 +69,7 @@ def test_the_higher_level_is_due(
             rig.take(body, ack=asked)
         assert rig.untouched()
         return
-    told = Told()
+    told = IntakeCallback()
     told.reached = rig.offer(body, told, ack=asked)
     assert told.code == ("taken" if due is MEMORY else "waiting")
     assert rig.balanced()
@@ -221,7 +221,7 @@ async def test_the_time_may_be_over_before_the_buffer_holds_it() -> None:
     assert (late.code, rig.balanced()) == ("not_acknowledged", True)
 
 
-def test_who_waits_at_the_end_is_told() -> None:
+def test_pending_requests_are_answered_at_the_end() -> None:
     """When nothing will be delivered any more, each sender that waits is told so, and what it will
     bring again is dropped.
     """
@@ -409,7 +409,7 @@ def test_nothing_left_to_drop() -> None:
     assert (len(flying), rig.figures(LANE)) == (3, (3, 3, {}, {}))
 
 
-def test_whoever_waits_for_what_is_dropped_comes_again() -> None:
+def test_a_sender_whose_pending_request_is_dropped_retries() -> None:
     """A sender that waits for delivery isn't told 200 because its event was dropped; what else it
     brought is withdrawn.
     """

@@ -16,7 +16,7 @@ from forwarder.core.errors import Backpressure
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import DropReason, Fate, Reason, WhenFull
 from tests.support.intakes import KEY, IntakeRig, stamped_event
-from tests.support.waiters import Told
+from tests.support.waiters import IntakeCallback
 
 pytestmark = pytest.mark.slow
 
@@ -31,7 +31,7 @@ class Levels(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.rig = IntakeRig(durable=True, max_bytes=20_000, when_full=WhenFull.DROP_OLDEST)
-        self.asked: dict[str, tuple[AckLevel, Told]] = {}
+        self.asked: dict[str, tuple[AckLevel, IntakeCallback]] = {}
         self.flying: list[Chunk] = []
         self.settled: set[str] = set()
         self.now = 0.0

@@ -23,7 +23,7 @@ from forwarder.wire.effort import UNBOUNDED, Allowance
 from forwarder.wire.v1_results import Results
 from tests.support.intakes import AllKnown, IntakeRig
 from tests.support.records import Idle
-from tests.support.waiters import Told
+from tests.support.waiters import IntakeCallback
 
 LANE = Lane("phc_senders_key")
 EVENTS = b'{"event":"a"},{"event":"b"},{"event":"c"}'
@@ -86,7 +86,7 @@ class Two:
 
     def enter(self, chunk: Chunk) -> bool:
         """Admit a chunk; whether it is held."""
-        return self.gate.enter(Content([chunk]), AckLevel.MEMORY, Told()) is None
+        return self.gate.enter(Content([chunk]), AckLevel.MEMORY, IntakeCallback()) is None
 
     @staticmethod
     def _admission(rig: IntakeRig, buffer: MemoryBuffer) -> Admission:
@@ -151,7 +151,7 @@ def test_by_all_or_by_none(rooms: tuple[int, int]) -> None:
     with pytest.raises(BufferFull):
         two.enter(chunk())
     with pytest.raises(BufferFull):
-        two.gate.enter_one(chunk(), AckLevel.MEMORY, Told(), UNBOUNDED)
+        two.gate.enter_one(chunk(), AckLevel.MEMORY, IntakeCallback(), UNBOUNDED)
     assert two.held() == [[], []]
     assert not any(rig.books.accounts for rig in two.rigs)
 
@@ -199,7 +199,7 @@ def test_what_is_dropped_of_two_keys_is_counted_together() -> None:
     two = Two((10_000, 10_000))
     theirs = Lane("phc_other_key")
     content = Content([chunk()], overflow=[(LANE, "http", 3), (theirs, "http", 4)])
-    two.gate.enter(content, AckLevel.MEMORY, Told())
+    two.gate.enter(content, AckLevel.MEMORY, IntakeCallback())
     assert two.rigs[1].books.accounts[theirs].dropped == {"invalid_overflow": 7}
 
 
@@ -220,8 +220,8 @@ def test_a_source_waits_for_all_required_ones() -> None:
     """
     two = Two((10_000, 10_000))
     records = SourceIntake(two.gate, two.branches, source="kafka")
-    told = Told()
-    other = Told()
+    told = IntakeCallback()
+    other = IntakeCallback()
     accepted = records.accept_made([chunk()], [], told)
     assert accepted is not None
     assert set(accepted.lanes) == {LANE, Lane("phc_other_key")}
@@ -239,7 +239,7 @@ def test_a_source_waits_for_all_required_ones() -> None:
 def test_what_one_halted_destination_holds_too_long_is_buried_there_alone() -> None:
     """The other still delivers it, and the batch is settled by both."""
     two = Two((10_000, 10_000))
-    told = Told()
+    told = IntakeCallback()
     records = SourceIntake(two.gate, two.branches, source="kafka")
     accepted = records.accept_made([chunk()], [], told)
     assert accepted is not None

@@ -18,7 +18,7 @@ from forwarder.stamping.stamp_event import StampContext, StampedEvent, stamp_eve
 from forwarder.wire.identity import ids_of
 from tests.support.clock import MIDNIGHT
 from tests.support.intakes import KEY, IntakeRig
-from tests.support.spelled import Spelled, spelled_events
+from tests.support.spelled import SpelledEvent, spelled_events
 
 pytestmark = pytest.mark.slow
 
@@ -47,7 +47,7 @@ def parted(stamped: StampedEvents) -> list[bytes]:
 
 
 @given(st.lists(spelled_events(), min_size=1, max_size=4), IPS)
-def test_every_byte_is_kept(events: list[Spelled], ip: str | None) -> None:
+def test_every_byte_is_kept(events: list[SpelledEvent], ip: str | None) -> None:
     """Spacing, escapes, key order, duplicate keys, big integers, `1.0`, `-0`: all as they were;
     the reference puts in the stamps alone.
     """
@@ -61,7 +61,7 @@ def test_every_byte_is_kept(events: list[Spelled], ip: str | None) -> None:
 
 @given(st.lists(spelled_events(), min_size=1, max_size=4), IPS, st.sampled_from(list(Ordering)))
 def test_every_byte_is_kept_through_the_whole_intake(
-    events: list[Spelled], ip: str | None, ordering: Ordering
+    events: list[SpelledEvent], ip: str | None, ordering: Ordering
 ) -> None:
     """The same for whole requests: a batch, and each event alone with its key in front."""
     rig = IntakeRig(ordering=ordering)
@@ -88,7 +88,7 @@ def test_every_byte_is_kept_through_the_whole_intake(
     st.booleans(),
 )
 def test_the_fast_ways_and_the_loose_one_agree(
-    events: list[Spelled], ip: str | None, ordered: bool
+    events: list[SpelledEvent], ip: str | None, ordered: bool
 ) -> None:
     """An event that fits several ways leaves each of them with the same bytes, and the request
     with the same ordering keys.
@@ -103,7 +103,7 @@ def test_the_fast_ways_and_the_loose_one_agree(
 
 @given(st.lists(spelled_events() | spelled_events(complete=True), min_size=1, max_size=4), IPS)
 def test_ordering_keys_are_those_of_the_stamped_events(
-    events: list[Spelled], ip: str | None
+    events: list[SpelledEvent], ip: str | None
 ) -> None:
     """What is collected at receipt is what a batch that is cut later finds
     in the events themselves.
@@ -113,7 +113,7 @@ def test_ordering_keys_are_those_of_the_stamped_events(
 
 
 @given(spelled_events() | spelled_events(complete=True))
-def test_stamping_twice_changes_nothing(event: Spelled) -> None:
+def test_stamping_twice_changes_nothing(event: SpelledEvent) -> None:
     """A stamped event needs no stamp: another forwarder behind this one leaves it alone."""
     once = stamp(f"[{event.text}]".encode(), receipt(IP))
     again = stamp(

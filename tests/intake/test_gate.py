@@ -21,7 +21,7 @@ from tests.intake.test_fan_out import Fixed
 from tests.support.decoders import NOTHING, HereDecoder
 from tests.support.intakes import KEY, AllKnown, batch, stamped_event
 from tests.support.records import Idle, RecordsRig, record_list
-from tests.support.waiters import Told
+from tests.support.waiters import IntakeCallback
 
 EVENT: Final = stamped_event(event="b", api_key=KEY)
 V1: Final = {"batch": [{**stamped_event(event="b"), "options": {}}], "created_at": "2026-01-01"}
@@ -34,18 +34,18 @@ def body(content: Any) -> bytes:
 
 def request(content: Any, **hints: Any) -> Callable[[RecordsRig], object]:
     """A request with this body."""
-    return lambda rig: rig.intake.accept(Incoming(body(content), **hints), Told())
+    return lambda rig: rig.intake.accept(Incoming(body(content), **hints), IntakeCallback())
 
 
 def records(rig: RecordsRig) -> object:
     """A batch of records."""
-    return rig.records.accept(record_list(body(EVENT)), Told(), AckLevel.DELIVERED)
+    return rig.records.accept(record_list(body(EVENT)), IntakeCallback(), AckLevel.DELIVERED)
 
 
 def made(rig: RecordsRig) -> object:
     """Events that their source has made."""
     chunk = Chunk(Lane(KEY), body(EVENT), 1, frozenset(), 0.0)
-    return rig.records.accept_made([chunk], (), Told())
+    return rig.records.accept_made([chunk], (), IntakeCallback())
 
 
 SOURCES: Final = {
@@ -112,7 +112,7 @@ async def test_what_the_decoder_process_did_not_rule_is_ruled_after_it(
     monkeypatch.setattr(decoder_jobs, "take_steps", lambda *_, **__: None)
     rule = {"name": "no-b", "match": {"event": "b"}, "drop": True}
     rig = RecordsRig(rules=[rule], decoder=HereDecoder(), effort=NOTHING)
-    rig.offer(batch(EVENT, stamped_event(event="c")), Told())
+    rig.offer(batch(EVENT, stamped_event(event="c")), IntakeCallback())
     await rig.conditions.drain(10.0)
     assert [json.loads(event)["event"] for event in rig.events()] == ["c"]
     await rig.conditions.close()

@@ -56,7 +56,7 @@ NESTED = {
 
 @cases("place", NESTED)
 @cases("ordering", [Ordering.NONE, Ordering.PER_DISTINCT_ID])
-def test_what_is_taken_can_be_decoded_again(place: str, ordering: Ordering) -> None:
+def test_accepted_events_can_be_decoded_again(place: str, ordering: Ordering) -> None:
     """However deep it is nested, an event is refused at receipt, or a delivery with a deeper stack
     can still read it.
     """
@@ -130,7 +130,7 @@ HOSTILE = st.recursive(
     st.sampled_from(list(Ordering)),
     st.booleans(),
 )
-def test_a_hostile_request_is_taken_or_refused(
+def test_a_hostile_request_is_accepted_or_rejected(
     scrap: bytes, client: str | None, ordering: Ordering, framed: bool
 ) -> None:
     """Never another error; and whatever was taken is valid JSON upstream, in books that balance."""

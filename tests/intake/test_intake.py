@@ -38,7 +38,7 @@ def keyed(key: str, **changes: Any) -> dict[str, Any]:
     return {**BARE, "token": key, **changes}
 
 
-def test_a_batch_is_taken() -> None:
+def test_a_batch_is_accepted() -> None:
     """Stamped, as one chunk of its lane, counted, and whoever delivers is told once."""
     rig = IntakeRig()
     rig.take(batch(BARE, stamped_event()))
@@ -61,7 +61,7 @@ def test_a_batch_is_taken() -> None:
 
 @cases("ip", [None, "8.8.8.8"])
 @cases("space", [b"", b"\n", b" \r\n"])
-def test_every_shape_is_taken_whatever_is_around_it(ip: str | None, space: bytes) -> None:
+def test_every_shape_is_accepted_with_white_space_around_it(ip: str | None, space: bytes) -> None:
     """A batch, an array and one event, with white space before and after, complete or not, stay
     valid JSON.
     """
@@ -198,7 +198,7 @@ def test_keys_that_are_not_configured() -> None:
     rig.take(batch(BARE))
 
 
-def test_bad_events_are_kept_as_dead_letters_and_the_others_go_on() -> None:
+def test_bad_events_become_dead_letters_and_the_others_are_accepted() -> None:
     """Each with its reason, its lane and its own bytes."""
     rig = IntakeRig(max_event=500)
     bad = [
@@ -232,7 +232,7 @@ def test_bad_events_are_kept_as_dead_letters_and_the_others_go_on() -> None:
     assert rig.balanced()
 
 
-def test_a_request_of_bad_events_alone_is_taken() -> None:
+def test_a_request_of_bad_events_alone_is_accepted() -> None:
     """The contract says 200; nobody is woken for it, and no lane is opened."""
     rig = IntakeRig(max_lanes=1)
     rig.take({"api_key": KEY, "distinct_id": "d"})

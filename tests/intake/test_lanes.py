@@ -16,16 +16,16 @@ from tests.support.intakes import AllKnown
 
 
 @dataclass
-class Held:
+class HeldByLane:
     """What a lane holds."""
 
     bytes: int = 1
     pool: LanePool | None = None
 
 
-def hold(known: KnownKeys, *lanes: Lane) -> dict[Lane, Held]:
+def hold(known: KnownKeys, *lanes: Lane) -> dict[Lane, HeldByLane]:
     """Lanes that the buffer holds, in their pools."""
-    held = {lane: Held(pool=known.pool_of(lane)) for lane in lanes}
+    held = {lane: HeldByLane(pool=known.pool_of(lane)) for lane in lanes}
     known.unknown.lanes = sum(1 for each in held.values() if each.pool is known.unknown)
     return held
 
@@ -44,7 +44,7 @@ def test_lanes_up_to_the_limit() -> None:
     """One more than there may be has to wait, however many are new in one request; lanes that are
     there go on.
     """
-    held = {lane(number): Held() for number in range(3)}
+    held = {lane(number): HeldByLane() for number in range(3)}
     registry = LaneRegistry(4, held, AllKnown())
     registry.admit(chunks(lane(3)))
     registry.admit(chunks(lane(0), lane(1), lane(2)))
@@ -138,7 +138,7 @@ def test_any_well_formed_key_where_none_is_configured() -> None:
             registry.live(key)
 
 
-def test_made_up_keys_are_not_remembered_for_ever() -> None:
+def test_made_up_keys_are_forgotten() -> None:
     """Ten thousand keys leave no trace of ten thousand keys."""
     registry = LaneRegistry(10, {}, KnownKeys())
     for number in range(10_000):
@@ -161,7 +161,7 @@ def test_configured_verified_and_remembered_keys_are_known() -> None:
     assert "phc_listed" not in known
 
 
-def test_who_is_told_of_changes() -> None:
+def test_listeners_are_called_on_changes() -> None:
     """Once for each key that becomes known; a remembered key that is verified again is no change,
     but is written down.
     """

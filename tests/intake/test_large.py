@@ -50,7 +50,7 @@ def large_body(events: int = 12_000) -> bytes:
     return json.dumps(batch(*[stamped_event()] * events)).encode()
 
 
-class Rig(IntakeRig):
+class DecoderRig(IntakeRig):
     """An intake with a decoder that a test opens."""
 
     def __init__(self, **settings: Any) -> None:
@@ -69,22 +69,22 @@ class Rig(IntakeRig):
 
 
 @pytest_asyncio.fixture
-async def rig() -> AsyncIterator[Rig]:
+async def rig() -> AsyncIterator[DecoderRig]:
     """An intake with a decoder that works at once."""
-    rig = Rig()
+    rig = DecoderRig()
     yield rig
     await rig.conditions.close()
 
 
 @pytest_asyncio.fixture
-async def shut() -> AsyncIterator[Rig]:
+async def shut() -> AsyncIterator[DecoderRig]:
     """An intake with a decoder that works when it is opened."""
-    rig = Rig(closed=True)
+    rig = DecoderRig(closed=True)
     yield rig
     await rig.conditions.close()
 
 
-async def test_a_usual_body_never_sees_the_decoder(rig: Rig) -> None:
+async def test_a_usual_body_never_sees_the_decoder(rig: DecoderRig) -> None:
     """A thousand events that need stamps are worked on at once."""
     body = json.dumps(batch(*[EVENT] * 1000)).encode()
     assert (await rig.answer(body)).code == "taken"
@@ -110,7 +110,7 @@ async def test_a_usual_body_never_sees_the_decoder(rig: Rig) -> None:
     ids=["plain", "gzip", "zstd", "br", "deflate", "form", "base64", "v1"],
 )
 async def test_a_large_body_goes_through_the_decoder(
-    rig: Rig, body: bytes, hints: dict[str, Any]
+    rig: DecoderRig, body: bytes, hints: dict[str, Any]
 ) -> None:
     """Whatever it is wrapped in; its events are buffered in pieces that are quick to work with."""
     waiter = await rig.answer(body, **hints)
@@ -127,7 +127,7 @@ async def test_the_pieces_of_a_large_body_are_one_lane() -> None:
     """Where there is room for one lane only, and for the shares that they count
     against together.
     """
-    rig = Rig(max_lanes=1, max_bytes=8_000_000)
+    rig = DecoderRig(max_lanes=1, max_bytes=8_000_000)
     assert (await rig.answer(large_body(20_000))).code == "taken"
     (failure,) = (await rig.answer(large_body(20_000))).failures
     assert isinstance(failure, Backpressure)
@@ -144,13 +144,13 @@ async def test_the_pieces_of_a_large_body_are_one_lane() -> None:
     ],
     ids=["replaced", "stamps", "keys", "invalid"],
 )
-async def test_many_events_that_need_work_are_a_large_body(rig: Rig, body: Any) -> None:
+async def test_many_events_that_need_work_are_a_large_body(rig: DecoderRig, body: Any) -> None:
     """Few bytes can take long too."""
     assert (await rig.answer(json.dumps(body).encode())).code == "taken"
     assert len(rig.here.bodies) == 1
 
 
-async def test_repairs_of_much_text_are_made_elsewhere(rig: Rig) -> None:
+async def test_repairs_of_much_text_are_made_elsewhere(rig: DecoderRig) -> None:
     """NaN in a body over the bound is found by the decoder; in a small one at once."""
     text = json.dumps(
         batch({**EVENT, "properties": {"a": ["x" * 100] * 3000, "b": float("nan")}})
@@ -164,7 +164,7 @@ async def test_repairs_of_much_text_are_made_elsewhere(rig: Rig) -> None:
     assert len(rig.here.bodies) == 1
 
 
-async def test_a_tiny_bomb_is_unpacked_elsewhere_and_rejected(rig: Rig) -> None:
+async def test_a_tiny_bomb_is_unpacked_elsewhere_and_rejected(rig: DecoderRig) -> None:
     """A few bytes of brotli stand for more than a body may have."""
     bomb = brotli.compress(b"[" + b" " * 21_000_000, quality=1)
     (failure,) = (await rig.answer(bomb, content_encoding=b"br")).failures
@@ -199,13 +199,13 @@ async def test_a_tiny_bomb_is_unpacked_elsewhere_and_rejected(rig: Rig) -> None:
 )
 async def test_a_key_that_is_not_allowed_costs_nothing(body: bytes, hints: dict[str, Any]) -> None:
     """Where the first bytes show the project key, it is checked before anything else."""
-    rig = Rig(api_keys=[KEY])
+    rig = DecoderRig(api_keys=[KEY])
     with pytest.raises(InvalidToken):
         rig.offer(body, Patient(), **hints)
     assert rig.here.bodies == []
 
 
-async def test_senders_take_turns(shut: Rig) -> None:
+async def test_senders_take_turns(shut: DecoderRig) -> None:
     """One that has brought many large bodies doesn't keep another waiting for all of them."""
     first = [Patient("greedy") for _ in range(3)]
     for number, waiter in enumerate(first):
@@ -219,7 +219,7 @@ async def test_senders_take_turns(shut: Rig) -> None:
     assert [waiter.code for waiter in [*first, other]] == ["taken"] * 4
 
 
-async def test_what_waits_is_bounded_in_number_by_sender_and_in_all(shut: Rig) -> None:
+async def test_what_waits_is_bounded_in_number_by_sender_and_in_all(shut: DecoderRig) -> None:
     """No place: come again later."""
     body = gzip.compress(large_body())
     for _ in range(MAX_OF_SENDER):
@@ -236,7 +236,7 @@ async def test_what_waits_is_bounded_in_bytes() -> None:
     """Bytes that wait for the decoder count with those that are received, and leave room for
     others again when it is done.
     """
-    rig = Rig(closed=True, max_bytes=4_000_000, max_body=4_000_000)
+    rig = DecoderRig(closed=True, max_bytes=4_000_000, max_body=4_000_000)
     body = large_body(15_000)
     rig.offer(body, Patient("a"))
     assert rig.headroom.decoding == len(body)
@@ -251,7 +251,7 @@ async def test_what_waits_is_bounded_in_bytes() -> None:
     await rig.conditions.close()
 
 
-async def test_waiting_for_a_turn_ends(shut: Rig) -> None:
+async def test_waiting_for_a_turn_ends(shut: DecoderRig) -> None:
     """Who has waited for too long is asked to come back; the one that is worked on goes on."""
     first = Patient("a")
     second = Patient("b")
@@ -266,13 +266,13 @@ async def test_waiting_for_a_turn_ends(shut: Rig) -> None:
     assert shut.buffer.count(LANE) == 12_000
 
 
-async def test_small_requests_of_others_do_not_wait(shut: Rig) -> None:
+async def test_small_requests_of_others_do_not_wait(shut: DecoderRig) -> None:
     """While a large body is decoded, everybody else is answered at once."""
     shut.offer(large_body(), Patient())
     assert shut.offer(batch(EVENT), Patient()) is True
 
 
-async def test_requests_of_one_connection_keep_their_order(shut: Rig) -> None:
+async def test_requests_of_one_connection_keep_their_order(shut: DecoderRig) -> None:
     """What comes behind a large body on the same connection is accepted behind it."""
     connection = object()
     first = Patient(origin=connection)
@@ -286,7 +286,7 @@ async def test_requests_of_one_connection_keep_their_order(shut: Rig) -> None:
     assert shut.offer(batch(EVENT), Patient(origin=connection)) is True
 
 
-async def test_who_hung_up_costs_nothing_more(shut: Rig) -> None:
+async def test_who_hung_up_costs_nothing_more(shut: DecoderRig) -> None:
     """A body whose connection is gone before its turn isn't decoded; one that is being decoded
     isn't accepted.
     """
@@ -302,7 +302,7 @@ async def test_who_hung_up_costs_nothing_more(shut: Rig) -> None:
     assert shut.untouched()
 
 
-async def test_closing_asks_all_senders_to_come_back(shut: Rig) -> None:
+async def test_closing_asks_all_senders_to_come_back(shut: DecoderRig) -> None:
     """Those that wait, and the one whose body is being decoded."""
     waiters = [Patient("a"), Patient("b")]
     for waiter in waiters:
@@ -315,7 +315,7 @@ async def test_closing_asks_all_senders_to_come_back(shut: Rig) -> None:
     assert shut.untouched()
 
 
-async def test_draining_waits_for_large_bodies(shut: Rig) -> None:
+async def test_draining_waits_for_large_bodies(shut: DecoderRig) -> None:
     """New requests are rejected; those that were complete before are accepted still."""
     waiter = Patient()
     shut.offer(large_body(), waiter)
@@ -328,7 +328,7 @@ async def test_draining_waits_for_large_bodies(shut: Rig) -> None:
     assert waiter.code == "taken"
 
 
-async def test_a_failure_of_ours_is_not_the_senders(rig: Rig) -> None:
+async def test_a_failure_of_ours_is_not_the_senders(rig: DecoderRig) -> None:
     """What nobody foresaw comes to the listener as it is, which says 500."""
     rig.here.failure = RuntimeError("a mistake")
     (failure,) = (await rig.answer(large_body())).failures
@@ -336,11 +336,13 @@ async def test_a_failure_of_ours_is_not_the_senders(rig: Rig) -> None:
     assert rig.untouched()
 
 
-async def test_of_very_many_rejected_events_some_are_kept_and_all_are_counted(rig: Rig) -> None:
+async def test_of_very_many_rejected_events_some_are_kept_and_all_are_counted(
+    rig: DecoderRig,
+) -> None:
     """50,000 events without anything: dead letters as far as they may be kept, the others dropped,
     with 200.
     """
-    rig = Rig(dead_letter_bytes=1 << 30)
+    rig = DecoderRig(dead_letter_bytes=1 << 30)
     assert (await rig.answer(json.dumps(batch(*[{}] * 50_000)).encode())).code == "taken"
     received, buffered, letters, dropped = rig.figures(LANE)
     assert (received, buffered) == (50_000, 0)
@@ -348,7 +350,7 @@ async def test_of_very_many_rejected_events_some_are_kept_and_all_are_counted(ri
     assert dropped == {DropReason.INVALID_OVERFLOW: 50_000 - MAX_REJECTED}
 
 
-async def test_good_events_with_too_many_poisoned_ones_are_not_accepted(rig: Rig) -> None:
+async def test_good_events_with_too_many_poisoned_ones_are_not_accepted(rig: DecoderRig) -> None:
     """What the service would ingest may not be dropped, so the request is rejected as a whole."""
     poisoned = b'{"event":"\\ud800","distinct_id":"d"}'
     body = b'{"api_key":"%b","batch":[%b]}' % (
@@ -499,7 +501,7 @@ async def test_the_decoder_makes_of_a_v1_body_what_is_made_of_it_at_once(
     assert here == there
 
 
-async def test_errors_are_the_same_elsewhere(rig: Rig) -> None:
+async def test_errors_are_the_same_elsewhere(rig: DecoderRig) -> None:
     """Of each kind one."""
     for body, kind in [
         (b"[" * 2_000_000, InvalidRequest),
@@ -529,7 +531,7 @@ async def test_requests_of_one_turn_of_the_loop_have_one_budget() -> None:
     decoded elsewhere, whatever it takes its time for; usual ones are accepted at once, and so is
     all in the next turn.
     """
-    rig = Rig(clock=SlowClock(), closed=True)
+    rig = DecoderRig(clock=SlowClock(), closed=True)
     slow = json.dumps(batch(*[ODD] * 1000)).encode()
     usual = json.dumps(batch(*[stamped_event()] * 1000)).encode()
     reached = [rig.offer(body, Patient()) for body in (slow, slow, slow, usual)]

@@ -31,7 +31,7 @@ from tests.support.cases import cases
 from tests.support.decoders import NOTHING, HereDecoder
 from tests.support.intakes import KEY, batch, stamped_event
 from tests.support.records import RecordList, RecordsRig, record_list
-from tests.support.waiters import Told
+from tests.support.waiters import IntakeCallback
 
 LANE = Lane(KEY)
 EVENT = {"event": "e", "distinct_id": "d", "uuid": None}
@@ -42,7 +42,7 @@ def large(events: int = INLINE.events + 1) -> RecordList:
     return record_list(batch(*[EVENT] * events))
 
 
-class Rig(RecordsRig):
+class RecordDecoderRig(RecordsRig):
     """An intake for records with a decoder that a test opens."""
 
     def __init__(self, **more: Any) -> None:
@@ -52,7 +52,7 @@ class Rig(RecordsRig):
     def try_to_take(self, records: RecordList) -> StillDecoding | None:
         """Offer a batch; what says that it is still being decoded, if it is."""
         try:
-            self.records.accept(records, Told(), AckLevel.DELIVERED)
+            self.records.accept(records, IntakeCallback(), AckLevel.DELIVERED)
         except StillDecoding as error:
             return error
         return None
@@ -65,14 +65,14 @@ class Rig(RecordsRig):
 
 
 @pytest_asyncio.fixture
-async def rig() -> AsyncIterator[Rig]:
+async def rig() -> AsyncIterator[RecordDecoderRig]:
     """An intake with a decoder that works at once."""
-    rig = Rig()
+    rig = RecordDecoderRig()
     yield rig
     await rig.conditions.close()
 
 
-async def test_a_large_record_comes_again_when_it_is_decoded(rig: Rig) -> None:
+async def test_a_large_record_comes_again_when_it_is_decoded(rig: RecordDecoderRig) -> None:
     """Its source is told when; then all of it is taken at once."""
     records = large()
     called = []
@@ -86,7 +86,9 @@ async def test_a_large_record_comes_again_when_it_is_decoded(rig: Rig) -> None:
     assert len(rig.here.bodies) == 1
 
 
-async def test_a_large_record_is_decoded_once_however_long_it_waits_for_room(rig: Rig) -> None:
+async def test_a_large_record_is_decoded_once_however_long_it_waits_for_room(
+    rig: RecordDecoderRig,
+) -> None:
     """While the buffer is full it comes again and again."""
     records = large()
     rig.try_to_take(records)
@@ -94,13 +96,15 @@ async def test_a_large_record_is_decoded_once_however_long_it_waits_for_room(rig
     rig.buffer.used, free = rig.buffer.max_bytes - 10, rig.buffer.used
     for _ in range(3):
         with pytest.raises(Backpressure):
-            rig.records.accept(records, Told(), AckLevel.DELIVERED)
+            rig.records.accept(records, IntakeCallback(), AckLevel.DELIVERED)
     rig.buffer.used = free
     await rig.take_all(records)
     assert len(rig.here.bodies) == 1
 
 
-async def test_several_records_that_take_too_much_together_come_in_smaller_parts(rig: Rig) -> None:
+async def test_several_records_that_take_too_much_together_come_in_smaller_parts(
+    rig: RecordDecoderRig,
+) -> None:
     """None of them goes to the decoder for the others' sake."""
     half = batch(*[EVENT] * (INLINE.events // 2 + 1))
     with pytest.raises(TogetherTooLarge):
@@ -109,7 +113,9 @@ async def test_several_records_that_take_too_much_together_come_in_smaller_parts
     assert rig.here.bodies == []
 
 
-async def test_a_record_over_the_bound_is_large_even_if_it_is_complete(rig: Rig) -> None:
+async def test_a_record_over_the_bound_is_large_even_if_it_is_complete(
+    rig: RecordDecoderRig,
+) -> None:
     """As it is, and as what a few bytes stand for."""
     body = json.dumps(batch(*[stamped_event()] * 9000)).encode()
     for value in (body, gzip.compress(body)):
@@ -118,7 +124,7 @@ async def test_a_record_over_the_bound_is_large_even_if_it_is_complete(rig: Rig)
     assert rig.buffer.count(LANE) == 18_000
 
 
-async def test_a_record_that_cannot_be_read_is_one_dead_letter(rig: Rig) -> None:
+async def test_a_record_that_cannot_be_read_is_one_dead_letter(rig: RecordDecoderRig) -> None:
     """With the bytes that came, and where they were."""
     value = b"[" * 2_000_000
     await rig.take_all(record_list(value, offset=7))
@@ -134,7 +140,7 @@ async def test_an_event_that_no_dead_letters_could_hold_does_not_stop_its_partit
     """A few bytes stand for an event that is larger than all dead letters together may be: the
     record is kept as it came.
     """
-    rig = Rig(dead_letter_bytes=1_000_000)
+    rig = RecordDecoderRig(dead_letter_bytes=1_000_000)
     value = gzip.compress(json.dumps(batch({**EVENT, "x": "y" * 3_000_000})).encode())
     await rig.take_all(record_list(value))
     (letter,) = rig.dead_letters.letters
@@ -144,7 +150,7 @@ async def test_an_event_that_no_dead_letters_could_hold_does_not_stop_its_partit
 
 async def test_records_that_are_decoded_and_find_no_room_are_few() -> None:
     """Further ones wait until those are taken."""
-    rig = Rig(closed=True)
+    rig = RecordDecoderRig(closed=True)
     for _ in range(MAX_LARGE):
         assert rig.try_to_take(large()) is not None
     with pytest.raises(BufferFull, match="other large records"):
@@ -152,7 +158,7 @@ async def test_records_that_are_decoded_and_find_no_room_are_few() -> None:
     await rig.conditions.close()
 
 
-async def test_a_record_whose_decoding_was_ended_is_decoded_again(rig: Rig) -> None:
+async def test_a_record_whose_decoding_was_ended_is_decoded_again(rig: RecordDecoderRig) -> None:
     """What kept it from being read is told once."""
     rig.here.failure = Draining("the daemon ends")
     records = large()
@@ -194,7 +200,10 @@ async def test_the_decoder_makes_of_a_record_what_is_made_of_it_at_once(
     """Byte for byte: uuids come from its place; and its dead letters."""
     ordering = Ordering.PER_DISTINCT_ID if ordered else Ordering.NONE
     found = []
-    for rig in (Rig(ordering=ordering), Rig(ordering=ordering, effort=NOTHING)):
+    for rig in (
+        RecordDecoderRig(ordering=ordering),
+        RecordDecoderRig(ordering=ordering, effort=NOTHING),
+    ):
         await rig.take_all(record_list(record, api_key=key, foreign=foreign))
         chunks = [
             (chunk.lane, [event.strip() for event in chunk.events()], chunk.ids)
@@ -219,7 +228,7 @@ async def test_what_a_source_refused_is_not_lost_beside_a_large_record(
     value: Any, rules: Any
 ) -> None:
     """They come again one by one."""
-    rig = Rig(rules=rules)
+    rig = RecordDecoderRig(rules=rules)
     refused = RejectedRecord(RecordFacts("kafka/events/0/1", None), Reason.UNMAPPABLE, b"x", "why")
     both = record_list(value)
     both.rejected = [refused]

@@ -36,7 +36,7 @@ from tests.support.clock import MIDNIGHT
 from tests.support.decoders import HereDecoder, Patient
 from tests.support.intakes import KEY, NOW, UUID, AllKnown, IntakeRig
 from tests.support.otlp import AT, JSON, PROTOBUF, SECOND, export, record
-from tests.support.waiters import Told
+from tests.support.waiters import IntakeCallback
 
 LANE = Lane(KEY)
 RULES = MappingRules(
@@ -55,7 +55,7 @@ def rig_of(rules: MappingRules = RULES, **settings: Any) -> IntakeRig:
     return IntakeRig(otlp=OtlpMapping(OtlpSource(rules, KEY)), **settings)
 
 
-class Export:
+class OtlpExport:
     """A request with log records, and what it is answered."""
 
     def __init__(
@@ -64,11 +64,11 @@ class Export:
         *records: Any,
         protobuf: bool = True,
         body: bytes | None = None,
-        told: Told | None = None,
+        told: IntakeCallback | None = None,
         **hints: Any,
     ) -> None:
         self.head = OtlpHead(hints.pop("authorization", b""), protobuf)
-        self.told = told or Told()
+        self.told = told or IntakeCallback()
         self.told.reached = rig.offer(
             export(*records, protobuf=protobuf) if body is None else body,
             self.told,
@@ -99,7 +99,7 @@ def test_records_become_events(protobuf: bool) -> None:
     exporter's address.
     """
     rig = rig_of()
-    found = Export(
+    found = OtlpExport(
         rig,
         record("a"),
         record("b", time_unix_nano=AT + 5_000),
@@ -128,9 +128,11 @@ def test_a_repeated_request_repeats_its_events(protobuf: bool) -> None:
     """
     body = export(record("a"), record("b", severity_text="debug"), record("c"), protobuf=protobuf)
     rigs = [rig_of(), rig_of(), rig_of()]
-    Export(rigs[0], body=body, protobuf=protobuf)
-    Export(rigs[1], body=gzip.compress(body), protobuf=protobuf, content_encoding=b"gzip")
-    Export(rigs[2], record("a"), record("b", severity_text="debug"), record("d"), protobuf=protobuf)
+    OtlpExport(rigs[0], body=body, protobuf=protobuf)
+    OtlpExport(rigs[1], body=gzip.compress(body), protobuf=protobuf, content_encoding=b"gzip")
+    OtlpExport(
+        rigs[2], record("a"), record("b", severity_text="debug"), record("d"), protobuf=protobuf
+    )
     assert rigs[0].events() == rigs[1].events()
     assert not {event["uuid"] for event in loads(rigs[0])} & {
         event["uuid"] for event in loads(rigs[2])
@@ -144,8 +146,8 @@ def test_a_record_without_any_time_is_a_new_event() -> None:
     """
     rig = rig_of()
     body = export(record("a", time_unix_nano=0), record("b"), protobuf=True)
-    Export(rig, body=body)
-    Export(rig, body=body)
+    OtlpExport(rig, body=body)
+    OtlpExport(rig, body=body)
     timeless, timed, again, same = loads(rig)
     assert timeless["timestamp"] == again["timestamp"] == NOW
     assert (timeless["uuid"][14], again["uuid"][14]) == ("7", "7")
@@ -171,8 +173,8 @@ def test_the_mapping_may_say_when_and_which() -> None:
         record(),
         protobuf=True,
     )
-    Export(rig, body=body)
-    Export(rig, body=body)
+    OtlpExport(rig, body=body)
+    OtlpExport(rig, body=body)
     given, derived, own, *again = loads(rig)
     assert (given["uuid"], given["timestamp"]) == (UUID, "2026-01-01T00:00:01.000Z")
     assert (derived["uuid"][14], derived["timestamp"]) == ("5", "2026-01-01T00:00:01.000Z")
@@ -184,7 +186,7 @@ def test_the_mapping_may_say_when_and_which() -> None:
 def test_what_the_rules_leave_out_is_counted(protobuf: bool) -> None:
     """It is no event and no error, also where nothing else is in the request."""
     rig = rig_of()
-    found = Export(
+    found = OtlpExport(
         rig, record(severity_text="debug"), record(severity_text="debug"), protobuf=protobuf
     )
     assert found.answer == (b"" if protobuf else {})
@@ -197,7 +199,7 @@ def test_what_the_rules_leave_out_is_counted(protobuf: bool) -> None:
 def test_a_request_without_records(protobuf: bool) -> None:
     """It is accepted."""
     rig = rig_of()
-    assert Export(rig, body=b"" if protobuf else b"{}", protobuf=protobuf).answer == (
+    assert OtlpExport(rig, body=b"" if protobuf else b"{}", protobuf=protobuf).answer == (
         b"" if protobuf else {}
     )
     assert rig.untouched()
@@ -209,7 +211,7 @@ def test_what_is_no_event_is_rejected_alone(protobuf: bool) -> None:
     the answer says how many and why.
     """
     rig = rig_of()
-    found = Export(
+    found = OtlpExport(
         rig,
         record("a"),
         record("b", event_name=""),
@@ -245,9 +247,9 @@ def test_without_room_for_dead_letters_nothing_is_accepted() -> None:
     huge = record("x" * 20_000, event_name="")
     with suppress(DeadLettersFull):
         for _ in range(10):
-            Export(rig, huge)
+            OtlpExport(rig, huge)
     with pytest.raises(DeadLettersFull):
-        Export(rig, record("a"), huge)
+        OtlpExport(rig, record("a"), huge)
     assert rig.events() == []
 
 
@@ -259,7 +261,7 @@ def test_the_project_is_the_configured_one(authorization: bytes) -> None:
     may use.
     """
     rig = rig_of()
-    Export(rig, record(), authorization=authorization)
+    OtlpExport(rig, record(), authorization=authorization)
     assert [chunk.lane for chunk in rig.chunks()] == [LANE]
 
 
@@ -267,7 +269,7 @@ def test_a_request_for_another_project() -> None:
     """It was meant for somebody else."""
     rig = rig_of()
     with pytest.raises(InvalidToken, match="bearer token"):
-        Export(rig, record(), authorization=b"Bearer phc_other")
+        OtlpExport(rig, record(), authorization=b"Bearer phc_other")
     assert rig.untouched()
 
 
@@ -285,7 +287,7 @@ def test_what_is_no_request(body: bytes, content_type: str, kind: type[Exception
     """It is rejected, and leaves nothing behind."""
     rig = rig_of(max_body=2000)
     with pytest.raises(kind):
-        Export(
+        OtlpExport(
             rig, body=body, protobuf=content_type == PROTOBUF, content_type=content_type.encode()
         )
     assert rig.untouched()
@@ -294,7 +296,7 @@ def test_what_is_no_request(body: bytes, content_type: str, kind: type[Exception
 def test_too_large_an_event_is_rejected_alone() -> None:
     """An event over upstream.max_event becomes a dead letter."""
     rig = rig_of(max_event=1000)
-    found = Export(rig, record("a"), record("x" * 2000), protobuf=False)
+    found = OtlpExport(rig, record("a"), record("x" * 2000), protobuf=False)
     assert [event["properties"]["body"] for event in loads(rig)] == ["a"]
     assert "too_large" in found.answer["partialSuccess"]["errorMessage"]
 
@@ -306,9 +308,9 @@ def test_a_full_buffer_rejects_all() -> None:
         *[record("x" * 100, time_unix_nano=AT + number) for number in range(15)], protobuf=True
     )
     for _ in range(2):
-        Export(rig, body=body)
+        OtlpExport(rig, body=body)
     with pytest.raises(BufferFull):
-        Export(rig, body=body)
+        OtlpExport(rig, body=body)
     assert len(rig.events()) == 30
 
 
@@ -318,7 +320,7 @@ def test_dropped_when_full() -> None:
     """
     rig = rig_of(max_bytes=20_000, when_full=WhenFull.DROP_NEWEST)
     for number in range(9):
-        Export(rig, *[record("x" * 100, time_unix_nano=AT + number) for _ in range(15)])
+        OtlpExport(rig, *[record("x" * 100, time_unix_nano=AT + number) for _ in range(15)])
     received, buffered, _, dropped = rig.figures(LANE)
     assert received == 135
     assert buffered + sum(dropped.values()) == 135
@@ -328,7 +330,7 @@ def test_dropped_when_full() -> None:
 def test_acknowledged_when_delivered() -> None:
     """At that level the answer waits for the events, and says the same."""
     rig = rig_of(ack=AckLevel.DELIVERED)
-    found = Export(rig, record("a"), record("b", event_name=""), protobuf=False)
+    found = OtlpExport(rig, record("a"), record("b", event_name=""), protobuf=False)
     assert found.told.code == "waiting"
     (chunk,) = rig.chunks()
     rig.buffer.queue(LANE).popleft()
@@ -349,10 +351,10 @@ async def large() -> AsyncIterator[tuple[IntakeRig, HereDecoder]]:
     await rig.conditions.close()
 
 
-async def answered(rig: IntakeRig, *records: Any, **options: Any) -> Export:
+async def answered(rig: IntakeRig, *records: Any, **options: Any) -> OtlpExport:
     """A request that the decoder may have to read."""
     waiter = Patient()
-    found = Export(rig, *records, told=waiter, **options)
+    found = OtlpExport(rig, *records, told=waiter, **options)
     if not waiter.reached:
         await waiter.told.wait()
     if waiter.failures:
@@ -382,7 +384,7 @@ async def test_many_records_are_read_elsewhere(
     there = await answered(rig, *some(MANY), protobuf=protobuf, client="8.8.8.8")
     assert len(decoder.bodies) == 1
     here = rig_of()
-    at_once = Export(here, *some(MANY), protobuf=protobuf, client="8.8.8.8")
+    at_once = OtlpExport(here, *some(MANY), protobuf=protobuf, client="8.8.8.8")
     assert rig.events() == here.events()
     assert there.answer == at_once.answer
     assert rig.intake.statistics().filtered_records == here.intake.statistics().filtered_records > 0
@@ -491,11 +493,13 @@ async def test_a_request_behind_a_large_one_is_one_of_log_records() -> None:
     rig = rig_of(decoder=decoder)
     connection = object()
     first = Patient(origin=connection)
-    assert not Export(rig, *some(MANY), told=first, client="8.8.8.8").told.reached
+    assert not OtlpExport(rig, *some(MANY), told=first, client="8.8.8.8").told.reached
     second = Patient(origin=connection)
-    assert not Export(rig, *some(1), told=second, client="8.8.8.8").told.reached
+    assert not OtlpExport(rig, *some(1), told=second, client="8.8.8.8").told.reached
     with pytest.raises(InvalidToken):
-        Export(rig, *some(1), told=Patient(origin=connection), authorization=b"Bearer phc_another")
+        OtlpExport(
+            rig, *some(1), told=Patient(origin=connection), authorization=b"Bearer phc_another"
+        )
     decoder.open()
     await rig.conditions.drain(10.0)
     assert (first.code, second.code, len(decoder.bodies)) == ("taken", "taken", 2)

@@ -33,7 +33,7 @@ def chunk(lane: Lane, cost: int) -> Chunk:
     return Chunk(lane, b"x" * (cost - OVERHEAD), 1, frozenset(), 0.0)
 
 
-class Rig:
+class QuotaRig:
     """Quotas over a buffer in memory."""
 
     def __init__(
@@ -50,7 +50,7 @@ class Rig:
         self.known.on_change = lambda: assign_pools(self.buffer.holdings, self.known.pool_of)
         self.quotas = Quotas(self.buffer, halted, self.known, self.asked.append)
 
-    def hold(self, lane: Lane, cost: int) -> Rig:
+    def hold(self, lane: Lane, cost: int) -> QuotaRig:
         """Put something into the buffer, whatever the quotas say."""
         self.buffer.offer([chunk(lane, cost)])
         return self
@@ -80,8 +80,8 @@ def test_a_lane_that_is_alone_may_fill_seven_eighths() -> None:
     """To the byte, at once or bit by bit; then its sender waits, and another lane finds seven
     eighths of the rest.
     """
-    assert Rig().most(A) == LIMIT * 7 // 8
-    rig = Rig().hold(A, 30_000)
+    assert QuotaRig().most(A) == LIMIT * 7 // 8
+    rig = QuotaRig().hold(A, 30_000)
     assert rig.most(A) == 40_000
     rig.accept((A, 40_000))
     with pytest.raises(LaneFull):
@@ -94,7 +94,7 @@ def test_the_shares_of_the_other_kinds() -> None:
     """A half for a historical lane, a quarter for a halted one, an eighth for all unknown keys
     together; the least of what applies.
     """
-    rig = Rig(halted={B, OLD_B, X})
+    rig = QuotaRig(halted={B, OLD_B, X})
     assert rig.most(OLD_A) == LIMIT // 2
     assert rig.most(B) == rig.most(OLD_B) == LIMIT // 4
     assert rig.most(X) == rig.most(Y) == rig.most(OLD_X) == LIMIT // 8
@@ -105,7 +105,7 @@ def test_the_shares_of_the_other_kinds() -> None:
 
 def test_made_up_keys_leave_the_rest_to_known_ones() -> None:
     """However many lanes they open: what they may hold they hold together."""
-    rig = Rig()
+    rig = QuotaRig()
     for number in range(10):
         rig.accept((Lane(f"phc_made_up_{number}"), 1_000))
     with pytest.raises(LaneFull):
@@ -119,12 +119,12 @@ def test_a_key_that_is_verified_leaves_the_pool_of_unknown_ones() -> None:
     """With what it holds, and with its historical lane; and one that isn't configured any more
     comes back into it.
     """
-    rig = Rig().hold(X, 6_000).hold(OLD_X, 3_000)
+    rig = QuotaRig().hold(X, 6_000).hold(OLD_X, 3_000)
     assert (rig.known.unknown.bytes, rig.known.unknown.lanes) == (9_000, 2)
     rig.known.verify("phc_x")
     assert (rig.known.unknown.bytes, rig.known.unknown.lanes) == (0, 0)
     rig.accept((X, 50_000))
-    rig = Rig(known=())
+    rig = QuotaRig(known=())
     rig.known.configure(["phc_a"])
     rig.hold(A, 6_000)
     assert rig.known.unknown.lanes == 0
@@ -134,7 +134,7 @@ def test_a_key_that_is_verified_leaves_the_pool_of_unknown_ones() -> None:
 
 def test_while_no_key_is_known_unknown_ones_leave_the_reserve() -> None:
     """Together; so that the first key that is verified finds room."""
-    rig = Rig(known=())
+    rig = QuotaRig(known=())
     assert rig.most(X) == LIMIT * 7 // 8
     rig.accept((X, 30_000))
     rig.accept((Y, 40_000))
@@ -147,7 +147,7 @@ def test_while_no_key_is_known_unknown_ones_leave_the_reserve() -> None:
 
 def test_without_the_key_check_a_source_alone_makes_no_sender_unknown() -> None:
     """They could never become known; with a list of keys for senders they are."""
-    rig = Rig(verifiable=False)
+    rig = QuotaRig(verifiable=False)
     assert rig.most(X) == LIMIT * 7 // 8
     rig.known.configure(["phc_c"])
     assert rig.most(X) == LIMIT // 8
@@ -160,7 +160,7 @@ def test_without_the_key_check_a_source_alone_makes_no_sender_unknown() -> None:
 
 def test_too_large_is_only_what_an_empty_buffer_could_not_hold() -> None:
     """A halted lane may resume and a key be verified, so their senders may come again."""
-    rig = Rig(halted={B})
+    rig = QuotaRig(halted={B})
     for costs in (
         [(A, LIMIT * 7 // 8 + 1)],
         [(OLD_A, LIMIT // 2 + 1)],
@@ -177,20 +177,20 @@ def test_too_large_is_only_what_an_empty_buffer_could_not_hold() -> None:
 
 def test_lanes_of_one_request_count_together() -> None:
     """A request can't pass with two lanes what it couldn't pass with one."""
-    Rig().accept((X, 5_000), (Y, 5_000))
-    rig = Rig()
+    QuotaRig().accept((X, 5_000), (Y, 5_000))
+    rig = QuotaRig()
     with pytest.raises(LaneFull):
         rig.accept((X, 5_000), (Y, 5_001))
     assert rig.asked == ["phc_x", "phc_y"]
     with pytest.raises(LaneFull):
-        Rig().hold(A, 60_000).accept((A, 5_000), (B, 9_000))
+        QuotaRig().hold(A, 60_000).accept((A, 5_000), (B, 9_000))
 
 
-def test_what_has_no_room_is_told_before_any_work() -> None:
+def test_what_has_no_room_is_rejected_before_any_work() -> None:
     """Bytes alone tell that a lane is full; what an empty lane could never hold is left for the
     check that says so.
     """
-    rig = Rig().hold(A, 60_000)
+    rig = QuotaRig().hold(A, 60_000)
     rig.quotas.check_room(A, 10_000)
     with pytest.raises(LaneFull):
         rig.quotas.check_room(A, 10_001)
@@ -200,7 +200,7 @@ def test_what_has_no_room_is_told_before_any_work() -> None:
 
 def test_the_most_events_that_a_lane_could_hold() -> None:
     """Even without any bytes of their own, more than these are over its share."""
-    most = Rig().quotas.max_events
+    most = QuotaRig().quotas.max_events
     assert Chunk(A, b"", most + 1, frozenset(), 0.0).cost > LIMIT * 7 // 8
 
 
@@ -208,7 +208,7 @@ def test_where_the_oldest_may_be_dropped() -> None:
     """In the full lane, then anywhere; for unknown keys among unknown ones only, and never
     elsewhere for a halted or a historical lane.
     """
-    rig = Rig(halted={B}).hold(A, 70_000)
+    rig = QuotaRig(halted={B}).hold(A, 70_000)
     with pytest.raises(LaneFull):
         rig.accept((A, 5_000))
     with pytest.raises(BufferFull):
@@ -235,7 +235,7 @@ class QuotaMachine(RuleBasedStateMachine):
     def begin(self, configured: set[str], verifiable: bool) -> None:
         """A buffer, and some known keys."""
         self.halted: set[Lane] = set()
-        self.rig = Rig(known=(), halted=self.halted, verifiable=verifiable)
+        self.rig = QuotaRig(known=(), halted=self.halted, verifiable=verifiable)
         self.rig.known.configure(configured)
         self.configured = set(configured)
         self.verified = set[str]()
@@ -347,7 +347,7 @@ def test_a_known_lane_that_is_new_finds_room_while_there_is_any_to_speak_of(
     """Whatever others took by the rule, a lane that holds nothing may have seven eighths of what
     is left.
     """
-    rig = Rig()
+    rig = QuotaRig()
     for number, cost in enumerate(lanes):
         for lane in (A, X, OLD_B, Lane(f"phc_{number}")):
             try:

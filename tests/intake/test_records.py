@@ -28,7 +28,7 @@ from forwarder.core.stamps import RECORD_NAMESPACE
 from tests.support.cases import cases
 from tests.support.intakes import KEY, UUID, batch, stamped_event, unique
 from tests.support.records import AT, PLACE, RecordList, RecordsRig, record_list
-from tests.support.waiters import Told
+from tests.support.waiters import IntakeCallback
 
 LANE = Lane(KEY)
 OTHER = Lane("phc_other")
@@ -36,9 +36,11 @@ NOW = "2026-01-01T00:00:00.123Z"
 """`AT`, as a stamp."""
 
 
-def take(rig: RecordsRig, records: RecordList, level: AckLevel = AckLevel.DELIVERED) -> Told:
+def take(
+    rig: RecordsRig, records: RecordList, level: AckLevel = AckLevel.DELIVERED
+) -> IntakeCallback:
     """Take a batch; who waits for it."""
-    told = Told()
+    told = IntakeCallback()
     told.reached = rig.records.accept(records, told, level) is None
     assert rig.balanced()
     return told
@@ -67,7 +69,7 @@ def letters(rig: RecordsRig) -> list[tuple[Reason, Lane | None, bytes]]:
 # The fast way
 
 
-def test_complete_records_go_on_as_they_are() -> None:
+def test_complete_records_stay_unchanged() -> None:
     """Joined, in one chunk, in their order; nothing more is asked about them."""
     rig = RecordsRig()
     records = record_list(*[stamped_event(n=n) for n in range(5)])
@@ -557,7 +559,7 @@ def test_room_for_letters_is_free_again_when_the_buffer_has_none() -> None:
     assert (full.dead_letters.statistics().bytes, full.figures(None)[0]) == (0, 0)
 
 
-def test_nothing_is_taken_while_it_ends() -> None:
+def test_nothing_is_accepted_during_shutdown() -> None:
     """Draining, as for requests."""
     rig = RecordsRig()
     rig.conditions.draining = True
@@ -568,7 +570,7 @@ def test_nothing_is_taken_while_it_ends() -> None:
 # Who is told, and when
 
 
-def test_letters_are_durable_before_anybody_is_told() -> None:
+def test_dead_letters_are_durable_before_the_acknowledgement() -> None:
     """At each level; what couldn't be written is waited for again."""
     for level in (AckLevel.DELIVERED, AckLevel.DISK):
         rig = RecordsRig(durable=True)
@@ -612,7 +614,7 @@ def test_at_the_level_disk_a_unit_is_settled_by_the_buffer() -> None:
     assert [chunk.ack for chunk in rig.chunks()] == [None]
 
 
-def test_what_the_disk_refuses_late_wasnt_taken() -> None:
+def test_a_late_disk_failure_rejects_the_records() -> None:
     """Nothing is counted or buried, the room is free again, and its source is told."""
     rig = RecordsRig(durable=True)
     told = take(rig, record_list(stamped_event(), b"rubbish"), AckLevel.DISK)
@@ -639,7 +641,7 @@ def test_a_newer_request_may_push_events_out_where_that_is_wished() -> None:
     rig = RecordsRig(max_bytes=24_000, when_full=WhenFull.DROP_OLDEST)
     large = stamped_event(properties={"p": "x" * 15_000})
     told = take(rig, record_list(large))
-    rig.intake.accept(Incoming(json.dumps(batch(large)).encode()), Told())
+    rig.intake.accept(Incoming(json.dumps(batch(large)).encode()), IntakeCallback())
     assert told.code == "taken"
     assert rig.balanced()
     assert rig.figures(LANE)[3] == {DropReason.DROP_OLDEST: 1}
@@ -651,7 +653,7 @@ def test_a_newer_request_may_push_events_out_where_that_is_wished() -> None:
 def test_units_that_are_given_back_are_gone() -> None:
     """What waits is dropped as returned; what is under way goes its way; nobody is told."""
     rig = RecordsRig()
-    told = [Told() for _ in range(3)]
+    told = [IntakeCallback() for _ in range(3)]
     units = [
         rig.records.accept(
             record_list(stamped_event(n=n), stamped_event(n=n)), told[n], AckLevel.DELIVERED
@@ -673,7 +675,7 @@ def test_units_that_are_given_back_are_gone() -> None:
 def test_units_that_cant_be_read_again_are_kept() -> None:
     """They are delivered; nobody is told, and at an exit they end as a request's events do."""
     rig = RecordsRig()
-    told = Told()
+    told = IntakeCallback()
     taken = rig.records.accept(
         record_list(stamped_event(n=1), stamped_event(n=2)), told, AckLevel.DELIVERED
     )
@@ -690,7 +692,7 @@ def test_units_that_cant_be_read_again_are_kept() -> None:
 def test_a_unit_at_the_level_disk_goes_its_way() -> None:
     """The buffer has it, or will: whoever reads it again brings the same bytes."""
     rig = RecordsRig(durable=True)
-    told = Told()
+    told = IntakeCallback()
     taken = rig.records.accept(record_list(stamped_event()), told, AckLevel.DISK)
     assert taken is not None
     assert rig.records.give_back([taken]) == 0
@@ -706,7 +708,7 @@ def test_a_halted_lanes_events_are_buried() -> None:
     rig = RecordsRig()
     rig.idle.lanes[LANE] = 5.0
     assert rig.records.halted() == {LANE: 5.0}
-    told = [Told() for _ in range(3)]
+    told = [IntakeCallback() for _ in range(3)]
     both = [stamped_event(), stamped_event(api_key="phc_other")]
     units = [
         rig.records.accept(record_list(*both[: n + 1]), told[n % 3], AckLevel.DELIVERED)
@@ -730,7 +732,7 @@ def test_a_record_of_very_many_bad_events_is_one_dead_letter() -> None:
     rig = RecordsRig(dead_letter_bytes=64 * 1024)
     bad = b"[%b]" % b",".join([b"{}"] * 1000)
     with pytest.raises(TogetherTooLarge):
-        rig.records.accept(record_list(stamped_event(), bad), Told(), AckLevel.DELIVERED)
+        rig.records.accept(record_list(stamped_event(), bad), IntakeCallback(), AckLevel.DELIVERED)
     take(rig, record_list(bad))
     assert letters(rig) == [(Reason.TOO_LARGE, None, bad)]
     assert "1000 of its events can't be delivered" in rig.dead_letters.letters[0].why
@@ -743,7 +745,7 @@ def test_records_of_very_many_bad_events_have_to_come_in_parts() -> None:
     rig = RecordsRig(max_bytes=600_000)
     bad = b"[%b]" % b",".join([b"{}"] * 2000)
     with pytest.raises(TogetherTooLarge):
-        rig.records.accept(record_list(bad, bad), Told(), AckLevel.DELIVERED)
+        rig.records.accept(record_list(bad, bad), IntakeCallback(), AckLevel.DELIVERED)
 
 
 # Foreign records
@@ -798,7 +800,7 @@ def test_a_lane_that_was_given_up_doesnt_hold_up_the_others() -> None:
     large = stamped_event(properties={"p": "x" * 6_000})
     other = stamped_event(api_key="phc_other")
     take(rig, record_list(large))
-    told = Told()
+    told = IntakeCallback()
     with pytest.raises(LaneFull):
         rig.records.accept(record_list(large, other), told, AckLevel.DELIVERED, given_up=[LANE])
     rig.idle.lanes[LANE] = 5.0
@@ -818,7 +820,7 @@ def test_a_lane_that_was_given_up_doesnt_hold_up_the_others() -> None:
 def test_without_room_for_the_letters_nothing_is_buried() -> None:
     """All or none."""
     rig = RecordsRig(dead_letter_bytes=1_000)
-    told = Told()
+    told = IntakeCallback()
     taken = rig.records.accept(record_list(*[stamped_event()] * 5), told, AckLevel.DELIVERED)
     assert taken is not None
     assert not rig.records.bury([taken], LANE, "halted")

@@ -20,7 +20,7 @@ from forwarder.intake import record_reader
 from tests.support.cases import cases
 from tests.support.intakes import KEY, UUID, stamped_event
 from tests.support.records import AT, RecordList, RecordsRig
-from tests.support.waiters import Told
+from tests.support.waiters import IntakeCallback
 
 TEXTS = st.sampled_from(["ann", "", " ", "b\u00e9a", "x" * 300, "nul\0"])
 TIMES = st.sampled_from(
@@ -126,7 +126,7 @@ def outcome(records: RecordList, ordering: Ordering) -> list[Any]:
     books balance.
     """
     rig = RecordsRig(ordering=ordering, max_event=2_000)
-    told = Told()
+    told = IntakeCallback()
     taken = rig.records.accept(records, told, AckLevel.DELIVERED)
     told.reached = taken is None
     assert rig.balanced()
@@ -154,7 +154,7 @@ def outcome(records: RecordList, ordering: Ordering) -> list[Any]:
 @pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(records=UNITS, ordering=st.sampled_from([Ordering.NONE, Ordering.PER_DISTINCT_ID]))
-def test_whatever_a_record_holds_is_taken(records: RecordList, ordering: Ordering) -> None:
+def test_any_record_is_accepted(records: RecordList, ordering: Ordering) -> None:
     """Nothing is raised; a second reading yields the same bytes."""
     assert outcome(records, ordering) == outcome(records, ordering)
 
@@ -184,7 +184,7 @@ def test_only_backpressure_is_ever_raised(records: RecordList) -> None:
     """
     rig = RecordsRig(max_bytes=6_000, dead_letter_bytes=2_000, max_lanes=2)
     try:
-        rig.records.accept(records, Told(), AckLevel.DELIVERED)
+        rig.records.accept(records, IntakeCallback(), AckLevel.DELIVERED)
     except Backpressure:
         assert rig.untouched()
         assert rig.dead_letters.statistics().bytes == 0
@@ -197,7 +197,7 @@ def test_each_record_is_decoded_by_itself() -> None:
     rig = RecordsRig()
     rig.records.accept(
         RecordList([good[:30], good[30:], b"%b,%b" % (good, good), good]),
-        Told(),
+        IntakeCallback(),
         AckLevel.DELIVERED,
     )
     assert [letter.reason for letter in rig.dead_letters.letters] == [Reason.UNDECODABLE] * 3

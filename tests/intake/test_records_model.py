@@ -38,7 +38,7 @@ from forwarder.wire.envelope import cut_at
 from tests.support.disk import DiskRig, StillClock
 from tests.support.intakes import AllKnown, stamped_event
 from tests.support.records import RecordList, record_list
-from tests.support.waiters import Told
+from tests.support.waiters import IntakeCallback
 
 pytestmark = pytest.mark.slow
 
@@ -122,7 +122,7 @@ class UnitsMachine(RuleBasedStateMachine):
         self.files = contextlib.ExitStack()
         self.here = self.world(Path(self.files.enter_context(tempfile.TemporaryDirectory())))
         self.sending = Sending()
-        self.units: dict[str, tuple[AcceptedBatch | None, Told, AckLevel]] = {}
+        self.units: dict[str, tuple[AcceptedBatch | None, IntakeCallback, AckLevel]] = {}
         self.returned: set[str] = set()
         self.rejected = 0
 
@@ -155,7 +155,7 @@ class UnitsMachine(RuleBasedStateMachine):
     def take(self, level: AckLevel, lanes: list[Lane], bad: int, padding: int) -> None:
         """A batch is handed over."""
         name = f"unit-{len(self.units)}"
-        told = Told()
+        told = IntakeCallback()
         good = [
             json.dumps(stamped_event(event=name, api_key=lane.api_key, p="x" * padding)).encode()
             for lane in lanes
@@ -309,7 +309,7 @@ class UnitsMachine(RuleBasedStateMachine):
         self.files.close()
 
 
-class DiskMachine(UnitsMachine):
+class DiskRecordsMachine(UnitsMachine):
     """The same on disk."""
 
     world = Disk
@@ -317,5 +317,5 @@ class DiskMachine(UnitsMachine):
 
 TestInMemory = UnitsMachine.TestCase
 TestInMemory.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
-TestOnDisk = DiskMachine.TestCase
+TestOnDisk = DiskRecordsMachine.TestCase
 TestOnDisk.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -28,7 +28,7 @@ from tests.support.intakes import KEY, UUID, IntakeRig, batch, compiled_rules, s
 from tests.support.lz64 import compress
 from tests.support.otlp import JSON, export, record
 from tests.support.records import RecordsRig, record_list
-from tests.support.waiters import Told
+from tests.support.waiters import IntakeCallback
 
 LANE = Lane(KEY)
 FORM = b"application/x-www-form-urlencoded"
@@ -86,7 +86,7 @@ def names(rig: IntakeRig) -> list[str]:
 def test_rules_hold_in_every_encoding(body: bytes, hints: dict[str, Any]) -> None:
     """Dropped events are counted, changed ones keep all else."""
     rig = IntakeRig(rules=RULES)
-    assert rig.offer(body, Told(), **hints)
+    assert rig.offer(body, IntakeCallback(), **hints)
     assert names(rig) == ["user signed up", "other"]
     assert json.loads(rig.events()[0])["properties"] == {"token": KEY, "n": 1.5}
     assert rig.figures(LANE) == (3, 2, {}, {"rule:noise": 1})
@@ -169,7 +169,7 @@ def test_v1(ack: AckLevel) -> None:
     rig = IntakeRig(rules=RULES, ack=ack)
     other = UUID.replace("0190", "0191")
     head = V1Head(b"Bearer " + KEY.encode(), b"sdk/1")
-    told = Told()
+    told = IntakeCallback()
     body = {
         "created_at": "2026-01-01T00:00:00Z",
         "batch": [v1_event("$autocapture", UUID), v1_event("Signed Up", other)],
@@ -211,7 +211,7 @@ def test_log_records_of_opentelemetry() -> None:
     ]
     assert rig.offer(
         export(*records, protobuf=False),
-        Told(),
+        IntakeCallback(),
         head=OtlpHead(b"", protobuf=False),
         content_type=JSON.encode(),
     )
@@ -224,13 +224,16 @@ def test_records() -> None:
     plain = RecordsRig()
     rig = RecordsRig(rules=RULES)
     for each in (plain, rig):
-        each.records.accept(record_list(*BODY), Told(), AckLevel.DELIVERED)
+        each.records.accept(record_list(*BODY), IntakeCallback(), AckLevel.DELIVERED)
     assert names(rig) == ["user signed up", "other"]
     assert [json.loads(event)["uuid"] for event in rig.events()] == [
         json.loads(event)["uuid"] for event in plain.events()[1:]
     ]
     assert rig.events()[1] == plain.events()[2]
-    assert rig.records.accept(record_list(BODY[0], offset=3), Told(), AckLevel.DELIVERED) is None
+    assert (
+        rig.records.accept(record_list(BODY[0], offset=3), IntakeCallback(), AckLevel.DELIVERED)
+        is None
+    )
     assert rig.figures(LANE) == (4, 2, {}, {"rule:noise": 2})
     assert rig.balanced()
 
@@ -242,7 +245,9 @@ def test_an_event_with_two_names_has_the_last(source: str) -> None:
     twice = b'{"event":1,"event":"last","distinct_id":"d"}'
     other = b'{"event":2,"event":"other","distinct_id":"d"}'
     if source == "records":
-        rig.records.accept(record_list(twice, other, api_key=KEY), Told(), AckLevel.DELIVERED)
+        rig.records.accept(
+            record_list(twice, other, api_key=KEY), IntakeCallback(), AckLevel.DELIVERED
+        )
     else:
         rig.take(b'{"api_key":"%b","batch":[%b,%b]}' % (KEY.encode(), twice, other))
     (left,) = rig.events()
@@ -255,7 +260,7 @@ def test_project_keys_of_a_record_count_as_rules_leave_them() -> None:
     rig = RecordsRig(max_lanes=10, rules=[{"name": "d", "match": {"event": "b"}, "drop": True}])
     events = [stamped_event(event="b", api_key=f"phc_key_number_{at}") for at in range(5)]
     one = [*events, stamped_event(event="a", api_key=KEY)]
-    rig.records.accept(record_list(one), Told(), AckLevel.DELIVERED)
+    rig.records.accept(record_list(one), IntakeCallback(), AckLevel.DELIVERED)
     (left,) = rig.events()
     assert json.loads(left)["event"] == "a"
     assert not rig.dead_letters.letters
@@ -272,7 +277,7 @@ def test_a_record_that_can_not_be_protected_is_a_dead_letter() -> None:
     ):
         rig = RecordsRig(rules=[FAILING])
         found = record_list(*records, offset=7, at=5.0)
-        rig.records.accept(found, Told(), AckLevel.DELIVERED)
+        rig.records.accept(found, IntakeCallback(), AckLevel.DELIVERED)
         assert rig.figures(LANE)[2] == {Reason.RULE_FAILED: len(failing)}
         assert rig.balanced()
         assert [
@@ -287,7 +292,7 @@ def test_what_a_rejected_batch_of_records_would_drop_is_not_counted() -> None:
     with pytest.raises(Exception, match=r"full|room|lane"):
         rig.records.accept(
             record_list(*BODY, {**stamped_event(), "properties": {"x": "y" * 3000}}),
-            Told(),
+            IntakeCallback(),
             AckLevel.DELIVERED,
         )
     assert rig.figures(LANE) == (0, 0, {}, {})
@@ -316,7 +321,7 @@ async def test_conditions_on_many_events_do_not_hold_the_loop() -> None:
     await rig.conditions.close()
     records = RecordsRig(rules=rules, decoder=here)
     with pytest.raises(TogetherTooLarge):
-        records.records.accept(record_list(*events), Told(), AckLevel.DELIVERED)
+        records.records.accept(record_list(*events), IntakeCallback(), AckLevel.DELIVERED)
 
 
 def worst_events(salt: str) -> list[Any]:
@@ -371,7 +376,7 @@ async def test_an_event_that_rules_take_long_for_is_read_elsewhere(tmp_path: Pat
         records = RecordsRig(rules=[rule], decoder=HereDecoder())
         record = f'{event} {{"a":{value}}}}}'.encode()
         with pytest.raises(StillDecoding):
-            records.records.accept(record_list(record), Told(), AckLevel.DELIVERED)
+            records.records.accept(record_list(record), IntakeCallback(), AckLevel.DELIVERED)
         await records.conditions.close()
 
 
@@ -470,9 +475,9 @@ async def test_a_large_record() -> None:
         )
     )
     with pytest.raises(Exception, match="decoded"):
-        rig.records.accept(value, Told(), AckLevel.DELIVERED)
+        rig.records.accept(value, IntakeCallback(), AckLevel.DELIVERED)
     await rig.conditions.drain(10.0)
-    rig.records.accept(value, Told(), AckLevel.DELIVERED)
+    rig.records.accept(value, IntakeCallback(), AckLevel.DELIVERED)
     assert rig.figures(LANE) == (1400, 700, {}, {"rule:noise": 700})
     assert rig.balanced()
     await rig.conditions.close()
@@ -497,9 +502,9 @@ async def test_a_large_record_on_which_rules_fail_too_often_is_one_dead_letter()
     failing = {**stamped_event(), "properties": {"n": 1}}
     value = record_list(batch(*[failing, {"event": "", "distinct_id": "d"}] * 3000))
     with pytest.raises(StillDecoding):
-        rig.records.accept(value, Told(), AckLevel.DELIVERED)
+        rig.records.accept(value, IntakeCallback(), AckLevel.DELIVERED)
     await rig.conditions.drain(10.0)
-    rig.records.accept(value, Told(), AckLevel.DELIVERED)
+    rig.records.accept(value, IntakeCallback(), AckLevel.DELIVERED)
     (letter,) = rig.dead_letters.letters
     assert (letter.reason, letter.data) == (Reason.TOO_LARGE, value.values[0])
     assert rig.balanced()

@@ -17,7 +17,7 @@ from forwarder.core.ports import Ordering, V1Head
 from tests.support.intakes import KEY
 from tests.support.records import RecordsRig, record_list
 from tests.support.steps import count_steps
-from tests.support.waiters import Told
+from tests.support.waiters import IntakeCallback
 
 FEW = 40
 MANY = 120
@@ -93,7 +93,7 @@ def steps(head: bytes, event: bytes, count: int, *, way: str) -> int:
     def run() -> None:
         try:
             if way == "records":
-                rig.records.accept(record_list(text), Told(), AckLevel.MEMORY)
+                rig.records.accept(record_list(text), IntakeCallback(), AckLevel.MEMORY)
             else:
                 rig.take(
                     text,

@@ -19,7 +19,7 @@ from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import DropReason, Fate, Ordering, Reason, V1Head, WhenFull
 from tests.support.cases import cases
 from tests.support.intakes import KEY, UUID, IntakeRig
-from tests.support.waiters import Told
+from tests.support.waiters import IntakeCallback
 
 LANE = Lane(KEY)
 OTHER = UUID.replace("0190", "0191")
@@ -39,7 +39,7 @@ def event(uuid: str | None = UUID, **changes: Any) -> dict[str, Any]:
     return {key: value for key, value in whole.items() if value is not None}
 
 
-class Sender:
+class V1RequestSender:
     """One request, its head and who waits for it."""
 
     def __init__(
@@ -52,7 +52,7 @@ class Sender:
     ) -> None:
         self.rig = rig
         self.head = V1Head(b"Bearer " + KEY.encode(), b"sdk/1", timestamp)
-        self.told = Told()
+        self.told = IntakeCallback()
         data = (
             body
             or json.dumps({"created_at": "2026-01-01T00:00:00Z", "batch": list(events)}).encode()
@@ -94,10 +94,10 @@ def settle(rig: IntakeRig, fate: Fate, *chunks: Chunk) -> None:
     assert rig.balanced()
 
 
-def test_taken_as_a_classic_event() -> None:
+def test_a_v1_event_equals_a_classic_one() -> None:
     """It goes into the lane of the key, in the classic shape."""
     rig = IntakeRig()
-    sender = Sender(rig, event(session_id="s", options={"process_person_profile": False}))
+    sender = V1RequestSender(rig, event(session_id="s", options={"process_person_profile": False}))
     assert sender.results == {UUID: "ok"}
     assert rig.one() == {
         "event": "click",
@@ -118,14 +118,16 @@ def test_taken_as_a_classic_event() -> None:
 def test_historical_events_have_their_own_lane() -> None:
     """The flag is the body's."""
     rig = IntakeRig()
-    Sender(rig, body=json.dumps({"historical_migration": True, "batch": [event()]}).encode())
+    V1RequestSender(
+        rig, body=json.dumps({"historical_migration": True, "batch": [event()]}).encode()
+    )
     assert [chunk.lane for chunk in rig.chunks()] == [Lane(KEY, historical=True)]
 
 
 def test_ordering_and_address() -> None:
     """Ids to be ordered by and the sender's address are stamped as for every other request."""
     rig = IntakeRig(ordering=Ordering.PER_DISTINCT_ID)
-    Sender(rig, event(), event(OTHER, properties={"alias": "bob"}), client="8.8.8.8")
+    V1RequestSender(rig, event(), event(OTHER, properties={"alias": "bob"}), client="8.8.8.8")
     (chunk,) = rig.chunks()
     assert chunk.ids == {"ann", "bob"}
     assert [json.loads(each)["properties"]["$ip"] for each in chunk.events()] == [
@@ -139,7 +141,7 @@ def test_clock_skew() -> None:
     changes nothing.
     """
     rig = IntakeRig()
-    Sender(
+    V1RequestSender(
         rig,
         event(),
         event(OTHER, options={"disable_skew_correction": True}),
@@ -152,14 +154,14 @@ def test_clock_skew() -> None:
         True,
     )
     rig = IntakeRig()
-    Sender(rig, event(), timestamp=b"2026-01-01T00:00:00.900Z")
+    V1RequestSender(rig, event(), timestamp=b"2026-01-01T00:00:00.900Z")
     assert rig.one()["timestamp"] == "2025-12-31T12:00:00Z"
 
 
 def test_warnings() -> None:
     """What had to be replaced is said; the key is the uuid that was sent."""
     rig = IntakeRig()
-    sender = Sender(
+    sender = V1RequestSender(
         rig,
         event("no uuid", timestamp="soon"),
         event(OTHER, timestamp=None),
@@ -184,7 +186,7 @@ def test_warnings() -> None:
 def test_a_uuid_that_is_there_twice() -> None:
     """Both events are taken, and the sender is warned."""
     rig = IntakeRig()
-    sender = Sender(rig, event(), event(distinct_id="bob"))
+    sender = V1RequestSender(rig, event(), event(distinct_id="bob"))
     assert sender.results == {UUID: "warning duplicate_uuid"}
     assert len(rig.events()) == 2
 
@@ -238,7 +240,7 @@ def test_drops(bad: Any, details: str, reason: Reason, why: str, first: bool) ->
     go on.
     """
     rig = IntakeRig(max_event=2000)
-    sender = Sender(rig, *([bad, event()] if first else [event(), bad]))
+    sender = V1RequestSender(rig, *([bad, event()] if first else [event(), bad]))
     assert sender.results == {UUID: "ok", OTHER: f"drop {details}"}
     (letter,) = rig.dead_letters.letters
     assert (letter.reason, letter.lane) == (reason, LANE)
@@ -249,10 +251,10 @@ def test_drops(bad: Any, details: str, reason: Reason, why: str, first: bool) ->
 def test_drops_alone() -> None:
     """A request of nothing but such events is taken too; one of no events at all is none."""
     rig = IntakeRig()
-    assert Sender(rig, event(event="")).results == {UUID: "drop missing_event_name"}
-    assert Sender(rig, 5).results == {}
+    assert V1RequestSender(rig, event(event="")).results == {UUID: "drop missing_event_name"}
+    assert V1RequestSender(rig, 5).results == {}
     with pytest.raises(Exception, match="no events"):
-        Sender(rig)
+        V1RequestSender(rig)
 
 
 def test_a_dead_letter_can_be_sent_again() -> None:
@@ -260,7 +262,7 @@ def test_a_dead_letter_can_be_sent_again() -> None:
     is replayed.
     """
     rig = IntakeRig()
-    Sender(rig, event(distinct_id="", session_id="s"))
+    V1RequestSender(rig, event(distinct_id="", session_id="s"))
     (letter,) = rig.dead_letters.letters
     rig.take(
         b'{"api_key":"phc_good","batch":[%b]}'
@@ -273,12 +275,12 @@ def test_refused_whole() -> None:
     """A bad key, one that isn't allowed, a foreign encoding: nothing is taken."""
     rig = IntakeRig(api_keys=["phc_other"])
     with pytest.raises(InvalidToken, match="api_keys"):
-        Sender(rig, event())
+        V1RequestSender(rig, event())
     rig = IntakeRig()
     with pytest.raises(UnsupportedMedia):
-        Sender(rig, event(), content_encoding=b"lz4")
+        V1RequestSender(rig, event(), content_encoding=b"lz4")
     with pytest.raises(InvalidToken):
-        rig.offer({"api_key": KEY, "batch": [event()]}, Told(), head=V1Head())
+        rig.offer({"api_key": KEY, "batch": [event()]}, IntakeCallback(), head=V1Head())
     assert rig.untouched()
 
 
@@ -287,16 +289,16 @@ def test_no_room_is_backpressure() -> None:
     rig = IntakeRig(max_bytes=3000)
     rig.buffer.used = 3000
     with pytest.raises(BufferFull):
-        Sender(rig, event())
+        V1RequestSender(rig, event())
     rig.buffer.used = 0
     assert rig.untouched()
 
 
-def test_what_a_full_buffer_drops_is_told() -> None:
+def test_what_a_full_buffer_drops_is_reported() -> None:
     """If the newest are to be dropped, their sender learns that they were."""
     rig = IntakeRig(max_bytes=3000, when_full=WhenFull.DROP_NEWEST)
     rig.buffer.used = 3000
-    sender = Sender(rig, event(), event(OTHER, event=""))
+    sender = V1RequestSender(rig, event(), event(OTHER, event=""))
     assert sender.results == {UUID: "drop buffer_full", OTHER: "drop missing_event_name"}
     assert rig.figures(LANE) == (2, 0, {Reason.MISSING_EVENT: 1}, {DropReason.DROP_NEWEST: 1})
 
@@ -306,11 +308,11 @@ def test_at_level_disk_it_waits() -> None:
     request has to come again.
     """
     rig = IntakeRig(ack=AckLevel.DISK, durable=True)
-    sender = Sender(rig, event(), event(OTHER, event=""))
+    sender = V1RequestSender(rig, event(), event(OTHER, event=""))
     assert sender.told.code == "waiting"
     rig.slow.hold()
     assert sender.results == {UUID: "ok", OTHER: "drop missing_event_name"}
-    sender = Sender(rig, event())
+    sender = V1RequestSender(rig, event())
     rig.slow.fail()
     assert sender.told.code == "backpressure"
 
@@ -326,7 +328,7 @@ class TestDelivered:
     def test_all_of_it(self, durable: bool) -> None:
         """What was delivered is ok, what the upstream refused is dropped: it is a dead letter."""
         rig = self.rig(durable)
-        sender = Sender(rig, event("x"), event(OTHER), event(THIRD))
+        sender = V1RequestSender(rig, event("x"), event(OTHER), event(THIRD))
         rig.slow.hold()
         one, two, three = take_off(rig, 3)
         settle(rig, Fate.DELIVERED, three, one)
@@ -344,7 +346,7 @@ class TestDelivered:
         for nobody knows of it.
         """
         rig = self.rig(durable)
-        sender = Sender(rig, event(), event(OTHER), event(THIRD), event("bad", event=""))
+        sender = V1RequestSender(rig, event(), event(OTHER), event(THIRD), event("bad", event=""))
         rig.slow.hold()
         one, two = take_off(rig, 2)
         settle(rig, Fate.DELIVERED, one)
@@ -369,7 +371,7 @@ class TestDelivered:
     async def test_nothing_of_it_in_time(self, durable: bool) -> None:
         """Then the request as a whole has to come again."""
         rig = self.rig(durable)
-        sender = Sender(rig, event(), event(OTHER))
+        sender = V1RequestSender(rig, event(), event(OTHER))
         rig.slow.hold()
         await rig.clock.advance(5.0)
         assert sender.told.code == NotAcknowledged.code
@@ -378,7 +380,7 @@ class TestDelivered:
     async def test_one_of_two_with_one_uuid(self, durable: bool) -> None:
         """It isn't said of both that they were delivered."""
         rig = self.rig(durable)
-        sender = Sender(rig, event(), event(distinct_id="bob"))
+        sender = V1RequestSender(rig, event(), event(distinct_id="bob"))
         rig.slow.hold()
         settle(rig, Fate.DELIVERED, *take_off(rig, 1))
         await rig.clock.advance(5.0)
@@ -387,7 +389,7 @@ class TestDelivered:
     async def test_one_without_a_uuid(self, durable: bool) -> None:
         """It has no key by which it could be told to come again: the whole request has to."""
         rig = self.rig(durable)
-        sender = Sender(rig, event(), event(None))
+        sender = V1RequestSender(rig, event(), event(None))
         rig.slow.hold()
         settle(rig, Fate.DELIVERED, *take_off(rig, 1))
         await rig.clock.advance(5.0)
@@ -400,7 +402,7 @@ class TestDelivered:
         """
         rig = self.rig(durable)
         rig.dead_letters.slow = True
-        sender = Sender(rig, event(), event(OTHER), event("bad", event=""))
+        sender = V1RequestSender(rig, event(), event(OTHER), event("bad", event=""))
         rig.slow.hold()
         one, two = take_off(rig, 2)
         settle(rig, Fate.DELIVERED, one)
@@ -421,7 +423,7 @@ class TestDelivered:
         for error, code in ((None, "taken"), (Backpressure("the disk is full"), "backpressure")):
             rig = self.rig(durable)
             rig.dead_letters.slow = True
-            sender = Sender(rig, event(), event(OTHER, event=""))
+            sender = V1RequestSender(rig, event(), event(OTHER, event=""))
             rig.slow.hold()
             await rig.clock.advance(5.0)
             assert sender.told.code == "waiting"
@@ -431,7 +433,7 @@ class TestDelivered:
     def test_the_end(self, durable: bool) -> None:
         """A daemon that ends tells of what was delivered."""
         rig = self.rig(durable)
-        sender = Sender(rig, event(), event(OTHER))
+        sender = V1RequestSender(rig, event(), event(OTHER))
         rig.slow.hold()
         settle(rig, Fate.DELIVERED, *take_off(rig, 1))
         rig.admission.end_waiting()
@@ -444,9 +446,9 @@ class TestDelivered:
         rig = IntakeRig(
             ack=AckLevel.DELIVERED, durable=durable, when_full=WhenFull.DROP_OLDEST, max_bytes=7_500
         )
-        sender = Sender(rig, event(), event(OTHER))
+        sender = V1RequestSender(rig, event(), event(OTHER))
         rig.slow.hold()
         settle(rig, Fate.DELIVERED, *take_off(rig, 1))
-        Sender(rig, event(THIRD, properties={"a": "x" * 5000}))
+        V1RequestSender(rig, event(THIRD, properties={"a": "x" * 5000}))
         rig.slow.hold()
         assert sender.results == {UUID: "ok", OTHER: "retry not_confirmed"}

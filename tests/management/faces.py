@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from forwarder.contract.endpoints import ENDPOINTS
 from forwarder.management import ApiError, Client, SyncClient
-from tests.contract.calls import ROWS, Service, ids_of, least, serving
+from tests.contract.calls import ROWS, CalledSandbox, ids_of, least, serving
 from tests.support import management as seed
 from tests.support.waiting import in_thread
 
@@ -48,7 +48,7 @@ def arguments(
 class Face:
     """A client of the seed's sandbox, of either kind."""
 
-    def __init__(self, service: Service, kind: str) -> None:
+    def __init__(self, service: CalledSandbox, kind: str) -> None:
         self.service = service
         self._kind = kind
 

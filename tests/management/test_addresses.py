@@ -128,7 +128,7 @@ def test_a_ca_file_that_is_no_use_is_refused(tmp_path: Path) -> None:
         tls_context("https://h", tmp_path / "other.pem")
 
 
-def test_the_system_authorities_are_trusted_unless_told_otherwise() -> None:
+def test_the_system_authorities_are_trusted_by_default() -> None:
     """Certificates and host names are always checked, where there are any."""
     context = tls_context("https://h", None)
     assert context is not None

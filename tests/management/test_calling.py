@@ -31,7 +31,7 @@ IDS = {"organization_id": ORGANIZATION, "id": DOMAIN}
 UNAVAILABLE = said({"detail": "Down for maintenance."}, 503)
 
 
-async def test_reading_goes_on_until_it_is_answered() -> None:
+async def test_reads_are_retried_until_they_are_answered() -> None:
     """A GET is made again while the service is not well."""
     clock = FakeClock()
     async with talking(
@@ -225,7 +225,7 @@ async def test_many_calls_at_once() -> None:
     assert [each["id"].split("/")[-2] for each in found] == [str(number) for number in range(200)]
 
 
-async def test_closing_ends_a_call_that_is_under_way() -> None:
+async def test_closing_ends_a_call_in_flight() -> None:
     """A client that is closed in the middle of a call opens nothing anew: the call fails."""
     async with talking(FakeClock(), failing(Fault.HANG)) as (client, service):
         task = asyncio.ensure_future(refusal(client.domains.get(ORGANIZATION, DOMAIN)))

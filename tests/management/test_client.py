@@ -210,7 +210,7 @@ async def test_a_list_keeps_its_ids() -> None:
     assert service.requests[0].path == f"/api/organizations/{ORGANIZATION}/domains/"
 
 
-async def test_bad_ids_of_a_list_are_told_when_it_is_read() -> None:
+async def test_bad_ids_of_a_list_are_reported_when_it_is_read() -> None:
     """A list asks nothing when it is made, and so refuses nothing; then it names the id."""
     async with talking() as (client, _):
         listed = client.domains.list("../other")
@@ -231,7 +231,7 @@ async def test_what_a_call_takes(client: Client) -> None:
         )
 
 
-async def test_bodies_that_nobody_expects() -> None:
+async def test_unexpected_bodies() -> None:
     """Where an object or a list may come, nothing else is returned as one."""
     async with talking(None, said([1]), said({"invites": []}), said([{"id": "i"}])) as (client, _):
         assert await client.batch_exports.pause(1, "b") is None
@@ -284,7 +284,7 @@ async def test_success(face: Face, name: str) -> None:
 
 @pytest.mark.slow
 @EVERY_NAME
-async def test_a_key_that_nobody_has(faces: list[Face], name: str) -> None:
+async def test_an_unknown_key(faces: list[Face], name: str) -> None:
     """401, with a hint at the key, which isn't in the error; a project's key never gets so far."""
     for face in faces:
         error = await face.refused(name, key="phx_nobody_has_this_key_0000")

@@ -68,6 +68,6 @@ def test_the_attributes_of_the_error_are_the_tabulated_ones() -> None:
     ).keys() - {"message"}
 
 
-def test_the_default_time_limit_is_the_one_that_is_told() -> None:
+def test_the_documented_time_limit_is_the_default() -> None:
     """The document says how long a call may take."""
     assert f"`timeout` ({TIMEOUT:g} seconds)" in SECTION

@@ -83,13 +83,13 @@ def test_other_shapes(body: Any, detail: str, field: str | None) -> None:
         (599, "server_error", "status_599"),
     ],
 )
-def test_a_body_that_tells_nothing_is_told_by_its_status(status: int, kind: str, code: str) -> None:
+def test_a_body_without_an_error_is_shown_by_its_status(status: int, kind: str, code: str) -> None:
     """Type and code are never empty: without a body they are those of the status."""
     found = read_error_body(HttpReply(status), KEY)
     assert (found.type, found.code) == (kind, code)
 
 
-def test_plain_text_is_told() -> None:
+def test_plain_text_is_shown() -> None:
     """A text is told as it is, on one line."""
     assert (
         read_error_body(HttpReply(502, b"upstream\r\n  failed\n", "text/plain"), KEY).detail
@@ -152,7 +152,7 @@ def test_what_a_terminal_would_act_on_is_gone() -> None:
     assert detail == "a [31mred b c d"
 
 
-def test_what_is_told_is_short() -> None:
+def test_the_text_of_an_error_is_short() -> None:
     """A long text is cut."""
     assert len(of({"detail": "x" * 10_000}).detail) == LONGEST + 1
 
@@ -168,7 +168,7 @@ def test_deep_nesting_is_no_trouble() -> None:
 
 @settings(deadline=None)
 @given(JSON)
-def test_any_json_is_told_somehow(body: Any) -> None:
+def test_any_json_becomes_a_text(body: Any) -> None:
     """Whatever the body of an error is, there are a type, a code and words, printable and short."""
     found = of(body)
     assert found.type
@@ -184,6 +184,6 @@ def test_any_json_is_told_somehow(body: Any) -> None:
 @given(
     st.binary(max_size=300), st.sampled_from(["", "text/html", "application/json", "text/plain"])
 )
-def test_any_bytes_are_told_somehow(body: bytes, content_type: str) -> None:
+def test_any_bytes_become_a_text(body: bytes, content_type: str) -> None:
     """Bytes that are no text, too."""
     assert read_error_body(HttpReply(500, body, content_type), KEY).detail.isprintable()

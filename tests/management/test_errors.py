@@ -45,7 +45,7 @@ async def test_errors_say_what_to_do(answer: Answer, hint: str) -> None:
     assert error.status == answer.status
 
 
-async def test_what_is_wrong_with_a_field_is_told_with_the_field() -> None:
+async def test_an_error_of_a_field_names_the_field() -> None:
     """An error about a field names it, in the message and for programs."""
     body = {
         "type": "validation_error",

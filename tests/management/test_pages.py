@@ -136,7 +136,7 @@ async def test_a_next_page_that_leads_nowhere_is_an_error(following: str) -> Non
     assert (caught.value.type, caught.value.code) == ("answer_error", "pages")
 
 
-async def test_pages_that_go_on_beyond_the_end_are_left() -> None:
+async def test_pages_beyond_the_end_are_not_read() -> None:
     """A service that always knows a next page is followed no further than its own count."""
     asked: list[int] = []
 

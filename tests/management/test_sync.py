@@ -233,7 +233,7 @@ def test_it_shows_no_key() -> None:
             pickle.dumps(client)
 
 
-def test_a_forked_process_is_told_to_make_its_own() -> None:
+def test_a_forked_process_must_create_its_own_client() -> None:
     """The thread doesn't come along into a process that is forked off: a call there
     fails at once.
     """

@@ -149,7 +149,7 @@ def test_one_value_has_one_hash(salt: Path) -> None:
     )
 
 
-def test_what_stands_for_nobody_is_nobody(salt: Path) -> None:
+def test_placeholders_of_ids_are_no_ids(salt: Path) -> None:
     """An empty id isn't hashed into somebody."""
     for nobody in ('""', "null", '" "'):
         made = mapped(

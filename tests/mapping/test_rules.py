@@ -274,7 +274,7 @@ def test_what_cant_be_mapped(rules: dict[str, Any], why: str) -> None:
     assert caught.value.message.startswith(why)
 
 
-def test_little_of_a_record_is_told_and_no_key() -> None:
+def test_errors_show_little_of_a_record_and_no_key() -> None:
     """Messages go to logs and lists: they show a glimpse, with keys masked."""
     secret = "phc_" + "s3cr3t" * 5
     for event in (".a", '.a + "" | error', "{b: .a}"):

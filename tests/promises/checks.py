@@ -22,33 +22,33 @@ from tests.promises.agreed import (
 )
 
 if TYPE_CHECKING:
-    from tests.promises.seen import Seen
+    from tests.promises.seen import CellEvidence
 
 NO_ID: Final = ("missing_distinct_id", "unmappable")
 """Reasons of an event without an id: of a request or record, of a mapping."""
 
 
-def is_dropped(seen: Seen) -> None:
+def is_dropped(seen: CellEvidence) -> None:
     assert seen.arrivals() == [], "it was delivered"
     seen.check_dropped(seen.count_of(seen.sent[0].data["event"]))
 
 
-def has_property(**expected: Any) -> Callable[[Seen], None]:
-    def check(seen: Seen) -> None:
+def has_property(**expected: Any) -> Callable[[CellEvidence], None]:
+    def check(seen: CellEvidence) -> None:
         properties = seen.only().properties
         assert {name: properties.get(name) for name in expected} == expected, properties
 
     return check
 
 
-def by_source(seen: Seen) -> None:
+def by_source(seen: CellEvidence) -> None:
     properties = seen.only().properties
     found = {name for name in properties if name.startswith("from_")}
     expected = seen.entrance.sources_of_rules
     assert found == {f"from_{source}" for source in expected}, properties
 
 
-def sample_has_people_whole(seen: Seen) -> None:
+def sample_has_people_whole(seen: CellEvidence) -> None:
     expected = {
         event.data["distinct_id"]
         for event in seen.sent
@@ -58,11 +58,11 @@ def sample_has_people_whole(seen: Seen) -> None:
     assert 0 < len(expected) < len(seen.sent)
 
 
-def renamed(seen: Seen) -> None:
+def renamed(seen: CellEvidence) -> None:
     assert seen.only().event["event"] == "user signed up"
 
 
-def is_removed(seen: Seen) -> None:
+def is_removed(seen: CellEvidence) -> None:
     arrival = seen.only()
     assert "password" not in arrival.properties, arrival.properties
     assert [sorted(item) for item in arrival.properties["items"]] == [["n"], ["n"]]
@@ -70,12 +70,12 @@ def is_removed(seen: Seen) -> None:
     assert SECRET not in arrival.raw
 
 
-def is_hashed(seen: Seen) -> None:
+def is_hashed(seen: CellEvidence) -> None:
     properties = seen.only().properties
     assert properties["email"] == hashed("ann@example.com"), properties
 
 
-def failed_closed(seen: Seen) -> None:
+def failed_closed(seen: CellEvidence) -> None:
     assert seen.arrivals() == [], "it was delivered with what should have been removed"
     letters = seen.letters("guarded")
     assert len(letters) == seen.count_of("guarded")
@@ -83,36 +83,36 @@ def failed_closed(seen: Seen) -> None:
         assert seen.entrance.says_why(letter, "rule_failed", "startswith"), letter
 
 
-def stays_as_it_is(seen: Seen) -> None:
+def stays_as_it_is(seen: CellEvidence) -> None:
     """A rule that doesn't redact has failed on it."""
     assert seen.only().properties["env"] == "text"
 
 
-def is_a_letter_of_a_rule(seen: Seen) -> None:
+def is_a_letter_of_a_rule(seen: CellEvidence) -> None:
     """A rule has failed on it that says so."""
     assert seen.arrivals() == []
     (letter,) = seen.letters("strict")
     assert seen.entrance.says_why(letter, "rule_failed", "strictly"), letter
 
 
-def is_rejected_alone(seen: Seen) -> None:
+def is_rejected_alone(seen: CellEvidence) -> None:
     """It has no id, and the other one has."""
     assert [each.event["event"] for each in seen.arrivals()] == ["with an id"]
     assert sum(seen.reasons[reason] for reason in NO_ID) == 1, seen.reasons
 
 
-def is_unchanged(seen: Seen) -> None:
+def is_unchanged(seen: CellEvidence) -> None:
     arrival = seen.only()
     assert VERBATIM in arrival.raw, arrival.raw
 
 
-def goes_where_its_route_says(seen: Seen) -> None:
+def goes_where_its_route_says(seen: CellEvidence) -> None:
     for event in seen.sent:
         at = {arrival.destination for arrival in seen.everywhere() if arrival.is_of(event)}
         assert at == event.to, f"{event.data['event']} is at {sorted(at)}, not {sorted(event.to)}"
 
 
-def sample_of_a_route(seen: Seen) -> None:
+def sample_of_a_route(seen: CellEvidence) -> None:
     for event in seen.sent:
         person = event.data["distinct_id"]
         at = {arrival.destination for arrival in seen.everywhere() if arrival.is_of(event)}
@@ -120,14 +120,14 @@ def sample_of_a_route(seen: Seen) -> None:
         assert at == expected, f"{person} is at {sorted(at)}"
 
 
-def keys_are_translated(seen: Seen) -> None:
+def keys_are_translated(seen: CellEvidence) -> None:
     for arrival in seen.everywhere():
         expected = seen.entrance.key_at(arrival.destination)
         assert arrival.key == expected, f"{arrival.destination} has it with another key"
     assert {arrival.destination for arrival in seen.everywhere()} >= seen.sent[0].to
 
 
-def no_key_is_shown(seen: Seen) -> None:
+def no_key_is_shown(seen: CellEvidence) -> None:
     assert len(seen.arrivals()) == 1
     for what, text in seen.shown().items():
         assert text, f"{what} is empty"
@@ -135,55 +135,55 @@ def no_key_is_shown(seen: Seen) -> None:
             assert key not in text, f"{what} shows {key}"
 
 
-def is_too_large(seen: Seen) -> None:
+def is_too_large(seen: CellEvidence) -> None:
     assert seen.arrived("small enough"), "the other one wasn't delivered"
     assert not seen.arrived("larger than an event"), "it was delivered"
     (letter,) = seen.letters("larger than an event")
     assert seen.entrance.says_why(letter, "too_large", "max_event"), letter
 
 
-def exceeding_is_rejected(seen: Seen) -> None:
+def exceeding_is_rejected(seen: CellEvidence) -> None:
     what, expected = seen.exceeded
     assert what == expected
 
 
-def books_balance(seen: Seen) -> None:
+def books_balance(seen: CellEvidence) -> None:
     seen.check_books()
 
 
-def drops_are_counted(seen: Seen) -> None:
+def drops_are_counted(seen: CellEvidence) -> None:
     assert seen.arrivals() == []
     seen.check_dropped(2)
 
 
-def keeps_its_uuid(seen: Seen) -> None:
+def keeps_its_uuid(seen: CellEvidence) -> None:
     (sent,) = seen.sent
     assert seen.only().event["uuid"] == sent.data["uuid"]
 
 
-def gets_a_uuid(seen: Seen) -> None:
+def gets_a_uuid(seen: CellEvidence) -> None:
     found = [UUID(arrival.event["uuid"]) for arrival in seen.arrivals()]
     assert len(set(found)) == len(seen.sent) == 2, found
 
 
-def keeps_its_time(seen: Seen) -> None:
+def keeps_its_time(seen: CellEvidence) -> None:
     arrival = seen.only()
     (sent,) = seen.sent
     assert moment(arrival.event["timestamp"]) == moment(sent.data["timestamp"])
 
 
-def gets_the_time_of_receipt(seen: Seen) -> None:
+def gets_the_time_of_receipt(seen: CellEvidence) -> None:
     found = moment(seen.only().event["timestamp"])
     margin = timedelta(seconds=1)
     assert seen.began - margin <= found <= seen.sent_by + margin, found
 
 
-def keeps_the_text_of_its_time(seen: Seen) -> None:
+def keeps_the_text_of_its_time(seen: CellEvidence) -> None:
     (sent,) = seen.sent
     assert seen.only().event["timestamp"] == sent.data["timestamp"]
 
 
-def is_acknowledged(seen: Seen) -> None:
+def is_acknowledged(seen: CellEvidence) -> None:
     during, after = seen.acknowledged
     expected = seen.entrance.acknowledges_at_once
     assert during is expected, f"while the service is down it is acknowledged: {during}"
@@ -191,7 +191,7 @@ def is_acknowledged(seen: Seen) -> None:
     assert seen.arrivals(), "it was acknowledged, and isn't there"
 
 
-def is_replayed(seen: Seen) -> None:
+def is_replayed(seen: CellEvidence) -> None:
     arrival = seen.only()
     (sent,) = seen.sent
     assert seen.letters_before(TOO_BIG)
@@ -202,27 +202,27 @@ def is_replayed(seen: Seen) -> None:
         assert moment(arrival.event["timestamp"]) == moment(AT)
 
 
-def replayed_letters_follow_rules(seen: Seen) -> None:
+def replayed_letters_follow_rules(seen: CellEvidence) -> None:
     arrival = seen.only()
     assert "password" not in arrival.properties
     assert arrival.properties["email"] == hashed("ann@example.com"), arrival.properties
 
 
-def says_where_it_came_from(seen: Seen) -> None:
+def says_where_it_came_from(seen: CellEvidence) -> None:
     (letter,) = seen.letters("of no use")
     assert letter["source"] == seen.entrance.source_of_letters, letter
     assert bool(letter["coordinates"]) is seen.entrance.has_coordinates, letter
     assert letter["bytes"] > MAX_EVENT
 
 
-def failure_says_where_it_came_from(seen: Seen) -> None:
+def failure_says_where_it_came_from(seen: CellEvidence) -> None:
     letters = seen.letters("guarded")
     assert letters
     for letter in letters:
         assert bool(letter["coordinates"]) is seen.entrance.has_coordinates, letter
 
 
-def is_tapped(seen: Seen) -> None:
+def is_tapped(seen: CellEvidence) -> None:
     for outcome in seen.entrance.tapped_as:
         found = [line for line in seen.taps(outcome) if line["event"] == "tap seen"]
         assert found, f"not as {outcome}"
@@ -230,17 +230,17 @@ def is_tapped(seen: Seen) -> None:
         assert found[0]["data"]["properties"]["n"] == 1
 
 
-def drop_is_tapped(seen: Seen) -> None:
+def drop_is_tapped(seen: CellEvidence) -> None:
     found = [line["reason"] for line in seen.taps("dropped")]
     assert found == ["rule:tap-noise"], found
 
 
-def letter_is_tapped(seen: Seen) -> None:
+def letter_is_tapped(seen: CellEvidence) -> None:
     found = {line["reason"] for line in seen.taps("dead-lettered")}
     assert found == {"too_large"}, found
 
 
-def secrets_are_hidden(seen: Seen) -> None:
+def secrets_are_hidden(seen: CellEvidence) -> None:
     found = [
         line for line in seen.taps(seen.entrance.tapped_as[0]) if line["event"] == "tap secret"
     ]
@@ -249,19 +249,19 @@ def secrets_are_hidden(seen: Seen) -> None:
     assert SECRET not in json.dumps(found)
 
 
-def is_found_while_it_is_buffered(seen: Seen) -> None:
+def is_found_while_it_is_buffered(seen: CellEvidence) -> None:
     assert FOUND in seen.explained_while_buffered, seen.explained_while_buffered
 
 
-def letter_is_explained(seen: Seen) -> None:
+def letter_is_explained(seen: CellEvidence) -> None:
     assert "dead letter" in seen.explained_letter, seen.explained_letter
 
 
-def is_forgotten(seen: Seen) -> None:
+def is_forgotten(seen: CellEvidence) -> None:
     assert seen.arrivals() == [], "it was delivered"
     seen.check_dropped(1)
 
 
-def each_once(seen: Seen) -> None:
+def each_once(seen: CellEvidence) -> None:
     assert len(seen.arrivals()) == len(seen.sent)
     assert seen.conflicts == []

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from forwarder.telemetry.labels import key_label
 from tests.promises.agreed import FOUND
-from tests.promises.promises import Promise, Topic
-from tests.promises.seen import Evidence, LaneBooks, PromisedEvent
-from tests.promises.world import World
-from tests.support.listening import Reply
+from tests.promises.promises import PromiseRow, Topic
+from tests.promises.seen import LaneBooks, PromisedEvent, WorldEvidence
+from tests.promises.world import PromiseWorld
+from tests.support.listening import RawReply
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:
-    from tests.promises.seen import Seen
+    from tests.promises.seen import CellEvidence
 
 MAPPING: Final = {
     "event": ".event",
@@ -44,7 +44,7 @@ class Entrance:
     """
     source: ClassVar[str] = "http"
     """Where its events come from, in books and taps."""
-    kind: ClassVar[type[World]] = World
+    kind: ClassVar[type[PromiseWorld]] = PromiseWorld
     view: ClassVar[str] = "us"
     """The destination where events are looked for."""
     spread: ClassVar[frozenset[str]] = frozenset({"us"})
@@ -69,7 +69,7 @@ class Entrance:
 
     def __init__(self) -> None:
         self.exceeded: tuple[object, object] = (None, "something")
-        self._asked: asyncio.Future[Reply] | None = None
+        self._asked: asyncio.Future[RawReply] | None = None
 
     @property
     def slug(self) -> str:
@@ -105,15 +105,15 @@ class Entrance:
         """The source that taps name."""
         return self.source
 
-    def why_not(self, promise: Promise) -> str:
+    def why_not(self, promise: PromiseRow) -> str:
         """Why a promise doesn't apply or isn't tested; empty if it is."""
         return {**self.untested, **self.inapplicable}.get(promise.name, "")
 
-    def settings(self, world: World) -> Mapping[str, Any]:
+    def settings(self, world: PromiseWorld) -> Mapping[str, Any]:
         """What of the configuration it needs."""
         return {}
 
-    def wheres(self, world: World) -> tuple[tuple[str, ...], ...]:
+    def wheres(self, world: PromiseWorld) -> tuple[tuple[str, ...], ...]:
         """What names the files with its dead letters to commands."""
         return (world.files,)
 
@@ -125,10 +125,10 @@ class Entrance:
     def _label(self, destination: str) -> str:
         return f"{key_label(self.key_at(destination))}{self.suffix}"
 
-    async def prepare(self, world: World) -> None:
+    async def prepare(self, world: PromiseWorld) -> None:
         """See the class."""
 
-    async def enter(self, world: World) -> None:
+    async def enter(self, world: PromiseWorld) -> None:
         """See the class."""
         for promise, events in world.events_of(self):
             if promise.topic is Topic.ACKNOWLEDGEMENT:
@@ -138,18 +138,20 @@ class Entrance:
         if "a body that is too large" not in self.inapplicable:
             await self.exceed(world)
 
-    async def carry(self, world: World, events: Sequence[PromisedEvent]) -> None:
+    async def carry(self, world: PromiseWorld, events: Sequence[PromisedEvent]) -> None:
         """Bring in the events of one promise. Raises `AssertionError` if they aren't accepted."""
         raise NotImplementedError
 
-    async def request_confirmation(self, world: World, events: Sequence[PromisedEvent]) -> None:
+    async def request_confirmation(
+        self, world: PromiseWorld, events: Sequence[PromisedEvent]
+    ) -> None:
         """Bring in events whose confirmation is looked at."""
         await self.carry(world, events)
 
-    async def exceed(self, world: World) -> None:
+    async def exceed(self, world: PromiseWorld) -> None:
         """Bring in something beyond the limit; see `exceeded`."""
 
-    async def observe(self, world: World) -> None:
+    async def observe(self, world: PromiseWorld) -> None:
         """See the class."""
         sought = [each for each in world.evidence.sent[self.name] if each.data["event"] == "sought"]
         loop = asyncio.get_running_loop()
@@ -160,7 +162,7 @@ class Entrance:
                 said = await world.explain_live(self.uuid_of(event))
             world.evidence.explained[self.name] = said
 
-    async def received(self, world: World) -> None:
+    async def received(self, world: PromiseWorld) -> None:
         """Wait until the daemon has received all that is for the first destination."""
         expected = sum("us" in each.to for each in world.evidence.sent[self.name])
 
@@ -175,29 +177,29 @@ class Entrance:
         """The uuid that an event has."""
         return str(event.data["uuid"])
 
-    async def is_acknowledged(self, world: World) -> bool:
+    async def is_acknowledged(self, world: PromiseWorld) -> bool:
         """Whether that was confirmed by now."""
         asked = self._asked
         if asked is None or not asked.done() or asked.exception():
             return False
         return asked.result().status == 200
 
-    async def finish(self, world: World) -> None:
+    async def finish(self, world: PromiseWorld) -> None:
         """See the class."""
         if self._asked is not None:
             await self._asked
 
-    async def replayed(self, world: World) -> None:
+    async def replayed(self, world: PromiseWorld) -> None:
         """See the class."""
 
-    async def end(self, world: World) -> None:
+    async def end(self, world: PromiseWorld) -> None:
         """See the class."""
 
-    def reasons(self, evidence: Evidence) -> Counter[str]:
+    def reasons(self, evidence: WorldEvidence) -> Counter[str]:
         """Dead letters and drops, by reason."""
         return self._books(evidence, self.view).reasons | self._books(evidence, "us").reasons
 
-    def check_dropped(self, seen: Seen, rule: str, count: int) -> None:
+    def check_dropped(self, seen: CellEvidence, rule: str, count: int) -> None:
         """Raise `AssertionError` unless a rule has dropped so many events, and is in the books."""
         assert seen.reasons[f"rule:{rule}"] == count, seen.reasons
 
@@ -205,11 +207,11 @@ class Entrance:
         """Whether a dead letter is one for this reason, in these words."""
         return bool(letter["reason"] == reason and words in letter["why"])
 
-    def _books(self, evidence: Evidence, destination: str) -> LaneBooks:
+    def _books(self, evidence: WorldEvidence, destination: str) -> LaneBooks:
         return evidence.books[self._label(destination), destination]
 
-    def check_books(self, evidence: Evidence) -> None:
-        """See `Seen.check_books`."""
+    def check_books(self, evidence: WorldEvidence) -> None:
+        """See `CellEvidence.check_books`."""
         evidence.check_audit()
         for destination in ("us", "eu", "own"):
             sent = [each for each in evidence.sent[self.name] if destination in each.to]

@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import Final
 
 from tests.promises.entrance import Entrance
-from tests.promises.readers import Import, LogFile, Stdin, Topics, Via
+from tests.promises.readers import FollowedLog, Import, Stdin, Topics, Via
 from tests.promises.senders import (
     V1,
     Archive,
     Classic,
     Drain,
+    KilledAfterAccept,
     Large,
     Otlp,
     Replay,
-    Restart,
     SecondDestination,
-    Send,
-    Workers,
+    SendCommand,
+    TwoWorkers,
 )
 
 ENTRANCES: Final[tuple[type[Entrance], ...]] = (
@@ -25,16 +25,16 @@ ENTRANCES: Final[tuple[type[Entrance], ...]] = (
     V1,
     Otlp,
     Large,
-    LogFile,
+    FollowedLog,
     Stdin,
     Topics,
     Import,
     Via,
-    Send,
+    SendCommand,
     Replay,
     Drain,
-    Workers,
+    TwoWorkers,
     SecondDestination,
     Archive,
-    Restart,
+    KilledAfterAccept,
 )

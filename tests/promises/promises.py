@@ -26,7 +26,7 @@ from tests.promises.agreed import (
 )
 
 if TYPE_CHECKING:
-    from tests.promises.seen import Seen
+    from tests.promises.seen import CellEvidence
 
 
 class Topic(StrEnum):
@@ -66,14 +66,14 @@ class Sample:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Promise:
+class PromiseRow:
     """A row. `check` raises `AssertionError` if it is broken."""
 
     name: str
     topic: Topic
     quotes: Mapping[str, str]
     """By document: the words that promise it."""
-    check: Callable[[Seen], None]
+    check: Callable[[CellEvidence], None]
     samples: tuple[Sample, ...] = ()
     rules: tuple[Mapping[str, Any], ...] = ()
     routes: tuple[Mapping[str, Any], ...] = ()
@@ -92,7 +92,7 @@ SOURCES: Final = "docs/explanation/what-happens-sources.md"
 _SOURCES: Final = ("http", "otlp", "kafka", "logs", "import")
 
 PROMISES: Final = (
-    Promise(
+    PromiseRow(
         name="drop",
         topic=Topic.RULES,
         quotes={RULES: "| `drop: true` | the event isn't sent; its sender gets 200 (v1: `ok`) |"},
@@ -100,7 +100,7 @@ PROMISES: Final = (
         rules=({"name": "noise", "match": {"event": "noise"}, "drop": True},),
         check=checks.is_dropped,
     ),
-    Promise(
+    PromiseRow(
         name="sample",
         topic=Topic.RULES,
         quotes={RULES: "one is in the sample with all events or with none, on each machine"},
@@ -115,7 +115,7 @@ PROMISES: Final = (
         rules=({"name": "frames", "match": {"event": "video f*"}, "sample": SHARE},),
         check=checks.sample_has_people_whole,
     ),
-    Promise(
+    PromiseRow(
         name="set",
         topic=Topic.RULES,
         quotes={RULES: "sets a JSON value; objects on the way are created"},
@@ -126,7 +126,7 @@ PROMISES: Final = (
         ),
         check=checks.has_property(env={"name": "staging"}),
     ),
-    Promise(
+    PromiseRow(
         name="rename",
         topic=Topic.RULES,
         quotes={RULES: "moves a field, in place of what was there"},
@@ -139,7 +139,7 @@ PROMISES: Final = (
         ),
         check=checks.has_property(plan="team", plan_name=None),
     ),
-    Promise(
+    PromiseRow(
         name="rename_event",
         topic=Topic.RULES,
         quotes={RULES: "gives the event another name"},
@@ -147,7 +147,7 @@ PROMISES: Final = (
         rules=({"rename_event": {"Signed Up": "user signed up"}},),
         check=checks.renamed,
     ),
-    Promise(
+    PromiseRow(
         name="rules see what those before left",
         topic=Topic.RULES,
         quotes={RULES: "each rule sees the event as the rules before it left it"},
@@ -158,7 +158,7 @@ PROMISES: Final = (
         ),
         check=checks.has_property(seen=True),
     ),
-    Promise(
+    PromiseRow(
         name="match by source",
         topic=Topic.RULES,
         quotes={RULES: "`source`: `http` (v1 too), `otlp`, `kafka`, `logs`, `import`"},
@@ -172,7 +172,7 @@ PROMISES: Final = (
         ),
         check=checks.by_source,
     ),
-    Promise(
+    PromiseRow(
         name="match by key",
         topic=Topic.RULES,
         quotes={RULES: "- `api_key`: project keys."},
@@ -185,7 +185,7 @@ PROMISES: Final = (
         ),
         check=checks.has_property(keyed=True),
     ),
-    Promise(
+    PromiseRow(
         name="match by condition",
         topic=Topic.RULES,
         quotes={RULES: "`where`: a jq condition on the whole event"},
@@ -201,7 +201,7 @@ PROMISES: Final = (
         ),
         check=checks.has_property(judged=True),
     ),
-    Promise(
+    PromiseRow(
         name="people to forget",
         topic=Topic.REDACTION,
         quotes={RULES: "`distinct_id_file` holds one distinct_id a line, in UTF-8"},
@@ -215,7 +215,7 @@ PROMISES: Final = (
         ),
         check=checks.is_forgotten,
     ),
-    Promise(
+    PromiseRow(
         name="people to forget, as hashes",
         topic=Topic.REDACTION,
         quotes={
@@ -235,7 +235,7 @@ PROMISES: Final = (
         ),
         check=checks.is_forgotten,
     ),
-    Promise(
+    PromiseRow(
         name="remove",
         topic=Topic.REDACTION,
         quotes={RULES: "removes fields; `.items[].email` also those in arrays"},
@@ -252,7 +252,7 @@ PROMISES: Final = (
         rules=({"remove": [".properties.password", ".properties.items[].email"]},),
         check=checks.is_removed,
     ),
-    Promise(
+    PromiseRow(
         name="hash",
         topic=Topic.REDACTION,
         quotes={RULES: "replaces a value by its HMAC-SHA256, keyed with the file's content"},
@@ -260,7 +260,7 @@ PROMISES: Final = (
         rules=({"hash": {"field": ".properties.email", "salt_file": "{folder}/salt"}},),
         check=checks.is_hashed,
     ),
-    Promise(
+    PromiseRow(
         name="a rule that redacts fails closed",
         topic=Topic.REDACTION,
         quotes={
@@ -276,7 +276,7 @@ PROMISES: Final = (
         ),
         check=checks.failed_closed,
     ),
-    Promise(
+    PromiseRow(
         name="another rule that fails",
         topic=Topic.RULES,
         quotes={RULES: "Other rules leave the event as it is"},
@@ -284,7 +284,7 @@ PROMISES: Final = (
         rules=({"match": {"event": "loose"}, "set": {".properties.env.name": 1}},),
         check=checks.stays_as_it_is,
     ),
-    Promise(
+    PromiseRow(
         name="a rule that says what fails",
         topic=Topic.RULES,
         quotes={RULES: "unless they say `on_error: dead_letter`"},
@@ -299,7 +299,7 @@ PROMISES: Final = (
         ),
         check=checks.is_a_letter_of_a_rule,
     ),
-    Promise(
+    PromiseRow(
         name="routes",
         topic=Topic.ROUTES,
         quotes={
@@ -317,7 +317,7 @@ PROMISES: Final = (
         ),
         check=checks.goes_where_its_route_says,
     ),
-    Promise(
+    PromiseRow(
         name="routes by share",
         topic=Topic.ROUTES,
         quotes={
@@ -335,7 +335,7 @@ PROMISES: Final = (
         routes=({"match": {"event": "shared"}, "to": ["us", {"eu": {"sample": SHARE}}]},),
         check=checks.sample_of_a_route,
     ),
-    Promise(
+    PromiseRow(
         name="keys",
         topic=Topic.KEYS,
         quotes={
@@ -345,7 +345,7 @@ PROMISES: Final = (
         samples=(Sample(event="both of a key", to=frozenset({"us", "eu"})),),
         check=checks.keys_are_translated,
     ),
-    Promise(
+    PromiseRow(
         name="no key is shown",
         topic=Topic.KEYS,
         quotes={
@@ -356,7 +356,7 @@ PROMISES: Final = (
         samples=(Sample(event="with a key"),),
         check=checks.no_key_is_shown,
     ),
-    Promise(
+    PromiseRow(
         name="an event that is too large",
         topic=Topic.LIMITS,
         quotes={
@@ -368,7 +368,7 @@ PROMISES: Final = (
         ),
         check=checks.is_too_large,
     ),
-    Promise(
+    PromiseRow(
         name="a body that is too large",
         topic=Topic.LIMITS,
         quotes={
@@ -376,7 +376,7 @@ PROMISES: Final = (
         },
         check=checks.exceeding_is_rejected,
     ),
-    Promise(
+    PromiseRow(
         name="books",
         topic=Topic.BOOKS,
         quotes={
@@ -386,7 +386,7 @@ PROMISES: Final = (
         },
         check=checks.books_balance,
     ),
-    Promise(
+    PromiseRow(
         name="drops are in the books",
         topic=Topic.BOOKS,
         quotes={RULES: "Dropped events are in the books: `forwarder audit`"},
@@ -397,7 +397,7 @@ PROMISES: Final = (
         rules=({"name": "counted", "match": {"event": "counted"}, "drop": True},),
         check=checks.drops_are_counted,
     ),
-    Promise(
+    PromiseRow(
         name="an event without an id",
         topic=Topic.DEAD_LETTERS,
         quotes={
@@ -407,14 +407,14 @@ PROMISES: Final = (
         samples=(Sample(event="with an id"), Sample(event="without an id", distinct_id="")),
         check=checks.is_rejected_alone,
     ),
-    Promise(
+    PromiseRow(
         name="own uuid",
         topic=Topic.UUID,
         quotes={README: "An event's bytes stay as they were sent"},
         samples=(Sample(event="with a uuid"),),
         check=checks.keeps_its_uuid,
     ),
-    Promise(
+    PromiseRow(
         name="missing uuid",
         topic=Topic.UUID,
         quotes={
@@ -427,7 +427,7 @@ PROMISES: Final = (
         ),
         check=checks.gets_a_uuid,
     ),
-    Promise(
+    PromiseRow(
         name="own timestamp",
         topic=Topic.TIMESTAMP,
         quotes={
@@ -436,21 +436,21 @@ PROMISES: Final = (
         samples=(Sample(event="with a time"),),
         check=checks.keeps_its_time,
     ),
-    Promise(
+    PromiseRow(
         name="missing timestamp",
         topic=Topic.TIMESTAMP,
         quotes={README: "a missing uuid or timestamp is added"},
         samples=(Sample(event="without time", timestamp=None),),
         check=checks.gets_the_time_of_receipt,
     ),
-    Promise(
+    PromiseRow(
         name="the text of a time",
         topic=Topic.TIMESTAMP,
         quotes={README: "An event's bytes stay as they were sent"},
         samples=(Sample(event="with an odd time", timestamp="2023-03-16 20:53:20 UTC"),),
         check=checks.keeps_the_text_of_its_time,
     ),
-    Promise(
+    PromiseRow(
         name="acknowledgement",
         topic=Topic.ACKNOWLEDGEMENT,
         quotes={
@@ -462,7 +462,7 @@ PROMISES: Final = (
         samples=(Sample(event="asked for"),),
         check=checks.is_acknowledged,
     ),
-    Promise(
+    PromiseRow(
         name="replay",
         topic=Topic.DEAD_LETTERS,
         quotes={
@@ -472,7 +472,7 @@ PROMISES: Final = (
         samples=(Sample(event=TOO_BIG, properties={"big": BIG}),),
         check=checks.is_replayed,
     ),
-    Promise(
+    PromiseRow(
         name="rules on replay",
         topic=Topic.DEAD_LETTERS,
         quotes={RULES: "Rules are also applied to replayed dead letters that no rule has seen"},
@@ -484,14 +484,14 @@ PROMISES: Final = (
         ),
         check=checks.replayed_letters_follow_rules,
     ),
-    Promise(
+    PromiseRow(
         name="rules by key on replay",
         topic=Topic.DEAD_LETTERS,
         quotes={RULES: "Rules are also applied to replayed dead letters that no rule has seen"},
         samples=(Sample(event=TOO_BIG, properties={"big": BIG}),),
         check=checks.has_property(keyed=True),
     ),
-    Promise(
+    PromiseRow(
         name="where a dead letter came from",
         topic=Topic.DEAD_LETTERS,
         quotes={
@@ -500,7 +500,7 @@ PROMISES: Final = (
         samples=(Sample(event="of no use", properties={"big": BIG}),),
         check=checks.says_where_it_came_from,
     ),
-    Promise(
+    PromiseRow(
         name="where a letter of a failed rule came from",
         topic=Topic.DEAD_LETTERS,
         quotes={
@@ -510,7 +510,7 @@ PROMISES: Final = (
         samples=(Sample(event="guarded", properties={"n": 2}),),
         check=checks.failure_says_where_it_came_from,
     ),
-    Promise(
+    PromiseRow(
         name="tap",
         topic=Topic.TAP,
         quotes={
@@ -519,7 +519,7 @@ PROMISES: Final = (
         samples=(Sample(event="tap seen", properties={"n": 1}),),
         check=checks.is_tapped,
     ),
-    Promise(
+    PromiseRow(
         name="tap of drops",
         topic=Topic.TAP,
         quotes={RULES: "`forwarder tap --outcome dropped` shows what is dropped"},
@@ -527,21 +527,21 @@ PROMISES: Final = (
         rules=({"name": "tap-noise", "match": {"event": "tap noise"}, "drop": True},),
         check=checks.drop_is_tapped,
     ),
-    Promise(
+    PromiseRow(
         name="tap of dead letters",
         topic=Topic.TAP,
         quotes={OPERATIONS: "| `/tap` | events as they pass"},
         samples=(Sample(event="tap too big", properties={"big": BIG}),),
         check=checks.letter_is_tapped,
     ),
-    Promise(
+    PromiseRow(
         name="secrets in a tap",
         topic=Topic.TAP,
         quotes={SECURITY: "Before anything leaves the daemon, secrets are hidden by one rule"},
         samples=(Sample(event="tap secret", properties={"client_secret": SECRET}),),
         check=checks.secrets_are_hidden,
     ),
-    Promise(
+    PromiseRow(
         name="explain: buffered",
         topic=Topic.EXPLAIN,
         quotes={
@@ -551,7 +551,7 @@ PROMISES: Final = (
         samples=(Sample(event="sought"),),
         check=checks.is_found_while_it_is_buffered,
     ),
-    Promise(
+    PromiseRow(
         name="explain: dead letter",
         topic=Topic.EXPLAIN,
         quotes={
@@ -560,7 +560,7 @@ PROMISES: Final = (
         samples=(Sample(event="explained", properties={"big": BIG}),),
         check=checks.letter_is_explained,
     ),
-    Promise(
+    PromiseRow(
         name="bytes stay",
         topic=Topic.MORE,
         quotes={
@@ -570,7 +570,7 @@ PROMISES: Final = (
         samples=(Sample(event="as it is", verbatim=VERBATIM),),
         check=checks.is_unchanged,
     ),
-    Promise(
+    PromiseRow(
         name="each event once",
         topic=Topic.MORE,
         quotes={
@@ -583,7 +583,7 @@ PROMISES: Final = (
 )
 
 
-def rules_of(promises: Sequence[Promise]) -> Iterator[Mapping[str, Any]]:
+def rules_of(promises: Sequence[PromiseRow]) -> Iterator[Mapping[str, Any]]:
     """The rules that promises need, in the order of the rows."""
     for promise in promises:
         yield from promise.rules

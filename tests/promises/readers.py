@@ -11,15 +11,15 @@ from typing import Any, ClassVar, cast
 from forwarder.sources.imports.report import MANIFEST
 from tests.promises.agreed import MAX_LINE
 from tests.promises.entrance import MAPPING, ODD_TIME, Entrance
-from tests.promises.seen import Evidence, PromisedEvent
-from tests.promises.world import ImportWorld, KafkaWorld, PipedWorld, World
+from tests.promises.seen import PromisedEvent, WorldEvidence
+from tests.promises.world import ImportWorld, KafkaPromiseWorld, PipedWorld, PromiseWorld
 from tests.support.commands import Running, running
 from tests.support.kafka import create_topic, unique
-from tests.support.streams import Stream
+from tests.support.streams import GroupTopic
 from tests.support.waiting import eventually
 
 
-class LogFile(Entrance):
+class FollowedLog(Entrance):
     """A file that is followed."""
 
     name = "log file"
@@ -28,10 +28,10 @@ class LogFile(Entrance):
     has_coordinates = True
     inapplicable: ClassVar[Mapping[str, str]] = {"the text of a time": ODD_TIME}
 
-    def _file(self, world: World) -> Path:
+    def _file(self, world: PromiseWorld) -> Path:
         return world.folder / f"{self.slug}.log"
 
-    def _source(self, world: World) -> dict[str, Any]:
+    def _source(self, world: PromiseWorld) -> dict[str, Any]:
         return {
             "name": self.slug,
             "mapping": MAPPING,
@@ -39,42 +39,42 @@ class LogFile(Entrance):
             "max_line": MAX_LINE,
         }
 
-    def settings(self, world: World) -> Mapping[str, Any]:
+    def settings(self, world: PromiseWorld) -> Mapping[str, Any]:
         """The source."""
         more = {"path": str(self._file(world)), "poll_interval": "50ms", "commit_interval": "100ms"}
         return {"sources": {"logs": [{**self._source(world), **more}]}}
 
-    async def carry(self, world: World, events: Sequence[PromisedEvent]) -> None:
+    async def carry(self, world: PromiseWorld, events: Sequence[PromisedEvent]) -> None:
         """A line each."""
         with self._file(world).open("a") as file:
             file.write("".join(f"{each.json()}\n" for each in events))
 
-    async def exceed(self, world: World) -> None:
+    async def exceed(self, world: PromiseWorld) -> None:
         """A line over `max_line`."""
         long = PromisedEvent(
             "", {"event": "long", "properties": {"x": "x" * MAX_LINE}}, "", self.spread
         )
         await self.carry(world, [long])
 
-    async def observe(self, world: World) -> None:
+    async def observe(self, world: PromiseWorld) -> None:
         """See the class; what it reads is in the buffer soon."""
         await self.received(world)
         await super().observe(world)
 
-    async def is_acknowledged(self, world: World) -> bool:
+    async def is_acknowledged(self, world: PromiseWorld) -> bool:
         """By the position that is stored: the file is settled to its end."""
         return self._is_settled(world)
 
-    def _is_settled(self, world: World) -> bool:
+    def _is_settled(self, world: PromiseWorld) -> bool:
         [source] = [each for each in world.status()["logs"] if each["name"] == self.slug]
         [file] = source["files"]
         return bool(file["position"] == self._file(world).stat().st_size)
 
-    async def finish(self, world: World) -> None:
+    async def finish(self, world: PromiseWorld) -> None:
         """Wait until it is settled."""
         await eventually(lambda: self._is_settled(world), told=world.status)
 
-    async def end(self, world: World) -> None:
+    async def end(self, world: PromiseWorld) -> None:
         """What became of the line that is too long."""
         found = [
             each["reason"]
@@ -84,7 +84,7 @@ class LogFile(Entrance):
         self.exceeded = found, ["too_large"]
 
 
-class Stdin(LogFile):
+class Stdin(FollowedLog):
     """Standard input."""
 
     name = "stdin"
@@ -92,11 +92,11 @@ class Stdin(LogFile):
     kind = PipedWorld
     acknowledges_at_once = False
 
-    def settings(self, world: World) -> Mapping[str, Any]:
+    def settings(self, world: PromiseWorld) -> Mapping[str, Any]:
         """The source."""
         return {"sources": {"logs": [{**self._source(world), "stdin": True}]}}
 
-    async def carry(self, world: World, events: Sequence[PromisedEvent]) -> None:
+    async def carry(self, world: PromiseWorld, events: Sequence[PromisedEvent]) -> None:
         """A line each."""
         piped = cast("PipedWorld", world).piped
         assert piped is not None
@@ -104,16 +104,16 @@ class Stdin(LogFile):
         piped.process.stdin.write("".join(f"{each.json()}\n" for each in events).encode())
         await piped.process.stdin.drain()
 
-    async def is_acknowledged(self, world: World) -> bool:
+    async def is_acknowledged(self, world: PromiseWorld) -> bool:
         """By the exit code after the end of the input."""
         return self._code == 0
 
     _code = -1
 
-    async def finish(self, world: World) -> None:
+    async def finish(self, world: PromiseWorld) -> None:
         """It is confirmed at the very end."""
 
-    async def end(self, world: World) -> None:
+    async def end(self, world: PromiseWorld) -> None:
         """End the input."""
         await super().end(world)
         self._code = await cast("PipedWorld", world).end_input()
@@ -125,7 +125,7 @@ class Topics(Entrance):
     name = "Kafka"
     covers = frozenset({"sources.kafka"})
     source = "kafka"
-    kind = KafkaWorld
+    kind = KafkaPromiseWorld
     has_coordinates = True
     needs_kafka = True
     inapplicable: ClassVar[Mapping[str, str]] = {
@@ -136,33 +136,33 @@ class Topics(Entrance):
         super().__init__()
         self._topic = unique("promises")
 
-    def settings(self, world: World) -> Mapping[str, Any]:
+    def settings(self, world: PromiseWorld) -> Mapping[str, Any]:
         """The cluster."""
         cluster = {**self._stream(world).settings, "api_key": self.key}
         return {"sources": {"kafka": [cluster]}}
 
-    def _stream(self, world: World) -> Stream:
-        return Stream(world.kafka, self._topic)
+    def _stream(self, world: PromiseWorld) -> GroupTopic:
+        return GroupTopic(world.kafka, self._topic)
 
-    async def prepare(self, world: World) -> None:
+    async def prepare(self, world: PromiseWorld) -> None:
         """Create the topic."""
         await create_topic(world.kafka, self._topic)
 
-    async def carry(self, world: World, events: Sequence[PromisedEvent]) -> None:
+    async def carry(self, world: PromiseWorld, events: Sequence[PromisedEvent]) -> None:
         """A record each."""
         await self._stream(world).write(each.json().encode() for each in events)
 
-    async def observe(self, world: World) -> None:
+    async def observe(self, world: PromiseWorld) -> None:
         """See the class; what it reads is in the buffer soon."""
         await self.received(world)
         await super().observe(world)
 
-    async def is_acknowledged(self, world: World) -> bool:
+    async def is_acknowledged(self, world: PromiseWorld) -> bool:
         """By the committed offset."""
         stream = self._stream(world)
         return await stream.committed() == await stream.ends()
 
-    async def finish(self, world: World) -> None:
+    async def finish(self, world: PromiseWorld) -> None:
         """Wait until all of it is committed."""
         await self._stream(world).settled()
 
@@ -173,7 +173,7 @@ class Import(Entrance):
     name = "import"
     covers = frozenset({"command import"})
     source = "import"
-    kind: ClassVar[type[World]] = ImportWorld
+    kind: ClassVar[type[PromiseWorld]] = ImportWorld
     is_routed = False
     suffix = "/historical"
     has_coordinates = True
@@ -198,10 +198,10 @@ class Import(Entrance):
         self._codes: list[int] = []
         self._record_books: dict[str, Any] = {}
 
-    def _state(self, world: World) -> Path:
+    def _state(self, world: PromiseWorld) -> Path:
         return world.folder / f"{self.slug}-state"
 
-    def wheres(self, world: World) -> tuple[tuple[str, ...], ...]:
+    def wheres(self, world: PromiseWorld) -> tuple[tuple[str, ...], ...]:
         """Its state folder."""
         return (("--path", str(self._state(world))),)
 
@@ -213,11 +213,11 @@ class Import(Entrance):
         """In words of its own."""
         return bool(letter["reason"] == reason)
 
-    async def carry(self, world: World, events: Sequence[PromisedEvent]) -> None:
+    async def carry(self, world: PromiseWorld, events: Sequence[PromisedEvent]) -> None:
         """A line each."""
         self._lines += events
 
-    async def enter(self, world: World) -> None:
+    async def enter(self, world: PromiseWorld) -> None:
         """Write the file and start the import, which waits for the service."""
         await super().enter(world)
         (world.folder / f"{self.slug}.jsonl").write_text(
@@ -225,7 +225,7 @@ class Import(Entrance):
         )
         self._running = await world.stack.enter_async_context(self._command(world))
 
-    def _command(self, world: World) -> Any:
+    def _command(self, world: PromiseWorld) -> Any:
         via = ("--via", world.url) if self._via else ()
         source = str(world.folder / f"{self.slug}.jsonl")
         return running(
@@ -234,47 +234,47 @@ class Import(Entrance):
             *("--state", str(self._state(world)), *world.files, *via),
         )
 
-    async def is_acknowledged(self, world: World) -> bool:
+    async def is_acknowledged(self, world: PromiseWorld) -> bool:
         """By its end, with records refused as they should be, and nothing left."""
         running = self._running
         if running is None or running.process.returncode is None:
             return False
         return bool(self._manifest(world)["complete"])
 
-    async def observe(self, world: World) -> None:
+    async def observe(self, world: PromiseWorld) -> None:
         """See the class; the service has refused it by then."""
         service = world.services["us"]
         await eventually(lambda: any(service.requests(api_key=key) for key in self.keys))
         await super().observe(world)
 
-    async def finish(self, world: World) -> None:
+    async def finish(self, world: PromiseWorld) -> None:
         """Wait for its end."""
         assert self._running is not None
         self._codes.append(await self._running.ended())
         world.evidence.texts["import"] = "\n".join(self._running.lines)
         assert self._codes == [1], world.evidence.texts["import"]
 
-    async def replayed(self, world: World) -> None:
+    async def replayed(self, world: PromiseWorld) -> None:
         """Run the command again: it sends what was marked."""
         async with self._command(world) as again:
             self._codes.append(await again.ended())
             world.evidence.texts["import again"] = "\n".join(again.lines)
         assert self._codes == [1, 1], world.evidence.texts["import again"]
 
-    async def end(self, world: World) -> None:
+    async def end(self, world: PromiseWorld) -> None:
         """Note what its manifest says."""
         self._record_books = self._manifest(world)["books"]
 
-    def _manifest(self, world: World) -> dict[str, Any]:
+    def _manifest(self, world: PromiseWorld) -> dict[str, Any]:
         found: dict[str, Any] = json.loads((self._state(world) / MANIFEST).read_text())
         return found
 
-    def reasons(self, evidence: Evidence) -> Counter[str]:
+    def reasons(self, evidence: WorldEvidence) -> Counter[str]:
         """By its manifest."""
         books = self._record_books
         return Counter(books["refused"]) + Counter(books["left_out"])
 
-    def check_books(self, evidence: Evidence) -> None:
+    def check_books(self, evidence: WorldEvidence) -> None:
         """By its manifest, which must say what is at the service."""
         books = self._record_books
         there = [
@@ -293,7 +293,7 @@ class Via(Import):
 
     name = "import via"
     covers = frozenset({"import --via"})
-    kind = World
+    kind = PromiseWorld
     is_routed = True
     _via = True
     inapplicable: ClassVar[Mapping[str, str]] = {
@@ -314,15 +314,15 @@ class Via(Import):
         """A daemon gets requests."""
         return "http"
 
-    def wheres(self, world: World) -> tuple[tuple[str, ...], ...]:
+    def wheres(self, world: PromiseWorld) -> tuple[tuple[str, ...], ...]:
         """What the format refuses is in its own folder, what the rules refuse is the daemon's."""
         return (*super().wheres(world), world.files)
 
-    def reasons(self, evidence: Evidence) -> Counter[str]:
+    def reasons(self, evidence: WorldEvidence) -> Counter[str]:
         """By its manifest, and by the daemon's books."""
         return super().reasons(evidence) + self._books(evidence, "us").reasons
 
-    def check_books(self, evidence: Evidence) -> None:
+    def check_books(self, evidence: WorldEvidence) -> None:
         """What its manifest says that the daemon accepted is at a service, or in its books."""
         evidence.check_audit()
         books = self._record_books

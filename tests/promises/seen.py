@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.promises.promises import Promise
+from tests.promises.promises import PromiseRow
 from tests.support.commands import Finished
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class LaneBooks:
 
 
 @dataclass(slots=True)
-class Evidence:
+class WorldEvidence:
     """What a world leaves behind. By entrance, where it is a mapping of names."""
 
     sent: dict[str, list[PromisedEvent]] = field(default_factory=lambda: defaultdict(list))
@@ -113,10 +113,10 @@ class Evidence:
         assert self.audited.code == 0, self.audited.out
 
 
-class Seen:
+class CellEvidence:
     """The evidence for one cell, out of that of its world."""
 
-    def __init__(self, promise: Promise, entrance: Entrance, evidence: Evidence) -> None:
+    def __init__(self, promise: PromiseRow, entrance: Entrance, evidence: WorldEvidence) -> None:
         self.promise = promise
         self.entrance = entrance
         self.began = evidence.began

@@ -11,14 +11,14 @@ from tests.promises.agreed import MAX_BODY
 from tests.promises.entrance import MAPPING, ODD_TIME, Entrance
 from tests.promises.promises import Topic
 from tests.promises.seen import PromisedEvent
-from tests.promises.world import DrainedWorld, KilledWorld, SendWorld, WorkersWorld, World
+from tests.promises.world import DrainedWorld, KilledWorld, PromiseWorld, SendWorld, WorkersWorld
 from tests.support.commands import Running, running
 from tests.support.listening import post
 from tests.support.otlp import export
 from tests.support.otlp import record as log_record
 
 if TYPE_CHECKING:
-    from tests.promises.seen import Seen
+    from tests.promises.seen import CellEvidence
 
 PATHS: Final = tuple(
     f"/{path}{slash}"
@@ -41,7 +41,7 @@ class Classic(Entrance):
         super().__init__()
         self._requests = 0
 
-    async def carry(self, world: World, events: Sequence[PromisedEvent]) -> None:
+    async def carry(self, world: PromiseWorld, events: Sequence[PromisedEvent]) -> None:
         """One request, each time at another path."""
         reply = await world.ask(self._request(events))
         assert reply.status == 200, reply.body
@@ -58,14 +58,16 @@ class Classic(Entrance):
     def _text(self, event: PromisedEvent) -> str:
         return event.json()
 
-    async def request_confirmation(self, world: World, events: Sequence[PromisedEvent]) -> None:
+    async def request_confirmation(
+        self, world: PromiseWorld, events: Sequence[PromisedEvent]
+    ) -> None:
         """A request that asks for a level."""
         request = self._request(events, f"Forwarder-Ack: {self._level}")
         self._asked = asyncio.ensure_future(world.ask(request))
         if self.acknowledges_at_once:
             await self._asked
 
-    async def exceed(self, world: World) -> None:
+    async def exceed(self, world: PromiseWorld) -> None:
         """A body over `max_body`, of good events."""
         event = PromisedEvent(
             f"{self.name}/a body that is too large",
@@ -102,7 +104,7 @@ class Otlp(Classic):
         "the text of a time": ODD_TIME,
     }
 
-    def settings(self, world: World) -> Mapping[str, Any]:
+    def settings(self, world: PromiseWorld) -> Mapping[str, Any]:
         """The path is served where it has a mapping."""
         mapping = {name: f".attributes{path}" for name, path in MAPPING.items()}
         return {"sources": {"http": {"otlp": {"mapping": mapping, "api_key": self.key}}}}
@@ -126,7 +128,7 @@ class Large(Classic):
     name = "large body"
     covers = frozenset[str]()
 
-    async def enter(self, world: World) -> None:
+    async def enter(self, world: PromiseWorld) -> None:
         """All in one request: each of its events is accepted, or none."""
         everything: list[PromisedEvent] = []
         for promise, events in world.events_of(self):
@@ -137,25 +139,27 @@ class Large(Classic):
         await self.carry(world, [*everything, *self._filling(world)])
         await self.exceed(world)
 
-    def _filling(self, world: World) -> list[PromisedEvent]:
+    def _filling(self, world: PromiseWorld) -> list[PromisedEvent]:
         data = {"event": "noise", "distinct_id": "ann", "properties": {"x": "x" * 8_000}}
         filling = [PromisedEvent(f"{self.name}/filling", data, "", frozenset({"us"}))] * FILLING
         world.evidence.sent[self.name] += filling
         return filling
 
-    async def request_confirmation(self, world: World, events: Sequence[PromisedEvent]) -> None:
+    async def request_confirmation(
+        self, world: PromiseWorld, events: Sequence[PromisedEvent]
+    ) -> None:
         """It is large, too."""
         await super().request_confirmation(world, [*events, *self._filling(world)])
 
 
-class Workers(Classic):
+class TwoWorkers(Classic):
     """Two workers that share the address."""
 
     name = "two workers"
     covers = frozenset({"workers"})
     kind = WorkersWorld
 
-    def settings(self, world: World) -> Mapping[str, Any]:
+    def settings(self, world: PromiseWorld) -> Mapping[str, Any]:
         """Two of them."""
         return {"workers": 2}
 
@@ -181,7 +185,7 @@ class Archive(Classic):
     }
 
 
-class Restart(Classic):
+class KilledAfterAccept(Classic):
     """What was accepted before a `kill -9`, delivered by the next start."""
 
     name = "restart"
@@ -234,11 +238,13 @@ class Replay(Classic):
         properties = {**event.data["properties"], "who": event.data["distinct_id"]}
         return event.json(distinct_id=None, properties=properties)
 
-    async def request_confirmation(self, world: World, events: Sequence[PromisedEvent]) -> None:
+    async def request_confirmation(
+        self, world: PromiseWorld, events: Sequence[PromisedEvent]
+    ) -> None:
         """It is confirmed by the command that replays it."""
         await self.carry(world, events)
 
-    async def enter(self, world: World) -> None:
+    async def enter(self, world: PromiseWorld) -> None:
         """Have all of them rejected, and replay them."""
         await super().enter(world)
         command = ("dead-letters", "replay", "--lane", self._label("us"), "--edit", self._repair)
@@ -248,7 +254,7 @@ class Replay(Classic):
 
     _done = False
 
-    def check_dropped(self, seen: Seen, rule: str, count: int) -> None:
+    def check_dropped(self, seen: CellEvidence, rule: str, count: int) -> None:
         """“If a rule would drop a replayed letter, it stays a dead letter.”"""
         (name,) = {event.data["event"] for event in seen.sent}
         notes = [str(letter["note"]) for letter in seen.letters(name)]
@@ -258,14 +264,14 @@ class Replay(Classic):
         """“An event that can't be accepted remains a dead letter, with a note that says why.”"""
         return words in str(letter["note"])
 
-    async def is_acknowledged(self, world: World) -> bool:
+    async def is_acknowledged(self, world: PromiseWorld) -> bool:
         """“A dead letter is removed once its event is in the buffer”: the command ends then."""
         return self._done
 
     acknowledges_at_once = True
 
 
-class Send(Entrance):
+class SendCommand(Entrance):
     """`forwarder send`."""
 
     name = "send"
@@ -278,7 +284,7 @@ class Send(Entrance):
         self._runs: list[tuple[PromisedEvent, Running]] = []
         self._uuids: dict[str, str] = {}
 
-    async def carry(self, world: World, events: Sequence[PromisedEvent]) -> None:
+    async def carry(self, world: PromiseWorld, events: Sequence[PromisedEvent]) -> None:
         """A command each, which waits until the event is delivered."""
         for event in events:
             properties = {"cell": event.cell, **event.data["properties"]}
@@ -292,7 +298,7 @@ class Send(Entrance):
             )
             self._runs.append((event, command))
 
-    async def observe(self, world: World) -> None:
+    async def observe(self, world: PromiseWorld) -> None:
         """Wait until each has said what it sent and that it was received."""
         for event, command in self._runs:
             line = await command.line("sent ")
@@ -304,14 +310,14 @@ class Send(Entrance):
         """The one that the command gave it."""
         return self._uuids[event.cell]
 
-    async def is_acknowledged(self, world: World) -> bool:
+    async def is_acknowledged(self, world: PromiseWorld) -> bool:
         """By the exit code."""
         for event, command in self._runs:
             if event.data["event"] == "asked for":
                 return command.process.returncode == 0
         return False
 
-    async def finish(self, world: World) -> None:
+    async def finish(self, world: PromiseWorld) -> None:
         """Wait for the end of all."""
         for _, command in self._runs:
             await command.ended()

@@ -14,8 +14,8 @@ from forwarder.testing.sandbox import AnalyticsSandbox, running_sandbox
 from tests.promises.agreed import SERVICES
 from tests.promises.entrance import Entrance
 from tests.promises.entrances import ENTRANCES
-from tests.promises.promises import PROMISES, Promise
-from tests.promises.seen import Evidence, Seen
+from tests.promises.promises import PROMISES, PromiseRow
+from tests.promises.seen import CellEvidence, WorldEvidence
 
 
 class CellState(StrEnum):
@@ -69,14 +69,14 @@ async def cells_of(
     return [judge(promise, each, world.evidence) for each in entrances for promise in PROMISES]
 
 
-def judge(promise: Promise, entrance: Entrance, evidence: Evidence) -> Cell:
+def judge(promise: PromiseRow, entrance: Entrance, evidence: WorldEvidence) -> Cell:
     """What became of a promise; never raises for a broken one."""
     if why := entrance.inapplicable.get(promise.name):
         return Cell(promise.name, entrance.name, CellState.INAPPLICABLE, why)
     if why := entrance.untested.get(promise.name):
         return Cell(promise.name, entrance.name, CellState.UNTESTED, why)
     try:
-        seen = Seen(promise, entrance, evidence)
+        seen = CellEvidence(promise, entrance, evidence)
         seen.check_worked()
         promise.check(seen)
     except Exception as error:

@@ -18,9 +18,9 @@ from forwarder.sources.http.protocol.routes import Routes
 from forwarder.testing.sandbox import AnalyticsSandbox
 from tests.promises.entrances import ENTRANCES
 from tests.promises.guards import verdicts
-from tests.promises.promises import PROMISES, Promise, Topic, rules_of
+from tests.promises.promises import PROMISES, PromiseRow, Topic, rules_of
 from tests.promises.removals import GUARDS, Guard
-from tests.promises.seen import Evidence
+from tests.promises.seen import WorldEvidence
 from tests.promises.table import (
     Cell,
     CellState,
@@ -79,7 +79,7 @@ def words(text: str) -> str:
 
 
 @cases("promise", PROMISES, ids=lambda promise: promise.name)
-def test_documents_say_what_is_promised(promise: Promise) -> None:
+def test_documents_say_what_is_promised(promise: PromiseRow) -> None:
     """Each row quotes its documents word by word: who changes a sentence looks at its row."""
     for document, quote in promise.quotes.items():
         assert document in PROMISED
@@ -192,7 +192,7 @@ def test_a_guard_is_caught_by_its_own_rows() -> None:
 def test_what_fails_at_one_entrance_breaks_its_column_alone() -> None:
     """An error of one entrance is that of its cells, and of no other entrance's."""
     classic, v1, *_ = (make() for make in worlds()["daemon"])
-    evidence = Evidence(failures={"v1": AssertionError("it answers 503")})
+    evidence = WorldEvidence(failures={"v1": AssertionError("it answers 503")})
     broken = judge(PROMISES[0], v1, evidence)
     assert (broken.state, "it answers 503" in broken.why) == (CellState.BROKEN, True)
     assert "503" not in judge(PROMISES[0], classic, evidence).why

@@ -28,10 +28,10 @@ from forwarder.testing.daemon import ForwarderDaemon, merged
 from forwarder.testing.sandbox import AnalyticsSandbox
 from tests.archive.rig import lines_of
 from tests.promises.agreed import FORGOTTEN, MAX_BODY, MAX_EVENT, REPAIR, SALT, SALTED, TOO_BIG
-from tests.promises.promises import PROMISES, Promise, rules_of
-from tests.promises.seen import Arrival, Evidence, PromisedEvent, read_audit
+from tests.promises.promises import PROMISES, PromiseRow, rules_of
+from tests.promises.seen import Arrival, PromisedEvent, WorldEvidence, read_audit
 from tests.support.commands import LIMIT, Finished, Running, forwarder, running
-from tests.support.listening import Client, Reply, post
+from tests.support.listening import RawConnection, RawReply, post
 from tests.support.waiting import eventually, in_thread, pause
 from tests.support.whole import batch
 
@@ -47,7 +47,7 @@ DWELL: Final = 1.0
 LIST: Final = ("dead-letters", "ls", "--output", "json", "--limit", "10000")
 
 
-class World:
+class PromiseWorld:
     """A daemon that goes on while the services are down; see the module."""
 
     name = "daemon"
@@ -67,7 +67,7 @@ class World:
         self.kafka = kafka
         """The address of a broker; empty if there is none."""
         self.config = folder / "forwarder.yaml"
-        self.evidence = Evidence()
+        self.evidence = WorldEvidence()
         self.stack = AsyncExitStack()
         self._tap: Running | None = None
         self._ports = free_ports(2)
@@ -179,7 +179,7 @@ class World:
             elif result is not None:
                 raise result
 
-    def events_of(self, entrance: Entrance) -> Iterator[tuple[Promise, list[PromisedEvent]]]:
+    def events_of(self, entrance: Entrance) -> Iterator[tuple[PromiseRow, list[PromisedEvent]]]:
         """What an entrance has to carry, promise by promise; it counts as sent."""
         for promise in PROMISES:
             if entrance.why_not(promise):
@@ -218,9 +218,9 @@ class World:
             sending.cancel()
             await asyncio.gather(sending, return_exceptions=True)
 
-    async def ask(self, request: bytes) -> Reply:
+    async def ask(self, request: bytes) -> RawReply:
         """The answer to a request, on a connection of its own."""
-        client = Client(*await asyncio.open_connection("127.0.0.1", self._ports[0]))
+        client = RawConnection(*await asyncio.open_connection("127.0.0.1", self._ports[0]))
         try:
             return await client.ask(request)
         finally:
@@ -387,25 +387,25 @@ class World:
                     yield Arrival("own", line.decode(), event, known)
 
 
-class WorkersWorld(World):
+class WorkersWorld(PromiseWorld):
     """A daemon of two workers."""
 
     name = "two workers"
 
 
-class SendWorld(World):
+class SendWorld(PromiseWorld):
     """A daemon of its own for the events that each take a process."""
 
     name = "send"
 
 
-class KafkaWorld(World):
+class KafkaPromiseWorld(PromiseWorld):
     """A daemon that reads a topic."""
 
     name = "Kafka"
 
 
-class KilledWorld(World):
+class KilledWorld(PromiseWorld):
     """The daemon is killed while the services are down, and started again."""
 
     name = "restart"
@@ -417,7 +417,7 @@ class KilledWorld(World):
         await self.start()
 
 
-class DrainedWorld(World):
+class DrainedWorld(PromiseWorld):
     """The daemon is stopped while the services are down; `buffer drain` delivers."""
 
     name = "drain"
@@ -451,7 +451,7 @@ class DrainedWorld(World):
         """It was looked at before it was stopped."""
 
 
-class PipedWorld(World):
+class PipedWorld(PromiseWorld):
     """The daemon reads its standard input, whose end ends it."""
 
     name = "stdin"
@@ -483,7 +483,7 @@ class PipedWorld(World):
         return code
 
 
-class ImportWorld(World):
+class ImportWorld(PromiseWorld):
     """No daemon: an import delivers by itself."""
 
     name = "import"
@@ -503,7 +503,7 @@ class ImportWorld(World):
         """Nothing runs."""
 
 
-def _event(entrance: Entrance, promise: Promise, number: int) -> PromisedEvent:
+def _event(entrance: Entrance, promise: PromiseRow, number: int) -> PromisedEvent:
     sample = promise.samples[number]
     cell = f"{entrance.name}/{promise.name}"
     data: dict[str, Any] = {"event": sample.event, "distinct_id": sample.distinct_id}

@@ -181,14 +181,14 @@ def test_an_edit_ends_where_the_event_would_be_too_long(
     """A few more bytes than the limit are made, not all of them."""
     made = 0
 
-    class Counted(OrderedEdits):
+    class CountedEdits(OrderedEdits):
         def replace(self, start: int, end: int, new: bytes) -> None:
             nonlocal made
             made += len(new)
             super().replace(start, end, new)
 
     for module in (redaction, edits_module):
-        monkeypatch.setattr(module, "OrderedEdits", Counted)
+        monkeypatch.setattr(module, "OrderedEdits", CountedEdits)
     with pytest.raises(TooLong):
         edit.apply(event, 40_000)
     assert made < 50_000

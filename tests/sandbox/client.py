@@ -21,7 +21,7 @@ UUID: Final = "0190a0a0-1111-7222-8333-444455556666"
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class SandboxReply:
     """An answer."""
 
     status: int
@@ -34,14 +34,14 @@ class Reply:
         return json.loads(self.text)
 
 
-class Client:
+class SandboxClient:
     """A running sandbox with a connection to it."""
 
     def __init__(self, sandbox: Sandbox, session: aiohttp.ClientSession) -> None:
         self.sandbox = sandbox
         self._session = session
 
-    async def post(self, path: str, body: Any, **headers: str) -> Reply:
+    async def post(self, path: str, body: Any, **headers: str) -> SandboxReply:
         """Send a body: bytes as they are, anything else as JSON. `_` in a
         header's name is a hyphen.
         """
@@ -60,24 +60,24 @@ class Client:
         path: str,
         data: bytes | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> Reply:
+    ) -> SandboxReply:
         """Make one request, without following redirects."""
         url = self.sandbox.url + path
         body = None if data is None else io.BytesIO(data)
         async with self._session.request(
             method, url, data=body, headers=headers, allow_redirects=False
         ) as response:
-            return Reply(response.status, await response.text(), response.headers)
+            return SandboxReply(response.status, await response.text(), response.headers)
 
 
 @asynccontextmanager
-async def talking(options: SandboxOptions | None = None) -> AsyncIterator[Client]:
+async def talking(options: SandboxOptions | None = None) -> AsyncIterator[SandboxClient]:
     """A sandbox and a client, closed at the end."""
     async with (
         Sandbox(options) as sandbox,
         aiohttp.ClientSession(skip_auto_headers=["Content-Type"]) as session,
     ):
-        yield Client(sandbox, session)
+        yield SandboxClient(sandbox, session)
 
 
 async def recorded(sandbox: Sandbox, count: int = 1) -> list[StoredRequest]:

@@ -7,17 +7,17 @@ from collections.abc import Iterator
 import pytest
 
 from tests.sandbox.exporting import Exports
-from tests.sandbox.half import Half, opened
+from tests.sandbox.half import ManagementTables, opened
 
 
 @pytest.fixture
-def half() -> Iterator[Half]:
+def half() -> Iterator[ManagementTables]:
     """An organization with its owner."""
     with opened() as half:
         yield half
 
 
 @pytest.fixture
-def exports(half: Half) -> Exports:
+def exports(half: ManagementTables) -> Exports:
     """A project's batch export, which goes to S3."""
     return Exports(half)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tests.sandbox.client import KEY, Client, Reply
+from tests.sandbox.client import KEY, SandboxClient, SandboxReply
 
 SECRET = {"Authorization": "Bearer phx_secret_of_somebody"}
 
@@ -28,7 +28,7 @@ def flag(*conditions: Mapping[str, Any], **filters: Any) -> dict[str, Any]:
     }
 
 
-async def put(client: Client, path: str, content: Any, **headers: str) -> Reply:
+async def put(client: SandboxClient, path: str, content: Any, **headers: str) -> SandboxReply:
     """Set a flag or a cohort."""
     sent = {
         "Content-Type": "application/json",
@@ -39,7 +39,7 @@ async def put(client: Client, path: str, content: Any, **headers: str) -> Reply:
     )
 
 
-async def define(client: Client, **flags: Mapping[str, Any]) -> None:
+async def define(client: SandboxClient, **flags: Mapping[str, Any]) -> None:
     """Set flags; `_` in a key is a hyphen."""
     for key, content in flags.items():
         reply = await put(client, f"flags/{key.replace('_', '-')}", content)
@@ -47,7 +47,7 @@ async def define(client: Client, **flags: Mapping[str, Any]) -> None:
 
 
 async def values(
-    client: Client,
+    client: SandboxClient,
     distinct_id: str = "ann",
     *,
     headers: Mapping[str, str] | None = None,

@@ -6,7 +6,7 @@ import json
 from typing import Any, Final
 
 from forwarder.contract.endpoints import GET_BATCH_EXPORT, UPDATE_BATCH_EXPORT
-from tests.sandbox.half import Half
+from tests.sandbox.half import ManagementTables
 
 NOT_FOUND: Final = (404, "not_found", None)
 NOW: Final = "2026-01-01T00:00:00.000000Z"
@@ -18,7 +18,7 @@ _S3: Final = '{"type": "S3", "config": {"bucket_name": "b", "aws_secret_access_k
 class Exports:
     """A project with a batch export that goes to S3."""
 
-    def __init__(self, half: Half) -> None:
+    def __init__(self, half: ManagementTables) -> None:
         self.half = half
         self.project = half.project()
         self.id = half.export(self.project, _S3)

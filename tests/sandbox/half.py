@@ -60,7 +60,7 @@ class Somebody:
     organization: str
 
 
-class Half:
+class ManagementTables:
     """The tables, and what puts things into them that no endpoint makes."""
 
     def __init__(self) -> None:
@@ -200,9 +200,9 @@ class Half:
 
 
 @contextmanager
-def opened() -> Iterator[Half]:
+def opened() -> Iterator[ManagementTables]:
     """A half of its own, closed at the end."""
-    half = Half()
+    half = ManagementTables()
     try:
         yield half
     finally:

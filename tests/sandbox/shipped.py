@@ -108,7 +108,7 @@ def folder(path: str = "exported", **config: Any) -> dict[str, Any]:
 
 
 @dataclass
-class Told:
+class ProgressCalls:
     """What `progress` was called with. With `fail_after`, it fails after so many calls."""
 
     calls: list[tuple[str, int, int]] = field(default_factory=list)
@@ -135,10 +135,10 @@ async def ship(
     root: Path | None,
     *,
     private: bool = True,
-    told: Told | None = None,
-) -> Told:
+    told: ProgressCalls | None = None,
+) -> ProgressCalls:
     """Run a job; what its progress was."""
-    told = told or Told()
+    told = told or ProgressCalls()
     await export_records(work, thread, DestinationPolicy(root, private), told)
     return told
 

@@ -97,7 +97,7 @@ def test_an_ipv6_address() -> None:
     assert split_address("[::1]:8322") == ("::1", 8322)
 
 
-async def test_an_address_that_is_taken(tmp_path: Path) -> None:
+async def test_an_address_in_use_is_named(tmp_path: Path) -> None:
     """The error names the address; the database is closed and nothing is left open."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         listen = f"127.0.0.1:{taken.getsockname()[1]}"
@@ -108,7 +108,7 @@ async def test_an_address_that_is_taken(tmp_path: Path) -> None:
     assert names(tmp_path) == ["events.db"]
 
 
-async def test_leaving_answers_what_is_under_way() -> None:
+async def test_shutdown_answers_requests_in_flight() -> None:
     """A request that is in when the end comes is answered and kept; afterwards nobody listens."""
     async with aiohttp.ClientSession() as session:
         async with Sandbox() as sandbox:

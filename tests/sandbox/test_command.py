@@ -15,7 +15,7 @@ from tests.support.commands import forwarder, running
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-async def test_it_serves_until_it_is_told_to_stop(number: int, tmp_path: Path) -> None:
+async def test_it_serves_until_a_signal(number: int, tmp_path: Path) -> None:
     """It says where it listens, knows its keys and its mode, keeps its file, and ends with 0 at
     either signal.
     """

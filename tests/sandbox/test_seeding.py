@@ -16,8 +16,8 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.sandbox import Sandbox, SandboxOptions
 from forwarder.sandbox.seed_entries import Seed
 from forwarder.sandbox.seed_file import read_seed
-from tests.contract.calls import Service, serving
-from tests.sandbox.client import KEY, Client, batch, event, talking
+from tests.contract.calls import CalledSandbox, serving
+from tests.sandbox.client import KEY, SandboxClient, batch, event, talking
 from tests.support import management as seed
 from tests.support.cases import cases
 from tests.support.clock import MIDNIGHT
@@ -228,7 +228,7 @@ def changed(*, second: bool = False, **more: Any) -> dict[str, Any]:
     return content
 
 
-async def everything(service: Service) -> list[Any]:
+async def everything(service: CalledSandbox) -> list[Any]:
     """What the API tells of the first organization."""
     told: list[Any] = [await service.items(name) for name in LISTS]
     told += [
@@ -260,7 +260,7 @@ async def test_ids_follow_from_what_a_seed_says(tmp_path: Path) -> None:
     ids: list[Any] = []
     for _ in range(2):
         async with talking(options(tmp_path, content)) as client:
-            service = Service(client, None)  # type: ignore[arg-type]  # nothing is verified here
+            service = CalledSandbox(client, None)  # type: ignore[arg-type]  # verifies nothing
             ids.append([[item.get("id") for item in await service.items(name)] for name in LISTS])
     assert ids[0] == ids[1]
 
@@ -315,7 +315,9 @@ async def test_a_changed_key(tmp_path: Path) -> None:
         assert await status(client, seed.ADMIN_KEY, "domains") == 200
 
 
-async def status(client: Client, key: str, name: str, organization: str = seed.ORGANIZATION) -> int:
+async def status(
+    client: SandboxClient, key: str, name: str, organization: str = seed.ORGANIZATION
+) -> int:
     """The status of a list."""
     response = await client.ask(
         "GET",
@@ -442,7 +444,7 @@ async def test_dashboards_of_a_project(tmp_path: Path) -> None:
     content = changed(projects=projects)
     for _ in range(2):
         async with talking(options(tmp_path, content, database=tmp_path / "x.db")) as client:
-            service = Service(client, None)  # type: ignore[arg-type]  # nothing is verified here
+            service = CalledSandbox(client, None)  # type: ignore[arg-type]  # verifies nothing
             listed = [
                 (await service.call("dashboards list", project_id=number)).json["results"]
                 for number in (1, 2, 3)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.sdks import toolchains
 from tests.sdks.installing import installed
-from tests.sdks.outcomes import Outcome, outcome_of
+from tests.sdks.outcomes import SdkOutcome, outcome_of
 from tests.sdks.variants import Variant
 
 HERE = Path(__file__).parent
@@ -36,7 +36,7 @@ def variant(request: pytest.FixtureRequest) -> Variant:
 
 
 @pytest.fixture
-def outcome(variant: Variant, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+def outcome(variant: Variant, tmp_path_factory: pytest.TempPathFactory) -> SdkOutcome:
     """What came of the variant's thousand events."""
     return outcome_of(variant, tmp_path_factory.getbasetemp())
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import aiohttp
 from aiohttp import web
 
-from tests.sdks.rig import Service
+from tests.sdks.rig import SdkSandbox
 
 FLAG: Final = "new-checkout"
 DEFINITION: Final[dict[str, Any]] = {
@@ -39,7 +39,7 @@ _EVALUATED: Final = {
 _HOP_BY_HOP: Final = frozenset({"host", "connection", "transfer-encoding", "content-length"})
 
 
-class Flagged(Service):
+class Flagged(SdkSandbox):
     """The upstream. `silent`: it takes requests for flags, and never answers them."""
 
     max_body = 20_000_000

@@ -5,8 +5,8 @@ A run has three parts. In the first everything works. In the second nothing list
 s, and pages are loaded meanwhile, so that no flags and no remote configuration answer. In the
 third forwarder seems full to each client, 503 with Retry-After, for some seconds from its first
 request on (whenever that comes: on a busy machine some begin late), so that the SDKs repeat what
-they have. Between SDKs and forwarder stands a `Recorder`, which knows what was answered 200: only
-that has to arrive.
+they have. Between SDKs and forwarder stands an `AnswerRecorder`, which knows what was answered 200:
+only that has to arrive.
 
 Clocks of clients that say what time they think it is are an hour ahead.
 """
@@ -34,7 +34,7 @@ from forwarder.sandbox.store.records import SandboxSummary, StoredEvent
 from forwarder.telemetry.snapshot import Snapshot
 from tests.sdks.browsing import shop
 from tests.sdks.installing import folder
-from tests.sdks.rig import KEY, LIMIT, Chain, Service, asked, chain
+from tests.sdks.rig import KEY, LIMIT, Chain, SdkSandbox, asked, chain
 from tests.support.waiting import pause, tick
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ _HOP_BY_HOP: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class OlderSdk:
     """A version of an SDK."""
 
     name: str
@@ -98,14 +98,14 @@ class Client:
 
 def _page(
     version: str, package: str = "posthog-js", sdk: str = "older-js", ahead: int = AHEAD
-) -> Client:
+) -> OlderSdk:
     name = f"{package.removeprefix('posthog-')}-{version}"
-    return Client(name, sdk, package=f"{package}-{version}", ahead=ahead, count=20)
+    return OlderSdk(name, sdk, package=f"{package}-{version}", ahead=ahead, count=20)
 
 
-def _node(version: str) -> Client:
+def _node(version: str) -> OlderSdk:
     package = f"posthog-node-{version}"
-    return Client(
+    return OlderSdk(
         f"node-{version}",
         "older-js",
         ("node", "node.cjs", "--sdk", package, "--ahead", str(AHEAD)),
@@ -113,8 +113,10 @@ def _node(version: str) -> Client:
     )
 
 
-def _python(version: str) -> Client:
-    return Client(f"python-{version}", "older-python", (f"venv-{version}/bin/python", "program.py"))
+def _python(version: str) -> OlderSdk:
+    return OlderSdk(
+        f"python-{version}", "older-python", (f"venv-{version}/bin/python", "program.py")
+    )
 
 
 _JAVA: Final = ("java", "-XX:TieredStopAtLevel=1", "-cp", "classes:lib/*", "Program", "--sdk")
@@ -126,17 +128,17 @@ CLIENTS: Final = [
     _node("4.18"),
     _python("3.7"),
     _python("6.9"),
-    Client("go-1.2", "older-go", ("./program",)),
-    Client("rs-0.3", "rust", ("bin/older",)),
-    Client("rs-0.30", "rust", ("bin/newest",)),
-    Client("rs-0.30-v1", "rust", ("bin/newest-v1",)),
-    Client("java-1.2", "older-java", (*_JAVA, "java")),
-    Client("android-3.23", "older-java", (*_JAVA, "android")),
+    OlderSdk("go-1.2", "older-go", ("./program",)),
+    OlderSdk("rs-0.3", "rust", ("bin/older",)),
+    OlderSdk("rs-0.30", "rust", ("bin/newest",)),
+    OlderSdk("rs-0.30-v1", "rust", ("bin/newest-v1",)),
+    OlderSdk("java-1.2", "older-java", (*_JAVA, "java")),
+    OlderSdk("android-3.23", "older-java", (*_JAVA, "android")),
 ]
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class OlderSdksRun:
     """What came of all clients."""
 
     answered: frozenset[str]
@@ -154,7 +156,7 @@ class Run:
 
 
 @dataclass(slots=True)
-class Recorder:
+class AnswerRecorder:
     """Stands before forwarder, passes everything on, and keeps what was answered
     to requests with events.
     """
@@ -253,13 +255,13 @@ def marks_in(request: web.Request, body: bytes) -> set[str]:
     return set(re.findall(r'"mark": ?"([^"]+)"', text))
 
 
-async def run(clients: list[Client], database: Path) -> Run:
+async def run(clients: list[OlderSdk], database: Path) -> OlderSdksRun:
     """Run all clients through the three parts."""
-    service = Service(database)
+    service = SdkSandbox(database)
     async with AsyncExitStack() as stack:
         tried = await stack.enter_async_context(chain(database, service))
         session = await stack.enter_async_context(aiohttp.ClientSession(auto_decompress=False))
-        recorder = Recorder(tried.host, session)
+        recorder = AnswerRecorder(tried.host, session)
         address = await stack.enter_async_context(recorder.listening())
         players = await _players(stack, clients, address)
         await _part(players, 1)
@@ -274,7 +276,7 @@ async def run(clients: list[Client], database: Path) -> Run:
         snapshot = await tried.emptied()
         events, persons = await _held(tried, clients)
         summary = await service.sandbox.summary()
-    return Run(
+    return OlderSdksRun(
         frozenset(recorder.answered),
         recorder.delays,
         recorder.rejected,
@@ -285,7 +287,7 @@ async def run(clients: list[Client], database: Path) -> Run:
     )
 
 
-async def _all_sent(recorder: Recorder, *marks: set[str]) -> None:
+async def _all_sent(recorder: AnswerRecorder, *marks: set[str]) -> None:
     """Wait until the events with these marks were answered 200, or for a while: what is missing
     then will be seen.
     """
@@ -297,7 +299,7 @@ async def _all_sent(recorder: Recorder, *marks: set[str]) -> None:
 
 
 async def _held(
-    tried: Chain, clients: list[Client]
+    tried: Chain, clients: list[OlderSdk]
 ) -> tuple[dict[str, list[StoredEvent]], dict[str, dict[str, Any]]]:
     events: dict[str, list[StoredEvent]] = {}
     for event in await tried.service.sandbox.events():
@@ -322,7 +324,7 @@ async def _part(players: list[_Program | _Pages], part: int) -> None:
 
 
 async def _players(
-    stack: AsyncExitStack, clients: list[Client], host: str
+    stack: AsyncExitStack, clients: list[OlderSdk], host: str
 ) -> list[_Program | _Pages]:
     players: list[_Program | _Pages] = []
     pages = [client for client in clients if client.in_browser]
@@ -372,7 +374,7 @@ class _Program:
 
 
 @asynccontextmanager
-async def _program(client: Client, host: str) -> AsyncIterator[_Program]:
+async def _program(client: OlderSdk, host: str) -> AsyncIterator[_Program]:
     options = {
         "host": host,
         "key": KEY,
@@ -398,7 +400,7 @@ class _Pages:
     their queues is sent.
     """
 
-    def __init__(self, client: Client, host: str, browser: Browser, shop: str) -> None:
+    def __init__(self, client: OlderSdk, host: str, browser: Browser, shop: str) -> None:
         self._client = client
         self._host = host
         self._browser = browser

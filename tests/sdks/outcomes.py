@@ -35,7 +35,7 @@ their own: passed on, not buffered.
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SdkOutcome:
     """A finished run."""
 
     journal: list[dict[str, Any]]
@@ -109,10 +109,10 @@ class Asking:
         return await asked(self._client, self._url, query)
 
 
-_outcomes: Final[dict[Variant, Outcome | Exception]] = {}
+_outcomes: Final[dict[Variant, SdkOutcome | Exception]] = {}
 
 
-def outcome_of(variant: Variant, place: Path) -> Outcome:
+def outcome_of(variant: Variant, place: Path) -> SdkOutcome:
     """What came of a variant, which is run now if it wasn't yet, with its files in a folder.
     Raises what its run raised.
     """
@@ -124,14 +124,14 @@ def outcome_of(variant: Variant, place: Path) -> Outcome:
     return outcome
 
 
-def _attempt(variant: Variant, place: Path) -> Outcome | Exception:
+def _attempt(variant: Variant, place: Path) -> SdkOutcome | Exception:
     try:
         return asyncio.run(_run(variant, place / f"{variant.name}.sqlite"))
     except Exception as error:
         return error
 
 
-async def _run(variant: Variant, database: Path) -> Outcome:
+async def _run(variant: Variant, database: Path) -> SdkOutcome:
     ordering = "per_distinct_id"  # what comes first of two `$set_once` is asked for
     async with chain(database, FORWARDER_DELIVERY__ORDERING=ordering) as tried:
         journal, notes = await _send(variant, tried, database.with_suffix(".jsonl"))
@@ -140,7 +140,7 @@ async def _run(variant: Variant, database: Path) -> Outcome:
         exit_code = await tried.command.ended()
         sandbox = tried.service.sandbox
         kept = await sandbox.events(), await sandbox.requests(), await sandbox.summary()
-    return Outcome(journal, snapshot, exit_code, database, *kept, notes)
+    return SdkOutcome(journal, snapshot, exit_code, database, *kept, notes)
 
 
 async def _send(

@@ -48,7 +48,7 @@ COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
 """How each program is started, from its folder."""
 
 
-class Service:
+class SdkSandbox:
     """A sandbox that can be stopped, and started again where it was with what it held."""
 
     def __init__(self, database: Path) -> None:
@@ -89,7 +89,7 @@ class Chain:
     """
 
     def __init__(
-        self, service: Service, command: Running, line: str, client: aiohttp.ClientSession
+        self, service: SdkSandbox, command: Running, line: str, client: aiohttp.ClientSession
     ) -> None:
         listening = json.loads(line)
         self.service = service
@@ -153,12 +153,12 @@ async def asked(client: aiohttp.ClientSession, url: str, query: str) -> Any:
 
 @asynccontextmanager
 async def chain(
-    database: Path, service: Service | None = None, **settings: str
+    database: Path, service: SdkSandbox | None = None, **settings: str
 ) -> AsyncIterator[Chain]:
     """A chain that listens; all of it is gone at the end. `settings` are environment
     variables for forwarder.
     """
-    service = service or Service(database)
+    service = service or SdkSandbox(database)
     await service.start()
     try:
         env = {**ENV, "FORWARDER_UPSTREAM__URL": service.url, **settings}

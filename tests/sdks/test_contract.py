@@ -7,14 +7,14 @@ from __future__ import annotations
 from collections import Counter
 
 from forwarder.telemetry.snapshot import balanced
-from tests.sdks.outcomes import COUNT, Outcome, held_as, identity
+from tests.sdks.outcomes import COUNT, SdkOutcome, held_as, identity
 from tests.sdks.variants import V1, VARIANTS, Variant, for_each
 
 each = for_each(VARIANTS)
 
 
 @each
-def test_every_event_arrives_once(outcome: Outcome) -> None:
+def test_every_event_arrives_once(outcome: SdkOutcome) -> None:
     """The sandbox holds what the program says that it sent, event by event, and nothing else."""
     told = Counter(map(identity, outcome.journal))
     held = held_as(outcome.journal, outcome.events)
@@ -24,7 +24,7 @@ def test_every_event_arrives_once(outcome: Outcome) -> None:
 
 
 @each
-def test_no_event_contradicts_another(outcome: Outcome) -> None:
+def test_no_event_contradicts_another(outcome: SdkOutcome) -> None:
     """No uuid came twice with other bytes, and no event was turned away."""
     assert (outcome.summary.conflicts, outcome.summary.not_ingested) == (0, 0)
     assert [
@@ -35,7 +35,7 @@ def test_no_event_contradicts_another(outcome: Outcome) -> None:
 
 
 @each
-def test_the_books_balance(outcome: Outcome) -> None:
+def test_the_books_balance(outcome: SdkOutcome) -> None:
     """Forwarder received as many events as it delivered; none is among the dead letters, none was
     dropped, and its end is a good one.
     """
@@ -52,13 +52,13 @@ def test_the_books_balance(outcome: Outcome) -> None:
 
 
 @each
-def test_migrations_stay_apart(variant: Variant, outcome: Outcome) -> None:
+def test_migrations_stay_apart(variant: Variant, outcome: SdkOutcome) -> None:
     """Events of a migration are delivered as such, and no others."""
     assert {event.historical for event in outcome.events} == {variant.historical}
 
 
 @for_each(V1)
-def test_the_newer_protocol_is_spoken(outcome: Outcome) -> None:
+def test_the_newer_protocol_is_spoken(outcome: SdkOutcome) -> None:
     """An SDK that is told to speak v1 does so with forwarder, which takes all of it; upstream its
     events go by `/batch/`.
     """

@@ -4,14 +4,14 @@ the event through forwarder.
 
 from __future__ import annotations
 
-from tests.sdks.outcomes import Outcome
+from tests.sdks.outcomes import SdkOutcome
 from tests.sdks.variants import FIRST, V1, Variant, for_each
 
 each = for_each([*FIRST, *V1])
 
 
 @each
-async def test_person_properties(outcome: Outcome) -> None:
+async def test_person_properties(outcome: SdkOutcome) -> None:
     """What an application says of a person is known of that person, whichever call it
     says it by.
     """
@@ -26,7 +26,7 @@ async def test_person_properties(outcome: Outcome) -> None:
 
 
 @each
-async def test_set_once_keeps_what_was_first(outcome: Outcome) -> None:
+async def test_set_once_keeps_what_was_first(outcome: SdkOutcome) -> None:
     """A property that is set once isn't changed by a later event."""
     async with outcome.asking() as ask:
         ann = await ask.person("ann")
@@ -35,7 +35,7 @@ async def test_set_once_keeps_what_was_first(outcome: Outcome) -> None:
 
 
 @each
-async def test_identify_says_who_a_person_is(outcome: Outcome) -> None:
+async def test_identify_says_who_a_person_is(outcome: SdkOutcome) -> None:
     """`$identify` with `$set` changes the properties of its person, and is an event of
     that person.
     """
@@ -47,7 +47,7 @@ async def test_identify_says_who_a_person_is(outcome: Outcome) -> None:
 
 
 @each
-async def test_alias_makes_one_person_of_two_ids(outcome: Outcome) -> None:
+async def test_alias_makes_one_person_of_two_ids(outcome: SdkOutcome) -> None:
     """`$create_alias` merges the event's id into the alias, which becomes the main one."""
     async with outcome.asking() as ask:
         before = await ask.person("anon-7")
@@ -61,7 +61,7 @@ async def test_alias_makes_one_person_of_two_ids(outcome: Outcome) -> None:
 
 
 @each
-async def test_a_group_is_described(outcome: Outcome) -> None:
+async def test_a_group_is_described(outcome: SdkOutcome) -> None:
     """`$groupidentify` creates the group with its properties, a date among them."""
     async with outcome.asking() as ask:
         acme = (await ask.groups())["company", "acme"]
@@ -75,7 +75,7 @@ async def test_a_group_is_described(outcome: Outcome) -> None:
 
 
 @each
-async def test_a_group_that_is_only_mentioned_is_not_made(outcome: Outcome) -> None:
+async def test_a_group_that_is_only_mentioned_is_not_made(outcome: SdkOutcome) -> None:
     """An event with `$groups` belongs to them, and creates none."""
     async with outcome.asking() as ask:
         groups = await ask.groups()
@@ -85,7 +85,7 @@ async def test_a_group_that_is_only_mentioned_is_not_made(outcome: Outcome) -> N
 
 
 @each
-async def test_surveys(outcome: Outcome) -> None:
+async def test_surveys(outcome: SdkOutcome) -> None:
     """`survey shown`, `survey dismissed` and `survey sent` are there with the survey's id, the
     last with the answer.
     """
@@ -96,7 +96,7 @@ async def test_surveys(outcome: Outcome) -> None:
 
 
 @each
-async def test_flag_calls(outcome: Outcome) -> None:
+async def test_flag_calls(outcome: SdkOutcome) -> None:
     """A flag that was asked for is told by the SDK itself (`new-checkout`), and one that the
     application tells is there beside it.
     """
@@ -110,7 +110,7 @@ async def test_flag_calls(outcome: Outcome) -> None:
 
 
 @each
-async def test_events_are_attributed_to_flags(outcome: Outcome) -> None:
+async def test_events_are_attributed_to_flags(outcome: SdkOutcome) -> None:
     """`$feature/<key>` is a property of the event, with the variant."""
     async with outcome.asking() as ask:
         seen = await ask.event("banner seen")
@@ -118,7 +118,7 @@ async def test_events_are_attributed_to_flags(outcome: Outcome) -> None:
 
 
 @each
-async def test_views(outcome: Outcome) -> None:
+async def test_views(outcome: SdkOutcome) -> None:
     """`$pageview` has its address, `$screen` its name."""
     async with outcome.asking() as ask:
         pages = await ask.events("$pageview")
@@ -130,7 +130,7 @@ async def test_views(outcome: Outcome) -> None:
 
 
 @each
-async def test_an_anonymous_event_makes_no_person(variant: Variant, outcome: Outcome) -> None:
+async def test_an_anonymous_event_makes_no_person(variant: Variant, outcome: SdkOutcome) -> None:
     """With `$process_person_profile: false` the event is there and nobody comes of it."""
     async with outcome.asking() as ask:
         glimpsed = await ask.event("page glimpsed")
@@ -146,7 +146,7 @@ async def test_an_anonymous_event_makes_no_person(variant: Variant, outcome: Out
 
 
 @each
-async def test_an_event_keeps_its_own_time(outcome: Outcome) -> None:
+async def test_an_event_keeps_its_own_time(outcome: SdkOutcome) -> None:
     """An event that is told with a time long ago has that time, but for the seconds between the
     SDK's `sent_at` and the arrival.
     """

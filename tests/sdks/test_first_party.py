@@ -58,7 +58,7 @@ pytestmark = pytest.mark.timeout(300)
 each = pytest.mark.parametrize("name", PROXIES)
 
 
-class Upstream(Flagged):
+class FirstPartyService(Flagged):
     """A service with a flag, the SDK's scripts, and recording switched on."""
 
     max_body = RECORDING + 1
@@ -105,7 +105,7 @@ class Site:
 
     url: str
     tried: Chain
-    upstream: Upstream
+    upstream: FirstPartyService
 
 
 @asynccontextmanager
@@ -117,7 +117,7 @@ async def shop(name: str, place: Path) -> AsyncIterator[Site]:
     root = place / "site"
     root.mkdir()
     (root / "page.html").write_text(PAGE, "utf-8")
-    upstream = Upstream(place / "sandbox.sqlite")
+    upstream = FirstPartyService(place / "sandbox.sqlite")
     settings = {
         "FORWARDER_SOURCES__HTTP__PATH_PREFIX": PREFIX,
         "FORWARDER_SOURCES__HTTP__TRUSTED_PROXIES": "127.0.0.1",

@@ -12,7 +12,7 @@ import pytest
 
 from forwarder.telemetry.snapshot import balanced
 from tests.sdks import conftest
-from tests.sdks.older import CLIENTS, PARTS, Client, Run, run
+from tests.sdks.older import CLIENTS, PARTS, OlderSdk, OlderSdksRun, run
 from tests.sdks.toolchains import missing
 
 TEXT = "Zoë 茶碗 😀"
@@ -31,7 +31,7 @@ the outage, far less than an hour.
 
 
 @pytest.fixture(scope="module")
-def outcome(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> OlderSdksRun:
     """The run of all clients, once. Clients whose tools this machine lacks are left out."""
     present = [client for client in CLIENTS if missing(client.sdk) is None]
     for sdk in sorted({client.sdk for client in present}):
@@ -45,12 +45,12 @@ each = pytest.mark.parametrize(
 )
 
 
-def _skip_where_absent(client: Client) -> None:
+def _skip_where_absent(client: OlderSdk) -> None:
     conftest.ready(client.sdk)
 
 
 @each
-def test_everything_answered_200_arrives(client: Client, outcome: Run) -> None:
+def test_everything_answered_200_arrives(client: OlderSdk, outcome: OlderSdksRun) -> None:
     """Each event of a request that was answered 200 is in the sandbox once, under one uuid."""
     _skip_where_absent(client)
     answered = client.marks & outcome.answered
@@ -64,7 +64,7 @@ def test_everything_answered_200_arrives(client: Client, outcome: Run) -> None:
 
 
 @each
-def test_text_is_unchanged(client: Client, outcome: Run) -> None:
+def test_text_is_unchanged(client: OlderSdk, outcome: OlderSdksRun) -> None:
     """Characters beyond the basic plane arrive as they were written, whatever
     encoding the client chose.
     """
@@ -78,7 +78,7 @@ def test_text_is_unchanged(client: Client, outcome: Run) -> None:
 
 
 @each
-def test_times_are_right(client: Client, outcome: Run) -> None:
+def test_times_are_right(client: OlderSdk, outcome: OlderSdksRun) -> None:
     """An event has the time at which it happened: also where the client's clock is an hour ahead,
     and where it was repeated.
     """
@@ -97,7 +97,7 @@ def test_times_are_right(client: Client, outcome: Run) -> None:
     "client", [client for client in CLIENTS if client.in_browser], ids=lambda client: client.name
 )
 @pytest.mark.timeout(480)
-def test_people_are_known(client: Client, outcome: Run) -> None:
+def test_people_are_known(client: OlderSdk, outcome: OlderSdksRun) -> None:
     """What `people.set` and its successors say of a person is known of it."""
     _skip_where_absent(client)
     person = outcome.persons[f"user-{client.name}"]
@@ -107,7 +107,7 @@ def test_people_are_known(client: Client, outcome: Run) -> None:
 
 
 @pytest.mark.timeout(480)
-def test_nothing_is_rejected(outcome: Run) -> None:
+def test_nothing_is_rejected(outcome: OlderSdksRun) -> None:
     """No request with events was rejected, no uuid came with two contents, and the
     books balance.
     """

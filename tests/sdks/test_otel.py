@@ -15,7 +15,7 @@ import msgspec
 from forwarder.sandbox.store.records import StoredEvent
 from forwarder.telemetry.snapshot import balanced
 from tests.sdks.outcomes import held_as, identity
-from tests.sdks.rig import KEY, Chain, Service, chain, program
+from tests.sdks.rig import KEY, Chain, SdkSandbox, chain, program
 from tests.sdks.test_refusal import FILLER, SMALL, fill
 from tests.sdks.variants import Variant, for_each
 
@@ -90,7 +90,7 @@ def test_an_sdk_that_is_refused_comes_back(variant: Variant, tmp_path: Path) -> 
 
 
 async def _refused(variant: Variant, place: Path) -> None:
-    service = Service(place / "sandbox.sqlite")
+    service = SdkSandbox(place / "sandbox.sqlite")
     async with chain(place, service, **SMALL, **MAPPED) as tried:
         await service.stop()
         await fill(tried)

@@ -90,7 +90,7 @@ async def _outage(variant: Variant, place: Path) -> None:
 
 
 @each
-def test_definitions_go_on_being_served(variant: Variant, tmp_path: Path) -> None:
+def test_definitions_are_still_served(variant: Variant, tmp_path: Path) -> None:
     """An application that starts while nothing listens upstream gets the definitions that another
     one had, and decides by them.
     """

@@ -11,7 +11,7 @@ from pathlib import Path
 import aiohttp
 
 from tests.sdks.outcomes import AI_LANE, held_as, identity
-from tests.sdks.rig import KEY, Chain, Service, chain, program
+from tests.sdks.rig import KEY, Chain, SdkSandbox, chain, program
 from tests.sdks.variants import FIRST, Variant, for_each
 
 COUNT = 200
@@ -32,7 +32,7 @@ def test_an_sdk_that_is_refused_comes_back(variant: Variant, tmp_path: Path) -> 
 
 
 async def _refused(variant: Variant, place: Path) -> None:
-    service = Service(place / "sandbox.sqlite")
+    service = SdkSandbox(place / "sandbox.sqlite")
     async with chain(place, service, **SMALL) as tried:
         await service.stop()
         fillers = await fill(tried)

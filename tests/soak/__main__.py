@@ -17,9 +17,9 @@ from types import FrameType
 from typing import Final
 
 from forwarder.demo.broker import Broker
-from tests.crash.frame import CrashFailure, Run, Say, conduct, options
+from tests.crash.frame import CampaignRun, CrashFailure, Say, conduct, options
 from tests.soak.report import draw_soak, soak_text
-from tests.soak.soak import Options, Soak, SoakReport
+from tests.soak.soak import Soak, SoakOptions, SoakReport
 from tests.support.repository import ROOT
 
 OUTPUT: Final = ROOT / "build" / "soak"
@@ -45,7 +45,7 @@ def main() -> int:
         help="of text and picture (default build/soak)",
     )
     given = parser.parse_args()
-    chosen = Options(given.seed, 60 * given.minutes, given.rate)
+    chosen = SoakOptions(given.seed, 60 * given.minutes, given.rate)
     output: Path = given.output
 
     def finish(report: SoakReport, _: float) -> str:
@@ -62,10 +62,12 @@ def main() -> int:
         f"seed {given.seed}, {given.minutes:g} minutes of {given.rate:g} events/s; Ctrl-C "
         "ends it early, with its report"
     )
-    return conduct([Run(title, lambda root, say: run(chosen, root, say), finish)], keep=given.keep)
+    return conduct(
+        [CampaignRun(title, lambda root, say: run(chosen, root, say), finish)], keep=given.keep
+    )
 
 
-async def run(chosen: Options, root: Path, say: Say) -> SoakReport:
+async def run(chosen: SoakOptions, root: Path, say: Say) -> SoakReport:
     """One soak on a broker of its own. The first SIGINT or SIGTERM ends its load, another one ends
     it at once.
     """

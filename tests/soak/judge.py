@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from tests.crash.journal import PROMISED, UNKNOWN
-from tests.crash.oracle import Letter
+from tests.crash.oracle import StoredLetter
 from tests.soak.plan import MAX_EVENTS, SdkPlan
 from tests.soak.sender import AnswerEntry
 
@@ -81,7 +81,7 @@ def judge_http(
     plan: SdkPlan,
     entries: Iterable[AnswerEntry],
     arrived: Iterable[SoakArrival],
-    letters: Iterable[Letter],
+    letters: Iterable[StoredLetter],
 ) -> SoakVerdict:
     """What is wrong, once there will be no more arrivals. `entries` is the whole journal."""
     judging = _Judging(plan, entries)
@@ -120,7 +120,7 @@ class _Judging:
             if msgspec.json.decode(arrival.raw) != self._plan.expected(event):
                 self._tell("was changed", f"{event}: {arrival.raw[:300]!r}")
 
-    def look_at_letter(self, letter: Letter) -> None:
+    def look_at_letter(self, letter: StoredLetter) -> None:
         """Judge a dead letter: this load's are those without a name."""
         try:
             found: Any = msgspec.json.decode(letter.data)

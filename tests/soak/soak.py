@@ -29,7 +29,7 @@ from forwarder.telemetry.labels import lane_label
 from forwarder.telemetry.snapshot import LaneSnapshot, Snapshot
 from tests.crash.children import Child
 from tests.crash.files import read_letters
-from tests.crash.frame import Evidence, Say, silent
+from tests.crash.frame import CampaignFolder, Say, silent
 from tests.crash.imports import judge as import_judge
 from tests.crash.imports.plan import EventPlan
 from tests.crash.imports.plan import write as write_import
@@ -52,8 +52,8 @@ from tests.soak.sender import ANSWERS, AnswerEntry
 from tests.support.admin import resident, total
 from tests.support.commands import forwarder, running
 from tests.support.kafka import Record, create_topic, unique
-from tests.support.members import Member, Members
-from tests.support.streams import Stream
+from tests.support.members import Members, RunningMember
+from tests.support.streams import GroupTopic
 from tests.support.waiting import in_thread, pause
 
 SHARES: Final = {"http": 0.6, "kafka": 0.3, "import": 0.1}
@@ -81,7 +81,7 @@ AT_REST: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class SoakOptions:
     """What to do. `rate` is in events a second, of all sources together."""
 
     seed: int
@@ -111,7 +111,7 @@ class Look:
 class SoakReport:
     """What was done and found."""
 
-    options: Options
+    options: SoakOptions
     began: float = 0.0
     """By the system's clock."""
     seconds: float = 0.0
@@ -130,9 +130,9 @@ class SoakReport:
     records: int = 0
     """Written to the topic."""
     kafka_events: int = 0
-    kafka: kafka_judge.Verdict = field(default_factory=kafka_judge.Verdict)
+    kafka: kafka_judge.KafkaVerdict = field(default_factory=kafka_judge.KafkaVerdict)
     import_events: int = 0
-    imported: import_judge.Verdict = field(default_factory=import_judge.Verdict)
+    imported: import_judge.ImportVerdict = field(default_factory=import_judge.ImportVerdict)
     books: list[str] = field(default_factory=list)
     """What the daemon's books say of each lane, at the end."""
     problems: list[str] = field(default_factory=list)
@@ -173,15 +173,15 @@ class SoakReport:
 class Soak:
     """One run in a directory of its own, on a broker that is there."""
 
-    def __init__(self, options: Options, root: Path, bootstrap: str, say: Say = silent) -> None:
+    def __init__(self, options: SoakOptions, root: Path, bootstrap: str, say: Say = silent) -> None:
         self.report = SoakReport(options)
         self._options = options
         self._root = root
         self._say = say
-        self._evidence = Evidence(root, lambda: f"seed {options.seed}")
+        self._evidence = CampaignFolder(root, lambda: f"seed {options.seed}")
         self._began = time.time()
         self._sdk = SdkPlan(options.seed, self._began)
-        self._stream = Stream(bootstrap, unique("soak"))
+        self._stream = GroupTopic(bootstrap, unique("soak"))
         self._records = RecordPlan(
             options.seed, math.ceil(self._rate("kafka") * options.seconds) + PARTITIONS
         )
@@ -266,7 +266,7 @@ class Soak:
         return not self._stopping.is_set()
 
     @contextlib.asynccontextmanager
-    async def _load(self, daemon: Member, port: int) -> AsyncIterator[None]:
+    async def _load(self, daemon: RunningMember, port: int) -> AsyncIterator[None]:
         """All of the load, until the block ends; then faults are over, and
         what was sent is answered.
         """
@@ -365,7 +365,7 @@ class Soak:
             ("import", "native", str(self._source), *upstream), self._evidence.log
         )
 
-    async def _watch(self, daemon: Member) -> None:
+    async def _watch(self, daemon: RunningMember) -> None:
         """Look at the daemon; report progress now and then. Its end, or books that don't balance,
         end the load.
         """
@@ -391,7 +391,7 @@ class Soak:
                 said = self._now()
                 self._say(self._progress(reader.more()))
 
-    def _look(self, status: Snapshot, daemon: Member) -> Look:
+    def _look(self, status: Snapshot, daemon: RunningMember) -> Look:
         if self._importing is not None:
             self._importing.look()
         return Look(
@@ -422,7 +422,7 @@ class Soak:
             f"{late}; {look.memory / 1e6:.0f} MB, {look.descriptors} descriptors; {fault}"
         )
 
-    async def _drained(self, daemon: Member) -> Snapshot | None:
+    async def _drained(self, daemon: RunningMember) -> Snapshot | None:
         """The status once all has arrived; None, with a problem, if it doesn't."""
         try:
             await self._stream.settled(DRAIN_LIMIT)
@@ -440,7 +440,7 @@ class Soak:
             self.report.problems.append(f"not everything was delivered: {error!r}")
             return None
 
-    async def _end(self, daemon: Member) -> None:
+    async def _end(self, daemon: RunningMember) -> None:
         if daemon.process.returncode is not None or await daemon.stop():
             self.report.problems.append(f"the daemon ended with {daemon.process.returncode}")
         audit = await forwarder("audit", "--config", str(daemon.home / "forwarder.yaml"))
@@ -523,7 +523,7 @@ class Soak:
         )
 
 
-def _descriptors(daemon: Member) -> int:
+def _descriptors(daemon: RunningMember) -> int:
     return sum(1 for _ in Path(f"/proc/{daemon.process.pid}/fd").iterdir())
 
 

@@ -15,12 +15,12 @@ import msgspec
 
 from benchmarks.bodies import API_KEY
 from tests.crash.journal import PROMISED, UNKNOWN
-from tests.crash.oracle import Letter
+from tests.crash.oracle import StoredLetter
 from tests.soak.judge import KEPT, MEMORY, SoakArrival, growth, judge_http
 from tests.soak.plan import FAULTS, MAX_EVENTS, NAMELESS, SdkPlan, planned_faults
 from tests.soak.report import draw_soak, soak_text
 from tests.soak.sender import AnswerEntry
-from tests.soak.soak import Look, Options, SoakReport
+from tests.soak.soak import Look, SoakOptions, SoakReport
 from tests.support.cases import cases
 
 STRANGE = "01900000-0000-7000-8000-000000000001"
@@ -119,7 +119,7 @@ def test_what_arrived_as_it_was_sent_is_right() -> None:
     arrived = [arrival(event) for event in (*named, *nameless[:-1], events_of(maybe)[0])] + [
         arrival(named[0], "duplicate")
     ]
-    letter = Letter(msgspec.json.encode({"uuid": PLAN.uuid(nameless[-1])}))
+    letter = StoredLetter(msgspec.json.encode({"uuid": PLAN.uuid(nameless[-1])}))
     verdict = judge_http(PLAN, entries, arrived, [letter])
     assert verdict.problems == []
     assert (verdict.sent, verdict.accepted, verdict.uncertain) == (
@@ -174,7 +174,7 @@ def test_what_is_wrong_is_said(
 def test_a_dead_letter_that_should_be_none_is_said(data: bytes) -> None:
     """Only events without a name are refused."""
     arrived = [arrival(event) for event in events_of(NAMED)]
-    [problem] = judge_http(PLAN, [entry(NAMED)], arrived, [Letter(data)]).problems
+    [problem] = judge_http(PLAN, [entry(NAMED)], arrived, [StoredLetter(data)]).problems
     assert problem.startswith("is a dead letter without a reason")
 
 
@@ -194,7 +194,7 @@ def test_growth_is_what_stays(values: list[float], *, has_grown: bool) -> None:
 
 def report() -> SoakReport:
     """Of a minute that went well."""
-    found = SoakReport(Options(7, 60.0, 100.0), began=BEGAN, seconds=60.0, before=20, after=22)
+    found = SoakReport(SoakOptions(7, 60.0, 100.0), began=BEGAN, seconds=60.0, before=20, after=22)
     found.faults = planned_faults(7, 60.0)
     found.looks = [
         Look(float(at), 100 * at, 99 * at, 0, at % 7, 60_000_000, 40, 50_000_000)
@@ -259,7 +259,7 @@ def test_quarters_of_a_short_load_say_nothing() -> None:
 
 def test_nothing_at_all_can_be_reported(tmp_path: Path) -> None:
     """A soak that ended before its first look."""
-    empty = SoakReport(Options(7, 60.0, 100.0))
+    empty = SoakReport(SoakOptions(7, 60.0, 100.0))
     assert "answers: none" in soak_text(empty)
     draw_soak(empty, tmp_path / "soak.svg")
     ElementTree.fromstring((tmp_path / "soak.svg").read_text())

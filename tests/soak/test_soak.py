@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.soak.report import soak_text
-from tests.soak.soak import Options, Soak
+from tests.soak.soak import Soak, SoakOptions
 from tests.support.kafka import Kafka
 from tests.support.waiting import eventually
 
@@ -23,7 +23,7 @@ async def test_everything_arrives_and_nothing_grows(kafka: Kafka, tmp_path: Path
     """A mixed load with a fault upstream, ended while more was to come: every accepted event
     arrived or is a dead letter.
     """
-    soak = Soak(Options(SEED, 60.0, 200.0), tmp_path, kafka.bootstrap)
+    soak = Soak(SoakOptions(SEED, 60.0, 200.0), tmp_path, kafka.bootstrap)
     task = asyncio.create_task(soak.run())
     await eventually(lambda: task.done() or (soak.report.faults and soak.report.records), LIMIT)
     assert soak.stop()

@@ -34,7 +34,7 @@ from forwarder.sources.kafka.flow import PartitionFlow
 from forwarder.sources.kafka.policy import KafkaPolicy
 from forwarder.sources.logs.flow import LogFlow
 from forwarder.sources.logs.followed import Block
-from tests.support.log_blocks import LogFile, log_line, log_policy
+from tests.support.log_blocks import LogInBlocks, log_line, log_policy
 from tests.support.record_intakes import FakeRecord
 
 BATCH: Final = 4
@@ -123,7 +123,7 @@ def _place(name: str) -> Place:
     return int(origin.rpartition("/")[2]), int(offset)
 
 
-class World(Protocol):
+class HandOverWorld(Protocol):
     """A source's way of using the hand-over."""
 
     rereads: bool
@@ -161,7 +161,7 @@ class World(Protocol):
         """Give back what isn't settled, and read on from the positions."""
 
 
-class KafkaWorld:
+class TwoPartitions:
     """Two partitions: each has a hand-over, and each batch is settled by itself."""
 
     rereads = True
@@ -196,15 +196,15 @@ class KafkaWorld:
         self._next[key[1]] = offset
 
     def hand_overs(self) -> list[HandOver[Any, Any]]:
-        """See `World`."""
+        """See `HandOverWorld`."""
         return [partition.hand_over for partition in self.flow.partitions.values()]
 
     def line(self, origin: int) -> int:
-        """See `World`."""
+        """See `HandOverWorld`."""
         return origin
 
     def read(self, origin: int, events: list[bool], *, sliced: bool) -> None:
-        """See `World`."""
+        """See `HandOverWorld`."""
         first = self._next[origin]
         self._next[origin] += len(events)
         records = [
@@ -216,31 +216,31 @@ class KafkaWorld:
         self.flow.read(("events", origin), records, until)
 
     def turn(self) -> None:
-        """See `World`."""
+        """See `HandOverWorld`."""
         self.flow.retry()
 
     def paused(self) -> set[int]:
-        """See `World`."""
+        """See `HandOverWorld`."""
         return {number for _, number in self.flow.paused()}
 
     def outstanding(self) -> bool:
-        """See `World`."""
+        """See `HandOverWorld`."""
         return self.flow.outstanding
 
     def unit(self, place: Place) -> Place:
-        """See `World`: the batch."""
+        """See `HandOverWorld`: the batch."""
         return place
 
     def reached(self, origin: int) -> Place:
-        """See `World`."""
+        """See `HandOverWorld`."""
         return origin, self._next[origin]
 
     def position(self, origin: int) -> Place:
-        """See `World`."""
+        """See `HandOverWorld`."""
         return origin, self.flow.partitions["events", origin].position or 0
 
     def restart(self) -> None:
-        """See `World`: the partitions are revoked, and assigned again."""
+        """See `HandOverWorld`: the partitions are revoked, and assigned again."""
         self._next = [self.position(origin)[1] for origin in (0, 1)]
         self.flow.release()
         self.flow.forget()
@@ -260,7 +260,7 @@ class LogWorld:
         on_read: Callable[[list[Place]], None],
         on_eased: Callable[[], None],
     ) -> None:
-        self.files = [LogFile("0", "f0"), LogFile("1", "f1")]
+        self.files = [LogInBlocks("0", "f0"), LogInBlocks("1", "f1")]
         self.flow = LogFlow(
             log_policy(max_in_flight=600),
             intake,
@@ -277,15 +277,15 @@ class LogWorld:
         """Of blocks that are neither settled nor read again."""
 
     def hand_overs(self) -> list[HandOver[Any, Any]]:
-        """See `World`."""
+        """See `HandOverWorld`."""
         return [self.flow._hand_over]
 
     def line(self, origin: int) -> int:
-        """See `World`."""
+        """See `HandOverWorld`."""
         return 0
 
     def read(self, origin: int, events: list[bool], *, sliced: bool) -> None:
-        """See `World`. Of a file that has to be read again, what comes meanwhile is discarded."""
+        """Records of a file that has to be read again are discarded."""
         file = self.files[origin]
         block = file.block([log_line(7) if event else b"nothing" for event in events])
         if file.file not in [rewound.file for rewound in self.flow._rewound]:
@@ -302,7 +302,7 @@ class LogWorld:
             self.turn()
 
     def turn(self) -> None:
-        """See `World`."""
+        """See `HandOverWorld`."""
         for block in self.flow.take_settled():
             self._spans.remove(block.span)
             block.watermark.settle(block.span)
@@ -316,27 +316,27 @@ class LogWorld:
             self._spans.discard(span)
 
     def paused(self) -> set[int]:
-        """See `World`."""
+        """See `HandOverWorld`."""
         return set() if self.flow.may_read else {0, 1}
 
     def outstanding(self) -> bool:
-        """See `World`."""
+        """See `HandOverWorld`."""
         return self.flow.outstanding
 
     def unit(self, place: Place) -> Place:
-        """See `World`: the block."""
+        """See `HandOverWorld`: the block."""
         return self._units[place]
 
     def reached(self, origin: int) -> Place:
-        """See `World`."""
+        """See `HandOverWorld`."""
         return origin, self.files[origin].mark.read
 
     def position(self, origin: int) -> Place:
-        """See `World`."""
+        """See `HandOverWorld`."""
         return origin, self.files[origin].mark.position
 
     def restart(self) -> None:
-        """See `World`."""
+        """See `HandOverWorld`."""
         self._intake.give_back(self.flow.release())
         for block in self.flow.take_settled():
             block.watermark.settle(block.span)
@@ -357,7 +357,7 @@ class KafkaMachine(RuleBasedStateMachine):
     the positions pass none that isn't settled; the budget is what is held; and nothing hangs.
     """
 
-    world_type: ClassVar[Callable[..., World]] = KafkaWorld
+    world_type: ClassVar[Callable[..., HandOverWorld]] = TwoPartitions
 
     def __init__(self) -> None:
         super().__init__()

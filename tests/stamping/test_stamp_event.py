@@ -282,7 +282,7 @@ def test_the_address(properties: str, expected: Any) -> None:
         (b'"x"', Reason.INVALID_EVENT),
     ],
 )
-def test_events_that_can_not_go_on(event: bytes, reason: Reason) -> None:
+def test_events_that_can_not_be_accepted(event: bytes, reason: Reason) -> None:
     """Nameless, without an id or no object at all."""
     assert stamp_event(event, StampContext(MIDNIGHT)) is reason
 
@@ -298,7 +298,7 @@ def test_events_that_can_not_go_on(event: bytes, reason: Reason) -> None:
         b'{"event":" ","distinct_id":"x"}',
     ],
 )
-def test_events_with_an_id_somewhere_go_on(event: bytes) -> None:
+def test_events_with_any_id_are_accepted(event: bytes) -> None:
     """The id may stand in three places and be of any type."""
     assert isinstance(stamp_event(event, StampContext(MIDNIGHT)), StampedEvent)
 

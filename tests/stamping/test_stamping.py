@@ -93,7 +93,7 @@ def test_an_address_is_put_in_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 @cases("ip", [None, IP])
 @cases("ordered", [True, False])
-def test_one_incomplete_event_is_mended_among_complete_ones(
+def test_one_incomplete_event_is_completed_among_complete_ones(
     change: dict[str, Any], ip: bytes | None, ordered: bool
 ) -> None:
     """Wherever it stands; the others keep their stamps."""

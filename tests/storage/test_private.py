@@ -206,7 +206,7 @@ def test_a_file_is_replaced_only_when_that_is_asked_for(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_a_place_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_reported(tmp_path: Path) -> None:
     """The error names the file."""
     with (
         pytest.raises(ConfigurationError, match=r"none/out can't be written: No such file"),

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from tests.support.listening import LIMIT, Client
+from tests.support.listening import LIMIT, RawConnection
 
 
 @dataclass(frozen=True)
-class Answered:
+class RawAnswer:
     """One answer. `body` is without its chunks."""
 
     status: int
@@ -28,7 +28,7 @@ class Answered:
         return values[0] if values else None
 
 
-async def answered(client: Client, *, head: bool = False) -> Answered:
+async def answered(client: RawConnection, *, head: bool = False) -> RawAnswer:
     """Read one answer with all of its body, however that is framed. Raises
     `asyncio.IncompleteReadError` for one that is cut.
     """
@@ -36,7 +36,7 @@ async def answered(client: Client, *, head: bool = False) -> Answered:
     first, *rest = raw.decode("utf-8").rstrip("\r\n").split("\r\n")
     version, status, reason = (first + " ").split(" ", 2)
     assert version == "HTTP/1.1"
-    answer = Answered(
+    answer = RawAnswer(
         int(status),
         reason.strip(),
         [(name, value) for name, _, value in (line.partition(": ") for line in rest)],
@@ -44,7 +44,7 @@ async def answered(client: Client, *, head: bool = False) -> Answered:
     )
     if head or answer.status in (204, 304):
         return answer
-    return Answered(
+    return RawAnswer(
         answer.status,
         answer.reason,
         answer.lines,
@@ -52,7 +52,7 @@ async def answered(client: Client, *, head: bool = False) -> Answered:
     )
 
 
-async def _body(client: Client, answer: Answered) -> bytes:
+async def _body(client: RawConnection, answer: RawAnswer) -> bytes:
     if answer.one("transfer-encoding") is not None:
         assert answer.one("content-length") is None
         body = bytearray()
@@ -68,7 +68,7 @@ async def _body(client: Client, answer: Answered) -> bytes:
     return await client.reader.readexactly(int(length))
 
 
-async def asked(client: Client, request: bytes) -> Answered:
+async def asked(client: RawConnection, request: bytes) -> RawAnswer:
     """Send one request and read its answer."""
     await client.send(request)
     return await answered(client, head=request.startswith(b"HEAD "))

@@ -125,3 +125,12 @@ class FakeClock:
     def _pass(self, nanoseconds: int) -> None:
         self._monotonic += nanoseconds
         self._wall += nanoseconds
+
+
+class BusyClock(FakeClock):
+    """A clock whose time also passes while it is read, as on a busy machine."""
+
+    def monotonic(self) -> float:
+        """A tenth of a second later each time."""
+        self._monotonic += 100_000_000
+        return super().monotonic()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable
 from forwarder.core.errors import Backpressure
 from forwarder.intake.decoder_jobs import LookUp, work
 from forwarder.wire.effort import Effort
-from tests.support.waiters import Told
+from tests.support.waiters import IntakeCallback
 
 NOTHING = Effort(text=0, encoded=0, repaired=0, events=0, ruled=0.0)
 """Everything is too much."""
@@ -44,7 +44,7 @@ class HereDecoder:
         return outcome, parts
 
 
-class Patient(Told):
+class Patient(IntakeCallback):
     """A `core.ports.PatientWaiter` that keeps what it is told."""
 
     def __init__(self, sender: Hashable = "somebody", origin: object | None = None) -> None:

@@ -27,7 +27,7 @@ from forwarder.rules.rules import EventRules, compile_rules
 from forwarder.telemetry.books import Books
 from forwarder.wire.effort import INLINE, Effort
 from tests.support.clock import FakeClock
-from tests.support.waiters import SlowBuffer, SlowDeadLetters, Told
+from tests.support.waiters import IntakeCallback, SlowBuffer, SlowDeadLetters
 
 KEY = "phc_good"
 UUID = "0190a0a0-1111-7222-8333-444455556666"
@@ -119,16 +119,16 @@ class IntakeRig:
 
     def take(self, body: Any, *, client: str | None = None, **hints: Any) -> None:
         """Take a body: bytes as they are, anything else as JSON."""
-        self.offer(body, Told(), client=client, **hints)
+        self.offer(body, IntakeCallback(), client=client, **hints)
 
-    def offer(self, body: Any, waiter: Told, **hints: Any) -> bool:
+    def offer(self, body: Any, waiter: IntakeCallback, **hints: Any) -> bool:
         """Take a body, for somebody who waits."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         return self.intake.accept(Incoming(data, **hints), waiter)
 
-    def ask(self, *events: Any, **hints: Any) -> Told:
+    def ask(self, *events: Any, **hints: Any) -> IntakeCallback:
         """Take events of the good key; who waits for the answer."""
-        told = Told()
+        told = IntakeCallback()
         told.reached = self.offer(batch(*events), told, **hints)
         assert self.balanced()
         return told

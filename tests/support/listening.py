@@ -27,7 +27,7 @@ Result = TypeVar("Result")
 
 
 @dataclass
-class FakeIntake:
+class FakeHttpIntake:
     """Keeps what it is offered, or raises what it is told to; what is
     `later` waits in `waiters`.
     """
@@ -60,7 +60,7 @@ class FakeIntake:
 
 
 @dataclass(frozen=True)
-class Reply:
+class RawReply:
     """One answer, as it was on the wire. Names of headers are lower-case."""
 
     status: int
@@ -76,7 +76,7 @@ async def within(what: Awaitable[Result]) -> Result:
         return await what
 
 
-class Client:
+class RawConnection:
     """A connection on which a test says exactly what it wants."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -93,12 +93,12 @@ class Client:
             self.writer.write(piece)
             await within(self.writer.drain())
 
-    async def reply(self, *, head: bool = False) -> Reply:
+    async def reply(self, *, head: bool = False) -> RawReply:
         """Read one answer; `head` if it answers a HEAD request, and so has no body."""
         raw = await within(self.reader.readuntil(b"\r\n\r\n"))
         return await self._reply(raw, head=head)
 
-    async def ask(self, request: bytes) -> Reply:
+    async def ask(self, request: bytes) -> RawReply:
         """Send one request and read its answer."""
         await self.send(request)
         return await self.reply(head=request.startswith(b"HEAD "))
@@ -113,7 +113,7 @@ class Client:
         with contextlib.suppress(OSError):
             await within(self.writer.wait_closed())
 
-    async def _reply(self, raw: bytes, *, head: bool) -> Reply:
+    async def _reply(self, raw: bytes, *, head: bool) -> RawReply:
         start, *lines = raw.decode("latin-1").rstrip("\r\n").split("\r\n")
         version, status, _ = start.split(" ", 2)
         assert version == "HTTP/1.1", start
@@ -122,18 +122,18 @@ class Client:
         }
         assert len(headers) == len(lines), lines
         length = 0 if head else int(headers.get("content-length", "0"))
-        return Reply(int(status), headers, await within(self.reader.readexactly(length)))
+        return RawReply(int(status), headers, await within(self.reader.readexactly(length)))
 
 
 @dataclass
-class Listening:
+class ListenerRig:
     """A listener under test, with everything that surrounds it."""
 
     listener: HttpListener
-    intake: FakeIntake
+    intake: FakeHttpIntake
     clock: FakeClock
     passthrough: PassThrough | None = None
-    clients: list[Client] = field(default_factory=list)
+    clients: list[RawConnection] = field(default_factory=list)
     failures: list[dict[str, Any]] = field(default_factory=list)
     """What the loop's exception handler was told: nothing, ever."""
 
@@ -142,18 +142,18 @@ class Listening:
         """Of the first address."""
         return int(self.listener.addresses[0].rpartition(":")[2])
 
-    async def connect(self, **options: Any) -> Client:
+    async def connect(self, **options: Any) -> RawConnection:
         """A new connection to the first address; closed at the end."""
         address = self.listener.addresses[0]
         if address.startswith("unix:"):
             opening = asyncio.open_unix_connection(address.removeprefix("unix:"), **options)
         else:
             opening = asyncio.open_connection("127.0.0.1", self.port, **options)
-        client = Client(*await within(opening))
+        client = RawConnection(*await within(opening))
         self.clients.append(client)
         return client
 
-    async def ask(self, request: bytes) -> Reply:
+    async def ask(self, request: bytes) -> RawReply:
         """Send one request on its own connection."""
         client = await self.connect()
         reply = await client.ask(request)
@@ -192,7 +192,7 @@ async def listening(
     path: ForwarderPath | None = None,
     load: WorkerLoad | None = None,
     **options: Any,
-) -> AsyncIterator[Listening]:
+) -> AsyncIterator[ListenerRig]:
     """A started listener. At the end nothing may be left of its connections, and the loop may have
     had nothing to complain about.
 
@@ -201,12 +201,12 @@ async def listening(
     events are passed through by it.
     """
     clock = FakeClock()
-    intake = FakeIntake()
+    intake = FakeHttpIntake()
     passed = None if passthrough is None else PassThrough(passthrough, clock)
     listener = HttpListener(
         policy or HttpPolicy(), intake, clock, headroom, passed, path=path, load=load
     )
-    under_test = Listening(listener, intake, clock, passed)
+    under_test = ListenerRig(listener, intake, clock, passed)
     asyncio.get_running_loop().set_exception_handler(
         lambda _, context: under_test.failures.append(context)
     )

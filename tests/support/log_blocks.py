@@ -40,7 +40,7 @@ def log_line(number: int, **members: Any) -> bytes:
     return json.dumps({"type": "seen", "user": f"u{number}", "n": number, **members}).encode()
 
 
-class LogFile:
+class LogInBlocks:
     """A file of which blocks are read, one after the other."""
 
     def __init__(self, path: str = PATH, identity: str = "f1") -> None:

@@ -43,7 +43,7 @@ DEFAULTS: Final[Mapping[str, Section]] = {
 }
 
 
-class Member(Admin):
+class RunningMember(Admin):
     """One of them, which runs. `program` starts it in place of the command."""
 
     def __init__(
@@ -136,7 +136,7 @@ class Members:
         self._sections = merged(DEFAULTS, sections)
         self._running = contextlib.AsyncExitStack()
         self._client = aiohttp.ClientSession()
-        self.all: list[Member] = []
+        self.all: list[RunningMember] = []
         self.problems: list[str] = []
         """What was wrong with their books."""
         self.looks = 0
@@ -155,7 +155,7 @@ class Members:
         program: Sequence[str] | None = None,
         kafka: Section | None = None,
         **sections: Any,
-    ) -> Member:
+    ) -> RunningMember:
         """Start one under a name, whose files are those of the last one of that name; it needn't
         listen yet.
         """
@@ -173,7 +173,7 @@ class Members:
         self.all.append(member)
         return member
 
-    async def start(self, name: str, **more: Any) -> Member:
+    async def start(self, name: str, **more: Any) -> RunningMember:
         """Start one as `spawn` does, and wait until it listens."""
         member = await self.spawn(name, **more)
         member.admin = (await member.logged("listening"))["admin"]
@@ -200,7 +200,7 @@ class Members:
 @contextlib.asynccontextmanager
 async def _spawned(
     home: Path, program: Sequence[str], client: aiohttp.ClientSession
-) -> AsyncIterator[Member]:
+) -> AsyncIterator[RunningMember]:
     with (home / "log").open("ab") as log:
         log_from = log.tell()
         process = await asyncio.create_subprocess_exec(
@@ -212,7 +212,7 @@ async def _spawned(
             stderr=log,
         )
     try:
-        yield Member(home, process, client, log_from)
+        yield RunningMember(home, process, client, log_from)
     finally:
         if process.returncode is None:
             process.kill()

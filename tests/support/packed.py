@@ -65,7 +65,7 @@ def numbered(blocks: Sequence[RecordBlock]) -> list[tuple[int, bytes]]:
     ]
 
 
-class Watched:
+class WatchedStream:
     """A stream that gives at most `most` bytes at once, notes what was asked for, and may fail at
     its end.
     """

@@ -47,7 +47,7 @@ class FakeAccepted:
 
 
 @dataclass(slots=True)
-class FakeIntake:
+class FakeRecordIntake:
     """Takes everything, unless `refuses` says why not; settles nothing by itself,
     unless `settles`.
     """

@@ -95,7 +95,7 @@ VALUES: Final = st.recursive(
 
 
 @dataclass
-class Member:
+class SpelledMember:
     """A member as it is spelled."""
 
     name: str
@@ -114,10 +114,10 @@ class Member:
 
 
 @dataclass
-class Spelled:
+class SpelledEvent:
     """An event, and what is to become of it."""
 
-    members: list[Member]
+    members: list[SpelledMember]
     has_uuid: bool
     has_timestamp: bool
     inner: str | None
@@ -149,7 +149,9 @@ class Spelled:
             + "}"
         )
 
-    def _stamped_member(self, member: Member, uuid: str, timestamp: str, ip: str | None) -> str:
+    def _stamped_member(
+        self, member: SpelledMember, uuid: str, timestamp: str, ip: str | None
+    ) -> str:
         if member.name == "uuid" and not self.has_uuid:
             return member.text(f'"{uuid}"')
         if member.name == "timestamp" and not self.has_timestamp:
@@ -197,7 +199,7 @@ def _properties(draw: st.DrawFn) -> tuple[str, str | None]:
 @st.composite
 def spelled_events(
     draw: st.DrawFn, *, complete: bool = False, with_properties: bool = False
-) -> Spelled:
+) -> SpelledEvent:
     """An event that has a name and an id; complete ones need no uuid and no timestamp, in the
     usual forms.
     """
@@ -230,7 +232,7 @@ def spelled_events(
     for name in draw(st.lists(st.sampled_from(["extra", "$set", "é"]), unique=True)):
         values[name] = draw(VALUES)
     members = [
-        Member(
+        SpelledMember(
             name,
             draw(SPACE),
             draw(st.sampled_from([json.dumps(name, ensure_ascii=False)] * 4 + [escaped(name)])),
@@ -240,4 +242,4 @@ def spelled_events(
         )
         for name, value in draw(st.permutations(list(values.items())))
     ]
-    return Spelled(members, uuid in VALID_UUIDS, time in VALID_TIMES, inner)
+    return SpelledEvent(members, uuid in VALID_UUIDS, time in VALID_TIMES, inner)

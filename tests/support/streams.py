@@ -19,7 +19,7 @@ ASK_EVERY: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class GroupTopic:
     """See the module."""
 
     bootstrap: str

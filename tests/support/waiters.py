@@ -13,7 +13,7 @@ from forwarder.core.event import Chunk
 from forwarder.deadletter.memory import MemoryDeadLetters
 
 
-class Told:
+class IntakeCallback:
     """A `core.ack.AckCallback` that keeps what it is told."""
 
     def __init__(self) -> None:

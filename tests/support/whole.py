@@ -37,7 +37,7 @@ from forwarder.sources.http import HttpPolicy
 from forwarder.sources.logs.positions import PositionStore
 from forwarder.telemetry.snapshot import Snapshot, balanced
 from tests.support.clock import FakeClock
-from tests.support.listening import Client, Reply, post
+from tests.support.listening import RawConnection, RawReply, post
 from tests.support.upstream import Request, Upstream
 from tests.support.waiting import LIMIT, FastClock, eventually, tick
 
@@ -85,7 +85,7 @@ class Whole:
     ) -> None:
         self.clock = clock or FastClock()
         self.left: list[DeadLetter] = []
-        self._client: Client | None = None
+        self._client: RawConnection | None = None
         self._window = window
         self._memory = memory
         self._directory: tempfile.TemporaryDirectory[str] | None = None
@@ -228,16 +228,16 @@ class Whole:
         """The state now."""
         return self.pipeline.snapshot()
 
-    async def connect(self, **options: Any) -> Client:
+    async def connect(self, **options: Any) -> RawConnection:
         """A connection of its own; the caller closes it."""
         if self.address.startswith("unix:"):
-            return Client(
+            return RawConnection(
                 *await asyncio.open_unix_connection(self.address.removeprefix("unix:"), **options)
             )
         host, _, port = self.address.rpartition(":")
-        return Client(*await asyncio.open_connection(host, int(port), **options))
+        return RawConnection(*await asyncio.open_connection(host, int(port), **options))
 
-    async def send(self, request: bytes) -> Reply:
+    async def send(self, request: bytes) -> RawReply:
         """Send a request on the sender's connection, which stays open."""
         if self._client is None:
             self._client = await self.connect()

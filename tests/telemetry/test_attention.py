@@ -48,7 +48,7 @@ BUSY = LaneSnapshot(
         (HALTED, "halted: unknown_key", Severity.CRITICAL),
     ],
 )
-def test_a_busy_lane_needs_nobody(lane: LaneSnapshot, word: str, severity: Severity) -> None:
+def test_a_busy_lane_needs_no_attention(lane: LaneSnapshot, word: str, severity: Severity) -> None:
     """Events in the buffer are normal work; only old ones need a person, and a halt
     needs one now.
     """
@@ -125,7 +125,9 @@ def test_dead_letters_and_drops() -> None:
         (State.DRAINING, False, Severity.NEUTRAL),
     ],
 )
-def test_a_start_and_a_stop_need_nobody(state: State, ready: bool, severity: Severity) -> None:
+def test_a_start_and_a_stop_need_no_attention(
+    state: State, ready: bool, severity: Severity
+) -> None:
     """A running daemon that accepts nothing needs a person now."""
     assert daemon_health(replace(FULL, state=state, ready=ready)).severity is severity
 

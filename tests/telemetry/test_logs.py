@@ -181,7 +181,7 @@ def test_no_secret_is_written(form: LogFormat, capsys: pytest.CaptureFixture[str
     assert written.count("Traceback") == 2
 
 
-def test_a_line_that_cannot_be_written_is_told_without_its_arguments(
+def test_an_unwritable_line_is_reported_without_its_arguments(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A library's mistake in a log call stops nothing, and shows nothing."""

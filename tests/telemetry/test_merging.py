@@ -29,7 +29,7 @@ from tests.support.cases import cases
 
 
 @dataclass(frozen=True)
-class Figures:
+class MergedFigures:
     """A field of each kind."""
 
     name: Annotated[str, FIRST] = ""
@@ -43,7 +43,7 @@ class Figures:
     path: Annotated[str, COMMON_PATH] = ""
 
 
-ONE = Figures(
+ONE = MergedFigures(
     "one",
     1,
     10,
@@ -54,7 +54,7 @@ ONE = Figures(
     addresses=("x", "y"),
     path="/srv/state/worker-0",
 )
-OTHER = Figures(
+OTHER = MergedFigures(
     "other",
     2,
     20,
@@ -70,7 +70,7 @@ OTHER = Figures(
 def test_each_field_is_merged_as_it_says() -> None:
     """Sums, bounds of what is known, unions and the directory above."""
     merged = merge_figures([(ONE, True), (OTHER, True)])
-    assert merged == Figures(
+    assert merged == MergedFigures(
         "one",
         3,
         30,

@@ -160,7 +160,7 @@ def test_time_is_limited_too() -> None:
     assert names(tapped.batch()) == ["rare"]
 
 
-def test_a_queue_that_nobody_fetches_stays_bounded() -> None:
+def test_an_unread_queue_stays_bounded() -> None:
     """Beyond its bytes and one event, chosen events are lost, and counted."""
     tapped = Tapped(TapFilter(rate=1000))
     for _ in range(8):

@@ -34,7 +34,7 @@ def test_it_ends_with_the_process_that_started_it() -> None:
 
 
 @pytest.mark.slow
-def test_its_end_is_told() -> None:
+def test_its_end_is_reported() -> None:
     """A line that never comes is an error with the output; stopping twice does nothing."""
     process = ServerProcess(["sandbox", "--listen", "127.0.0.1:0"])
     assert "127.0.0.1" in process.line("listening on")

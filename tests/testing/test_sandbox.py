@@ -183,7 +183,7 @@ def test_many_events_are_all_shown(
 
 
 @pytest.mark.slow
-def test_waiting_in_vain(sandbox: AnalyticsSandbox) -> None:
+def test_waiting_fails_with_what_arrived(sandbox: AnalyticsSandbox) -> None:
     """It says what did arrive; none are there at once."""
     send(sandbox, "login", {})
     with pytest.raises(

@@ -317,7 +317,7 @@ def test_what_is_compressed_twice_is_not_small(
         decode(brotli.compress(slow), content_encoding=b"br")
 
 
-def test_bombs_in_bombs_are_not_unwrapped_for_ever() -> None:
+def test_nested_bombs_are_unwrapped_to_a_limit() -> None:
     """Only as many layers are unwrapped as senders are known to use; what is still wrapped then is
     left as it is, and is no JSON.
     """

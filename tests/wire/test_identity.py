@@ -108,7 +108,7 @@ def test_canonical_ids_are_stable() -> None:
 
 
 @cases("token", ["phc_abc", "x", "sTMFPsFhdP1Ssg", "a" * 64, "with space", '"quoted"', "PHX_upper"])
-def test_a_token_is_taken(token: str) -> None:
+def test_a_token_is_an_id(token: str) -> None:
     """Any non-empty ASCII text of at most 64 bytes can be one."""
     assert check_token(token) == token
 

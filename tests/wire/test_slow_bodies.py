@@ -47,7 +47,7 @@ SECONDS_A_BYTE: Final = 2e-6
 """Forty times what the slowest takes on a slow machine."""
 
 
-class Shape(NamedTuple):
+class GrowingBody(NamedTuple):
     """A body that grows: `unit` is repeated between `head` and `tail`."""
 
     head: bytes
@@ -135,7 +135,7 @@ TOKENS: Final = [
 ]
 SHAPES: Final = st.tuples(
     st.sampled_from(FRAMES), st.lists(st.sampled_from(TOKENS), min_size=1, max_size=4)
-).map(lambda parts: Shape(parts[0][0], b"".join(parts[1]), parts[0][1]))
+).map(lambda parts: GrowingBody(parts[0][0], b"".join(parts[1]), parts[0][1]))
 
 
 def as_form(text: bytes) -> Incoming:
@@ -194,14 +194,14 @@ def check_time(run: Callable[[], object], size: int) -> None:
 
 
 @given(SHAPES, st.sampled_from(sorted(WRAPS)))
-@example(Shape(b"{", b"%", b""), "br of a form")
-@example(Shape(b"{", b"%4", b""), "form")
-@example(Shape(EVENT + b"[", b"NaN,", b"1]}}"), "gzip")
-@example(Shape(EVENT + b"[NaN,", b'"",', b"1]}}"), "plain")
-@example(Shape(EVENT + b'"', b"\\ud800", b'"}}'), "plain")
-@example(Shape(EVENT + b'"\\ud800', b"\\n", b'"}}'), "gzip")
-@example(Shape(EVENT + b'"', b"\\ud83d\\ude00", b'\\ud800"}}'), "zstd")
-def test_no_text_takes_a_step_for_each_of_its_parts(shape: Shape, wrap: str) -> None:
+@example(GrowingBody(b"{", b"%", b""), "br of a form")
+@example(GrowingBody(b"{", b"%4", b""), "form")
+@example(GrowingBody(EVENT + b"[", b"NaN,", b"1]}}"), "gzip")
+@example(GrowingBody(EVENT + b"[NaN,", b'"",', b"1]}}"), "plain")
+@example(GrowingBody(EVENT + b'"', b"\\ud800", b'"}}'), "plain")
+@example(GrowingBody(EVENT + b'"\\ud800', b"\\n", b'"}}'), "gzip")
+@example(GrowingBody(EVENT + b'"', b"\\ud83d\\ude00", b'\\ud800"}}'), "zstd")
+def test_no_text_takes_a_step_for_each_of_its_parts(shape: GrowingBody, wrap: str) -> None:
     """Decoding, decompressing and repairing are left to C, whatever the text is made of."""
     small = shape.text(SMALL)
     large = shape.text(LARGE)
@@ -216,9 +216,9 @@ def test_no_text_takes_a_step_for_each_of_its_parts(shape: Shape, wrap: str) -> 
 
 
 @given(SHAPES)
-@example(Shape(b'{"batch":[', b"{},", b"{}]}"))
-@example(Shape(b'{"batch":[NaN,', b'"\\ud800",', b"{}]}"))
-def test_no_v1_text_takes_more_than_its_events(shape: Shape) -> None:
+@example(GrowingBody(b'{"batch":[', b"{},", b"{}]}"))
+@example(GrowingBody(b'{"batch":[NaN,', b'"\\ud800",', b"{}]}"))
+def test_no_v1_text_takes_more_than_its_events(shape: GrowingBody) -> None:
     """Of the protocol with a result for each event, steps go with the events."""
 
     def run(text: bytes) -> None:

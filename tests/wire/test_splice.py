@@ -23,7 +23,7 @@ def members_of(text: bytes) -> dict[str, Raw]:
     return msgspec.json.decode(text, type=dict[str, Raw])
 
 
-def test_equal_bytes_are_told_apart() -> None:
+def test_equal_bytes_are_distinguished() -> None:
     """A value's place is where it was decoded, even where the same bytes stand elsewhere too."""
     text = b'{"a":"x","b":{"b":"x"},"c":"x"}'
     assert Locator(text).span(members_of(text)["c"]) == (27, 30)

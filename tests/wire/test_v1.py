@@ -102,7 +102,7 @@ def test_too_many_events() -> None:
         read(batch(*["5"] * (MAX_EVENTS + 1)), max_events=10 * MAX_EVENTS)
 
 
-def test_each_event_is_judged_by_itself() -> None:
+def test_each_event_is_validated_by_itself() -> None:
     """Those that can't be events, or no text, stand aside; the others keep their places."""
     request = read(
         batch(

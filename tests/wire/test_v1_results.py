@@ -99,7 +99,7 @@ def test_two_events_with_one_uuid_come_to_an_end_one_by_one() -> None:
     }
 
 
-def test_what_has_no_key_can_t_be_told_to_come_again() -> None:
+def test_events_without_a_key_have_no_retry() -> None:
     """Then the request has to come again as a whole; one without a key that came
     to an end is no hindrance.
     """

@@ -172,7 +172,7 @@ def test_words_are_said_with_who_says_them() -> None:
     assert merged.warnings == ("both", "worker-0: mine")
 
 
-def test_what_workers_keep_on_disk_is_told_together() -> None:
+def test_what_workers_keep_on_disk_is_summed() -> None:
     """Events that were found and letters that are wanted are added up; where letters are is told
     by what their places have in common.
     """

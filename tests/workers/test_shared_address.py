@@ -43,7 +43,7 @@ def test_all_interfaces_are_held_under_one_port() -> None:
 
 
 @pytest.mark.parametrize("sharing", [False, True])
-def test_an_address_that_somebody_has_is_an_error(sharing: bool) -> None:
+def test_an_address_in_use_is_an_error(sharing: bool) -> None:
     """Another listener on the address is found at once, even one that would share it."""
     with socket.socket() as taken:
         if sharing:

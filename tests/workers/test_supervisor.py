@@ -57,7 +57,7 @@ def settings(**sections: Any) -> Settings:
     return Settings.parse({**base, **sections})
 
 
-class Life:
+class RunningSupervisor:
     """One supervisor, and its task."""
 
     def __init__(self, clock: FakeClock) -> None:
@@ -118,7 +118,7 @@ class Life:
         return await self.ended()
 
 
-def counting(life: Life) -> Callable[..., Awaitable[bytes]]:
+def counting(life: RunningSupervisor) -> Callable[..., Awaitable[bytes]]:
     """`SupervisorsEnd.ask`, that counts the questions whether a worker
     responds that aren't answered.
     """
@@ -135,16 +135,16 @@ def counting(life: Life) -> Callable[..., Awaitable[bytes]]:
 
 
 @pytest.fixture
-async def life(clock: FakeClock) -> AsyncIterator[Life]:
+async def life(clock: FakeClock) -> AsyncIterator[RunningSupervisor]:
     """A supervisor to be; ended at the end, whatever happened."""
-    life = Life(clock)
+    life = RunningSupervisor(clock)
     with capture_logs() as life.logs:
         yield life
         life.task.cancel()
         await asyncio.gather(life.task, return_exceptions=True)
 
 
-async def test_the_sum_is_shown_once_all_have_started(life: Life) -> None:
+async def test_the_sum_is_shown_once_all_have_started(life: RunningSupervisor) -> None:
     """The log names the address once, with the number of workers; the snapshot is the workers'
     sum, and names each.
     """
@@ -162,7 +162,7 @@ async def test_the_sum_is_shown_once_all_have_started(life: Life) -> None:
     assert await life.stopped() == 0
 
 
-async def test_the_real_port_is_named_though_no_worker_says_it(life: Life) -> None:
+async def test_the_real_port_is_named_though_no_worker_says_it(life: RunningSupervisor) -> None:
     """As when none responds in time on a busy machine."""
     life.begin(fake(replace(SHOWN, addresses=())))
     (address,) = (await life.started())["ingestion"]
@@ -170,7 +170,7 @@ async def test_the_real_port_is_named_though_no_worker_says_it(life: Life) -> No
     assert await life.stopped() == 0
 
 
-async def test_before_the_workers_run_it_is_starting(life: Life) -> None:
+async def test_before_the_workers_run_it_is_starting(life: RunningSupervisor) -> None:
     """The admin server listens first, and says that nothing can be taken yet."""
     life.begin(fake(SHOWN, w0={"late": True}, w1={"late": True}))
     shown = await life.until(lambda now: len(now.workers) == 2)
@@ -179,7 +179,7 @@ async def test_before_the_workers_run_it_is_starting(life: Life) -> None:
     assert await life.stopped() == 0
 
 
-async def test_the_worst_exit_code_counts(life: Life) -> None:
+async def test_the_worst_exit_code_counts(life: RunningSupervisor) -> None:
     """A worker that leaves events behind makes the daemon's exit code 1; while they drain nothing
     is ready.
     """
@@ -188,7 +188,7 @@ async def test_the_worst_exit_code_counts(life: Life) -> None:
     assert await life.stopped() == 1
 
 
-async def test_the_end_of_standard_input_ends_it(life: Life, tmp_path: Path) -> None:
+async def test_the_end_of_standard_input_ends_it(life: RunningSupervisor, tmp_path: Path) -> None:
     """The first worker has it and reports its end; then all of them end. The others have nothing
     to read.
     """
@@ -207,7 +207,7 @@ async def test_the_end_of_standard_input_ends_it(life: Life, tmp_path: Path) -> 
     assert (await life.logged("stopping: standard input has ended"))["log_level"] == "info"
 
 
-async def test_a_worker_that_cant_start_ends_it(life: Life) -> None:
+async def test_a_worker_that_cant_start_ends_it(life: RunningSupervisor) -> None:
     """Its reason is raised as the daemon's own, once the other has drained, and
     nothing is started again.
     """
@@ -218,7 +218,7 @@ async def test_a_worker_that_cant_start_ends_it(life: Life) -> None:
     assert not [line for line in life.logs if line["event"] == "listening"]
 
 
-async def test_a_worker_that_ends_with_2_without_a_word(life: Life) -> None:
+async def test_a_worker_that_ends_with_2_without_a_word(life: RunningSupervisor) -> None:
     """A worker whose configuration can't be read has said so itself."""
     life.begin(fake(SHOWN, w0={"exits": 2}))
     with pytest.raises(ConfigurationError, match="worker-0 can't start"):
@@ -226,7 +226,7 @@ async def test_a_worker_that_ends_with_2_without_a_word(life: Life) -> None:
 
 
 async def test_a_worker_that_keeps_dying_is_started_with_growing_pauses(
-    life: Life, tmp_path: Path
+    life: RunningSupervisor, tmp_path: Path
 ) -> None:
     """Each end is told with the pause that follows; the other worker goes on,
     and the daemon is ready.
@@ -245,7 +245,9 @@ async def test_a_worker_that_keeps_dying_is_started_with_growing_pauses(
     assert await life.stopped() == 0
 
 
-async def test_what_a_dead_worker_showed_last_stays_until_it_is_back(life: Life) -> None:
+async def test_what_a_dead_worker_showed_last_stays_until_it_is_back(
+    life: RunningSupervisor,
+) -> None:
     """A scrape between death and return shows the books as they were: they balance, and no counter
     goes back.
     """
@@ -266,14 +268,16 @@ async def test_what_a_dead_worker_showed_last_stays_until_it_is_back(life: Life)
     assert await life.stopped() == 0
 
 
-async def test_a_worker_that_isnt_there_any_more_when_it_stops(life: Life) -> None:
+async def test_a_worker_that_isnt_there_any_more_when_it_stops(life: RunningSupervisor) -> None:
     """A stop during the pause before a restart starts nothing any more."""
     life.begin(fake(SHOWN, w1={"exits": 1}))
     await life.logged("a worker ended")
     assert await life.stopped() == 0
 
 
-async def test_a_process_that_is_stopped_before_it_listens_to_anybody(life: Life) -> None:
+async def test_a_process_that_is_stopped_before_it_listens(
+    life: RunningSupervisor,
+) -> None:
     """A service manager's signal to every process meets one that has only begun:
     nothing was left behind.
     """
@@ -289,7 +293,7 @@ async def test_a_process_that_is_stopped_before_it_listens_to_anybody(life: Life
     assert await life.ended() == 0
 
 
-async def test_a_process_that_cant_be_made(life: Life) -> None:
+async def test_a_process_that_cant_be_made(life: RunningSupervisor) -> None:
     """Without an interpreter nothing starts; that is told, and tried again."""
     life.begin(Launch(["/nowhere/python"], {}))
     assert "/nowhere/python" in (await life.logged("a worker ended"))["why"]
@@ -298,7 +302,7 @@ async def test_a_process_that_cant_be_made(life: Life) -> None:
 
 
 async def test_a_mute_worker_is_shown_as_it_was(
-    life: Life, monkeypatch: pytest.MonkeyPatch
+    life: RunningSupervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker that doesn't answer in time doesn't take the others' figures away."""
     monkeypatch.setattr(workers, "ANSWER_SECONDS", 0.2)
@@ -311,7 +315,7 @@ async def test_a_mute_worker_is_shown_as_it_was(
 
 
 async def test_a_worker_that_hangs_is_started_again(
-    life: Life, monkeypatch: pytest.MonkeyPatch
+    life: RunningSupervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker that hasn't answered for a minute is killed, and another takes its place."""
     monkeypatch.setattr(workers, "ANSWER_SECONDS", PROMPT)
@@ -325,7 +329,7 @@ async def test_a_worker_that_hangs_is_started_again(
 
 
 async def test_a_worker_that_is_stopped_is_shown_until_it_continues(
-    life: Life, monkeypatch: pytest.MonkeyPatch
+    life: RunningSupervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Log, status and warnings name it; nothing waits for it, others accept; when it responds
     again, that is all over.
@@ -360,7 +364,7 @@ async def test_a_worker_that_is_stopped_is_shown_until_it_continues(
 
 
 async def test_without_a_worker_that_responds_nothing_is_ready(
-    life: Life, monkeypatch: pytest.MonkeyPatch
+    life: RunningSupervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The figures are the last ones, but none of the workers accepts anything."""
     monkeypatch.setattr(workers, "ANSWER_SECONDS", 0.01)
@@ -374,7 +378,7 @@ async def test_without_a_worker_that_responds_nothing_is_ready(
 
 
 async def test_a_stop_waits_less_for_a_worker_that_doesnt_respond(
-    life: Life, monkeypatch: pytest.MonkeyPatch
+    life: RunningSupervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All others have ended by then: it is killed after a quarter of the time, and what it held
     counts as lost.
@@ -392,7 +396,7 @@ async def test_a_stop_waits_less_for_a_worker_that_doesnt_respond(
     assert await life.ended() == 1
 
 
-async def test_a_second_signal_ends_the_drain(life: Life) -> None:
+async def test_a_second_signal_ends_the_drain(life: RunningSupervisor) -> None:
     """The second signal, one that comes a second later, has all workers save what they hold; the
     exit code is 130.
     """
@@ -408,7 +412,7 @@ async def test_a_second_signal_ends_the_drain(life: Life) -> None:
     assert (await life.logged("interrupted"))["events_waiting"] == 140
 
 
-async def test_a_third_signal_kills(life: Life) -> None:
+async def test_a_third_signal_kills(life: RunningSupervisor) -> None:
     """Workers that don't end are killed then; the log says what is lost, and the process ends at
     once with 130.
     """
@@ -422,7 +426,7 @@ async def test_a_third_signal_kills(life: Life) -> None:
     assert await life.ended() == INTERRUPTED
 
 
-async def test_hangup_is_passed_on(life: Life) -> None:
+async def test_hangup_is_passed_on(life: RunningSupervisor) -> None:
     """SIGHUP reaches the workers if the configuration can be used; what needs a restart is said
     once, by the supervisor.
     """
@@ -443,7 +447,7 @@ async def test_hangup_is_passed_on(life: Life) -> None:
     assert await life.stopped() == 0
 
 
-async def test_a_question_about_one_event_goes_to_all(life: Life) -> None:
+async def test_a_question_about_one_event_goes_to_all(life: RunningSupervisor) -> None:
     """Where an event is at hand, each worker is asked."""
     life.begin(fake(SHOWN))
     await life.started()
@@ -452,7 +456,7 @@ async def test_a_question_about_one_event_goes_to_all(life: Life) -> None:
     assert await life.stopped() == 0
 
 
-async def test_a_tap_goes_to_all(life: Life) -> None:
+async def test_a_tap_goes_to_all(life: RunningSupervisor) -> None:
     """Each worker has its part of the rate, and what they have collected is one batch; a long
     filter reaches them whole.
     """
@@ -467,7 +471,7 @@ async def test_a_tap_goes_to_all(life: Life) -> None:
     assert await life.stopped() == 0
 
 
-async def test_the_admin_server_shows_the_sum(life: Life) -> None:
+async def test_the_admin_server_shows_the_sum(life: RunningSupervisor) -> None:
     """One admin address serves metrics, health and status of all."""
     life.begin(fake(SHOWN))
     admin = (await life.started())["admin"]
@@ -479,7 +483,9 @@ async def test_the_admin_server_shows_the_sum(life: Life) -> None:
     assert await life.stopped() == 0
 
 
-async def test_directories_that_were_left_are_emptied(life: Life, tmp_path: Path) -> None:
+async def test_directories_that_were_left_are_emptied(
+    life: RunningSupervisor, tmp_path: Path
+) -> None:
     """A worker without a listener works on a directory of a former worker; when it is empty it
     goes, its books stay in the sum.
     """
@@ -507,7 +513,9 @@ async def test_directories_that_were_left_are_emptied(life: Life, tmp_path: Path
     assert (tmp_path / "worker-3").exists()
 
 
-async def test_letters_that_are_marked_later_are_seen(life: Life, tmp_path: Path) -> None:
+async def test_letters_that_are_marked_later_are_seen(
+    life: RunningSupervisor, tmp_path: Path
+) -> None:
     """A directory that stays for its dead letters gets a worker again as soon as somebody has
     marked one, even if that is in the database's log alone; not when they are only looked at.
     """
@@ -539,7 +547,7 @@ async def test_letters_that_are_marked_later_are_seen(life: Life, tmp_path: Path
     assert await life.stopped() == 0
 
 
-async def test_cancellation_kills_the_workers(life: Life) -> None:
+async def test_cancellation_kills_the_workers(life: RunningSupervisor) -> None:
     """A cancelled supervisor leaves no process, no server and no signal handler behind."""
     life.begin(fake(SHOWN))
     await life.started()

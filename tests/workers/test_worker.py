@@ -34,7 +34,7 @@ IDLE = replace(FULL, lanes=(), dead_letters_wanted=0)
 ONE_OF_TWO = Role(1, 2)
 
 
-class Life:
+class RunningWorker:
     """One worker, what its supervisor hears, and its task."""
 
     def __init__(self, clock: FakeClock) -> None:
@@ -102,9 +102,9 @@ class Life:
 
 
 @pytest.fixture
-async def a_life(clock: FakeClock) -> AsyncIterator[Life]:
+async def a_life(clock: FakeClock) -> AsyncIterator[RunningWorker]:
     """A worker to be; ended at the end, whatever happened."""
-    life = Life(clock)
+    life = RunningWorker(clock)
     with capture_logs() as life.logs:
         yield life
         life.task.cancel()
@@ -112,7 +112,7 @@ async def a_life(clock: FakeClock) -> AsyncIterator[Life]:
     await asyncio.wait_for(life.line.close(), LIMIT)
 
 
-async def test_it_says_that_it_works_and_its_last_words(a_life: Life) -> None:
+async def test_it_says_that_it_works_and_its_last_words(a_life: RunningWorker) -> None:
     """The supervisor hears of the start, gets answers, stops it, and hears how it was
     at its end.
     """
@@ -126,7 +126,7 @@ async def test_it_says_that_it_works_and_its_last_words(a_life: Life) -> None:
     assert a_life.pipeline.done == ["start", "shut_down 25", "close"]
 
 
-async def test_it_is_asked_where_an_event_is(a_life: Life) -> None:
+async def test_it_is_asked_where_an_event_is(a_life: RunningWorker) -> None:
     """A question about one event is answered by the pipeline; one that
     makes no sense, with nothing.
     """
@@ -137,7 +137,7 @@ async def test_it_is_asked_where_an_event_is(a_life: Life) -> None:
     assert await a_life.line.ask(Command.FIND, LIMIT, "no uuid") == b""
 
 
-async def test_it_reads_the_configuration_again(a_life: Life) -> None:
+async def test_it_reads_the_configuration_again(a_life: RunningWorker) -> None:
     """A reload reaches the pipeline; the supervisor has said what needs a restart,
     the worker says nothing.
     """
@@ -152,7 +152,7 @@ async def test_it_reads_the_configuration_again(a_life: Life) -> None:
     ]
 
 
-async def test_the_end_of_standard_input_is_reported(a_life: Life) -> None:
+async def test_the_end_of_standard_input_is_reported(a_life: RunningWorker) -> None:
     """The worker runs on until it is stopped: the supervisor ends all of them."""
     await a_life.begin()
     await eventually(lambda: a_life.works)
@@ -162,7 +162,7 @@ async def test_the_end_of_standard_input_is_reported(a_life: Life) -> None:
     assert not a_life.task.done()
 
 
-async def test_a_stop_is_obeyed_once(a_life: Life) -> None:
+async def test_a_stop_is_obeyed_once(a_life: RunningWorker) -> None:
     """A signal to the whole group beside the supervisor's command doesn't cut the drain short."""
     await a_life.begin(shutdown={"delay": "10s"})
     await eventually(lambda: a_life.works)
@@ -175,7 +175,7 @@ async def test_a_stop_is_obeyed_once(a_life: Life) -> None:
     assert "shut_down 25" in a_life.pipeline.done
 
 
-async def test_alone_it_drains_a_memory_buffer_without_delay(a_life: Life) -> None:
+async def test_alone_it_drains_a_memory_buffer_without_delay(a_life: RunningWorker) -> None:
     """When the supervisor is gone nobody will take over what memory holds: it is
     drained at once.
     """
@@ -186,7 +186,7 @@ async def test_alone_it_drains_a_memory_buffer_without_delay(a_life: Life) -> No
     assert "shut_down 25" in a_life.pipeline.done
 
 
-async def test_alone_it_leaves_a_disk_buffer_to_the_next(a_life: Life) -> None:
+async def test_alone_it_leaves_a_disk_buffer_to_the_next(a_life: RunningWorker) -> None:
     """With a disk buffer it ends at once: the next supervisor needs the directory, and finds the
     backlog there.
     """
@@ -197,7 +197,7 @@ async def test_alone_it_leaves_a_disk_buffer_to_the_next(a_life: Life) -> None:
     assert a_life.pipeline.done == ["start", "stop_accepting", "close"]
 
 
-async def test_what_keeps_it_from_starting_is_told(a_life: Life) -> None:
+async def test_the_reason_of_a_failed_start_is_reported(a_life: RunningWorker) -> None:
     """An error at the start reaches the supervisor, with exit code 2, and no books that would hide
     the last ones.
     """
@@ -211,7 +211,7 @@ async def test_what_keeps_it_from_starting_is_told(a_life: Life) -> None:
     assert not a_life.heard
 
 
-async def test_without_a_listener_it_ends_when_nothing_is_left(a_life: Life) -> None:
+async def test_without_a_listener_it_ends_when_nothing_is_left(a_life: RunningWorker) -> None:
     """One that empties a directory goes on while events wait or dead letters are wanted, and ends
     a moment after.
     """
@@ -227,7 +227,7 @@ async def test_without_a_listener_it_ends_when_nothing_is_left(a_life: Life) -> 
     assert a_life.pipeline.done[-1] == "close"
 
 
-async def test_without_a_listener_it_can_be_stopped(a_life: Life) -> None:
+async def test_without_a_listener_it_can_be_stopped(a_life: RunningWorker) -> None:
     """A stop ends it as any other worker, without the delay that is for senders."""
     a_life.prepare = lambda pipeline: setattr(pipeline, "shown", FULL)
     await a_life.begin(Role(3, 2, listens=False), shutdown={"delay": "1h"})

@@ -211,7 +211,7 @@ def test_a_segments_header_that_cannot_be_read_costs_nothing(damaged: Damaged) -
     assert [len(copy) for copy in aside(damaged.rig.directory).values()] == [SEGMENT_HEADER_SIZE]
 
 
-def test_a_segment_without_header_and_records_is_moved_aside_whole(damaged: Damaged) -> None:
+def test_a_segment_without_header_and_records_is_quarantined_whole(damaged: Damaged) -> None:
     """Garbage from beginning to end: the file is kept, what was in it is counted."""
     file = damaged.files[1]
     lost = set(sequences(file))
@@ -243,7 +243,7 @@ def test_a_segment_that_lost_all_its_bytes_is_no_fresh_start(
     assert list(aside(damaged.rig.directory).values()) == [content]
 
 
-def test_a_log_that_is_all_gone_is_told(damaged: Damaged) -> None:
+def test_a_missing_log_is_reported(damaged: Damaged) -> None:
     """All segments are empty files: there is nothing to go on with, and each is reported."""
     for file in damaged.files:
         file.path.write_bytes(b"")
@@ -311,7 +311,7 @@ def test_the_oldest_segment_is_missing(damaged: Damaged) -> None:
     damaged.check(lost)
 
 
-def test_a_segment_of_another_version_is_moved_aside_whole(damaged: Damaged) -> None:
+def test_a_segment_of_another_version_is_quarantined_whole(damaged: Damaged) -> None:
     """The rest goes on; the forwarder that wrote it can read it."""
     file = damaged.files[1]
     lost = set(sequences(file))
@@ -390,7 +390,7 @@ def test_a_foreign_file_is_put_away_or_left_alone(damaged: Damaged) -> None:
     assert aside(damaged.rig.directory).popitem()[1] == b"mine, too"
 
 
-def test_a_copy_of_a_segment_is_moved_aside(damaged: Damaged) -> None:
+def test_a_copy_of_a_segment_is_quarantined(damaged: Damaged) -> None:
     """Two files of one generation: the first counts, and nothing is there twice."""
     file = damaged.files[1]
     (damaged.rig.log_directory / "00000099.segment").write_bytes(file.data)
@@ -407,7 +407,7 @@ def test_a_file_that_was_being_made_is_nobodys(damaged: Damaged) -> None:
     damaged.check(set())
 
 
-def test_the_same_damage_is_told_again_and_copied_once(damaged: Damaged) -> None:
+def test_repeated_damage_is_reported_again_and_copied_once(damaged: Damaged) -> None:
     """Whoever overlooked it hears of it at each start, as long as it is there; what is aside stays
     as it was.
     """

@@ -24,7 +24,7 @@ from tests.support.waiting import LIMIT
 LANE: Final = Lane("phc_syncedsynced1234")
 
 
-class Told:
+class HeldCallback:
     """Whoever waits until events are held."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ def acknowledged_and_found(directory: Path, *, syncs: bool) -> tuple[set[bytes],
     acknowledged: set[bytes] = set()
     for number in range(30):
         event = b'{"event":"%d","p":"%b"}' % (number, b"x" * 9000)
-        told = Told()
+        told = HeldCallback()
         rig.buffer.offer([Chunk(LANE, event, 1, NO_IDS, 0.0)], told)
         if number % 3:  # others wait for their group when the power goes
             rig.committer.pump()
@@ -60,7 +60,7 @@ def test_nothing_is_acknowledged_in_files_that_were_removed(tmp_path: Path) -> N
     """
     rig = DiskRig(tmp_path / "worker-0")
     shutil.rmtree(rig.log_directory)
-    told = Told()
+    told = HeldCallback()
     rig.buffer.offer([Chunk(LANE, b'{"event":"x"}', 1, NO_IDS, 0.0)], told)
     rig.committer.pump()
     assert [error is None for error in told.answers] == [False]

@@ -35,7 +35,7 @@ SIZES: Final = st.sampled_from([0, 10, 300, 3000, 20_000])
 class _Held:
     """Hears what became of an offer."""
 
-    def __init__(self, machine: DiskMachine, names: list[bytes]) -> None:
+    def __init__(self, machine: DiskBufferMachine, names: list[bytes]) -> None:
         self._machine = machine
         self._names = names
 
@@ -44,7 +44,7 @@ class _Held:
             self._machine.promised.update(self._names)
 
 
-class DiskMachine(RuleBasedStateMachine):
+class DiskBufferMachine(RuleBasedStateMachine):
     """`promised`: events that were acknowledged and aren't settled; `settling`: settled, but
     perhaps not on disk yet; `flying`: taken.
     """
@@ -220,5 +220,5 @@ class DiskMachine(RuleBasedStateMachine):
         assert all(segment.live >= 0 for segment in buffer.log.in_use)
 
 
-TestDiskModel: Any = DiskMachine.TestCase
+TestDiskModel: Any = DiskBufferMachine.TestCase
 TestDiskModel.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)

@@ -39,21 +39,21 @@ LARGEST_BATCH: Final = 20
 """Events of a request: a larger one is answered 413, so that records are settled in parts."""
 
 
-class Service(ThreadingHTTPServer):
+class StubService(ThreadingHTTPServer):
     """The analytics service, as far as the daemon needs it."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Handler)
+        super().__init__(("127.0.0.1", 0), StubServiceHandler)
         self.down = False
         self.delivered: list[str] = []
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
 
-class Handler(BaseHTTPRequestHandler):
+class StubServiceHandler(BaseHTTPRequestHandler):
     """Answers one request."""
 
     protocol_version = "HTTP/1.1"
-    server: Service
+    server: StubService
 
     def do_POST(self) -> None:
         """Answer what the module says."""
@@ -87,10 +87,10 @@ class Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-class Daemon:
+class VersionedDaemon:
     """A daemon of some version, with a disk buffer under `state`."""
 
-    def __init__(self, command: str, service: Service, state: Path, workers: int) -> None:
+    def __init__(self, command: str, service: StubService, state: Path, workers: int) -> None:
         self.url = "http://127.0.0.1:18950"
         self.admin = "http://127.0.0.1:18951"
         settings = {
@@ -174,10 +174,10 @@ def event(name: str, number: int) -> dict[str, Any]:
 
 def write(command: str, archive: Path, workers: int) -> None:
     """Make one archive."""
-    service = Service()
+    service = StubService()
     with tempfile.TemporaryDirectory() as folder:
         state = Path(folder) / "state"
-        daemon = Daemon(command, service, state, workers)
+        daemon = VersionedDaemon(command, service, state, workers)
         sent = [event("good", number) for number in range(200)]
         for at in range(0, 200, 10):
             daemon.send(KEYS[at // 10 % 2], sent[at : at + 10], historical=at % 50 == 40)

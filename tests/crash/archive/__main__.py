@@ -8,8 +8,8 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from tests.crash.archive.campaign import Campaign, Options, Report, as_text
-from tests.crash.frame import CrashFailure, Run, Say, conduct, options
+from tests.crash.archive.campaign import ArchiveCampaign, ArchiveOptions, ArchiveReport, as_text
+from tests.crash.frame import CampaignRun, CrashFailure, Say, conduct, options
 
 
 def main() -> int:
@@ -18,8 +18,8 @@ def main() -> int:
     parser.add_argument("--events", type=int, default=1_000_000)
     parser.add_argument("--kills", type=int, default=10)
     given = parser.parse_args()
-    chosen = Options(given.seed, given.events, given.kills)
-    campaign = Run(
+    chosen = ArchiveOptions(given.seed, given.events, given.kills)
+    campaign = CampaignRun(
         f"seed {given.seed}, {given.kills} kills",
         partial(run, chosen),
         partial(_report, given.kills),
@@ -27,12 +27,12 @@ def main() -> int:
     return conduct([campaign], keep=given.keep)
 
 
-async def run(chosen: Options, root: Path, say: Say) -> Report:
+async def run(chosen: ArchiveOptions, root: Path, say: Say) -> ArchiveReport:
     """One campaign."""
-    return await Campaign(chosen, root, say).run()
+    return await ArchiveCampaign(chosen, root, say).run()
 
 
-def _report(kills: int, report: Report, seconds: float) -> str:
+def _report(kills: int, report: ArchiveReport, seconds: float) -> str:
     if len(report.kills) < kills:
         raise CrashFailure(
             f"only {len(report.kills)} lives could be killed: more --events make it last longer"

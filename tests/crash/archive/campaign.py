@@ -27,7 +27,7 @@ import zstandard
 from forwarder.core.processes import send_signal
 from tests.crash.archive.plan import LANES, ArchivePlan
 from tests.crash.archive.victim import PROGRESS
-from tests.crash.frame import CrashFailure, Evidence, Say, silent
+from tests.crash.frame import CampaignFolder, CrashFailure, Say, silent
 from tests.crash.imports.judge import arrivals
 from tests.crash.imports.service import KEY, CrashService
 from tests.crash.process import most_memory
@@ -45,7 +45,7 @@ _ADDED: Final = re.compile(rb'"\$import_job_id":"[^"]*",')
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ArchiveOptions:
     """What to do: `together` events are a request."""
 
     seed: int
@@ -55,7 +55,7 @@ class Options:
 
 
 @dataclass
-class Report:
+class ArchiveReport:
     """What was done."""
 
     kills: list[str] = field(default_factory=list)
@@ -80,22 +80,22 @@ class _Event(msgspec.Struct):
 _read: Final = msgspec.json.Decoder(_Event).decode
 
 
-class Campaign:
+class ArchiveCampaign:
     """One run in a directory of its own."""
 
-    def __init__(self, options: Options, root: Path, say: Say = silent) -> None:
-        self.report = Report()
+    def __init__(self, options: ArchiveOptions, root: Path, say: Say = silent) -> None:
+        self.report = ArchiveReport()
         self._options = options
         self._root = root
         self._archive = root / "archive"
         self._say = say
         self._plan = ArchivePlan(options.seed, options.events, options.together)
-        self._evidence = Evidence(
+        self._evidence = CampaignFolder(
             root, lambda: f"seed {options.seed}, after {len(self.report.kills)} kills"
         )
         self._chance = random.Random(options.seed)
 
-    async def run(self) -> Report:
+    async def run(self) -> ArchiveReport:
         """Do it all. Raises `CrashFailure`. Cancellation ends all processes."""
         for kill in range(self._options.kills):
             point = POINTS[kill // 2 % len(POINTS)] if kill % 2 else ""
@@ -251,7 +251,7 @@ def _prefix(plan: ArchivePlan, number: int) -> str:
     return lane.api_key.replace("-", "_2d_") + ("-historical" if lane.historical else "")
 
 
-def as_text(report: Report, seconds: float) -> str:
+def as_text(report: ArchiveReport, seconds: float) -> str:
     """What was done, in lines for a person."""
     return "\n".join(
         [

@@ -41,7 +41,7 @@ AT_ONCE: Final = 32
 """Requests that are offered and not durable."""
 
 
-class Victim:
+class ArchiveVictim:
     """One life."""
 
     def __init__(self, root: Path, plan: ArchivePlan) -> None:
@@ -132,7 +132,7 @@ def main() -> None:
     seed, events, together = map(int, numbers)
 
     async def live() -> None:
-        await Victim(Path(root), ArchivePlan(seed, events, together)).live()
+        await ArchiveVictim(Path(root), ArchivePlan(seed, events, together)).live()
 
     asyncio.run(live())
 

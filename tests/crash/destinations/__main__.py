@@ -6,8 +6,12 @@ from __future__ import annotations
 
 import sys
 
-from tests.crash.destinations.campaign import Campaign, Options, Report
-from tests.crash.frame import CrashFailure, Run, conduct, options
+from tests.crash.destinations.campaign import (
+    DestinationsCampaign,
+    DestinationsOptions,
+    DestinationsReport,
+)
+from tests.crash.frame import CampaignRun, CrashFailure, conduct, options
 
 WITHIN = 2.0
 """How many times the latency of a destination that is alone the one of the live destination may
@@ -23,14 +27,19 @@ def main() -> int:
         "--seconds", type=float, default=10.0, help="with one destination away, or with one alone"
     )
     given = parser.parse_args()
-    chosen = Options(given.seed, given.seconds, given.kills)
+    chosen = DestinationsOptions(given.seed, given.seconds, given.kills)
     title = f"seed {given.seed}, {given.kills} kills of the daemon"
     return conduct(
-        [Run(title, lambda root, say: Campaign(chosen, root, say).run(), as_text)], keep=given.keep
+        [
+            CampaignRun(
+                title, lambda root, say: DestinationsCampaign(chosen, root, say).run(), as_text
+            )
+        ],
+        keep=given.keep,
     )
 
 
-def as_text(report: Report, seconds: float) -> str:
+def as_text(report: DestinationsReport, seconds: float) -> str:
     """The outcome. Raises `CrashFailure` if a live destination was slow."""
     latencies = ", ".join(f"{latency * 1000:.0f} ms while {what}" for what, latency in report.live)
     text = f"p99 from sending to arrival {report.alone * 1000:.0f} ms alone; {latencies}"

@@ -22,9 +22,9 @@ from uuid import UUID
 
 from benchmarks.processes import free_ports
 from tests.crash.destinations.service import DestinationService, listens
-from tests.crash.frame import Evidence, Say, silent
+from tests.crash.frame import CampaignFolder, Say, silent
 from tests.crash.process import Killable
-from tests.support.listening import Client, post
+from tests.support.listening import RawConnection, post
 from tests.support.waiting import eventually, in_thread, pause
 from tests.support.whole import batch
 
@@ -43,7 +43,7 @@ DELIVERED_WITHIN: Final = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class DestinationsOptions:
     """What to do: `seconds` with one destination away, or with one alone; so
     many `kills` of the daemon.
     """
@@ -54,7 +54,7 @@ class Options:
 
 
 @dataclass(slots=True)
-class Report:
+class DestinationsReport:
     """What was done. Latencies are the 99th percentiles, in seconds, from sending
     an event to its arrival.
     """
@@ -69,16 +69,16 @@ class Report:
     """Of the one that was there, by what happened to the other."""
 
 
-class Campaign:
+class DestinationsCampaign:
     """One run in a directory of its own."""
 
-    def __init__(self, options: Options, root: Path, say: Say = silent) -> None:
-        self.report = Report()
+    def __init__(self, options: DestinationsOptions, root: Path, say: Say = silent) -> None:
+        self.report = DestinationsReport()
         self._options = options
         self._root = root
         self._say = say
         self._random = random.Random(options.seed)
-        self._evidence = Evidence(
+        self._evidence = CampaignFolder(
             root, lambda: f"seed {options.seed}, after {self.report.kills} kills"
         )
         self._services = {
@@ -93,7 +93,7 @@ class Campaign:
         self._daemon: Killable | None = None
         self._life = contextlib.AsyncExitStack()
 
-    async def run(self) -> Report:
+    async def run(self) -> DestinationsReport:
         """Do it all. Raises `CrashFailure`. Cancellation ends all processes."""
         async with contextlib.AsyncExitStack() as stack:
             stack.push_async_callback(self._life.aclose)
@@ -225,7 +225,7 @@ class Campaign:
             await asyncio.gather(*senders, return_exceptions=True)
 
     async def _send(self, ending: asyncio.Event) -> None:
-        client: Client | None = None
+        client: RawConnection | None = None
         while not ending.is_set():
             began = time.monotonic()
             now = time.time()
@@ -233,7 +233,7 @@ class Campaign:
             request = post("/batch/", batch(events.values(), KEY))
             while True:
                 try:
-                    client = client or Client(
+                    client = client or RawConnection(
                         *await asyncio.open_connection("127.0.0.1", self._port)
                     )
                     reply = await client.ask(request)
@@ -293,7 +293,7 @@ class Campaign:
         )
 
 
-async def _close(client: Client | None) -> None:
+async def _close(client: RawConnection | None) -> None:
     if client is not None:
         with contextlib.suppress(OSError):
             await client.close()

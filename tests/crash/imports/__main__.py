@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.crash.frame import CrashFailure, Run, Say, conduct, options
+from tests.crash.frame import CampaignRun, CrashFailure, Say, conduct, options
 from tests.crash.imports import shards
-from tests.crash.imports.campaign import Campaign, Options, Report, as_text
+from tests.crash.imports.campaign import ImportCampaign, ImportOptions, ImportReport, as_text
 from tests.crash.imports.plan import OPENERS
 from tests.crash.kills import READING
 
@@ -39,18 +39,18 @@ def main() -> int:
     parser.add_argument("--at-a-time", type=int, default=3, help="shards that run at the same time")
     parser.add_argument("--killed", type=int, default=2, help="shards that are killed")
     given = parser.parse_args()
-    runs: list[Run[Any]] = []
+    runs: list[CampaignRun[Any]] = []
     for suffix in () if given.sharded else given.packed or sorted(OPENERS):
-        campaign = partial(run, Options(given.seed, given.events, given.kills, suffix))
+        campaign = partial(run, ImportOptions(given.seed, given.events, given.kills, suffix))
         runs.append(
-            Run(
+            CampaignRun(
                 f"seed {given.seed}, {given.kills} kills, {suffix}",
                 campaign,
                 partial(_report, given.kills),
             )
         )
     if not given.packed:
-        divided = shards.Options(
+        divided = shards.ShardOptions(
             given.seed, given.events, given.shards, at_a_time=given.at_a_time, kills=given.killed
         )
         title = (
@@ -58,7 +58,7 @@ def main() -> int:
             f"{given.killed} of them killed"
         )
         runs.append(
-            Run(
+            CampaignRun(
                 title,
                 lambda root, say: shards.ShardCampaign(divided, root, say).run(),
                 shards.as_text,
@@ -67,12 +67,12 @@ def main() -> int:
     return conduct(runs, keep=given.keep)
 
 
-async def run(chosen: Options, root: Path, say: Say) -> Report:
+async def run(chosen: ImportOptions, root: Path, say: Say) -> ImportReport:
     """One campaign."""
-    return await Campaign(chosen, root, say).run()
+    return await ImportCampaign(chosen, root, say).run()
 
 
-def _report(kills: int, report: Report, seconds: float) -> str:
+def _report(kills: int, report: ImportReport, seconds: float) -> str:
     if len(report.lives) < kills + READING:
         raise CrashFailure(
             f"only {len(report.lives)} lives could be killed: more --events make it last longer"

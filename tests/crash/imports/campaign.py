@@ -17,11 +17,11 @@ from typing import Any, Final
 
 from forwarder.sources.imports.checkpoint import read_checkpoint
 from forwarder.sources.imports.report import MANIFEST, ImportManifest, read_manifest
-from tests.crash.frame import CrashFailure, Evidence, Say, silent
-from tests.crash.imports.judge import Settled, Verdict, arrivals, judge
+from tests.crash.frame import CampaignFolder, CrashFailure, Say, silent
+from tests.crash.imports.judge import ImportVerdict, Settled, arrivals, judge
 from tests.crash.imports.plan import EventPlan, write
 from tests.crash.imports.service import KEY, CrashService
-from tests.crash.kills import Kill, schedule
+from tests.crash.kills import KillAtShare, schedule
 from tests.crash.process import Killable
 from tests.support.commands import forwarder
 from tests.support.waiting import eventually, in_thread
@@ -33,7 +33,7 @@ _BEFORE_KILL: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ImportOptions:
     """What to do. `reading`: seconds after a start in which kills come that don't wait for an
     event; `patience`: the same of the others, after the share that they wait for.
     """
@@ -49,10 +49,10 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class KilledImporter:
     """A life of the importer that was killed."""
 
-    kill: Kill
+    kill: KillAtShare
     seconds: float
     arrived: int
     """Events that the sandbox had when it was gone, each once."""
@@ -71,16 +71,16 @@ class Life:
 
 
 @dataclass
-class Report:
+class ImportReport:
     """What was done."""
 
     size: int = 0
     packed: int = 0
     """Bytes of the source, and of its file."""
-    lives: list[Life] = field(default_factory=list)
+    lives: list[KilledImporter] = field(default_factory=list)
     memory: int = 0
     """The most of any life, the last one too."""
-    verdict: Verdict = field(default_factory=Verdict)
+    verdict: ImportVerdict = field(default_factory=ImportVerdict)
     books: dict[str, Any] = field(default_factory=dict)
     verified: str = ""
 
@@ -90,15 +90,15 @@ class Report:
         return sum(life.in_flight for life in self.lives)
 
 
-class Campaign:
+class ImportCampaign:
     """One run in a directory of its own."""
 
-    def __init__(self, options: Options, root: Path, say: Say = silent) -> None:
-        self.report = Report()
+    def __init__(self, options: ImportOptions, root: Path, say: Say = silent) -> None:
+        self.report = ImportReport()
         self._options = options
         self._root = root
         self._say = say
-        self._evidence = Evidence(
+        self._evidence = CampaignFolder(
             root, lambda: f"seed {options.seed}, after {len(self.report.lives)} kills"
         )
         self._plan = EventPlan(options.seed, options.events)
@@ -108,7 +108,7 @@ class Campaign:
         self._source = root / f"events.jsonl{options.suffix}"
         self._state = root / "state"
 
-    async def run(self) -> Report:
+    async def run(self) -> ImportReport:
         """Do it all. Raises `CrashFailure`. Cancellation ends all processes."""
         self.report.size = await in_thread(lambda: write(self._plan, self._source))
         self.report.packed = self._source.stat().st_size
@@ -126,7 +126,7 @@ class Campaign:
             await self._judge()
         return self.report
 
-    async def _live(self, kill: Kill) -> bool:
+    async def _live(self, kill: KillAtShare) -> bool:
         """One life, up to its kill; False if it was through before."""
         began = time.monotonic()
         async with self._importer() as importer:
@@ -140,7 +140,7 @@ class Campaign:
         if code == 0:
             self._say(f"complete before it was killed {kill}")
             return False
-        life = Life(
+        life = KilledImporter(
             kill,
             time.monotonic() - began,
             arrived,
@@ -182,7 +182,7 @@ class Campaign:
             ("import", "native", str(self._source), *upstream), self._evidence.log
         )
 
-    async def _reach(self, importer: Killable, kill: Kill, began: float) -> None:
+    async def _reach(self, importer: Killable, kill: KillAtShare, began: float) -> None:
         """Return when the moment of the kill is there, or the importer isn't any more."""
         if kill.share is not None:
             goal = round(kill.share * self._options.events)
@@ -292,7 +292,7 @@ class Campaign:
         return self._evidence.failure(problems, log_lines=12)
 
 
-def as_text(report: Report, seconds: float) -> str:
+def as_text(report: ImportReport, seconds: float) -> str:
     """What was done, in lines for a person."""
     verdict = report.verdict
     lives = report.lives

@@ -34,7 +34,7 @@ _ARRIVALS: Final = (
 )
 
 
-class Arrival(NamedTuple):
+class ImportArrival(NamedTuple):
     """An event as it arrived."""
 
     request: int
@@ -59,7 +59,7 @@ class Settled(NamedTuple):
 
 
 @dataclass
-class Verdict:
+class ImportVerdict:
     """What was found."""
 
     distinct: int = 0
@@ -84,21 +84,21 @@ class _Event(msgspec.Struct):
 _read: Final = msgspec.json.Decoder(_Event).decode
 
 
-def arrivals(database: Path, api_key: str | None = None) -> Iterator[Arrival]:
+def arrivals(database: Path, api_key: str | None = None) -> Iterator[ImportArrival]:
     """All that a sandbox keeps in its file, or what has a project key, in the order of arrival."""
     chosen, values = ("", []) if api_key is None else (" WHERE api_key = ?", [api_key])
     with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
         yield from map(
-            Arrival._make, connection.execute(f"{_ARRIVALS}{chosen} ORDER BY id", values)
+            ImportArrival._make, connection.execute(f"{_ARRIVALS}{chosen} ORDER BY id", values)
         )
 
 
 def judge(
     plan: EventPlan,
-    arrived: Iterable[Arrival],
+    arrived: Iterable[ImportArrival],
     settled: Sequence[Settled] = (),
     division: Division | None = None,
-) -> Verdict:
+) -> ImportVerdict:
     """What is wrong with these arrivals, once there will be no more.
     `division`: of an import in shards.
     """
@@ -119,10 +119,10 @@ class _Judging:
         self._request = 0
         self._of_request = ""
         self._days: set[str] = set()
-        self._found = Verdict()
+        self._found = ImportVerdict()
         self._counts: Counter[str] = Counter()
 
-    def look_at(self, arrival: Arrival) -> None:
+    def look_at(self, arrival: ImportArrival) -> None:
         """Judge one arrival."""
         self._judge_request(arrival)
         try:
@@ -142,7 +142,7 @@ class _Judging:
             self._came[number] = 1
             self._judge_first(number, arrival)
 
-    def _judge_request(self, arrival: Arrival) -> None:
+    def _judge_request(self, arrival: ImportArrival) -> None:
         day = arrival.timestamp[:_DAY]
         if arrival.request != self._request:
             self._found.requests += 1
@@ -157,7 +157,7 @@ class _Judging:
         if not arrival.historical:
             self._tell("came as if they were live", f"the events of request {arrival.request}")
 
-    def _judge_repeat(self, number: int, arrival: Arrival) -> None:
+    def _judge_repeat(self, number: int, arrival: ImportArrival) -> None:
         self._found.repeats += 1
         shard, place = self._division.place(number)
         self._found.repeated.add(shard)
@@ -172,7 +172,7 @@ class _Judging:
         if place < done:
             self._tell("was settled and came again", f"{number}, when the first {done:,} were")
 
-    def _judge_first(self, number: int, arrival: Arrival) -> None:
+    def _judge_first(self, number: int, arrival: ImportArrival) -> None:
         self._found.distinct += 1
         expected = self._plan.expected(number)
         time = expected.timestamp.removesuffix("Z") + "000Z"
@@ -204,7 +204,7 @@ class _Judging:
         if self._counts[what] <= SHOWN:
             self._found.problems.append(f"{what}: {which}")
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> ImportVerdict:
         """All that was found."""
         missing = (number for number, came in enumerate(self._came) if not came)
         for number in missing:

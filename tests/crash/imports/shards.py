@@ -18,8 +18,8 @@ from forwarder.cli.exit_codes import ExitCode
 from forwarder.sources.imports.checkpoint import read_checkpoint
 from forwarder.sources.imports.job import Shard
 from forwarder.sources.imports.report import MANIFEST, read_manifest
-from tests.crash.frame import CrashFailure, Evidence, Say, silent
-from tests.crash.imports.judge import Settled, Verdict, arrivals, judge
+from tests.crash.frame import CampaignFolder, CrashFailure, Say, silent
+from tests.crash.imports.judge import ImportVerdict, Settled, arrivals, judge
 from tests.crash.imports.plan import Division, EventPlan, write
 from tests.crash.imports.service import KEY, CrashService
 from tests.crash.process import Killable
@@ -39,7 +39,7 @@ _SUFFIXES: Final = (".gz", ".zst")
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ShardOptions:
     """What to do. `kills`: so many shards are killed, one after another."""
 
     seed: int
@@ -65,7 +65,7 @@ class ShardLife:
 
 
 @dataclass
-class Report:
+class ShardReport:
     """What was done."""
 
     size: int = 0
@@ -79,7 +79,7 @@ class Report:
     """
     memory: int = 0
     """The most of any life."""
-    verdict: Verdict = field(default_factory=Verdict)
+    verdict: ImportVerdict = field(default_factory=ImportVerdict)
     books: dict[str, Any] = field(default_factory=dict)
     verified: str = ""
 
@@ -87,11 +87,11 @@ class Report:
 class ShardCampaign:
     """One run in a directory of its own."""
 
-    def __init__(self, options: Options, root: Path, say: Say = silent) -> None:
-        self.report = Report()
+    def __init__(self, options: ShardOptions, root: Path, say: Say = silent) -> None:
+        self.report = ShardReport()
         self._options = options
         self._say = say
-        self._evidence = Evidence(
+        self._evidence = CampaignFolder(
             root, lambda: f"seed {options.seed}, after {len(self.report.lives)} kills"
         )
         self._plan = EventPlan(options.seed, options.events)
@@ -107,7 +107,7 @@ class ShardCampaign:
         self._root = root
         self._running = 0
 
-    async def run(self) -> Report:
+    async def run(self) -> ShardReport:
         """Do it all. Raises `CrashFailure`. Cancellation ends all processes."""
         self.report.size = await in_thread(self._write)
         options = self._options
@@ -291,7 +291,7 @@ class ShardCampaign:
         return self._evidence.failure(problems, log_lines=12)
 
 
-def as_text(report: Report, seconds: float) -> str:
+def as_text(report: ShardReport, seconds: float) -> str:
     """What was done, in lines for a person."""
     verdict = report.verdict
     return "\n".join(

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 import zstandard
 
-from tests.crash.imports.judge import Arrival, Settled, judge
+from tests.crash.imports.judge import ImportArrival, Settled, judge
 from tests.crash.imports.plan import BARE, DAYS, Division, EventPlan, write
 from tests.crash.kills import READING, schedule
 from tests.support.cases import cases
@@ -23,12 +23,12 @@ PLAN = EventPlan(seed=5, count=2_000)
 DERIVED = UUID(int=5)
 
 
-def came(number: int, request: int = 0, kind: str = "new") -> Arrival:
+def came(number: int, request: int = 0, kind: str = "new") -> ImportArrival:
     """An event as it should come: alone in its request."""
     what = PLAN.expected(number)
     raw = PLAN.record(number).replace(b'"properties":{', b'"properties":{"$import_job_id":"x",')
     time = what.timestamp.removesuffix("Z") + "000Z"
-    return Arrival(
+    return ImportArrival(
         request or number + 1,
         kind,
         1,
@@ -40,7 +40,7 @@ def came(number: int, request: int = 0, kind: str = "new") -> Arrival:
     )
 
 
-def arrived() -> list[Arrival]:
+def arrived() -> list[ImportArrival]:
     """What should come: every event, in order."""
     return [came(number) for number in range(PLAN.count)]
 
@@ -61,7 +61,7 @@ def test_what_should_come_is_right() -> None:
     assert (verdict.problems, verdict.distinct, verdict.repeats) == ([], PLAN.count, 2)
 
 
-MISTAKES: dict[str, Callable[[list[Arrival]], list[Arrival]]] = {
+MISTAKES: dict[str, Callable[[list[ImportArrival]], list[ImportArrival]]] = {
     "never came: 0": lambda right: right[1:],
     "came out of order": lambda right: right[::-1],
     "was in no record: 2000": lambda right: [
@@ -113,7 +113,7 @@ def test_what_is_wrong_is_found(problem: str) -> None:
     assert found[0].startswith(problem)
 
 
-def test_of_shards_each_is_judged_by_itself() -> None:
+def test_shards_are_checked_separately() -> None:
     """What is settled of one, and in which order its events come; two at
     once may come in any order.
     """

@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 
 from forwarder.demo.broker import Broker
-from tests.crash.frame import Run, Say, conduct, options
-from tests.crash.kafka.campaign import Campaign, Options, Report
+from tests.crash.frame import CampaignRun, Say, conduct, options
+from tests.crash.kafka.campaign import KafkaCampaign, KafkaOptions, KafkaReport
 from tests.crash.kafka.hostile import HostileHour
 
 
@@ -34,26 +34,26 @@ def main() -> int:
     given = parser.parse_args()
     runs = []
     for seed in range(given.seed, given.seed + given.times):
-        chosen = Options(seed, given.records, given.partitions, disk=given.disk)
+        chosen = KafkaOptions(seed, given.records, given.partitions, disk=given.disk)
         title = f"seed {seed}, {given.records} records in {given.partitions} partitions"
         runs.append(
-            Run(title, partial(run, chosen, given.hostile), partial(as_text, given.records))
+            CampaignRun(title, partial(run, chosen, given.hostile), partial(as_text, given.records))
         )
     return conduct(runs, keep=given.keep)
 
 
-async def run(chosen: Options, deeds: int | None, root: Path, say: Say) -> Report:
+async def run(chosen: KafkaOptions, deeds: int | None, root: Path, say: Say) -> KafkaReport:
     """One campaign on a broker of its own."""
     with Broker() as broker:
         campaign = (
-            Campaign(chosen, root, broker, say)
+            KafkaCampaign(chosen, root, broker, say)
             if deeds is None
             else HostileHour(chosen, root, broker, deeds, say)
         )
         return await campaign.run()
 
 
-def as_text(records: int, report: Report, seconds: float) -> str:
+def as_text(records: int, report: KafkaReport, seconds: float) -> str:
     """What was done, in lines for a person."""
     return "\n".join(
         [

@@ -23,15 +23,15 @@ import aiohttp
 
 from forwarder.demo.broker import Broker
 from forwarder.telemetry.snapshot import UpstreamState
-from tests.crash.frame import Evidence, Say, silent
-from tests.crash.kafka.judge import Verdict, arrivals, judge
+from tests.crash.frame import CampaignFolder, Say, silent
+from tests.crash.kafka.judge import KafkaVerdict, arrivals, judge
 from tests.crash.kafka.plan import CONFIGURED, HEADER, RecordPlan
 from tests.support.admin import dropped, total
 from tests.support.commands import running
 from tests.support.kafka import Record, create_topic, unique
-from tests.support.members import Member, Members
+from tests.support.members import Members, RunningMember
 from tests.support.relay import Relay
-from tests.support.streams import Stream
+from tests.support.streams import GroupTopic
 from tests.support.upstream import OK, Answer, Fault, Request, failing, plain
 from tests.support.waiting import eventually, in_thread, tick
 
@@ -50,7 +50,7 @@ Disaster: TypeAlias = Callable[[], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class KafkaOptions:
     """What to do. `patience`: seconds in which whatever is waited for has to come true."""
 
     seed: int
@@ -67,7 +67,7 @@ class Options:
 
 
 @dataclass
-class Report:
+class KafkaReport:
     """What was done."""
 
     events: int = 0
@@ -82,25 +82,29 @@ class Report:
     done: list[str] = field(default_factory=list)
 
 
-class Campaign:
+class KafkaCampaign:
     """One run in a directory of its own, on a broker that may be restarted."""
 
     names: tuple[str, ...] = ("one", "two")
     """Of the forwarders."""
 
-    def __init__(self, options: Options, root: Path, broker: Broker, say: Say = silent) -> None:
-        self.report = Report()
+    def __init__(
+        self, options: KafkaOptions, root: Path, broker: Broker, say: Say = silent
+    ) -> None:
+        self.report = KafkaReport()
         self._options = options
         self._root = root
         self._broker = broker
-        self._stream = Stream(broker.bootstrap, unique("crash"))
+        self._stream = GroupTopic(broker.bootstrap, unique("crash"))
         self._say = say
-        self._evidence = Evidence(root, lambda: f"seed {options.seed}, after {self.report.done}")
+        self._evidence = CampaignFolder(
+            root, lambda: f"seed {options.seed}, after {self.report.done}"
+        )
         self._plan = RecordPlan(options.seed, options.records, options.persons)
         self._expected = len(self._plan.events())
         self._chance = random.Random(~options.seed)
         self._relays: dict[str, Relay] = {}
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, RunningMember] = {}
         self._arrived: set[str] = set()
         """The uuids of the events that the sandbox has taken."""
         self._flows = asyncio.Event()
@@ -113,7 +117,7 @@ class Campaign:
         self._broker_is_there = asyncio.Lock()
         self._began = time.monotonic()
 
-    async def run(self) -> Report:
+    async def run(self) -> KafkaReport:
         """Do it all. Raises `CrashFailure`. Cancellation ends all processes but the broker."""
         database = self._root / "sandbox.db"
         async with contextlib.AsyncExitStack() as stack:
@@ -321,7 +325,7 @@ class Campaign:
             client.get(f"{url}/sandbox/summary") as response,
         ):
             summary = await response.json()
-        verdict: Verdict = await in_thread(
+        verdict: KafkaVerdict = await in_thread(
             lambda: judge(self._plan, arrivals(database), ordered=not self._options.disk)
         )
         self._evidence.check(verdict.problems)

@@ -15,7 +15,7 @@ from typing import Final
 
 from forwarder.demo.broker import Broker
 from tests.crash.frame import Say, silent
-from tests.crash.kafka.campaign import Campaign, Disaster, Options
+from tests.crash.kafka.campaign import Disaster, KafkaCampaign, KafkaOptions
 from tests.support.streams import ASK_EVERY
 from tests.support.upstream import Fault, failing, plain
 from tests.support.waiting import eventually, pause
@@ -24,13 +24,13 @@ LEAST: Final = 2
 """Forwarders that run at least before one goes."""
 
 
-class HostileHour(Campaign):
+class HostileHour(KafkaCampaign):
     """So many deeds, evenly spread over the records; at the first somebody stalls."""
 
     names = ("one", "two", "three", "four")
 
     def __init__(
-        self, options: Options, root: Path, broker: Broker, deeds: int, say: Say = silent
+        self, options: KafkaOptions, root: Path, broker: Broker, deeds: int, say: Say = silent
     ) -> None:
         super().__init__(options, root, broker, say)
         self._deeds = random.Random(options.seed)

@@ -23,7 +23,7 @@ SHOWN: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class KafkaArrival:
     """An event as it arrived."""
 
     api_key: str
@@ -31,7 +31,7 @@ class Arrival:
 
 
 @dataclass
-class Verdict:
+class KafkaVerdict:
     """What was found."""
 
     distinct: int = 0
@@ -63,7 +63,7 @@ class _Seen(msgspec.Struct):
 _events: Final = msgspec.json.Decoder(_Event)
 
 
-def arrivals(database: Path) -> Iterator[Arrival]:
+def arrivals(database: Path) -> Iterator[KafkaArrival]:
     """What a sandbox keeps in its file of this plan's project keys, in the order of arrival."""
     chosen = (
         f"SELECT api_key, raw FROM events WHERE api_key IN ({', '.join('?' * len(LANES))}) "
@@ -71,10 +71,10 @@ def arrivals(database: Path) -> Iterator[Arrival]:
     )
     with contextlib.closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
         for api_key, raw in connection.execute(chosen, LANES):
-            yield Arrival(api_key, raw)
+            yield KafkaArrival(api_key, raw)
 
 
-def judge(plan: RecordPlan, arrived: Iterable[Arrival], *, ordered: bool) -> Verdict:
+def judge(plan: RecordPlan, arrived: Iterable[KafkaArrival], *, ordered: bool) -> KafkaVerdict:
     """What is wrong with these arrivals, once there will be no more."""
     judging = _Judging(plan, ordered=ordered)
     for arrival in arrived:
@@ -90,10 +90,10 @@ class _Judging:
         self._seen: dict[EventId, _Seen] = {}
         self._last: dict[str, EventId] = {}
         """Of each person, the last event that arrived for the first time."""
-        self._found = Verdict()
+        self._found = KafkaVerdict()
         self._counts: dict[str, int] = {}
 
-    def look_at(self, arrival: Arrival) -> None:
+    def look_at(self, arrival: KafkaArrival) -> None:
         """Judge one arrival."""
         try:
             event = _events.decode(arrival.raw)
@@ -110,7 +110,7 @@ class _Judging:
         else:
             self._judge_repeat(known, before, arrival)
 
-    def _judge_first(self, known: EventId, event: _Event, arrival: Arrival) -> None:
+    def _judge_first(self, known: EventId, event: _Event, arrival: KafkaArrival) -> None:
         number = known[0]
         person = self._plan.person(known[0])
         if (
@@ -125,7 +125,7 @@ class _Judging:
             self._tell("came out of order", f"{known} of {person} came after {last}")
         self._last[person] = max(last, known)
 
-    def _judge_repeat(self, known: EventId, before: _Seen, arrival: Arrival) -> None:
+    def _judge_repeat(self, known: EventId, before: _Seen, arrival: KafkaArrival) -> None:
         self._found.repeats += 1
         self._found.repeated_bare += b'"uuid"' not in (
             self._plan.record(known[0]).value or b'"uuid"'
@@ -141,7 +141,7 @@ class _Judging:
         if self._counts[what] <= SHOWN:
             self._found.problems.append(f"{what}: {which}")
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> KafkaVerdict:
         """All that was found."""
         for known in sorted(self._expected - self._seen.keys()):
             self._tell("never came", f"{known}, {self._plan.shape(known[0]).value}")

@@ -28,7 +28,7 @@ EventId: TypeAlias = tuple[int, int]
 """A record's number, and the event's place in it."""
 
 
-class Shape(Enum):
+class RecordShape(Enum):
     """What a record looks like."""
 
     COMPLETE = "an event with uuid and timestamp"
@@ -41,20 +41,20 @@ class Shape(Enum):
 
 
 WEIGHTS: Final = {
-    Shape.COMPLETE: 50,
-    Shape.BARE: 24,
-    Shape.NO_ID: 8,
-    Shape.ARRAY: 7,
-    Shape.BATCH: 7,
-    Shape.GZIP: 3,
-    Shape.TOMBSTONE: 1,
+    RecordShape.COMPLETE: 50,
+    RecordShape.BARE: 24,
+    RecordShape.NO_ID: 8,
+    RecordShape.ARRAY: 7,
+    RecordShape.BATCH: 7,
+    RecordShape.GZIP: 3,
+    RecordShape.TOMBSTONE: 1,
 }
 SEVERAL: Final = 3
 """Events in a record of several."""
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class PlannedRecord:
     """A record to be written."""
 
     key: bytes
@@ -77,7 +77,7 @@ class RecordPlan:
         """Only so many records were written: nothing else is expected."""
         self.count = count
 
-    def shape(self, number: int) -> Shape:
+    def shape(self, number: int) -> RecordShape:
         """What a record looks like."""
         return self._shapes[number]
 
@@ -91,9 +91,11 @@ class RecordPlan:
 
     def size(self, number: int) -> int:
         """How many events it holds."""
-        return {Shape.TOMBSTONE: 0, Shape.ARRAY: SEVERAL, Shape.BATCH: SEVERAL}.get(
-            self._shapes[number], 1
-        )
+        return {
+            RecordShape.TOMBSTONE: 0,
+            RecordShape.ARRAY: SEVERAL,
+            RecordShape.BATCH: SEVERAL,
+        }.get(self._shapes[number], 1)
 
     def events(self) -> set[EventId]:
         """All that must arrive."""
@@ -105,27 +107,27 @@ class RecordPlan:
         """The bytes of an event's properties, which nobody may change."""
         return b'{"n": %d, "place":%d , "text": "%b \\u00e9"}' % (*event, self._padding.encode())
 
-    def record(self, number: int) -> Record:
+    def record(self, number: int) -> PlannedRecord:
         """A record."""
         lane = self.lane(number)
         headers = ((HEADER, lane.encode()),) if lane == IN_HEADER else ()
-        return Record(self.person(number).encode(), self._value(number), headers)
+        return PlannedRecord(self.person(number).encode(), self._value(number), headers)
 
     def _value(self, number: int) -> bytes | None:
         shape = self._shapes[number]
-        if shape is Shape.TOMBSTONE:
+        if shape is RecordShape.TOMBSTONE:
             return None
         named: dict[str, Any] = {"api_key": IN_RECORD} if self.lane(number) == IN_RECORD else {}
-        if shape is Shape.BATCH:
+        if shape is RecordShape.BATCH:
             return _with(
                 named | {"sent_at": "2026-01-01T00:00:05Z"},
                 b"batch",
                 b"[%b]" % self._several(number, {}),
             )
-        if shape is Shape.ARRAY:
+        if shape is RecordShape.ARRAY:
             return b"[%b]" % self._several(number, named)
         event = self._event((number, 0), named)
-        return gzip.compress(event, 1, mtime=0) if shape is Shape.GZIP else event
+        return gzip.compress(event, 1, mtime=0) if shape is RecordShape.GZIP else event
 
     def _several(self, number: int, named: dict[str, Any]) -> bytes:
         return b",".join(self._event((number, place), named) for place in range(SEVERAL))
@@ -133,9 +135,9 @@ class RecordPlan:
     def _event(self, event: EventId, named: dict[str, Any]) -> bytes:
         number, place = event
         fields = {**named, "event": f"e{number % 7}"}
-        if self._shapes[number] is not Shape.NO_ID:
+        if self._shapes[number] is not RecordShape.NO_ID:
             fields["distinct_id"] = self.person(number)
-        if self._shapes[number] not in (Shape.BARE, Shape.ARRAY):
+        if self._shapes[number] not in (RecordShape.BARE, RecordShape.ARRAY):
             fields["uuid"] = str(UUID(int=(self._seed << 64) + (number << 8) + place, version=4))
             fields["timestamp"] = f"2026-01-01T00:00:{number % 60:02}Z"
         return _with(fields, b"properties", self.properties(event))

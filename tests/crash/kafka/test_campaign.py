@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.kafka.campaign import Campaign, Options
+from tests.crash.kafka.campaign import KafkaCampaign, KafkaOptions
 from tests.crash.kafka.hostile import HostileHour
 from tests.support.kafka import Kafka
 
@@ -21,8 +21,8 @@ async def test_everything_arrives_whatever_fails(kafka: Kafka, tmp_path: Path) -
     every event is at the sandbox, once as far as it can tell, unchanged and in order for each id;
     what came twice came so with the same bytes.
     """
-    report = await Campaign(
-        Options(SEED, 8_000, partitions=4, persons=100, short=True), tmp_path, kafka.broker
+    report = await KafkaCampaign(
+        KafkaOptions(SEED, 8_000, partitions=4, persons=100, short=True), tmp_path, kafka.broker
     ).run()
     assert report.distinct == report.events > 8_000
     assert report.repeats >= report.repeated_bare > 0
@@ -34,7 +34,7 @@ async def test_members_that_come_go_and_stall(kafka: Kafka, tmp_path: Path) -> N
     """Forwarders join, leave, are killed, and are stopped until the group does without them:
     nothing is lost, nor committed over others.
     """
-    options = Options(SEED, 3_000, partitions=4, persons=100)
+    options = KafkaOptions(SEED, 3_000, partitions=4, persons=100)
     report = await HostileHour(options, tmp_path, kafka.broker, deeds=3).run()
     assert report.distinct == report.events > 3_000
     assert any("stopped" in each for each in report.done)

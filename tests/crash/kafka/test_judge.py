@@ -11,18 +11,18 @@ from uuid import NAMESPACE_OID, uuid5
 
 import pytest
 
-from tests.crash.kafka.judge import Arrival, judge
-from tests.crash.kafka.plan import IN_HEADER, IN_RECORD, RecordPlan, Shape
+from tests.crash.kafka.judge import KafkaArrival, judge
+from tests.crash.kafka.plan import IN_HEADER, IN_RECORD, RecordPlan, RecordShape
 
 PLAN = RecordPlan(seed=5, count=200, persons=4, padding=3)
 
 
-def arrived(plan: RecordPlan = PLAN) -> list[Arrival]:
+def arrived(plan: RecordPlan = PLAN) -> list[KafkaArrival]:
     """What should come: every event, in order, stamped."""
     return [came(plan, known) for known in sorted(plan.events())]
 
 
-def came(plan: RecordPlan, known: tuple[int, int], stamp: str = "") -> Arrival:
+def came(plan: RecordPlan, known: tuple[int, int], stamp: str = "") -> KafkaArrival:
     """An event as it should come."""
     uuid = str(uuid5(NAMESPACE_OID, f"{known}{stamp}"))
     fields = {
@@ -30,13 +30,13 @@ def came(plan: RecordPlan, known: tuple[int, int], stamp: str = "") -> Arrival:
         "uuid": uuid,
         "timestamp": "2026-01-01T00:00:00Z",
     }
-    return Arrival(
+    return KafkaArrival(
         plan.lane(known[0]),
         b'%b,"properties":%b}' % (json.dumps(fields).encode()[:-1], plan.properties(known)),
     )
 
 
-def first(shape: Shape, lane: str | None = None) -> int:
+def first(shape: RecordShape, lane: str | None = None) -> int:
     """The first record of a shape."""
     return next(
         number
@@ -58,27 +58,28 @@ def test_what_should_come_is_in_order() -> None:
     assert 0 < verdict.repeated_bare < verdict.repeats
 
 
-MISTAKES: dict[str, Callable[[list[Arrival]], list[Arrival]]] = {
+MISTAKES: dict[str, Callable[[list[KafkaArrival]], list[KafkaArrival]]] = {
     "never came: (0, 0)": lambda right: right[1:],
     "came out of order": lambda right: right[::-1],
     "was never written: (200, 0)": lambda right: [*right, came(RecordPlan(5, 201, 4, 3), (200, 0))],
-    "was never written": lambda right: [*right, Arrival(IN_RECORD, b"{}")],
+    "was never written": lambda right: [*right, KafkaArrival(IN_RECORD, b"{}")],
     "was changed": lambda right: [
-        Arrival(right[0].api_key, right[0].raw.replace(b"xxx", b"xx")),
+        KafkaArrival(right[0].api_key, right[0].raw.replace(b"xxx", b"xx")),
         *right[1:],
     ],
     "came again with other bytes": lambda right: [*right, came(PLAN, (0, 0), "another")],
     "came with the wrong project key": lambda right: [
-        Arrival("phc_somebodyElses000001", right[0].raw),
+        KafkaArrival("phc_somebodyElses000001", right[0].raw),
         *right[1:],
     ],
     "have one uuid": lambda right: [
-        Arrival(each.api_key, each.raw.replace(uuid_of(each), uuid_of(right[0]))) for each in right
+        KafkaArrival(each.api_key, each.raw.replace(uuid_of(each), uuid_of(right[0])))
+        for each in right
     ],
 }
 
 
-def uuid_of(arrival: Arrival) -> bytes:
+def uuid_of(arrival: KafkaArrival) -> bytes:
     """The uuid that stands in an event."""
     return str(json.loads(arrival.raw)["uuid"]).encode()
 
@@ -101,19 +102,19 @@ def test_records_are_what_their_shape_says() -> None:
     """All shapes occur, and each record holds as many events as its plan says, with keys where
     they should be.
     """
-    assert {PLAN.shape(number) for number in range(PLAN.count)} == set(Shape)
-    array = first(Shape.ARRAY, IN_RECORD)
-    batch = first(Shape.BATCH, IN_RECORD)
+    assert {PLAN.shape(number) for number in range(PLAN.count)} == set(RecordShape)
+    array = first(RecordShape.ARRAY, IN_RECORD)
+    batch = first(RecordShape.BATCH, IN_RECORD)
     assert [event["api_key"] for event in json.loads(PLAN.record(array).value or b"")] == [
         IN_RECORD
     ] * PLAN.size(array)
     body = json.loads(PLAN.record(batch).value or b"")
     assert (body["api_key"], len(body["batch"])) == (IN_RECORD, PLAN.size(batch))
-    assert PLAN.record(first(Shape.TOMBSTONE)).value is None
-    assert "distinct_id" not in json.loads(PLAN.record(first(Shape.NO_ID)).value or b"")
-    bare = json.loads(PLAN.record(first(Shape.BARE)).value or b"")
+    assert PLAN.record(first(RecordShape.TOMBSTONE)).value is None
+    assert "distinct_id" not in json.loads(PLAN.record(first(RecordShape.NO_ID)).value or b"")
+    bare = json.loads(PLAN.record(first(RecordShape.BARE)).value or b"")
     assert not {"uuid", "timestamp"} & bare.keys()
-    packed = PLAN.record(first(Shape.GZIP)).value or b""
-    assert json.loads(gzip.decompress(packed))["properties"]["n"] == first(Shape.GZIP)
+    packed = PLAN.record(first(RecordShape.GZIP)).value or b""
+    assert json.loads(gzip.decompress(packed))["properties"]["n"] == first(RecordShape.GZIP)
     named = [PLAN.record(number) for number in range(PLAN.count) if PLAN.lane(number) == IN_HEADER]
     assert {record.headers for record in named} == {(("project", IN_HEADER.encode()),)}

@@ -8,8 +8,8 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from tests.crash.frame import Run, Say, conduct, options
-from tests.crash.logs.campaign import Campaign, Options, Report, as_text
+from tests.crash.frame import CampaignRun, Say, conduct, options
+from tests.crash.logs.campaign import LogCampaign, LogOptions, LogReport, as_text
 
 
 def main() -> int:
@@ -39,7 +39,7 @@ def main() -> int:
     for commit in given.commit or ["delivered", "disk"]:
         campaign = partial(
             run,
-            Options(
+            LogOptions(
                 given.seed,
                 given.lines,
                 given.rotations,
@@ -50,7 +50,7 @@ def main() -> int:
             ),
         )
         runs.append(
-            Run(
+            CampaignRun(
                 (
                     f"seed {given.seed}, {given.lines:,} lines, {given.rotations} rotations, "
                     f"commit: {commit}"
@@ -62,9 +62,9 @@ def main() -> int:
     return conduct(runs, keep=given.keep)
 
 
-async def run(chosen: Options, root: Path, say: Say) -> Report:
+async def run(chosen: LogOptions, root: Path, say: Say) -> LogReport:
     """One campaign."""
-    return await Campaign(chosen, root, say).run()
+    return await LogCampaign(chosen, root, say).run()
 
 
 if __name__ == "__main__":

@@ -28,8 +28,8 @@ import aiohttp
 import yaml
 
 from forwarder.core.processes import send_signal
-from tests.crash.frame import Evidence, Say, silent
-from tests.crash.kills import Kill, schedule
+from tests.crash.frame import CampaignFolder, Say, silent
+from tests.crash.kills import KillAtShare, schedule
 from tests.crash.logs.writer import line
 from tests.crash.process import Killable
 from tests.support.commands import running
@@ -49,7 +49,7 @@ _ARRIVALS: Final = "SELECT kind, uuid, json_extract(properties, '$.n'), raw FROM
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class LogOptions:
     """What to do. `rate`: lines a second; `commit`: when positions are stored, with a memory
     buffer (`delivered`) or one on disk.
     """
@@ -68,7 +68,7 @@ class Options:
 
 
 @dataclass
-class Report:
+class LogReport:
     """What was done and found."""
 
     lives: list[str] = field(default_factory=list)
@@ -78,16 +78,16 @@ class Report:
     conflicts: int = 0
 
 
-class Campaign:
+class LogCampaign:
     """One run in a directory of its own."""
 
-    def __init__(self, options: Options, root: Path, say: Say = silent) -> None:
-        self.report = Report()
+    def __init__(self, options: LogOptions, root: Path, say: Say = silent) -> None:
+        self.report = LogReport()
         self._options = options
         self._root = root
         self._say = say
         self._chance = random.Random(options.seed)
-        self._evidence = Evidence(
+        self._evidence = CampaignFolder(
             root,
             lambda: f"seed {options.seed}, {options.commit}, after {len(self.report.lives)} kills",
         )
@@ -98,7 +98,7 @@ class Campaign:
         self._database = root / "sandbox.db"
         self._config = root / "forwarder.yaml"
 
-    async def run(self) -> Report:
+    async def run(self) -> LogReport:
         """Do it all. Raises `CrashFailure`. Cancellation ends all processes."""
         self._folder.mkdir()
         arguments = (
@@ -177,7 +177,7 @@ class Campaign:
     def _daemon(self) -> AbstractAsyncContextManager[Killable]:
         return Killable.living(("run", "--config", str(self._config)), self._evidence.log)
 
-    async def _live(self, kill: Kill) -> None:
+    async def _live(self, kill: KillAtShare) -> None:
         """One life up to its kill, and the pause after it."""
         began = time.monotonic()
         async with self._daemon() as daemon:
@@ -268,7 +268,7 @@ class Campaign:
             return judge(self._options.lines, connection.execute(_ARRIVALS), self.report)
 
 
-def judge(lines: int, arrived: Any, report: Report) -> list[str]:
+def judge(lines: int, arrived: Any, report: LogReport) -> list[str]:
     """What is wrong with these arrivals (kind, uuid, the line's number, its bytes); the counts go
     to `report`.
     """
@@ -305,7 +305,7 @@ def _told_missing(missing: Sequence[int]) -> list[str]:
     return [f"lines {first} to {last} never came" for first, last in ranges]
 
 
-def as_text(report: Report, seconds: float) -> str:
+def as_text(report: LogReport, seconds: float) -> str:
     """What was done, for a person."""
     return (
         f"killed {len(report.lives)} times with -9, in {seconds:.0f} s: {report.distinct:,} lines "

@@ -43,7 +43,7 @@ def line(number: int) -> bytes:
     )
 
 
-class Writer:
+class OneLogWriter:
     """Writes one log."""
 
     def __init__(self, folder: Path, seed: int) -> None:
@@ -113,7 +113,7 @@ async def main() -> None:
     for name in ("seed", "lines", "rotations", "rate"):
         parser.add_argument(name, type=int)
     given = parser.parse_args()
-    writer = Writer(given.folder, given.seed)
+    writer = OneLogWriter(given.folder, given.seed)
     every = given.lines / (given.rotations + 1)
     began = time.monotonic()
     rotated = 0

@@ -8,8 +8,8 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from tests.crash.frame import CrashFailure, Run, Say, conduct, options
-from tests.crash.restarts.campaign import HEAD, Campaign, Options, Report
+from tests.crash.frame import CampaignRun, CrashFailure, Say, conduct, options
+from tests.crash.restarts.campaign import HEAD, RestartCampaign, RestartOptions, RestartReport
 from tests.crash.restarts.daemon import Way
 
 
@@ -32,17 +32,19 @@ def main() -> int:
     given = parser.parse_args()
     runs = []
     for way in [Way(name) for name in given.way or [way.value for way in Way]]:
-        campaign = partial(run, Options(given.seed, way, given.restarts, given.rate, given.workers))
-        runs.append(Run(f"seed {given.seed}, {way.value}", campaign, partial(_report, way)))
+        campaign = partial(
+            run, RestartOptions(given.seed, way, given.restarts, given.rate, given.workers)
+        )
+        runs.append(CampaignRun(f"seed {given.seed}, {way.value}", campaign, partial(_report, way)))
     return conduct(runs, keep=given.keep)
 
 
-async def run(chosen: Options, root: Path, say: Say) -> Report:
+async def run(chosen: RestartOptions, root: Path, say: Say) -> RestartReport:
     """One campaign."""
-    return await Campaign(chosen, root, say).run()
+    return await RestartCampaign(chosen, root, say).run()
 
 
-def _report(way: Way, report: Report, seconds: float) -> str:
+def _report(way: Way, report: RestartReport, seconds: float) -> str:
     if way is not Way.PLAIN and any(each.failures for each in report.figures):
         raise CrashFailure(
             f"requests failed with {way.value}: {[dict(each.failures) for each in report.figures]}"

@@ -14,11 +14,11 @@ from typing import Final
 from tests.crash.arrivals import Arrivals
 from tests.crash.children import Child
 from tests.crash.files import audit, read_files
-from tests.crash.frame import Evidence, Say, silent
+from tests.crash.frame import CampaignFolder, Say, silent
 from tests.crash.journal import ENTRIES, JournalReader
 from tests.crash.load_plan import LoadPlan
 from tests.crash.oracle import Oracle
-from tests.crash.restarts.daemon import Daemon, Door, Way
+from tests.crash.restarts.daemon import ConnectionWatch, RestartedDaemon, Way
 from tests.crash.scraper import Status, books_of
 from tests.crash.victim import Places, write_config
 from tests.support.waiting import pause
@@ -33,7 +33,7 @@ wait for it.
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class RestartOptions:
     """What to do: so many restarts in each of the two conditions."""
 
     seed: int
@@ -44,7 +44,7 @@ class Options:
 
 
 @dataclass
-class Figures:
+class RestartFigures:
     """What was measured in one condition."""
 
     condition: str
@@ -87,29 +87,29 @@ HEAD: Final = f"| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|"
 
 
 @dataclass
-class Report:
+class RestartReport:
     """What was done."""
 
-    figures: list[Figures]
+    figures: list[RestartFigures]
     promised: int = 0
     repeats: int = 0
 
 
-class Campaign:
+class RestartCampaign:
     """One run in a directory of its own."""
 
-    def __init__(self, options: Options, root: Path, say: Say = silent) -> None:
+    def __init__(self, options: RestartOptions, root: Path, say: Say = silent) -> None:
         self._options = options
         self._say = say
-        self._evidence = Evidence(root, lambda: str(options))
+        self._evidence = CampaignFolder(root, lambda: str(options))
         self._places = places = Places.choose(root)
         self._plan = LoadPlan(options.seed)
         self._oracle = Oracle(self._plan)
         self._journal = JournalReader(places.journal, ENTRIES)
-        self._daemon = Daemon(places, options.way, options.workers)
-        self._door = Door(places.ingestion)
+        self._daemon = RestartedDaemon(places, options.way, options.workers)
+        self._door = ConnectionWatch(places.ingestion)
 
-    async def run(self) -> Report:
+    async def run(self) -> RestartReport:
         """Do it all. Raises `CrashFailure`. Cancellation kills all processes."""
         places = self._places
         options = self._options
@@ -133,7 +133,7 @@ class Campaign:
             await self._daemon.close()
             await self._upstream.end()
 
-    async def _with_sender(self) -> Report:
+    async def _with_sender(self) -> RestartReport:
         await self._become(away=False)
         await self._daemon.start()
         watching = (
@@ -148,12 +148,12 @@ class Campaign:
             for each in watching:
                 each.cancel()
             await asyncio.gather(*watching, return_exceptions=True)
-        report = Report(figures)
+        report = RestartReport(figures)
         await self._judge(await self._daemon.drained(DRAIN_LIMIT), report)
         return report
 
-    async def _condition(self, name: str, *, away: bool) -> Figures:
-        figures = Figures(name)
+    async def _condition(self, name: str, *, away: bool) -> RestartFigures:
+        figures = RestartFigures(name)
         await self._become(away=away)
         self._door.closed.clear()
         await self._sender.ask("go")
@@ -170,7 +170,7 @@ class Campaign:
         self._say(f"{figures.row(self._options.way)} {dict(figures.failures)}")
         return figures
 
-    async def _restart(self, figures: Figures) -> None:
+    async def _restart(self, figures: RestartFigures) -> None:
         seconds, code = await self._daemon.restart()
         figures.restarts += 1
         if self._options.way is Way.IN_PLACE:
@@ -183,7 +183,7 @@ class Campaign:
     async def _become(self, *, away: bool) -> None:
         await self._upstream.ask("become", healed=True, stuck=False, away=away)
 
-    async def _judge(self, status: Status, report: Report) -> None:
+    async def _judge(self, status: Status, report: RestartReport) -> None:
         """With the buffer empty: end the daemon, and compare what was promised with
         what arrived.
         """

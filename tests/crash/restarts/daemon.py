@@ -50,7 +50,7 @@ class _Look(msgspec.Struct):
     started_at: float | str
 
 
-class Daemon:
+class RestartedDaemon:
     """The daemon of a run, through all its restarts."""
 
     def __init__(self, places: Places, way: Way, workers: int = 1) -> None:
@@ -150,7 +150,7 @@ class Daemon:
             writer.close()
 
 
-class Door:
+class ConnectionWatch:
     """Looks whether connections are accepted at an address, and for how long they weren't. Its
     looks would fill a queue that stays.
     """

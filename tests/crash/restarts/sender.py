@@ -16,7 +16,7 @@ from typing import Final
 
 from tests.crash.children import Message
 from tests.crash.journal import PROMISED, UNKNOWN, JournalWriter
-from tests.crash.load_plan import Kind, LoadPlan, Request
+from tests.crash.load_plan import EventKind, LoadPlan, PlannedRequest
 from tests.crash.sender import serve
 from tests.support.waiting import pause
 
@@ -59,7 +59,7 @@ class Connection:
             self._streams = None
 
 
-class Sender:
+class RestartSender:
     """The load. It begins paused."""
 
     def __init__(self, plan: LoadPlan, journal: JournalWriter, port: int, rate: float) -> None:
@@ -118,7 +118,7 @@ class Sender:
             due = max(due + self._every, time.monotonic() - self._every)
             await pause(max(0.0, due - time.monotonic()))
 
-    async def _send(self, request: Request, connection: Connection, *, kept: bool) -> None:
+    async def _send(self, request: PlannedRequest, connection: Connection, *, kept: bool) -> None:
         began = time.monotonic()
         status = UNKNOWN
         try:
@@ -138,17 +138,17 @@ class Sender:
         else:
             connection.close()
 
-    def _clean(self) -> Iterator[Request]:
+    def _clean(self) -> Iterator[PlannedRequest]:
         """Single clean events, which are promised at once."""
         for number in count():
             request = self._plan.request(number)
             if (
                 request.count == 1
                 and not request.delivered
-                and self._plan.kind(request.events[0]) is Kind.CLEAN
+                and self._plan.kind(request.events[0]) is EventKind.CLEAN
             ):
                 yield request
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(Sender))
+    asyncio.run(serve(RestartSender))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.restarts.campaign import Campaign, Options
+from tests.crash.restarts.campaign import RestartCampaign, RestartOptions
 from tests.crash.restarts.daemon import Way
 
 LIMIT = 300
@@ -16,11 +16,11 @@ LIMIT = 300
 @pytest.mark.slow
 @pytest.mark.timeout(LIMIT)
 @pytest.mark.parametrize("way", list(Way), ids=lambda way: way.name.lower())
-def test_a_restart_refuses_nobody_and_loses_nothing(tmp_path: Path, way: Way) -> None:
+def test_a_restart_rejects_no_request_and_loses_no_event(tmp_path: Path, way: Way) -> None:
     """Where the socket or the process outlives a restart no request fails, in an outage and in
     quiet; nothing is ever lost.
     """
-    report = asyncio.run(Campaign(Options(20261122, way, 2), tmp_path).run())
+    report = asyncio.run(RestartCampaign(RestartOptions(20261122, way, 2), tmp_path).run())
     assert [figures.restarts for figures in report.figures] == [2, 2]
     assert report.promised > 100
     if way is not Way.PLAIN:

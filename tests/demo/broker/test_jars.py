@@ -46,14 +46,14 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Repo
     """One that jgo's configuration names."""
     made = Repository(tmp_path)
 
-    class Handler(SimpleHTTPRequestHandler):
+    class JarHandler(SimpleHTTPRequestHandler):
         protocol_version = "HTTP/1.0"
 
         def log_message(self, _format: str, *args: Any) -> None:
             made.asked.append(str(args[0]))
 
     server = ThreadingHTTPServer(
-        ("127.0.0.1", 0), partial(Handler, directory=str(tmp_path / "served"))
+        ("127.0.0.1", 0), partial(JarHandler, directory=str(tmp_path / "served"))
     )
     thread = threading.Thread(target=server.serve_forever)
     thread.start()

@@ -74,7 +74,7 @@ def test_all_there_is_good() -> None:
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_each_fault_alone_is_told(changed: dict[str, Any], told: str) -> None:
+def test_each_fault_alone_is_reported(changed: dict[str, Any], told: str) -> None:
     """One fault is enough, and it is the one that is named."""
     found = verdict(**changed)
     assert not found.good
@@ -148,7 +148,7 @@ def test_a_figure_must_be_the_one_that_is_wanted() -> None:
     assert [counted("so many", seen, 2).good for seen in (1, 2, 3)] == [False, True, False]
 
 
-def test_the_books_of_nobody_prove_nothing() -> None:
+def test_missing_books_prove_nothing() -> None:
     """Without a lane there are no books to balance; one that is off is named."""
     lane = LaneSnapshot("phc_…1234#abcdef", received={"http": 3}, delivered=2, buffered=1)
     off = LaneSnapshot("phc_…5678#fedcba", received={"http": 3}, delivered=2)

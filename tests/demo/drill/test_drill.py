@@ -93,7 +93,7 @@ class Sdks:
         return self.made[-1][2]
 
 
-async def test_a_portion_has_so_many_events_and_the_next_goes_on() -> None:
+async def test_a_portion_has_so_many_events_and_the_next_continues() -> None:
     """Each portion is sent by an SDK of its own under its key; every event is remembered by its
     uuid, and none comes twice.
     """

@@ -89,7 +89,7 @@ async def test_an_orderly_end_has_its_exit_code(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-async def test_one_that_ends_unasked_is_told_with_its_words(tmp_path: Path) -> None:
+async def test_an_unexpected_exit_is_reported_with_its_output(tmp_path: Path) -> None:
     """Waiting for a process that has ended is an error that quotes what it said."""
     async with child_process(
         ["run", "--config", str(tmp_path / "none.yaml")], tmp_path / "log"
@@ -157,7 +157,7 @@ async def test_all_events_are_seen_over_several_pages(
         assert await probe.conflicts() == 1
 
 
-async def test_nobody_answers(client: aiohttp.ClientSession) -> None:
+async def test_an_unanswered_probe_times_out(client: aiohttp.ClientSession) -> None:
     """That is an error that names the address; of flags it is an answer without a status."""
     probe = DrillProbe(client, choose_ports(0), SystemClock())
     with pytest.raises(NoAnswer, match=f"{probe.admin}/status doesn't answer"):

@@ -166,7 +166,7 @@ ANY_TIME: Final = st.datetimes(
 
 @settings(max_examples=50, deadline=None)
 @given(ANY_TIME, ANY_TIME)
-def test_any_two_times_are_taken_in_order_or_refused(start: str, end: str) -> None:
+def test_any_two_times_are_accepted_in_order_or_rejected(start: str, end: str) -> None:
     """And read back in a form in which texts sort as times do."""
     with opened() as half:
         exports = Exports(half)
@@ -191,7 +191,7 @@ PAUSES: Final[list[tuple[Any, Any]]] = [
 
 @pytest.mark.parametrize(("pause", "unpause"), PAUSES)
 @pytest.mark.parametrize("strict", [False, True])
-def test_an_export_is_paused_and_goes_on(
+def test_an_export_is_paused_and_resumed(
     exports: Exports, pause: Any, unpause: Any, strict: bool
 ) -> None:
     """To do either twice changes nothing more; other fields of the body count for nothing. Only

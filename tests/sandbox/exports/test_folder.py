@@ -90,7 +90,7 @@ def test_symbolic_links_are_not_followed(tmp_path: Path, place: str, *, inside: 
     assert list(target.iterdir()) == []
 
 
-def test_a_link_in_the_place_of_a_file(tmp_path: Path) -> None:
+def test_a_link_instead_of_a_file(tmp_path: Path) -> None:
     """It is replaced, and so is one in the place of the temporary file refused: what they lead to
     is left alone.
     """
@@ -107,7 +107,7 @@ def test_a_link_in_the_place_of_a_file(tmp_path: Path) -> None:
     assert other.read_text() == "mine"
 
 
-def test_a_file_in_the_place_of_a_folder(tmp_path: Path) -> None:
+def test_a_file_instead_of_a_folder(tmp_path: Path) -> None:
     """It is a matter of configuration."""
     (tmp_path / "a").write_text("")
     with pytest.raises(ExportMisconfigured, match="'a' in path 'a/b'"):

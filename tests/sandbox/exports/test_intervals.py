@@ -72,7 +72,7 @@ def test_what_a_schedule_runs_next() -> None:
     )
 
 
-def test_a_schedule_does_not_catch_up_for_ever() -> None:
+def test_a_schedule_limits_how_much_it_catches_up() -> None:
     """From `start_at` in the year 1 on there is one long interval, before the
     newest hundred thousand.
     """

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from forwarder.sandbox.store.database import Store
-from tests.end_to_end.importing import Service, sandbox
+from tests.end_to_end.importing import RunningSandbox, sandbox
 from tests.sandbox.shipped import KEY, folder, read_folder, read_part, request, stored
 from tests.support.buckets import Bucket
 from tests.support.commands import LIMIT
@@ -64,20 +64,20 @@ def expected(tmp_path: Path) -> list[str]:
     )
 
 
-def unpause(service: Service, export: str) -> None:
+def unpause(service: RunningSandbox, export: str) -> None:
     """Let an export begin, as its page does."""
     urlopen(
         Request(f"{service.url}/sandbox/batch-exports/{export}/unpause", b"{}"), timeout=LIMIT
     ).close()
 
 
-def runs(service: Service) -> list[dict[str, Any]]:
+def runs(service: RunningSandbox) -> list[dict[str, Any]]:
     """The runs of both exports."""
     found: list[dict[str, Any]] = service.ask("batch-export-runs?limit=100")["results"]
     return found
 
 
-def completed(service: Service) -> int:
+def completed(service: RunningSandbox) -> int:
     """How many runs are."""
     return sum(run["status"] == "Completed" for run in runs(service))
 

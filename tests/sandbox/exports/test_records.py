@@ -97,7 +97,7 @@ async def test_events_are_selected_as_a_list_would_be(
 
 
 @dataclass(frozen=True)
-class Said:
+class PersonSetEvent:
     """An event about a person, in a minute."""
 
     minute: int
@@ -107,7 +107,10 @@ class Said:
 
 SAID = st.lists(
     st.builds(
-        Said, minute=st.integers(0, 11), distinct_id=st.sampled_from("abc"), changes=st.booleans()
+        PersonSetEvent,
+        minute=st.integers(0, 11),
+        distinct_id=st.sampled_from("abc"),
+        changes=st.booleans(),
     ),
     max_size=15,
 )
@@ -116,7 +119,7 @@ SAID = st.lists(
 @settings(max_examples=50)
 @given(SAID, SELECTIONS)
 async def test_persons_are_selected_by_their_last_change(
-    said: list[Said], selection: Selection
+    said: list[PersonSetEvent], selection: Selection
 ) -> None:
     """By when the arrival that made it or set its properties was received, and which
     one that was.

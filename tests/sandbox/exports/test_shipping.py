@@ -32,7 +32,7 @@ from tests.sandbox.shipped import (
     KEY,
     NAME,
     Interrupted,
-    Told,
+    ProgressCalls,
     at,
     folder,
     holding,
@@ -124,7 +124,7 @@ async def test_a_run_that_is_cut_off_is_resumed(
             stored(number, properties=json.dumps({"odd": number % 2})) for number in range(11)
         ) as thread:
             for cut in cuts:
-                told = Told(fail_after=cut)
+                told = ProgressCalls(fail_after=cut)
                 with suppress(Interrupted):
                     await ship(work, thread, root, told=told)
                 work = replace(work, cursor=told.cursor or work.cursor)
@@ -280,7 +280,7 @@ async def test_a_folder_and_a_bucket_have_the_same(tmp_path: Path, bucket: Bucke
                 },
                 selection=HOUR,
             )
-            interrupted = Told(fail_after=3)
+            interrupted = ProgressCalls(fail_after=3)
             with pytest.raises(Interrupted):
                 await ship(in_bucket, thread, None, told=interrupted)
             await ship(replace(in_bucket, cursor=interrupted.cursor), thread, None)

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from forwarder.sandbox import SandboxOptions
-from tests.sandbox.client import Client, batch, event, talking
+from tests.sandbox.client import SandboxClient, batch, event, talking
 from tests.sandbox.shipped import KEY, START, folder, read_folder, uuid_of
 
 EXPORT = "01900000-0000-7000-8000-000000000779"
@@ -38,7 +38,9 @@ def options(tmp_path: Path, *, private: bool = False, **export: Any) -> SandboxO
     )
 
 
-async def send(client: Client, *numbers: int, timestamp: str = "2026-01-01T00:10:00Z") -> None:
+async def send(
+    client: SandboxClient, *numbers: int, timestamp: str = "2026-01-01T00:10:00Z"
+) -> None:
     """Send events."""
     events = [
         event(uuid=uuid_of(number), timestamp=timestamp, properties={"$set": {"n": number}})
@@ -47,7 +49,7 @@ async def send(client: Client, *numbers: int, timestamp: str = "2026-01-01T00:10
     assert (await client.post("/batch/", {**batch(*events), "api_key": KEY})).status == 200
 
 
-async def advance(client: Client, by: str = "1h") -> list[dict[str, Any]]:
+async def advance(client: SandboxClient, by: str = "1h") -> list[dict[str, Any]]:
     """Let an hour pass, or another time, and everything that is due run;
     the runs, the newest first.
     """

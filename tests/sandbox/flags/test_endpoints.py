@@ -100,7 +100,7 @@ async def test_who_gets_no_flags(path: str) -> None:
 
 
 @cases("path", ["/flags", "/flags/", "/decide", "/decide/"])
-async def test_a_get_names_nobody(path: str) -> None:
+async def test_a_get_has_no_distinct_id(path: str) -> None:
     """Asked without a user, the real service answers in the same form; a key that is nobody's is
     401 there too.
     """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.sandbox.client import KEY, Client, talking
+from tests.sandbox.client import KEY, SandboxClient, talking
 from tests.sandbox.defining import SECRET, define, flag, person_is, put
 
 PRO = person_is("plan", "pro")
@@ -16,7 +16,7 @@ def needs(key: str, *, value: bool = True) -> dict[str, Any]:
     return person_is(key, value, "flag_evaluates_to", "flag")
 
 
-async def definitions(client: Client) -> Any:
+async def definitions(client: SandboxClient) -> Any:
     """What an SDK gets."""
     reply = await client.ask("GET", f"/flags/definitions?token={KEY}", headers=SECRET)
     assert reply.status == 200

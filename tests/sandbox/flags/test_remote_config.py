@@ -147,7 +147,7 @@ async def test_other_origins_may_read_answers() -> None:
 
 
 @pytest.mark.parametrize("strict", [False, True])
-async def test_replays_are_taken_and_dropped(strict: bool) -> None:
+async def test_replays_are_accepted_and_dropped(strict: bool) -> None:
     """A part of a replay is checked and recorded; it makes no event."""
     snapshot = {
         "event": "$snapshot",

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from forwarder.sandbox import SandboxOptions
-from tests.sandbox.client import KEY, Client, Reply, talking
+from tests.sandbox.client import KEY, SandboxClient, SandboxReply, talking
 from tests.sandbox.defining import SECRET, define, flag, person_is, put
 from tests.support.cases import cases
 from tests.support.clock import MIDNIGHT
@@ -394,8 +394,8 @@ async def test_the_id_of_a_request_is_the_callers() -> None:
 
 
 async def definitions(
-    client: Client, headers: Mapping[str, str] = SECRET, query: str = ""
-) -> Reply:
+    client: SandboxClient, headers: Mapping[str, str] = SECRET, query: str = ""
+) -> SandboxReply:
     """What an SDK gets, of a project."""
     return await client.ask("GET", f"/flags/definitions?token={KEY}{query}", headers=headers)
 
@@ -534,7 +534,7 @@ async def test_definitions_of_no_project() -> None:
         assert (reply.status, reply.json["attr"]) == (400, "token")
 
 
-async def fail(client: Client, kind: str, **more: Any) -> None:
+async def fail(client: SandboxClient, kind: str, **more: Any) -> None:
     """Set a fault of flags."""
     reply = await client.post(FAULTS, {"flags": kind, "times": 100, **more})
     assert reply.status == 201, reply.text

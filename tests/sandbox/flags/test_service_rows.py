@@ -17,7 +17,7 @@ from typing import Any, Final
 import yaml
 
 from forwarder.sandbox import SandboxOptions
-from tests.sandbox.client import KEY, Client, batch, event, talking
+from tests.sandbox.client import KEY, SandboxClient, batch, event, talking
 from tests.sandbox.defining import define, flag, person_is, put
 from tests.support.cases import cases
 
@@ -623,7 +623,7 @@ TABLE: Final = [
 ]
 
 
-async def answered(client: Client, asked: Mapping[str, Any]) -> Any:
+async def answered(client: SandboxClient, asked: Mapping[str, Any]) -> Any:
     """What `/flags/?v=2` answers."""
     reply = await client.post("/flags/?v=2", {"api_key": KEY, "distinct_id": "ann", **asked})
     assert reply.status == 200, reply.text

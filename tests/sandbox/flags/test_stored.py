@@ -12,7 +12,7 @@ import yaml
 from forwarder.core.errors import ConfigurationError
 from forwarder.sandbox import SandboxOptions
 from forwarder.sandbox.seed_file import read_seed
-from tests.sandbox.client import KEY, Client, talking
+from tests.sandbox.client import KEY, SandboxClient, talking
 from tests.sandbox.defining import SECRET, define, flag, person_is, put, values
 from tests.support.cases import cases
 
@@ -163,7 +163,7 @@ async def test_each_form_of_a_cohort_decides(form: dict[str, Any]) -> None:
         assert (await definitions(client)).json["cohorts"]["7"]["values"]
 
 
-async def definitions(client: Client, **headers: str) -> Any:
+async def definitions(client: SandboxClient, **headers: str) -> Any:
     """What an SDK gets."""
     return await client.ask(
         "GET", f"/flags/definitions?token={KEY}&send_cohorts", headers={**SECRET, **headers}

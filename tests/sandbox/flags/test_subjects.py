@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from forwarder.sandbox import SandboxOptions
-from tests.sandbox.client import KEY, Client, batch, event, talking
+from tests.sandbox.client import KEY, SandboxClient, batch, event, talking
 from tests.sandbox.defining import define, flag, person_is, put, values
 from tests.support.cases import cases
 
 
 async def identify(
-    client: Client, distinct_id: str, anonymous: str | None = None, **properties: Any
+    client: SandboxClient, distinct_id: str, anonymous: str | None = None, **properties: Any
 ) -> None:
     """Make a person, maybe of an anonymous one."""
     before = {} if anonymous is None else {"$anon_distinct_id": anonymous}
@@ -24,7 +24,7 @@ async def identify(
     assert (await client.post("/batch/", batch(sent))).status == 200
 
 
-async def group(client: Client, group_type: str, key: str, **properties: Any) -> None:
+async def group(client: SandboxClient, group_type: str, key: str, **properties: Any) -> None:
     """Make a group."""
     said = {"$group_type": group_type, "$group_key": key, "$group_set": properties}
     answer = await client.post("/batch/", batch(event(event="$groupidentify", properties=said)))
@@ -145,7 +145,7 @@ HALF = {
 }
 
 
-async def somebody(client: Client, *, on: bool) -> str:
+async def somebody(client: SandboxClient, *, on: bool) -> str:
     """Somebody for whom the flag `lasting` is so by their own distinct id."""
     for number in range(100):
         if (await values(client, f"person-{number}"))["lasting"] is on:

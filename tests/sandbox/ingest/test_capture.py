@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from forwarder.sandbox import SandboxOptions
-from tests.sandbox.client import KEY, Client, Reply, talking
+from tests.sandbox.client import KEY, SandboxClient, SandboxReply, talking
 from tests.support.cases import cases
 
 EVENT = {"event": "$ai_generation", "distinct_id": "ann"}
@@ -33,7 +33,7 @@ def form(**parts: Any) -> bytes:
     return b"".join(pieces) + b"--B--\r\n"
 
 
-async def send(client: Client, body: bytes, **headers: str) -> Reply:
+async def send(client: SandboxClient, body: bytes, **headers: str) -> SandboxReply:
     """Send a form."""
     usual = {"Content_Type": "multipart/form-data; boundary=B", "Authorization": f"Bearer {KEY}"}
     return await client.post("/i/v0/ai/", body, **{**usual, **headers})

@@ -239,7 +239,7 @@ def test_what_is_broken(encoding: str) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["deflate", "br"])
-def test_what_goes_on(encoding: str) -> None:
+def test_accepted_ids(encoding: str) -> None:
     """Something behind the end is 400."""
     with pytest.raises(RequestRejected) as refused:
         decompress(COMPRESS[encoding](COMPRESSED_TEXT) + b"more", encoding, 10_000_000)

@@ -11,7 +11,7 @@ import zstandard
 
 from forwarder.sandbox import SandboxOptions
 from forwarder.sandbox.ingest.v1 import V1_PATH
-from tests.sandbox.client import KEY, Client, Reply, talking
+from tests.sandbox.client import KEY, SandboxClient, SandboxReply, talking
 from tests.support.cases import cases
 from tests.support.clock import MIDNIGHT
 
@@ -51,7 +51,7 @@ def body(*events: Any, **envelope: Any) -> dict[str, Any]:
     return {key: value for key, value in full.items() if value is not ...}
 
 
-async def send(client: Client, content: Any, **headers: str | None) -> Reply:
+async def send(client: SandboxClient, content: Any, **headers: str | None) -> SandboxReply:
     """Send a body: bytes as they are, anything else as JSON. A header that is None is left out."""
     changed = {**HEADERS, **{name.replace("_", "-"): value for name, value in headers.items()}}
     data = content if isinstance(content, bytes) else json.dumps(content).encode()

@@ -9,7 +9,7 @@ import pytest
 from forwarder.contract.endpoints import KeyScope
 from forwarder.sandbox.manage.authorize import authenticate, check_scope, key_digest
 from forwarder.sandbox.protocol.http import ManagementError
-from tests.sandbox.half import Half
+from tests.sandbox.half import ManagementTables
 from tests.support.cases import cases
 
 
@@ -46,7 +46,7 @@ def test_scopes(needed: KeyScope) -> None:
     assert not good(set(), needed)
 
 
-def test_a_key_is_somebodys(half: Half) -> None:
+def test_a_key_is_somebodys(half: ManagementTables) -> None:
     """Of a key only a digest is kept, which finds whose it is and what for."""
     half.database.execute(
         "INSERT INTO personal_keys VALUES (NULL, ?, ?, '', '[\"project:read\"]', '')",

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from forwarder.sandbox.manage.call import Listing, PageBounds, list_page, row, rows
-from tests.sandbox.half import Half
+from tests.sandbox.half import ManagementTables
 
 
-def test_a_row_is_read_by_names(half: Half) -> None:
+def test_a_row_is_read_by_names(half: ManagementTables) -> None:
     """The first that there is, or None; the connection's own rows stay as they were."""
     assert [
         each["level"] for each in rows(half.database, "SELECT * FROM members WHERE level = ?", 15)
@@ -33,7 +33,7 @@ def test_a_row_is_read_by_names(half: Half) -> None:
     ],
 )
 def test_a_page_says_how_many_there_are_in_all(
-    half: Half, page: PageBounds, found: list[Any]
+    half: ManagementTables, page: PageBounds, found: list[Any]
 ) -> None:
     """Whichever page it is, also one beyond the end."""
     statement = "SELECT value FROM json_each(?) WHERE value > ? ORDER BY value DESC"

@@ -26,7 +26,7 @@ NAME = "_posthog-challenge.example.com"
 Answering = Callable[[dns.message.Message], bytes | None]
 
 
-class Server(asyncio.DatagramProtocol):
+class DnsServer(asyncio.DatagramProtocol):
     """Answers questions by a function; None is no answer."""
 
     def __init__(self, answering: Answering) -> None:
@@ -49,9 +49,9 @@ class Server(asyncio.DatagramProtocol):
 
 
 @asynccontextmanager
-async def serving(answering: Answering) -> AsyncIterator[tuple[Server, int]]:
+async def serving(answering: Answering) -> AsyncIterator[tuple[DnsServer, int]]:
     """A server and its port, closed at the end."""
-    server = Server(answering)
+    server = DnsServer(answering)
     transport, _ = await asyncio.get_running_loop().create_datagram_endpoint(
         lambda: server, local_addr=("127.0.0.1", 0)
     )

@@ -22,13 +22,13 @@ from forwarder.sandbox.manage.call import Handler, PageBounds, Result
 from forwarder.sandbox.manage.dns import LIFETIME, Resolver, StaticResolver
 from forwarder.sandbox.manage.domains import DNS_TIMEOUT, async_handlers, challenge_name
 from forwarder.sandbox.protocol.http import ManagementError
-from tests.sandbox.half import Half, Somebody, opened
+from tests.sandbox.half import ManagementTables, Somebody, opened
 
 TAKEN = (400, "unique", "domain")
 LATER = "verification_needed"
 
 
-def verify(half: Half, domain: dict[str, Any]) -> None:
+def verify(half: ManagementTables, domain: dict[str, Any]) -> None:
     """Mark a domain as verified."""
     half.database.execute(
         "UPDATE domains SET verified_at = '2026-01-01T00:00:00.000000Z' WHERE id = ?",
@@ -36,7 +36,7 @@ def verify(half: Half, domain: dict[str, Any]) -> None:
     )
 
 
-def test_a_new_domain_is_not_verified_and_has_a_challenge(half: Half) -> None:
+def test_a_new_domain_is_not_verified_and_has_a_challenge(half: ManagementTables) -> None:
     """It is in lower case, knows nothing of signing in, and what was sent about that is ignored."""
     sent = {
         "domain": "Mail.EXAMPLE.com",
@@ -60,7 +60,7 @@ def test_a_new_domain_is_not_verified_and_has_a_challenge(half: Half) -> None:
     }
 
 
-def test_each_domain_has_a_challenge_of_its_own(half: Half) -> None:
+def test_each_domain_has_a_challenge_of_its_own(half: ManagementTables) -> None:
     """Nobody can guess one from another."""
     challenges = {
         half.answer(CREATE_DOMAIN, {"domain": f"{number}.example.com"})["verification_challenge"]
@@ -104,7 +104,7 @@ def test_each_domain_has_a_challenge_of_its_own(half: Half) -> None:
         ),
     ],
 )
-def test_what_is_no_domain_is_refused(half: Half, name: str) -> None:
+def test_what_is_no_domain_is_refused(half: ManagementTables, name: str) -> None:
     """Only a host name with a dot in it is taken, as the DNS spells it."""
     assert half.error(CREATE_DOMAIN, {"domain": name}) == (400, "invalid", "domain")
 
@@ -119,14 +119,14 @@ def test_what_is_no_domain_is_refused(half: Half, name: str) -> None:
         ".".join(["a" * 63] * 3 + ["b" * 61]),
     ],
 )
-def test_unusual_domains_are_taken(half: Half, name: str) -> None:
+def test_unusual_domains_are_accepted(half: ManagementTables, name: str) -> None:
     """International ones as the DNS has them, and those as long as can be."""
     assert half.answer(CREATE_DOMAIN, {"domain": name})["domain"] == name
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.text(max_size=253))
-def test_any_text_is_taken_or_refused(name: str) -> None:
+def test_any_text_is_accepted_or_rejected(name: str) -> None:
     """What is taken is ASCII in lower case with a dot in it, and reads the same when
     it is listed.
     """
@@ -140,7 +140,7 @@ def test_any_text_is_taken_or_refused(name: str) -> None:
             assert half.items(LIST_DOMAINS) == [domain]
 
 
-def test_a_domain_can_be_added_once(half: Half) -> None:
+def test_a_domain_can_be_added_once(half: ManagementTables) -> None:
     """In any spelling; after it is deleted it can be added again, and gets another challenge."""
     first = half.answer(CREATE_DOMAIN, {"domain": "example.com"})
     assert half.error(CREATE_DOMAIN, {"domain": "EXAMPLE.com"}) == TAKEN
@@ -150,7 +150,7 @@ def test_a_domain_can_be_added_once(half: Half) -> None:
     assert again["verification_challenge"] != first["verification_challenge"]
 
 
-def test_two_organizations_can_ask_for_a_domain_until_one_has_it(half: Half) -> None:
+def test_two_organizations_can_ask_for_a_domain_until_one_has_it(half: ManagementTables) -> None:
     """Once it is verified, no other can add it."""
     other = half.member("other@example.org", organization=half.organization())
     third = half.member("third@example.org", organization=half.organization())
@@ -160,7 +160,7 @@ def test_two_organizations_can_ask_for_a_domain_until_one_has_it(half: Half) -> 
     assert half.error(CREATE_DOMAIN, {"domain": "Example.com"}, by=third) == TAKEN
 
 
-def test_the_name_of_a_domain_stays(half: Half) -> None:
+def test_the_name_of_a_domain_stays(half: ManagementTables) -> None:
     """The same name in a change is fine, in any case; another is refused, an empty one too."""
     domain = half.answer(CREATE_DOMAIN, {"domain": "example.com"})
     assert half.answer(UPDATE_DOMAIN, {"domain": "EXAMPLE.com"}, id=domain["id"]) == domain
@@ -172,7 +172,7 @@ def test_the_name_of_a_domain_stays(half: Half) -> None:
         )
 
 
-def test_signing_in_is_changed_once_the_domain_is_verified(half: Half) -> None:
+def test_signing_in_is_changed_once_the_domain_is_verified(half: ManagementTables) -> None:
     """Before that only a value that changes nothing is taken."""
     domain = half.answer(CREATE_DOMAIN, {"domain": "example.com"})
     assert half.error(UPDATE_DOMAIN, {"jit_provisioning_enabled": True}, id=domain["id"]) == (
@@ -200,7 +200,7 @@ def test_signing_in_is_changed_once_the_domain_is_verified(half: Half) -> None:
     assert half.answer(UPDATE_DOMAIN, same, id=domain["id"])["sso_enforcement"] == ""
 
 
-def test_a_domain_has_saml_once_all_three_fields_are_filled(half: Half) -> None:
+def test_a_domain_has_saml_once_all_three_fields_are_filled(half: ManagementTables) -> None:
     """And no more as soon as one is empty."""
     domain = half.answer(CREATE_DOMAIN, {"domain": "example.com", "saml_entity_id": "us"})
     part = half.answer(UPDATE_DOMAIN, {"saml_acs_url": "https://idp/acs"}, id=domain["id"])
@@ -215,7 +215,7 @@ def test_a_domain_has_saml_once_all_three_fields_are_filled(half: Half) -> None:
     assert not half.answer(UPDATE_DOMAIN, {"saml_entity_id": ""}, id=domain["id"])["has_saml"]
 
 
-def test_domains_are_listed_in_order_and_by_pages(half: Half) -> None:
+def test_domains_are_listed_in_order_and_by_pages(half: ManagementTables) -> None:
     """Those of another organization are not among them."""
     names = [f"{letter}.example.com" for letter in "cab"]
     for name in names:
@@ -232,7 +232,7 @@ def test_domains_are_listed_in_order_and_by_pages(half: Half) -> None:
     assert half.items(LIST_DOMAINS, page=PageBounds(10, 10**18)) == []
 
 
-def test_another_organization_has_no_such_domain(half: Half) -> None:
+def test_another_organization_has_no_such_domain(half: ManagementTables) -> None:
     """Whatever it wants with it."""
     domain = half.answer(CREATE_DOMAIN, {"domain": "example.com"})
     other = half.member("o@example.org", organization=half.organization())
@@ -244,7 +244,7 @@ def test_another_organization_has_no_such_domain(half: Half) -> None:
 NOW = "2026-01-01T00:00:00.000000Z"
 
 
-class Meanwhile:
+class ChangingResolver:
     """A resolver that answers with `texts`, after something else has happened."""
 
     def __init__(self, texts: Sequence[str], happens: Callable[[], object]) -> None:
@@ -275,13 +275,13 @@ class Silent:
 
 
 @pytest.fixture
-def domain(half: Half) -> dict[str, Any]:
+def domain(half: ManagementTables) -> dict[str, Any]:
     """A domain that isn't verified."""
     return half.answer(CREATE_DOMAIN, {"domain": "example.com"})
 
 
 async def verify_by(
-    half: Half,
+    half: ManagementTables,
     identity: str,
     resolver: Resolver,
     *,
@@ -307,13 +307,13 @@ def holding(domain: dict[str, Any]) -> StaticResolver:
     return saying(domain, "v=spf1 -all", domain["verification_challenge"])
 
 
-def is_verified(half: Half, domain: dict[str, Any]) -> bool:
+def is_verified(half: ManagementTables, domain: dict[str, Any]) -> bool:
     """Whether a domain is verified now."""
     return half.answer(GET_DOMAIN, id=domain["id"])["is_verified"] is True
 
 
 async def test_a_domain_with_its_challenge_in_the_dns_becomes_verified(
-    half: Half, domain: dict[str, Any]
+    half: ManagementTables, domain: dict[str, Any]
 ) -> None:
     """It is said when; there is no body."""
     assert await verify_by(half, domain["id"], holding(domain)) is None
@@ -324,7 +324,9 @@ async def test_a_domain_with_its_challenge_in_the_dns_becomes_verified(
     }
 
 
-async def test_the_real_service_answers_with_the_domain(half: Half, domain: dict[str, Any]) -> None:
+async def test_the_real_service_answers_with_the_domain(
+    half: ManagementTables, domain: dict[str, Any]
+) -> None:
     """Verified or not."""
     assert await verify_by(half, domain["id"], saying(domain), strict=True) == domain
     assert await verify_by(half, domain["id"], holding(domain), strict=True) == {
@@ -336,7 +338,7 @@ async def test_the_real_service_answers_with_the_domain(half: Half, domain: dict
 
 @pytest.mark.parametrize("texts", [(), ("",), ("something else",), ("{0}x",), ("x{0}",)])
 async def test_a_challenge_that_is_not_there_changes_nothing(
-    half: Half, domain: dict[str, Any], texts: Sequence[str]
+    half: ManagementTables, domain: dict[str, Any], texts: Sequence[str]
 ) -> None:
     """No record, another one, or one that only contains it: no error either."""
     resolver = saying(domain, *(text.format(domain["verification_challenge"]) for text in texts))
@@ -344,7 +346,9 @@ async def test_a_challenge_that_is_not_there_changes_nothing(
     assert half.answer(GET_DOMAIN, id=domain["id"]) == domain
 
 
-async def test_the_challenge_counts_at_its_name_only(half: Half, domain: dict[str, Any]) -> None:
+async def test_the_challenge_counts_at_its_name_only(
+    half: ManagementTables, domain: dict[str, Any]
+) -> None:
     """Not at the domain itself; blanks around it are no matter."""
     assert challenge_name("example.com") == "_posthog-challenge.example.com"
     await verify_by(
@@ -355,11 +359,13 @@ async def test_the_challenge_counts_at_its_name_only(half: Half, domain: dict[st
     assert is_verified(half, domain)
 
 
-async def test_a_verified_domain_is_not_verified_again(half: Half, domain: dict[str, Any]) -> None:
+async def test_a_verified_domain_is_not_verified_again(
+    half: ManagementTables, domain: dict[str, Any]
+) -> None:
     """The DNS isn't even asked."""
     await verify_by(half, domain["id"], holding(domain))
     with pytest.raises(ManagementError) as raised:
-        await verify_by(half, domain["id"], Meanwhile([], lambda: pytest.fail("asked")))
+        await verify_by(half, domain["id"], ChangingResolver([], lambda: pytest.fail("asked")))
     assert (raised.value.status, raised.value.code, raised.value.attr) == (
         400,
         "already_verified",
@@ -367,7 +373,9 @@ async def test_a_verified_domain_is_not_verified_again(half: Half, domain: dict[
     )
 
 
-async def test_a_dns_that_does_not_answer_is_given_up(half: Half, domain: dict[str, Any]) -> None:
+async def test_a_dns_that_does_not_answer_is_given_up(
+    half: ManagementTables, domain: dict[str, Any]
+) -> None:
     """After a while, as if there were no record."""
     silent = Silent()
     assert await verify_by(half, domain["id"], silent) is None
@@ -380,7 +388,9 @@ def test_a_look_up_ends_before_its_limit() -> None:
     assert LIFETIME < DNS_TIMEOUT <= 5
 
 
-async def test_a_cancelled_verification_ends(half: Half, domain: dict[str, Any]) -> None:
+async def test_a_cancelled_verification_ends(
+    half: ManagementTables, domain: dict[str, Any]
+) -> None:
     """And so does its question to the DNS."""
     silent = Silent()
     task = asyncio.create_task(verify_by(half, domain["id"], silent))
@@ -392,7 +402,7 @@ async def test_a_cancelled_verification_ends(half: Half, domain: dict[str, Any])
 
 
 async def test_a_domain_that_goes_meanwhile_is_not_found(
-    half: Half, domain: dict[str, Any]
+    half: ManagementTables, domain: dict[str, Any]
 ) -> None:
     """And the one that is added in its place has another challenge, and isn't
     verified by the old one's.
@@ -404,39 +414,45 @@ async def test_a_domain_that_goes_meanwhile_is_not_found(
         again.update(half.answer(CREATE_DOMAIN, {"domain": "example.com"}))
 
     with pytest.raises(ManagementError) as raised:
-        await verify_by(half, domain["id"], Meanwhile([domain["verification_challenge"]], exchange))
+        await verify_by(
+            half, domain["id"], ChangingResolver([domain["verification_challenge"]], exchange)
+        )
     assert raised.value.status == 404
     assert not is_verified(half, again)
 
 
 async def test_a_challenge_that_changes_meanwhile_counts_for_nothing(
-    half: Half, domain: dict[str, Any]
+    half: ManagementTables, domain: dict[str, Any]
 ) -> None:
     """What was asked for is not what is wanted now."""
     change = "UPDATE domains SET verification_challenge = 'another'"
     await verify_by(
         half,
         domain["id"],
-        Meanwhile(
+        ChangingResolver(
             [domain["verification_challenge"], "another"], lambda: half.database.execute(change)
         ),
     )
     assert not is_verified(half, domain)
 
 
-async def test_two_verifications_at_once_are_one(half: Half, domain: dict[str, Any]) -> None:
+async def test_two_verifications_at_once_are_one(
+    half: ManagementTables, domain: dict[str, Any]
+) -> None:
     """The second finds it verified, leaves the time as it is, and is no error."""
 
     def first() -> None:
         half.database.execute("UPDATE domains SET verified_at = '2025-01-01T00:00:00.000000Z'")
 
     answer = await verify_by(
-        half, domain["id"], Meanwhile([domain["verification_challenge"]], first), strict=True
+        half, domain["id"], ChangingResolver([domain["verification_challenge"]], first), strict=True
     )
     assert answer == {**domain, "is_verified": True, "verified_at": "2025-01-01T00:00:00.000000Z"}
 
 
-async def test_only_one_organization_gets_a_domain(half: Half, domain: dict[str, Any]) -> None:
+async def test_only_one_organization_gets_a_domain(
+    half: ManagementTables, domain: dict[str, Any]
+) -> None:
     """Whoever is second is told that it is taken: before the DNS is asked, or when it
     has answered.
     """
@@ -445,8 +461,8 @@ async def test_only_one_organization_gets_a_domain(half: Half, domain: dict[str,
     taking = "UPDATE domains SET verified_at = '2025-01-01T00:00:00.000000Z' WHERE id = ?"
     both = [domain["verification_challenge"], theirs["verification_challenge"]]
     resolvers: list[Resolver] = [
-        Meanwhile(both, lambda: half.database.execute(taking, (theirs["id"],))),
-        Meanwhile(both, lambda: pytest.fail("asked")),
+        ChangingResolver(both, lambda: half.database.execute(taking, (theirs["id"],))),
+        ChangingResolver(both, lambda: pytest.fail("asked")),
     ]
     for resolver in resolvers:
         with pytest.raises(ManagementError) as raised:
@@ -460,10 +476,12 @@ async def test_only_one_organization_gets_a_domain(half: Half, domain: dict[str,
 
 
 async def test_another_organization_can_not_verify_a_domain(
-    half: Half, domain: dict[str, Any]
+    half: ManagementTables, domain: dict[str, Any]
 ) -> None:
     """It doesn't find it, and the DNS isn't asked."""
     other = half.member("theirs@example.org", organization=half.organization())
     with pytest.raises(ManagementError) as raised:
-        await verify_by(half, domain["id"], Meanwhile([], lambda: pytest.fail("asked")), by=other)
+        await verify_by(
+            half, domain["id"], ChangingResolver([], lambda: pytest.fail("asked")), by=other
+        )
     assert raised.value.status == 404

@@ -21,7 +21,7 @@ from forwarder.sandbox.app import HANDLERS
 from forwarder.sandbox.manage.call import Handler, Listing, ManagementCall, PageBounds, Result
 from forwarder.sandbox.manage.endpoints import page_bounds, page_envelope
 from forwarder.sandbox.store.thread import StoreThread
-from tests.contract.calls import Service, error_of, serving
+from tests.contract.calls import CalledSandbox, error_of, serving
 from tests.sandbox.client import talking
 from tests.support import management as seed
 from tests.support.cases import cases
@@ -32,7 +32,7 @@ READER = seed.scoped_key(LIST_MEMBERS.scope)
 NEW = {"name": "New"}
 
 
-async def raw(service: Service, *sent: bytes) -> tuple[int, Mapping[str, str], bytes]:
+async def raw(service: CalledSandbox, *sent: bytes) -> tuple[int, Mapping[str, str], bytes]:
     """Send bytes as they are on a connection of its own; status, headers and body of the answer."""
     reader, writer = await asyncio.open_connection(
         "127.0.0.1", int(service.client.sandbox.url.rpartition(":")[2])
@@ -428,7 +428,7 @@ async def test_calls_leave_no_record(tmp_path: Path) -> None:
     assert b'"New"' in content
 
 
-async def test_nobody_to_call(tmp_path: Path) -> None:
+async def test_no_server_to_call(tmp_path: Path) -> None:
     """Without a seed there are no personal keys, so that everything is 401, and ingestion takes
     every well-formed key.
     """
@@ -445,7 +445,7 @@ async def test_nobody_to_call(tmp_path: Path) -> None:
         assert await client.sandbox.organizations() == 0
 
 
-class Meanwhile:
+class ChangingDns:
     """A DNS that has the challenge, and during whose look-up something happens."""
 
     arrivals: StoreThread
@@ -464,12 +464,12 @@ class Meanwhile:
     "take_away",
     ["DELETE FROM personal_keys", "DELETE FROM members", "UPDATE members SET level = 1"],
 )
-async def test_a_call_that_waits_is_let_in_again(tmp_path: Path, take_away: str) -> None:
+async def test_a_waiting_call_is_authorized_again(tmp_path: Path, take_away: str) -> None:
     """Who may call when a call begins to wait may not when it goes on, if key, membership or level
     are gone by then; nothing is written.
     """
 
-    dns = Meanwhile(take_away)
+    dns = ChangingDns(take_away)
     async with talking(seed.seeded(tmp_path, resolver=dns)) as client:
         arrivals = dns.arrivals = client.sandbox._thread
         headers = {"Authorization": AUTHORIZED}

@@ -20,12 +20,12 @@ from forwarder.contract.endpoints import (
 from forwarder.contract.resources import ADMIN, MEMBER, OWNER
 from forwarder.sandbox.manage.call import PageBounds
 from forwarder.sandbox.protocol.http import ManagementError
-from tests.sandbox.half import Half, Somebody, opened
+from tests.sandbox.half import ManagementTables, Somebody, opened
 
 FORBIDDEN = (403, "permission_denied", None)
 
 
-def level_of(half: Half, somebody: Somebody) -> int:
+def level_of(half: ManagementTables, somebody: Somebody) -> int:
     """What somebody is now."""
     (level,) = [
         item["level"] for item in half.items(LIST_MEMBERS) if item["user"]["uuid"] == somebody.uuid
@@ -34,7 +34,7 @@ def level_of(half: Half, somebody: Somebody) -> int:
     return level
 
 
-def test_members_are_listed_in_the_order_in_which_they_came(half: Half) -> None:
+def test_members_are_listed_in_the_order_in_which_they_came(half: ManagementTables) -> None:
     """Each with its user; those of other organizations are not among them."""
     half.member("admin@example.com", ADMIN)
     half.member("theirs@example.org", organization=half.organization())
@@ -52,7 +52,7 @@ def test_members_are_listed_in_the_order_in_which_they_came(half: Half) -> None:
     assert owner["id"] != owner["user"]["uuid"]
 
 
-def test_a_level_can_be_changed(half: Half) -> None:
+def test_a_level_can_be_changed(half: ManagementTables) -> None:
     """When it was is said; a change to the same level, and one of nothing, are none."""
     member = half.member("mia@example.com", MEMBER)
     half.later(hours=1)
@@ -64,7 +64,7 @@ def test_a_level_can_be_changed(half: Half) -> None:
         assert half.answer(UPDATE_MEMBER, same, user__uuid=member.uuid) == changed
 
 
-def test_nobody_gives_a_level_above_their_own(half: Half) -> None:
+def test_no_member_gives_a_level_above_their_own(half: ManagementTables) -> None:
     """An admin can't make an owner."""
     admin = half.member("adam@example.com", ADMIN)
     member = half.member("mia@example.com", MEMBER)
@@ -77,7 +77,7 @@ def test_nobody_gives_a_level_above_their_own(half: Half) -> None:
     )
 
 
-def test_an_admin_can_remove_a_plain_member_and_another_admin(half: Half) -> None:
+def test_an_admin_can_remove_a_plain_member_and_another_admin(half: ManagementTables) -> None:
     """Whoever isn't above them."""
     admin = half.member("adam@example.com", ADMIN)
     for somebody in (
@@ -88,7 +88,7 @@ def test_an_admin_can_remove_a_plain_member_and_another_admin(half: Half) -> Non
     assert len(half.items(LIST_MEMBERS)) == 2
 
 
-def test_nobody_touches_a_member_above_their_own_level(half: Half) -> None:
+def test_no_member_changes_a_member_above_their_own_level(half: ManagementTables) -> None:
     """An admin can neither change nor remove an owner."""
     admin = half.member("adam@example.com", ADMIN)
     second = half.member("second@example.com", OWNER)
@@ -101,7 +101,7 @@ def test_nobody_touches_a_member_above_their_own_level(half: Half) -> None:
     assert half.call(DELETE_MEMBER, by=second, user__uuid=admin.uuid) is None
 
 
-def test_nobody_changes_their_own_level(half: Half) -> None:
+def test_no_member_changes_their_own_level(half: ManagementTables) -> None:
     """Not even an owner downwards while there is another; the same level is no change."""
     half.member("second@example.com", OWNER)
     assert half.error(UPDATE_MEMBER, {"level": ADMIN}, user__uuid=half.owner.uuid) == FORBIDDEN
@@ -110,7 +110,7 @@ def test_nobody_changes_their_own_level(half: Half) -> None:
     )
 
 
-def test_a_plain_member_can_leave_and_remove_nobody(half: Half) -> None:
+def test_a_plain_member_can_leave_but_remove_no_other(half: ManagementTables) -> None:
     """Not even another plain member."""
     mia = half.member("mia@example.com", MEMBER)
     max_ = half.member("max@example.com", MEMBER)
@@ -124,7 +124,7 @@ def test_a_plain_member_can_leave_and_remove_nobody(half: Half) -> None:
     )
 
 
-def test_the_last_owner_can_not_leave(half: Half) -> None:
+def test_the_last_owner_can_not_leave(half: ManagementTables) -> None:
     """With a second one, either can; and owners of another organization don't count."""
     half.member("theirs@example.org", organization=half.organization())
     assert half.error(DELETE_MEMBER, user__uuid=half.owner.uuid) == (400, "last_owner", None)
@@ -133,7 +133,7 @@ def test_the_last_owner_can_not_leave(half: Half) -> None:
     assert half.error(DELETE_MEMBER, by=second, user__uuid=second.uuid) == (400, "last_owner", None)
 
 
-def test_an_owner_can_demote_another(half: Half) -> None:
+def test_an_owner_can_demote_another(half: ManagementTables) -> None:
     """Who demotes is left as one."""
     second = half.member("second@example.com", OWNER)
     answer = half.answer(UPDATE_MEMBER, {"level": MEMBER}, by=second, user__uuid=half.owner.uuid)
@@ -141,7 +141,7 @@ def test_an_owner_can_demote_another(half: Half) -> None:
     assert half.error(DELETE_MEMBER, by=second, user__uuid=second.uuid) == (400, "last_owner", None)
 
 
-def test_somebody_in_two_organizations_leaves_one(half: Half) -> None:
+def test_a_member_of_two_organizations_leaves_one(half: ManagementTables) -> None:
     """The other isn't touched."""
     other = half.organization()
     half.database.execute(
@@ -155,7 +155,7 @@ def test_somebody_in_two_organizations_leaves_one(half: Half) -> None:
 
 
 @pytest.mark.parametrize("endpoint", [UPDATE_MEMBER, DELETE_MEMBER])
-def test_another_organization_has_no_such_member(half: Half, endpoint: Any) -> None:
+def test_another_organization_has_no_such_member(half: ManagementTables, endpoint: Any) -> None:
     """Whatever its owner wants."""
     stranger = half.member("theirs@example.org", organization=half.organization())
     assert half.error(endpoint, {"level": MEMBER}, by=stranger, user__uuid=half.owner.uuid) == (
@@ -198,7 +198,7 @@ def test_an_organization_never_loses_its_last_owner(
                 )
 
 
-def _attempt(half: Half, actor: Somebody, target: Somebody, level: int | None) -> None:
+def _attempt(half: ManagementTables, actor: Somebody, target: Somebody, level: int | None) -> None:
     endpoint, body = (DELETE_MEMBER, None) if level is None else (UPDATE_MEMBER, {"level": level})
     if _levels(half)[actor.uuid] < endpoint.level:
         return  # the dispatcher doesn't let them in
@@ -206,7 +206,7 @@ def _attempt(half: Half, actor: Somebody, target: Somebody, level: int | None) -
     assert not isinstance(outcome, ManagementError) or outcome.status in (400, 403, 404)
 
 
-def _levels(half: Half) -> dict[str, int]:
+def _levels(half: ManagementTables) -> dict[str, int]:
     return dict(
         half.database.execute(
             "SELECT uuid, level FROM members JOIN users ON users.id = members.user"
@@ -217,7 +217,7 @@ def _levels(half: Half) -> dict[str, int]:
 NINA = {"target_email": "nina@example.com"}
 
 
-def listed(half: Half) -> list[str]:
+def listed(half: ManagementTables) -> list[str]:
     """The addresses of all invites."""
     return [invite["target_email"] for invite in half.items(LIST_INVITES)]
 
@@ -227,7 +227,7 @@ def access(*entries: tuple[int, str]) -> list[dict[str, Any]]:
     return [{"id": project, "level": level} for project, level in entries]
 
 
-def test_an_invite_takes_an_address(half: Half) -> None:
+def test_an_invite_takes_an_address(half: ManagementTables) -> None:
     """Everything else has a default: a plain member, an e-mail, no message."""
     invite = half.answer(CREATE_INVITE, NINA)
     assert len(invite.pop("id")) == 36
@@ -247,7 +247,7 @@ def test_an_invite_takes_an_address(half: Half) -> None:
     }
 
 
-def test_an_invite_keeps_what_was_sent(half: Half) -> None:
+def test_an_invite_keeps_what_was_sent(half: ManagementTables) -> None:
     """Whether an e-mail would be sent is up to `send_email`."""
     sent = {
         **NINA,
@@ -262,7 +262,7 @@ def test_an_invite_keeps_what_was_sent(half: Half) -> None:
     assert {**invite, **sent, "emailing_attempt_made": False} == invite
 
 
-def test_an_invite_expires_after_three_days(half: Half) -> None:
+def test_an_invite_expires_after_three_days(half: ManagementTables) -> None:
     """It stays in the list, and can be taken back still."""
     invite = half.answer(CREATE_INVITE, NINA)
     half.later(days=2, hours=23, minutes=59, seconds=59.999999)
@@ -273,7 +273,7 @@ def test_an_invite_expires_after_three_days(half: Half) -> None:
     assert listed(half) == []
 
 
-def test_only_the_domain_of_an_address_is_put_into_lower_case(half: Half) -> None:
+def test_only_the_domain_of_an_address_is_put_into_lower_case(half: ManagementTables) -> None:
     """What stands before the @ can matter to its server."""
     assert (
         half.answer(CREATE_INVITE, {"target_email": "Nina.X@EXAMPLE.com"})["target_email"]
@@ -286,7 +286,9 @@ def test_only_the_domain_of_an_address_is_put_into_lower_case(half: Half) -> Non
 
 
 @pytest.mark.parametrize("second", ["NINA@example.com", "nina@Example.COM"])
-def test_a_new_invite_takes_the_place_of_one_for_the_same_address(half: Half, second: str) -> None:
+def test_a_new_invite_takes_the_place_of_one_for_the_same_address(
+    half: ManagementTables, second: str
+) -> None:
     """In any case of letters, with another id and all its time to go; an expired one goes too."""
     first = half.answer(CREATE_INVITE, {**NINA, "level": ADMIN})
     half.answer(CREATE_INVITE, {"target_email": "otto@example.com"})
@@ -297,7 +299,7 @@ def test_a_new_invite_takes_the_place_of_one_for_the_same_address(half: Half, se
     assert listed(half) == ["otto@example.com", again["target_email"]]
 
 
-def test_addresses_beyond_ascii_are_compared_without_case_too(half: Half) -> None:
+def test_addresses_beyond_ascii_are_compared_without_case_too(half: ManagementTables) -> None:
     """But a letter that only becomes an ASCII one in another case (K for Kelvin) doesn't make two
     addresses the same.
     """
@@ -314,7 +316,7 @@ def test_addresses_beyond_ascii_are_compared_without_case_too(half: Half) -> Non
     )
 
 
-def test_invites_of_another_organization_stay(half: Half) -> None:
+def test_invites_of_another_organization_stay(half: ManagementTables) -> None:
     """Even for the same address; and nobody else can take them back."""
     other = half.member("other@example.org", organization=half.organization())
     theirs = half.answer(CREATE_INVITE, NINA, by=other)
@@ -324,7 +326,7 @@ def test_invites_of_another_organization_stay(half: Half) -> None:
     assert half.answer(CREATE_INVITE, {"target_email": "owner@example.com"}, by=other)
 
 
-def test_a_member_can_not_be_invited(half: Half) -> None:
+def test_a_member_can_not_be_invited(half: ManagementTables) -> None:
     """In any case of letters."""
     for email in ("owner@example.com", "OWNER@example.COM"):
         assert half.error(CREATE_INVITE, {"target_email": email}) == (
@@ -334,7 +336,7 @@ def test_a_member_can_not_be_invited(half: Half) -> None:
         )
 
 
-def test_nobody_invites_above_their_own_level(half: Half) -> None:
+def test_no_member_invites_above_their_own_level(half: ManagementTables) -> None:
     """An admin can't invite an owner, a plain member only plain members."""
     admin = half.member("adam@example.com", ADMIN)
     member = half.member("mia@example.com", MEMBER)
@@ -345,7 +347,7 @@ def test_nobody_invites_above_their_own_level(half: Half) -> None:
     assert answer["created_by"]["email"] == "mia@example.com"
 
 
-def test_plain_members_take_back_their_own_invites_and_admins_all(half: Half) -> None:
+def test_plain_members_take_back_their_own_invites_and_admins_all(half: ManagementTables) -> None:
     """An invite that was taken back is gone."""
     admin = half.member("adam@example.com", ADMIN)
     member = half.member("mia@example.com", MEMBER)
@@ -357,7 +359,7 @@ def test_plain_members_take_back_their_own_invites_and_admins_all(half: Half) ->
     assert half.error(DELETE_INVITE, by=admin, id=theirs) == (404, "not_found", None)
 
 
-def test_combined_invites_have_the_highest_level_and_all_access(half: Half) -> None:
+def test_combined_invites_have_the_highest_level_and_all_access(half: ManagementTables) -> None:
     """Of those that haven't expired; first name and message are the new one's."""
     one, two, three = (half.project() for _ in range(3))
     half.answer(
@@ -386,7 +388,7 @@ def test_combined_invites_have_the_highest_level_and_all_access(half: Half) -> N
 
 
 @pytest.mark.parametrize("combine", [True, False])
-def test_a_pending_invite_above_ones_level_stays(half: Half, *, combine: bool) -> None:
+def test_a_pending_invite_above_ones_level_stays(half: ManagementTables, *, combine: bool) -> None:
     """Who couldn't take it back can't put one of a lower level in its place
     either, until it has expired.
     """
@@ -404,7 +406,7 @@ def test_a_pending_invite_above_ones_level_stays(half: Half, *, combine: bool) -
     )
 
 
-def test_access_is_to_projects_of_the_organization(half: Half) -> None:
+def test_access_is_to_projects_of_the_organization(half: ManagementTables) -> None:
     """Others, and numbers that no project has, are refused."""
     theirs = half.project(half.organization())
     ours = half.project()
@@ -419,7 +421,7 @@ def test_access_is_to_projects_of_the_organization(half: Half) -> None:
     assert half.answer(CREATE_INVITE, twice)["private_project_access"] == access((ours, "admin"))
 
 
-def test_a_bulk_invites_all_or_none(half: Half) -> None:
+def test_a_bulk_invites_all_or_none(half: ManagementTables) -> None:
     """The entry that is wrong is named; nothing is answered when all are invited."""
     half.answer(CREATE_INVITE, NINA)
     wrong = [{"target_email": "new@example.com"}, NINA, {"target_email": "owner@example.com"}]
@@ -439,7 +441,7 @@ def test_a_bulk_invites_all_or_none(half: Half) -> None:
     assert half.call(BULK_INVITE, [], strict=True) is None
 
 
-def test_a_bulk_has_at_most_twenty_entries(half: Half) -> None:
+def test_a_bulk_has_at_most_twenty_entries(half: ManagementTables) -> None:
     """Twenty are fine; the same address twice is one invite, the last."""
     many = [{"target_email": f"{number}@example.com"} for number in range(21)]
     assert half.error(BULK_INVITE, many) == (400, "max_length", None)

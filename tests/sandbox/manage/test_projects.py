@@ -23,9 +23,9 @@ from forwarder.sandbox.manage.projects import (
     is_timezone,
     new_token,
 )
-from tests.contract.calls import Service, error_of, serving
+from tests.contract.calls import CalledSandbox, error_of, serving
 from tests.sandbox.client import event
-from tests.sandbox.half import Half
+from tests.sandbox.half import ManagementTables
 from tests.support import management as seed
 from tests.support.cases import cases
 
@@ -33,7 +33,7 @@ UNKNOWN = "phc_key_of_no_project_at_all"
 
 
 async def created(
-    service: Service, body: dict[str, Any] | None = None, **rest: Any
+    service: CalledSandbox, body: dict[str, Any] | None = None, **rest: Any
 ) -> dict[str, Any]:
     """A new project, which is of the documented type."""
     reply = await service.call("projects create", body or {}, **rest)
@@ -41,7 +41,7 @@ async def created(
     return dict(TypeAdapter(Project).validate_python(reply.json, strict=True))
 
 
-async def sent(service: Service, api_key: str, path: str = "/batch/", **more: Any) -> int:
+async def sent(service: CalledSandbox, api_key: str, path: str = "/batch/", **more: Any) -> int:
     """The status of what is sent with a key."""
     answer = await service.client.post(
         path, {"api_key": api_key, "batch": [event()], **event(), **more}
@@ -140,7 +140,7 @@ async def test_what_there_has_to_be(
 
 
 async def dashboards(
-    service: Service, project: int, key: str = seed.OWNER_KEY
+    service: CalledSandbox, project: int, key: str = seed.OWNER_KEY
 ) -> list[dict[str, Any]]:
     """The dashboards of a project."""
     return list(
@@ -258,7 +258,7 @@ async def test_many_at_once(tmp_path: Path) -> None:
 NOW = "2026-01-01T00:00:00.000000Z"
 
 
-def test_a_dashboard(half: Half) -> None:
+def test_a_dashboard(half: ManagementTables) -> None:
     """It is shown as it was made, with whoever made it, or nobody."""
     project = half.project()
     add_dashboard(
@@ -302,8 +302,8 @@ def test_a_dashboard(half: Half) -> None:
         (ADMIN, CAN_EDIT, False, True),
     ],
 )
-def test_what_somebody_may(
-    half: Half, level: int, restriction: int, made: bool, edits: bool
+def test_permissions_of_a_level(
+    half: ManagementTables, level: int, restriction: int, made: bool, edits: bool
 ) -> None:
     """A restricted dashboard is edited by admins and whoever made it, any other by every member;
     whoever may not can still see it.
@@ -324,7 +324,7 @@ def test_what_somebody_may(
     )
 
 
-def test_pages_of_one_project(half: Half) -> None:
+def test_pages_of_one_project(half: ManagementTables) -> None:
     """Only the project's own are listed, the oldest first, page by page."""
     project = half.project()
     other = half.project()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from forwarder.sandbox.manage.dns import StaticResolver
-from tests.sandbox.client import Client, Reply, talking
+from tests.sandbox.client import SandboxClient, SandboxReply, talking
 from tests.support import management as seed
 
 HOME = f"/api/organizations/{seed.ORGANIZATION}"
@@ -18,8 +18,8 @@ EXPORT = f"/api/environments/{seed.PROJECT}/batch_exports/{seed.EXPORT}/"
 
 
 async def call(
-    client: Client, method: str, path: str, body: Any = None, key: str = seed.OWNER_KEY
-) -> Reply:
+    client: SandboxClient, method: str, path: str, body: Any = None, key: str = seed.OWNER_KEY
+) -> SandboxReply:
     """One call with a key. Cancelled it may have happened."""
     headers = {"Authorization": f"Bearer {key}"} | (
         {} if body is None else {"Content-Type": "application/json"}
@@ -29,7 +29,7 @@ async def call(
     )
 
 
-async def listed(client: Client, path: str) -> list[dict[str, Any]]:
+async def listed(client: SandboxClient, path: str) -> list[dict[str, Any]]:
     """All items of a list of few. Cancelled nothing happened."""
     results: list[dict[str, Any]] = (await call(client, "GET", path)).json["results"]
     return results

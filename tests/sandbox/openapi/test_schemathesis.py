@@ -169,7 +169,7 @@ def _succeeded(operation: Mapping[str, Any], answers: Mapping[tuple[str, str], i
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SchemathesisRun:
     """A run of schemathesis: how, and over which operations (a pattern of paths)."""
 
     options: tuple[str, ...]
@@ -184,20 +184,22 @@ FUZZING: Final = ("--phases", "fuzzing", "--exclude-method", "DELETE", "--max-ex
 # without /sandbox/wait, which answers late; faults would reach the others; the clock and backfills
 # make very many runs
 RUNS: Final = {
-    "boundaries-of-organizations": Run(("--phases", "coverage"), "^/api/organizations/"),
-    "boundaries-of-environments": Run(("--phases", "coverage"), "^/api/environments/"),
-    "boundaries-of-the-rest": Run(("--phases", "coverage"), THE_REST),
-    "fuzzing": Run(
+    "boundaries-of-organizations": SchemathesisRun(
+        ("--phases", "coverage"), "^/api/organizations/"
+    ),
+    "boundaries-of-environments": SchemathesisRun(("--phases", "coverage"), "^/api/environments/"),
+    "boundaries-of-the-rest": SchemathesisRun(("--phases", "coverage"), THE_REST),
+    "fuzzing": SchemathesisRun(
         (*FUZZING, "8"),
         (
             "^/(?!api/(organizations|environments)|sandbox/(wait|faults|clock|.*/(terminate|backfi"
             "ll)))"
         ),
     ),
-    "fuzzing-faults": Run((*FUZZING, "40"), "^/sandbox/faults"),
-    "fuzzing-management": Run((*FUZZING, "6"), MANAGEMENT),
-    "fuzzing-strict": Run((*FUZZING, "4"), MANAGEMENT, strict=True, mode="positive"),
-    "fuzzing-ids": Run((*FUZZING, "3"), MANAGEMENT, existing=False),
+    "fuzzing-faults": SchemathesisRun((*FUZZING, "40"), "^/sandbox/faults"),
+    "fuzzing-management": SchemathesisRun((*FUZZING, "6"), MANAGEMENT),
+    "fuzzing-strict": SchemathesisRun((*FUZZING, "4"), MANAGEMENT, strict=True, mode="positive"),
+    "fuzzing-ids": SchemathesisRun((*FUZZING, "3"), MANAGEMENT, existing=False),
 }
 TO_SUCCEED: Final = (
     "boundaries-of-organizations",

@@ -18,7 +18,7 @@ class Unwanted(web.Response):
         raise ClientConnectionResetError("Cannot write to closing transport")
 
 
-async def test_whoever_asked_may_have_gone() -> None:
+async def test_a_client_may_have_disconnected() -> None:
     """Before the answer: that is no failure of the server's, and none is logged."""
     response: Any = Unwanted()
     assert await answer_early(make_mocked_request("POST", "/batch/"), response) is response

@@ -14,7 +14,7 @@ from forwarder.sandbox.ingest.parsing import read_envelope
 from forwarder.sandbox.protocol.http import RequestRejected
 from forwarder.sandbox.protocol.json_scanner import InvalidJson, JsonScanner
 from tests.support.cases import cases
-from tests.support.spelled import SPACE, Spelled, spelled_events
+from tests.support.spelled import SPACE, SpelledEvent, spelled_events
 
 BROKEN = [
     *[
@@ -61,7 +61,9 @@ def test_what_is_not_json_is_refused(text: str) -> None:
 
 @pytest.mark.slow
 @given(st.lists(st.tuples(SPACE, spelled_events(), SPACE), min_size=1, max_size=4), SPACE)
-def test_an_events_text_is_what_was_sent(sent: list[tuple[str, Spelled, str]], space: str) -> None:
+def test_an_events_text_is_what_was_sent(
+    sent: list[tuple[str, SpelledEvent, str]], space: str
+) -> None:
     """Whatever the spacing, escapes, numbers, order and repetition of keys: each event is cut out
     exactly, of an array and of a batch.
     """
@@ -77,7 +79,7 @@ def test_an_events_text_is_what_was_sent(sent: list[tuple[str, Spelled, str]], s
 
 
 @given(spelled_events(with_properties=True))
-def test_a_values_text_is_what_was_sent(one: Spelled) -> None:
+def test_a_values_text_is_what_was_sent(one: SpelledEvent) -> None:
     """The text of the properties is theirs alone, byte for byte; null is none."""
     [element] = read_envelope(one.text).elements
     [member] = [member for member in one.members if member.name == "properties"]

@@ -13,7 +13,7 @@ from forwarder.sandbox import SandboxOptions
 from forwarder.sandbox.store.aggregates import ImportedEventKey, imported, imports
 from forwarder.sandbox.store.database import Store
 from forwarder.sandbox.store.records import ImportFilter, ListingPage
-from tests.sandbox.client import KEY, UUID, Client, batch, event, talking
+from tests.sandbox.client import KEY, UUID, SandboxClient, batch, event, talking
 from tests.support.cases import cases
 
 OTHER = "phc_another_key_000000002"
@@ -164,7 +164,7 @@ def imported_event(number: int, day: int = 1, job: Any = JOB, **more: Any) -> di
     )
 
 
-async def pages(client: Client, query: str) -> list[list[str]]:
+async def pages(client: SandboxClient, query: str) -> list[list[str]]:
     """The uuids of each page, one after the other."""
     found = []
     after = ""
@@ -201,7 +201,7 @@ async def test_what_came_is_counted_by_day() -> None:
     assert [asdict(day) for day in same.days] == days
 
 
-async def test_imports_and_projects_are_told_apart() -> None:
+async def test_imports_and_projects_are_distinguished() -> None:
     """By name and by key; what says no import, or none that is text, belongs to none."""
     async with talking() as client:
         of_none = (imported_event(3, job=None), imported_event(4, job=7))

@@ -69,7 +69,7 @@ def test_a_step_of_large_events_is_short() -> None:
     store.close()
 
 
-async def test_a_file_goes_on_where_it_was(tmp_path: Path) -> None:
+async def test_a_file_continues_where_it_was(tmp_path: Path) -> None:
     """After a restart nothing is folded in twice, and what nobody had asked
     for yet is folded in then.
     """

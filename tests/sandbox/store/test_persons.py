@@ -18,7 +18,7 @@ from forwarder.sandbox.store.records import (
     PersonFilter,
     RequestRecord,
 )
-from tests.sandbox.client import KEY, UUID, Client, batch, event, talking
+from tests.sandbox.client import KEY, UUID, SandboxClient, batch, event, talking
 from tests.support.cases import cases
 from tests.support.clock import MIDNIGHT
 
@@ -62,7 +62,7 @@ EVENTS = st.fixed_dictionaries(
 )
 
 
-class Model:
+class PersonModel:
     """The service's rules on plain dictionaries: the owner of each distinct id."""
 
     def __init__(self) -> None:
@@ -254,7 +254,7 @@ def test_persons_follow_the_model(said: Sequence[dict[str, Any]]) -> None:
     properties, what each event has of its person, and the warnings are those of a few
     dictionaries.
     """
-    model = Model()
+    model = PersonModel()
     expected = [
         (json.loads(json.dumps(has)), sorted(warnings))
         for has, warnings in (model.take(number, one) for number, one in enumerate(said, 1))
@@ -319,7 +319,7 @@ async def persons(*events: dict[str, Any]) -> list[dict[str, Any]]:
         return await shown_person(client)
 
 
-async def shown_person(client: Client, query: str = "") -> list[dict[str, Any]]:
+async def shown_person(client: SandboxClient, query: str = "") -> list[dict[str, Any]]:
     """The persons that the sandbox shows."""
     listing: dict[str, Any] = await client.get(f"/sandbox/persons?{query}")
     assert listing["count"] == len(listing["results"])

@@ -17,7 +17,7 @@ from tests.support.waiting import LIMIT
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class ServerSentEvent:
     """One server-sent event; comments have the name `comment`."""
 
     name: str
@@ -25,14 +25,14 @@ class Message:
     number: str = ""
 
 
-class Stream:
+class LiveStream:
     """An open stream; what came of it is kept."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self.response = response
-        self.seen: list[Message] = []
+        self.seen: list[ServerSentEvent] = []
 
-    async def message(self) -> Message:
+    async def message(self) -> ServerSentEvent:
         """The next message. Fails after `LIMIT` seconds."""
         async with asyncio.timeout(LIMIT):
             fields: dict[str, list[str]] = {}
@@ -43,13 +43,13 @@ class Stream:
         self.seen.append(_message(fields))
         return self.seen[-1]
 
-    async def until(self, *names: str) -> Message:
+    async def until(self, *names: str) -> ServerSentEvent:
         """The next message of one of the names."""
         while (found := await self.message()).name not in names:
             continue
         return found
 
-    async def batch(self) -> list[Message]:
+    async def batch(self) -> list[ServerSentEvent]:
         """All messages up to the next that has an id."""
         start = len(self.seen)
         while not (await self.message()).number:
@@ -62,14 +62,16 @@ class Stream:
             await self.response.content.read()
 
 
-def _message(fields: dict[str, list[str]]) -> Message:
+def _message(fields: dict[str, list[str]]) -> ServerSentEvent:
     data = "\n".join(fields.get("data", []))
     name = fields.get("event", ["comment" if "comment" in fields else "retry"])[0]
-    return Message(name, json.loads(data) if data else None, fields.get("id", [""])[0])
+    return ServerSentEvent(name, json.loads(data) if data else None, fields.get("id", [""])[0])
 
 
 @asynccontextmanager
-async def streaming(url: str, query: str = "", last: str | None = None) -> AsyncIterator[Stream]:
+async def streaming(
+    url: str, query: str = "", last: str | None = None
+) -> AsyncIterator[LiveStream]:
     """Open the stream of the sandbox at `url`; `last` is the id to go on from."""
     headers = {} if last is None else {"Last-Event-ID": last}
     timeout = aiohttp.ClientTimeout(total=None)
@@ -77,4 +79,4 @@ async def streaming(url: str, query: str = "", last: str | None = None) -> Async
         aiohttp.ClientSession(timeout=timeout, read_bufsize=2**22) as session,
         session.get(f"{url}/sandbox/live{query}", headers=headers) as response,
     ):
-        yield Stream(response)
+        yield LiveStream(response)

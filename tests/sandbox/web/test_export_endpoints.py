@@ -11,7 +11,7 @@ import yaml
 
 from forwarder.sandbox import SandboxOptions
 from forwarder.sandbox.openapi import document
-from tests.sandbox.client import Client, batch, event, talking
+from tests.sandbox.client import SandboxClient, batch, event, talking
 from tests.support.cases import cases
 from tests.support.clock import MIDNIGHT
 from tests.support.management import TOKEN, UNKNOWN
@@ -42,7 +42,7 @@ def seeded(folder: Path, *exports: dict[str, Any]) -> SandboxOptions:
     return SandboxOptions(seed=path, export_root=folder / "out", now=lambda: MIDNIGHT)
 
 
-async def runs(client: Client, **query: str) -> list[dict[str, Any]]:
+async def runs(client: SandboxClient, **query: str) -> list[dict[str, Any]]:
     """The runs that are listed, which fit their schema."""
     path = "/sandbox/batch-export-runs"
     listing = await client.get(

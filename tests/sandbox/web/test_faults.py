@@ -9,21 +9,30 @@ import aiohttp
 import pytest
 
 from forwarder.sandbox.web.faults import DEFAULT_PATHS, FINISHED, MAX_FAULTS, Faults, FaultSpec
-from tests.sandbox.client import KEY, UUID, Client, Reply, batch, event, recorded, talking
+from tests.sandbox.client import (
+    KEY,
+    UUID,
+    SandboxClient,
+    SandboxReply,
+    batch,
+    event,
+    recorded,
+    talking,
+)
 from tests.support.cases import cases
 from tests.support.clock import FakeClock
 
 FAULTS = "/sandbox/faults"
 
 
-async def fail(client: Client, *faults: dict[str, Any]) -> Any:
+async def fail(client: SandboxClient, *faults: dict[str, Any]) -> Any:
     """Set faults."""
     answer = await client.post(FAULTS, faults[0] if len(faults) == 1 else list(faults))
     assert answer.status == 201, answer.text
     return answer.json
 
 
-async def send(client: Client, path: str = "/batch/") -> Reply:
+async def send(client: SandboxClient, path: str = "/batch/") -> SandboxReply:
     """Send one event, the same each time."""
     return await client.post(path, batch(event(uuid=UUID)))
 

@@ -355,7 +355,7 @@ async def test_who_gets_what_and_why() -> None:
         (f"api_key={KEY}&distinct_id=ann&group_properties={{}}", 200),
     ],
 )
-async def test_evaluations_of_nobody(query: str, status: int) -> None:
+async def test_evaluations_without_a_person(query: str, status: int) -> None:
     """A question without a person or a project is 400."""
     async with talking() as client:
         assert (await client.ask("GET", f"/sandbox/evaluations?{query}")).status == status

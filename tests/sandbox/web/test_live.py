@@ -9,18 +9,18 @@ import pytest
 
 from forwarder.sandbox import Sandbox, SandboxOptions
 from forwarder.sandbox.web import live as module
-from tests.sandbox.client import KEY, UUID, Client, batch, event, talking
-from tests.sandbox.web.streams import Message, Stream, streaming
+from tests.sandbox.client import KEY, UUID, SandboxClient, batch, event, talking
+from tests.sandbox.web.streams import LiveStream, ServerSentEvent, streaming
 from tests.support.cases import cases
 from tests.support.waiting import tick
 
 
-def named(messages: list[Message], name: str) -> list[Message]:
+def named(messages: list[ServerSentEvent], name: str) -> list[ServerSentEvent]:
     """Those of that name."""
     return [message for message in messages if message.name == name]
 
 
-async def settled(stream: Stream, client: Client) -> str:
+async def settled(stream: LiveStream, client: SandboxClient) -> str:
     """Read until the stream knows every arrival; the id to go on from."""
     arrivals = (await client.sandbox.summary()).arrivals
     while not (
@@ -30,7 +30,7 @@ async def settled(stream: Stream, client: Client) -> str:
     return last.number
 
 
-async def test_what_arrives_is_told() -> None:
+async def test_arrivals_are_streamed() -> None:
     """An event, its request and the new figures come by themselves, and are what the
     listings show.
     """
@@ -49,7 +49,7 @@ async def test_what_arrives_is_told() -> None:
         assert sum(named(told, "rates")[0].data["events"]) == 1
 
 
-async def test_a_new_reader_is_told_what_is_here() -> None:
+async def test_a_new_reader_gets_what_is_here() -> None:
     """It begins with the newest that are here, in the order of arrival, and
     how many older there are.
     """
@@ -65,7 +65,7 @@ async def test_a_new_reader_is_told_what_is_here() -> None:
     assert named(told, "opened")[0].data == {"events": 7, "requests": 0}
 
 
-async def test_a_reader_that_comes_back_goes_on() -> None:
+async def test_a_reconnected_reader_resumes() -> None:
     """With the id of the last message it is told what came since, and nothing twice."""
     async with talking() as client:
         async with streaming(client.sandbox.url) as stream:
@@ -78,7 +78,7 @@ async def test_a_reader_that_comes_back_goes_on() -> None:
     assert not named(told, "opened") + named(told, "cleared")
 
 
-async def test_a_reader_that_missed_much_is_told_how_much() -> None:
+async def test_a_reader_that_missed_much_learns_how_much() -> None:
     """What is too much to tell is counted, and the newest are told."""
     async with talking() as client:
         async with streaming(client.sandbox.url) as stream:
@@ -93,7 +93,7 @@ async def test_a_reader_that_missed_much_is_told_how_much() -> None:
     ]
 
 
-async def test_clearing_is_told() -> None:
+async def test_clearing_is_streamed() -> None:
     """Whoever watches learns that everything is gone, and sees what comes after it."""
     async with talking() as client, streaming(client.sandbox.url) as stream:
         await client.post("/batch/", batch(event(event="before")))
@@ -148,7 +148,9 @@ async def test_a_file_remembers_how_far_a_reader_was(tmp_path: Path) -> None:
         ("?problems=1", ["seen"], 2),
     ],
 )
-async def test_a_view_is_told_what_it_wants(query: str, events: list[str], requests: int) -> None:
+async def test_a_view_gets_what_it_subscribes_to(
+    query: str, events: list[str], requests: int
+) -> None:
     """Each filter lets through what it says, of events and of requests."""
     async with talking() as client:
         await client.post("/batch/", batch(event(uuid=UUID)))
@@ -163,7 +165,7 @@ async def test_a_view_is_told_what_it_wants(query: str, events: list[str], reque
     assert len(named(told, "request")) == requests
 
 
-async def test_a_large_event_is_told_without_its_bytes() -> None:
+async def test_a_large_event_is_streamed_without_its_bytes() -> None:
     """A stream stays light: of a large event all is told but what it consists of, which the
     listing has.
     """
@@ -200,7 +202,7 @@ async def test_properties_with_line_breaks_stay_one_message() -> None:
             assert (await stream.until("event")).data["properties"] == {"a": 1, "b": 2}
 
 
-async def test_silence_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_silence_is_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream on which nothing happens says so now and then, so that nobody takes it for dead."""
     monkeypatch.setattr(module, "HEARTBEAT", 0.0)
     monkeypatch.setattr(module, "GONE", 0.01)
@@ -220,7 +222,7 @@ async def test_leaving_ends_streams_at_once() -> None:
         await stream.ended()
 
 
-async def test_too_many_readers_are_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_readers_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     """There is a limit to streams; one that closes makes room."""
     monkeypatch.setattr(module, "READERS", 1)
     async with talking() as client:
@@ -233,7 +235,7 @@ async def test_too_many_readers_are_told_so(monkeypatch: pytest.MonkeyPatch) -> 
                 await tick()
 
 
-async def status(client: Client) -> int:
+async def status(client: SandboxClient) -> int:
     """What a further reader is answered."""
     async with streaming(client.sandbox.url) as stream:
         return stream.response.status
@@ -255,7 +257,7 @@ async def test_a_reader_that_leaves_while_it_rests_makes_room(
                 await tick()
 
 
-async def test_a_reader_that_reads_nothing_costs_nobody_anything() -> None:
+async def test_a_reader_that_reads_nothing_delays_no_other() -> None:
     """Nothing is queued for it: while it doesn't read, events are taken and kept as ever, and
     afterwards it learns what it missed.
     """

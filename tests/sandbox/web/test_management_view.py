@@ -13,7 +13,7 @@ import pytest_asyncio
 from pydantic import TypeAdapter
 
 from forwarder.sandbox.web.management_view import MANAGEMENT_LISTINGS
-from tests.sandbox.client import Client, batch, event, talking
+from tests.sandbox.client import SandboxClient, batch, event, talking
 from tests.support import management as seed
 from tests.support.clock import MIDNIGHT
 from tests.support.management import SEED, seeded
@@ -40,13 +40,13 @@ SECRETS = (
 
 
 @pytest_asyncio.fixture
-async def shown(tmp_path: Path) -> AsyncIterator[Client]:
+async def shown(tmp_path: Path) -> AsyncIterator[SandboxClient]:
     """A sandbox with two organizations, one minute after midnight."""
     async with talking(seeded(tmp_path, now=lambda: MIDNIGHT)) as client:
         yield client
 
 
-async def one(client: Client, name: str, identity: object) -> Any:
+async def one(client: SandboxClient, name: str, identity: object) -> Any:
     """The one of that id."""
     listing = await client.get(f"/sandbox/{name}?id={identity}")
     assert listing["count"] == 1
@@ -59,7 +59,7 @@ def bearer(key: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_all_are_listed_without_a_key(shown: Client, name: str) -> None:
+async def test_all_are_listed_without_a_key(shown: SandboxClient, name: str) -> None:
     """Every listing has what all organizations have, whoever asks, and each item fits its type to
     the letter.
     """
@@ -72,7 +72,7 @@ async def test_all_are_listed_without_a_key(shown: Client, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_pages(shown: Client, name: str) -> None:
+async def test_pages(shown: SandboxClient, name: str) -> None:
     """Limit, offset and order are those of the other listings: the oldest first unless the newest
     are asked for.
     """
@@ -84,7 +84,7 @@ async def test_pages(shown: Client, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_no_secret_is_told(shown: Client, name: str) -> None:
+async def test_no_secret_is_shown(shown: SandboxClient, name: str) -> None:
     """Neither a project key nor a personal one nor a secret of a destination
     is anywhere in a listing.
     """
@@ -114,7 +114,7 @@ async def test_no_secret_is_told(shown: Client, name: str) -> None:
         ("batch-exports?text='%20OR%201=1%20--", []),
     ],
 )
-async def test_filters(shown: Client, query: str, found: list[str]) -> None:
+async def test_filters(shown: SandboxClient, query: str, found: list[str]) -> None:
     """Each filter, and several together; what is no id finds nothing, and signs of a pattern are
     only signs.
     """
@@ -122,7 +122,7 @@ async def test_filters(shown: Client, query: str, found: list[str]) -> None:
     assert ([item["name"] for item in listing["results"]], listing["count"]) == (found, len(found))
 
 
-async def test_an_organization_says_how_much_it_has(shown: Client) -> None:
+async def test_an_organization_says_how_much_it_has(shown: SandboxClient) -> None:
     """Its members, projects, domains and pending invites are counted, and
     no other organization's.
     """
@@ -131,7 +131,7 @@ async def test_an_organization_says_how_much_it_has(shown: Client) -> None:
     assert counts == {"members": 3, "projects": 2, "domains": 2, "pending_invites": 1}
 
 
-async def test_a_project(shown: Client) -> None:
+async def test_a_project(shown: SandboxClient) -> None:
     """Its key is masked, its settings are all there, and it tells whether events have
     come for it.
     """
@@ -144,7 +144,7 @@ async def test_a_project(shown: Client) -> None:
     assert first["settings"]["timezone"] == "UTC"
 
 
-async def test_an_address_of_a_webhook_is_a_secret(shown: Client) -> None:
+async def test_an_address_of_a_webhook_is_a_secret(shown: SandboxClient) -> None:
     """Who knows it may write there; so it isn't shown, and neither are keys that somebody wrote
     where they don't belong.
     """
@@ -168,7 +168,7 @@ async def test_an_address_of_a_webhook_is_a_secret(shown: Client) -> None:
     )
 
 
-async def test_a_member_with_keys(shown: Client) -> None:
+async def test_a_member_with_keys(shown: SandboxClient) -> None:
     """Of a personal key there is its label and what it is good for."""
     listing = await shown.get(f"/sandbox/members?user={seed.ADMIN}")
     (member,) = listing["results"]
@@ -205,7 +205,7 @@ async def test_an_invite_expires(tmp_path: Path) -> None:
         )
 
 
-async def test_a_domain_with_what_to_set(shown: Client) -> None:
+async def test_a_domain_with_what_to_set(shown: SandboxClient) -> None:
     """A domain says the DNS record that verifies it."""
     item = await one(shown, "domains", seed.DOMAIN)
     challenge = item["verification_challenge"]
@@ -220,7 +220,7 @@ async def test_a_domain_with_what_to_set(shown: Client) -> None:
     ) == (False, True)
 
 
-async def test_dashboards_and_batch_exports(shown: Client) -> None:
+async def test_dashboards_and_batch_exports(shown: SandboxClient) -> None:
     """A dashboard says whose it is and whether it is the first; a batch export has its newest
     runs, and a destination without secrets.
     """
@@ -244,14 +244,14 @@ async def test_dashboards_and_batch_exports(shown: Client) -> None:
     assert (await one(shown, "batch-exports", seed.PAUSED_EXPORT))["paused"] is True
 
 
-async def test_clearing_is_about_events(shown: Client) -> None:
+async def test_clearing_is_about_events(shown: SandboxClient) -> None:
     """To forget everything that arrived leaves organizations and what they have."""
     before = [await shown.get(f"/sandbox/{name}") for name in NAMES]
     assert (await shown.ask("DELETE", "/sandbox/events")).status == 204
     assert [await shown.get(f"/sandbox/{name}") for name in NAMES] == before
 
 
-async def test_other_sites_read_nothing(shown: Client) -> None:
+async def test_other_sites_read_nothing(shown: SandboxClient) -> None:
     """No header lets a page of another site read a listing."""
     answer = await shown.ask(
         "GET", "/sandbox/members", headers={"Origin": "https://elsewhere.example"}

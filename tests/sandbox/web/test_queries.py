@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from forwarder.contract.endpoints import ENDPOINTS
 from forwarder.sandbox import SandboxOptions
-from tests.sandbox.client import KEY, Client, batch, event, talking
+from tests.sandbox.client import KEY, SandboxClient, batch, event, talking
 from tests.support.clock import MIDNIGHT
 
 OTHER = "phc_another_key_000000002"
@@ -22,7 +22,7 @@ def uuid(number: int) -> str:
 
 
 @pytest_asyncio.fixture
-async def filled() -> AsyncIterator[Client]:
+async def filled() -> AsyncIterator[SandboxClient]:
     """A sandbox with six events of two projects, a repeat, a conflict, one that was not ingested
     and a refused request.
     """
@@ -90,7 +90,7 @@ async def filled() -> AsyncIterator[Client]:
         ("event='%20OR%201%3D1%20--", []),
     ],
 )
-async def test_filters_of_events(filled: Client, query: str, numbers: list[int]) -> None:
+async def test_filters_of_events(filled: SandboxClient, query: str, numbers: list[int]) -> None:
     """Each filter, several together, and pages; a limit or offset that is none is the default."""
     listing = await filled.get(f"/sandbox/events?{query}")
     assert [int(shown["uuid"][-1]) for shown in listing["results"]] == numbers
@@ -99,12 +99,12 @@ async def test_filters_of_events(filled: Client, query: str, numbers: list[int])
 
 
 @pytest.mark.parametrize("query", ["limit=2", "limit=2&offset=5", "offset=100", "limit=0"])
-async def test_count_is_of_everything(filled: Client, query: str) -> None:
+async def test_count_is_of_everything(filled: SandboxClient, query: str) -> None:
     """`count` is how many there are, not how many are on the page."""
     assert (await filled.get(f"/sandbox/events?{query}"))["count"] == 6
 
 
-async def test_a_time_that_is_none(filled: Client) -> None:
+async def test_a_time_that_is_none(filled: SandboxClient) -> None:
     """`since=yesterday` is 400, by name."""
     reply = await filled.ask("GET", "/sandbox/events?since=yesterday")
     assert (reply.status, reply.text) == (400, "since is not an ISO 8601 time")
@@ -123,14 +123,14 @@ async def test_a_time_that_is_none(filled: Client) -> None:
         ("limit=1&offset=1", [2]),
     ],
 )
-async def test_filters_of_requests(filled: Client, query: str, requests: list[int]) -> None:
+async def test_filters_of_requests(filled: SandboxClient, query: str, requests: list[int]) -> None:
     """Each filter, and pages; a path with or without its slash."""
     assert [
         shown["request"] for shown in (await filled.get(f"/sandbox/requests?{query}"))["results"]
     ] == requests
 
 
-async def test_a_request_shows_what_was_not_ingested(filled: Client) -> None:
+async def test_a_request_shows_what_was_not_ingested(filled: SandboxClient) -> None:
     """The events of it that were left out are there with reason and bytes; a refused request with
     what was said.
     """
@@ -142,7 +142,7 @@ async def test_a_request_shows_what_was_not_ingested(filled: Client) -> None:
     assert fourth["error"].startswith("the body is not JSON")
 
 
-async def test_conflicts_show_both(filled: Client) -> None:
+async def test_conflicts_show_both(filled: SandboxClient) -> None:
     """A conflict is shown with the first event of its uuid."""
     listing = await filled.get("/sandbox/conflicts")
     [conflict] = listing["results"]
@@ -158,7 +158,7 @@ async def test_conflicts_show_both(filled: Client) -> None:
     assert await filled.get("/sandbox/conflicts?offset=1") == {"count": 1, "results": []}
 
 
-async def test_the_summary(filled: Client) -> None:
+async def test_the_summary(filled: SandboxClient) -> None:
     """The figures add up: arrivals are events, duplicates and conflicts."""
     arrived = {
         "requests": 4,
@@ -172,7 +172,7 @@ async def test_the_summary(filled: Client) -> None:
     assert await filled.get("/sandbox/summary") == expected
 
 
-async def test_keys_are_masked(filled: Client) -> None:
+async def test_keys_are_masked(filled: SandboxClient) -> None:
     """No listing shows a whole project key, though it can be asked for with one."""
     await filled.post(f"/batch/?token={KEY}", batch(event()))
     for listing in ("events", "requests", "conflicts"):
@@ -208,7 +208,7 @@ async def test_properties_are_shown_as_sent() -> None:
     assert f'"properties": {properties}' in text
 
 
-async def test_forgetting(filled: Client) -> None:
+async def test_forgetting(filled: SandboxClient) -> None:
     """DELETE forgets events, requests and conflicts."""
     assert (await filled.ask("DELETE", "/sandbox/events")).status == 204
     assert set((await filled.get("/sandbox/summary")).values()) == {0}

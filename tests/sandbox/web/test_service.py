@@ -23,7 +23,7 @@ from tests.sandbox.client import KEY, batch, event, recorded, talking
 from tests.support.cases import cases
 from tests.support.clock import MIDNIGHT
 from tests.support.service_times import NOW, TABLE, expected, is_near
-from tests.support.spelled import Spelled, spelled_events
+from tests.support.spelled import SpelledEvent, spelled_events
 from tests.support.waiting import in_thread
 
 DECISION = {
@@ -285,7 +285,7 @@ async def test_each_text_becomes_the_time_that_the_service_reads() -> None:
 
 @settings(max_examples=15, deadline=None)
 @given(sent=st.lists(spelled_events(), min_size=1, max_size=20), zipped=st.booleans())
-async def test_every_byte_of_an_event_is_kept(sent: list[Spelled], zipped: bool) -> None:
+async def test_every_byte_of_an_event_is_kept(sent: list[SpelledEvent], zipped: bool) -> None:
     """Whatever an event's spelling, what is stored and shown is what was sent."""
     raws = [one.text for one in sent]
     body = ('{"batch":[' + " , ".join(raws) + f'],"api_key":"{KEY}"}}').encode()

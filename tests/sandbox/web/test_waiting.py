@@ -8,7 +8,7 @@ import pytest
 
 from forwarder.sandbox.store.thread import StoreThread
 from forwarder.sandbox.web import waiting as module
-from tests.sandbox.client import KEY, UUID, Client, Reply, batch, event, talking
+from tests.sandbox.client import KEY, UUID, SandboxClient, SandboxReply, batch, event, talking
 from tests.support.cases import cases
 from tests.support.waiting import eventually
 
@@ -17,7 +17,7 @@ LONG = "timeout=40"
 """Longer than a test may take: an answer came for another reason."""
 
 
-async def wait(client: Client, query: str) -> Reply:
+async def wait(client: SandboxClient, query: str) -> SandboxReply:
     """Ask and get the answer."""
     return await client.ask("GET", f"/sandbox/wait?{query}")
 

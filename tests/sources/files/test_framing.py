@@ -24,7 +24,7 @@ from forwarder.sources.files.framing import MAX_COLUMNS, NumberedRecords, frame
 from forwarder.sources.files.records import DamagedContent, Framing, ReadOptions
 from forwarder.sources.files.unpacking import PeekedStream
 from tests.support.cases import cases
-from tests.support.packed import Watched
+from tests.support.packed import WatchedStream
 
 LIMIT: Final = 1 << 20
 
@@ -40,7 +40,7 @@ def salvaged(framed: Iterator[NumberedRecords]) -> tuple[list[tuple[int, bytes]]
     return found, ""
 
 
-def read(source: Watched, options: ReadOptions) -> Iterator[NumberedRecords]:
+def read(source: WatchedStream, options: ReadOptions) -> Iterator[NumberedRecords]:
     """The records of a stream."""
     return frame("x", PeekedStream(source.read), None, options)
 
@@ -55,7 +55,7 @@ def framed(
     """The records with their lines."""
     found, why = salvaged(
         read(
-            Watched(content, failure=failure),
+            WatchedStream(content, failure=failure),
             ReadOptions(framing, max_record=limit, block_bytes=size),
         )
     )
@@ -103,7 +103,7 @@ def test_a_last_line_without_end_counts_only_in_a_whole_stream() -> None:
 
 def test_a_long_line_is_never_held_whole() -> None:
     """Of a line without end, the limit's worth is kept, and reads stay small."""
-    source = Watched(b"x" * 300_000 + b"\nafter\n")
+    source = WatchedStream(b"x" * 300_000 + b"\nafter\n")
     found = salvaged(read(source, ReadOptions(Framing.LINES, max_record=100, block_bytes=1000)))
     assert found == ([(1, b"x" * 100), (2, b"after")], "")
     assert max(source.asked) <= 1000
@@ -170,7 +170,7 @@ def test_values_over_the_limit_are_cut_and_those_after_them_are_read(size: int) 
 @cases("content", [b'[{"a":1},', b'[{"a":1},{"b"', b'{"a":1}{"b":"'])
 def test_values_without_an_end_are_a_failure(content: bytes) -> None:
     """What was whole is given, and then the stream fails."""
-    found, why = salvaged(read(Watched(content), ReadOptions(Framing.JSON, block_bytes=4)))
+    found, why = salvaged(read(WatchedStream(content), ReadOptions(Framing.JSON, block_bytes=4)))
     assert ([record for _, record in found], why) == ([b'{"a":1}'], "it ends inside a JSON value")
 
 
@@ -200,7 +200,7 @@ def rows(
     content: bytes, options: ReadOptions = SMALL, failure: Exception | None = None
 ) -> list[tuple[int, bytes]]:
     """The records of CSV with their lines."""
-    found, why = salvaged(read(Watched(content, failure=failure), options))
+    found, why = salvaged(read(WatchedStream(content, failure=failure), options))
     assert why == ("" if failure is None else str(failure))
     return found
 
@@ -252,7 +252,7 @@ def test_rows_that_fit_no_object_are_given_as_they_are() -> None:
 )
 def test_columns_are_bounded(header: bytes, why: str) -> None:
     """Nothing is made of a header that no export has; the file is told as broken."""
-    found, failure = salvaged(read(Watched(header + b"\n1,2\n"), CSV))
+    found, failure = salvaged(read(WatchedStream(header + b"\n1,2\n"), CSV))
     assert found == []
     assert why in failure
 
@@ -294,7 +294,7 @@ def test_an_open_quote_at_the_end_is_refused_or_cut_off() -> None:
 )
 def test_a_header_that_names_no_columns_is_a_failure(content: bytes, failure: str) -> None:
     """Guessing which of two columns is meant would be worse."""
-    assert salvaged(read(Watched(content), CSV)) == ([], failure)
+    assert salvaged(read(WatchedStream(content), CSV)) == ([], failure)
 
 
 CELL = st.text('ab",;\r\n é', max_size=6)

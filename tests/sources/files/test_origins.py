@@ -190,7 +190,7 @@ def test_what_names_no_object_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("name", ["allow_http", "AWS_ALLOW_HTTP"])
-def test_options_of_the_way_to_a_store_are_told_from_its_own(name: str) -> None:
+def test_options_of_the_client_and_the_store_are_distinguished(name: str) -> None:
     """A store in the same network, without TLS: all of its options are said in one place."""
     store = connect(
         "s3://bucket",

@@ -371,7 +371,7 @@ def test_a_zip_with_a_password_is_said_to_have_one(tmp_path: Path) -> None:
     assert "encrypted" in error.reason
 
 
-def test_members_of_one_name_are_told_apart(tmp_path: Path) -> None:
+def test_members_of_one_name_are_distinguished(tmp_path: Path) -> None:
     """A tar that was appended to may have a file twice."""
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w") as archive:
@@ -393,7 +393,9 @@ def test_members_of_one_name_are_told_apart(tmp_path: Path) -> None:
         (A.decode().encode("utf-16"), "it is utf-16 text"),
     ],
 )
-def test_what_cant_be_read_is_told_for_what_it_is(tmp_path: Path, content: bytes, why: str) -> None:
+def test_an_unreadable_file_is_named_for_what_it_is(
+    tmp_path: Path, content: bytes, why: str
+) -> None:
     """One finding with what to do, instead of thousands of lines that are no JSON; also in an
     archive, whose other files are read.
     """

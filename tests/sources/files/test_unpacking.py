@@ -27,7 +27,7 @@ from forwarder.sources.files.unpacking import (
     unsnap,
 )
 from tests.support.cases import cases
-from tests.support.packed import Watched
+from tests.support.packed import WatchedStream
 
 TEXT: Final = b"".join(
     b'{"event":"view","number":%d,"noise":"%x"}\n' % (n, random.Random(n).getrandbits(90))
@@ -58,7 +58,7 @@ every_other: Final = pytest.mark.parametrize(
 every_kind: Final = pytest.mark.parametrize(("kind", "compress"), KINDS.values(), ids=list(KINDS))
 
 
-def salvaged(source: Watched, kind: Decompress, size: int = 1 << 16) -> tuple[bytes, str]:
+def salvaged(source: WatchedStream, kind: Decompress, size: int = 1 << 16) -> tuple[bytes, str]:
     """What can be read, and why no more."""
     decompressed = kind(PeekedStream(source.read))
     stream = PeekedStream(lambda _size: next(decompressed, b""))
@@ -77,7 +77,7 @@ def test_members_that_follow_each_other_are_one_stream(
     kind: Decompress, compress: Callable[[bytes], bytes]
 ) -> None:
     """Parts that were compressed on their own, an empty one among them, are read to the last."""
-    assert salvaged(Watched(compress(TEXT) + compress(b"") + compress(b"end")), kind) == (
+    assert salvaged(WatchedStream(compress(TEXT) + compress(b"") + compress(b"end")), kind) == (
         TEXT + b"end",
         "",
     )
@@ -90,11 +90,11 @@ def test_a_cut_stream_gives_what_came_and_then_fails(
     """However few bytes are missing at the end, the stream doesn't end as if it were whole."""
     packed = compress(TEXT)
     for missing in (1, 3, 5, 9, len(packed) // 2):
-        data, failure = salvaged(Watched(packed[:-missing]), kind)
+        data, failure = salvaged(WatchedStream(packed[:-missing]), kind)
         assert failure == "it is cut off"
         assert TEXT.startswith(data)
     whole_first = compress(TEXT) + packed[: len(packed) // 2]
-    assert salvaged(Watched(whole_first), kind)[0].startswith(TEXT)
+    assert salvaged(WatchedStream(whole_first), kind)[0].startswith(TEXT)
 
 
 @every_other
@@ -105,17 +105,17 @@ def test_what_warehouses_write_is_read_whole_or_fails(
     never ends as if it were whole.
     """
     packed = compress(TEXT)
-    assert salvaged(Watched(packed), kind) == (TEXT, "")
+    assert salvaged(WatchedStream(packed), kind) == (TEXT, "")
     for missing in (1, 3, 5, 9, len(packed) // 2):
-        data, failure = salvaged(Watched(packed[:-missing]), kind)
+        data, failure = salvaged(WatchedStream(packed[:-missing]), kind)
         assert failure == "it is cut off"
         assert TEXT.startswith(data)
     middle = len(packed) // 2
     damaged = packed[:middle] + bytes(byte ^ 0xFF for byte in packed[middle : middle + 40])
-    data, failure = salvaged(Watched(damaged + packed[middle + 40 :]), kind)
+    data, failure = salvaged(WatchedStream(damaged + packed[middle + 40 :]), kind)
     assert failure.startswith("it is damaged")
     assert TEXT.startswith(data) or kind is unbrotli  # it has no checksum
-    data, failure = salvaged(Watched(packed + b'{"event":"late"}'), kind)
+    data, failure = salvaged(WatchedStream(packed + b'{"event":"late"}'), kind)
     assert TEXT.startswith(data)
     assert failure
 
@@ -126,7 +126,7 @@ def test_a_wrong_checksum_is_found(name: str) -> None:
     kind, compress = KINDS[name]
     packed = bytearray(compress(TEXT))
     packed[-5 if name == "gzip" else -2] ^= 0x55
-    data, failure = salvaged(Watched(bytes(packed)), kind)
+    data, failure = salvaged(WatchedStream(bytes(packed)), kind)
     assert failure.startswith("it is damaged")
     assert name == "bzip2" or data == TEXT
 
@@ -140,7 +140,7 @@ def test_damage_in_the_middle_is_found(name: str) -> None:
     packed = bytearray(compress(TEXT))
     middle = len(packed) // 2
     packed[middle : middle + 40] = b"\xff" * 40
-    data, failure = salvaged(Watched(bytes(packed)), kind)
+    data, failure = salvaged(WatchedStream(bytes(packed)), kind)
     assert failure.startswith("it is damaged")
     assert name == "bzip2" or data.startswith(TEXT[: 1 << 16])  # its blocks are larger than this
 
@@ -150,7 +150,7 @@ def test_something_else_after_the_end_is_a_failure(
     kind: Decompress, compress: Callable[[bytes], bytes]
 ) -> None:
     """A line that somebody appended to a compressed file isn't skipped in silence."""
-    assert salvaged(Watched(compress(TEXT) + b'{"event":"late"}'), kind) == (
+    assert salvaged(WatchedStream(compress(TEXT) + b'{"event":"late"}'), kind) == (
         TEXT,
         "what follows the compressed data is something else",
     )
@@ -158,9 +158,11 @@ def test_something_else_after_the_end_is_a_failure(
 
 def test_padding_and_skippable_frames_are_no_content() -> None:
     """Zeros after gzip, and frames of zstd that are meant to be skipped, are left out."""
-    assert salvaged(Watched(gzip.compress(TEXT) + b"\0" * 1001), gunzip) == (TEXT, "")
+    assert salvaged(WatchedStream(gzip.compress(TEXT) + b"\0" * 1001), gunzip) == (TEXT, "")
     skipped = b"\x53\x2a\x4d\x18" + (5).to_bytes(4, "little") + b"notes"
-    assert salvaged(Watched(skipped + zstandard.compress(TEXT) + skipped), decompress_zstd) == (
+    assert salvaged(
+        WatchedStream(skipped + zstandard.compress(TEXT) + skipped), decompress_zstd
+    ) == (
         TEXT,
         "",
     )
@@ -178,7 +180,7 @@ def test_names_and_comments_in_a_gzip_header_are_skipped() -> None:
         + b"comment\0"
         + b"\0\0"
     )
-    assert salvaged(Watched(head + packed[10:]), gunzip) == (TEXT, "")
+    assert salvaged(WatchedStream(head + packed[10:]), gunzip) == (TEXT, "")
 
 
 @every_kind
@@ -188,7 +190,7 @@ def test_a_bomb_is_read_in_small_parts(
     """Content that decompresses a thousandfold is never held whole: a step gives a bounded part,
     and little is read ahead.
     """
-    source = Watched(compress(bytes(20 << 20)))
+    source = WatchedStream(compress(bytes(20 << 20)))
     assert max(map(len, kind(PeekedStream(source.read)))) <= 256 << 10
     assert max(source.asked) <= 64 << 10
 
@@ -206,7 +208,7 @@ def test_the_size_of_reads_changes_nothing(
     """However the compressed bytes come and however many are asked for, the content is the same."""
     kind, compress = KINDS[name]
     packed = b"".join(compress(part) for part in parts)
-    assert salvaged(Watched(packed, most), kind, size) == (b"".join(parts), "")
+    assert salvaged(WatchedStream(packed, most), kind, size) == (b"".join(parts), "")
 
 
 @cases("size", [1, 100, 512, 5000])
@@ -215,7 +217,7 @@ def test_a_failure_is_raised_after_all_bytes_before_it_and_stays(size: int) -> N
     What is given back comes next.
     """
     content = bytes(range(100))
-    stream = PeekedStream(Watched(content, 30, OSError(5, "the disk fails")).read)
+    stream = PeekedStream(WatchedStream(content, 30, OSError(5, "the disk fails")).read)
     assert stream.head == content
     first = stream.read(3)
     stream.give_back(first)

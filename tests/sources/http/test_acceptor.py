@@ -16,17 +16,17 @@ import pytest
 from forwarder.core.connection_loads import TURNS, WorkerLoad, create_loads
 from forwarder.sources.http.acceptor import PAUSE, RETRY
 from forwarder.sources.http.sockets import TcpAddress, bind_tcp
-from tests.support.listening import LIMIT, Listening, listening, post, turns
+from tests.support.listening import LIMIT, ListenerRig, listening, post, turns
 
 SENDERS = 64
 
 
-class Workers:
+class SharedListeners:
     """Listeners that share an address; one beyond them is among the loads, too, but
     doesn't accept.
     """
 
-    def __init__(self, listeners: list[Listening], bound: socket.socket) -> None:
+    def __init__(self, listeners: list[ListenerRig], bound: socket.socket) -> None:
         self.listeners = listeners
         self.bound = bound
         self.senders: list[socket.socket] = []
@@ -62,7 +62,7 @@ class Workers:
 
 
 @contextlib.asynccontextmanager
-async def workers(count: int, absent: int = 0) -> AsyncIterator[Workers]:
+async def workers(count: int, absent: int = 0) -> AsyncIterator[SharedListeners]:
     """So many listeners on one address, and so many that were there, and are stopped."""
     known = count + absent
     loads = create_loads(known)
@@ -81,7 +81,7 @@ async def workers(count: int, absent: int = 0) -> AsyncIterator[Workers]:
             )
             for number in range(count)
         ]
-        found = Workers(started, bound)
+        found = SharedListeners(started, bound)
         stack.callback(found.close)
         yield found
 
@@ -130,7 +130,7 @@ async def test_a_worker_that_has_lost_its_connections_gets_the_next_ones() -> No
         assert max(them.shares) <= 6, them.shares
 
 
-async def test_a_worker_that_is_stopped_holds_up_nobody() -> None:
+async def test_a_stopped_worker_delays_no_client() -> None:
     """One that has fewest connections and doesn't accept is waited for a few times, each time for
     more connections than before.
     """

@@ -18,12 +18,12 @@ from forwarder.sources.http.protocol import answers
 from forwarder.sources.http.protocol import lifecycle as phases
 from forwarder.sources.http.protocol.limits import BODY_GRACE, BODY_WINDOW
 from tests.support.cases import cases
-from tests.support.listening import Client, Listening, chunked, listening, post, turns
+from tests.support.listening import ListenerRig, RawConnection, chunked, listening, post, turns
 
 HEAD = b"POST /e HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n"
 
 
-def _holds(to: Listening, size: int) -> bool:
+def _holds(to: ListenerRig, size: int) -> bool:
     return to.listener.statistics().receiving_bytes == size
 
 
@@ -120,7 +120,7 @@ async def test_slow_but_steady_body() -> None:
 
 
 @contextlib.asynccontextmanager
-async def _deaf(to: Listening) -> AsyncIterator[tuple[Client, int]]:
+async def _deaf(to: ListenerRig) -> AsyncIterator[tuple[RawConnection, int]]:
     """A sender that has read nothing yet, and is read no more; with how many pairs of requests
     (404 and 405 to come) it has sent.
     """
@@ -128,7 +128,7 @@ async def _deaf(to: Listening) -> AsyncIterator[tuple[Client, int]]:
     deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     deaf.setblocking(False)
     await asyncio.get_running_loop().sock_connect(deaf, ("127.0.0.1", to.port))
-    client = Client(*await asyncio.open_connection(sock=deaf, limit=1024))
+    client = RawConnection(*await asyncio.open_connection(sock=deaf, limit=1024))
     to.clients.append(client)
     pairs = (post("/nowhere") + b"GET /e HTTP/1.1\r\nHost: a\r\n\r\n") * 500
     await to.until(lambda: len(to.listener._state.connections) == 1)

@@ -20,7 +20,7 @@ from forwarder.sources.http.protocol.limits import BODY_GRACE
 from tests.support.answered import answered, asked
 from tests.support.cases import cases
 from tests.support.certificates import make_certificate
-from tests.support.listening import Client, Listening, listening, post, turns
+from tests.support.listening import ListenerRig, RawConnection, listening, post, turns
 from tests.support.origin import OK, Asked, origin, through
 
 GREEDY = ("127.0.0.2", 0)
@@ -33,7 +33,7 @@ def upload(path: str, size: int = 1_000_000, *headers: str) -> bytes:
     return post(path, BEGUN, *headers).replace(b"Length: 100", b"Length: %d" % size)
 
 
-async def begin_uploads(to: Listening, count: int, path: str) -> list[Client]:
+async def begin_uploads(to: ListenerRig, count: int, path: str) -> list[RawConnection]:
     """So many slow uploads of one sender."""
     clients = [await to.connect(local_addr=GREEDY) for _ in range(count)]
     for client in clients:
@@ -47,7 +47,7 @@ async def read_all(asked: Asked) -> None:
     await asked.write(OK)
 
 
-def under_way(to: Listening) -> int:
+def under_way(to: ListenerRig) -> int:
     """Passages in flight."""
     assert to.passthrough is not None
     return to.passthrough.statistics().in_flight

@@ -22,7 +22,7 @@ from forwarder.core.ports import Incoming
 from forwarder.sources.http import HttpPolicy
 from forwarder.sources.http.connection import HttpConnection, ListenerState
 from tests.support.cases import cases
-from tests.support.listening import FakeIntake, listening, post, turns
+from tests.support.listening import FakeHttpIntake, listening, post, turns
 
 pytestmark = pytest.mark.slow
 
@@ -163,7 +163,7 @@ async def test_pipelines(pipeline: list[bytes], cut: int) -> None:
     await _check_survival(b"".join(pipeline), cut)
 
 
-class Recorder(asyncio.Transport):
+class RecordingTransport(asyncio.Transport):
     """A transport that keeps what is written until it is ended."""
 
     def __init__(self) -> None:
@@ -205,10 +205,10 @@ class Recorder(asyncio.Transport):
 def _conversation(
     pieces: list[bytes], shared: ListenerState | None = None
 ) -> tuple[bytes, bool, list[Incoming]]:
-    intake = FakeIntake(refuse=by_body)
+    intake = FakeHttpIntake(refuse=by_body)
     shared = shared or ListenerState(POLICY, intake)
     shared.accept = intake.accept
-    recorder = Recorder()
+    recorder = RecordingTransport()
     protocol = HttpConnection(shared)
     protocol.connection_made(recorder)
     for piece in pieces:
@@ -230,9 +230,9 @@ def test_late_answers_are_the_same_answers(pipeline: list[bytes], data: st.DataO
     be if all were at once.
     """
     expected = _conversation(pipeline)
-    intake = FakeIntake(refuse=by_body, later=late)
+    intake = FakeHttpIntake(refuse=by_body, later=late)
     shared = ListenerState(POLICY, intake)
-    recorder = Recorder()
+    recorder = RecordingTransport()
     protocol = HttpConnection(shared)
     protocol.connection_made(recorder)
     for piece in pipeline:
@@ -292,7 +292,7 @@ def test_memory_of_heads_changes_nothing(pipeline: list[bytes], cut: int) -> Non
     """A listener that has seen all these heads, whole and in pieces, answers exactly like one that
     has seen none.
     """
-    shared = ListenerState(POLICY, FakeIntake())
+    shared = ListenerState(POLICY, FakeHttpIntake())
     for request in pipeline * 2:
         _conversation([request], shared)
     for first in pipeline:
@@ -303,10 +303,10 @@ def test_memory_of_heads_changes_nothing(pipeline: list[bytes], cut: int) -> Non
 
 def test_no_garbage() -> None:
     """A connection that is gone is gone at once: nothing waits for the garbage collector."""
-    intake = FakeIntake(later=lambda incoming: incoming.body == b"xx")
+    intake = FakeHttpIntake(later=lambda incoming: incoming.body == b"xx")
     shared = ListenerState(POLICY, intake)
     protocol = HttpConnection(shared)
-    protocol.connection_made(Recorder())
+    protocol.connection_made(RecordingTransport())
     protocol.data_received(post() + post(body=b"xx") + b"POST")
     assert len(intake.waiters) == 1
     intake.waiters.clear()

@@ -134,7 +134,7 @@ async def test_closing_waits_for_requests_in_progress() -> None:
 
 
 @cases("how", ["grace", "cancel"])
-async def test_closing_does_not_wait_for_ever(how: str) -> None:
+async def test_closing_has_a_limit(how: str) -> None:
     """Past the grace, or when cancelled, everything is dropped."""
     async with listening() as to:
         begun = await to.connect()

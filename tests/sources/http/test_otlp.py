@@ -21,7 +21,7 @@ from forwarder.core.errors import (
 from forwarder.core.ports import Incoming, OtlpHead
 from forwarder.sources.http import HttpPolicy
 from tests.support.cases import cases
-from tests.support.listening import Listening, Reply, listening, post
+from tests.support.listening import ListenerRig, RawReply, listening, post
 from tests.support.otlp import JSON, PROTOBUF
 
 PATH = "/v1/logs"
@@ -30,7 +30,7 @@ BOTH = pytest.mark.parametrize("content_type", [JSON, PROTOBUF], ids=["json", "p
 
 
 @dataclass
-class Answered:
+class OtlpAnswers:
     """The results of a request: a text, in whichever encoding."""
 
     text: bytes
@@ -41,12 +41,12 @@ class Answered:
         return self.text
 
 
-def answering_with(to: Listening, text: bytes) -> None:
+def answering_with(to: ListenerRig, text: bytes) -> None:
     """Let the intake give every request this result."""
 
     def give(incoming: Incoming) -> None:
         if incoming.head is not None:
-            incoming.head.results = Answered(text)
+            incoming.head.results = OtlpAnswers(text)
 
     to.intake.refuse = give
 
@@ -56,7 +56,7 @@ def logs(content_type: str, *headers: str, body: bytes = b"abc", path: str = PAT
     return post(path, body, f"Content-Type: {content_type}", *headers)
 
 
-def message_of(reply: Reply, content_type: str) -> str:
+def message_of(reply: RawReply, content_type: str) -> str:
     """The message of a `google.rpc.Status` in this encoding."""
     assert reply.headers["content-type"] == content_type
     if content_type == JSON:

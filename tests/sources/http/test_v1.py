@@ -18,7 +18,7 @@ from forwarder.core.errors import (
 from forwarder.core.ports import Incoming, V1Head
 from forwarder.sources.http import HttpPolicy
 from tests.support.cases import cases
-from tests.support.listening import Listening, Reply, listening, post
+from tests.support.listening import ListenerRig, RawReply, listening, post
 
 PATH = "/i/v1/analytics/events"
 AUTHORIZATION = "Authorization: Bearer phc_a"
@@ -40,7 +40,7 @@ class Scripted:
         return self.text
 
 
-def answering_with(to: Listening, results: Scripted) -> Scripted:
+def answering_with(to: ListenerRig, results: Scripted) -> Scripted:
     """Let the intake give every request these results."""
 
     def give(incoming: Incoming) -> None:
@@ -56,7 +56,7 @@ def v1(*headers: str, body: bytes = b"{}", path: str = PATH) -> bytes:
     return post(path, body, AUTHORIZATION, *headers)
 
 
-def error_of(reply: Reply) -> dict[str, str]:
+def error_of(reply: RawReply) -> dict[str, str]:
     """An error as the SDKs read it."""
     assert reply.headers["content-type"] == "application/json"
     found: dict[str, str] = json.loads(reply.body)
@@ -65,7 +65,7 @@ def error_of(reply: Reply) -> dict[str, str]:
 
 
 @cases("path", [PATH, PATH + "/", PATH + "?x=1", "http://host" + PATH])
-async def test_the_intake_is_told_what_counts(path: str) -> None:
+async def test_the_intake_gets_the_relevant_headers(path: str) -> None:
     """Key, SDK and time of sending, on the path with and without its slash; what has no key is the
     intake's to refuse.
     """

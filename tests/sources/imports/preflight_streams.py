@@ -9,19 +9,28 @@ from msgspec import Raw
 from forwarder.core.ports import Reason
 from forwarder.sources.files.records import RecordLocation
 from forwarder.sources.imports.format import RecordRefused
-from tests.sources.imports.preflights import DAY, NOW, OLD, SECOND, Seen, event, refused, seen
+from tests.sources.imports.preflights import (
+    DAY,
+    NOW,
+    OLD,
+    SECOND,
+    PreflightRecord,
+    event,
+    refused,
+    seen,
+)
 
 ZONE = b'{"timestamp":"2023-11-14T22:13:20Z"}'
 
 
-def good() -> Iterator[Seen]:
+def good() -> Iterator[PreflightRecord]:
     """Two hundred events of nine days, in order."""
     for number in range(200):
         one = event(number, event="bought" if number % 5 == 0 else "seen")
         yield seen(one, line=number + 1, record=ZONE)
 
 
-def odd() -> Iterator[Seen]:
+def odd() -> Iterator[PreflightRecord]:
     """Every finding that doesn't depend on the terms."""
     yield from good()
     yield seen(
@@ -49,9 +58,9 @@ def odd() -> Iterator[Seen]:
         event(305, time=OLD + 9 * DAY, properties=changing), line=1, file="b.json", record=ZONE
     )
     yield seen(line=2, file="b.json", record=ZONE)
-    yield Seen(RecordLocation("b.json", 3), ZONE, (event(306),), (b"x" * 1_000_001,))
+    yield PreflightRecord(RecordLocation("b.json", 3), ZONE, (event(306),), (b"x" * 1_000_001,))
     for line, (why, detail) in enumerate(REFUSALS, 4):
-        yield Seen(RecordLocation("b.json", line), b"{", RecordRefused(why, detail))
+        yield PreflightRecord(RecordLocation("b.json", line), b"{", RecordRefused(why, detail))
 
 
 REFUSALS = (
@@ -73,13 +82,13 @@ REFUSALS = (
 )
 
 
-def few_refused() -> Iterator[Seen]:
+def few_refused() -> Iterator[PreflightRecord]:
     """One bad record in two hundred and one."""
     yield from good()
     yield refused(Reason.UNDECODABLE, "cut off", 201)
 
 
-def two_files(first: int = 5, second: int = 1) -> Iterator[Seen]:
+def two_files(first: int = 5, second: int = 1) -> Iterator[PreflightRecord]:
     """Two files, each in order, of days in this order."""
     for file, day in (("b.json", first), ("a.json", second)):
         for number in range(3):

@@ -24,7 +24,7 @@ OLD = 1_700_000_000 * SECOND
 """2023-11-14, 22:13:20 UTC."""
 
 
-class Seen(NamedTuple):
+class PreflightRecord(NamedTuple):
     """One record, as the preflight is given it."""
 
     place: RecordLocation
@@ -56,17 +56,21 @@ def seen(
     line: int = 1,
     file: str = "a.json",
     record: bytes = b'{"timestamp":"2023-11-14T22:13:20Z"}',
-) -> Seen:
+) -> PreflightRecord:
     """A record that makes these events."""
-    return Seen(RecordLocation(file, line), record, events, [body(each) for each in events])
+    return PreflightRecord(
+        RecordLocation(file, line), record, events, [body(each) for each in events]
+    )
 
 
-def refused(why: Reason, detail: str = "", line: int = 1) -> Seen:
+def refused(why: Reason, detail: str = "", line: int = 1) -> PreflightRecord:
     """A record that is refused."""
-    return Seen(RecordLocation("a.json", line), b"{", RecordRefused(why, detail))
+    return PreflightRecord(RecordLocation("a.json", line), b"{", RecordRefused(why, detail))
 
 
-def preflight(stream: Iterable[Seen], terms: PreflightTerms = TERMS, **options: Any) -> Preflight:
+def preflight(
+    stream: Iterable[PreflightRecord], terms: PreflightTerms = TERMS, **options: Any
+) -> Preflight:
     """A preflight that has looked at these."""
     looking = Preflight(terms, ("timestamp",), receipts=("received",), **options)
     for each in stream:
@@ -74,13 +78,16 @@ def preflight(stream: Iterable[Seen], terms: PreflightTerms = TERMS, **options: 
     return looking
 
 
-def report(stream: Iterable[Seen], **terms: Any) -> PreflightReport:
+def report(stream: Iterable[PreflightRecord], **terms: Any) -> PreflightReport:
     """What a preflight says of these."""
     return preflight(stream, replace(TERMS, **terms)).report()
 
 
 def findings(
-    stream: Iterable[Seen], upper_case_ids: int = 0, broken: Sequence[str] = (), **terms: Any
+    stream: Iterable[PreflightRecord],
+    upper_case_ids: int = 0,
+    broken: Sequence[str] = (),
+    **terms: Any,
 ) -> dict[str, PreflightFinding]:
     """The findings on these, by code."""
     made = preflight(stream, replace(TERMS, **terms)).report(
@@ -100,7 +107,7 @@ __all__ = [
     "OLD",
     "SECOND",
     "TERMS",
-    "Seen",
+    "PreflightRecord",
     "ahead",
     "body",
     "event",

@@ -160,7 +160,7 @@ def test_its_chunks_say_their_day_and_where_each_event_was() -> None:
     ]
 
 
-def test_what_the_service_refuses_is_taken_off() -> None:
+def test_events_that_the_service_refuses_are_subtracted() -> None:
     """Its record is refused once; one that the format refused already stays so. The rest is of
     what arrived.
     """

@@ -186,7 +186,7 @@ def test_what_the_service_refuses_of_a_repaired_record_is_there_and_not_delivere
     assert (totals.days["1970-01-01"].source, totals.days["1970-01-01"].delivered) == (2, 2)
 
 
-def test_books_of_before_have_none_mended() -> None:
+def test_older_books_count_no_repaired_records() -> None:
     """A checkpoint or a manifest that doesn't say reads as none; sums have the mended of all."""
     books = msgspec.json.decode(b'{"read":1,"refused":{"missing_distinct_id":1}}', type=RecordBooks)
     assert (books.mended, books.unmended) == (0, 1)

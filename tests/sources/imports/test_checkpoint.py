@@ -132,14 +132,14 @@ def test_any_byte_that_flips_is_found(tmp_path: Path) -> None:
     assert unnoticed == []
 
 
-def test_a_checkpoint_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
+def test_a_checkpoint_that_cannot_be_opened_is_reported(tmp_path: Path) -> None:
     """A folder in its place, for one."""
     (tmp_path / FILE).mkdir()
     with pytest.raises(CheckpointDamaged, match="directory"):
         read_checkpoint(tmp_path)
 
 
-def test_a_disk_that_refuses_is_told(folder: StateFolder) -> None:
+def test_a_failing_disk_is_reported(folder: StateFolder) -> None:
     """And the former checkpoint stays."""
     (folder.path / FILE).mkdir()
     with pytest.raises(ConfigurationError, match="can't be written") as told:

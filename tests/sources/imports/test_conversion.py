@@ -51,7 +51,7 @@ def words(record: bytes) -> list[str]:
     return found
 
 
-class Spelled(RecordConverter[list[str]]):
+class SpelledFormat(RecordConverter[list[str]]):
     """A format: a record is a list of events as `name:key`, `!` refuses it, and a `nan` is refused
     only when it is finished.
     """
@@ -110,7 +110,7 @@ def repeats_in(folder: Path) -> Repeats:
 
 def record_conversion(folder: Path, filters: EventFilters = WANTED) -> Conversion:
     """Of the spelled format."""
-    return Conversion(Spelled(), FINISH, 1000, filters, repeats_in(folder))
+    return Conversion(SpelledFormat(), FINISH, 1000, filters, repeats_in(folder))
 
 
 def raw_conversion(
@@ -279,7 +279,7 @@ def test_a_limit_counts_what_was_settled_too(tmp_path: Path, skip: int) -> None:
         max_size=8,
     )
 )
-def test_a_run_that_goes_on_makes_what_one_alone_would_have(records: list[bytes]) -> None:
+def test_a_resumed_run_creates_what_one_run_would_have(records: list[bytes]) -> None:
     """From every record on."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -329,7 +329,7 @@ def test_an_event_is_left_out_for_the_first_reason(
 
 def alone(filters: EventFilters) -> Conversion:
     """Of the spelled format, for records of which nothing is known that came before."""
-    return Conversion(Spelled(), FINISH, 1000, filters, None)
+    return Conversion(SpelledFormat(), FINISH, 1000, filters, None)
 
 
 def fates(conversion: Conversion, names: str) -> list[str | None]:
@@ -338,7 +338,7 @@ def fates(conversion: Conversion, names: str) -> list[str | None]:
     return [made.fates[at].reason if at in made.fates else None for at in range(len(names))]
 
 
-def test_the_limit_counts_what_is_taken() -> None:
+def test_the_limit_counts_accepted_records() -> None:
     """Events that are left out for another reason don't use the limit up, and are told
     by reason.
     """
@@ -408,7 +408,7 @@ def test_each_has_a_number_of_its_own() -> None:
     assert parts(made.refused) == expected
 
 
-def test_a_run_that_goes_on_refuses_the_same_parts() -> None:
+def test_a_resumed_run_rejects_the_same_parts() -> None:
     """Wherever it goes on in a block."""
     whole = parts(conversion().convert(block_of_parts(RECORDS), 0, 0).refused)
     for skip in range(1, len(RECORDS)):

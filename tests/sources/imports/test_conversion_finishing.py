@@ -88,7 +88,7 @@ def test_the_bytes_of_an_event() -> None:
     )
 
 
-def test_what_is_nested_too_deep_is_refused_whoever_reads_it() -> None:
+def test_too_deep_nesting_is_rejected_by_every_parser() -> None:
     """The bound is a number, not what a decoder's stack has left: every run says the same.
     Brackets in texts are none.
     """

@@ -43,7 +43,7 @@ def test_the_same_files_have_not_changed() -> None:
         ),
     ],
 )
-def test_a_local_file_that_changed_is_told_with_how(now: SourceContent, words: str) -> None:
+def test_a_changed_local_file_is_reported_with_its_change(now: SourceContent, words: str) -> None:
     """Where the size changed, it says more than the content."""
     assert compare([LOCAL], [now]) == [words]
 
@@ -53,7 +53,7 @@ def test_a_file_that_was_only_written_again_is_the_same() -> None:
     assert compare([LOCAL], [SourceContent("a.json", 1000, "aa", LATER)]) == []
 
 
-def test_a_stored_object_is_told_by_its_etag_and_size() -> None:
+def test_a_stored_object_is_identified_by_its_etag_and_size() -> None:
     """Where both changed, the size says more."""
     [change] = compare([STORED], [SourceContent("s3://b/a.json", 1000, "bb")])
     assert change == (
@@ -64,7 +64,7 @@ def test_a_stored_object_is_told_by_its_etag_and_size() -> None:
     assert change == "s3://b/a.json grew by 1 byte, from 1,000 to 1,001"
 
 
-def test_files_that_come_and_go_are_told() -> None:
+def test_added_and_removed_files_are_reported() -> None:
     """A new one would have been read between others."""
     changes = compare([LOCAL], [SourceContent("b.json", 1, "cc")])
     assert changes == ["a.json is gone", "b.json is new: it wasn't there when this import began"]

@@ -27,7 +27,7 @@ from forwarder.sources.imports.pacing import (
     Slowdown,
 )
 from tests.support.cases import cases
-from tests.support.clock import FakeClock, settle
+from tests.support.clock import BusyClock, FakeClock, settle
 from tests.support.repository import ROOT
 
 asked = st.lists(st.tuples(st.integers(1, 700), st.floats(0, 2)), min_size=1, max_size=40)
@@ -123,14 +123,14 @@ def test_a_rate_is_used_up() -> None:
 def test_small_numbers_are_booked_by_the_slice() -> None:
     """A process asks the line ten times a second, not for each event."""
 
-    class Counted(RateLine):
+    class CountedRateLine(RateLine):
         asked = 0
 
         def book(self, seconds: float, now: float) -> float:
             self.asked += 1
             return super().book(seconds, now)
 
-    line = Counted()
+    line = CountedRateLine()
     pace = ImportPace(1000, SetClock(5.0), line=line)
     assert [send(pace, 1) for _ in range(100)] == [5.0] * 100
     assert line.asked == 1
@@ -226,7 +226,7 @@ def test_the_share_stays_within_its_bounds(refusals: list[tuple[float, float]]) 
     assert slow.share(now + 1000) == 1
 
 
-def test_quiet_hours_and_the_services_limits_are_told_apart() -> None:
+def test_quiet_hours_and_the_services_limits_are_distinguished() -> None:
     """Also from the rate that was asked for; by the option or the setting that says so."""
     clock = SetClock(1_704_103_200.0)  # 10:00 UTC, 2024-01-01
     pace = ImportPace(
@@ -377,7 +377,7 @@ def test_who_asks_for_more_as_more_waits_keeps_the_rate() -> None:
     assert clock.moment == pytest.approx(10.0, abs=0.5)
 
 
-def test_a_rate_that_can_t_be_shared_is_told(tmp_path: Path) -> None:
+def test_a_rate_that_can_t_be_shared_is_reported(tmp_path: Path) -> None:
     """Nothing goes; who runs it hears why."""
     pace = ImportPace(10.0, SetClock(5.0), line=RateLine(tmp_path / "gone" / "rate"))
     with pytest.raises(ConfigurationError, match="gone/rate can't be used"):
@@ -386,15 +386,6 @@ def test_a_rate_that_can_t_be_shared_is_told(tmp_path: Path) -> None:
     pace.on_failure = failures.append
     assert pace.due_at(1, 5.0) > 5.0
     assert "gone/rate can't be used" in str(failures[0])
-
-
-class BusyClock(FakeClock):
-    """A clock whose time also passes while somebody looks at it, as on a busy machine."""
-
-    def monotonic(self) -> float:
-        """A tenth of a second later each time."""
-        self._monotonic += 100_000_000
-        return super().monotonic()
 
 
 def test_two_questions_of_one_time_have_one_answer() -> None:

@@ -100,7 +100,7 @@ def placed(folder: Path, events: Sequence[Event], index: PersonIndex) -> list[li
     return sent
 
 
-class Model:
+class ImportedPersons:
     """The service: persons with all events that were ingested for them."""
 
     def __init__(self) -> None:
@@ -188,7 +188,7 @@ def check(events: Sequence[Event], *, is_sorted: bool) -> None:
     """Each id's first event, in the order of sending, has what its person ends with; no other has
     anything.
     """
-    model = Model()
+    model = ImportedPersons()
     order = sorted(range(len(events)), key=lambda at: (events[at]["time"], at))
     sending = order if is_sorted else range(len(events))
     for turn in sending:
@@ -371,7 +371,7 @@ def test_samples_are_those_in_which_the_choices_differ_most() -> None:
     }
 
 
-class Service:
+class PersonService:
     """Persons with their properties, as events arrive."""
 
     def __init__(self) -> None:
@@ -425,7 +425,7 @@ def test_what_is_left_out_of_histories_changes_no_person(
     remembered.
     """
     history = PersonHistory(remembered)
-    sent, whole = Service(), Service()
+    sent, whole = PersonService(), PersonService()
     for one, finished_event in zip(events, finished(events), strict=True):
         data = history.changed(one["distinct_id"], one["event"], finished_event.data)
         assert sent.ingest(json.loads(data)) == whole.ingest(one)

@@ -47,7 +47,7 @@ from tests.sources.imports.preflights import (
     NOW,
     OLD,
     TERMS,
-    Seen,
+    PreflightRecord,
     ahead,
     body,
     event,
@@ -87,7 +87,9 @@ STREAMS = st.lists(st.one_of(GOOD, BAD), max_size=30)
 
 @settings(deadline=None, max_examples=50)
 @given(STREAMS, st.lists(st.integers(0, 30), max_size=4))
-def test_parts_of_a_stream_add_up_to_the_whole(stream: list[Seen], cuts: list[int]) -> None:
+def test_parts_of_a_stream_add_up_to_the_whole(
+    stream: list[PreflightRecord], cuts: list[int]
+) -> None:
     """Wherever the stream is cut, and a report made of what came so far, the report at the end is
     the same.
     """
@@ -103,7 +105,7 @@ def test_parts_of_a_stream_add_up_to_the_whole(stream: list[Seen], cuts: list[in
 
 @settings(deadline=None, max_examples=50)
 @given(STREAMS)
-def test_figures_add_up(stream: list[Seen]) -> None:
+def test_figures_add_up(stream: list[PreflightRecord]) -> None:
     """Records are refused, silent or make events; events are to be sent or left out; names and
     days each add up to what is to be sent.
     """
@@ -119,7 +121,7 @@ def test_figures_add_up(stream: list[Seen]) -> None:
 
 @settings(deadline=None, max_examples=30)
 @given(STREAMS)
-def test_only_the_order_depends_on_the_order(stream: list[Seen]) -> None:
+def test_only_the_order_depends_on_the_order(stream: list[PreflightRecord]) -> None:
     """The same records in another order give the same counts, times, repeats, persons
     and volume.
     """
@@ -241,7 +243,7 @@ def test_requests_are_of_one_day_each() -> None:
     """
     sizes = [(0, 10), (1, 10), (2, 10), (DAY, 95), (DAY, 95), (2 * DAY, 1)]
     stream = [
-        Seen(RecordLocation("a.json", 1), b"{}", [event(time=time)], [b"x" * size])
+        PreflightRecord(RecordLocation("a.json", 1), b"{}", [event(time=time)], [b"x" * size])
         for time, size in sizes
     ]
     assert report(stream, batch_events=2, batch_bytes=100).volume.requests == 2 + 2 + 1
@@ -271,9 +273,12 @@ def test_an_event_over_the_limit_refuses_its_record() -> None:
     """Nothing of a record is sent if one of its events is too large; the
     largest that is allowed passes.
     """
-    large = Seen(RecordLocation("a.json", 3), b"{}", [event(1), event(2)], [b"x", b"x" * 1001])
+    large = PreflightRecord(
+        RecordLocation("a.json", 3), b"{}", [event(1), event(2)], [b"x", b"x" * 1001]
+    )
     made = report(
-        [large, Seen(RecordLocation("a.json", 4), b"{}", [event(3)], [b"x" * 1000])], max_event=1000
+        [large, PreflightRecord(RecordLocation("a.json", 4), b"{}", [event(3)], [b"x" * 1000])],
+        max_event=1000,
     )
     assert (made.volume.events, [(each.reason, each.records) for each in made.refused]) == (
         1,
@@ -570,7 +575,7 @@ def test_what_until_leaves_out_does_not_count_against_the_limit(tmp_path: Path) 
     assert report.events == 10
 
 
-def test_a_broken_file_is_told_and_the_others_are_looked_at(tmp_path: Path) -> None:
+def test_a_broken_file_is_reported_and_the_others_are_read(tmp_path: Path) -> None:
     """It is no reason to know nothing of the rest."""
     broken = tmp_path / "a.json"
     broken.write_bytes(b"[" + line(0) + b",")

@@ -33,7 +33,7 @@ from tests.sources.imports.preflights import (
     OLD,
     SECOND,
     TERMS,
-    Seen,
+    PreflightRecord,
     event,
     findings,
     preflight,
@@ -63,7 +63,7 @@ IRREVERSIBLE = [
 ]
 
 
-def received(*hours: int) -> Iterator[Seen]:
+def received(*hours: int) -> Iterator[PreflightRecord]:
     """Thirty records, each so many hours after the time that it has."""
     for number in range(30):
         time = OLD // SECOND + number * 3600
@@ -72,7 +72,7 @@ def received(*hours: int) -> Iterator[Seen]:
         yield seen(event(number), record=record.encode())
 
 
-def of(*events: Seen) -> Callable[[], Iterator[Seen]]:
+def of(*events: PreflightRecord) -> Callable[[], Iterator[PreflightRecord]]:
     """A source of a few records."""
     return lambda: iter(events)
 
@@ -251,7 +251,7 @@ FOUND = [
 
 @cases(("code", "source", "terms", "sentence"), FOUND)
 def test_each_finding(
-    code: str, source: Callable[[], Iterator[Seen]], terms: dict[str, Any], sentence: str
+    code: str, source: Callable[[], Iterator[PreflightRecord]], terms: dict[str, Any], sentence: str
 ) -> None:
     """Every finding says what is there, with its figures, and what to do."""
     found = findings(source(), **terms)[code]
@@ -433,7 +433,7 @@ def test_shares_for_a_person(part: float, shown: str) -> None:
     assert percent(part) == shown
 
 
-def text(stream: Iterable[Seen], accepted: Sequence[str] = (), **terms: Any) -> str:
+def text(stream: Iterable[PreflightRecord], accepted: Sequence[str] = (), **terms: Any) -> str:
     """The page on a screen of 140 columns, without spaces at the ends of lines."""
     return shown_text(PreflightResult.assess(report(stream, **terms), accepted))
 
@@ -446,7 +446,7 @@ def shown_text(result: PreflightResult) -> str:
     return "".join(f"{line.rstrip()}\n" for line in console.file.getvalue().splitlines())
 
 
-def document(stream: Iterable[Seen], accepted: Sequence[str] = ()) -> str:
+def document(stream: Iterable[PreflightRecord], accepted: Sequence[str] = ()) -> str:
     """The JSON."""
     return PreflightResult.assess(report(stream), accepted).json()
 

@@ -107,7 +107,7 @@ def test_files_are_begun_read_and_ended_in_their_order(tmp_path: Path) -> None:
     assert sum(block.records for block in found) == 15
 
 
-def test_reading_goes_on_after_what_was_settled(tmp_path: Path) -> None:
+def test_reading_resumes_after_what_was_settled(tmp_path: Path) -> None:
     """Nothing of it is read again as new; the digest is of the file from its start."""
     source = write(tmp_path, a=[line(n) for n in range(10)], b=[line(n) for n in range(10, 15)])
     whole = read(source, tmp_path)

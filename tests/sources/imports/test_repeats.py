@@ -146,7 +146,9 @@ def test_it_is_as_a_set_would_be(keys: list[tuple[int, int]], sizes: Sizes) -> N
         assert found([event(str(key), day) for key, day in keys], Path(folder), sizes) == expected
 
 
-def test_what_has_one_hash_is_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uuids_of_one_hash_are_distinguished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where the index says of every digest that it may have it, each is looked
     up, and no event is lost.
     """
@@ -259,7 +261,7 @@ def test_blocks_are_as_a_set_would_be(
         assert found_in_blocks([block(keys) for keys in blocks], Path(folder), sizes) == expected
 
 
-def test_uuids_are_told_apart_however_they_are_spelled() -> None:
+def test_uuids_are_distinguished_however_they_are_spelled() -> None:
     """One spelled otherwise counts as another one, as its text does; a mixture of lengths isn't
     taken for the usual form.
     """

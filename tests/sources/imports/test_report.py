@@ -67,7 +67,7 @@ def test_the_text_has_the_outcome_the_books_and_the_reasons() -> None:
     assert "<script>alert(1)</script>" in text
 
 
-def test_an_import_that_was_stopped_says_how_it_goes_on() -> None:
+def test_a_stopped_import_says_how_it_resumes() -> None:
     """And one without events says that."""
     assert "not complete: the same command resumes it" in told(manifest(1, ended=False))
     assert "no events" in told(manifest(0))
@@ -97,7 +97,7 @@ def test_machines_get_the_same() -> None:
     assert got["job"]["options"]["until"] == "2025-06-13"
 
 
-def test_mended_records_are_said_beside_those_that_were_refused() -> None:
+def test_repaired_records_are_shown_beside_refused_ones() -> None:
     """They stay among these: that is what the source has. Nothing is said where there are none."""
     made = manifest(60)
     assert "mended" not in told(made)
@@ -158,7 +158,7 @@ def test_the_rate_is_that_of_all_the_time() -> None:
     assert "(90,000,000/s)" in outcome(msgspec.structs.replace(made, ended=made.started))
 
 
-def test_of_many_names_the_rest_is_told_together() -> None:
+def test_of_many_names_the_rest_is_counted_together() -> None:
     """No event is missing from a table."""
     assert top({"a": 5, "b": 3, "c": 2, "d": 1}, 2) == [("a", 5), ("b", 3), ("(2 more names)", 3)]
     assert top({"a": 5}, 2) == [("a", 5)]
@@ -352,7 +352,7 @@ def test_the_same_manifest_gives_the_same_page() -> None:
     assert html_page(manifest(3)) == html_page(manifest(3))
 
 
-def test_mended_records_have_a_tile_if_there_are_any() -> None:
+def test_repaired_records_have_a_tile_if_there_are_any() -> None:
     """Beside the refused ones, which they are a part of."""
     made = manifest(1)
     assert b"mended" not in html_page(made)
@@ -539,7 +539,7 @@ def test_it_says_what_was_read_and_what_became_of_it() -> None:
     assert made.complete
 
 
-def test_an_import_that_goes_on_is_not_complete() -> None:
+def test_a_running_import_is_not_complete() -> None:
     """One file that isn't read to its end is enough."""
     assert not manifest(days=1, ended=False).complete
 
@@ -578,7 +578,7 @@ def test_one_that_was_changed_is_refused(tmp_path: Path, old: str, new: str, wor
         read_manifest(path)
 
 
-def test_one_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_report_is_reported(tmp_path: Path) -> None:
     """The hint says which file is meant."""
     with pytest.raises(ConfigurationError, match="No such file") as caught:
         read_manifest(tmp_path / MANIFEST)

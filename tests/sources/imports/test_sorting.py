@@ -195,7 +195,7 @@ def test_a_folder_that_cant_be_written_in_says_so(tmp_path: Path) -> None:
     assert "--state" in raised.value.hint
 
 
-def test_a_run_that_the_disk_has_changed_is_told(tmp_path: Path) -> None:
+def test_a_damaged_run_is_reported(tmp_path: Path) -> None:
     """Other events than those that were taken never come out."""
     with EventSorter(tmp_path, *SMALL) as sorter:
         for event in some(30):
@@ -319,7 +319,7 @@ def test_the_same_entries_have_the_same_digest_and_others_another(tmp_path: Path
 
 
 @cases("what", ["changed", "cut", "cut in a header", "gone"])
-def test_damage_is_told_and_the_next_run_sorts_anew(tmp_path: Path, what: str) -> None:
+def test_damage_is_reported_and_the_next_run_sorts_anew(tmp_path: Path, what: str) -> None:
     """Whatever the disk did, no other entries come out; those before the damage do."""
     spool = EventSpool(tmp_path, JOB)
     about = written(spool, 10)
@@ -366,7 +366,7 @@ def test_it_is_there_when_it_is_whole(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_disk_that_refuses_is_told(tmp_path: Path) -> None:
+def test_a_failing_disk_is_reported(tmp_path: Path) -> None:
     """With what to do, and nothing of it stays."""
     spool = EventSpool(tmp_path, JOB)
 

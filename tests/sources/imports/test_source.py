@@ -150,7 +150,7 @@ class SlowFolder(StateFolder):
 
 
 @dataclass
-class Rig:
+class ImportSourceRig:
     """A source that reads some blocks."""
 
     folder: SlowFolder
@@ -200,10 +200,10 @@ class Rig:
 @contextlib.asynccontextmanager
 async def reading(
     folder: Path, blocks: Iterable[ImportBlock], room: int = 1_000
-) -> AsyncIterator[Rig]:
+) -> AsyncIterator[ImportSourceRig]:
     """A source at work, where there is room for so many blocks; it is ended with the test."""
     clock = FakeClock()
-    rig = Rig(SlowFolder(folder, clock), clock, blocks)
+    rig = ImportSourceRig(SlowFolder(folder, clock), clock, blocks)
     rig.intake.room = room
     rig.start()
     try:

@@ -407,7 +407,7 @@ def test_a_checkpoint_while_it_sorts_counts_nothing(tmp_path: Path) -> None:
     assert saved.totals.examples["undecodable"][0].line == 1
 
 
-def test_other_events_are_never_taken_for_those_that_were_sorted(tmp_path: Path) -> None:
+def test_other_events_never_pass_for_sorted_ones(tmp_path: Path) -> None:
     """If sorting again gives others, the numbers of a checkpoint mean nothing: it is refused, and
     the checkpoint stays.
     """

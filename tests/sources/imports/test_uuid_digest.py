@@ -42,7 +42,7 @@ def test_a_digest_never_changes() -> None:
     assert digest_hex(0) == "0" * 32
 
 
-def test_numbered_uuids_are_told_apart() -> None:
+def test_numbered_uuids_are_distinguished() -> None:
     """Neither sums nor sums of squares or cubes that are the same make the same digest."""
     for one, other in (([1, 4], [2, 3]), ([1, 5, 6], [2, 3, 7]), ([1, 12], [9, 10])):
         for high in (0, 1 << 127, 0x0193A1B2 << 96):

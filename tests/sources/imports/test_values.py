@@ -93,7 +93,7 @@ def test_what_is_no_json_object_is_refused(record: bytes) -> None:
     assert refused.value.why is Reason.UNDECODABLE
 
 
-def test_a_field_of_another_type_is_told_from_what_is_no_object() -> None:
+def test_a_field_of_another_type_and_a_value_that_is_no_object_differ() -> None:
     """The first names the field; the second has none."""
     with pytest.raises(RecordRefused, match=r"\$\.a`$") as refused:
         jsonvalues.decode_record(

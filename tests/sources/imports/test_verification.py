@@ -77,7 +77,7 @@ def test_what_is_all_there_is_the_same() -> None:
     )
 
 
-def test_missing_events_are_told_by_day() -> None:
+def test_missing_events_are_reported_by_day() -> None:
     """With how many of how many."""
     some = delivered()
     found = verify(MANIFEST, holding(some[:-2]))
@@ -90,7 +90,7 @@ def test_missing_events_are_told_by_day() -> None:
     ]
 
 
-def test_events_too_many_are_told_by_day() -> None:
+def test_extra_events_are_reported_by_day() -> None:
     """Also on a day that the import has nothing of."""
     more = ImportedEvent("x", "y", events(6)[-1].time, "0193a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b", {})
     found = verify(MANIFEST, holding([*delivered(), more]))

@@ -221,7 +221,7 @@ def test_halves_are_the_whole(mapping: Shout | None) -> None:
     assert first.size + second.size == unit.size
 
 
-def test_what_is_taken_is_let_go_of() -> None:
+def test_accepted_records_are_released() -> None:
     """Nothing of the records is kept then but what is counted."""
     unit = one(POLICY, FakeRecord(5))
     unit.forget()

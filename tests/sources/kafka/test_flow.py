@@ -13,7 +13,7 @@ from forwarder.sources.hand_over import HOLD_SECONDS, RETRY_SECONDS, SLICE_SECON
 from forwarder.sources.kafka.batches import PartitionKey
 from forwarder.sources.kafka.flow import BURY_AGAIN_SECONDS, FAILURES, PartitionFlow
 from forwarder.sources.kafka.policy import KafkaPolicy
-from tests.support.record_intakes import LANE, FakeIntake, FakeRecord, records
+from tests.support.record_intakes import LANE, FakeRecord, FakeRecordIntake, records
 
 ZERO = ("events", 0)
 ONE = ("events", 1)
@@ -21,12 +21,12 @@ POLICY = KafkaPolicy(name="main", bootstrap_servers=("a:9092",), topics=("events
 FULL = BufferFull("the buffer is full")
 
 
-class Bench:
+class KafkaFlowRig:
     """A flow with a fake intake, and what it told."""
 
     def __init__(self, policy: KafkaPolicy = POLICY) -> None:
         self.now = 1000.0
-        self.intake = FakeIntake()
+        self.intake = FakeRecordIntake()
         self.counts: Counter[str] = Counter()
         self.eased = 0
         self.rewound: list[tuple[PartitionKey, int]] = []
@@ -48,11 +48,11 @@ class Bench:
         return self.flow.partitions[key].position
 
 
-def test_what_is_read_is_taken_at_the_policys_level() -> None:
+def test_records_are_offered_at_the_policys_level() -> None:
     """Records go into the intake in units, in order, at the level that the policy asks for; what
     is settled may be committed.
     """
-    bench = Bench(replace(POLICY, level=AckLevel.DISK))
+    bench = KafkaFlowRig(replace(POLICY, level=AckLevel.DISK))
     bench.flow.read(ZERO, records(range(100, 1600)))
     assert bench.intake.offsets == list(range(100, 1600))
     assert [len(unit.values) for unit in bench.intake.taken] == [500, 500, 500]
@@ -67,11 +67,11 @@ def test_what_is_read_is_taken_at_the_policys_level() -> None:
     assert bench.flow.budget.bytes == 0
 
 
-def test_what_cant_be_taken_waits_in_order() -> None:
+def test_records_without_room_wait_in_order() -> None:
     """Its partition pauses and no other does; it is tried again after a moment, and what came
     after it goes after it.
     """
-    bench = Bench()
+    bench = KafkaFlowRig()
     bench.intake.refuses = FULL
     bench.flow.read(ZERO, records(range(10)))
     bench.flow.read(ZERO, records(range(10, 20)))
@@ -88,9 +88,9 @@ def test_what_cant_be_taken_waits_in_order() -> None:
     assert bench.flow.paused() == set()
 
 
-def test_tries_in_vain_are_few() -> None:
+def test_a_full_buffer_is_retried_rarely() -> None:
     """However many partitions wait, few are tried in one go, and each has its turn."""
-    bench = Bench()
+    bench = KafkaFlowRig()
     bench.intake.refuses = LaneFull("the lane is full")
     keys = [("events", number) for number in range(3 * FAILURES)]
     for key in keys:
@@ -111,7 +111,7 @@ def test_too_much_in_flight_pauses_all_until_half_of_it_is_settled() -> None:
     """A bound in bytes for all partitions, with room between pausing and going on: pausing throws
     away what was fetched.
     """
-    bench = Bench(replace(POLICY, max_in_flight=100_000))
+    bench = KafkaFlowRig(replace(POLICY, max_in_flight=100_000))
     for number in range(3):
         bench.flow.read(ZERO, records(range(number * 10, number * 10 + 10), b"x" * 4000))
     assert bench.flow.budget.bytes == 120_000
@@ -129,7 +129,7 @@ def test_what_waits_counts_with_all_that_is_kept_of_it() -> None:
     """Small records that wait are objects, not only bytes: they count as such until
     they are taken.
     """
-    bench = Bench(replace(POLICY, max_in_flight=100_000))
+    bench = KafkaFlowRig(replace(POLICY, max_in_flight=100_000))
     bench.intake.refuses = FULL
     bench.flow.read(ZERO, records(range(200)))
     assert bench.flow.budget.bytes > 100_000
@@ -142,7 +142,7 @@ def test_what_waits_counts_with_all_that_is_kept_of_it() -> None:
 
 def test_a_partition_waits_for_its_first_unsettled_record() -> None:
     """Past `max_uncommitted` it alone pauses, until half of that is settled."""
-    bench = Bench(replace(POLICY, max_uncommitted=1000))
+    bench = KafkaFlowRig(replace(POLICY, max_uncommitted=1000))
     bench.flow.read(ZERO, records(range(500)))
     bench.flow.read(ZERO, records(range(500, 1500)))
     first, *others = bench.intake.taken
@@ -154,11 +154,11 @@ def test_a_partition_waits_for_its_first_unsettled_record() -> None:
     assert bench.flow.paused() == set()
 
 
-def test_what_is_too_large_together_is_taken_in_parts() -> None:
+def test_a_too_large_batch_is_offered_in_parts() -> None:
     """Halves, and halves of halves, in order; each counts for itself, and the position passes none
     that isn't settled.
     """
-    bench = Bench()
+    bench = KafkaFlowRig()
     bench.intake.most = 30
     bench.flow.read(ZERO, records(range(100)))
     assert bench.intake.offsets == list(range(100))
@@ -176,7 +176,7 @@ def test_what_the_buffer_couldnt_keep_is_read_again() -> None:
     """From the unit's own beginning, with all that was read after it; what was settled before
     stays settled.
     """
-    bench = Bench()
+    bench = KafkaFlowRig()
     bench.flow.read(ZERO, records(range(500)))
     bench.flow.read(ZERO, records(range(500, 1500)))
     first, second, third = bench.intake.taken
@@ -196,7 +196,7 @@ def test_what_the_buffer_couldnt_keep_is_read_again() -> None:
 
 def test_tombstones_are_counted_and_passed() -> None:
     """Records without a value are part of what is settled, alone and among others."""
-    bench = Bench()
+    bench = KafkaFlowRig()
     bench.flow.read(ZERO, [FakeRecord(3), FakeRecord(4, None), FakeRecord(5)])
     bench.flow.read(ONE, [FakeRecord(8, None), FakeRecord(9, None)])
     assert bench.counts == {"taken": 2, "tombstone": 3, "filtered": 0, "refused": 0}
@@ -210,7 +210,7 @@ def test_forgetting_gives_back_what_isnt_settled() -> None:
     """After a revocation nothing is known of any partition, and words about what was given back
     change nothing.
     """
-    bench = Bench()
+    bench = KafkaFlowRig()
     bench.flow.read(ZERO, records(range(1000)))
     bench.intake.refuses = FULL
     bench.flow.read(ONE, records(range(10)))
@@ -233,7 +233,7 @@ def test_marks_of_transactions_are_passed() -> None:
     """Where the client has come to may be committed once nothing is outstanding: the lag doesn't
     stay at 1 for ever.
     """
-    bench = Bench()
+    bench = KafkaFlowRig()
     bench.flow.read(ZERO, records(range(10)))
     bench.flow.reached(ZERO, 11)
     assert bench.position() == 0
@@ -250,7 +250,7 @@ def test_offsets_that_go_back_begin_a_new_partition() -> None:
     """A topic that was made anew has other records at the same offsets; what was taken of the old
     one says nothing about them.
     """
-    bench = Bench()
+    bench = KafkaFlowRig()
     bench.flow.read(ZERO, records(range(100, 200)))
     bench.flow.read(ZERO, records(range(10)))
     old, new = bench.intake.taken
@@ -260,9 +260,9 @@ def test_offsets_that_go_back_begin_a_new_partition() -> None:
     assert (bench.flow.uncommitted(), bench.flow.budget.bytes) == ({ZERO: 10}, 0)
 
 
-def test_a_partition_that_went_back_keeps_nobody_waiting() -> None:
+def test_a_rewound_partition_delays_no_other() -> None:
     """Nothing is known of it any more, and what was taken of the old one doesn't count."""
-    bench = Bench(replace(POLICY, max_in_flight=1000))
+    bench = KafkaFlowRig(replace(POLICY, max_in_flight=1000))
     bench.flow.read(ZERO, records(range(100, 700)))
     assert bench.flow.paused() == {ZERO, ONE}
     bench.flow.went_back(ZERO)
@@ -278,7 +278,7 @@ def test_a_partition_that_went_back_keeps_nobody_waiting() -> None:
 
 def test_holding_pauses_all() -> None:
     """Nothing is read while the end is near."""
-    bench = Bench()
+    bench = KafkaFlowRig()
     bench.flow.held = "this process is about to end"
     assert bench.flow.paused() == {ZERO, ONE}
     assert bench.flow.why_paused(bench.flow.partitions[ZERO]) == "this process is about to end"
@@ -288,7 +288,7 @@ class Halted:
     """A lane that was halted at second 0, with a unit taken at each of these seconds."""
 
     def __init__(self, *at: float, halt_after: float | None = 3600.0) -> None:
-        self.bench = Bench(replace(POLICY, halt_after=halt_after))
+        self.bench = KafkaFlowRig(replace(POLICY, halt_after=halt_after))
         for number, second in enumerate(at):
             self.bench.intake.now = second
             self.bench.flow.read(ZERO, records(range(number * 10, number * 10 + 10)))
@@ -368,7 +368,7 @@ def test_other_lanes_arent_buried() -> None:
 
 def test_a_partition_says_why_it_waits() -> None:
     """The intake's own words, such as that the dead letters are full."""
-    bench = Bench()
+    bench = KafkaFlowRig()
     bench.intake.refuses = DeadLettersFull("no room among the dead letters for 3 refused events")
     bench.flow.read(ZERO, records(range(3)))
     assert (
@@ -378,11 +378,11 @@ def test_a_partition_says_why_it_waits() -> None:
     assert bench.flow.why_paused(bench.flow.partitions[ONE]) == ""
 
 
-def test_units_are_taken_in_slices() -> None:
+def test_units_are_offered_in_slices() -> None:
     """What isn't taken in time waits without any other reason, and is taken next, in order; its
     offsets are watched all the while.
     """
-    bench = Bench()
+    bench = KafkaFlowRig()
     until = bench.now + SLICE_SECONDS
 
     def slow(*_: object) -> None:
@@ -399,9 +399,9 @@ def test_units_are_taken_in_slices() -> None:
     assert not bench.flow.unfinished
 
 
-def test_a_record_that_is_decoded_elsewhere_is_taken_as_soon_as_that_is_done() -> None:
+def test_a_record_decoded_elsewhere_is_accepted_once_it_is_decoded() -> None:
     """Its partition pauses meanwhile, and others go on."""
-    bench = Bench()
+    bench = KafkaFlowRig()
     done: list[Callable[[], None]] = []
     bench.intake.refuses = error = StillDecoding("a large record is being decoded")
     error.when_done = done.append

@@ -31,19 +31,19 @@ from tests.support.kafka import (
     produce,
     unique,
 )
-from tests.support.record_intakes import FakeIntake
+from tests.support.record_intakes import FakeRecordIntake
 from tests.support.waiting import eventually, in_thread, tick
 
 pytestmark = pytest.mark.slow
 
 
-class Reader:
+class KafkaReader:
     """A source, and the intake that it hands records to."""
 
     def __init__(self, policy: KafkaPolicy, *, settles: bool = True) -> None:
         quiet()
         self.policy = policy
-        self.intake = FakeIntake(settles=settles)
+        self.intake = FakeRecordIntake(settles=settles)
         self.source = KafkaSource(policy, self.intake, SystemClock())
 
     @property
@@ -86,9 +86,9 @@ def policy_of(kafka: Kafka, *topics: str, **others: Any) -> KafkaPolicy:
 
 
 @asynccontextmanager
-async def reading(policy: KafkaPolicy, *, settles: bool = True) -> AsyncIterator[Reader]:
+async def reading(policy: KafkaPolicy, *, settles: bool = True) -> AsyncIterator[KafkaReader]:
     """A source that runs; it is closed at the end, and leaves nothing behind."""
-    reader = Reader(policy, settles=settles)
+    reader = KafkaReader(policy, settles=settles)
     reader.source.start()
     try:
         yield reader
@@ -375,7 +375,7 @@ async def test_where_a_new_group_begins(
         await fresh.until_read(expected)
 
 
-async def test_records_that_expired_are_told(kafka: Kafka, topic: MakeTopic) -> None:
+async def test_records_that_expired_are_reported(kafka: Kafka, topic: MakeTopic) -> None:
     """They are gone, and counted; what is left is read, though the group would
     begin at the end otherwise.
     """

@@ -98,7 +98,7 @@ async def trouble(
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_one_is_let_in(access: Access, mode: str) -> None:
+async def test_a_client_is_authenticated(access: Access, mode: str) -> None:
     """A record is read through every listener, in a group."""
     name = unique("events")
     await create_topic(access.kafka.bootstrap, name)
@@ -146,7 +146,7 @@ async def test_a_broker_that_doesnt_know_the_password_is_named(
     )
 
 
-async def test_a_user_that_nobody_knows_is_refused_as_a_wrong_password_is(access: Access) -> None:
+async def test_an_unknown_user_is_rejected_like_a_wrong_password(access: Access) -> None:
     """The broker doesn't tell them apart, and so the hint names the user's name."""
     server, security = access.mode("SCRAM-SHA-512 over TLS")
     found = await trouble(server, dataclasses.replace(security, username="nobody"), TOPIC)
@@ -314,14 +314,14 @@ async def test_one_broker_of_several_is_enough(access: Access) -> None:
     assert str(found) == f"bootstrap_servers: {', '.join(servers)}: closed"
 
 
-async def test_a_port_on_which_nobody_listens_is_named() -> None:
+async def test_a_refused_connection_names_the_port() -> None:
     """Neither by number nor by name."""
     for server in ("127.0.0.1:1", "localhost:1"):
         found = await trouble(server, Security(), TOPIC)
         assert str(found) == f"bootstrap_servers: nothing listens on {server}"
 
 
-async def test_a_name_that_nobody_knows_is_named() -> None:
+async def test_an_unknown_host_is_named() -> None:
     """The name is the setting's."""
     found = await trouble("nowhere.invalid:9092", Security(), TOPIC)
     assert (
@@ -540,7 +540,7 @@ async def no_threads_of_the_loop() -> AsyncIterator[None]:
     await asyncio.get_running_loop().shutdown_default_executor()
 
 
-class Server:
+class AuthorizationServer:
     """An authorization server that answers as it is told."""
 
     def __init__(self) -> None:
@@ -560,9 +560,9 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(certificate: Certificate | None = None) -> AsyncIterator[Server]:
+async def serving(certificate: Certificate | None = None) -> AsyncIterator[AuthorizationServer]:
     """A server on a free port, over TLS if it has a certificate."""
-    server = Server()
+    server = AuthorizationServer()
     app = web.Application()
     tls = None
     app.router.add_post("/token", server.handle)
@@ -579,7 +579,7 @@ async def serving(certificate: Certificate | None = None) -> AsyncIterator[Serve
         await runner.cleanup()
 
 
-def asking(server: Server, **options: Any) -> ClientCredentials:
+def asking(server: AuthorizationServer, **options: Any) -> ClientCredentials:
     """A provider for it."""
     return ClientCredentials(server.url, "for:warder", lambda: SECRET, **options)
 

@@ -26,7 +26,7 @@ from forwarder.sources.kafka.report import Condition
 from forwarder.sources.kafka.security import SecurityError
 from forwarder.sources.kafka.source import KafkaSource
 from tests.support.clock import FakeClock, settle
-from tests.support.record_intakes import LANE, FakeIntake
+from tests.support.record_intakes import LANE, FakeRecordIntake
 from tests.support.scripted_kafka import ScriptedClient, ScriptedCluster
 
 ZERO = TopicPartition("events", 0)
@@ -35,14 +35,14 @@ POLICY = KafkaPolicy(name="main", bootstrap_servers=("a:9092",), topics=("events
 GONE = KafkaConnectionError("a:9092 is gone")
 
 
-class Bench:
+class KafkaSourceRig:
     """A source, its cluster, and the intake that it hands records to."""
 
     def __init__(self, clock: FakeClock, policy: KafkaPolicy) -> None:
         self.clock = clock
         self.cluster = ScriptedCluster(clock)
         self.cluster.committed = {ZERO: 0, ONE: 0}
-        self.intake = FakeIntake()
+        self.intake = FakeRecordIntake()
         self.source = KafkaSource(policy, self.intake, clock, brokers=self.cluster)
 
     @property
@@ -87,9 +87,9 @@ class Bench:
 
 
 @asynccontextmanager
-async def reading(clock: FakeClock, policy: KafkaPolicy = POLICY) -> AsyncIterator[Bench]:
+async def reading(clock: FakeClock, policy: KafkaPolicy = POLICY) -> AsyncIterator[KafkaSourceRig]:
     """A source that has both partitions of its topic. At the end it is closed, if it wasn't."""
-    bench = Bench(clock, policy)
+    bench = KafkaSourceRig(clock, policy)
     bench.source.start()
     try:
         await settle()
@@ -202,7 +202,7 @@ async def test_a_full_buffer_pauses_one_partition(clock: FakeClock) -> None:
         assert bench.client.stopped == set()
 
 
-async def test_it_goes_on_as_soon_as_there_is_room(clock: FakeClock) -> None:
+async def test_reading_resumes_as_soon_as_there_is_room(clock: FakeClock) -> None:
     """Partitions that wait for `max_in_flight` are read again when half of it is settled, not at
     the next turn.
     """
@@ -226,7 +226,7 @@ async def test_closing_commits_gives_back_and_leaves(clock: FakeClock) -> None:
         assert bench.intake.given_back == bench.intake.taken[1:]
 
 
-async def test_closing_ends_though_nobody_answers(clock: FakeClock) -> None:
+async def test_closing_ends_without_an_answer(clock: FakeClock) -> None:
     """Where leaving fails the connections are cut."""
     async with reading(clock) as bench:
         await bench.produce(ZERO, 10)
@@ -238,7 +238,7 @@ async def test_closing_ends_though_nobody_answers(clock: FakeClock) -> None:
 
 async def test_brokers_that_are_away_at_the_start(clock: FakeClock) -> None:
     """It is tried again and again, says why and when, and reads as soon as they are there."""
-    bench = Bench(clock, POLICY)
+    bench = KafkaSourceRig(clock, POLICY)
     bench.cluster.failure = GONE
     bench.source.start()
     try:
@@ -302,7 +302,7 @@ async def test_a_client_that_dies_is_replaced(clock: FakeClock) -> None:
         assert bench.cluster.clients[0].done[-1] == "stop"
 
 
-async def test_a_cancellation_that_nobody_asked_for_ends_one_life_only(clock: FakeClock) -> None:
+async def test_an_unexpected_cancellation_ends_one_life_only(clock: FakeClock) -> None:
     """The client cancels requests whose connection closes, and so whoever waits: reading, looking,
     and searching for the cause.
     """
@@ -327,7 +327,7 @@ async def test_an_interruption_hides_no_cause(
     """The client cuts a life off, before and after the brokers have told why they don't let it in:
     that is what is told, once.
     """
-    bench = Bench(clock, POLICY)
+    bench = KafkaSourceRig(clock, POLICY)
     connect = bench.cluster.connect
 
     def fails_in_turn(policy: KafkaPolicy, listener: RebalanceListener) -> ScriptedClient:
@@ -353,9 +353,9 @@ async def test_an_interruption_hides_no_cause(
     ]
 
 
-async def test_interruptions_alone_are_told(clock: FakeClock) -> None:
+async def test_only_interruptions_are_logged(clock: FakeClock) -> None:
     """One may come by chance; where there are only such, a person has to know."""
-    bench = Bench(clock, POLICY)
+    bench = KafkaSourceRig(clock, POLICY)
     bench.cluster.failure = asyncio.CancelledError()
     bench.source.start()
     try:
@@ -370,7 +370,7 @@ async def test_interruptions_alone_are_told(clock: FakeClock) -> None:
         await bench.source.close()
 
 
-async def test_why_a_life_ended_is_told_whatever_leaving_does(
+async def test_the_reason_of_an_end_is_logged_even_if_leaving_fails(
     clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Leaving may meet a task of the client that was cancelled."""
@@ -431,7 +431,7 @@ async def test_a_group_that_has_committed_nothing(
         assert bench.cluster.committed[ZERO] == first
 
 
-async def test_records_that_expired_are_told(clock: FakeClock) -> None:
+async def test_records_that_expired_are_reported(clock: FakeClock) -> None:
     """What was committed isn't there any more: it goes on where the partition begins now, whatever
     `auto_offset_reset` says.
     """
@@ -490,11 +490,11 @@ async def test_what_was_asked_before_a_rebalance_says_nothing_after_it(
         assert not [each for each in bench.client.done if each.startswith("seek")]
 
 
-async def test_a_topic_that_may_not_be_read_is_told_once(clock: FakeClock) -> None:
+async def test_a_forbidden_topic_is_logged_once(clock: FakeClock) -> None:
     """However often it is tried, and by one line: commits are refused for the same reason. When it
     may be read, that is told.
     """
-    bench = Bench(clock, POLICY)
+    bench = KafkaSourceRig(clock, POLICY)
     bench.intake.settles = True
     bench.cluster.produce(ZERO, 10)
     bench.cluster.refuses_commits = TopicAuthorizationFailedError({"events"})
@@ -548,7 +548,7 @@ async def test_missing_topics_are_waited_for(clock: FakeClock) -> None:
 
 async def test_no_topic_at_all_is_waited_for(clock: FakeClock) -> None:
     """A state of its own, in which nothing is joined."""
-    bench = Bench(clock, replace(POLICY, topics=(), topics_pattern="orders-.*"))
+    bench = KafkaSourceRig(clock, replace(POLICY, topics=(), topics_pattern="orders-.*"))
     bench.source.start()
     try:
         await settle()
@@ -566,7 +566,7 @@ async def test_no_topic_at_all_is_waited_for(clock: FakeClock) -> None:
 
 async def test_missing_topics_may_be_an_error(clock: FakeClock) -> None:
     """Then nothing is read, and nothing is tried again: it is for a person to mend."""
-    bench = Bench(clock, replace(POLICY, topics=("events", "late"), wait_for_topics=False))
+    bench = KafkaSourceRig(clock, replace(POLICY, topics=("events", "late"), wait_for_topics=False))
     bench.source.start()
     try:
         await settle()
@@ -596,7 +596,7 @@ async def test_topics_may_be_missing_later(clock: FakeClock) -> None:
 
 async def test_files_that_cant_be_used_are_tried_again(clock: FakeClock) -> None:
     """A password's file may be mounted later."""
-    bench = Bench(clock, POLICY)
+    bench = KafkaSourceRig(clock, POLICY)
     bench.cluster.refusal = SecurityError(
         "security.password_file", "/run/secrets/kafka isn't there"
     )
@@ -613,7 +613,7 @@ async def test_files_that_cant_be_used_are_tried_again(clock: FakeClock) -> None
 
 async def test_a_search_for_the_cause_that_fails(clock: FakeClock) -> None:
     """It ends nothing: the cluster is tried again, and closing works."""
-    bench = Bench(clock, POLICY)
+    bench = KafkaSourceRig(clock, POLICY)
     bench.cluster.failure = GONE
     bench.cluster.search_fails = IndexError("an answer that is none")
     bench.source.start()
@@ -651,9 +651,9 @@ async def test_what_the_buffer_couldnt_keep_is_read_again(clock: FakeClock) -> N
 
 async def test_closing_before_it_is_connected(clock: FakeClock) -> None:
     """Nothing is left of it."""
-    bench = Bench(clock, POLICY)
+    bench = KafkaSourceRig(clock, POLICY)
     bench.source.start()
     await bench.source.close()
-    never = Bench(clock, POLICY)
+    never = KafkaSourceRig(clock, POLICY)
     await never.source.close()
     assert never.cluster.clients == []

@@ -16,14 +16,14 @@ from forwarder.sources.hand_over import MAX_BYTES, MAX_RECORDS
 from forwarder.sources.logs.batches import NAMESPACE, LogBatch, cut
 from forwarder.sources.logs.policy import LogPolicy
 from tests.support.clock import MIDNIGHT
-from tests.support.log_blocks import KEY, PATH, LogFile, log_line, log_policy
+from tests.support.log_blocks import KEY, PATH, LogInBlocks, log_line, log_policy
 
 ACCESS = b'192.0.2.1 - - [10/Oct/2025:13:55:36 +0200] "GET /a HTTP/1.1" 200 5 "-" "curl/8"'
 
 
 def batch(*lines: bytes, policy: LogPolicy | None = None, at: float = MIDNIGHT) -> LogBatch:
     """The only batch of these lines."""
-    [found] = cut(policy or log_policy(), LogFile().block(lines, at=at))
+    [found] = cut(policy or log_policy(), LogInBlocks().block(lines, at=at))
     return found
 
 
@@ -66,7 +66,7 @@ def test_the_uuid_tells_hosts_sources_files_generations_positions_and_bytes_apar
         policy = log_policy(
             **{name: value for name, value in changes.items() if name in ("host", "name")}
         )
-        file = LogFile(identity=changes.get("identity", "f1"))
+        file = LogInBlocks(identity=changes.get("identity", "f1"))
         file.file.generation = changes.get("generation", 0)
         [found] = cut(
             policy, file.block([before, line] if before else [line], at=changes.get("at", MIDNIGHT))
@@ -151,7 +151,7 @@ def test_what_cant_be_mapped_is_rejected() -> None:
 
 def test_a_record_that_is_too_long_is_rejected() -> None:
     """Its beginning is kept."""
-    file = LogFile()
+    file = LogInBlocks()
     [found] = cut(log_policy(max_line=1000), file.block([log_line(1)], [(40, b"x" * 1000)]))
     [rejected] = found.rejected
     assert (rejected.reason, len(rejected.data), rejected.facts.name) == (
@@ -173,7 +173,7 @@ def counts(found: Sequence[LogBatch]) -> list[int]:
 def test_batches_hold_so_much() -> None:
     """So many records, and so many bytes; a larger record is by itself."""
     policy = log_policy()
-    file = LogFile()
+    file = LogInBlocks()
     assert counts(
         [*cut(policy, file.block([log_line(n) for n in range(2 * MAX_RECORDS + 1)]))]
     ) == [MAX_RECORDS, MAX_RECORDS, 1]
@@ -199,7 +199,7 @@ def test_batches_hold_so_much() -> None:
 def test_halves_are_the_whole() -> None:
     """However often it is halved, each record is in one part, in order."""
     policy = log_policy(max_line=1000)
-    file = LogFile()
+    file = LogInBlocks()
     [whole] = cut(
         policy, file.block([log_line(n) for n in range(5)], [(n, b"x" * 1000) for n in range(3)])
     )

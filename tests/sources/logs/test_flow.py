@@ -20,21 +20,21 @@ from forwarder.sources.hand_over import (
 )
 from forwarder.sources.logs.flow import LogFlow
 from forwarder.sources.logs.followed import Block
-from tests.support.log_blocks import LogFile, log_line, log_policy
-from tests.support.record_intakes import FakeIntake
+from tests.support.log_blocks import LogInBlocks, log_line, log_policy
+from tests.support.record_intakes import FakeRecordIntake
 
 FULL = BufferFull("the buffer is full")
 
 
-class Bench:
+class LogFlowRig:
     """A flow with a fake intake, and what it reported."""
 
     def __init__(self, *, rereads: bool = True, **changes: Any) -> None:
         self.now = 1000.0
-        self.intake = FakeIntake()
+        self.intake = FakeRecordIntake()
         self.counts: Counter[str] = Counter()
         self.eased = 0
-        self.file = LogFile()
+        self.file = LogInBlocks()
         policy = log_policy(**changes)
         self.flow = LogFlow(
             policy, self.intake, lambda: self.now, self.counts, on_eased=self._ease, rereads=rereads
@@ -43,7 +43,7 @@ class Bench:
     def _ease(self) -> None:
         self.eased += 1
 
-    async def read(self, *counts: int, file: LogFile | None = None) -> list[Block]:
+    async def read(self, *counts: int, file: LogInBlocks | None = None) -> list[Block]:
         """Blocks of so many lines come, and are handed over."""
         blocks = [
             (file or self.file).block([log_line(number) for number in range(count)])
@@ -61,7 +61,7 @@ class Bench:
 
 async def test_blocks_are_accepted_at_the_policys_level_and_settled_whole() -> None:
     """A block in several batches is settled with the last of them, whatever their order."""
-    bench = Bench(level=AckLevel.DISK)
+    bench = LogFlowRig(level=AckLevel.DISK)
     [large, small] = await bench.read(700, 10)
     assert (bench.accepted, bench.intake.levels) == ([500, 200, 10], {AckLevel.DISK})
     assert (bench.flow.budget.bytes, bench.counts["taken"]) == (large.size + small.size, 710)
@@ -80,7 +80,7 @@ async def test_blocks_are_accepted_at_the_policys_level_and_settled_whole() -> N
 
 async def test_what_is_settled_at_once_is_settled() -> None:
     """And so is a block of which nothing becomes an event."""
-    bench = Bench()
+    bench = LogFlowRig()
     bench.intake.settles = True
     [block] = await bench.read(3)
     assert bench.flow.take_settled() == [block]
@@ -95,7 +95,7 @@ async def test_what_isnt_accepted_waits_in_order() -> None:
     """The same batch is handed over again after a moment, nothing is read until then, and nothing
     is counted twice.
     """
-    bench = Bench()
+    bench = LogFlowRig()
     bench.intake.refuses = FULL
     await bench.read(5, 2)
     assert (bench.flow.may_read, round(bench.flow.waits or 0, 9), bench.flow.why_paused) == (
@@ -117,7 +117,7 @@ async def test_what_isnt_accepted_waits_in_order() -> None:
 
 async def test_a_record_that_is_decoded_elsewhere_comes_again_at_once() -> None:
     """When it is decoded, not after a moment."""
-    bench = Bench()
+    bench = LogFlowRig()
     done: list[Any] = []
     bench.intake.refuses = error = StillDecoding("a large record is being decoded")
     error.when_done = done.append
@@ -132,7 +132,7 @@ async def test_a_record_that_is_decoded_elsewhere_comes_again_at_once() -> None:
 
 async def test_reading_stops_at_the_limit_and_begins_again_at_half_of_it() -> None:
     """`max_in_flight` bounds what isn't settled, but for the block that passes it."""
-    bench = Bench(max_in_flight=1000)
+    bench = LogFlowRig(max_in_flight=1000)
     blocks = await bench.read(10, 10, 10, 10)
     assert sum(block.size for block in blocks) > 1000
     assert (bench.flow.may_read, "aren't settled (max_in_flight)" in bench.flow.why_paused) == (
@@ -152,8 +152,8 @@ async def test_what_the_buffer_couldnt_keep_is_read_again() -> None:
     """With all that was read of its file after it, which is given back; other files aren't
     touched, and settled ones stay so.
     """
-    bench = Bench()
-    other = LogFile("/var/log/other.log", "f2")
+    bench = LogFlowRig()
+    other = LogInBlocks("/var/log/other.log", "f2")
     [settled, failed, after] = await bench.read(1, 600, 3)
     [elsewhere] = await bench.read(4, file=other)
     bench.intake.taken[0].settle()
@@ -178,7 +178,7 @@ async def test_what_the_buffer_couldnt_keep_is_read_again() -> None:
 
 async def test_what_is_read_again_makes_room_at_once() -> None:
     """A full source is read again after the pause, although nothing was settled."""
-    bench = Bench(max_in_flight=1000)
+    bench = LogFlowRig(max_in_flight=1000)
     await bench.read(40)
     assert bench.flow.budget.full
     bench.intake.taken[0].settle(FULL)
@@ -189,7 +189,7 @@ async def test_what_is_read_again_makes_room_at_once() -> None:
 
 async def test_release_forgets_what_isnt_settled() -> None:
     """The batches that were accepted are returned; what waits is counted before."""
-    bench = Bench()
+    bench = LogFlowRig()
     await bench.read(1, 600)
     bench.intake.refuses = FULL
     await bench.read(4)
@@ -205,7 +205,7 @@ async def test_release_forgets_what_isnt_settled() -> None:
 
 async def test_others_have_their_turns() -> None:
     """Much is handed over in slices, between which the loop does something else."""
-    bench = Bench()
+    bench = LogFlowRig()
     turns = list[int]()
     bench.intake.on_take = lambda: setattr(bench, "now", bench.now + SLICE_SECONDS)
 

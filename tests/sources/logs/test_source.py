@@ -18,8 +18,8 @@ from forwarder.sources.logs.source import LogSource
 from forwarder.sources.logs.watching import Watch
 from forwarder.telemetry.snapshot import LogSourceState
 from tests.support.clock import FakeClock
-from tests.support.log_blocks import LogFile, log_line, log_policy
-from tests.support.record_intakes import FakeIntake
+from tests.support.log_blocks import LogInBlocks, log_line, log_policy
+from tests.support.record_intakes import FakeRecordIntake
 from tests.support.waiting import LIMIT, eventually, tick
 
 FULL = BufferFull("the buffer is full")
@@ -29,7 +29,7 @@ class FakeFollower:
     """Hands over what it is given, and writes down what it is called for."""
 
     def __init__(self) -> None:
-        self.file = LogFile()
+        self.file = LogInBlocks()
         self.unread: list[Block] = []
         self.settled: list[Block] = []
         self.rewound: list[Block] = []
@@ -85,12 +85,12 @@ class FakeFollower:
         self.closed = True
 
 
-class Bench:
+class LogSourceRig:
     """A source with a fake follower and a fake intake, on a clock that stands still."""
 
     def __init__(self, **changes: Any) -> None:
         self.clock = FakeClock()
-        self.intake = FakeIntake()
+        self.intake = FakeRecordIntake()
         self.follower = FakeFollower()
         policy = log_policy(**{"poll_interval": 1.0, "commit_interval": 1.0, **changes})
         follower = cast(Follower, self.follower)
@@ -116,7 +116,7 @@ class Bench:
 
 
 @asynccontextmanager
-async def running(bench: Bench) -> AsyncIterator[Bench]:
+async def running(bench: LogSourceRig) -> AsyncIterator[LogSourceRig]:
     """The source, started and closed."""
     bench.source.start()
     try:
@@ -129,7 +129,7 @@ async def test_what_is_read_is_settled_and_stored() -> None:
     """The follower learns what is settled, and stores positions at the
     interval, not for each block.
     """
-    bench = Bench()
+    bench = LogSourceRig()
     blocks = bench.follower.write(3, 4)
     async with running(bench):
         await eventually(lambda: bench.accepted == 7)
@@ -153,7 +153,7 @@ async def test_what_is_read_is_settled_and_stored() -> None:
 
 async def test_everything_is_looked_at_each_poll_interval() -> None:
     """Whether or not a change was reported."""
-    bench = Bench()
+    bench = LogSourceRig()
     async with running(bench):
         for looks in range(1, 4):
             # B023: the wait ends before the next round.
@@ -164,7 +164,7 @@ async def test_everything_is_looked_at_each_poll_interval() -> None:
 
 async def test_nothing_is_read_while_nothing_is_accepted() -> None:
     """Files are still looked at; what waits is handed over again, and then reading resumes."""
-    bench = Bench()
+    bench = LogSourceRig()
     bench.intake.refuses = FULL
     bench.follower.write(3, 4)
     async with running(bench):
@@ -181,7 +181,7 @@ async def test_nothing_is_read_while_nothing_is_accepted() -> None:
 
 async def test_nothing_is_read_past_the_limit() -> None:
     """Until half of what was read is settled."""
-    bench = Bench(max_in_flight=100)
+    bench = LogSourceRig(max_in_flight=100)
     bench.follower.write(5, 5)
     async with running(bench):
         await eventually(lambda: bench.accepted == 5)
@@ -194,7 +194,7 @@ async def test_nothing_is_read_past_the_limit() -> None:
 
 async def test_an_error_is_reported_and_tried_again() -> None:
     """Of a file or of the database: the source lives on."""
-    bench = Bench()
+    bench = LogSourceRig()
     bench.follower.fails = sqlite3.OperationalError("disk I/O error")
     bench.follower.write(3)
     async with running(bench):
@@ -208,7 +208,7 @@ async def test_an_error_is_reported_and_tried_again() -> None:
 
 async def test_what_the_buffer_couldnt_keep_is_read_again() -> None:
     """The follower is told from where; for a moment nothing is read."""
-    bench = Bench()
+    bench = LogSourceRig()
     [block] = bench.follower.write(3)
     async with running(bench):
         await eventually(lambda: bench.accepted == 3)
@@ -219,7 +219,7 @@ async def test_what_the_buffer_couldnt_keep_is_read_again() -> None:
 
 async def test_a_close_stores_what_is_settled_and_gives_back_the_rest() -> None:
     """The rest is read again at the next start."""
-    bench = Bench()
+    bench = LogSourceRig()
     first, _ = bench.follower.write(3, 4)
     async with running(bench):
         await eventually(lambda: bench.accepted == 7)
@@ -234,7 +234,7 @@ async def test_a_close_stores_what_is_settled_and_gives_back_the_rest() -> None:
 
 async def test_why_nothing_is_read_is_said() -> None:
     """Before the first look; then what the follower says, such as that there is no file."""
-    bench = Bench()
+    bench = LogSourceRig()
     assert bench.source.statistics().state == "starting"
     bench.follower.found = LogSourceState("app", "waiting", "no file matches /var/log/app.log")
     async with running(bench):

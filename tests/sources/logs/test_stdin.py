@@ -18,7 +18,7 @@ from forwarder.sources.logs.splitting import Splitter
 from forwarder.sources.logs.stdin import StdinSource
 from tests.support.cases import cases
 from tests.support.log_blocks import log_line, log_policy
-from tests.support.record_intakes import FakeIntake
+from tests.support.record_intakes import FakeRecordIntake
 from tests.support.waiting import eventually
 
 
@@ -26,7 +26,7 @@ class Piped:
     """A source that reads a pipe."""
 
     def __init__(self, reader: int, **changes: Any) -> None:
-        self.intake = FakeIntake()
+        self.intake = FakeRecordIntake()
         self.ends = 0
         self.source = StdinSource(
             log_policy(stdin=True, paths=(), **changes),

@@ -16,9 +16,9 @@ from forwarder.sources.http.passthrough.definitions import (
     matches,
 )
 from forwarder.sources.http.passthrough.upstream import FAILURES
-from tests.support.answered import Answered, answered, asked, get
+from tests.support.answered import RawAnswer, answered, asked, get
 from tests.support.cases import cases
-from tests.support.listening import Client, listening, turns
+from tests.support.listening import RawConnection, listening, turns
 from tests.support.origin import Asked, Handler, always, hang, ok, origin, through, whole
 
 STALE = '110 - "Response is Stale"'
@@ -31,7 +31,7 @@ def poll(key: str = "a", path: str = "/flags/definitions?token=phc_x", *headers:
     return get(path, f"Authorization: Bearer {key}", *headers)
 
 
-async def ask(client: Client, *arguments: str) -> Answered:
+async def ask(client: RawConnection, *arguments: str) -> RawAnswer:
     """Poll."""
     return await asked(client, poll(*arguments))
 

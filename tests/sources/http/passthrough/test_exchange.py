@@ -23,14 +23,14 @@ from forwarder.sources.http.protocol.limits import BODY_GRACE
 from tests.support.answered import answered, asked, get
 from tests.support.cases import cases
 from tests.support.certificates import make_certificate
-from tests.support.listening import Client, Listening, chunked, listening, post, turns
+from tests.support.listening import ListenerRig, RawConnection, chunked, listening, post, turns
 from tests.support.origin import OK, Asked, origin, through, whole
 
 READ = 256 * 1024
 """Of one read of the loop, at most."""
 
 
-async def pour(client: Client, size: int) -> int:
+async def pour(client: RawConnection, size: int) -> int:
     """Write up to `size` bytes until the listener takes no more for a while; how many went."""
     piece = b"x" * 65536
     sent = 0
@@ -44,7 +44,7 @@ async def pour(client: Client, size: int) -> int:
     return sent
 
 
-def held(to: Listening) -> int:
+def held(to: ListenerRig) -> int:
     """Bytes in the account of what is being received."""
     return to.listener.statistics().receiving_bytes
 
@@ -340,7 +340,7 @@ def spelled(kind: str, number: int, body: bytes) -> tuple[bytes, bytes | int]:
     return kinds[kind]
 
 
-async def acknowledge(to: Listening, chance: random.Random, stop: asyncio.Event) -> None:
+async def acknowledge(to: ListenerRig, chance: random.Random, stop: asyncio.Event) -> None:
     """Acknowledge what waits, in any order, now and then."""
     while not stop.is_set():
         if to.intake.waiters and chance.random() < 0.3:

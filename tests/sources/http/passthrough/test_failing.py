@@ -12,7 +12,7 @@ from forwarder.sources.http.passthrough.service import OTHER_PERMITS
 from forwarder.sources.http.passthrough.upstream import FAILURES, PROBE_SECONDS
 from tests.support.answered import answered, asked, get
 from tests.support.cases import cases
-from tests.support.listening import Client, Listening, listening, post, turns
+from tests.support.listening import ListenerRig, RawConnection, listening, post, turns
 from tests.support.origin import OK, Asked, Origin, always, hang, ok, origin, through, whole
 
 
@@ -36,19 +36,19 @@ async def switches(request: Asked) -> None:
     )
 
 
-def failing(to: Listening) -> tuple[tuple[str, str], ...]:
+def failing(to: ListenerRig) -> tuple[tuple[str, str], ...]:
     """The addresses that aren't asked, and why."""
     assert to.passthrough is not None
     return to.passthrough.statistics().failing
 
 
-def under_way(to: Listening) -> int:
+def under_way(to: ListenerRig) -> int:
     """Requests that are being passed through."""
     assert to.passthrough is not None
     return to.passthrough.statistics().in_flight
 
 
-async def test_nobody_listens() -> None:
+async def test_connection_refused_by_the_upstream() -> None:
     """503 in plain text, at once; the connection goes on, and events are taken."""
     async with origin() as upstream:
         policy = through(upstream)
@@ -122,7 +122,7 @@ async def test_an_upstream_that_cant_be_connected_to() -> None:
             assert (await asked(client, get("/static/x"))).status == 503
 
 
-async def test_a_slow_sender_is_not_taken_for_a_slow_upstream() -> None:
+async def test_a_slow_sender_is_not_a_slow_upstream() -> None:
     """The time that a sender takes to bring its body doesn't count."""
     async with origin() as upstream, listening(passthrough=through(upstream)) as to:
         client = await to.connect()
@@ -239,7 +239,7 @@ async def test_five_failures_in_a_row() -> None:
         assert failing(to) == ()
 
 
-async def opened(to: Listening, upstream: Origin) -> Client:
+async def opened(to: ListenerRig, upstream: Origin) -> RawConnection:
     """A connection on which calls have failed until the next may probe, by
     an upstream that is back.
     """

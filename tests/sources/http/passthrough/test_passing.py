@@ -186,7 +186,7 @@ async def test_without_passthrough() -> None:
         assert (await to.ask(post("/flags", b"x"))).status == 404
 
 
-async def test_events_are_still_taken() -> None:
+async def test_events_are_still_accepted() -> None:
     """Events and calls that are passed through take turns on one connection, in order, heads that
     were seen before too.
     """

@@ -120,7 +120,7 @@ def test_stragglers() -> None:
     assert circuit.open is None
 
 
-def test_one_failure_is_told_twice() -> None:
+def test_one_failure_reported_twice_counts_once() -> None:
     """A gateway's complaint that breaks off too is one failure."""
     circuit = CircuitBreaker()
     for _ in range(FAILURES - 1):
@@ -139,7 +139,7 @@ def test_one_failure_is_told_twice() -> None:
         max_size=80,
     )
 )
-def test_at_most_one_probe_and_never_for_ever(steps: list[tuple[str, float]]) -> None:
+def test_at_most_one_probe_which_expires(steps: list[tuple[str, float]]) -> None:
     """Whatever comes in whichever order: one probe goes each `PROBE_SECONDS` at most while it is
     open, and the next one may go soon.
     """

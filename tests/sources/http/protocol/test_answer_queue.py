@@ -16,7 +16,7 @@ from forwarder.sources.http import HttpPolicy, load_tls
 from forwarder.sources.http.protocol.answer_queue import MAX_PENDING, MOST_PENDING
 from tests.support.cases import cases
 from tests.support.certificates import make_certificate
-from tests.support.listening import Client, Listening, chunked, listening, post, turns
+from tests.support.listening import ListenerRig, RawConnection, chunked, listening, post, turns
 
 LATE = post(body=b"late")
 
@@ -26,13 +26,13 @@ def late(incoming: Incoming) -> bool:
     return incoming.body.startswith(b"late")
 
 
-async def nothing_yet(client: Client) -> None:
+async def nothing_yet(client: RawConnection) -> None:
     """No answer has come, though there was time for one."""
     await turns(20)
     assert client.reader._buffer == b""  # type: ignore[attr-defined]
 
 
-async def waiting(to: Listening, count: int) -> None:
+async def waiting(to: ListenerRig, count: int) -> None:
     """So many requests have been offered and aren't acknowledged."""
     await to.until(lambda: len(to.intake.waiters) == count)
 

@@ -33,7 +33,7 @@ class Paused(asyncio.Transport):
         self.read = True
 
 
-async def test_others_have_one_turn_and_then_reading_goes_on() -> None:
+async def test_others_have_one_turn_and_then_reading_resumes() -> None:
     """However often that is asked for in one turn."""
     transport = Paused()
     life = Lifecycle(transport, last=False)

@@ -42,7 +42,7 @@ PIECES = [
 
 @cases("path", ["/batch", "/i/v0/e", "/capture", "/e", "/track", "/engage"])
 @cases("slash", ["", "/"])
-async def test_taken(path: str, slash: str) -> None:
+async def test_accepted_routes(path: str, slash: str) -> None:
     """Each ingestion path is taken with and without its slash, never redirected."""
     async with listening() as to:
         reply = await to.ask(post(path + slash, b"abc"))

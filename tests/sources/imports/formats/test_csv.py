@@ -217,7 +217,7 @@ def test_repeats_have_all_that_makes_one() -> None:
     )
 
 
-def test_a_row_of_another_length_is_told_as_such() -> None:
+def test_a_row_of_another_length_is_named_as_such() -> None:
     """Whoever has a table knows nothing of JSON."""
     assert "more or fewer cells than the header" in refusal(b"bought,u1").detail
 

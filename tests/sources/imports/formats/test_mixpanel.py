@@ -244,7 +244,7 @@ def test_strange_records(line: bytes, why: Reason | None) -> None:
     assert refused.value.why is why
 
 
-def test_a_profile_among_events_is_told_as_such() -> None:
+def test_a_profile_among_events_is_named_as_such() -> None:
     """Who imports a profile export as events reads which format it is of."""
     with pytest.raises(RecordRefused, match="mixpanel-profiles"):
         converted({"$distinct_id": "u1", "$properties": {}})

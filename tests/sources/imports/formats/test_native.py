@@ -344,7 +344,7 @@ def test_two_broken_records_arent_good_together() -> None:
     assert [part.record for part in convert(whole[:cut], whole[cut:], EVENT).refused] == [0, 1]
 
 
-def test_ids_are_told_as_the_service_stores_them() -> None:
+def test_ids_are_written_as_the_service_stores_them() -> None:
     """The column has what order is kept by: 200 characters, NUL replaced; the event keeps its
     bytes' meaning.
     """

@@ -86,7 +86,7 @@ def rows(*, refused: bool) -> list[Any]:
     ]
 
 
-class Outcome(NamedTuple):
+class RecordOutcome(NamedTuple):
     """What a record became."""
 
     bodies: Sequence[bytes]
@@ -135,7 +135,7 @@ def record(table: Table, rule: Rule) -> bytes:
     return json.dumps(whole, separators=(",", ":")).encode()
 
 
-def outcome(table: Table, rule: Rule) -> Outcome:
+def outcome(table: Table, rule: Rule) -> RecordOutcome:
     """What becomes of the rule's record. Raises `RecordRefused`."""
     form = BY_NAME[table["format"]]
     options = {
@@ -152,10 +152,10 @@ def outcome(table: Table, rule: Rule) -> Outcome:
         converter.convert_block(block, events)
         for _, why, _, _ in events.refused:
             raise why
-        return Outcome(events.data, False)
+        return RecordOutcome(events.data, False)
     assert isinstance(converter, RecordConverter)
     made = converter.convert(block, 0)
-    return Outcome(EventFinisher(finish).finish(made)[0], bool(made) and made[-1].keyed)
+    return RecordOutcome(EventFinisher(finish).finish(made)[0], bool(made) and made[-1].keyed)
 
 
 def _with_spaces(rule: Rule, text: bytes) -> bytes:

@@ -261,7 +261,7 @@ def test_ids(ids: dict[str, Any], distinct_id: str) -> None:
     assert one({**TRACK, **ids}).distinct_id == distinct_id
 
 
-def test_the_corrected_time_is_taken_before_the_original() -> None:
+def test_the_corrected_time_precedes_the_original() -> None:
     """`timestamp` is corrected for the sender's clock; `originalTimestamp` is
     taken where that is missing.
     """
