@@ -414,6 +414,8 @@ class NamePairs(Named):
 class JsonValues(Named):
     """Names that the user chooses, with any JSON value each."""
 
+    structured = True
+
     def read(self, value: Any) -> Any:
         """The mapping; null is a value, too."""
         values: dict[str, Any] = {}

@@ -201,6 +201,32 @@ def test_what_merges_may_be_named_again(tmp_path: Path) -> None:
     assert "<< takes a section" in problems(tmp_path, "sources: {kafka: [{<<: 5}]}")[0]
 
 
+def test_rule_sets_any_json_value(tmp_path: Path) -> None:
+    """As the file says it: objects, arrays and null too, and what a variable gives. A variable
+    that is empty sets nothing.
+    """
+    text = """
+        rules:
+          - set:
+              .properties.object: {a: 1, b: {c: [true, null]}}
+              .properties.list: [1, {d: x}]
+              .properties.nothing: null
+              .properties.plan: '${PLAN}'
+              .properties.empty: '${EMPTY}'
+          - set: {.properties.only: null}
+    """
+    rules = load(tmp_path, text, {"PLAN": "pro", "EMPTY": ""}).settings.rules
+    assert [rule.set for rule in rules] == [
+        {
+            ".properties.object": {"a": 1, "b": {"c": [True, None]}},
+            ".properties.list": [1, {"d": "x"}],
+            ".properties.nothing": None,
+            ".properties.plan": "pro",
+        },
+        {".properties.only": None},
+    ]
+
+
 def test_a_list_that_contains_itself_is_refused(tmp_path: Path) -> None:
     """An alias can close a circle, which must not be walked for ever."""
     assert problems(tmp_path, "sources: {kafka: &a [*a]}")

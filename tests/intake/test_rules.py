@@ -22,6 +22,7 @@ from forwarder.intake.otlp import OtlpMapping, OtlpSource
 from forwarder.mapping import MappingRules
 from forwarder.rules.rules import RuleOutcome
 from forwarder.wire.effort import INLINE
+from forwarder.wire.identity import ids_of
 from tests.support.cases import cases
 from tests.support.decoders import NOTHING, HereDecoder, Patient
 from tests.support.intakes import KEY, UUID, IntakeRig, batch, compiled_rules, stamped_event
@@ -483,15 +484,29 @@ async def test_a_large_record() -> None:
     await rig.conditions.close()
 
 
-def test_a_hashed_id_is_what_order_is_kept_by(tmp_path: Path) -> None:
-    """As it would be after a restart, when the ids are read from the events."""
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"hash": {"field": [".distinct_id", ".properties.alias"]}},
+        {"hash": {"field": [".distinct_id", ".properties[]"]}},
+        {"remove": ".properties.alias"},
+        {"remove": ".properties[]"},
+        {"remove": ".properties"},
+    ],
+)
+def test_order_is_kept_by_the_ids_that_rules_leave(tmp_path: Path, rule: dict[str, Any]) -> None:
+    """As it would be after a restart, when the ids are read from the events: no id that a rule
+    hides is written beside them.
+    """
     salt = tmp_path / "salt"
     salt.write_text("salt")
-    rules = [{"hash": {"field": [".distinct_id"], "salt_file": str(salt)}}]
-    rig = IntakeRig(rules=rules, ordering=Ordering.PER_DISTINCT_ID)
-    rig.take(batch(stamped_event(), stamped_event()))
+    if "hash" in rule:
+        rule = {"hash": {**rule["hash"], "salt_file": str(salt)}}
+    rig = IntakeRig(rules=[rule], ordering=Ordering.PER_DISTINCT_ID)
+    rig.take(batch(*[stamped_event(properties={"alias": "ann@example.com"}) for _ in range(2)]))
     (chunk,) = rig.chunks()
-    assert chunk.ids == {json.loads(event)["distinct_id"] for event in rig.events()}
+    assert chunk.ids == frozenset().union(*map(ids_of, rig.events()))
+    assert "ann@example.com" not in chunk.ids
     assert rig.conditions.rules is not None
     assert rig.conditions.rules.counts == {("rule-1", RuleOutcome.CHANGED): 2}
 
