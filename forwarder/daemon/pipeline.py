@@ -66,6 +66,7 @@ from forwarder.sources.http.passthrough import PassThrough
 from forwarder.sources.http.sockets import adopt
 from forwarder.sources.http.tls import load_tls, reload_tls
 from forwarder.telemetry.books import Books
+from forwarder.telemetry.labels import LaneNames
 from forwarder.telemetry.snapshot import Snapshot, State
 from forwarder.telemetry.taps import TapBatch, TapRequest, Taps
 
@@ -447,7 +448,11 @@ class Pipeline:
         self._role = role
         self._parts = parts
         self._observer = Observer(settings, clock, parts)
-        self._taps = Taps({each.name: each.taps for each in parts.destinations}, clock)
+        self._taps = Taps(
+            {each.name: each.taps for each in parts.destinations},
+            clock,
+            names=LaneNames(settings.key_names),
+        )
         self._tls: ssl.SSLContext | None = None
         self.state = State.STARTING
 
@@ -654,6 +659,9 @@ class Pipeline:
             destination.admission.lanes.configure(http.max_lanes, own_keys(allowed, own))
             destination.known.configure(own_keys(http.api_keys, own))
         parts.rules.reload(settings.rules)
+        names = LaneNames(settings.key_names)
+        self._observer.rename(names)
+        self._taps.names = names
         return keys_needing_restart(self._settings, settings)
 
 
