@@ -8,11 +8,13 @@ import re
 import subprocess
 import sys
 import tomllib
+from datetime import date
 from pathlib import Path
 
 import pytest
 import yaml
 
+from forwarder import __version__
 from tests.support.cases import cases
 from tests.support.repository import ROOT, files, name, trees
 
@@ -194,10 +196,29 @@ def test_decisions_are_numbered_without_gaps() -> None:
     ] == []
 
 
-def test_the_changelog_has_a_place_for_what_is_next() -> None:
-    """The newest section is what is not released yet, or the version of the package."""
-    sections = re.findall(r"^## \[([^\]]+)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    assert sections[0] == "Unreleased"
+CHANGELOG = (ROOT / "CHANGELOG.md").read_text()
+LONGEST_ENTRY = 320
+
+
+def test_the_changelog_begins_with_what_is_next() -> None:
+    """The newest section is what is not released yet, or the version of the package; each release
+    has its day.
+    """
+    sections = re.findall(r"^## \[([^\]]+)\](?: - (\S+))?", CHANGELOG, re.MULTILINE)
+    assert sections[0][0] in {"Unreleased", __version__}
+    days = [date.fromisoformat(day) for name, day in sections if name != "Unreleased"]
+    assert days == sorted(days, reverse=True)
+
+
+def test_the_changelog_has_a_line_for_each_change() -> None:
+    """Grouped as Keep a Changelog has it, and short enough to be read."""
+    groups = re.findall(r"^### (.*)", CHANGELOG, re.MULTILINE)
+    assert set(groups) <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    below = CHANGELOG[CHANGELOG.index("\n## ") :].splitlines()
+    assert [
+        line for line in below if line.startswith(("-", " ")) and len(line) > LONGEST_ENTRY
+    ] == []
+    assert [line for line in below if line.startswith(" ")] == []
 
 
 def test_layers_hold() -> None:

@@ -1,7 +1,7 @@
 """What `forwarder dead-letters` prints: tables, one letter, and the same for programs.
 
-Invariant: project keys are shown by their labels, everything in an event that looks like a key is
-masked, and control characters are escaped.
+Invariant: project keys are shown by their names or labels, everything in an event that looks like
+a key is masked, and control characters are escaped.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from forwarder.core.stamps import utc_text
 from forwarder.deadletter.selection import DeadLetterContent, DeadLetterSummary
 from forwarder.inspect.dead_letters import WorkerLetters
 from forwarder.sources.imports.blocks import SOURCE
+from forwarder.telemetry.labels import LaneNames
 from forwarder.telemetry.readable import duration, plural, size
 
 _MAX_WHY: Final = 80
@@ -36,7 +37,10 @@ def letters(count: int) -> str:
 
 
 def print_table(
-    rows: Sequence[tuple[WorkerLetters, DeadLetterSummary]], total: int, now: float
+    rows: Sequence[tuple[WorkerLetters, DeadLetterSummary]],
+    total: int,
+    lanes: LaneNames,
+    now: float,
 ) -> None:
     """Print a row per letter. For those of an import, the record's file and line stand in place of
     the lane.
@@ -61,7 +65,11 @@ def print_table(
         )
     for file, letter in rows:
         age = duration(now - letter.at)
-        where = _end_of(without_keys(letter.coordinates, letter.lane)) if imported else letter.label
+        where = (
+            _end_of(without_keys(letter.coordinates, letter.lane))
+            if imported
+            else lanes.show(letter.label)
+        )
         row = (
             file.name(letter.number),
             age,
@@ -79,12 +87,12 @@ def print_table(
 
 
 def print_letter(
-    file: WorkerLetters, letter: DeadLetterSummary, content: DeadLetterContent
+    file: WorkerLetters, letter: DeadLetterSummary, content: DeadLetterContent, lanes: LaneNames
 ) -> None:
     """Print everything about a letter, and its event."""
     out = console()
     changed = "" if content.intact else "; damaged: they differ from the bytes that were written"
-    shown = {**letter_as_json(file, letter), "bytes": f"{letter.size:,}{changed}"}
+    shown = {**letter_as_json(file, letter, lanes), "bytes": f"{letter.size:,}{changed}"}
     origin = origin_lines(shown.pop("attributes"))
     for name, value in (*shown.items(), *origin):
         if value not in (None, ""):
@@ -95,7 +103,9 @@ def print_letter(
         out.print(Text(readable(content.replacement, letter.lane)), soft_wrap=True)
 
 
-def letter_as_json(file: WorkerLetters, letter: DeadLetterSummary) -> dict[str, Any]:
+def letter_as_json(
+    file: WorkerLetters, letter: DeadLetterSummary, lanes: LaneNames
+) -> dict[str, Any]:
     """A letter for programs, without keys: times in ISO 8601, sizes in bytes."""
 
     def masked(text: str | None) -> str | None:
@@ -105,6 +115,7 @@ def letter_as_json(file: WorkerLetters, letter: DeadLetterSummary) -> dict[str, 
         "number": file.name(letter.number),
         "reason": letter.reason,
         "lane": letter.label,
+        **lanes.beside(letter.label),
         "at": utc_text(letter.at, "milliseconds"),
         "why": masked(letter.why),
         "source": letter.source,
@@ -122,11 +133,11 @@ def letter_as_json(file: WorkerLetters, letter: DeadLetterSummary) -> dict[str, 
 
 
 def content_as_json(
-    file: WorkerLetters, letter: DeadLetterSummary, content: DeadLetterContent
+    file: WorkerLetters, letter: DeadLetterSummary, content: DeadLetterContent, lanes: LaneNames
 ) -> dict[str, Any]:
     """A letter with its event for programs, without keys; an event that isn't UTF-8 in base64."""
     document = {
-        **letter_as_json(file, letter),
+        **letter_as_json(file, letter, lanes),
         "intact": content.intact,
         **_data_as_json("data", content.data, letter.lane),
     }

@@ -18,6 +18,7 @@ from forwarder.config.layers import DEFAULT, InvalidConfiguration, Place
 from forwarder.config.load import DEFAULT_FILE, Loaded, load_settings
 from forwarder.core.configured_files import check_file
 from forwarder.core.errors import ConfigurationError
+from forwarder.telemetry.labels import LaneNames
 
 _NOTHING: Final = Path(os.devnull)
 
@@ -44,6 +45,17 @@ def load_for_person(file: Path | None) -> Loaded:
     except InvalidConfiguration as error:
         # its hint is `config check`, which requires all that the daemon requires
         raise ConfigurationError(error.message) from None
+
+
+def configured_names(file: Path | None) -> LaneNames:
+    """The names of lanes in the configuration; none if it can't be used, which commands that need
+    it for more report.
+    """
+    try:
+        loaded = load_settings(file, os.environ, require_upstream=False, read_keys=False)
+    except InvalidConfiguration:
+        return LaneNames()
+    return LaneNames(loaded.settings.key_names)
 
 
 def key_or_file(

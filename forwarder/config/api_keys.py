@@ -1,5 +1,5 @@
-"""Project keys and personal keys: what can be one, and files of them: one a line; empty lines and
-those that begin with # don't count.
+"""Project keys, their names, and personal keys: what can be one, and files of keys: one a line;
+empty lines and those that begin with # don't count.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from forwarder.core.error_text import error_text
 
 _PROJECT_KEY: Final = re.compile(r"[\x01-\x7f]{1,64}")
 _PERSONAL_KEY: Final = re.compile(r"[\x21-\x7e]{1,200}")
+_KEY_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
+_RESERVED: Final = ("none", "other")
+"""What lanes are called whose key is unknown, or that have no label of their own."""
 
 
 def check_project_key(text: str) -> str:
@@ -26,6 +29,21 @@ def check_project_key(text: str) -> str:
         )
     if not text.strip() or not _PROJECT_KEY.fullmatch(text):
         raise ValueError("it can't be a project key: one has 1 to 64 ASCII characters")
+    return text
+
+
+def check_key_name(text: str) -> str:
+    """`text`, if it can be the name of a project key. Raises `ValueError` if not, not repeating
+    what may be a key.
+    """
+    if text.startswith(("phc_", "phx_")):
+        raise ValueError("a key stands where its name belongs: write the name first, {shop: phc_…}")
+    if not _KEY_NAME.fullmatch(text):
+        raise ValueError(
+            "the name isn't a plain word: use letters, digits, _ and -, 32 at most, no - or _ first"
+        )
+    if text in _RESERVED:
+        raise ValueError(f"{text} can't be a name: lanes without a name are called so")
     return text
 
 

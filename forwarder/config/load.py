@@ -33,6 +33,7 @@ from forwarder.config.source_settings import (
     LogSourceSettings,
     OtlpSettings,
 )
+from forwarder.config.values import NamedKeys
 from forwarder.core.proposals import proposed
 
 DEFAULT_FILE: Final = Path("/etc/forwarder/forwarder.yaml")
@@ -308,14 +309,8 @@ def _validate(said: Layer, *, read_keys: bool) -> tuple[Settings, list[Problem],
 def _with_key_files(settings: Settings, said: Layer, problems: list[Problem]) -> Settings:
     """The settings with the project keys that files hold in their places."""
     http = settings.sources.http
-    known = tuple(
-        dict.fromkeys(
-            [
-                *http.api_keys,
-                *_keys_of(http.api_keys_file, "sources.http.api_keys_file", said, problems),
-            ]
-        )
-    )
+    of_file = _keys_of(http.api_keys_file, "sources.http.api_keys_file", said, problems)
+    known = NamedKeys({**dict.fromkeys([*http.api_keys, *of_file], ""), **http.api_keys})
     otlp = _with_key_file(http.otlp, "sources.http.otlp", said, problems)
     kafka = [
         _with_key_file(source, f"sources.kafka[{number}]", said, problems)

@@ -239,7 +239,7 @@ def test_project_keys_come_from_a_file_too(tmp_path: Path) -> None:
     settings = load(
         tmp_path, f"sources: {{http: {{api_keys: [phc_first], api_keys_file: {secret}}}}}\n"
     ).settings
-    assert settings.sources.http.api_keys == ("phc_first", "phc_second")
+    assert tuple(settings.sources.http.api_keys) == ("phc_first", "phc_second")
 
 
 @cases(

@@ -115,7 +115,7 @@ def test_an_address_to_listen_on(tmp_path: Path, listen: str, hint: str) -> None
             "it is a personal key, which must not be here\n    use the project's key",
         ),
         (
-            "sources.http.api_keys",
+            "sources.http.trusted_proxies",
             "{a: b}",
             "it is a mapping\n    this key takes a single value or a list",
         ),

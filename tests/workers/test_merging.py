@@ -214,6 +214,14 @@ def test_labels_are_bounded_and_kept() -> None:
     ]
 
 
+def test_a_name_goes_with_its_label() -> None:
+    """A lane without a label of its own shares `other` with lanes of any name."""
+    limit = LabelLimit(1)
+    lanes = [LaneSnapshot(f"phc_…{name}#123456", name=name) for name in ("shop", "blog")]
+    merged = merge([member(0, shown(lanes)), member(1, shown(lanes))], limit)
+    assert [lane.shown for lane in merged.lanes] == ["shop", OTHER]
+
+
 def test_log_sources_are_those_of_the_worker_that_reads_them() -> None:
     """Other workers have none. While that worker is away its counts stay, its files and its lag
     aren't known.
