@@ -127,7 +127,7 @@ async def leaves_no_task() -> AsyncIterator[None]:
 def state_of_its_own(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a forwarder keeps without being told where goes to a place that no other test has seen,
+    """What a forwarder keeps by default goes to a place that no other test has seen,
     made only when it is used.
     """
     place = tmp_path_factory.getbasetemp() / f"state-{next(_places)}"

@@ -1,4 +1,4 @@
-"""How every page and main view looks, at three widths, in light and dark; and that everybody can
+"""How every page and main view looks, at three widths, in light and dark; and that everyone can
 use it.
 """
 

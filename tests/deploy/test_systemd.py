@@ -94,7 +94,7 @@ def test_it_waits_for_the_drain() -> None:
 
 
 def test_its_files_are_where_the_daemon_looks() -> None:
-    """systemd makes the default directory of `buffer.path`, for nobody else to read; the
+    """systemd makes the default directory of `buffer.path`, for no one else to read; the
     configuration is where it is looked for.
     """
     assert (

@@ -56,7 +56,7 @@ async def test_an_index_takes_300_mb_at_most(tmp_path: Path) -> None:
             importer.look()
             return importer.ended
 
-        await eventually(has_ended, LONG, told=log.read_text)
+        await eventually(has_ended, LONG, explain=log.read_text)
         assert await importer.code() == 0, log.read_text()
     persons = json.loads((state / PREFLIGHT).read_text())["report"]["persons"]
     assert 0 < importer.memory < MEMORY

@@ -1,4 +1,4 @@
-"""`forwarder run` and a cluster that doesn't let everybody in: every way to be let in, and one
+"""`forwarder run` and a cluster that doesn't let everyone in: every way to authenticate, and one
 clear error where it doesn't work.
 """
 
@@ -76,8 +76,8 @@ async def refused(member: RunningMember) -> dict[str, Any]:
 
 
 def complaints(member: RunningMember) -> list[dict[str, Any]]:
-    """What its log says that isn't in order; that events wait in memory, as is usual, is told at
-    each start.
+    """What its log says that isn't in order; that events wait in memory, as is usual, is logged
+    at each start.
     """
     said = [line for line in member.said() if line.get("level") not in {"info", "debug"}]
     return [line for line in said if line["event"] != "events wait in memory"]
@@ -103,8 +103,8 @@ IN_THE_CLEAR = ("PLAIN", "OAUTHBEARER")
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_records_arrive(access: Access, tmp_path: Path, mode: str) -> None:
-    """Whatever way one is let in, every record arrives; the log complains of secrets in the clear
-    alone, and holds none.
+    """Whatever way a client authenticates, every record arrives; the log complains of secrets in
+    the clear alone, and holds none.
     """
     name = unique("events")
     raw = events(100)
@@ -113,9 +113,9 @@ async def test_records_arrive(access: Access, tmp_path: Path, mode: str) -> None
     async with started(access, mode, tmp_path, name, group_id=name) as (member, upstream):
         await GroupTopic(access.kafka.bootstrap, name).settled()
         assert accepted(upstream) == dict.fromkeys(raw, 1)
-        told = [line["event"] for line in complaints(member)]
-        assert [event for event in told if not event.endswith("in the clear")] == []
-        assert len(told) == (mode in IN_THE_CLEAR)
+        reported = [line["event"] for line in complaints(member)]
+        assert [event for event in reported if not event.endswith("in the clear")] == []
+        assert len(reported) == (mode in IN_THE_CLEAR)
         assert await member.stop() == 0
         said = (member.home / "log").read_text()
         assert PASSWORD not in said
@@ -135,7 +135,7 @@ async def test_a_wrong_password(access: Access, tmp_path: Path) -> None:
 
 
 async def test_a_password_that_is_put_right(access: Access, tmp_path: Path) -> None:
-    """Whoever puts the right one into the file need not restart anything."""
+    """Anyone who puts the right one into the file need not restart anything."""
     name = unique("events")
     raw = events(10)
     await create_topic(access.kafka.bootstrap, name)
@@ -153,7 +153,7 @@ async def test_a_password_that_is_put_right(access: Access, tmp_path: Path) -> N
 
 
 async def test_an_untrusted_authority(access: Access, tmp_path: Path) -> None:
-    """The cluster's certificate is by somebody else than the file's."""
+    """The cluster's certificate is by someone else than the file's."""
     other = Authority(tmp_path, "other").ca_file
     async with started(access, "TLS", tmp_path, security=changed(access, "TLS", ca_file=other)) as (
         member,

@@ -234,7 +234,7 @@ async def over(senders: Senders, upstream: Upstream) -> None:
     """End the outage, and wait until senders get 200 again."""
     held = len(senders.names)
     upstream.answer = lambda _: OK
-    await eventually(lambda: len(senders.names) >= held + 20, told=lambda: senders.answers)
+    await eventually(lambda: len(senders.names) >= held + 20, explain=lambda: senders.answers)
 
 
 async def all_delivered(forwarder: DaemonProcess, senders: Senders, upstream: Upstream) -> None:

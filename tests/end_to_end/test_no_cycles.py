@@ -489,7 +489,7 @@ async def settled(whole: Whole, outcome: RequestOutcome) -> None:
 
 
 async def test_an_aborted_upload_leaves_nothing_to_the_garbage_collector() -> None:
-    """Plain, in chunks, and on its way through to the upstream."""
+    """Plain, in chunks, and in flight through to the upstream."""
     uploads = [post("/batch/", body()), chunked(body()), post("/flags/", body())]
     with memory_traced():
         async with Upstream(keeps=False) as upstream, Whole(upstream.url, http=HTTP) as whole:

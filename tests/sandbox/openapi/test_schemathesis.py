@@ -30,7 +30,7 @@ from tests.support.repository import ROOT
 HOOKS: Final = "tests.sandbox.openapi.schemathesis_checks"
 """Not imported here: schemathesis takes a second to import."""
 ANSWERED: Final = "ANSWERED"
-"""The variable by which they are told where to list what was answered."""
+"""The variable that says where to list what was answered."""
 CHECKS: Final = (
     *(
         "not_a_server_error",
