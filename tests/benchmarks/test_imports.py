@@ -153,7 +153,7 @@ def test_the_whole_command_is_measured_without_a_loss(tmp_path: Path) -> None:
     assert row[LOOKED] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @TWO_CORES
 def test_live_events_are_measured_beside_an_import(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every live event is found again, with the import and without it."""

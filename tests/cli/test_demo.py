@@ -210,9 +210,10 @@ async def test_a_lost_event_makes_1_and_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "moment", ["sandbox ", "2. The upstream is down"], ids=["while it starts", "in the middle"]
+    ("moment", "number"),
+    [("sandbox ", signal.SIGINT), ("2. The upstream is down", signal.SIGTERM)],
+    ids=["while it starts", "in the middle"],
 )
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
 async def test_an_interruption_leaves_nothing(
     place: Path, moment: str, number: signal.Signals
 ) -> None:

@@ -458,10 +458,10 @@ from forwarder.daemon.daemon import run_tuned
 
 gc.disable()  # as `forwarder run` does before it loads anything
 
-class Cycle: pass
+class Leak: pass
 
 def leave(found):
-    cycle = Cycle()
+    cycle = Leak()
     cycle.itself = cycle
     weakref.finalize(cycle, found.set)
 

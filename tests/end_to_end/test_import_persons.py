@@ -263,7 +263,7 @@ def has_settled(importer: Killable, state: Path, records: int) -> bool:
     return importer.ended or is_settled(state, records)
 
 
-@pytest.mark.parametrize("choice", ["history", "newest"])
+@pytest.mark.parametrize("choice", [pytest.param("history", marks=pytest.mark.long), "newest"])
 async def test_killed_an_import_resumes_with_the_same_properties(
     choice: str, tmp_path: Path
 ) -> None:

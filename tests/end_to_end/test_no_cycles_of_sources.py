@@ -138,8 +138,15 @@ async def following(
             yield whole, write_lines
 
 
+USUAL: Final = ("accepted", "not mapped", "rule that fails", "decoded and dropped", "buffer full")
+"""Of the outcomes, for `make test`."""
+
+
 @cases("stdin", [False, True], ids=["file", "stdin"])
-@pytest.mark.parametrize("name", LINES)
+@pytest.mark.parametrize(
+    "name",
+    [each if each in USUAL else pytest.param(each, marks=pytest.mark.long) for each in LINES],
+)
 async def test_a_line_leaves_nothing_to_the_garbage_collector(
     name: str, stdin: bool, tmp_path: Path
 ) -> None:

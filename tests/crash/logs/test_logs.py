@@ -17,7 +17,7 @@ SEED = 20261123
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("commit", ["delivered", "disk"])
+@pytest.mark.parametrize("commit", ["delivered", pytest.param("disk", marks=pytest.mark.long)])
 async def test_every_line_arrives_once_however_often_the_daemon_is_killed_and_the_log_is_rotated(
     commit: str, tmp_path: Path
 ) -> None:
