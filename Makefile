@@ -75,8 +75,12 @@ check: lint types layers unit  ## the quick half of the tests: lint, types, laye
 $(VENV)/.broker: $(VENV)/.installed forwarder/demo/broker/jars.txt
 	@test -n "$$KAFKA_BOOTSTRAP_SERVERS" || { $(BIN)/python -m forwarder.demo.broker && touch $@; }
 
-test: lint types layers $(VENV)/.broker  ## every test; PYTHON=python3.13 chooses the Python
-	$(BIN)/pytest $(PARALLEL) $(PYTEST)
+test: lint types layers $(VENV)/.broker  ## every test but the long ones; PYTHON=python3.13 chooses the Python
+	$(BIN)/pytest $(PARALLEL) -m "not long" $(PYTEST)
+
+.PHONY: test-long
+test-long: $(VENV)/.broker  ## the tests that `make test` leaves out: scale, and more of what its slow tests show
+	$(BIN)/pytest $(PARALLEL) -m long $(PYTEST)
 
 lint: setup
 	$(BIN)/ruff check
@@ -106,7 +110,7 @@ docs: $(VENV)/.docs  ## the documents as a site with search, in build/site; a br
 	@echo "open build/site/index.html; for the search: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site 8000"
 
 unit: setup
-	$(BIN)/pytest $(PARALLEL) -m "not slow" --hypothesis-profile quick
+	$(BIN)/pytest $(PARALLEL) -m "not slow and not long" --hypothesis-profile quick
 
 test-crash: setup  ## kill the daemon 220 times under load and look for what is lost; CRASH="--seed 7 --kills 20" chooses
 	$(BIN)/python -m tests.crash $(CRASH)

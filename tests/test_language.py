@@ -1,13 +1,14 @@
-"""Plain English: phrases that have a standard form in the field stand nowhere in help, messages
-and documents.
+"""Plain English: phrases that have a standard form in the field stand nowhere in help, messages,
+documents, and what tests say about themselves.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from typing import Final
 
-from tests.support.repository import ROOT, files, name, source_texts
+from tests.support.repository import ROOT, files, name, source_texts, trees
 
 INSTEAD: Final = {
     r"told": "reported, said",
@@ -102,4 +103,29 @@ def test_documents_are_plain_english() -> None:
         for line, text in enumerate(path.read_text().splitlines(), 1)
         for phrase in PHRASES.finditer(_COMMENT.sub("", text) if path.suffix == ".js" else text)
     ]
+    assert found == []
+
+
+NAMES_OF_TESTS: Final = re.compile(f"{PHRASES.pattern}|\\btaken\\b", re.IGNORECASE)
+ELSEWHERE: Final = "tests/simulation"
+"""Tests that follow later."""
+
+
+def test_tests_are_plain_english() -> None:
+    """No docstring of the tests, and no title of a test, has one of the phrases."""
+    found: list[str] = []
+    for path, tree in trees("tests"):
+        if name(path).startswith(ELSEWHERE):
+            continue
+        for node in ast.walk(tree):
+            if not isinstance(
+                node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module
+            ):
+                continue
+            words = re.sub(r"`[^`]*`", "", ast.get_docstring(node) or "")
+            phrases = [phrase[0] for phrase in PHRASES.finditer(" ".join(words.split()))]
+            title = getattr(node, "name", "")
+            if title.startswith("test_"):
+                phrases += [each[0] for each in NAMES_OF_TESTS.finditer(title.replace("_", " "))]
+            found += [f"{name(path)}: {title}: {phrase!r}" for phrase in phrases]
     assert found == []

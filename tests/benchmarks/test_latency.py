@@ -1,4 +1,4 @@
-"""Latencies: what counts of them, and how they are told."""
+"""Latencies: what counts of them, and how they are reported."""
 
 from __future__ import annotations
 

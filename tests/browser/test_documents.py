@@ -1,4 +1,4 @@
-"""The documents' site, as `make docs` has built it: it asks nobody else for anything, its search
+"""The documents' site, as `make docs` has built it: it asks no one else for anything, its search
 finds, and nothing is cut on a phone.
 """
 

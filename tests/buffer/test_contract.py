@@ -173,7 +173,7 @@ def figures(buffer: InspectedBuffer) -> tuple[int, int, int]:
 
 
 class RecordingCallback:
-    """A `core.ack.AckCallback` that keeps what it is told."""
+    """A `core.ack.AckCallback` that records its calls."""
 
     def __init__(self) -> None:
         self.answers: list[Backpressure | None] = []
@@ -202,9 +202,9 @@ def test_what_is_offered_waits_in_order(buffer: InspectedBuffer) -> None:
 
 def test_acknowledgement_is_called_once_when_events_are_held(buffer: InspectedBuffer) -> None:
     """At once, by the answer, or later: never both."""
-    told = RecordingCallback()
-    at_once = buffer.offer([chunk()], told)
-    assert told.answers == ([] if at_once else [None])
+    callback = RecordingCallback()
+    at_once = buffer.offer([chunk()], callback)
+    assert callback.answers == ([] if at_once else [None])
     assert buffer.offer([chunk()])
     assert buffer.count(LIVE) == 2
 
@@ -272,7 +272,7 @@ def test_what_is_in_flight_still_counts(opened: Callable[[int], InspectedBuffer]
 
 
 def test_what_is_put_back_is_first_again(buffer: InspectedBuffer) -> None:
-    """Whoever takes chunks and can't send them puts them back at their place, also when nothing
+    """Anyone who takes chunks and can't send them puts them back at their place, also when nothing
     else waits meanwhile.
     """
     for number in range(3):
@@ -388,7 +388,7 @@ def test_many_acks_are_withdrawn_in_one_go(buffer: InspectedBuffer) -> None:
 
 
 def test_the_oldest_is_dropped_first(buffer: InspectedBuffer) -> None:
-    """Of one lane, or of all; and its age is told."""
+    """Of one lane, or of all; and its age is reported."""
     buffer.offer([chunk("newer", at=2.0)])
     buffer.offer([chunk("older", lane=OTHER, at=1.0)])
     assert (buffer.oldest(LIVE), buffer.oldest(OTHER), buffer.oldest(HISTORICAL)) == (

@@ -1,4 +1,4 @@
-"""docs/reference/commands.md is held against the commands: each command and each option is in its
+"""docs/reference/commands.md is compared with the commands: each command and each option is in its
 table, and nothing else.
 
 Those of the management API stand there as one: `test_manage_documents.py` holds the page

@@ -234,7 +234,7 @@ async def test_the_same_folder_for_another_import(service: SandboxClient, tmp_pa
 
 @pytest.mark.slow
 async def test_a_signal_and_the_same_command_again(service: SandboxClient, tmp_path: Path) -> None:
-    """What was taken is settled and saved, exit code 130; then it goes on, and
+    """What was taken is settled and saved, exit code 130; then it continues, and
     each event is there once.
     """
     file = written(tmp_path, *events(600))

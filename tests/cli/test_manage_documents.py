@@ -118,7 +118,9 @@ async def test_the_examples_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         }
         known = await ids(client)
         for domain in (await client.get("/sandbox/domains"))["results"]:
-            dns.told[f"_posthog-challenge.{domain['domain']}"] = [domain["verification_challenge"]]
+            dns.challenges[f"_posthog-challenge.{domain['domain']}"] = [
+                domain["verification_challenge"]
+            ]
         for example in examples().splitlines():
             command, _, _ = (
                 Template(example).substitute(known).removeprefix("cat key | ").partition(" > ")

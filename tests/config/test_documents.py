@@ -95,7 +95,7 @@ def test_all_yaml_has_every_key_at_its_default() -> None:
 def test_all_yaml_has_every_key_of_an_item_in_a_comment(
     tmp_path: Path, name: str, section: type[Section]
 ) -> None:
-    """What stands behind `#` in the place of an empty list is an item with each key, in order, at
+    """What stands behind `#` instead of an empty list is an item with each key, in order, at
     its default.
     """
     above, _, below = ALL.read_text("utf-8").partition(f"  #{name}:\n")

@@ -293,7 +293,7 @@ def test_what_is_no_mistake(tmp_path: Path, text: bytes) -> None:
     assert load_settings(file, {}).settings.upstream.url.startswith("https://h")
 
 
-def test_a_directory_is_no_file(tmp_path: Path) -> None:
+def test_a_directory_instead_of_a_file(tmp_path: Path) -> None:
     """The message names the file that may be meant."""
     with pytest.raises(
         InvalidConfiguration,

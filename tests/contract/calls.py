@@ -23,14 +23,14 @@ CHANGED: Final = {"level": 8}
 
 
 class Challenges:
-    """A DNS that has the challenges that it was told."""
+    """A DNS that has the challenges that it was given."""
 
     def __init__(self) -> None:
-        self.told: dict[str, list[str]] = {}
+        self.challenges: dict[str, list[str]] = {}
 
     async def texts(self, name: str) -> Sequence[str]:
         """See `Resolver.texts`."""
-        return self.told.get(name, [])
+        return self.challenges.get(name, [])
 
 
 class CalledSandbox:

@@ -22,7 +22,9 @@ class DayChunk(Chunk):
 
 
 def chunk(number: int, count: int = 1) -> Chunk:
-    """A chunk that can be told from others, of one of three days, with an ack of its own."""
+    """A chunk that can be distinguished from others, of one of three days, with an ack
+    of its own.
+    """
     data = b",".join([b'{"n":%d}' % number] * count)
     made = DayChunk(
         LANE, data, count, frozenset(), float(number), ack=Ack(count, lambda _error: None)

@@ -55,7 +55,7 @@ def test_a_path_is_read_as_it_is_written() -> None:
     ],
 )
 def test_what_no_forwarder_writes_is_ignored(text: str) -> None:
-    """It neither rejects a request nor goes on."""
+    """It neither rejects a request nor continues."""
     assert parse_path(text.encode("latin-1")) is None
 
 
@@ -86,7 +86,7 @@ def test_a_batch_names_what_its_lane_came_by() -> None:
 
 
 def test_a_made_up_path_does_not_count_beside_honest_ones() -> None:
-    """The least number of hops counts: a project key is public, and nobody who has it may halt its
+    """The least number of hops counts: a project key is public, and no one who has it may halt its
     lane behind this forwarder.
     """
     path = ForwarderPath(FakeClock(), OWN)

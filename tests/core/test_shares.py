@@ -166,7 +166,7 @@ def test_one_sender_leaves_room_for_others() -> None:
 
 
 def test_what_is_received_is_reported_by_its_bytes() -> None:
-    """Once for each so many bytes, whoever sends them; what goes away again doesn't count."""
+    """Once for each so many bytes, no matter who sends them; what goes away again doesn't count."""
     headroom = Headroom(10 * WATCHED)
     calls: list[int] = []
     headroom.on_received = lambda: calls.append(headroom.receiving)

@@ -1,4 +1,4 @@
-"""The watermark, held against a naive model that remembers every offset."""
+"""The watermark, compared with a naive model that remembers every offset."""
 
 from __future__ import annotations
 

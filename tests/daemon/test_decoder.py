@@ -147,7 +147,7 @@ async def test_rules_are_applied_in_it(decoder: DecoderProcess, tmp_path: Path) 
     for _ in range(2):
         waiter = Patient()
         rig.offer(batch(*events), waiter)
-        await waiter.told.wait()
+        await waiter.called.wait()
         assert not waiter.failures
     assert rig.figures(Lane(KEY)) == (8, 2, {Reason.RULE_FAILED: 2}, {"rule:gone": 4})
     assert "takes over 1 s of CPU" in rig.dead_letters.letters[0].why
@@ -232,7 +232,7 @@ async def test_without_a_process_senders_are_asked_to_come_back() -> None:
 
 
 async def test_what_finds_no_room_is_not_kept(decoder: DecoderProcess) -> None:
-    """The outcome's bytes are discarded as they come, and the process goes on with the
+    """The outcome's bytes are discarded as they come, and the process continues with the
     next body.
     """
 
@@ -259,7 +259,7 @@ async def test_it_ends_when_it_has_nothing_to_do() -> None:
 
 
 async def test_a_cancelled_body_ends_its_process(decoder: DecoderProcess) -> None:
-    """Nothing works on for nobody."""
+    """Nothing works on for no one."""
     await decoded(decoder)
     waiting = asyncio.ensure_future(decoded(decoder))
     await tick()

@@ -232,7 +232,7 @@ async def test_what_a_checkpoint_counts_as_replayed_is_removed_at_the_start(tmp_
 
 
 async def test_dead_letters_that_remain_are_reported(tmp_path: Path) -> None:
-    """While nothing can be written, checkpoints have to go on naming them."""
+    """While nothing can be written, checkpoints have to keep naming them."""
     clock = FakeClock()
     async with opened(tmp_path, clock=clock) as letters:
         await bury(letters, [refused(1)])
@@ -292,7 +292,7 @@ async def test_what_is_damaged_or_foreign_stays(tmp_path: Path) -> None:
 
 
 async def _turn(clock: FakeClock, *tasks: asyncio.Task[bool]) -> None:
-    """Let the clock go on until they are done."""
+    """Let the clock continue until they are done."""
     passing = asyncio.create_task(_pass(clock))
     await asyncio.gather(*tasks)
     passing.cancel()

@@ -262,7 +262,7 @@ async def test_an_event_goes_as_it_is(tmp_path: Path) -> None:
 
 
 async def test_an_event_that_was_edited_to_none_stays(tmp_path: Path) -> None:
-    """It would be stamped with now, or be nobody's, or be dropped for its size."""
+    """It would be stamped with now, or be no one's, or be dropped for its size."""
     edits = [
         event(1).data.replace(b"timestamp", b"time"),
         event(1).data.replace(b"ann", b""),
@@ -301,7 +301,7 @@ async def test_an_event_that_the_service_refuses_again_stays(tmp_path: Path) -> 
 async def test_a_repaired_record_that_the_service_refuses_is_a_letter_of_its_event(
     tmp_path: Path,
 ) -> None:
-    """In the place of the record's: it is what has to be repaired now.
+    """Instead of the record's: it is what has to be repaired now.
     Replayed, the record is repaired.
     """
     job = native()

@@ -28,7 +28,7 @@ def systemd(count: int, names: str = "", process: int | None = None) -> dict[str
 
 
 def test_sockets_of_systemd(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are told apart by their names, no child has them, and the variables are removed."""
+    """They are distinguished by their names, no child has them, and the variables are removed."""
     with socket.socket() as one, socket.socket() as other:
         first, second = sorted((one.fileno(), other.fileno()))
         monkeypatch.setattr(inheritance, "FIRST", first)

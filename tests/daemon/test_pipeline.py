@@ -203,7 +203,7 @@ async def test_what_needs_a_restart_is_said_each_time(clock: FakeClock) -> None:
 
 
 async def test_the_file_of_keys_is_live(clock: FakeClock, tmp_path: Path) -> None:
-    """Whoever reads the configuration reads the keys in it: another file needs no restart."""
+    """Anyone who reads the configuration reads the keys in it: another file needs no restart."""
     keys = tmp_path / "keys"
     keys.write_text(KEY)
     async with Upstream() as upstream, Whole(upstream.url, clock) as whole:
@@ -223,7 +223,7 @@ async def test_a_limit_that_needs_a_restart_changes_no_batch(clock: FakeClock) -
 
 
 async def test_a_smaller_number_of_lanes_leaves_those_that_are_there(clock: FakeClock) -> None:
-    """After the reload no new lane gets in; the ones that hold events go on."""
+    """After the reload no new lane gets in; the ones that hold events continue."""
     keys = [f"phc_lanenumber{number:08}" for number in range(4)]
     async with (
         Upstream(lambda _: plain(503, retry_after="3600")) as upstream,

@@ -135,8 +135,8 @@ async def test_it_is_reclaimed_again_while_it_is_short() -> None:
 
 
 async def test_an_empty_buffer_ends_it() -> None:
-    """Nothing is left that could be delivered to free memory: events are accepted, whoever takes
-    it, after one more attempt to reclaim some.
+    """Nothing is left that could be delivered to free memory: events are accepted, no matter who
+    takes it, after one more attempt to reclaim some.
     """
     rig = PressureRig()
     assert rig.use(990)

@@ -50,8 +50,8 @@ def test_what_can_be_used_is_not_mentioned(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_is_no_directory(tmp_path: Path) -> None:
-    """A file in the place of a directory, or above it."""
+def test_a_file_instead_of_a_directory(tmp_path: Path) -> None:
+    """A file instead of a directory, or above it."""
     (tmp_path / "file").touch()
     found = said(
         unusable_surroundings(

@@ -90,7 +90,7 @@ async def test_what_is_dropped_has_its_reason() -> None:
 
 
 async def test_what_a_rule_drops_names_it() -> None:
-    """And the tap goes on."""
+    """And the tap continues."""
     rules = [{"name": "noise", "match": {"event": "noise*"}, "drop": True}]
     async with Upstream() as upstream, Whole(upstream.url, rules=rules) as whole:
         watched = TapView(whole)

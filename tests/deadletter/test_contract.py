@@ -65,7 +65,7 @@ async def test_all_or_none(stack: tuple[str, AsyncExitStack], tmp_path: Path) ->
 
 
 async def test_room_can_be_kept_free(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
-    """Nobody else gets it; what its letters don't need of it, and all of it if
+    """No one else gets it; what its letters don't need of it, and all of it if
     none come, is free again.
     """
     store = await make(stack, tmp_path, 3 * COST)

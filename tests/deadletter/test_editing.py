@@ -77,12 +77,12 @@ def test_what_is_no_expression(expression: str) -> None:
 
 @pytest.mark.parametrize("event", [b"\xff", b"", b'{"cut', b"{} {}"])
 def test_unreadable_and_uneditable_letters_have_different_errors(event: bytes) -> None:
-    """It has to be mended in another way; an expression that fails isn't the event's fault."""
+    """It has to be repaired in another way; an expression that fails isn't the event's fault."""
     with pytest.raises(UnreadableEvent):
         Edit(".").apply(event)
-    with pytest.raises(NotEditable) as told:
+    with pytest.raises(NotEditable) as reported:
         Edit('error("no")').apply(b"{}")
-    assert not isinstance(told.value, UnreadableEvent)
+    assert not isinstance(reported.value, UnreadableEvent)
 
 
 def test_a_file_takes_an_events_place(tmp_path: Path) -> None:

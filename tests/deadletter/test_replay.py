@@ -36,7 +36,7 @@ EVENT = (
 
 @dataclass
 class ReplayIntake:
-    """An intake that answers as it is told to, and keeps what it took."""
+    """An intake that gives scripted answers, and keeps what it took."""
 
     answer: Exception | bool = True
     taken: list[Incoming] = field(default_factory=list)
@@ -108,7 +108,7 @@ async def test_a_marked_letter_goes_through_the_intake(tmp_path: Path) -> None:
 
 
 async def test_an_edited_letter_goes_instead(tmp_path: Path) -> None:
-    """What somebody put in its place is sent."""
+    """What someone put in its place is sent."""
     door = ReplayIntake()
     async with started(tmp_path) as rig, replaying(rig, door):
         rig.store.bury([event_letter(b'{"event":""}')])

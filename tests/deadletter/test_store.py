@@ -48,8 +48,8 @@ def accounts(directory: Path, *, logged: bool = True) -> dict[Lane | None, DeadL
 
 
 async def test_a_letter_is_durable_with_the_next_group(tmp_path: Path) -> None:
-    """Whoever waits is told once the commit is done, not before, and not when there is nothing to
-    wait for.
+    """A waiting caller is notified once the commit is done, not before, and not when there is
+    nothing to wait for.
     """
     async with started(tmp_path) as rig:
         early = HoldingCallback()
@@ -57,9 +57,9 @@ async def test_a_letter_is_durable_with_the_next_group(tmp_path: Path) -> None:
         assert rig.store.when_durable(early)
         rig.store.bury([event_letter(b'{"event":"a"}', place=(7, 0))])
         assert not rig.store.when_durable(late)
-        assert (late.told, rig.data()) == ([], [])
+        assert (late.reported, rig.data()) == ([], [])
         await rig.commit()
-        assert (late.told, early.told, rig.data()) == ([None], [], [b'{"event":"a"}'])
+        assert (late.reported, early.reported, rig.data()) == ([None], [], [b'{"event":"a"}'])
         assert rig.store.when_durable(early)
 
 
@@ -233,7 +233,7 @@ async def test_a_failed_commit_is_tried_again(tmp_path: Path, where: str) -> Non
         rig.store.when_durable(held)
         await rig.commit()
         assert "No space left" in rig.store.statistics().failing
-        assert [type(told).__name__ for told in held.told] == ["Backpressure"]
+        assert [type(callback).__name__ for callback in held.reported] == ["Backpressure"]
         assert not rig.store.bury([letter()])
         await rig.clock.advance(1)
         await rig.commit()
@@ -310,7 +310,7 @@ async def test_what_the_log_has_is_forgotten(tmp_path: Path) -> None:
 @pytest.mark.parametrize("logged", [True, False])
 async def test_what_an_operator_drops_is_counted(tmp_path: Path, *, logged: bool) -> None:
     """Marked letters are dropped by the daemon, in one transaction with their counter and one
-    callback with the books; not those that are on their way back.
+    callback with the books; not those that are in flight back.
     """
     async with started(tmp_path, logged=logged) as rig:
         rig.store.bury([letter(place=(1, 0)), letter(place=(1, 1))])

@@ -272,7 +272,7 @@ def test_what_did_not_fit_is_not_passed() -> None:
 
 
 def test_reading_ahead_is_bounded() -> None:
-    """Past so many chunks that may not go, nobody looks for others: a pass stays short however
+    """Past so many chunks that may not go, no one looks for others: a pass stays short however
     much waits.
     """
     stuck = [chunk(event(f"a{number}", "ann")) for number in range(READ_AHEAD_CHUNKS)]
@@ -299,7 +299,9 @@ def test_reading_ahead_is_bounded_in_ids() -> None:
 def test_sizes_are_exact_whatever_is_offered(
     requests: Sequence[Sequence[int]], limit: int, max_events: int
 ) -> None:
-    """All events come out once, in order, in bodies of exactly the told size, below both limits."""
+    """All events come out once, in order, in bodies of exactly the stated size, below
+    both limits.
+    """
     numbered = iter(range(1000))
     chunks = [
         chunk(

@@ -57,7 +57,7 @@ def chunk(day: int, *events: bytes, at: float = NOW) -> PartedDayChunk:
 
 
 def event(name: str, person: str = "", size: int = 0) -> bytes:
-    """An event of `person`, or of somebody of its own, of at least `size` bytes."""
+    """An event of `person`, or of someone of its own, of at least `size` bytes."""
     text = b'{"event":"%b","distinct_id":"%b","p":""}' % (name.encode(), (person or name).encode())
     return text[:-2] + b"x" * (size - len(text)) + text[-2:]
 

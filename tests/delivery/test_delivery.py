@@ -134,7 +134,7 @@ async def test_a_second_request_of_ordered_events_waits_a_moment() -> None:
 
 
 async def test_429_pauses_its_lane_alone() -> None:
-    """A lane told to slow down waits; the others go on."""
+    """A lane that is asked to slow down waits; the others continue."""
     busy = Lane("phc_busybusybusy")
     async with Upstream() as upstream, Rig(upstream) as rig:
         upstream.answer = lambda request: (
@@ -229,7 +229,7 @@ async def test_drain_ends_at_its_deadline() -> None:
 
 
 async def test_drain_probes_halted_lanes_once_more() -> None:
-    """A halted lane gets a last probe at once; in vain: drain ends without waiting for the
+    """A halted lane gets a last probe at once; without success: drain ends without waiting for the
     deadline; in time: all is delivered.
     """
     async with Upstream(lambda _: plain(403)) as upstream, Rig(upstream) as rig:
@@ -382,8 +382,8 @@ async def test_a_lane_that_keeps_failing_is_logged_once() -> None:
         with structlog.testing.capture_logs() as logs:
             rig.offer(events(2))
             await rig.emptied()
-        told = [(line["event"], line["log_level"]) for line in logs]
-        assert told == [
+        reported = [(line["event"], line["log_level"]) for line in logs]
+        assert reported == [
             ("lane keeps failing, its deliveries wait", "warning"),
             ("lane recovered", "info"),
         ]
@@ -412,7 +412,7 @@ async def test_a_sink_that_raises_loses_nothing() -> None:
 
 async def test_a_fault_in_a_pass_doesnt_end_delivery(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault of our own while batches are made is logged, and delivery
-    goes on with the next event.
+    continues with the next event.
     """
     async with Upstream() as upstream, Rig(upstream) as rig:
         due_at = Batcher.due_at

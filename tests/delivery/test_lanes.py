@@ -111,7 +111,7 @@ async def test_what_is_in_flight_goes_its_way() -> None:
 
 
 async def test_a_drain_ends_when_the_rest_is_returned() -> None:
-    """Nobody waits for what is gone."""
+    """No one waits for what is gone."""
     async with Upstream(lambda _: plain(500)) as upstream, Rig(upstream) as rig:
         ack = offer(rig, *[f"e{number}" for number in range(3)])
         await rig.until(lambda: bool(upstream.requests) and not rig.tap.busy)

@@ -42,7 +42,7 @@ async def test_halves_go_left_then_right(ordering: Ordering) -> None:
 
 
 async def test_ids_of_unsent_events_stay_blocked_through_a_split() -> None:
-    """While the right half of a split batch is on its way, no later event of its ids is sent,
+    """While the right half of a split batch is in flight, no later event of its ids is sent,
     though the left half is settled.
     """
     release = asyncio.Event()

@@ -273,7 +273,7 @@ async def test_a_proxy_that_refuses_everything_halts_the_lane_and_buries_nothing
 
 async def test_dead_letters_full_halts_the_lane_and_keeps_the_events() -> None:
     """A refused event without a place to go stops its lane; when there is room, it goes there, and
-    the lane goes on.
+    the lane continues.
     """
     async with Upstream() as upstream, Rig(upstream, dead_letter_bytes=10) as rig:
         upstream.answer = lambda request: plain(400, "bad") if "poison" in request.names else OK

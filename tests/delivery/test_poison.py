@@ -189,8 +189,8 @@ async def test_an_event_refused_by_a_proxy_that_went_away_is_delivered() -> None
 
 
 async def test_proof_comes_from_the_same_lane_only() -> None:
-    """Another project's deliveries say nothing about the lane that is refused, and go
-    on beside it.
+    """Another project's deliveries say nothing about the lane that is refused, and continue beside
+    it.
     """
     other = LANE._replace(api_key="phc_anotherproject99")
     async with refusing({"bad"}) as upstream, Rig(upstream) as rig:

@@ -148,7 +148,7 @@ async def test_a_hang_is_a_time_out() -> None:
 
 
 async def test_a_refused_connection_is_named() -> None:
-    """A port where nobody listens."""
+    """A port where no one listens."""
     async with Upstream() as upstream:
         url = upstream.url
     assert (
@@ -158,7 +158,7 @@ async def test_a_refused_connection_is_named() -> None:
 
 
 async def test_an_unknown_host_is_named() -> None:
-    """A host name that nobody knows; the reply says which."""
+    """A host name that no one knows; the reply says which."""
     reply = await send(UpstreamPolicy("http://nowhere.invalid"))
     await asyncio.get_running_loop().shutdown_default_executor()
     assert reply.status is None
@@ -229,7 +229,7 @@ async def test_tls_with_a_trusted_certificate(tmp_path: Path) -> None:
 
 
 async def test_an_untrusted_certificate_is_named(tmp_path: Path) -> None:
-    """A certificate that nobody vouches for isn't talked to."""
+    """A certificate that no one vouches for isn't talked to."""
     tls, _ = certificate(tmp_path, days=60)
     async with Upstream(tls=tls) as upstream:
         reply = await send(UpstreamPolicy(upstream.url))

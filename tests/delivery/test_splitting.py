@@ -63,7 +63,7 @@ def test_a_cut_keeps_every_byte_and_the_order(counts: list[int], data: st.DataOb
 
 
 def test_halves_know_their_own_keys() -> None:
-    """A cut chunk's ordering keys are told anew, so that each half blocks only its own."""
+    """A cut chunk's ordering keys are computed anew, so that each half blocks only its own."""
     batch = batch_of([2])
     left, right = halves(batch, HeldChunks(batch.chunks).replace)
     assert [left.ids(), right.ids()] == [frozenset({"p0"}), frozenset({"p1"})]

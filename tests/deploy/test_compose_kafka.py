@@ -101,7 +101,7 @@ def test_addresses_between_services() -> None:
 
 
 def test_the_broker_is_one_node() -> None:
-    """Every listener has a protocol, clients are told of all but the controller's, and nothing
+    """Every listener has a protocol, clients are notified of all but the controller's, and nothing
     wants more copies than there are nodes.
     """
     listeners = dict(each.split("://") for each in BROKER["KAFKA_LISTENERS"].split(","))

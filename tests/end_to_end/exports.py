@@ -1,4 +1,4 @@
-"""Exports as vendors give them, of at least 2,000 records each, as files that somebody would
+"""Exports as vendors give them, of at least 2,000 records each, as files that someone would
 import; and what must be refused of them.
 """
 

@@ -107,7 +107,7 @@ async def test_each_event_goes_where_its_route_says(kind: str) -> None:
 
 
 async def test_a_sample_has_people_whole() -> None:
-    """All events of a person are in the sample, or none is; everybody goes to the destination
+    """All events of a person are in the sample, or none is; everyone goes to the destination
     without a sample.
     """
     sent = [event(f"e{number}", f"person{number % 40}") for number in range(200)]
@@ -153,7 +153,7 @@ async def test_a_destination_that_is_down_delays_no_sender_until_its_buffer_is_f
 
 
 async def test_an_optional_one_drops_what_it_has_no_room_for() -> None:
-    """Nobody is rejected or waits for it; what it drops is in its books."""
+    """No one is rejected or waits for it; what it drops is in its books."""
     async with Upstream() as us, Upstream(lambda _: plain(500)) as eu:
         where = several(us, eu, eu={"required": False})
         async with Whole("", buffer={"max_bytes": "1MiB"}, **where, **SMALL) as whole:
@@ -391,7 +391,7 @@ async def test_slow_conditions_delay_no_sender(entrance: str, tmp_path: Path) ->
             letters = int(entrance in ("batch", "log"))
             await eventually(
                 lambda: whole.total(lambda lane: lane.total_received) == len(sent) + letters,
-                told=lambda: whole.snapshot,
+                explain=lambda: whole.snapshot,
             )
             await whole.emptied()
             snapshot = whole.snapshot

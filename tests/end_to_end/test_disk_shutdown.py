@@ -86,7 +86,7 @@ async def test_what_memory_held_is_replayed(tmp_path: Path) -> None:
 
 
 async def test_a_drain_of_a_disk_buffer_delivers_what_it_can() -> None:
-    """Within its time it delivers what isn't at hand yet, too; what is left then goes on at the
+    """Within its time it delivers what isn't available yet, too; what is left then continues at the
     next start, none of it a dead letter.
     """
     sent = events(4000, padding=1000)

@@ -124,7 +124,7 @@ async def test_413_splits_until_it_fits() -> None:
 
 
 async def test_everything_at_once() -> None:
-    """Failures of all kinds in a row while requests go on coming in: each event is accepted once,
+    """Failures of all kinds in a row while requests keep coming in: each event is accepted once,
     the books balance at every instant.
     """
     sent = events(300)

@@ -81,7 +81,7 @@ TABLE: Final[list[tuple[str, Any, Any, bool]]] = [
 
 
 def flag(key: str, *properties: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """A flag with one condition, for everybody who meets it."""
+    """A flag with one condition, for everyone who meets it."""
     return {
         "key": key,
         "active": True,

@@ -23,7 +23,7 @@ DEFINITIONS: Final = f"/flags/definitions?token={KEY}&send_cohorts"
 
 
 def switch(*, active: bool) -> dict[str, Any]:
-    """A flag for everybody, or for nobody."""
+    """A flag for everyone, or for no one."""
     return {
         "key": "switch",
         "active": active,
@@ -44,7 +44,7 @@ class Behind:
         await set_flag(self.session, self.sandbox.url, KEY, flag)
 
     async def value(self, key: str, path: str = FLAGS, **headers: str) -> bool | str | None:
-        """What a flag is for somebody, through forwarder; None if it isn't answered."""
+        """What a flag is for someone, through forwarder; None if it isn't answered."""
         answers = await ask(self.session, self.url, KEY, path, {"distinct_id": "ann"}, **headers)
         assert not answers.failed
         return answers.values.get(key)

@@ -1,4 +1,4 @@
-"""The service's own exports on their way back: from a sandbox's batch export into another project,
+"""The service's own exports in flight back: from a sandbox's batch export into another project,
 and files as the service, ClickHouse and queries write them.
 """
 

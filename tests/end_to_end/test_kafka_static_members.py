@@ -103,7 +103,7 @@ async def killed(member: RunningMember) -> None:
     await member.kill()
 
 
-@pytest.mark.parametrize("end", [stopped, killed])
+@pytest.mark.parametrize("end", [stopped, pytest.param(killed, marks=pytest.mark.long)])
 async def test_replacing_static_members_one_by_one(
     kafka: Kafka, topic: MakeTopic, tmp_path: Path, end: Callable[[RunningMember], Awaitable[None]]
 ) -> None:

@@ -183,7 +183,7 @@ async def test_fluent_bits_other_formats_are_refused(separator: str) -> None:
 
 def test_the_configurations_name_what_forwarder_needs() -> None:
     """The record becomes an event with project key, name, person and uuid; and what isn't sent yet
-    is repeated for ever.
+    is repeated indefinitely.
     """
     lua, modifier = FLUENT_BIT["pipeline"]["filters"]
     assert set(re.findall(r"[{ ](\w+) = ", lua["code"].partition("return 2")[2])) == {

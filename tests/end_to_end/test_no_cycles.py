@@ -440,7 +440,19 @@ async def fill(sender: ReconnectingSender, whole: Whole) -> None:
             await sender.send(small)
 
 
-@pytest.mark.parametrize("name", OUTCOMES)  # together they would exceed a test's time
+USUAL: Final = (
+    *("accepted", "accepted on disk", "not acknowledged", "buffer full", "dropped by rule"),
+    *("oldest dropped", "rule that fails", "too large unpacked", "no JSON", "damaged gzip"),
+    *("unreadable, by v1 and OTLP", "dead-lettered at receipt", "not mapped, by OTLP"),
+    *("upstream refuses", "upstream fails", "passed through", "dropped by rule, large"),
+)
+"""One of each kind, for `make test`."""
+
+
+@pytest.mark.parametrize(  # together they would exceed a test's time
+    "name",
+    [each if each in USUAL else pytest.param(each, marks=pytest.mark.long) for each in OUTCOMES],
+)
 async def test_an_outcome_leaves_nothing_to_the_garbage_collector(name: str) -> None:
     """After some requests of each entrance that end so, their bodies are freed, though nothing is
     collected.
@@ -489,7 +501,7 @@ async def settled(whole: Whole, outcome: RequestOutcome) -> None:
 
 
 async def test_an_aborted_upload_leaves_nothing_to_the_garbage_collector() -> None:
-    """Plain, in chunks, and on its way through to the upstream."""
+    """Plain, in chunks, and in flight through to the upstream."""
     uploads = [post("/batch/", body()), chunked(body()), post("/flags/", body())]
     with memory_traced():
         async with Upstream(keeps=False) as upstream, Whole(upstream.url, http=HTTP) as whole:

@@ -166,10 +166,10 @@ KEPT = (
 
 async def replay(state: Path, *args: str) -> None:
     """Have all dead letters in a directory sent again, by the command."""
-    told = await forwarder(
+    reported = await forwarder(
         "dead-letters", "replay", "--all", *args, "--path", str(state), "--yes", "--no-wait"
     )
-    assert told.code == 0, told.err
+    assert reported.code == 0, reported.err
 
 
 async def test_a_replayed_event_is_ruled_as_its_senders_event_was(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def test_the_tests_that_a_document_names_exist(file: Path) -> None:
 
 @cases("file", [file for file in GUIDES if file.stem != "testing"], ids=lambda file: file.stem)
 def test_metrics_are_real(file: Path) -> None:
-    """Each metric is one of docs/reference/metrics.md, which is held against the code. In
+    """Each metric is one of docs/reference/metrics.md, which is compared with the code. In
     docs/how-to/testing.md these are fixtures.
     """
     assert set(re.findall(r"`(forwarder_[a-z_]+)", text_of(file))) <= METRICS

@@ -69,17 +69,17 @@ def test_the_higher_level_is_due(
             rig.take(body, ack=asked)
         assert rig.untouched()
         return
-    told = IntakeCallback()
-    told.reached = rig.offer(body, told, ack=asked)
-    assert told.code == ("taken" if due is MEMORY else "waiting")
+    callback = IntakeCallback()
+    callback.reached = rig.offer(body, callback, ack=asked)
+    assert callback.code == ("taken" if due is MEMORY else "waiting")
     assert rig.balanced()
     assert received(rig) == (0 if durable and due is not MEMORY else 1)
     rig.slow.hold()
     assert rig.balanced()
     assert received(rig) == 1
-    assert told.code == ("waiting" if due is DELIVERED else "taken")
+    assert callback.code == ("waiting" if due is DELIVERED else "taken")
     deliver(rig, *take_off(rig))
-    assert told.code == "taken"
+    assert callback.code == "taken"
     assert rig.clock.pending == 0
 
 
@@ -89,15 +89,15 @@ def test_a_late_refusal_takes_nothing() -> None:
     """
     for level in (DISK, DELIVERED):
         rig = IntakeRig(ack=level, durable=True)
-        told = rig.ask(stamped_event(), BAD)
+        callback = rig.ask(stamped_event(), BAD)
         rig.slow.fail()
-        assert told.code == "backpressure"
+        assert callback.code == "backpressure"
         assert rig.untouched()
         assert (rig.clock.pending, rig.intake.statistics().awaiting_delivery) == (0, 0)
 
 
 def test_a_refusal_at_once_takes_nothing() -> None:
-    """What the buffer doesn't take at all raises, at each level, and nobody is called later."""
+    """What the buffer doesn't take at all raises, at each level, and no one is called later."""
     for level in AckLevel:
         rig = IntakeRig(ack=level, durable=True, max_bytes=3000)
         rig.buffer.used = 3000
@@ -114,13 +114,13 @@ def test_letters_of_a_request_wait_for_its_events() -> None:
     """
     rig = IntakeRig(ack=DISK, durable=True)
     rig.dead_letters.slow = True
-    told = rig.ask(stamped_event(), BAD)
+    callback = rig.ask(stamped_event(), BAD)
     assert rig.dead_letters.letters == []
     rig.slow.hold()
     assert rig.figures(LANE) == (2, 1, {Reason.MISSING_DISTINCT_ID: 1}, {})
-    assert (rig.balanced(), told.code) == (True, "waiting")
+    assert (rig.balanced(), callback.code) == (True, "waiting")
     rig.dead_letters.write()
-    assert told.code == "taken"
+    assert callback.code == "taken"
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -129,11 +129,11 @@ def test_a_request_of_letters_alone(durable: bool) -> None:
     for level in (MEMORY, DELIVERED, *([DISK] if durable else [])):
         rig = IntakeRig(ack=level, durable=durable)
         rig.dead_letters.slow = True
-        told = rig.ask(BAD, BAD)
+        callback = rig.ask(BAD, BAD)
         assert rig.figures(LANE)[2] == {Reason.MISSING_DISTINCT_ID: 2}
-        assert told.code == ("taken" if level is MEMORY else "waiting")
+        assert callback.code == ("taken" if level is MEMORY else "waiting")
         rig.dead_letters.write(Backpressure("the disk is full"))
-        assert told.code == ("taken" if level is MEMORY else "backpressure")
+        assert callback.code == ("taken" if level is MEMORY else "backpressure")
 
 
 def test_delivered_is_all_of_it() -> None:
@@ -141,18 +141,18 @@ def test_delivered_is_all_of_it() -> None:
     be written.
     """
     rig = IntakeRig(ack=DELIVERED)
-    told = rig.ask(stamped_event(), stamped_event(), stamped_event())
+    callback = rig.ask(stamped_event(), stamped_event(), stamped_event())
     (whole,) = take_off(rig)
     parts = [whole.part(event, 1, whole.ids, index) for index, event in enumerate(whole.events())]
     rig.buffer.replace(whole, parts)
     deliver(rig, parts[0], parts[2])
-    assert told.code == "waiting"
+    assert callback.code == "waiting"
     rig.dead_letters.slow = True
     rig.books.bury(LANE, Reason.REFUSED, 1)
     rig.buffer.settle([parts[1]], Fate.BURIED)
-    assert (told.code, rig.intake.statistics().awaiting_delivery) == ("waiting", 1)
+    assert (callback.code, rig.intake.statistics().awaiting_delivery) == ("waiting", 1)
     rig.dead_letters.write()
-    assert (told.code, rig.intake.statistics().awaiting_delivery) == ("taken", 0)
+    assert (callback.code, rig.intake.statistics().awaiting_delivery) == ("taken", 0)
     assert rig.clock.pending == 0
 
 
@@ -188,17 +188,17 @@ async def test_what_waits_too_long_is_withdrawn() -> None:
 
 
 async def test_a_request_partly_in_flight() -> None:
-    """Of one request the part that was sent goes on, the rest is withdrawn;
-    the sender is told once.
+    """Of one request the part that was sent continues, the rest is withdrawn;
+    the sender is notified once.
     """
     rig = IntakeRig(ack=DELIVERED)
-    told = rig.ask(stamped_event(), stamped_event())
+    callback = rig.ask(stamped_event(), stamped_event())
     (whole,) = take_off(rig)
     parts = [whole.part(event, 1, whole.ids, index) for index, event in enumerate(whole.events())]
     rig.buffer.replace(whole, parts)
     rig.buffer.queue(LANE).put_back(parts[1:])
     await rig.clock.advance(5)
-    assert told.code == "not_acknowledged"
+    assert callback.code == "not_acknowledged"
     assert rig.figures(LANE) == (2, 1, {}, {DropReason.WITHDRAWN: 1})
     deliver(rig, parts[0])
     assert rig.buffer.used == 0
@@ -209,9 +209,9 @@ async def test_the_time_may_be_over_before_the_buffer_holds_it() -> None:
     step, and what it refuses is nothing.
     """
     rig = IntakeRig(ack=DELIVERED, durable=True)
-    told = rig.ask(stamped_event(), BAD)
+    callback = rig.ask(stamped_event(), BAD)
     await rig.clock.advance(5)
-    assert (told.code, received(rig)) == ("not_acknowledged", 0)
+    assert (callback.code, received(rig)) == ("not_acknowledged", 0)
     rig.slow.hold()
     assert rig.figures(LANE) == (2, 0, {Reason.MISSING_DISTINCT_ID: 1}, {DropReason.WITHDRAWN: 1})
     assert (rig.balanced(), rig.buffer.used) == (True, 0)
@@ -222,17 +222,17 @@ async def test_the_time_may_be_over_before_the_buffer_holds_it() -> None:
 
 
 def test_pending_requests_are_answered_at_the_end() -> None:
-    """When nothing will be delivered any more, each sender that waits is told so, and what it will
+    """When nothing will be delivered any more, each pending sender is rejected, and what it will
     bring again is dropped.
     """
     rig = IntakeRig(ack=DELIVERED)
-    told = [rig.ask(stamped_event()) for _ in range(3)]
+    callback = [rig.ask(stamped_event()) for _ in range(3)]
     rig.conditions.draining = True
     with pytest.raises(Draining):
         rig.ask(stamped_event())
-    assert [each.code for each in told] == ["waiting"] * 3
+    assert [each.code for each in callback] == ["waiting"] * 3
     rig.admission.end_waiting()
-    assert [each.code for each in told] == ["draining"] * 3
+    assert [each.code for each in callback] == ["draining"] * 3
     assert (rig.figures(LANE)[3], rig.clock.pending, rig.balanced()) == (
         {DropReason.WITHDRAWN: 3},
         0,
@@ -245,19 +245,19 @@ async def test_giving_up_looks_no_further_than_it_must() -> None:
     other's events are touched.
     """
     rig = IntakeRig(ack=DELIVERED)
-    told = []
+    callback = []
     for _ in range(4):
-        told.append(rig.ask(stamped_event()))
+        callback.append(rig.ask(stamped_event()))
         await rig.clock.advance(1)
     await rig.clock.advance(2)
-    assert [each.code for each in told] == [
+    assert [each.code for each in callback] == [
         "not_acknowledged",
         "not_acknowledged",
         "waiting",
         "waiting",
     ]
     deliver(rig, *take_off(rig))
-    assert [each.code for each in told[2:]] == ["taken", "taken"]
+    assert [each.code for each in callback[2:]] == ["taken", "taken"]
 
 
 def test_not_acknowledged_is_backpressure() -> None:
@@ -275,12 +275,12 @@ def test_a_dead_letter_comes_back(durable: bool, configured: AckLevel) -> None:
     rig = IntakeRig(ack=configured, durable=durable)
     rig.books.receive(LANE, "kafka", 1)
     rig.books.bury(LANE, Reason.REFUSED, 1)
-    told = rig.ask(stamped_event(), source="kafka", revived=Revived(7, Reason.REFUSED))
-    assert told.code == ("waiting" if durable else "taken")
+    callback = rig.ask(stamped_event(), source="kafka", revived=Revived(7, Reason.REFUSED))
+    assert callback.code == ("waiting" if durable else "taken")
     if durable:
         assert rig.figures(LANE) == (1, 0, {Reason.REFUSED: 1}, {})
         rig.slow.hold()
-    assert told.code == "taken"
+    assert callback.code == "taken"
     assert rig.figures(LANE) == (1, 1, {Reason.REFUSED: 0}, {})
     (chunk,) = rig.chunks()
     assert (chunk.origin, chunk.source, chunk.ack) == (7, "kafka", None)
@@ -410,8 +410,8 @@ def test_nothing_left_to_drop() -> None:
 
 
 def test_a_sender_whose_pending_request_is_dropped_retries() -> None:
-    """A sender that waits for delivery isn't told 200 because its event was dropped; what else it
-    brought is withdrawn.
+    """A sender that waits for delivery isn't answered 200 because its event was dropped; what else
+    it brought is withdrawn.
     """
     rig = IntakeRig(max_bytes=8_800, when_full=WhenFull.DROP_OLDEST)
     first = rig.ask(padded("old-0"), padded("old-1"), ack=DELIVERED)
@@ -429,7 +429,7 @@ def test_a_sender_whose_pending_request_is_dropped_retries() -> None:
 
 @pytest.mark.parametrize("when_full", [WhenFull.DROP_NEWEST, WhenFull.DROP_OLDEST])
 def test_other_refusals_stay_what_they_are(when_full: WhenFull) -> None:
-    """Too many lanes, a request that could never fit, and a dead letter on its way back are
+    """Too many lanes, a request that could never fit, and a dead letter in flight back are
     refused: nothing is dropped for them.
     """
     rig = filled(when_full, max_lanes=1)
@@ -464,10 +464,10 @@ def test_a_disk_that_refuses_is_no_full_buffer(monkeypatch: pytest.MonkeyPatch) 
 def test_room_is_made_at_each_level(level: AckLevel) -> None:
     """Dropping the oldest lets a request in that then waits as it would have."""
     rig = filled(WhenFull.DROP_OLDEST, durable=True)
-    told = rig.ask(padded("new"), ack=level)
-    assert told.code == "waiting"
+    callback = rig.ask(padded("new"), ack=level)
+    assert callback.code == "waiting"
     rig.slow.hold()
-    assert told.code == ("taken" if level is DISK else "waiting")
+    assert callback.code == ("taken" if level is DISK else "waiting")
     assert rig.figures(LANE)[3] == {DropReason.DROP_OLDEST: 1}
     rig.admission.end_waiting()
     assert (rig.balanced(), rig.clock.pending) == (True, 0)

@@ -30,7 +30,9 @@ EVENTS = b'{"event":"a"},{"event":"b"},{"event":"c"}'
 
 
 class Fixed:
-    """Routes to these destinations; events named `b` to the first alone, if they are told apart."""
+    """Routes to these destinations; events named `b` to the first alone, if they are
+    distinguished.
+    """
 
     def __init__(self, to: Sequence[int], *, apart: bool = False) -> None:
         self.to = to
@@ -220,15 +222,15 @@ def test_a_source_waits_for_all_required_ones() -> None:
     """
     two = Two((10_000, 10_000))
     records = SourceIntake(two.gate, two.branches, source="kafka")
-    told = IntakeCallback()
+    callback = IntakeCallback()
     other = IntakeCallback()
-    accepted = records.accept_made([chunk()], [], told)
+    accepted = records.accept_made([chunk()], [], callback)
     assert accepted is not None
     assert set(accepted.lanes) == {LANE, Lane("phc_other_key")}
     two.settle(0)
-    assert told.answers == []
+    assert callback.answers == []
     two.settle(1)
-    assert told.answers == [None]
+    assert callback.answers == [None]
     second = records.accept_made([chunk()], [], other)
     assert second is not None
     two.settle(1)
@@ -239,15 +241,15 @@ def test_a_source_waits_for_all_required_ones() -> None:
 def test_what_one_halted_destination_holds_too_long_is_buried_there_alone() -> None:
     """The other still delivers it, and the batch is settled by both."""
     two = Two((10_000, 10_000))
-    told = IntakeCallback()
+    callback = IntakeCallback()
     records = SourceIntake(two.gate, two.branches, source="kafka")
-    accepted = records.accept_made([chunk()], [], told)
+    accepted = records.accept_made([chunk()], [], callback)
     assert accepted is not None
     theirs = Lane("phc_other_key")
     two.idle[1].lanes[theirs] = 5.0
     assert records.halted() == {theirs: 5.0}
     assert records.bury([accepted], theirs, "halted")
     assert two.held() == [[(LANE, EVENTS)], []]
-    assert told.answers == []
+    assert callback.answers == []
     two.settle(0)
-    assert told.answers == [None]
+    assert callback.answers == [None]

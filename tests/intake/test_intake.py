@@ -39,7 +39,7 @@ def keyed(key: str, **changes: Any) -> dict[str, Any]:
 
 
 def test_a_batch_is_accepted() -> None:
-    """Stamped, as one chunk of its lane, counted, and whoever delivers is told once."""
+    """Stamped, as one chunk of its lane, counted, and the deliverer is notified once."""
     rig = IntakeRig()
     rig.take(batch(BARE, stamped_event()))
     (chunk,) = rig.chunks()
@@ -82,7 +82,7 @@ def test_every_shape_is_accepted_with_white_space_around_it(ip: str | None, spac
 
 
 def test_the_address_of_who_brings_history_isn_t_that_of_its_events() -> None:
-    """An import from elsewhere goes on as it came; the same events sent live
+    """An import from elsewhere continues as it came; the same events sent live
     get their sender's address.
     """
     sent = [{**stamped_event(), "properties": {"n": 1}}]
@@ -233,7 +233,7 @@ def test_bad_events_become_dead_letters_and_the_others_are_accepted() -> None:
 
 
 def test_a_request_of_bad_events_alone_is_accepted() -> None:
-    """The contract says 200; nobody is woken for it, and no lane is opened."""
+    """The contract says 200; no one is woken for it, and no lane is opened."""
     rig = IntakeRig(max_lanes=1)
     rig.take({"api_key": KEY, "distinct_id": "d"})
     rig.take(batch({"event": "e"}, {"event": "e"}, api_key="phc_other"))
@@ -282,7 +282,7 @@ def test_what_the_service_would_ingest_is_never_dropped_at_receipt() -> None:
 
 
 def test_what_the_dead_letters_could_never_hold_is_too_large() -> None:
-    """Its sender would come again for ever."""
+    """Its sender would come again indefinitely."""
     rig = IntakeRig(dead_letter_bytes=3_000, max_event=2_000)
     with pytest.raises(RequestTooLarge):
         rig.take(batch(LARGE, BARE))
@@ -333,7 +333,7 @@ LONE = b'{"token":"%b" , "event":"e","distinct_id":"d","x":"\\uD83D half","n":1e
     [b"%b", b" %b\n", b"[%b]", b'[%b , {"token":"phc_good","event":"ok","distinct_id":"d"}]'],
 )
 def test_a_lone_surrogate_dead_letters_its_event_alone(wrap: bytes) -> None:
-    """In any shape, with the bytes that were sent; its neighbours go on, also those of
+    """In any shape, with the bytes that were sent; its neighbours continue, also those of
     another key.
     """
     rig = IntakeRig()

@@ -42,7 +42,7 @@ def lane(number: int) -> Lane:
 
 def test_lanes_up_to_the_limit() -> None:
     """One more than there may be has to wait, however many are new in one request; lanes that are
-    there go on.
+    there continue.
     """
     held = {lane(number): HeldByLane() for number in range(3)}
     registry = LaneRegistry(4, held, AllKnown())
@@ -111,7 +111,7 @@ def test_a_single_unknown_key_always_finds_a_place(max_lanes: int) -> None:
 
 
 def test_configured_keys() -> None:
-    """Where keys are configured, no other is taken, they need nobody's word,
+    """Where keys are configured, no other is taken, they need no one's word,
     and a reload changes them.
     """
     known = KnownKeys(["phc_7"])

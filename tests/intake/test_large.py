@@ -62,7 +62,7 @@ class DecoderRig(IntakeRig):
         waiter = waiter or Patient()
         waiter.reached = self.offer(body, waiter, **hints)
         if not waiter.reached:
-            await waiter.told.wait()
+            await waiter.called.wait()
         await self.conditions.drain(10.0)
         assert self.balanced()
         return waiter
@@ -252,7 +252,7 @@ async def test_what_waits_is_bounded_in_bytes() -> None:
 
 
 async def test_waiting_for_a_turn_ends(shut: DecoderRig) -> None:
-    """Who has waited for too long is asked to come back; the one that is worked on goes on."""
+    """Who has waited for too long is asked to come back; the one that is worked on continues."""
     first = Patient("a")
     second = Patient("b")
     shut.offer(large_body(), first)
@@ -267,7 +267,7 @@ async def test_waiting_for_a_turn_ends(shut: DecoderRig) -> None:
 
 
 async def test_small_requests_of_others_do_not_wait(shut: DecoderRig) -> None:
-    """While a large body is decoded, everybody else is answered at once."""
+    """While a large body is decoded, everyone else is answered at once."""
     shut.offer(large_body(), Patient())
     assert shut.offer(batch(EVENT), Patient()) is True
 
@@ -329,7 +329,7 @@ async def test_draining_waits_for_large_bodies(shut: DecoderRig) -> None:
 
 
 async def test_a_failure_of_ours_is_not_the_senders(rig: DecoderRig) -> None:
-    """What nobody foresaw comes to the listener as it is, which says 500."""
+    """What no one foresaw comes to the listener as it is, which says 500."""
     rig.here.failure = RuntimeError("a mistake")
     (failure,) = (await rig.answer(large_body())).failures
     assert isinstance(failure, RuntimeError)
@@ -414,14 +414,14 @@ def _wrapped(body: Any, how: str) -> tuple[bytes, dict[str, Any]]:
     return data, {}
 
 
-async def _taken(rig: IntakeRig, body: bytes, hints: dict[str, Any]) -> tuple[Any, ...]:
+async def _outcome(rig: IntakeRig, body: bytes, hints: dict[str, Any]) -> tuple[Any, ...]:
     """Everything that can be seen of an intake after a body, but for new uuids."""
     waiter = Patient()
     head = hints.get("v1")
     answer = ""
     try:
         if not rig.intake.accept(Incoming(body, **hints), waiter):
-            await waiter.told.wait()
+            await waiter.called.wait()
             answer = (
                 ""
                 if not waiter.failures
@@ -479,7 +479,7 @@ async def test_the_decoder_makes_of_a_body_what_is_made_of_it_at_once(
     ordering = Ordering.PER_DISTINCT_ID if ordered else Ordering.NONE
     here = IntakeRig(ordering=ordering)
     there = IntakeRig(ordering=ordering, decoder=HereDecoder(), effort=NOTHING)
-    assert await _taken(here, data, {**hints, "client": client}) == await _taken(
+    assert await _outcome(here, data, {**hints, "client": client}) == await _outcome(
         there, data, {**hints, "client": client}
     )
 
@@ -493,7 +493,7 @@ async def test_the_decoder_makes_of_a_v1_body_what_is_made_of_it_at_once(
     data = json.dumps({"batch": events}).encode()
     rigs = IntakeRig(), IntakeRig(decoder=HereDecoder(), effort=NOTHING)
     here, there = [
-        await _taken(
+        await _outcome(
             rig, data, {"head": V1Head(b"Bearer " + KEY.encode(), b"lib/1.0"), "ack": level}
         )
         for rig in rigs

@@ -73,7 +73,7 @@ async def rig() -> AsyncIterator[RecordDecoderRig]:
 
 
 async def test_a_large_record_comes_again_when_it_is_decoded(rig: RecordDecoderRig) -> None:
-    """Its source is told when; then all of it is taken at once."""
+    """Its source is notified when there is; then all of it is taken at once."""
     records = large()
     called = []
     error = rig.try_to_take(records)
@@ -159,7 +159,7 @@ async def test_records_that_are_decoded_and_find_no_room_are_few() -> None:
 
 
 async def test_a_record_whose_decoding_was_ended_is_decoded_again(rig: RecordDecoderRig) -> None:
-    """What kept it from being read is told once."""
+    """What kept it from being read is reported once."""
     rig.here.failure = Draining("the daemon ends")
     records = large()
     rig.try_to_take(records)

@@ -64,14 +64,14 @@ class OtlpExport:
         *records: Any,
         protobuf: bool = True,
         body: bytes | None = None,
-        told: IntakeCallback | None = None,
+        callback: IntakeCallback | None = None,
         **hints: Any,
     ) -> None:
         self.head = OtlpHead(hints.pop("authorization", b""), protobuf)
-        self.told = told or IntakeCallback()
-        self.told.reached = rig.offer(
+        self.callback = callback or IntakeCallback()
+        self.callback.reached = rig.offer(
             export(*records, protobuf=protobuf) if body is None else body,
-            self.told,
+            self.callback,
             head=self.head,
             content_type=hints.pop("content_type", (PROTOBUF if protobuf else JSON).encode()),
             **hints,
@@ -81,7 +81,7 @@ class OtlpExport:
     @property
     def answer(self) -> Any:
         """The answer's body: bytes in protobuf, else what its JSON says."""
-        assert self.told.code == "taken"
+        assert self.callback.code == "taken"
         assert self.head.results is not None
         assert not self.head.results.retries
         body = self.head.results.body()
@@ -266,7 +266,7 @@ def test_the_project_is_the_configured_one(authorization: bytes) -> None:
 
 
 def test_a_request_for_another_project() -> None:
-    """It was meant for somebody else."""
+    """It was meant for someone else."""
     rig = rig_of()
     with pytest.raises(InvalidToken, match="bearer token"):
         OtlpExport(rig, record(), authorization=b"Bearer phc_other")
@@ -331,7 +331,7 @@ def test_acknowledged_when_delivered() -> None:
     """At that level the answer waits for the events, and says the same."""
     rig = rig_of(ack=AckLevel.DELIVERED)
     found = OtlpExport(rig, record("a"), record("b", event_name=""), protobuf=False)
-    assert found.told.code == "waiting"
+    assert found.callback.code == "waiting"
     (chunk,) = rig.chunks()
     rig.buffer.queue(LANE).popleft()
     rig.books.deliver(LANE, 1)
@@ -354,9 +354,9 @@ async def large() -> AsyncIterator[tuple[IntakeRig, HereDecoder]]:
 async def answered(rig: IntakeRig, *records: Any, **options: Any) -> OtlpExport:
     """A request that the decoder may have to read."""
     waiter = Patient()
-    found = OtlpExport(rig, *records, told=waiter, **options)
+    found = OtlpExport(rig, *records, callback=waiter, **options)
     if not waiter.reached:
-        await waiter.told.wait()
+        await waiter.called.wait()
     if waiter.failures:
         raise waiter.failures[0]
     return found
@@ -493,12 +493,12 @@ async def test_a_request_behind_a_large_one_is_one_of_log_records() -> None:
     rig = rig_of(decoder=decoder)
     connection = object()
     first = Patient(origin=connection)
-    assert not OtlpExport(rig, *some(MANY), told=first, client="8.8.8.8").told.reached
+    assert not OtlpExport(rig, *some(MANY), callback=first, client="8.8.8.8").callback.reached
     second = Patient(origin=connection)
-    assert not OtlpExport(rig, *some(1), told=second, client="8.8.8.8").told.reached
+    assert not OtlpExport(rig, *some(1), callback=second, client="8.8.8.8").callback.reached
     with pytest.raises(InvalidToken):
         OtlpExport(
-            rig, *some(1), told=Patient(origin=connection), authorization=b"Bearer phc_another"
+            rig, *some(1), callback=Patient(origin=connection), authorization=b"Bearer phc_another"
         )
     decoder.open()
     await rig.conditions.drain(10.0)

@@ -1,5 +1,5 @@
-"""How much of the buffer a lane may hold: the one rule over free bytes, held
-against a model in fractions.
+"""How much of the buffer a lane may hold: the one rule over free bytes, compared with a model in
+fractions.
 """
 
 from __future__ import annotations

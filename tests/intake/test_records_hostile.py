@@ -1,5 +1,5 @@
-"""Whatever records hold: a batch is accepted, each event goes on or is a dead letter, and how fast
-its way is makes no difference.
+"""Whatever records hold: a batch is accepted, each event continues or is a dead letter, and how
+fast its way is makes no difference.
 """
 
 from __future__ import annotations
@@ -126,9 +126,9 @@ def outcome(records: RecordList, ordering: Ordering) -> list[Any]:
     books balance.
     """
     rig = RecordsRig(ordering=ordering, max_event=2_000)
-    told = IntakeCallback()
-    taken = rig.records.accept(records, told, AckLevel.DELIVERED)
-    told.reached = taken is None
+    callback = IntakeCallback()
+    taken = rig.records.accept(records, callback, AckLevel.DELIVERED)
+    callback.reached = taken is None
     assert rig.balanced()
     letters = [
         (letter.reason, letter.lane, letter.data, letter.coordinates, letter.why)
@@ -146,7 +146,7 @@ def outcome(records: RecordList, ordering: Ordering) -> list[Any]:
             chunk = queue.popleft()
             rig.books.deliver(lane, chunk.count)
             rig.buffer.settle([chunk], Fate.DELIVERED)
-    assert told.code == "taken"
+    assert callback.code == "taken"
     assert rig.buffer.used == 0
     return [chunks, letters]
 

@@ -170,19 +170,19 @@ def test_v1(ack: AckLevel) -> None:
     rig = IntakeRig(rules=RULES, ack=ack)
     other = UUID.replace("0190", "0191")
     head = V1Head(b"Bearer " + KEY.encode(), b"sdk/1")
-    told = IntakeCallback()
+    callback = IntakeCallback()
     body = {
         "created_at": "2026-01-01T00:00:00Z",
         "batch": [v1_event("$autocapture", UUID), v1_event("Signed Up", other)],
     }
-    reached = rig.offer(body, told, head=head)
+    reached = rig.offer(body, callback, head=head)
     assert reached is (ack is AckLevel.MEMORY)
     (chunk,) = rig.chunks()
     if not reached:
         rig.buffer.queue(LANE).popleft()
         rig.books.deliver(LANE, 1)
         rig.buffer.settle([chunk], Fate.DELIVERED)
-        assert told.code == "taken"
+        assert callback.code == "taken"
     assert head.results is not None
     assert json.loads(head.results.body())["results"] == {
         UUID: {"result": "ok"},
@@ -314,7 +314,7 @@ async def test_conditions_on_many_events_do_not_hold_the_loop() -> None:
     rig = IntakeRig(rules=rules, decoder=here)
     waiter = Patient()
     assert not rig.offer(json.dumps(batch(*events)).encode(), waiter)
-    await waiter.told.wait()
+    await waiter.called.wait()
     await rig.conditions.drain(10.0)
     assert not waiter.failures
     assert rig.figures(LANE) == (900, 300, {}, {"rule:ones": 300, "rule:twos": 300})
@@ -368,7 +368,7 @@ async def test_an_event_that_rules_take_long_for_is_read_elsewhere(tmp_path: Pat
             assert rig.ask({**stamped_event(), "event": "other", "properties": {}}).reached
         here.open()
         for waiter in waiters:
-            await waiter.told.wait()
+            await waiter.called.wait()
             assert not waiter.failures
         assert len(here.bodies) == 2
         assert rig.figures(LANE)[0] == 4
@@ -460,7 +460,7 @@ async def test_rules_never_make_more_of_a_request_than_fits(tmp_path: Path) -> N
     rig = IntakeRig(rules=[rule], decoder=HereDecoder(), max_bytes=2_000_000)
     waiter = Patient()
     assert not rig.offer(json.dumps(batch(*[event] * 40)).encode(), waiter)
-    await waiter.told.wait()
+    await waiter.called.wait()
     assert "rules make more of the request" in str(waiter.failures[0])
     assert rig.untouched()
     await rig.conditions.close()

@@ -79,7 +79,7 @@ class ManagementTables:
         return identity
 
     def member(self, email: str, level: int = OWNER, organization: str | None = None) -> Somebody:
-        """A new user in an organization, `home` unless told otherwise."""
+        """A new user in an organization, `home` by default."""
         place = organization or self.home
         uuid = str(uuid4())
         user = self.database.execute(_USER, (uuid, uuid, email)).lastrowid
@@ -130,7 +130,7 @@ class ManagementTables:
         handler: Handler | None = None,
         **ids: str,
     ) -> Result:
-        """What an endpoint answers to somebody (the owner), in a transaction of its own. The body
+        """What an endpoint answers to someone (the owner), in a transaction of its own. The body
         must be one that is accepted.
         """
         somebody = by or self.owner

@@ -1,5 +1,5 @@
 """The soak itself: for a long time the daemon gets a mixed load while the upstream fails now and
-then; then all is drained and judged.
+then; then all is drained and checked.
 
 The load: bodies of the official SDK and calls for flags over HTTP, a Kafka topic, and an import
 beside the daemon. The upstream is a sandbox that keeps everything; its faults come by a plan.
@@ -196,7 +196,7 @@ class Soak:
         """The loop's time when the load began."""
 
     def stop(self) -> bool:
-        """End the load now; what was accepted is still drained and judged. Whether there was a
+        """End the load now; what was accepted is still drained and checked. Whether there was a
         load to end.
         """
         if self._stopping.is_set():
@@ -259,7 +259,7 @@ class Soak:
         return self._options.rate * SHARES[source]
 
     async def _goes_on(self, seconds: float) -> bool:
-        """Let so much time pass; whether the load goes on then. Its end ends the wait."""
+        """Let so much time pass; whether the load continues then. Its end ends the wait."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, seconds)):
                 await self._stopping.wait()

@@ -173,8 +173,8 @@ def test_words_are_said_with_who_says_them() -> None:
 
 
 def test_what_workers_keep_on_disk_is_summed() -> None:
-    """Events that were found and letters that are wanted are added up; where letters are is told
-    by what their places have in common.
+    """Events that were found and letters that are required are added up; where letters are is
+    described by what their places have in common.
     """
     one, other = (
         replace(FULL, dead_letters_path=f"/var/lib/forwarder/worker-{number}/dead-letters.db")

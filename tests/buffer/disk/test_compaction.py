@@ -130,7 +130,7 @@ def test_a_crash_while_copies_are_written(rig: DiskRig, left: int) -> None:
 
 def test_copies_of_a_record_that_is_gone_are_used_as_far_as_they_are_there(rig: DiskRig) -> None:
     """The first segment can't be read any more, and one of the copies neither: its events are
-    dropped, the others go on.
+    dropped, the others continue.
     """
     file, places = copies(rig)
     segments(rig.log_directory)[0].path.unlink()

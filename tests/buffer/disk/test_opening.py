@@ -160,7 +160,7 @@ def test_the_limit_was_changed(tmp_path: Path, before: int, after: int) -> None:
 
 @cases("deed", ["commit.begin=enospc@1", "checkpoint.written=enospc@1", "commit.synced=eio@1"])
 def test_a_disk_that_refuses_at_the_start(tmp_path: Path, deed: str) -> None:
-    """The first commit fails: what is there is at hand all the same, events are refused with the
+    """The first commit fails: what is there is available all the same, events are refused with the
     reason, and then taken by themselves.
     """
     rig = DiskRig(tmp_path / "worker-0")

@@ -18,12 +18,12 @@ LANES: Final = st.sampled_from([Lane("phc_a"), Lane("phc_b"), Lane("phc_b", hist
 
 class _Nobody:
     def __call__(self, error: Backpressure | None) -> None:
-        """Nobody waits."""
+        """No one waits."""
 
 
 @st.composite
 def chunks(draw: st.DrawFn) -> Chunk:
-    """Small and large ones, with and without ids, somebody who waits, and a
+    """Small and large ones, with and without ids, someone who waits, and a
     dead letter that they were.
     """
     name = draw(st.integers(0, 10**6))

@@ -26,7 +26,7 @@ FORBIDDEN = (403, "permission_denied", None)
 
 
 def level_of(half: ManagementTables, somebody: Somebody) -> int:
-    """What somebody is now."""
+    """What someone is now."""
     (level,) = [
         item["level"] for item in half.items(LIST_MEMBERS) if item["user"]["uuid"] == somebody.uuid
     ]
@@ -78,7 +78,7 @@ def test_no_member_gives_a_level_above_their_own(half: ManagementTables) -> None
 
 
 def test_an_admin_can_remove_a_plain_member_and_another_admin(half: ManagementTables) -> None:
-    """Whoever isn't above them."""
+    """Every member who isn't above them."""
     admin = half.member("adam@example.com", ADMIN)
     for somebody in (
         half.member("mia@example.com", MEMBER),
@@ -178,7 +178,7 @@ _STEP = st.tuples(
 def test_an_organization_never_loses_its_last_owner(
     levels: list[int], steps: list[tuple[int, int, int | None]]
 ) -> None:
-    """Whoever does whatever to whom (None: removes), in any order; and nobody ever gets above who
+    """Any member changes any other (None: removes), in any order; and no one ever gets above who
     lifted them.
     """
     with opened() as half:
@@ -286,7 +286,7 @@ def test_only_the_domain_of_an_address_is_put_into_lower_case(half: ManagementTa
 
 
 @pytest.mark.parametrize("second", ["NINA@example.com", "nina@Example.COM"])
-def test_a_new_invite_takes_the_place_of_one_for_the_same_address(
+def test_a_new_invite_replaces_one_for_the_same_address(
     half: ManagementTables, second: str
 ) -> None:
     """In any case of letters, with another id and all its time to go; an expired one goes too."""
@@ -317,7 +317,7 @@ def test_addresses_beyond_ascii_are_compared_without_case_too(half: ManagementTa
 
 
 def test_invites_of_another_organization_stay(half: ManagementTables) -> None:
-    """Even for the same address; and nobody else can take them back."""
+    """Even for the same address; and no one else can take them back."""
     other = half.member("other@example.org", organization=half.organization())
     theirs = half.answer(CREATE_INVITE, NINA, by=other)
     ours = half.answer(CREATE_INVITE, NINA)

@@ -514,7 +514,7 @@ async def test_merging_identified_persons(kind: str, merged: bool) -> None:
     ],
 )
 async def test_only_a_merge_identifies(events: list[dict[str, Any]]) -> None:
-    """An `$identify` without another id sets properties and identifies nobody; neither does an
+    """An `$identify` without another id sets properties and identifies no one; neither does an
     alias to the same id, an empty one or none at all.
     """
     [person] = await persons(*events)

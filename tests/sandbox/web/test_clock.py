@@ -79,7 +79,7 @@ async def test_pages_of_other_sites_cannot_move_it() -> None:
 
 
 async def test_it_stays_moved_over_a_restart(tmp_path: Path) -> None:
-    """With a database: times never go back, and schedules go on."""
+    """With a database: times never go back, and schedules continue."""
     options = replace(OPTIONS, database=tmp_path / "x.db")
     for moved in (3600, 7200):
         async with talking(options) as client:

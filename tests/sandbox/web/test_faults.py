@@ -94,7 +94,7 @@ async def test_by_default_each_endpoint_of_events_fails(path: str) -> None:
 
 
 async def test_other_endpoints_work_unless_they_are_named() -> None:
-    """Flags keep working while events fail, and the other way round; a star stands for the rest of
+    """Flags keep working while events fail, and the reverse; a star stands for the rest of
     a path, or for all.
     """
     async with talking() as client:

@@ -56,7 +56,7 @@ async def test_the_services_form() -> None:
 )
 async def test_what_is_missing_is_filled_in(content: dict[str, Any], on: bool) -> None:
     """A short form is enough; without groups of conditions it is the older one, with an empty list
-    of them nobody has the flag.
+    of them no one has the flag.
     """
     async with talking() as client:
         kept = (await put(client, "flags/beta", content)).json
@@ -261,7 +261,7 @@ async def test_the_listing(tmp_path: Path) -> None:
     ],
 )
 async def test_a_misspelt_member(path: str, content: Any, attr: str, proposed: str) -> None:
-    """It is rejected, with the one that was meant: the flag would be on for everybody."""
+    """It is rejected, with the one that was meant: the flag would be on for everyone."""
     async with talking() as client:
         reply = await put(client, path, content)
         assert (reply.status, reply.json["attr"]) == (400, attr)

@@ -135,7 +135,7 @@ async def test_an_empty_sandbox_says_so() -> None:
         "until=x",
     ],
 )
-async def test_what_is_no_number_is_an_error(query: str) -> None:
+async def test_an_invalid_number_is_an_error(query: str) -> None:
     """Rather than a wait for something else."""
     async with talking() as client:
         answer = await wait(client, query)

@@ -137,7 +137,7 @@ async def test_only_trusted_peers_are_believed() -> None:
 
 
 async def test_stamping_can_be_off() -> None:
-    """With stamping off nobody's address is passed on."""
+    """With stamping off no one's address is passed on."""
     async with listening(HttpPolicy(trusted_proxies=PROXIES, stamp_ip=False)) as to:
         assert (await to.ask(post("/e", b"", "X-Forwarded-For: 8.8.8.8"))).status == 200
         assert to.intake.taken[0].client is None

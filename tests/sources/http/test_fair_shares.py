@@ -160,7 +160,7 @@ async def test_a_lone_sender_may_bring_the_largest_body() -> None:
 
 
 async def test_behind_a_trusted_proxy_its_clients_share() -> None:
-    """Requests that come through one proxy are told apart by its forwarding header; without it
+    """Requests that come through one proxy are distinguished by its forwarding header; without it
     they are one sender's.
     """
     async with (
@@ -218,7 +218,7 @@ async def test_a_handshake_ends_with_its_listener(tmp_path: Path) -> None:
 
 
 async def test_without_files_to_open() -> None:
-    """The log says so once, and when it is over; connections that are open go on."""
+    """The log says so once, and when it is over; connections that are open continue."""
     async with listening() as to:
         client = await to.connect()
         assert (await client.ask(post())).status == 200

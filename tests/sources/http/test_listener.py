@@ -52,7 +52,7 @@ async def test_address_in_use() -> None:
 
 
 async def test_unix_socket(tmp_path: Path) -> None:
-    """A socket file that nobody listens on is replaced, has its
+    """A socket file that no one listens on is replaced, has its
     permissions, and is gone at the end.
     """
     path = tmp_path / "forwarder.sock"

@@ -17,8 +17,8 @@ from tests.support.listening import LIMIT, listening, post, turns
 
 
 async def test_an_address_is_shared_by_those_who_want_to() -> None:
-    """Several listeners can have inherited sockets of one address; one that binds it itself is
-    told that somebody is there.
+    """Several listeners can have inherited sockets of one address; one that binds it itself learns
+    that it is in use.
     """
     (bound,) = bind_tcp(TcpAddress("127.0.0.1", 0))
     async with listening(inherited=[bound.dup()]) as one:
@@ -53,7 +53,9 @@ async def test_connections_wait_in_a_socket_that_outlives_its_listener() -> None
 
 
 async def test_an_inherited_socket_is_listened_on(tmp_path: Path) -> None:
-    """A bound Unix socket can be used by several; whoever closes leaves its file for the others."""
+    """A bound Unix socket can be used by several; anyone who closes leaves its file for
+    the others.
+    """
     path = tmp_path / "in.sock"
     with bind_unix(path) as bound:
         async with listening(listen=f"unix:{path}", inherited=[bound.dup()]) as first:

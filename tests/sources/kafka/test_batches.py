@@ -188,7 +188,7 @@ def test_tombstones_are_left_out() -> None:
 
 
 def test_foreign_records_are_mapped() -> None:
-    """Some aren't events, some can't become any; each is told from the others."""
+    """Some aren't events, some can't become any; each is distinguished from the others."""
     policy = replace(POLICY, mapping=Shout())
     values = (b"hello", b"silence", b"odd", None, b"rubbish", b"bye")
     unit = one(

@@ -45,7 +45,7 @@ UNKNOWN = UnknownMemberIdError.errno
 
 
 class Nobody:
-    """A listener that is told nothing."""
+    """A listener that gets no calls."""
 
     async def on_revoked(self) -> None:
         """See `client.RebalanceListener`."""
@@ -88,7 +88,7 @@ async def consumer() -> AsyncIterator[Any]:
 
 async def test_a_commit_is_of_the_generation_in_which_it_was_made(consumer: Any) -> None:
     """One that had to wait over a rebalance would be taken for a partition
-    that somebody else has now.
+    that someone else has now.
     """
     coordinator = consumer._coordinator = Coordinator(3)
     committing = asyncio.create_task(consumer.commit({ZERO: 5}))
@@ -130,8 +130,8 @@ async def test_who_is_no_member_commits_nothing(consumer: Any) -> None:
 async def test_a_namesake_is_noticed_by_any_answer(
     consumer: Any, request_sent: Any, answer: Any
 ) -> None:
-    """The library joins again silently, and the two would replace each other for ever. Without an
-    answer since the session began, it has just ended.
+    """The library joins again silently, and the two would replace each other indefinitely. Without
+    an answer since the session began, it has just ended.
     """
 
     async def send(sent: Any) -> Any:

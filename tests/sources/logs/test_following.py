@@ -340,7 +340,7 @@ def test_equal_first_lines(logs: FollowedLogs) -> None:
 
 
 def test_what_cant_be_read_is_counted_until_it_can(logs: FollowedLogs) -> None:
-    """A compressed file that is cut off is named; once it is whole, it isn't any more."""
+    """A compressed file that is cut off is named; once it is whole, it no longer is."""
     packed = gzip.compress(b"one\ntwo\n")
     path = logs.folder / "app.log.1.gz"
     path.write_bytes(packed[:-4])

@@ -388,7 +388,7 @@ def test_times_that_cannot_be_stored(tmp_path: Path) -> None:
 
 
 def test_a_damaged_store(tmp_path: Path) -> None:
-    """Whoever only reads it gets an error with the file's name and what happens next."""
+    """Anyone who only reads it gets an error with the file's name and what happens next."""
     path = tmp_path / "logs.db"
     PositionStore(path).close()
     data = path.read_bytes()

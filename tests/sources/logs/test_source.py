@@ -1,4 +1,4 @@
-"""A source of files, with a follower that does as it is told: what is read when, what is stored,
+"""A source of files, with a scripted follower: what is read when, what is stored,
 what an error does, how it ends.
 """
 
@@ -207,7 +207,7 @@ async def test_an_error_is_reported_and_tried_again() -> None:
 
 
 async def test_what_the_buffer_couldnt_keep_is_read_again() -> None:
-    """The follower is told from where; for a moment nothing is read."""
+    """The follower gets the position; for a moment nothing is read."""
     bench = LogSourceRig()
     [block] = bench.follower.write(3)
     async with running(bench):
@@ -233,7 +233,7 @@ async def test_a_close_stores_what_is_settled_and_gives_back_the_rest() -> None:
 
 
 async def test_why_nothing_is_read_is_said() -> None:
-    """Before the first look; then what the follower says, such as that there is no file."""
+    """Before the first look; then what the follower says, such as that no file exists."""
     bench = LogSourceRig()
     assert bench.source.statistics().state == "starting"
     bench.follower.found = LogSourceState("app", "waiting", "no file matches /var/log/app.log")

@@ -176,7 +176,7 @@ async def test_what_was_accepted_is_left_to_the_pipeline(pipe: tuple[int, list[i
 
 
 async def test_a_descriptor_that_cant_be_read_is_reported(tmp_path: Path) -> None:
-    """The source fails, and the daemon goes on: other sources may be there."""
+    """The source fails, and the daemon continues: other sources may be there."""
     reader = os.open(tmp_path, os.O_RDONLY)
     async with running(Piped(reader)) as piped:
         await eventually(lambda: piped.source.statistics().state == "failed")

@@ -85,7 +85,7 @@ async def test_everything_is_polled(tmp_path: Path) -> None:
 async def test_directories_that_cannot_be_watched(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """It is logged once; polling goes on, and it is tried again after a minute."""
+    """It is logged once; polling continues, and it is tried again after a minute."""
     clock = FakeClock()
     attempts = 0
 

@@ -60,7 +60,7 @@ async def test_an_answer_comes_when_it_is_due() -> None:
 
 
 async def test_not_acknowledged_is_503() -> None:
-    """The sender is told when to come back, on a connection that stays open, also behind a head
+    """The sender learns when to come back, on a connection that stays open, also behind a head
     that was seen before.
     """
     async with listening() as to:
@@ -220,8 +220,8 @@ async def test_who_goes_away_isn_t_answered() -> None:
 
 
 async def test_who_only_closes_is_waited_for() -> None:
-    """A sender that closes can't be told from one that only sends no more: its connection lasts
-    until the answer is due.
+    """A sender that closes can't be distinguished from one that only sends no more: its connection
+    lasts until the answer is due.
     """
     async with listening() as to:
         to.intake.later = late
