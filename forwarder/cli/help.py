@@ -42,6 +42,20 @@ _EMPTY: Final = re.compile(
     "our|should|that|the|there|this|to|want|we|what|when|where|which|who|why|will|with|you|your"
 )
 """Words that say nothing of what is searched."""
+_ALSO: Final = {
+    "duplicate": "twice",
+    "fake": "sandbox",
+    "iphone": "ios",
+    "k8s": "kubernetes",
+    "mock": "sandbox",
+    "oom": "memory",
+    "ram": "memory",
+    "resend": "replay",
+    "throttl": "rate limit",
+    "timezone": "zone",
+    "unauthorized": "401",
+}
+"""What the documents call a word, by its stem."""
 _USUAL_LENGTH: Final = 1500
 """Characters of a section."""
 _OF_ONE_TOPIC: Final = 2
@@ -143,7 +157,7 @@ class HelpSearch:
         typed = [
             word for word in re.findall(r"\w[\w$.-]*", asked.lower()) if not _EMPTY.fullmatch(word)
         ]
-        patterns = [re.compile(rf"(?<!\w){re.escape(_STEM.sub('', word))}", re.I) for word in typed]
+        patterns = [_pattern(word) for word in typed]
         sections = [section for topic in known.values() for section in sections_of(topic)]
         counts = [section.counts(patterns) for section in sections]
         rarity = [
@@ -166,6 +180,13 @@ class HelpSearch:
             [word for word, weight in zip(typed, rarity, strict=True) if not weight],
             best[:_FOUND],
         )
+
+
+def _pattern(word: str) -> re.Pattern[str]:
+    """A word as it may occur: with any ending, or as what the documents call it."""
+    stem = _STEM.sub("", word)
+    forms = [stem, _ALSO[stem]] if stem in _ALSO else [stem]
+    return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, forms))})", re.I)
 
 
 def topics() -> dict[str, HelpTopic]:

@@ -47,6 +47,28 @@ QUESTIONS: Final = {
     "import old data from mixpanel": {"import-formats", "migration"},
     "pager alerts": {"alerts"},
     "forget a user": {"rules", "delete-person"},
+    # in words that the pages don't use, or hardly
+    "events show up twice": {"operations", "kafka-operate", "logs"},
+    "port already in use": {"operations"},
+    "sdk timeout": {"operations", "sdks"},
+    "lost after deploy": {"operations", "restart"},
+    "docker logs to posthog": {"log-recipes"},
+    "OOM killed": {"operations"},
+    "ECONNREFUSED connection refused": {"operations"},
+    "zero downtime restart": {"restart"},
+    "anonymize email addresses": {"rules"},
+    "wrong timezone in import": {"import-formats", "import-preflight"},
+    "unauthorized": {"operations", "http"},
+    "mock server for unit tests": {"testing", "testing-http"},
+    "switch from self-hosted to cloud": {"destinations"},
+    "CORS error in browser console": {"http", "connect-sdks"},
+    "save money": {"stop-autocapture"},
+    "resend failed events": {"dead-letters"},
+    "backup my events": {"archive"},
+    "too many open files": {"operations", "http"},
+    "throttling": {"expose"},
+    "encrypt data at rest": {"security"},
+    "k8s autoscaling": {"kafka-kubernetes", "deploy-kubernetes"},
 }
 """Words, and the topics of which one is among the first results."""
 

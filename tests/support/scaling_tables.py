@@ -60,20 +60,8 @@ def carried() -> str:
 def outage() -> str:
     """What a buffer needs for an outage, by rate."""
     times = {"1 h": HOUR, "8 h": 8 * HOUR, "3 d": 72 * HOUR}
-    head = [
-        "events a second",
-        *[f"{kind}, {name}" for kind in ("disk", "memory") for name in times],
-    ]
-    return table(
-        head,
-        [
-            [
-                f"{rate:,}",
-                *[_held(rate, kept, time) for kept in (DISK, MEMORY) for time in times.values()],
-            ]
-            for rate in RATES
-        ],
-    )
+    rows = [[f"{rate:,}", *[_held(rate, DISK, time) for time in times.values()]] for rate in RATES]
+    return table(["events a second", *times], rows)
 
 
 RATES: Final = (1_000, 10_000, 50_000, 200_000)
