@@ -882,11 +882,15 @@ class Admission:
 
     def _bury_droppable(self, submission: Submission) -> None:
         letters = submission.droppable
-        kept = self.dead_letters.bury_at_receipt(letters)
-        self._count_buried(letters[:kept])
+        accepted = self.dead_letters.bury_at_receipt(letters)
+        self._count_buried(letters[:accepted])
         if self._taps.tap is not None:
-            self._taps.tap.letters(TapOutcome.DROPPED, letters[kept:], DropReason.INVALID_OVERFLOW)
-        self._turn_away_rejected(letters[kept:], submission.content, DropReason.INVALID_OVERFLOW)
+            self._taps.tap.letters(
+                TapOutcome.DROPPED, letters[accepted:], DropReason.INVALID_OVERFLOW
+            )
+        self._turn_away_rejected(
+            letters[accepted:], submission.content, DropReason.INVALID_OVERFLOW
+        )
 
     def _turn_away_rejected(
         self, letters: Sequence[DeadLetter], content: Content, reason: DropReason
@@ -953,8 +957,8 @@ def sizes_of(chunks: Sequence[Chunk]) -> Sizes:
 
 def _divided(letters: Sequence[DeadLetter]) -> tuple[list[DeadLetter], list[DeadLetter]]:
     """Those that have to be kept, and those that may be dropped."""
-    kept: list[DeadLetter] = []
+    others: list[DeadLetter] = []
     droppable: list[DeadLetter] = []
     for letter in letters:
-        (droppable if letter.reason in NOT_INGESTED else kept).append(letter)
-    return kept, droppable
+        (droppable if letter.reason in NOT_INGESTED else others).append(letter)
+    return others, droppable

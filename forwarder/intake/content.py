@@ -103,7 +103,9 @@ class Content:
 
 def chunks_of(stamped: Iterable[tuple[Lane, StampedEvents]], at: float, source: str) -> list[Chunk]:
     """The chunks of events that were read at `at`."""
-    return [Chunk(lane, each.data, each.count, each.ids, at, source) for lane, each in stamped]
+    return [
+        Chunk(lane, events.data, events.count, events.ids, at, source) for lane, events in stamped
+    ]
 
 
 class RouteTable(Protocol):
@@ -200,8 +202,8 @@ def _apply(
         else:
             tallies.append(ruled)
             dropped += [
-                (each.rule.drop_reason, _rest(chunk, each.data, each.count))
-                for each in ruled.dropped
+                (drop.rule.drop_reason, _rest(chunk, drop.data, drop.count))
+                for drop in ruled.dropped
             ]
             failed += _letters(content, index, ruled.failed)
             if ruled.kept:
@@ -239,8 +241,8 @@ def _letters(content: Content, index: int, failed: Sequence[FailedEvent]) -> lis
     chunk = content.chunks[index]
     at = chunk.received_at
     return [
-        DeadLetter(Reason.RULE_FAILED, chunk.lane, each.data, at, each.why, chunk.source)
-        for each in failed
+        DeadLetter(Reason.RULE_FAILED, chunk.lane, failure.data, at, failure.why, chunk.source)
+        for failure in failed
     ]
 
 

@@ -84,8 +84,8 @@ MAX_REJECTED: Final = 5000
 """Of events that the service wouldn't ingest either, and again of others."""
 
 _ERRORS: Final[dict[str, type[ForwarderError]]] = {
-    each.code: each
-    for each in (InvalidRequest, InvalidToken, NoKey, UnknownKey, RequestTooLarge, UnsupportedMedia)
+    kind.code: kind
+    for kind in (InvalidRequest, InvalidToken, NoKey, UnknownKey, RequestTooLarge, UnsupportedMedia)
 }
 _NO_LANE: Final = -1
 
@@ -358,11 +358,11 @@ def _limit_rejected(content: Content, job: RequestJob | RecordJob) -> None:
     source = _source_of(job)
     left = {True: MAX_REJECTED, False: MAX_REJECTED + 1}
     overflow: Counter[Lane] = Counter()
-    for lane, each in content.rejected:
-        droppable = each.reason in NOT_INGESTED
+    for lane, rejection in content.rejected:
+        droppable = rejection.reason in NOT_INGESTED
         if left[droppable]:
             left[droppable] -= 1
-            content.letters.append(letter_at_receipt(lane, each, source, 0.0))
+            content.letters.append(letter_at_receipt(lane, rejection, source, 0.0))
         elif droppable:
             overflow[lane] += 1
     content.rejected = ()

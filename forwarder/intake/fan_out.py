@@ -91,10 +91,10 @@ class FanOut:
         """
         of_each = [branch.admission.statistics() for branch in self._branches]
         return IntakeStatistics(
-            sum(each.nulled_numbers for each in of_each),
-            max(each.awaiting_delivery for each in of_each),
+            sum(statistics.nulled_numbers for statistics in of_each),
+            max(statistics.awaiting_delivery for statistics in of_each),
             self.not_acknowledged,
-            sum(each.filtered_records for each in of_each),
+            sum(statistics.filtered_records for statistics in of_each),
         )
 
     def check_room(self, lane: Lane, size: int) -> None:
@@ -114,7 +114,7 @@ class FanOut:
             return branch.admission.admit_one(chunk, level, callback)
         # the most frequent content: it needs no objects beside
         if level is AckLevel.MEMORY and self.rejects:
-            copies = [(self._branches[each], self._copy(chunk, each)) for each in numbers]
+            copies = [(self._branches[number], self._copy(chunk, number)) for number in numbers]
             without_room: list[Chunk] = []
             for branch, copy in copies:
                 try:
@@ -175,7 +175,7 @@ class FanOut:
             # they change with the events, at the first destination that is waited for
             watched = min(
                 numbers,
-                key=lambda each: (not self._branches[each].required, not parts[each].chunks),
+                key=lambda branch: (not self._branches[branch].required, not parts[branch].chunks),
             )
             parts[watched].results = content.results
         return [

@@ -217,7 +217,8 @@ class Intake:
         if revived is None:
             source = incoming.source
             content.letters = [
-                letter_at_receipt(lane, each, source, now) for lane, each in content.rejected
+                letter_at_receipt(lane, rejection, source, now)
+                for lane, rejection in content.rejected
             ]
             content.rejected = ()
         elif content.rejected:
@@ -372,8 +373,8 @@ class _LargeRequest:
         content = decoded.content(self._rules, now, source)
         content.chunks = await large.sliced(decoded.chunks(now, source))
         content.letters = await large.sliced(
-            letter_at_receipt(lane, each, source, now)
-            for lane, each in decoded.rejected()
+            letter_at_receipt(lane, rejection, source, now)
+            for lane, rejection in decoded.rejected()
             if lane is not None
         )
         results = decoded.results()

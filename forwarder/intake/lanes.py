@@ -371,8 +371,8 @@ class Quotas:
         if never:
             return RequestTooLarge(never)
         unknown = self._unknown_among(costs)
-        for each in unknown:
-            self._ask(each.api_key)
+        for unverified in unknown:
+            self._ask(unverified.api_key)
         if self._free(sum(costs.values())) < 0 and not (
             lane.historical or lane in self._halted or lane in unknown
         ):
@@ -436,7 +436,7 @@ class Quotas:
             if lane is not None and self._is_unknown(lane):
                 return [
                     *lanes,
-                    *(each for each, holding in self._held.items() if holding.pool is not None),
+                    *(other for other, holding in self._held.items() if holding.pool is not None),
                 ]
         return (
             lanes

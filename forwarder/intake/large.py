@@ -161,14 +161,14 @@ class LargeBodies:
 
     async def sliced(self, items: Iterable[_T]) -> list[_T]:
         """All items, while others have their turn in between."""
-        found: list[_T] = []
+        listed: list[_T] = []
         end = self._clock.monotonic() + SLICE_SECONDS
         for item in items:
-            found.append(item)
+            listed.append(item)
             if self._clock.monotonic() >= end:
                 await asyncio.sleep(0)
                 end = self._clock.monotonic() + SLICE_SECONDS
-        return found
+        return listed
 
     async def drain(self, seconds: float) -> bool:
         """Wait until none is pending, at most `seconds`; whether that is so. Cancellation only
@@ -252,16 +252,16 @@ def peek_key(incoming: Incoming, body: bytes) -> str | None:
     none, or can't be read that simply.
     """
     seen = _first_bytes(incoming, body)
-    found: dict[bytes, bytes] = {}
+    members: dict[bytes, bytes] = {}
     if seen[:1] == b"{":
         at = 1
         while (match := _MEMBER.match(seen, at)) is not None:
-            found[match[1]] = match[2]
+            members[match[1]] = match[2]
             at = match.end()
     for name in _KEYS:
-        if name in found and found[name] != b"null":
+        if name in members and members[name] != b"null":
             try:
-                key = msgspec.json.decode(found[name])
+                key = msgspec.json.decode(members[name])
             except msgspec.DecodeError:
                 return None
             return key if isinstance(key, str) else None

@@ -174,7 +174,9 @@ class OtlpForm:
 
     def results(self, content: Content) -> EventResults:
         """See `RequestForm`."""
-        return ExportResults([each for _, each in content.rejected], protobuf=self._head.protobuf)
+        return ExportResults(
+            [rejection for _, rejection in content.rejected], protobuf=self._head.protobuf
+        )
 
 
 def _complete(parts: EventParts, at: bytes, name: str) -> bytes:

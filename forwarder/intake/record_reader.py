@@ -101,9 +101,11 @@ class RecordBatchReader:
             raise
         content.chunks = chunks_of(stamped, now, self._source)
         content.letter = partial(self._letter_of_rules, records, stamped, now)
-        for each in records.rejected:
-            rejected = RejectedEvent(each.reason, each.data, why=each.why)
-            content.letters += self.letters([(None, rejected)], each.facts, each.attributes, now)
+        for refusal in records.rejected:
+            rejected = RejectedEvent(refusal.reason, refusal.data, why=refusal.why)
+            content.letters += self.letters(
+                [(None, rejected)], refusal.facts, refusal.attributes, now
+            )
         return content
 
     def _read_values(
@@ -167,10 +169,12 @@ class RecordBatchReader:
                     "these records hold more events than a lane may have in the buffer"
                 )
         stamped = []
-        for lane, found in gathered.items():
-            keys = self._keys(lane, found.ids, found.heads).union(found.keys)
-            joined = b",".join(found.data)
-            events = StampedEvents(joined, len(found.records), keys, records=found.records)
+        for lane, lane_records in gathered.items():
+            keys = self._keys(lane, lane_records.ids, lane_records.heads).union(lane_records.keys)
+            joined = b",".join(lane_records.data)
+            events = StampedEvents(
+                joined, len(lane_records.records), keys, records=lane_records.records
+            )
             stamped.append((lane, events))
         return stamped
 
@@ -197,13 +201,13 @@ class RecordBatchReader:
         lane = self._lane_of(key)
         if lane is None:
             return False
-        found = gathered.get(lane)
-        if found is None:
-            found = gathered[lane] = _Gathered()
-        found.data.append(data)
-        found.records.append(index)
-        found.ids.append(distinct_id)
-        found.heads.append(head)
+        lane_records = gathered.get(lane)
+        if lane_records is None:
+            lane_records = gathered[lane] = _Gathered()
+        lane_records.data.append(data)
+        lane_records.records.append(index)
+        lane_records.ids.append(distinct_id)
+        lane_records.heads.append(head)
         return True
 
     def _read_any(self, records: RecordBatch, index: int, effort: Effort) -> _RecordContent:
@@ -253,10 +257,10 @@ class RecordBatchReader:
         """The dead letters of all that is rejected of a record: itself, or events of it."""
         return [
             replace(
-                self._letter(lane, each, facts, attributes, now),
+                self._letter(lane, rejection, facts, attributes, now),
                 new_uuid=derived_uuid(f"{facts.identity or facts.name}/rejected/{number}").decode(),
             )
-            for number, (lane, each) in enumerate(rejected)
+            for number, (lane, rejection) in enumerate(rejected)
         ]
 
     def _letter_of_rules(
@@ -314,13 +318,13 @@ class _Gathered:
 
 def _gather(unwrapped: _RecordContent, record: int, gathered: dict[Lane, _Gathered]) -> int:
     """Put a record's events behind those of the records before it; what it counts for, in bytes."""
-    size = sum([len(each.data) + EVENT_OVERHEAD for _, each in unwrapped.rejected])
+    size = sum([len(rejection.data) + EVENT_OVERHEAD for _, rejection in unwrapped.rejected])
     for lane, stamped in unwrapped.stamped:
         size += len(stamped.data)
-        found = gathered.setdefault(lane, _Gathered())
-        found.data.append(stamped.data)
-        found.records += [record] * stamped.count
-        found.keys |= stamped.ids
+        lane_records = gathered.setdefault(lane, _Gathered())
+        lane_records.data.append(stamped.data)
+        lane_records.records += [record] * stamped.count
+        lane_records.keys |= stamped.ids
     return size
 
 
@@ -368,7 +372,7 @@ def _unwrap(
         context = _context(request, facts, lane, rules, effort)
         context.uuid_of = partial(_uuid_at, facts, places)
         stamped = stamp(events, context)
-        content.rejected += [(lane, each) for each in stamped.rejected]
+        content.rejected += [(lane, rejection) for rejection in stamped.rejected]
         if stamped.count:
             content.stamped.append((lane, stamped))
     for masked, original in request.garbled:

@@ -166,8 +166,8 @@ class SourceIntake:
             for branch in self._branches
             if len(self._branches) == 1 or lane in branch.halts.since()
         ]
-        kept = [self._bury(branch, _of_branch(parts, branch), lane, why) for branch in branches]
-        return all(kept)
+        settled = [self._bury(branch, _of_branch(parts, branch), lane, why) for branch in branches]
+        return all(settled)
 
     def _bury(self, branch: Branch, parts: Sequence[SubmissionPart], lane: Lane, why: str) -> bool:
         admission = branch.admission
@@ -211,11 +211,11 @@ class SourceIntake:
         """See `core.records.RecordIntake.halted`: at any destination, the longest first."""
         if len(self._branches) == 1:
             return self._branches[0].halts.since()
-        found: dict[Lane, float] = {}
+        halts: dict[Lane, float] = {}
         for branch in self._branches:
             for lane, since in branch.halts.since().items() if branch.required else ():
-                found[lane] = min(since, found.get(lane, since))
-        return found
+                halts[lane] = min(since, halts.get(lane, since))
+        return halts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -300,9 +300,9 @@ class _RecordReading:
         if bodies is None:
             raise TypeError("there is no decoder process")
         self._decoded = {
-            key: each
-            for key, each in self._decoded.items()
-            if each.content is None or now - each.requested < STALE_SECONDS
+            key: decoding
+            for key, decoding in self._decoded.items()
+            if decoding.content is None or now - decoding.requested < STALE_SECONDS
         }
         if len(self._decoded) >= MAX_LARGE:
             raise BufferFull("other large records wait for room in the buffer")
@@ -409,8 +409,8 @@ class _LargeRecord:
     def _finish(self) -> None:
         done = self.done
         self.done = []
-        for each in done:
-            each()
+        for callback in done:
+            callback()
 
 
 def _report(name: str) -> None:

@@ -109,26 +109,26 @@ class RequestReader:
             check_effort(request.events, effort.events)
         parts, rejected = _parts(request)
         self._lanes.check({lane for lane, _ in (*parts, *rejected)})
-        kept: list[tuple[Lane, StampedEvents]] = []
+        accepted: list[tuple[Lane, StampedEvents]] = []
         for lane, events in parts:
             if self._check_room is not None:
                 self._check_room(lane, len(memoryview(events)))
             stamped = stamp(events, self._context(request, lane, incoming, now, effort))
             if v1 is not None:
                 _note_stamps(v1, stamped)
-            rejected += [(lane, each) for each in stamped.rejected]
+            rejected += [(lane, rejection) for rejection in stamped.rejected]
             if stamped.count:
-                kept.append((lane, stamped))
+                accepted.append((lane, stamped))
         content = Content(
-            chunks_of(kept, now, incoming.source),
-            names=[each.names for _, each in kept],
+            chunks_of(accepted, now, incoming.source),
+            names=[lane_events.names for _, lane_events in accepted],
             rejected=rejected,
             nulled=request.nulled,
             results=None if v1 is None else v1.results,
         )
         if isinstance(request, MappedRequest):
             content.filtered = request.filtered  # it may be all there is
-        elif not kept and not rejected:
+        elif not accepted and not rejected:
             raise InvalidRequest("there are no events in the request")
         return content
 
@@ -317,9 +317,9 @@ def _parts(
         ]
     rejected: list[tuple[Lane, RejectedEvent]] = []
     if isinstance(request, V1Request):
-        rejected += [(parts[0][0], each) for each in _invalid_events(request)]
+        rejected += [(parts[0][0], invalid) for invalid in _invalid_events(request)]
     elif isinstance(request, MappedRequest):
-        rejected += [(parts[0][0], each) for each in request.rejected]
+        rejected += [(parts[0][0], rejection) for rejection in request.rejected]
     for masked, original in request.garbled:
         token = request.token or next(iter(split_by_token(b"[%b]" % masked)))
         rejected.append(
@@ -341,11 +341,11 @@ def _note_stamps(request: V1Request, stamped: StampedEvents) -> None:
     in others.
     """
     results = request.results
-    kept = request.kept
+    indexes = request.kept
     for rejected in stamped.rejected:
-        results.drop(kept[rejected.at], AT_RECEIPT[rejected.reason].detail)
+        results.drop(indexes[rejected.at], AT_RECEIPT[rejected.reason].detail)
     for at, new_uuid, new_timestamp in stamped.replaced:
         if new_uuid:
-            results.replaced(kept[at], new_uuid.decode())
+            results.replaced(indexes[at], new_uuid.decode())
         if new_timestamp:
-            results.warn(kept[at], TIMESTAMP_REPLACED)
+            results.warn(indexes[at], TIMESTAMP_REPLACED)

@@ -139,17 +139,17 @@ class _Parser:
 
     def whole(self) -> _Make:
         """The expression, which is all of the text."""
-        found = self._alternatives()
+        alternatives = self._alternatives()
         self._match(_SPACE)
         if self._at < len(self._text):
             raise _OtherForm
-        return found
+        return alternatives
 
     def _alternatives(self) -> _Make:
-        found = [self._summed()]
+        alternatives = [self._summed()]
         while self._take("//"):
-            found.append(self._summed())
-        return found[0] if len(found) == 1 else _first(found)
+            alternatives.append(self._summed())
+        return alternatives[0] if len(alternatives) == 1 else _first(alternatives)
 
     def _summed(self) -> _Make:
         terms = [self._term()]
@@ -189,11 +189,11 @@ class _Parser:
         return path
 
     def _match(self, pattern: re.Pattern[str]) -> str | None:
-        found = pattern.match(self._text, self._at)
-        if found is None:
+        match = pattern.match(self._text, self._at)
+        if match is None:
             return None
-        self._at = found.end()
-        return found[0]
+        self._at = match.end()
+        return match[0]
 
     def _take(self, sign: str) -> bool:
         self._match(_SPACE)
@@ -233,7 +233,7 @@ def _read(path: Path) -> _Make:
 
 def _first(made: Sequence[_Make]) -> _Make:
     def make(paths: SharedPaths) -> Evaluate:
-        *before, last = [each(paths) for each in made]
+        *before, last = [maker(paths) for maker in made]
 
         def first(values: Sequence[bytes]) -> bytes:
             for evaluate in before:
@@ -270,8 +270,10 @@ def _lookup(table: str, index: _Make) -> _Make:
 
 def _array(made: Sequence[_Make]) -> _Make:
     def make(paths: SharedPaths) -> Evaluate:
-        evaluated = [each(paths) for each in made]
-        return lambda values: b"[%b]" % b",".join([each(values) or _NULL for each in evaluated])
+        evaluated = [maker(paths) for maker in made]
+        return lambda values: (
+            b"[%b]" % b",".join([expression(values) or _NULL for expression in evaluated])
+        )
 
     return make
 
@@ -305,8 +307,8 @@ def _entry(path: Path, member: Path | None) -> _Make:
 
         def entry(values: Sequence[bytes]) -> bytes:
             text = value(values)
-            found = object_of(text).get(name) if text else None
-            return b"" if found is None else bytes(found)
+            raw_value = object_of(text).get(name) if text else None
+            return b"" if raw_value is None else bytes(raw_value)
 
         return entry
 
@@ -315,17 +317,17 @@ def _entry(path: Path, member: Path | None) -> _Make:
 
 def _object_of(text: bytes) -> dict[str, Raw]:
     """The object that an array of keys with values stands for. Raises `Unmappable`."""
-    found: dict[str, Raw] = {}
+    members: dict[str, Raw] = {}
     try:
         for entry in _decode_typed(text):
             value = entry.value
             if value.string_value != _NOTHING:
-                found[entry.key] = value.string_value
+                members[entry.key] = value.string_value
             elif (number := _number_of(value)) is not None:
-                found[entry.key] = number
+                members[entry.key] = number
     except msgspec.ValidationError:  # others among them, or only those
         return _any_object_of(text)
-    return found
+    return members
 
 
 def _number_of(value: _Value) -> Raw | None:
@@ -336,7 +338,7 @@ def _number_of(value: _Value) -> Raw | None:
 
 
 def _any_object_of(text: bytes) -> dict[str, Raw]:
-    found: dict[str, Raw] = {}
+    members: dict[str, Raw] = {}
     try:
         for entry in _decode_any(text):
             value: Raw | None = entry.value
@@ -344,15 +346,15 @@ def _any_object_of(text: bytes) -> dict[str, Raw]:
                 typed = _decode_value(entry.value)
                 value = typed.string_value if typed.string_value != _NOTHING else _number_of(typed)
             if value is not None and value != _NOTHING:
-                found[entry.key] = value
+                members[entry.key] = value
     except msgspec.ValidationError as error:
         raise Unmappable(f"entries: {described(text)} is no array of keys and values") from error
-    return found
+    return members
 
 
 def _sum(made: Sequence[_Make]) -> _Make:
     def make(paths: SharedPaths) -> Evaluate:
-        evaluated = [each(paths) for each in made]
+        evaluated = [maker(paths) for maker in made]
 
         def merge(values: Sequence[bytes]) -> bytes:
             members: dict[str, Any] = {}

@@ -107,7 +107,7 @@ class Expressions:
         if self._is_simple:
             return self._reader.read(record, self._constants.copy())
         values = self._constants.copy()
-        found = self._reader.open(record)
+        opened = self._reader.open(record)
         if self._plain_condition is not None and not self._plain_condition.holds(record):
             return None
         if self._program is not None:
@@ -116,7 +116,7 @@ class Expressions:
                 return None
             for (slot, _, _), value in zip(self._programmed, results, strict=True):
                 values[slot] = b"" if value == _NULL else value
-        self._reader.fill(found, record, values)
+        self._reader.fill(opened, record, values)
         for slot, rule, evaluate in self._compiled:
             try:
                 values[slot] = evaluate(values)
@@ -137,14 +137,14 @@ class Expressions:
             if verdicts is not None:
                 return [index for index, verdict in enumerate(verdicts) if verdict]
             # one by one they say which it is, and why
-        found: list[int] = []
+        indexes: list[int] = []
         for index, record in enumerate(records):
             try:
                 if self.evaluate(record) is not None:
-                    found.append(index)
+                    indexes.append(index)
             except EVALUATION_ERRORS as error:
                 failed(index, error)
-        return found
+        return indexes
 
 
 class _PlainCondition:
@@ -317,26 +317,28 @@ class ConditionProgram:
         not be evaluated for it.
         """
         try:
-            found = self._program.input_text(b"\n".join(records).decode()).all()
+            outputs = self._program.input_text(b"\n".join(records).decode()).all()
         except ValueError:  # UnicodeDecodeError is one, too
             return None
-        if len(found) != len(records) or not all(each in ([True], [False]) for each in found):
+        if len(outputs) != len(records) or not all(
+            result in ([True], [False]) for result in outputs
+        ):
             return None
-        return [each[0] for each in found]
+        return [result[0] for result in outputs]
 
     def run(self, record: bytes) -> list[bytes] | None:
         """Nothing if the condition holds; None if it is false or null. Raises as `Program.run`."""
         try:
-            (found,) = self._program.input_text(record.decode()).all()
+            (output,) = self._program.input_text(record.decode()).all()
         except UnicodeDecodeError:
             raise
         except ValueError as error:
             raise Unmappable(f"jq: {glimpse(str(error))}") from error
-        if isinstance(found, dict):
-            raise Unmappable(f"where: jq: {glimpse(found['error'])}")
-        if len(found) != 1:
-            raise Unmappable(f"where: {_wrong_count(len(found))}")
-        return [] if found[0] else None
+        if isinstance(output, dict):
+            raise Unmappable(f"where: jq: {glimpse(output['error'])}")
+        if len(output) != 1:
+            raise Unmappable(f"where: {_wrong_count(len(output))}")
+        return [] if output[0] else None
 
 
 def _wrong_count(results: int) -> str:

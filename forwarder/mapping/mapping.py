@@ -90,9 +90,9 @@ class Mapping:
         """The slot of the whole record, where the properties are that."""
         written = (("set", rules.set), ("set_once", rules.set_once), ("groups", rules.groups))
         added = [
-            (f"${rule}", ObjectValue(rule, each, expressions))
-            for rule, each in written
-            if each is not None
+            (f"${rule}", ObjectValue(rule, source, expressions))
+            for rule, source in written
+            if source is not None
         ]
         self._additions = Additions(added) if added else None
         expressions.compile()
@@ -271,12 +271,12 @@ class ObjectValue:
         )
         self.is_rewritten = rest is not None
         """Whether the names in the object are written anew."""
-        slots = {name: expressions.add(f"{rule}.{name}", each) for name, each in pairs.items()}
+        slots = {name: expressions.add(f"{rule}.{name}", text) for name, text in pairs.items()}
         self._slots = [*slots.items()]
         self._left_out = tuple(
             name.removesuffix(REST)
-            for name, each in pairs.items()
-            if rest is not None and name.endswith(REST) and each.strip() == "null"
+            for name, text in pairs.items()
+            if rest is not None and name.endswith(REST) and text.strip() == "null"
         )
         self._members = [(msgspec.json.encode(name) + b":", slot) for name, slot in slots.items()]
 

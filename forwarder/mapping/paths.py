@@ -116,20 +116,20 @@ class PathReader:
 
     def read(self, record: bytes, values: list[bytes]) -> list[bytes]:
         """Open a record, and put its values into their slots. Raises what both raise."""
-        found = self.open(record)
+        opened = self.open(record)
         if self._leaves is None:
-            self.fill(found, record, values)
+            self.fill(opened, record, values)
             return values
         for index, leaf in self._leaves:
-            text = bytes(found[index])
+            text = bytes(opened[index])
             if text != _NULL:
                 values[leaf] = text
         for slot in self._root.slots:
             values[slot] = record.strip()
         return values
 
-    def fill(self, found: Sequence[Raw], record: bytes, values: list[bytes]) -> None:
-        """Put the values of a record into their slots; `found` is what `open` gave of it (it
+    def fill(self, opened: Sequence[Raw], record: bytes, values: list[bytes]) -> None:
+        """Put the values of a record into their slots; `opened` is what `open` gave of it (it
         raises msgspec's errors).
 
         Raises `Unmappable` where a path leads into something that has no such members, as jq does.
@@ -141,8 +141,8 @@ class PathReader:
             raise root.wrong(b"{", root.elements[0][1])
         for index, leaf, child in root.leaves:
             if leaf is None:
-                child.read(found[index], values)
-            elif (text := bytes(found[index])) != _NULL:
+                child.read(opened[index], values)
+            elif (text := bytes(opened[index])) != _NULL:
                 values[leaf] = text
 
 
@@ -184,8 +184,12 @@ class _PathNode:
         for child in self.children.values():
             child.compile()
         self.leaves = [
-            (index, each.slots[0] if len(each.slots) == 1 and not each.children else None, each)
-            for index, each in enumerate(self.members)
+            (
+                index,
+                member.slots[0] if len(member.slots) == 1 and not member.children else None,
+                member,
+            )
+            for index, member in enumerate(self.members)
         ]
 
     def read(self, raw: Raw, values: list[bytes]) -> None:
@@ -199,9 +203,9 @@ class _PathNode:
             if text[:1] != b"{":
                 self._fail(text, self.members[0], values)
                 return
-            found = self._open(raw)
+            opened = self._open(raw)
             for index, _, child in self.leaves:
-                child.read(found[index], values)
+                child.read(opened[index], values)
         if self.elements:
             self._read_elements(raw, text, values)
 
@@ -209,10 +213,10 @@ class _PathNode:
         if text[:1] != b"[":
             self._fail(text, self.elements[0][1], values)
             return
-        found = _decode_array(raw)
+        elements = _decode_array(raw)
         for index, child in self.elements:
-            if index < len(found):
-                child.read(found[index], values)
+            if index < len(elements):
+                child.read(elements[index], values)
 
     def _fail(self, text: bytes, child: _PathNode, values: list[bytes]) -> None:
         """This value can't have such a child: raise that, or put it into the slots below."""
@@ -251,7 +255,7 @@ def _dict_opener(names: Sequence[str]) -> Callable[[bytes | Raw], Sequence[Raw]]
     decode = msgspec.json.Decoder(dict[str, Raw]).decode
 
     def opened(text: bytes | Raw) -> Sequence[Raw]:
-        found = decode(text)
-        return [found.get(name, _ABSENT) for name in names]
+        members = decode(text)
+        return [members.get(name, _ABSENT) for name in names]
 
     return opened

@@ -73,21 +73,25 @@ class Privacy:
         a JSON object.
         """
         key = self._salt
-        found = b""
+        text = b""
         problem = ""
         try:
             if self._days is not None:
-                day, found = self._days.of(record, time)
+                day, text = self._days.of(record, time)
                 key = self._key_of(day)
             if self._combinations:
                 record = add_members(
-                    record, [(each.target, each.value(record, key)) for each in self._combinations]
+                    record,
+                    [
+                        (combination.target, combination.value(record, key))
+                        for combination in self._combinations
+                    ],
                 )
         except Unmappable as error:
             problem = error.message
         return (
             record if self._redaction is None else self._redaction.apply(record, key),
-            found,
+            text,
             problem,
         )
 
@@ -198,8 +202,8 @@ class _RecordDays:
                 record if self._hiding is None else self._hiding.apply(record)
             )
             if values is not None and values[self._slot]:
-                found = self._times.read(values[self._slot], time)
-                return found[1:11], found
+                text = self._times.read(values[self._slot], time)
+                return text[1:11], text
         if time is None:
             raise Unmappable("hash.daily: the record has no time that says its day")
         number = int(time // 86_400)
@@ -222,7 +226,10 @@ def _may_hide(hidden: Sequence[Path], path: Path | None) -> bool:
     if not path or None in path:
         return bool(hidden)
     names = _names(path)
-    return any(None in each or _names(each) == names[: len(_names(each))] for each in hidden)
+    return any(
+        None in hidden_path or _names(hidden_path) == names[: len(_names(hidden_path))]
+        for hidden_path in hidden
+    )
 
 
 def _names(path: Path) -> Path:

@@ -162,11 +162,11 @@ class _Pass:
             if not (every or name in wanted):
                 members.keep(start + at, start + after)
                 continue
-            found = matching.get(name)
-            if found is None:
+            below_and_drops = matching.get(name)
+            if below_and_drops is None:
                 below = _matching(nodes, name)
-                found = matching[name] = below, any(node.drops for node in below)
-            below, drops = found
+                below_and_drops = matching[name] = below, any(node.drops for node in below)
+            below, drops = below_and_drops
             first = text[start + value]
             if drops or (first not in _OPENING and any(node.drops for node in _alone(below))):
                 members.drop(start + after)
@@ -193,11 +193,11 @@ class _Pass:
                 array.elements.at = at + 1
                 array.index += 1
                 continue
-            found = array.found if array.is_uniform else array.matching()
-            if first == _BRACKET and found and not array.drops:
+            matched = array.matched if array.is_uniform else array.matching()
+            if first == _BRACKET and matched and not array.drops:
                 array.elements.keep(at, at)
                 outer.append(array)
-                array = _Array(self._edits, at, found)
+                array = _Array(self._edits, at, matched)
                 continue
             end = token.end() if first not in _OPENING else _end_of(tokens)
             array.index += 1
@@ -206,8 +206,8 @@ class _Pass:
                 array.elements.drop(end)
                 continue
             array.elements.keep(at, end)
-            if array.hashes or (found and (first == _BRACE or (is_plain and array.alone))):
-                self._value(at, end, found)
+            if array.hashes or (matched and (first == _BRACE or (is_plain and array.alone))):
+                self._value(at, end, matched)
 
 
 class _Array:
@@ -219,10 +219,10 @@ class _Array:
         "alone",
         "drops",
         "elements",
-        "found",
         "hashes",
         "index",
         "is_uniform",
+        "matched",
     )
 
     def __init__(self, edits: OrderedEdits, start: int, nodes: Sequence[_RedactedNode]) -> None:
@@ -234,18 +234,18 @@ class _Array:
         """Whether the same holds for all elements."""
         self._set([*self._through, *_matching(nodes, None)])
 
-    def _set(self, found: Sequence[_RedactedNode]) -> None:
-        self.found = found
+    def _set(self, nodes: Sequence[_RedactedNode]) -> None:
+        self.matched = nodes
         """What holds for the next element."""
-        self.drops = any(node.drops for node in found)
-        self.hashes = any(node.hashes for node in found)
-        self.alone = [*chain.from_iterable([node.alone for node in found])]
+        self.drops = any(node.drops for node in nodes)
+        self.hashes = any(node.hashes for node in nodes)
+        self.alone = [*chain.from_iterable([node.alone for node in nodes])]
         """What holds for it if it stands instead of an array."""
 
     def matching(self) -> Sequence[_RedactedNode]:
         """What holds for the next element, where that depends on its index."""
         self._set([*self._through, *_matching(self._nodes, self.index)])
-        return self.found
+        return self.matched
 
 
 class _Elements:
@@ -329,4 +329,4 @@ def _alone(nodes: Sequence[_RedactedNode]) -> Sequence[_RedactedNode]:
 def _matching(nodes: Sequence[_RedactedNode], step: Step) -> list[_RedactedNode]:
     """What holds for a member or an element; `step` None: for each."""
     steps = (None,) if step is None else (step, None)
-    return [node.below[each] for node in nodes for each in steps if each in node.below]
+    return [node.below[name] for node in nodes for name in steps if name in node.below]

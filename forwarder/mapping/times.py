@@ -291,10 +291,10 @@ def zone_of(key: str, name: str) -> tzinfo:
 
 def _similar_zone(name: str) -> str:
     """The zone whose name, or whose city, is most like this; empty if none is."""
-    by_name = {each.lower(): each for each in sorted(zoneinfo.available_timezones())}
-    last = {each.rpartition("/")[2]: each for each in by_name}
+    by_name = {zone.lower(): zone for zone in sorted(zoneinfo.available_timezones())}
+    last = {zone.rpartition("/")[2]: zone for zone in by_name}
     wanted = name.strip().lower().replace(" ", "_")
     close = get_close_matches(wanted, by_name, n=1, cutoff=0.75) or [
-        last[each] for each in get_close_matches(wanted, last, n=1)
+        last[near] for near in get_close_matches(wanted, last, n=1)
     ]
     return by_name[close[0]] if close else ""

@@ -70,17 +70,17 @@ SeedId: TypeAlias = Annotated[UUID, Field(strict=False)]
 def _definition(kind: DefinitionKind, content: Any) -> Any:
     """A definition as JSON, checked; times are text in it."""
     try:
-        kept = json.loads(seed_json(content))
+        definition = json.loads(seed_json(content))
     except (TypeError, ValueError):
         raise ValueError("this can't be written as JSON") from None
-    if (fault := fault_of(kept)) is not None:
+    if (fault := fault_of(definition)) is not None:
         raise ValueError(fault)
     try:
-        reject_unknown_members(kind, kept)
-        check_entry(kind, kept)
+        reject_unknown_members(kind, definition)
+        check_entry(kind, definition)
     except InvalidDefinition as error:
         raise ValueError(f"{error.path}: {error.what}" if error.path else error.what) from None
-    return kept
+    return definition
 
 
 def _of_kind(kind: DefinitionKind) -> BeforeValidator:

@@ -187,11 +187,11 @@ class SeedWriter:
 
     def _key(self, user: int, seed: SeedKey) -> bool:
         """Insert or update a key; whether it is the user's."""
-        kept = key_digest(seed.key)
+        digest = key_digest(seed.key)
         scopes = json.dumps(seed.scopes)
-        self._insert("personal_keys", None, kept, user, seed.label, scopes, format_time(self.now))
+        self._insert("personal_keys", None, digest, user, seed.label, scopes, format_time(self.now))
         changed = "UPDATE personal_keys SET label = ?, scopes = ? WHERE digest = ? AND user = ?"
-        return self.database.execute(changed, (seed.label, scopes, kept, user)).rowcount == 1
+        return self.database.execute(changed, (seed.label, scopes, digest, user)).rowcount == 1
 
     def _domain(self, organization: str, seed: SeedDomain) -> None:
         verified = self._time(seed.verified_at, None)
@@ -259,12 +259,12 @@ class SeedWriter:
     def _project(self, organization: str, seed: SeedProject, whole: SeedOrganization) -> None:
         token = seed.api_key
         now = format_time(self.now)
-        found = self.database.execute(
+        project_row = self.database.execute(
             "SELECT id, organization FROM projects WHERE api_token = ?", (token,)
         ).fetchone()
-        if found is not None and found[1] != organization:
+        if project_row is not None and project_row[1] != organization:
             raise _conflict(f"the api_key of a project of {whole.name}", "organization")
-        if found is None:
+        if project_row is None:
             new = ProjectDraft(
                 organization, seed.settings, now, token, self._id(seed.uuid, "project", token)
             )
@@ -272,9 +272,9 @@ class SeedWriter:
                 raise _conflict(f"the uuid of a project of {whole.name}", "project")
             project = add_project(self.database, new)
         else:
-            project = int(found[0])
+            project = int(project_row[0])
         first = self._dashboards(project, seed.dashboards, whole.owner.email)
-        if found is None and first is not None:
+        if project_row is None and first is not None:
             make_primary(self.database, project, first)
         for export in seed.batch_exports:
             self._export(project, token, export)
@@ -380,8 +380,10 @@ class SeedWriter:
         return self.database.execute(statement, parameters).fetchone() is not None
 
     def _user(self, email: str) -> int | None:
-        found = self.database.execute("SELECT id FROM users WHERE email = ?", (email,)).fetchone()
-        return None if found is None else int(found[0])
+        user_row = self.database.execute(
+            "SELECT id FROM users WHERE email = ?", (email,)
+        ).fetchone()
+        return None if user_row is None else int(user_row[0])
 
     def _id(self, given: UUID | None, *said: str, repeats: bool = True) -> str:
         """The given id, or one that is derived from the content; equal

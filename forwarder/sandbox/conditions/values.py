@@ -200,10 +200,10 @@ def _exact_time(text: str, zone: tzinfo) -> datetime | None:
         return None
 
 
-def _clock(found: re.Match[str]) -> datetime:
-    year, month, day = (int(part) for part in found["date"].split("-"))
-    microseconds = int((found["fraction"] or "0").ljust(9, "0")[:6])
-    hour, minute, second = (int(found[part] or 0) for part in ("hour", "minute", "second"))
+def _clock(match: re.Match[str]) -> datetime:
+    year, month, day = (int(part) for part in match["date"].split("-"))
+    microseconds = int((match["fraction"] or "0").ljust(9, "0")[:6])
+    hour, minute, second = (int(match[part] or 0) for part in ("hour", "minute", "second"))
     return datetime(year, month, day, hour, minute, second, microseconds)
 
 

@@ -61,12 +61,12 @@ def _read_version(text: str) -> Version | None:
 
 def _exact(text: str) -> Version | None:
     """A version of three numbers, as the crate parses it."""
-    found = _VERSION.fullmatch(text)
-    if found is None:
+    match = _VERSION.fullmatch(text)
+    if match is None:
         return None
-    numbers = tuple(int(part) for part in found["numbers"].split("."))
-    pre = _identifiers(found["pre"], zeros=False)
-    build = _identifiers(found["build"], zeros=True)
+    numbers = tuple(int(part) for part in match["numbers"].split("."))
+    pre = _identifiers(match["pre"], zeros=False)
+    build = _identifiers(match["build"], zeros=True)
     if max(numbers) > _LARGEST or pre is None or build is None:
         return None
     return Version(numbers, not pre, pre, build)
@@ -76,18 +76,18 @@ def _identifiers(suffix: str | None, *, zeros: bool) -> _Identifiers | None:
     """The parts of a suffix; None if one is empty, or, unless they are allowed, begins
     with a zero.
     """
-    found = []
+    identifiers = []
     for part in suffix.split(".") if suffix is not None else ():
         if part.isdigit():
             digits = part.lstrip("0")
             if not zeros and len(part) > 1 and part[0] == "0":
                 return None
-            found.append((0, len(digits), digits, len(part)))
+            identifiers.append((0, len(digits), digits, len(part)))
         elif part:
-            found.append((1, 0, part, 0))
+            identifiers.append((1, 0, part, 0))
         else:
             return None
-    return tuple(found)
+    return tuple(identifiers)
 
 
 def tilde_range(value: object) -> Within | None:

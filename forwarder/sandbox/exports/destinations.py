@@ -48,8 +48,14 @@ def without_secrets(destination: Mapping[str, Any]) -> dict[str, Any]:
 
 def change_destination(old: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
     """A destination after a change of it, secrets included."""
-    kept = old["config"] if _normalized(old["type"]) == _normalized(change["type"]) else None
-    config = _Merging(change["type"]).merged(kept, change["config"]) if "config" in change else kept
+    config_before = (
+        old["config"] if _normalized(old["type"]) == _normalized(change["type"]) else None
+    )
+    config = (
+        _Merging(change["type"]).merged(config_before, change["config"])
+        if "config" in change
+        else config_before
+    )
     return {"type": change["type"], "config": config}
 
 
@@ -137,11 +143,11 @@ def _without_secrets(kind: str, value: Any) -> Any:
 
 
 def _masked(kind: str, url: str) -> str:
-    def mask(found: re.Match[str]) -> str:
+    def mask(match: re.Match[str]) -> str:
         return (
-            f"{found[1]}***"
-            if found[2].lower() in _IN_QUERIES or _is_secret(kind, found[2])
-            else found[0]
+            f"{match[1]}***"
+            if match[2].lower() in _IN_QUERIES or _is_secret(kind, match[2])
+            else match[0]
         )
 
     return _QUERY.sub(mask, _ONLY_USER.sub(r"\1***@", _PASSWORD.sub(r"\1***@", url)))

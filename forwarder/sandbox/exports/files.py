@@ -86,21 +86,21 @@ def json_lines(
 
 
 def _members(writers: Sequence[tuple[str, int, ColumnKind]], values: Sequence[Any]) -> list[str]:
-    found = list[str]()
+    members = list[str]()
     for name, place, kind in writers:
         value = values[place]
         if value is None:
             if kind is not ColumnKind.OPTIONAL_JSON:
-                found.append(name + "null")
+                members.append(name + "null")
         elif kind is ColumnKind.TEXT:
-            found.append(name + encode_basestring(value))
+            members.append(name + encode_basestring(value))
         elif kind is ColumnKind.TIME:
-            found.append(f'{name}"{value}"')
+            members.append(f'{name}"{value}"')
         elif kind is ColumnKind.BOOLEAN:
-            found.append(name + ("true" if value else "false"))
+            members.append(name + ("true" if value else "false"))
         else:
-            found.append(name + str(value))
-    return found
+            members.append(name + str(value))
+    return members
 
 
 def _parquet(

@@ -83,12 +83,12 @@ class DestinationUrl:
         try:
             async with asyncio.timeout(_RESOLVE_WITHIN):
                 asked = partial(socket.getaddrinfo, self.host, self.port, type=socket.SOCK_STREAM)
-                found = await asyncio.get_running_loop().run_in_executor(executor, asked)
+                infos = await asyncio.get_running_loop().run_in_executor(executor, asked)
         except (OSError, UnicodeError, TimeoutError):
             raise DestinationFailed(
                 f"{self.shown} can't be reached: the name {self.host!r} has no address."
             ) from None
-        addresses = list(dict.fromkeys(str(info[4][0]) for info in found))
+        addresses = list(dict.fromkeys(str(info[4][0]) for info in infos))
         if not policy.allow_private and any(is_private(address) for address in addresses):
             raise ExportMisconfigured(
                 f"{self.shown} is at a private address. To allow these, start the sandbox with "
@@ -157,14 +157,14 @@ async def send(
 
 def is_private(address: str) -> bool:
     """Whether an address isn't globally reachable."""
-    found: IPv4Address | IPv6Address = ip_address(address.partition("%")[0])
-    if isinstance(found, IPv6Address):
-        inside = found.ipv4_mapped or found.sixtofour or (found.teredo or (None, None))[1]
-        if inside is None and (found in _NAT64 or int(found) >> 32 == 0):
-            inside = IPv4Address(int(found) & 0xFFFFFFFF)
+    ip: IPv4Address | IPv6Address = ip_address(address.partition("%")[0])
+    if isinstance(ip, IPv6Address):
+        inside = ip.ipv4_mapped or ip.sixtofour or (ip.teredo or (None, None))[1]
+        if inside is None and (ip in _NAT64 or int(ip) >> 32 == 0):
+            inside = IPv4Address(int(ip) & 0xFFFFFFFF)
         if inside is not None:
             return is_private(str(inside))
-    return not is_global(found) or found.is_multicast or found.is_reserved
+    return not is_global(ip) or ip.is_multicast or ip.is_reserved
 
 
 def scrub(text: str, secrets: Iterable[str]) -> str:

@@ -269,8 +269,8 @@ class RecordReader:
         size = 0
         with closing(store.connection.execute(statement, bounds)) as rows:
             for row in rows:
-                number, *found = row
-                weight, values, person_properties = read(found)
+                number, *columns = row
+                weight, values, person_properties = read(columns)
                 page.append(ExportRecord(number, weight, values, person_properties))
                 size += weight
                 if len(page) == PAGE or size >= PAGE_BYTES:
@@ -408,12 +408,12 @@ def _person_members(raw: bytes) -> Sequence[str | None]:
         return (None, None, None)
     scanner = JsonScanner(raw.decode())
     members, _ = scanner.members(scanner.first())
-    found = {
+    person = {
         member.key: _one_line(scanner.text[member.start : member.end])
         for member in members
         if member.key in _PERSON_MEMBERS
     }
-    return [found.get(name) for name in _PERSON_MEMBERS]
+    return [person.get(name) for name in _PERSON_MEMBERS]
 
 
 def _one_line(text: str) -> str:

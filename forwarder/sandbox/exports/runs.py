@@ -188,11 +188,11 @@ def record_progress(
 
 def complete_run(database: sqlite3.Connection, run: str, now: datetime) -> None:
     """Finish a run whose records are all written."""
-    found = _find(database, run)
+    run_row = _find(database, run)
     total = (
-        found["records_completed"]
-        if found["records_total_count"] is None
-        else found["records_total_count"]
+        run_row["records_completed"]
+        if run_row["records_total_count"] is None
+        else run_row["records_total_count"]
     )
     done = format_time(now)
     if _update(
@@ -209,7 +209,7 @@ def complete_run(database: sqlite3.Connection, run: str, now: datetime) -> None:
             database,
             run,
             "info",
-            f"Completed with {plural(found['records_completed'], 'record')}.",
+            f"Completed with {plural(run_row['records_completed'], 'record')}.",
             now,
         )
 
@@ -276,14 +276,14 @@ def continue_interrupted(database: sqlite3.Connection, now: datetime) -> int:
         "UPDATE batch_export_runs SET due_at = NULL WHERE finished_at IS NULL AND due_at > ?",
         (latest,),
     )
-    found = rows(
+    interrupted = rows(
         database,
         (
             "SELECT * FROM batch_export_runs WHERE status = 'Running' AND cause <> 'seed' ORDER "
             "BY number"
         ),
     )
-    for run in found:
+    for run in interrupted:
         identity = _insert(
             database, run, run["cause"], now, cursor=run["cursor"], selection=run["selection"]
         )
@@ -294,7 +294,7 @@ def continue_interrupted(database: sqlite3.Connection, now: datetime) -> int:
             f"The sandbox stopped meanwhile; run {identity} resumes.",
             now,
         )
-    return len(found)
+    return len(interrupted)
 
 
 def add_backfill(
@@ -326,8 +326,8 @@ def add_retry(database: sqlite3.Connection, run: sqlite3.Row, now: datetime) -> 
     backfill of its interval.
     """
     selection = json.loads(run["selection"]) if run["selection"] else {}
-    kept = json.dumps({name: selection[name] for name in _SELECTED}) if selection else ""
-    return _insert(database, run, "retry", now, cursor="", selection=kept)
+    selected = json.dumps({name: selection[name] for name in _SELECTED}) if selection else ""
+    return _insert(database, run, "retry", now, cursor="", selection=selected)
 
 
 def cancel_runs(database: sqlite3.Connection, export: str, now: datetime) -> None:
@@ -362,10 +362,10 @@ def write_log(
 
 def run_log(database: sqlite3.Connection, run: str) -> list[LogLine]:
     """The log of a run, the newest line last."""
-    found = rows(
+    lines = rows(
         database, "SELECT at, level, message FROM export_logs WHERE run = ? ORDER BY id", run
     )
-    return [LogLine(*line) for line in found]
+    return [LogLine(*line) for line in lines]
 
 
 def export_log(database: sqlite3.Connection, export: str, limit: int) -> list[LogLine]:
@@ -583,8 +583,8 @@ def _update(database: sqlite3.Connection, run: str, now: datetime, **changes: ob
 
 
 def _find(database: sqlite3.Connection, run: str) -> sqlite3.Row:
-    (found,) = rows(database, "SELECT * FROM batch_export_runs WHERE id = ?", run)
-    return found
+    (run_row,) = rows(database, "SELECT * FROM batch_export_runs WHERE id = ?", run)
+    return run_row
 
 
 def _last_arrival(database: sqlite3.Connection) -> int:

@@ -168,7 +168,7 @@ def _expand(prefix: str, job: ExportJob) -> str:
             "second": "%S",
         }
         values |= {name: end.strftime(code) for name, code in codes.items()}
-    return _VARIABLE.sub(lambda found: values.get(found[1], found[0]), prefix)
+    return _VARIABLE.sub(lambda match: values.get(match[1], match[0]), prefix)
 
 
 def _text(config: Mapping[str, Any], name: str, default: str | None = None) -> str:

@@ -153,11 +153,11 @@ class ExportScheduler:
         """Begin the runs that are due and have a place; returns when there is more to do."""
         asked = list(self._settling)
         await self._stop_late()
-        found = await self._change(runs.due_runs)
+        due_runs = await self._change(runs.due_runs)
         now = self._clock.now()
         free = [
             replace(due, due=max(due.due, self._held.get(due.export, due.due)))
-            for due in found
+            for due in due_runs
             if due.export not in self._active
         ]
         ready = self._in_turn([due for due in free if due.due <= now])

@@ -71,13 +71,13 @@ class _ExportCursor:
     @classmethod
     def parse(cls, text: str) -> _ExportCursor:
         """A cursor from its text. Raises `ExportMisconfigured`."""
-        found = _CURSOR(text)
-        if text and found is None:
+        match = _CURSOR(text)
+        if text and match is None:
             raise ExportMisconfigured(
                 "The run's cursor is none of a run that can be resumed. Export the interval again "
                 "by a backfill."
             )
-        return cls(*map(int, found.groups())) if found else cls()
+        return cls(*map(int, match.groups())) if match else cls()
 
     def __str__(self) -> str:
         return f"v1.{self.parts}.{self.number}.{self.completed}"

@@ -62,10 +62,10 @@ def add_linked(
     """Add a survey, feature or experiment unless it is there, and its flag, or what it needs in
     its flag. Raises `InvalidDefinition`.
     """
-    name, kept = read_linked(kind, content)
+    name, completed = read_linked(kind, content)
     if find_definition(store, DefinitionKey(api_key, kind, name)) is not None:
         return
-    stored = put_definition(store, DefinitionKey(api_key, kind, name), kept, now)
+    stored = put_definition(store, DefinitionKey(api_key, kind, name), completed, now)
     key, change = _FLAGS[kind](stored)
     if key is None:
         return
@@ -114,23 +114,25 @@ def read_linked(kind: DefinitionKind, content: Mapping[str, Any]) -> tuple[str, 
 
 
 def _read_survey(identity: str, content: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    kept = {**_SURVEY, **content, "id": identity}
-    filters = kept.pop("targeting_flag_filters", None)
+    survey = {**_SURVEY, **content, "id": identity}
+    filters = survey.pop("targeting_flag_filters", None)
     if filters is not None:
-        kept["targeting_flag_key"] = kept["targeting_flag_key"] or f"survey-targeting-{identity}"
-        kept["targeting_flag_filters"] = filters
-        _check_flag(kept["targeting_flag_key"], filters, "targeting_flag_filters")
-    if not isinstance(kept["questions"], list):
+        survey["targeting_flag_key"] = (
+            survey["targeting_flag_key"] or f"survey-targeting-{identity}"
+        )
+        survey["targeting_flag_filters"] = filters
+        _check_flag(survey["targeting_flag_key"], filters, "targeting_flag_filters")
+    if not isinstance(survey["questions"], list):
         raise InvalidDefinition("questions", "this is not a list")
-    if not kept["feature_flag_keys"]:
+    if not survey["feature_flag_keys"]:
         flags = {
-            name: kept[name]
+            name: survey[name]
             for name in ("linked_flag_key", "targeting_flag_key", "internal_targeting_flag_key")
         }
-        kept["feature_flag_keys"] = [
+        survey["feature_flag_keys"] = [
             {"key": name, "value": value} for name, value in flags.items() if value
         ]
-    return identity, kept
+    return identity, survey
 
 
 def _read_feature(identity: str, content: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -140,15 +140,15 @@ def _cohorts(contents: Sequence[Mapping[str, Any]], project: ProjectDefinitions)
         for number in _cohorts_in(group.get("properties"))
     }
     seen = set[int]()
-    found = dict[str, Any]()
+    groups = dict[str, Any]()
     while todo:
         number = todo.pop()
         seen.add(number)
         cohort = project.cohorts.get(number)
         if cohort is not None and cohort.property_group is not None:
-            found[str(number)] = cohort.property_group
+            groups[str(number)] = cohort.property_group
             todo |= set(_cohorts_in(cohort.property_group)) - seen
-    return dict(sorted(found.items(), key=lambda item: int(item[0])))
+    return dict(sorted(groups.items(), key=lambda item: int(item[0])))
 
 
 def _cohorts_in(conditions: object) -> Iterator[int]:

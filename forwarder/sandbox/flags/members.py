@@ -47,8 +47,8 @@ def _reject_wrong_values(filters: Mapping[str, Any]) -> None:
 
 
 def _objects(value: object) -> list[tuple[int, dict[str, Any]]]:
-    found = enumerate(value if isinstance(value, list) else ())
-    return [(at, item) for at, item in found if isinstance(item, dict)]
+    entries = enumerate(value if isinstance(value, list) else ())
+    return [(at, item) for at, item in entries if isinstance(item, dict)]
 
 
 def _is_json(text: str) -> bool:

@@ -108,9 +108,9 @@ def put_definition(
     api_key, kind, name = key
     before = find_definition(store, key)
     number = before.id if before is not None else _next_id(store)
-    kept = _complete(kind, name, content, number, before)
-    _check(kind, kept)
-    text = json.dumps(kept)
+    completed = _complete(kind, name, content, number, before)
+    _check(kind, completed)
+    text = json.dumps(completed)
     time = format_time(now)
     if before is None:
         store.connection.execute(
@@ -123,7 +123,13 @@ def put_definition(
         )
     _changed(store, api_key)
     return StoredDefinition(
-        number, api_key, kind, name, kept, before.created_at if before is not None else time, time
+        number,
+        api_key,
+        kind,
+        name,
+        completed,
+        before.created_at if before is not None else time,
+        time,
     )
 
 
@@ -135,12 +141,12 @@ def add_definition(store: Store, key: DefinitionKey, content: object, now: datet
 
 def delete_definition(store: Store, key: DefinitionKey) -> bool:
     """Delete a definition; whether there was one."""
-    found = store.connection.execute(
+    cursor = store.connection.execute(
         "DELETE FROM definitions WHERE api_key = ? AND kind = ? AND name = ?", key
     )
-    if found.rowcount:
+    if cursor.rowcount:
         _changed(store, key.api_key)
-    return bool(found.rowcount)
+    return bool(cursor.rowcount)
 
 
 def name_group_types(store: Store, api_key: str, names: Sequence[str], now: datetime) -> None:
@@ -156,14 +162,14 @@ def name_group_types(store: Store, api_key: str, names: Sequence[str], now: date
 
 def find_definition(store: Store, key: DefinitionKey) -> StoredDefinition | None:
     """One definition, None if there is none."""
-    found = store.select(_ROW + "api_key = ? AND kind = ? AND name = ?", key)
-    return _stored(found[0]) if found else None
+    rows = store.select(_ROW + "api_key = ? AND kind = ? AND name = ?", key)
+    return _stored(rows[0]) if rows else None
 
 
 def definition_of_row(store: Store, kind: DefinitionKind, number: int) -> StoredDefinition | None:
     """The definition in a row, None if it isn't there or of another kind."""
-    found = store.select(_ROW + "id = ? AND kind = ?", [number, kind])
-    return _stored(found[0]) if found else None
+    rows = store.select(_ROW + "id = ? AND kind = ?", [number, kind])
+    return _stored(rows[0]) if rows else None
 
 
 def list_definitions(
@@ -172,16 +178,16 @@ def list_definitions(
     """All definitions of a kind, of one project or (None) of all, in the order of
     their creation.
     """
-    found = store.select(
+    rows = store.select(
         _ROW + "kind = ? AND (? IS NULL OR api_key = ?) ORDER BY id", [kind, api_key, api_key]
     )
-    return [_stored(row) for row in found]
+    return [_stored(row) for row in rows]
 
 
 def project_definitions(store: Store, api_key: str) -> ProjectDefinitions:
     """Everything that a project's flags are decided by, parsed once a change."""
-    found = store.select("SELECT revision FROM definition_revisions WHERE api_key = ?", [api_key])
-    revision = found[0][0] if found else ""
+    rows = store.select("SELECT revision FROM definition_revisions WHERE api_key = ?", [api_key])
+    revision = rows[0][0] if rows else ""
     cached = store.derived.get(("definitions", api_key))
     if cached is None or cached[0] != revision:
         cached = (revision, _read(store, api_key))
@@ -251,11 +257,11 @@ def check_definition(kind: DefinitionKind, name: str, content: object) -> None:
     _check(kind, _complete(kind, name, content, 1, None))
 
 
-def _check(kind: DefinitionKind, kept: Mapping[str, Any]) -> None:
+def _check(kind: DefinitionKind, completed: Mapping[str, Any]) -> None:
     if kind is DefinitionKind.FLAG:
-        parse_flag(kept)
+        parse_flag(completed)
     elif kind is DefinitionKind.COHORT:
-        parse_cohort(kept)
+        parse_cohort(completed)
 
 
 def _complete(

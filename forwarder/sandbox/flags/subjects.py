@@ -94,8 +94,8 @@ def decide(store: Store, api_key: str, question: FlagQuestion, now: datetime) ->
 
 
 def _timezone(store: Store, api_key: str) -> ZoneInfo:
-    found = store.select(_TIMEZONE, [api_key])
-    return ZoneInfo((found and found[0][0]) or "UTC")
+    rows = store.select(_TIMEZONE, [api_key])
+    return ZoneInfo((rows and rows[0][0]) or "UTC")
 
 
 def _keys(project: ProjectDefinitions, question: FlagQuestion) -> list[str] | None:
@@ -108,8 +108,8 @@ def _subject(
     store: Store, api_key: str, question: FlagQuestion, project: ProjectDefinitions
 ) -> Subject:
     distinct_id = storable(question.distinct_id)
-    found = store.select(_PERSON, [api_key, distinct_id])
-    _, _, properties, created_at = found[0] if found else (None, None, "{}", None)
+    rows = store.select(_PERSON, [api_key, distinct_id])
+    _, _, properties, created_at = rows[0] if rows else (None, None, "{}", None)
     ids = _ids(store, api_key, distinct_id)
     return Subject(
         distinct_id=question.distinct_id,
@@ -143,10 +143,10 @@ def _subject(
 
 def _ids(store: Store, api_key: str, distinct_id: str) -> list[str]:
     """The ids of the person who has this one, the main one first; none if there is no person."""
-    found = store.select(_PERSON, [api_key, distinct_id])
-    if not found:
+    rows = store.select(_PERSON, [api_key, distinct_id])
+    if not rows:
         return []
-    person, main, *_ = found[0]
+    person, main, *_ = rows[0]
     others = store.select(_OTHER_IDS, [person, main])
     return [main, *(other for (other,) in others)]
 
@@ -156,8 +156,8 @@ def _group_properties(
 ) -> dict[str, Any]:
     named = isinstance(key, str | int | float)
     names = [api_key, storable(group_type), storable(json_text(key) if named else "")]
-    found = store.select(_GROUP, names)
-    stored = json.loads(found[0][0]) if found else {}
+    rows = store.select(_GROUP, names)
+    stored = json.loads(rows[0][0]) if rows else {}
     return {**stored, **question.group_properties.get(group_type, {}), "$group_key": key}
 
 

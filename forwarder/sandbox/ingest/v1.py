@@ -206,11 +206,11 @@ def _read_text(text: str) -> EventEnvelope:
 
 def unique_members(members: Sequence[JsonMember], names: Collection[str]) -> dict[str, JsonMember]:
     """The members of these names. Raises `RequestRejected` (400) if one is there twice."""
-    found: dict[str, JsonMember] = {}
+    by_key: dict[str, JsonMember] = {}
     for member in members:
-        if member.key in names and found.setdefault(member.key, member) is not member:
+        if member.key in names and by_key.setdefault(member.key, member) is not member:
             raise V1Rejected("request_parsing_error", f"{member.key} stands there twice")
-    return found
+    return by_key
 
 
 def _historical(values: Mapping[str, JsonMember]) -> bool:

@@ -85,8 +85,8 @@ class ProjectKeys:
         """Whether the key belongs to a project. On the store's thread."""
         if api_key in self.known:
             return True
-        found = self.of_a_project(api_key)
-        return not self.known if found is None else found
+        known_here = self.of_a_project(api_key)
+        return not self.known if known_here is None else known_here
 
 
 def validate_request(

@@ -89,8 +89,8 @@ def rows(database: sqlite3.Connection, statement: str, *parameters: object) -> l
 
 def row(database: sqlite3.Connection, statement: str, *parameters: object) -> sqlite3.Row | None:
     """The first row that a statement finds."""
-    found = rows(database, statement, *parameters)
-    return found[0] if found else None
+    first_rows = rows(database, statement, *parameters)
+    return first_rows[0] if first_rows else None
 
 
 def list_page(
@@ -105,5 +105,5 @@ def list_page(
     counting = f"SELECT count(*) FROM ({statement})"  # noqa: S608
     paging = f"{statement} LIMIT ? OFFSET ?"
     (count,) = database.execute(counting, parameters).fetchone()
-    found = rows(database, paging, *parameters, page.limit, page.offset)
-    return Listing(count, [show(row) for row in found])
+    shown_rows = rows(database, paging, *parameters, page.limit, page.offset)
+    return Listing(count, [show(row) for row in shown_rows])

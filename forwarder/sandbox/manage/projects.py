@@ -184,26 +184,28 @@ def _get_project(call: ManagementCall) -> dict[str, Any]:
 
 def _project_resource(call: ManagementCall, project: int) -> dict[str, Any]:
     """A project as it is answered in full."""
-    found = row(
+    project_row = row(
         call.database,
         "SELECT * FROM projects WHERE id = ? AND organization = ?",
         project,
         call.organization,
     )
-    if found is None:
+    if project_row is None:
         raise not_found()
     whole = {
         **DEFAULTS,
-        **json.loads(found["settings"]),
-        **_names(call.database, found),
-        "created_at": found["created_at"],
-        "updated_at": found["updated_at"],
+        **json.loads(project_row["settings"]),
+        **_names(call.database, project_row),
+        "created_at": project_row["created_at"],
+        "updated_at": project_row["updated_at"],
         "effective_membership_level": call.caller.level,
         "has_group_types": row(
-            call.database, "SELECT 1 FROM groups WHERE api_key = ? LIMIT 1", found["api_token"]
+            call.database,
+            "SELECT 1 FROM groups WHERE api_key = ? LIMIT 1",
+            project_row["api_token"],
         )
         is not None,
-        "live_events_token": found["live_events_token"],
+        "live_events_token": project_row["live_events_token"],
         "person_on_events_querying_enabled": "true",
         "default_modifiers": "{}",
         "product_intents": "[]",
@@ -211,21 +213,21 @@ def _project_resource(call: ManagementCall, project: int) -> dict[str, Any]:
     return {name: whole[name] for name in Project.__annotations__}
 
 
-def _item(database: sqlite3.Connection, found: sqlite3.Row) -> dict[str, Any]:
+def _item(database: sqlite3.Connection, project: sqlite3.Row) -> dict[str, Any]:
     """A project as lists show it."""
-    whole = {**DEFAULTS, **json.loads(found["settings"]), **_names(database, found)}
+    whole = {**DEFAULTS, **json.loads(project["settings"]), **_names(database, project)}
     return {name: whole[name] for name in ProjectItem.__annotations__}
 
 
-def _names(database: sqlite3.Connection, found: sqlite3.Row) -> dict[str, Any]:
+def _names(database: sqlite3.Connection, project: sqlite3.Row) -> dict[str, Any]:
     """What a list and the full project say alike, beside settings."""
     arrived = "SELECT 1 FROM requests WHERE api_key = ? AND events > 0 LIMIT 1"
     return {
-        "id": found["id"],
-        "uuid": found["uuid"],
-        "organization": found["organization"],
-        "api_token": found["api_token"],
-        "ingested_event": row(database, arrived, found["api_token"]) is not None,
+        "id": project["id"],
+        "uuid": project["uuid"],
+        "organization": project["organization"],
+        "api_token": project["api_token"],
+        "ingested_event": row(database, arrived, project["api_token"]) is not None,
     }
 
 
@@ -316,7 +318,7 @@ def project_exists(database: sqlite3.Connection, api_key: str) -> bool | None:
     """Whether a project of an organization has this key; None as long as there is no organization,
     so that nothing is said.
     """
-    found, any_at_all = database.execute(
+    exists, any_at_all = database.execute(
         """
         SELECT
             EXISTS (SELECT 1 FROM projects WHERE api_token = ?),
@@ -324,7 +326,7 @@ def project_exists(database: sqlite3.Connection, api_key: str) -> bool | None:
         """,
         (api_key,),
     ).fetchone()
-    return bool(found) if any_at_all else None
+    return bool(exists) if any_at_all else None
 
 
 HANDLERS: Final[Mapping[Endpoint[Any, Any], Handler]] = {

@@ -76,7 +76,7 @@ def flag_paths(schemas: Schemas) -> Paths:
 
 def flag_change(schemas: Schemas) -> Operation:
     """The operation that changes a flag in a few ways."""
-    found = {
+    request = {
         "200": answer("The flag's row", schemas.answer(FlagRow)),
         **_errors(schemas, 400, 404, 413),
         **_ELSEWHERE,
@@ -86,7 +86,7 @@ def flag_change(schemas: Schemas) -> Operation:
         "change_flag",
         "sandbox",
         summary,
-        found,
+        request,
         in_query({"id": {"type": "integer", "minimum": 1}}),
         content={JSON: _CHANGE},
     )
@@ -106,21 +106,21 @@ def _errors(schemas: Schemas, *statuses: int) -> dict[str, Any]:
 
 def _definition(what: str, path: str, schema: Schema, schemas: Schemas) -> dict[str, Operation]:
     parameters = [*in_path(path, {"id": {"type": "integer", "minimum": 1}}), *in_query(_KEY)]
-    found = {"200": answer(f"The {what}, in the service's form", OBJECT)}
+    answers = {"200": answer(f"The {what}, in the service's form", OBJECT)}
     absent = _errors(schemas, 400, 404)
     return {
         "get": operation(
             f"get_{what}",
             "sandbox",
             f"The definition of a {what}.",
-            {**found, **absent},
+            {**answers, **absent},
             parameters,
         ),
         "put": operation(
             f"put_{what}",
             "sandbox",
             f"Add or replace a {what}.",
-            {**found, **_errors(schemas, 400, 413), **_ELSEWHERE},
+            {**answers, **_errors(schemas, 400, 413), **_ELSEWHERE},
             parameters,
             content={JSON: schema},
         ),
@@ -136,7 +136,7 @@ def _definition(what: str, path: str, schema: Schema, schemas: Schemas) -> dict[
 
 def _evaluations(schemas: Schemas) -> Operation:
     results: Schema = {"type": "array", "items": schemas.answer(FlagDecision)}
-    found = {
+    answers = {
         "200": answer(
             "Every flag of the project", fields({"count": {"type": "integer"}, "results": results})
         )
@@ -153,6 +153,6 @@ def _evaluations(schemas: Schemas) -> Operation:
         "show_evaluations",
         "sandbox",
         "Who gets what, and why.",
-        {**found, **_errors(schemas, 400, 404)},
+        {**answers, **_errors(schemas, 400, 404)},
         parameters,
     )

@@ -193,10 +193,10 @@ def _import_events(schemas: Schemas) -> Operation:
 def _show(
     path: str, summary: str, schema: Schema, parameters: Mapping[str, Schema] | None = None
 ) -> Operation:
-    found = {"200": answer(summary.rstrip("."), schema)}
+    answers = {"200": answer(summary.rstrip("."), schema)}
     if parameters and "since" in parameters:
-        found["400"] = answer("since or until is not a time", TEXT, PLAIN)
-    return operation(f"show_{_last(path)}", "sandbox", summary, found, in_query(parameters or {}))
+        answers["400"] = answer("since or until is not a time", TEXT, PLAIN)
+    return operation(f"show_{_last(path)}", "sandbox", summary, answers, in_query(parameters or {}))
 
 
 def _forgetting() -> Operation:
@@ -208,7 +208,7 @@ def _forgetting() -> Operation:
 
 
 def _waiting(schemas: Schemas) -> Operation:
-    found: dict[str, Schema] = {
+    members: dict[str, Schema] = {
         "count": _INTEGER,
         "results": {"type": "array", "items": schemas.answer(StoredEvent)},
     }
@@ -217,9 +217,9 @@ def _waiting(schemas: Schemas) -> Operation:
         "additionalProperties": _INTEGER,
         "description": "the most frequent names of events, with numbers",
     }
-    late = fields({**found, "expected": _INTEGER, "detail": TEXT, "events": names})
+    late = fields({**members, "expected": _INTEGER, "detail": TEXT, "events": names})
     answers = {
-        "200": answer("At least `count` events are there", fields(found)),
+        "200": answer("At least `count` events are there", fields(members)),
         "400": answer("count, timeout, since or until is invalid", TEXT, PLAIN),
         "408": answer("There were fewer until the timeout; `detail` says what is there", late),
         "503": answer("Too many requests wait, or the sandbox stops", TEXT, PLAIN),

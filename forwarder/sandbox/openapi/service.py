@@ -259,25 +259,25 @@ def _get_operation(path: str, schemas: Schemas, *, strict: bool) -> Operation:
             _flag_answers("No flags", path, schemas, strict=strict),
         )
     if path in DEFINITIONS:
-        found = {"200": answer("The definitions", _DEFINITIONS), "304": answer("As they were")}
+        answers = {"200": answer("The definitions", _DEFINITIONS), "304": answer("As they were")}
         return _get(
             path,
             "The definitions that SDKs evaluate by themselves.",
             token,
-            {**found, **not_allowed},
+            {**answers, **not_allowed},
             secret=True,
         )
     if path == LEGACY_DEFINITIONS:
-        found = {"200": answer("A list", OBJECT)}
+        answers = {"200": answer("A list", OBJECT)}
         return _get(
             path,
             "The definitions, as the oldest SDKs ask for them.",
             token,
-            {**found, **not_allowed},
+            {**answers, **not_allowed},
             secret=True,
         )
     if path.endswith("/remote_config"):
-        found = {
+        answers = {
             "200": answer("The payload", {}),
             "404": answer("There is no such flag, or it has no payload", error),
         }
@@ -285,7 +285,7 @@ def _get_operation(path: str, schemas: Schemas, *, strict: bool) -> Operation:
             path,
             "The payload of one flag, for all persons.",
             in_path(path) + token,
-            {**found, **not_allowed},
+            {**answers, **not_allowed},
             secret=True,
         )
     if path in LIST_PATHS:
@@ -308,8 +308,8 @@ def _get_operation(path: str, schemas: Schemas, *, strict: bool) -> Operation:
 
 def _script(path: str, missing: Mapping[str, dict[str, Any]]) -> Operation:
     if path.endswith("/config.js"):
-        found = {"200": answer("The script", TEXT, SCRIPT), **missing}
-        return _get(path, "The settings of a project, as a script.", in_path(path), found)
+        answers = {"200": answer("The script", TEXT, SCRIPT), **missing}
+        return _get(path, "The settings of a project, as a script.", in_path(path), answers)
     return _get(
         path,
         "A bundle of the SDK.",
@@ -322,14 +322,14 @@ def _get(
     path: str,
     summary: str,
     parameters: _Parameters,
-    found: Mapping[str, dict[str, Any]],
+    answers: Mapping[str, dict[str, Any]],
     *,
     secret: bool = False,
 ) -> Operation:
     """A GET operation. Its body is optional, and rejected if it is too large."""
     more: dict[str, Any] = {"security": [{DEFINITIONS_KEY: []}]} if secret else {}
     return operation(
-        operation_name("get", path), "sdk", summary, {**rejections(), **found}, parameters, **more
+        operation_name("get", path), "sdk", summary, {**rejections(), **answers}, parameters, **more
     )
 
 

@@ -171,10 +171,10 @@ def happened_at(
     the timestamp; `sent_at`: the sender's clock at `now`, None where it must not count.
     """
     try:
-        found = _unlimited(timestamp, offset, sent_at, now)
+        moment = _unlimited(timestamp, offset, sent_at, now)
     except OverflowError:
         return EPOCH
-    return now if found is None or found - now > FUTURE else found
+    return now if moment is None or moment - now > FUTURE else moment
 
 
 def _unlimited(
@@ -188,13 +188,13 @@ def _unlimited(
             if offset < 0:
                 return None
             raise
-    found = read_time(timestamp, now)
-    return found if found is None or sent_at is None else _corrected(found, sent_at - now)
+    moment = read_time(timestamp, now)
+    return moment if moment is None or sent_at is None else _corrected(moment, sent_at - now)
 
 
-def _corrected(found: datetime, ahead: timedelta) -> datetime | None:
+def _corrected(moment: datetime, ahead: timedelta) -> datetime | None:
     try:
-        return found - ahead
+        return moment - ahead
     except OverflowError:
         if ahead < timedelta():
             return None
@@ -204,12 +204,12 @@ def _corrected(found: datetime, ahead: timedelta) -> datetime | None:
 def why_now(timestamp: object, received_at: datetime) -> str | None:
     """Why the service takes its own now in place of an event's timestamp; None if it doesn't."""
     try:
-        found = read_time(timestamp, received_at)
+        moment = read_time(timestamp, received_at)
     except OverflowError:
         return None
-    if found is None:
+    if moment is None:
         return "the service can't read it as a time, and takes its own now instead"
-    if found - received_at > FUTURE:
+    if moment - received_at > FUTURE:
         return "it is more than 23 hours ahead of the service, which takes its own now instead"
     return None
 
@@ -235,11 +235,11 @@ def read_dateparser(text: str, now: datetime) -> datetime | None:
 def _first_of(readers: Sequence[_Reader], text: str, now: datetime) -> datetime | None:
     for read in readers:
         try:
-            found = read(text, now)
+            moment = read(text, now)
         except (ValueError, KeyError):
             continue
-        if found is not None:
-            return found
+        if moment is not None:
+            return moment
     return None
 
 
@@ -261,29 +261,29 @@ def sent_at_of_query(digits: str | None) -> datetime | None:
     """
     if digits is None or not (digits.isascii() and digits.isdecimal()) or len(digits) > 14:
         return None
-    found = EPOCH + timedelta(milliseconds=int(digits))
-    return found if found.year >= _FIRST_YEAR_OF_SENT_AT else None
+    moment = EPOCH + timedelta(milliseconds=int(digits))
+    return moment if moment.year >= _FIRST_YEAR_OF_SENT_AT else None
 
 
 def _reader(match: Callable[[str], re.Match[str] | None]) -> _Reader:
     def read(text: str, now: datetime) -> datetime | None:
-        found = match(text)
-        return None if found is None else _moment(found.groupdict(), now)
+        parsed = match(text)
+        return None if parsed is None else _moment(parsed.groupdict(), now)
 
     return read
 
 
 def _civil(text: str, now: datetime) -> datetime | None:
     """ISO 8601 without a zone. Before 1970 the service reads no fraction of a second."""
-    found = _match_civil(text)
-    if found is None:
+    match = _match_civil(text)
+    if match is None:
         return None
-    moment = _moment({"hour": "00", **_given(found)}, now)
+    moment = _moment({"hour": "00", **_given(match)}, now)
     return None if moment < EPOCH and moment.microsecond else moment
 
 
-def _given(found: re.Match[str]) -> dict[str, str | None]:
-    return {name: part for name, part in found.groupdict().items() if part is not None}
+def _given(match: re.Match[str]) -> dict[str, str | None]:
+    return {name: part for name, part in match.groupdict().items() if part is not None}
 
 
 def _epoch(text: str, _now: datetime) -> datetime | None:
@@ -305,11 +305,11 @@ def _moment(parts: dict[str, str | None], now: datetime) -> datetime:
     clock = here.time()
     if parts.get("hour"):
         clock = time(_hour(parts), int(parts.get("minute") or 0))
-    found = datetime.combine(_day(parts, here), clock, zone) + _seconds(parts)
+    moment = datetime.combine(_day(parts, here), clock, zone) + _seconds(parts)
     weekday = parts.get("weekday")
-    if weekday and _WEEKDAYS[found.weekday()] != weekday.lower():
+    if weekday and _WEEKDAYS[moment.weekday()] != weekday.lower():
         raise ValueError("another day of the week")
-    return found.astimezone(UTC)
+    return moment.astimezone(UTC)
 
 
 def _seconds(parts: dict[str, str | None]) -> timedelta:

@@ -73,17 +73,17 @@ class JsonScanner:
         """The members of the object that begins at `start`, duplicates included, and where it
         ends. Raises `InvalidJson`.
         """
-        found: list[JsonMember] = []
+        members: list[JsonMember] = []
         at = self._skip(start + 1)
         if self.text[at] == "}":
-            return found, at + 1
+            return members, at + 1
         while True:
             key, at = self._key(at)
             value, end = self.value(at)
-            found.append(JsonMember(key, value, at, end))
+            members.append(JsonMember(key, value, at, end))
             at, more = self._separator(end, "}")
             if not more:
-                return found, at
+                return members, at
 
     def elements(self, start: int, read: Callable[[int], int]) -> int:
         """Give `read` the beginning of each element of the array at `start`; it answers where the

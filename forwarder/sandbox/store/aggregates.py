@@ -153,12 +153,12 @@ def imports(
     """The number of imports that match the filter, and a page of them, by name."""
     condition, parameters = wanted.condition()
     rows = store.select(_DAYS.format(condition), parameters)
-    found = [
+    imported = [
         _import(*key, list(group)) for key, group in groupby(rows, key=lambda row: (row[0], row[1]))
     ]
     if page.newest_first:
-        found.reverse()
-    return len(found), page.slice_of(found)
+        imported.reverse()
+    return len(imported), page.slice_of(imported)
 
 
 def imported(

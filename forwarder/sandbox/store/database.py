@@ -269,11 +269,11 @@ class Store:
         seconds = self._rows(
             _EVENT + "events.kind = 'conflict'" + page.ordered("events.id"), page.bounds()
         )
-        found = [
+        pairs = [
             StoredConflict(_event(self._rows(_EVENT + "events.id = ?", [row[4]])[0]), _event(row))
             for row in seconds
         ]
-        return self._count("events", "kind = 'conflict'", []), found
+        return self._count("events", "kind = 'conflict'", []), pairs
 
     def _prepare(self) -> None:
         prepare(self._connection, self._path)
@@ -387,11 +387,11 @@ def _connect(path: Path | None) -> sqlite3.Connection:
 
 def _event(row: Sequence[Any]) -> StoredEvent:
     arrival, request, index, kind, first, api_key, historical, received_at, *rest = row
-    *kept, raw, person, had, differs, warnings = rest
+    *columns, raw, person, had, differs, warnings = rest
     if differs:
-        had = ingested_properties(had, kept[1], raw, (kept[4], received_at))
+        had = ingested_properties(had, columns[1], raw, (columns[4], received_at))
     types = tuple(warnings.split(",")) if warnings else ()
-    values: list[Any] = [received_at, *kept, raw, person, had, types]
+    values: list[Any] = [received_at, *columns, raw, person, had, types]
     return StoredEvent(
         arrival, request, index, ArrivalKind(kind), first, api_key, bool(historical), *values
     )

@@ -130,8 +130,8 @@ class Effects:
         done = self.folded()
         rows = list[Sequence[Any]]()
         size = 0
-        with closing(self._connection.execute(_NEXT, (done, STEP))) as found:
-            for row in found:
+        with closing(self._connection.execute(_NEXT, (done, STEP))) as cursor:
+            for row in cursor:
                 rows.append(row)
                 size += len(row[6])
                 if size >= STEP_BYTES:

@@ -207,12 +207,12 @@ def dump(value: Any) -> str:
 
 def groups_of(properties: Mapping[str, Any]) -> dict[str, str]:
     """The groups that an event says it belongs to: type to key."""
-    found = {
+    by_type = {
         storable(group_type): as_id(group_key)
         for group_type, group_key in as_object(properties.get("$groups")).items()
     }
     return {
-        group_type: group_key for group_type, group_key in found.items() if group_key is not None
+        group_type: group_key for group_type, group_key in by_type.items() if group_key is not None
     }
 
 

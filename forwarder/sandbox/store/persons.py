@@ -645,8 +645,8 @@ class _PersonLog:
         many("INSERT INTO merges VALUES (NULL, ?, ?, ?, ?, ?, ?)", self._merges)
         many("INSERT INTO warnings VALUES (NULL, ?, ?, ?, ?)", self.warnings)
         many("INSERT OR REPLACE INTO person_groups VALUES (?, ?, ?, ?)", self.groups)
-        for kept in (self.events, self._versions, self._merges, self.warnings, self.groups):
-            kept.clear()
+        for pending in (self.events, self._versions, self._merges, self.warnings, self.groups):
+            pending.clear()
 
 
 def _already_identified(

@@ -99,8 +99,8 @@ class ExportEndpoints:
 
         def read(database: sqlite3.Connection) -> dict[str, Any]:
             ((count,),) = database.execute(counting, [*conditions.values()])
-            found = rows(database, listing, *conditions.values(), *page.bounds())
-            return {"count": count, "results": [shown_run(run) for run in found]}
+            run_rows = rows(database, listing, *conditions.values(), *page.bounds())
+            return {"count": count, "results": [shown_run(run) for run in run_rows]}
 
         return web.json_response(await self._thread.run(lambda store: read(store.connection)))
 
@@ -203,7 +203,7 @@ def _reject_unknown(sent: SentBody) -> None:
 
 def _find(database: sqlite3.Connection, table: str, identity: str) -> sqlite3.Row:
     # S608: the table is one of two, which the callers above name.
-    found = row(database, f"SELECT * FROM {table} WHERE id = ?", identity)  # noqa: S608
-    if found is None:
+    stored = row(database, f"SELECT * FROM {table} WHERE id = ?", identity)  # noqa: S608
+    if stored is None:
         raise not_found()
-    return found
+    return stored

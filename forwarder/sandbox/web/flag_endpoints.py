@@ -159,14 +159,14 @@ class FlagEndpoints:
         """GET /sandbox/flags: the flags with their definitions, and how often each was checked."""
         wanted = request.query
         page = listing_page(request)
-        found = await self._thread.ask(lambda store: _flag_rows(store, wanted))
-        return listing(len(found), [json.dumps(row) for row in page.slice_of(found)])
+        flag_rows = await self._thread.ask(lambda store: _flag_rows(store, wanted))
+        return listing(len(flag_rows), [json.dumps(row) for row in page.slice_of(flag_rows)])
 
     async def list_cohorts(self, request: web.Request) -> web.Response:
         """GET /sandbox/cohorts: the cohorts with their definitions."""
         api_key = request.query.get("api_key")
         page = listing_page(request)
-        found = await self._thread.run(
+        definitions = await self._thread.run(
             lambda store: list_definitions(store, DefinitionKind.COHORT, api_key)
         )
         rows = [
@@ -175,18 +175,18 @@ class FlagEndpoints:
                 api_key=masked_key(row.api_key) or "",
                 definition=dict(row.content),
             )
-            for row in found
+            for row in definitions
         ]
         return listing(len(rows), [json.dumps(row) for row in page.slice_of(rows)])
 
     async def show(self, request: web.Request) -> web.Response:
         """GET /sandbox/flags/{key} and /sandbox/cohorts/{id}: the definition."""
         kind, name = _named(request)
-        found = await self._of_project(
+        definition = await self._of_project(
             request,
             lambda store, api_key: find_definition(store, DefinitionKey(api_key, kind, name)),
         )
-        return web.json_response(_there(found).content)
+        return web.json_response(_there(definition).content)
 
     async def put(self, request: web.Request) -> web.Response:
         """PUT /sandbox/flags/{key} and /sandbox/cohorts/{id}: add or replace the definition, and
@@ -343,10 +343,10 @@ def _object(query: Mapping[str, str], name: str) -> dict[str, Any]:
     return value
 
 
-def _there(found: StoredDefinition | None) -> StoredDefinition:
-    if found is None:
+def _there(definition: StoredDefinition | None) -> StoredDefinition:
+    if definition is None:
         raise not_found()
-    return found
+    return definition
 
 
 def _flag_rows(store: Store, wanted: Mapping[str, str]) -> list[FlagRow]:
@@ -356,14 +356,14 @@ def _flag_rows(store: Store, wanted: Mapping[str, str]) -> list[FlagRow]:
     calls = {(use.api_key, use.flag): use.calls for use in flag_calls(store, wanted.get("api_key"))}
     projects = {api_key: place for api_key, *place in store.select(_PROJECTS, [])}
     text = wanted.get("text", "").lower()
-    found = list[FlagRow]()
+    flag_rows = list[FlagRow]()
     for flag in list_definitions(store, DefinitionKind.FLAG, wanted.get("api_key")):
         number, name, organization = projects.get(flag.api_key, (None, None, None))
         place = {"id": str(flag.id), "project": str(number), "organization": organization}
         chosen = all(wanted.get(filter_, value) == value for filter_, value in place.items())
         if chosen and (text in flag.name.lower() or text in str(flag.content["name"]).lower()):
-            found.append(_row(flag, number, name, calls.get((flag.api_key, flag.name), 0)))
-    return found
+            flag_rows.append(_row(flag, number, name, calls.get((flag.api_key, flag.name), 0)))
+    return flag_rows
 
 
 def _row(
@@ -430,10 +430,10 @@ def _of_person(store: Store, person: str, question: FlagQuestion) -> tuple[str, 
     """The project of a person, and the question about the person. Raises `ManagementError` if
     there is no such person.
     """
-    found = store.select("SELECT api_key, distinct_id FROM persons WHERE uuid = ?", [person])
-    if not found:
+    person_rows = store.select("SELECT api_key, distinct_id FROM persons WHERE uuid = ?", [person])
+    if not person_rows:
         raise not_found()
-    api_key, distinct_id = found[0]
+    api_key, distinct_id = person_rows[0]
     return api_key, replace(question, distinct_id=question.distinct_id or distinct_id)
 
 

@@ -119,8 +119,8 @@ class LiveEndpoints:
         wanted = int(text) if text.isascii() and text.isdecimal() and len(text) <= 9 else WINDOW
         now = self._now()
         seconds = min(max(1, wanted), MAX_SECONDS)
-        found = await self._thread.run(lambda store: count_rates(store, now, seconds))
-        return web.json_response(asdict(found))
+        figures = await self._thread.run(lambda store: count_rates(store, now, seconds))
+        return web.json_response(asdict(figures))
 
     async def live(self, request: web.Request) -> web.StreamResponse:
         """GET /sandbox/live: existing arrivals, then new ones. Cancellation ends the stream."""
@@ -159,10 +159,10 @@ class LiveEndpoints:
 
     def _update(self, store: Store, reader: _Reader) -> LiveMessages:
         began = time.perf_counter()
-        found = read_update(store, reader.view, reader.place, FIRST if reader.first else MOST)
-        seconds = WINDOW if reader.first or found.reset else RECENT
+        update = read_update(store, reader.view, reader.place, FIRST if reader.first else MOST)
+        seconds = WINDOW if reader.first or update.reset else RECENT
         return LiveMessages(
-            found,
+            update,
             store.figures(),
             count_rates(store, self._now(), seconds),
             reader.first,
@@ -454,7 +454,7 @@ def count_rates(store: Store, now: float, seconds: int) -> Rates:
     is the last.
     """
     start = int(now) - seconds + 1
-    found = Rates(start, [0] * seconds, [0] * seconds, [0] * seconds)
+    figures = Rates(start, [0] * seconds, [0] * seconds, [0] * seconds)
     since, earlier = (
         format_time(datetime.fromtimestamp(second, UTC)) for second in (start, start - SLOW)
     )
@@ -463,10 +463,10 @@ def count_rates(store: Store, now: float, seconds: int) -> Rates:
     ):
         place = int(datetime.fromisoformat(f"{second}+00:00").timestamp()) - start
         if place < seconds:
-            found.events[place] = events
-            found.conflicts[place] = conflicts
-            found.refused[place] = refused
-    return found
+            figures.events[place] = events
+            figures.conflicts[place] = conflicts
+            figures.refused[place] = refused
+    return figures
 
 
 def _first_since(store: Store, since: str) -> int:

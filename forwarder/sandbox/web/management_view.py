@@ -101,13 +101,13 @@ def list_management(
     condition, values = _condition(listed, wanted)
     tail = f"FROM {listed.source} WHERE {condition}"
     (count,) = database.execute(f"SELECT count(*) {tail}", values).fetchone()
-    found = rows(
+    stored_rows = rows(
         database,
         f"SELECT {listed.columns} {tail}{page.ordered(listed.order)}",
         *values,
         *page.bounds(),
     )
-    return count, [_without_keys(listed.make(database, now, row)) for row in found]
+    return count, [_without_keys(listed.make(database, now, row)) for row in stored_rows]
 
 
 def _without_keys(value: Any) -> Any:

@@ -92,8 +92,8 @@ class QueryEndpoints:
         """GET /sandbox/events: distinct events, or with `arrivals=true` each arrival."""
         wanted = event_filter(request)
         page = listing_page(request)
-        count, found = await self._thread.ask(lambda store: store.events(wanted, page))
-        return listing(count, [show_event(event) for event in found])
+        count, stored_events = await self._thread.ask(lambda store: store.events(wanted, page))
+        return listing(count, [show_event(event) for event in stored_events])
 
     async def requests(self, request: web.Request) -> web.Response:
         """GET /sandbox/requests: every request of the ingestion endpoints with its answer, and
@@ -102,67 +102,68 @@ class QueryEndpoints:
         query = request.query
         wanted = RequestFilter(query.get("path"), _integer(request, "status"), query.get("api_key"))
         page = listing_page(request)
-        count, found = await self._thread.run(lambda store: store.requests(wanted, page))
-        return listing(count, [show_request(stored) for stored in found])
+        count, stored_requests = await self._thread.run(lambda store: store.requests(wanted, page))
+        return listing(count, [show_request(stored) for stored in stored_requests])
 
     async def conflicts(self, request: web.Request) -> web.Response:
         """GET /sandbox/conflicts: uuids that came again with other bytes."""
         page = listing_page(request)
-        count, found = await self._thread.ask(lambda store: store.conflicts(page))
-        return listing(count, [_show_conflict(conflict) for conflict in found])
+        count, stored_conflicts = await self._thread.ask(lambda store: store.conflicts(page))
+        return listing(count, [_show_conflict(conflict) for conflict in stored_conflicts])
 
     async def persons(self, request: web.Request) -> web.Response:
         """GET /sandbox/persons: who the events made, with what they set."""
         wanted = PersonFilter(*_texts(request, "api_key", "distinct_id", "person"))
         page = listing_page(request)
-        count, found = await self._thread.ask(lambda store: store.persons(wanted, page))
-        return listing(count, [_show(person) for person in found])
+        count, stored_persons = await self._thread.ask(lambda store: store.persons(wanted, page))
+        return listing(count, [_show(person) for person in stored_persons])
 
     async def person(self, request: web.Request) -> web.Response:
         """GET /sandbox/persons/{person}: one, with where each property comes from, its merges, its
         groups and the warnings about its events; 404 if there is none of that id.
         """
         uuid = request.match_info["person"]
-        found = await self._thread.ask(lambda store: store.person(uuid))
-        if found is None:
+        stored_person = await self._thread.ask(lambda store: store.person(uuid))
+        if stored_person is None:
             raise web.HTTPNotFound(text="no person has this id\n")
-        shown = {**_fields(found), "warnings": [_masked(one) for one in found.warnings]}
-        shown["person"] = _masked(found.person)
+        shown = {
+            **_fields(stored_person),
+            "warnings": [_masked(one) for one in stored_person.warnings],
+        }
+        shown["person"] = _masked(stored_person.person)
         return web.json_response(text=json.dumps(shown, default=_fields))
 
     async def groups(self, request: web.Request) -> web.Response:
         """GET /sandbox/groups: the groups that `$groupidentify` made, with what it set."""
         wanted = GroupFilter(*_texts(request, "api_key", "group_type", "group_key"))
         page = listing_page(request)
-        count, found = await self._thread.ask(lambda store: store.groups(wanted, page))
-        return listing(count, [_show(group) for group in found])
+        count, stored_groups = await self._thread.ask(lambda store: store.groups(wanted, page))
+        return listing(count, [_show(group) for group in stored_groups])
 
     async def warnings(self, request: web.Request) -> web.Response:
         """GET /sandbox/warnings: what the service warns about, of events that it accepted."""
         names = ("type", "person", "distinct_id", "uuid", "api_key")
         wanted = WarningFilter(*_texts(request, *names))
         page = listing_page(request)
-        count, found = await self._thread.ask(lambda store: store.warnings(wanted, page))
-        return listing(count, [_show(warning) for warning in found])
+        count, stored_warnings = await self._thread.ask(lambda store: store.warnings(wanted, page))
+        return listing(count, [_show(warning) for warning in stored_warnings])
 
     async def surveys(self, request: web.Request) -> web.Response:
         """GET /sandbox/surveys: how often each was shown, dismissed and answered, and how."""
-        found = await self._thread.ask(lambda store: surveys(store, request.query.get("api_key")))
-        return listing(len(found), [_show(use) for use in listing_page(request).slice_of(found)])
+        uses = await self._thread.ask(lambda store: surveys(store, request.query.get("api_key")))
+        return listing(len(uses), [_show(use) for use in listing_page(request).slice_of(uses)])
 
     async def flag_calls(self, request: web.Request) -> web.Response:
         """GET /sandbox/flag-calls: how often each flag was checked, and with which response."""
-        found = await self._thread.ask(
-            lambda store: flag_calls(store, request.query.get("api_key"))
-        )
-        return listing(len(found), [_show(use) for use in listing_page(request).slice_of(found)])
+        uses = await self._thread.ask(lambda store: flag_calls(store, request.query.get("api_key")))
+        return listing(len(uses), [_show(use) for use in listing_page(request).slice_of(uses)])
 
     async def imports(self, request: web.Request) -> web.Response:
         """GET /sandbox/imports: what came of each import, by UTC day."""
         wanted = _import_filter(request)
         page = listing_page(request)
-        count, found = await self._thread.run(lambda store: imports(store, wanted, page))
-        return listing(count, [_show(one) for one in found])
+        count, stored_imports = await self._thread.run(lambda store: imports(store, wanted, page))
+        return listing(count, [_show(one) for one in stored_imports])
 
     async def import_events(self, request: web.Request) -> web.Response:
         """GET /sandbox/import-events: times and uuids of an import's events; `next` is what the
@@ -171,22 +172,26 @@ class QueryEndpoints:
         wanted = _import_filter(request)
         limit = listing_page(request).limit or 0
         time, _, uuid = request.query.get("after", "").partition("_")
-        found = await self._thread.run(
+        import_rows = await self._thread.run(
             lambda store: imported(store, wanted, ImportedEventKey(time, uuid), limit)
         )
         following = (
-            f"{found[-1].timestamp}_{found[-1].uuid}" if found and len(found) == limit else None
+            f"{import_rows[-1].timestamp}_{import_rows[-1].uuid}"
+            if import_rows and len(import_rows) == limit
+            else None
         )
-        return web.json_response({"next": following, "results": [_fields(one) for one in found]})
+        return web.json_response(
+            {"next": following, "results": [_fields(one) for one in import_rows]}
+        )
 
     async def managed(self, name: str, request: web.Request) -> web.Response:
         """GET /sandbox/organizations and the other listings of the management half."""
         page = listing_page(request)
         now = datetime.fromtimestamp(self._now(), UTC)
-        count, found = await self._thread.run(
+        count, rows = await self._thread.run(
             lambda store: list_management(store.connection, name, request.query, page, now)
         )
-        return listing(count, [json.dumps(row) for row in found])
+        return listing(count, [json.dumps(row) for row in rows])
 
     async def summary(self, _request: web.Request) -> web.Response:
         """GET /sandbox/summary: the figures."""

@@ -168,17 +168,17 @@ class WaitingEndpoint:
             raise web.HTTPServiceUnavailable(text=f"{WAITERS} requests wait already\n")
         self._waiters += 1
         try:
-            count, found = await self._await(request, awaited)
+            count, events = await self._await(request, awaited)
         finally:
             self._waiters -= 1
         if count >= awaited.count:
-            return _answer(200, count, found)
+            return _answer(200, count, events)
         if self._closing.is_set():
             raise web.HTTPServiceUnavailable(text="the sandbox is stopping\n")
         report = await self._thread.run(read_report)
         detail = f"{awaited.shortage(count)} {report.sentences()}"
         return _answer(
-            408, count, found, expected=awaited.count, detail=detail, events=dict(report.names)
+            408, count, events, expected=awaited.count, detail=detail, events=dict(report.names)
         )
 
     async def _await(
@@ -193,11 +193,11 @@ class WaitingEndpoint:
             last = now() >= deadline or self._ended(request)
             commit = self._thread.next_commit
             began = now()
-            count, found = await self._thread.ask(
+            count, events = await self._thread.ask(
                 lambda store: store.events(awaited.wanted, awaited.page)
             )
             if count >= awaited.count or last:
-                return count, found
+                return count, events
             await self._until(self._closing, min(deadline, now() + (now() - began) * SHARE))
             while not (commit.is_set() or now() >= deadline or self._ended(request)):
                 await self._until(commit, min(deadline, now() + GONE))
@@ -212,9 +212,9 @@ class WaitingEndpoint:
         return self._closing.is_set() or request.transport is None or request.transport.is_closing()
 
 
-def _answer(status: int, count: int, found: list[StoredEvent], **more: object) -> web.Response:
+def _answer(status: int, count: int, stored: list[StoredEvent], **more: object) -> web.Response:
     begin = json.dumps({"count": count, **more})[:-1]
-    results = ", ".join(map(show_event, found))
+    results = ", ".join(map(show_event, stored))
     return web.Response(
         status=status, text=f'{begin}, "results": [{results}]}}', content_type="application/json"
     )

@@ -125,12 +125,12 @@ def _read_lines(stream: PeekedStream, options: ReadOptions) -> Iterator[Numbered
         numbers = range(number, number := number + len(ended))
         if len(whole) <= limit and b"\n" not in ended:
             yield LineRecords(whole, ended), numbers
-        elif kept := [
+        elif lines := [
             (line[:-1][:limit], at)
             for line, at in zip(ended, numbers, strict=True)
             if line != b"\n"
         ]:
-            yield [record for record, _ in kept], [at for _, at in kept]
+            yield [record for record, _ in lines], [at for _, at in lines]
 
 
 def _whole_lines(stream: PeekedStream, options: ReadOptions) -> Iterator[bytes]:

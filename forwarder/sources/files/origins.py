@@ -78,8 +78,8 @@ def redact(path: str) -> str:
 
 
 def _hidden(rest: str) -> str:
-    found = _PAIR.match(rest) or _USER.match(rest)
-    return rest if found is None else f"{found[1]}…@{rest[found.end() :]}"
+    match = _PAIR.match(rest) or _USER.match(rest)
+    return rest if match is None else f"{match[1]}…@{rest[match.end() :]}"
 
 
 def check_addresses(paths: Iterable[str]) -> None:
@@ -198,13 +198,13 @@ def local_files(path: str, options: ReadOptions) -> Iterator[LocalFile]:
                 )
             yield LocalFile("-", sys.stdin.buffer)
         elif Path(path).is_dir():
-            found = _folder(Path(path), options)
-            if not found:
+            files = _folder(Path(path), options)
+            if not files:
                 raise ConfigurationError(
                     f"{redact(path)}: there is no file in it",
                     hint="Hidden files are left out. Is it mounted?",
                 )
-            yield from map(LocalFile, found)
+            yield from map(LocalFile, files)
         elif Path(path).is_file():
             yield LocalFile(Path(path))
         elif Path(path).is_fifo():
@@ -252,16 +252,16 @@ def _nearby(path: str) -> str:
 def _matching(pattern: str, options: ReadOptions) -> Iterator[Path]:
     # PTH207: a pattern may begin at the root, which `Path.glob` rejects.
     names = glob.glob(pattern, recursive=True)  # noqa: PTH207
-    found = [Path(name) for name in sorted(names, key=natural)]
-    if not found:
+    paths = [Path(name) for name in sorted(names, key=natural)]
+    if not paths:
         raise ConfigurationError(f"{redact(pattern)}: nothing matches", hint=_nearby(pattern))
     parts = Path(pattern).parts
     _check_links(
-        found,
+        paths,
         Path(*parts[: next(index for index, part in enumerate(parts) if glob.has_magic(part))]),
         options,
     )
-    for path in found:
+    for path in paths:
         yield from _folder(path, options) if path.is_dir() else [path]
 
 
@@ -294,12 +294,12 @@ def _folder(folder: Path, options: ReadOptions) -> list[Path]:
     return sorted(wanted, key=lambda path: natural(str(path)))
 
 
-def _check_links(found: Iterable[Path], root: Path, options: ReadOptions) -> None:
+def _check_links(paths: Iterable[Path], root: Path, options: ReadOptions) -> None:
     """Raises `ConfigurationError` for a file or folder that a link outside of `root` stands for,
     unless such links are to be followed.
     """
     inside = root.resolve()
-    for path in () if options.follow_links else found:
+    for path in () if options.follow_links else paths:
         if path.exists() and not path.resolve().is_relative_to(inside):
             message = (
                 f"{plain_name(str(path))}: a link that leads out of {root}, to "
@@ -365,7 +365,7 @@ def connect(
         ) from None
     store: dict[str, Any] = {name: value for name, value in options.items() if not _CLIENT(name)}
     if client := {
-        found[1].lower(): value for name, value in options.items() if (found := _CLIENT(name))
+        match[1].lower(): value for name, value in options.items() if (match := _CLIENT(name))
     }:
         store["client_options"] = client
     if retries is not None:
@@ -389,34 +389,36 @@ def stored_objects(url: str, options: ReadOptions) -> Iterator[StoredObject]:
     import obstore  # noqa: PLC0415 -- `connect` has seen that it is there
     from obstore.exceptions import BaseError  # noqa: PLC0415
 
-    found: list[ObjectMeta] = []
+    objects: list[ObjectMeta] = []
     parts = key.split("/")
     fixed = next((index for index, part in enumerate(parts) if glob.has_magic(part)), None)
     try:
         if fixed is None and key and not key.endswith("/"):
             with suppress(FileNotFoundError):  # it may be a prefix
-                found = [obstore.head(store, key)]
-        if not found:
+                objects = [obstore.head(store, key)]
+        if not objects:
             prefix = key if fixed is None else "/".join(parts[:fixed])
-            found = [meta for metas in obstore.list(store, prefix=prefix or None) for meta in metas]
+            objects = [
+                meta for metas in obstore.list(store, prefix=prefix or None) for meta in metas
+            ]
             if fixed is None:
-                found = [
+                objects = [
                     meta
-                    for meta in found
+                    for meta in objects
                     if is_wanted(meta["path"].removeprefix(key)) and not meta["path"].endswith("/")
                 ]
             else:
-                found = [meta for meta in found if _matches(meta["path"].split("/"), parts)]
+                objects = [meta for meta in objects if _matches(meta["path"].split("/"), parts)]
     except (BaseError, OSError) as error:
         raise ConfigurationError(
             f"{url}: {mask_secrets(reason(error))}", hint="Check bucket, credentials and region."
         ) from None
-    if not found:
+    if not objects:
         raise ConfigurationError(
             f"{url}: there is no such object, and nothing under this prefix",
             hint="Prefixes end at a `/`.",
         )
-    for meta in sorted(found, key=lambda entry: natural(entry["path"])):
+    for meta in sorted(objects, key=lambda entry: natural(entry["path"])):
         yield StoredObject(f"{scheme}://{bucket}/{meta['path']}", store, meta)
 
 

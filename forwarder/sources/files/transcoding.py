@@ -57,8 +57,8 @@ def checked_encoding(name: str, text: str) -> str:
     """The name of an encoding as Python has it; empty for UTF-8. Raises `ConfigurationError` if it
     is none; `name` is its option.
     """
-    found = _codec(text)
-    if not found:
+    codec_name = _codec(text)
+    if not codec_name:
         known = sorted(
             {
                 encoding.replace("_", "-")
@@ -75,18 +75,18 @@ def checked_encoding(name: str, text: str) -> str:
             else f"Usual ones are {', '.join(_COMMON)}."
         )
         raise ConfigurationError(f"{name}: {text!r} is not an encoding", hint=hint)
-    return "" if found in UTF_8 else found
+    return "" if codec_name in UTF_8 else codec_name
 
 
 def _codec(text: str) -> str:
     """The name of a codec that makes text of a file's bytes; empty if it is none."""
     try:
-        found = codecs.lookup(text.strip())
+        codec = codecs.lookup(text.strip())
     except (LookupError, ValueError):
         return ""
     return (
-        found.name
-        if found._is_text_encoding and found.name.replace("_", "-") not in _NO_TEXTS
+        codec.name
+        if codec._is_text_encoding and codec.name.replace("_", "-") not in _NO_TEXTS
         else ""
     )
 

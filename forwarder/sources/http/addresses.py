@@ -95,12 +95,12 @@ class ClientAddresses:
         try:
             return self._cache[key]
         except KeyError:
-            found = stampable(self._walk(peer.address, _hops(forwarded_for, forwarded)))
+            address = stampable(self._walk(peer.address, _hops(forwarded_for, forwarded)))
         if len(forwarded_for) + len(forwarded) <= _MAX_CACHED_VALUE:
             if len(self._cache) >= _MAX_CACHED:
                 self._cache.clear()
-            self._cache[key] = found
-        return found
+            self._cache[key] = address
+        return address
 
     def _walk(self, nearest: Address | None, hops: Iterable[Address | None]) -> Address | None:
         for hop in islice(hops, _MAX_HOPS):
@@ -163,7 +163,7 @@ def _for_parameters(value: str) -> list[str]:
     """The `for` parameters of a Forwarded header (RFC 7239), left to right; one
     empty one if it is malformed.
     """
-    found: list[str] = []
+    parameters: list[str] = []
     element: str | None = None
     position = 0
     while position < len(value):
@@ -173,7 +173,7 @@ def _for_parameters(value: str) -> list[str]:
         if pair[1].lower() == "for":
             element = re.sub(r"\\(.)", r"\1", pair[2]) if pair[2] is not None else pair[3]
         if pair[4] != ";":
-            found.append(element or "")
+            parameters.append(element or "")
             element = None
         position = pair.end()
-    return found
+    return parameters

@@ -256,7 +256,7 @@ class HttpListener:
         """What has been counted, and what there is now."""
         state = self._state
         requests = state.routes.requests()
-        rejected = {(name, reason.value): found.count for name, reason, found in self._rejected()}
+        rejected = {(name, reason.value): tally.count for name, reason, tally in self._rejected()}
         return HttpStatistics(
             requests,
             len(state.connections),
@@ -274,7 +274,7 @@ class HttpListener:
         ]
         for route in sorted(routes, key=lambda route: route.name):
             yield from [
-                (route.name, reason, found) for reason, found in sorted(route.rejected.items())
+                (route.name, reason, tally) for reason, tally in sorted(route.rejected.items())
             ]
 
     def _sweep(self) -> None:
@@ -308,24 +308,24 @@ class HttpListener:
         """Log which requests were rejected: of each route and reason the first at once, then their
         number, each minute.
         """
-        for name, reason, found in self._rejected():
+        for name, reason, tally in self._rejected():
             if (
-                found.count == found.reported
-                or now < found.report_after
+                tally.count == tally.reported
+                or now < tally.report_after
                 or reason is Rejection.TOO_MANY_CONNECTIONS
             ):
                 continue  # connections have a line of their own
-            rejected = found.count - found.reported
-            found.reported = found.count
-            found.report_after = now + REPORT_EVERY
+            rejected = tally.count - tally.reported
+            tally.reported = tally.count
+            tally.report_after = now + REPORT_EVERY
             say = log.info if reason in _EXPECTED_REASONS else log.warning
-            why = "" if found.last is None else found.last.text
+            why = "" if tally.last is None else tally.last.text
             say(
                 "requests are rejected",
                 path=name,
                 reason=reason.value,
                 rejected=rejected,
-                in_all=found.count,
+                in_all=tally.count,
                 why=why,
             )
 

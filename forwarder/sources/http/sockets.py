@@ -65,10 +65,10 @@ def bind_tcp(address: TcpAddress) -> list[socket.socket]:
 def _resolve(address: TcpAddress) -> list[tuple[socket.AddressFamily, str]]:
     # text would load the tables of IDNA
     host = address.host.encode() if address.host and address.host.isascii() else address.host
-    found = socket.getaddrinfo(host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    infos = socket.getaddrinfo(host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     return list(
         dict.fromkeys(
-            (family, str(name[0])) for family, _, _, _, name in found if _is_there(family)
+            (family, str(name[0])) for family, _, _, _, name in infos if _is_there(family)
         )
     )
 

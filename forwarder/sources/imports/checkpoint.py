@@ -339,10 +339,10 @@ def unseal(data: bytes, version: int, name: str, kind: type[T]) -> T:
     version, or damaged.
     """
     parts = msgspec.json.decode(data, type=dict[str, Raw])
-    found = bytes(parts.pop("version", Raw(b"none")))
-    if found != b"%d" % version:
+    saved_version = bytes(parts.pop("version", Raw(b"none")))
+    if saved_version != b"%d" % version:
         raise ValueError(
-            f"it is of version {found.decode(errors='replace')[:20]}, this forwarder reads "
+            f"it is of version {saved_version.decode(errors='replace')[:20]}, this forwarder reads "
             f"version {version}"
         )
     if (

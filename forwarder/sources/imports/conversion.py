@@ -228,8 +228,8 @@ def _turn_into_set_once(properties: dict[str, Any]) -> None:
         return
     once = properties.get("$set_once")
     if _is_object(once):
-        kept = _members_of(once)
-        values = {**kept, **_members_of(values), **kept}
+        members = _members_of(once)
+        values = {**members, **_members_of(values), **members}
     properties["$set_once"] = values
 
 
@@ -265,16 +265,16 @@ def person_members(text: bytes) -> dict[str, bytes]:
     """
     head = _decode_head(text)
     properties = _decode(head.properties) if _is_object(head.properties) else {}
-    found = {}
+    changes = {}
     for name, top in (("$set", head.set), ("$set_once", head.set_once)):
         objects = [members for members in (properties.get(name, _NULL), top) if _is_object(members)]
         if len(objects) > 1:
-            found[name] = _encode({**_decode(objects[0]), **_decode(objects[1])})
+            changes[name] = _encode({**_decode(objects[0]), **_decode(objects[1])})
         elif objects:
-            found[name] = bytes(objects[0])
+            changes[name] = bytes(objects[0])
     if "$unset" in properties:
-        found["$unset"] = bytes(properties["$unset"])
-    return found
+        changes["$unset"] = bytes(properties["$unset"])
+    return changes
 
 
 def replace_person_members(text: bytes, once: bytes = b"") -> bytes:
@@ -617,12 +617,12 @@ class ImportRules(NamedTuple):
         names = [*events.names]
         distinct_ids = [*events.distinct_ids]
         data = [*events.data]
-        kept = ruled.left
-        ids = kept.ids if ruled.new_ids and ruled.kept else None
+        rest = ruled.left
+        ids = rest.ids if ruled.new_ids and ruled.kept else None
         for number, place in enumerate(ruled.places):
             index = at[place]
-            names[index] = kept.names[number]
-            data[index] = kept.events[number]
+            names[index] = rest.names[number]
+            data[index] = rest.events[number]
             if ids is not None:
                 distinct_ids[index] = ids[number]
         return replace(events, names=names, distinct_ids=distinct_ids, data=data)
@@ -706,32 +706,32 @@ class Conversion:
             fates = {at: NO_EVENT for at, sends in enumerate(counts) if not sends}
             return ConvertedRecords(counts, fates, events=events, first=block.first)
         sent, events.parts, refused = made.sent(left, skip)
-        found = ConvertedRecords(
+        converted = ConvertedRecords(
             [0] * (count - skip), events=events.only(sent), first=block.first + skip
         )
         for at in sent:
-            found.counts[records[at] - skip] += 1
-        found.fates = {
+            converted.counts[records[at] - skip] += 1
+        converted.fates = {
             records[at] - skip: fate
             for at, fate in left.items()
-            if records[at] >= skip and not found.counts[records[at] - skip]
+            if records[at] >= skip and not converted.counts[records[at] - skip]
         }
         for record, why, text, part in refused:
             at = record - skip
             place = block.place(record)
             fate = RecordFate(FateKind.REFUSED, why.why, RefusalExample(*place, why.detail))
-            if found.counts[at]:
-                found.partly[at] = fate
-            elif found.fates.get(at, NO_EVENT).kind is not FateKind.REFUSED:
-                found.fates[at] = fate
+            if converted.counts[at]:
+                converted.partly[at] = fate
+            elif converted.fates.get(at, NO_EVENT).kind is not FateKind.REFUSED:
+                converted.fates[at] = fate
             data = bytes(block.records[record] if text is None else text)
-            found.refused.append(
+            converted.refused.append(
                 ImportDeadLetter(place, file, block.first + record, part, data, why.why, why.detail)
             )
-        for at, sends in enumerate(found.counts):
+        for at, sends in enumerate(converted.counts):
             if not sends:
-                found.fates.setdefault(at, NO_EVENT)
-        return found
+                converted.fates.setdefault(at, NO_EVENT)
+        return converted
 
     def _left_out(self, events: EventColumns, keyed: Sequence[bool]) -> dict[int, RecordFate]:
         """Why events of neighbouring records are left out, by index; the others are selected, and
@@ -748,10 +748,10 @@ class Conversion:
         again = frozenset[int]()
         if self._repeats is not None:
             columns = events.names, events.distinct_ids, events.times, events.uuids, keyed
-            found = self._repeats.among(
+            repeated = self._repeats.among(
                 *([column[index] for index in passing] for column in columns) if fates else columns
             )
-            again = frozenset(passing[at] for at in found)
+            again = frozenset(passing[at] for at in repeated)
         for index in again if self._filters.limit is None else passing:
             if self.is_full:
                 fates[index] = LEFT_OUT[FilterReason.OVER_LIMIT]

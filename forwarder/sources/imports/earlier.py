@@ -31,7 +31,7 @@ def earlier_imports(
     `own`, and those that send the same events.
     """
     files = {(content.size, content.digest) for content in contents}
-    found = []
+    runs = []
     for folder, manifest in _manifests(root):
         begun = manifest.job
         common = files & {(source.size, source.digest) for source in manifest.sources}
@@ -45,12 +45,12 @@ def earlier_imports(
             and own not in (folder, folder.parent)
             and all(begun.options.get(name) == job.options.get(name) for name in _TARGET)
         ):
-            found.append(
+            runs.append(
                 EarlierImport(
                     str(folder), begun.id, manifest.events, len(common), tuple(differences)
                 )
             )
-    return tuple(sorted(found, key=lambda run: (-run.events, run.folder)))
+    return tuple(sorted(runs, key=lambda run: (-run.events, run.folder)))
 
 
 def _manifests(root: Path) -> Iterator[tuple[Path, ImportManifest]]:

@@ -171,12 +171,12 @@ class RecordConverter(ABC, Generic[Record]):
                     events.refuse(index, record)
                     continue
                 try:
-                    found = self.events_of(record, block, index)
+                    made_events = self.events_of(record, block, index)
                 except RecordRefused as refused:
                     events.refuse(index, refused)
                 else:
-                    records += (index,) * len(found)
-                    made += found
+                    records += (index,) * len(made_events)
+                    made += made_events
             events.add(records, with_uuids(made))
 
     def _decoded(self, records: Sequence[bytes], few: slice) -> Sequence[Record | RecordRefused]:

@@ -78,9 +78,9 @@ class Shard(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Self:
         """As it is typed: `3/8`. Raises `ConfigurationError`."""
-        found = _SHARD.fullmatch(text)
-        number, of = (int(found[1]), int(found[2])) if found else (0, 0)
-        if found is None or not 0 < of <= MOST_SHARDS:
+        match = _SHARD.fullmatch(text)
+        number, of = (int(match[1]), int(match[2])) if match else (0, 0)
+        if match is None or not 0 < of <= MOST_SHARDS:
             hint = (
                 "Write K/N, such as 0/8: number K of N shards, counted from 0; at most "
                 f"{MOST_SHARDS:,}."
@@ -96,9 +96,9 @@ class Shard(NamedTuple):
     @classmethod
     def of_folder(cls, name: str) -> Self | None:
         """The shard whose state folder has this name; None if it is of none."""
-        found = _FOLDER.fullmatch(name)
+        match = _FOLDER.fullmatch(name)
         return (
-            cls(int(found[1]), int(found[2])) if found and int(found[1]) < int(found[2]) else None
+            cls(int(match[1]), int(match[2])) if match and int(match[1]) < int(match[2]) else None
         )
 
     @property
@@ -310,7 +310,7 @@ def job_id(format_name: str, options: Mapping[str, Any], sources: Iterable[str])
 
 
 def check_same(
-    state: Path, saved: ImportCheckpoint, found: Sequence[SourceContent], job: ImportJob
+    state: Path, saved: ImportCheckpoint, contents: Sequence[SourceContent], job: ImportJob
 ) -> None:
     """Compare a request with the checkpoint of its state folder. A file that was only written
     again, or moved, is the same.
@@ -318,7 +318,7 @@ def check_same(
     Raises `SourceChanged` if the source isn't that of the checkpoint, and `OtherJob` if the job
     isn't the same in all.
     """
-    changes = [*_list_changes(saved.job, job), *compare(saved.contents, found)]
+    changes = [*_list_changes(saved.job, job), *compare(saved.contents, contents)]
     if changes and (saved.job.source, _part(saved.job)) == (job.source, _part(job)):
         more = f"; and {len(changes) - 5:,} more" if len(changes) > 5 else ""
         raise SourceChanged(
@@ -491,11 +491,11 @@ def _unsealed(data: bytes) -> ImportJob | None:
     return None
 
 
-def compare(saved: Sequence[SourceContent], found: Iterable[SourceContent]) -> list[str]:
+def compare(saved: Sequence[SourceContent], contents: Iterable[SourceContent]) -> list[str]:
     """What has changed of a source's files since a checkpoint, in words. A file that was only
     written again is the same.
     """
-    now = {content.name: content for content in found}
+    now = {content.name: content for content in contents}
     changes = []
     for old in saved:
         new = now.pop(old.name, None)

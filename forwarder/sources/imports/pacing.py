@@ -277,15 +277,15 @@ class QuietHours:
     def parse(cls, text: str, name: str = "--quiet-hours") -> QuietHours:
         """As people write them. Raises `ConfigurationError`."""
         why = "it isn't of that form"
-        found = _FORM.fullmatch(text)
+        match = _FORM.fullmatch(text)
         with suppress(ZoneInfoNotFoundError, ValueError, OSError):
-            if found is not None:
+            if match is not None:
                 why = "there is no such time"
-                hour, minute, end_hour, end_minute = map(int, found.groups()[:4])
+                hour, minute, end_hour, end_minute = map(int, match.groups()[:4])
                 start = time(hour, minute)
                 end = time(0 if (end_hour, end_minute) == (24, 0) else end_hour, end_minute)
-                why = f"there is no zone {found[5]!r}"
-                zone = None if found[5] is None else ZoneInfo(found[5])
+                why = f"there is no zone {match[5]!r}"
+                zone = None if match[5] is None else ZoneInfo(match[5])
                 if start != end:
                     return cls(start, end, zone, name)
                 why = "it begins where it ends"

@@ -189,13 +189,13 @@ class PersonClaims(Struct, array_like=True):
     def values(self) -> dict[str, Raw]:
         """The properties that the person ends with, by name."""
         self.merge(PersonClaims())
-        found = {
+        by_name = {
             name: Raw(value)
             for values in (self.once, self.set)
             for name, (at, value) in values.items()
             if at >= self.unset.get(name, _NEVER)
         }
-        return {name: found[name] for name in sorted(found)}
+        return {name: by_name[name] for name in sorted(by_name)}
 
     @property
     def size(self) -> int:
@@ -245,12 +245,12 @@ def change_of(data: bytes) -> PersonChange | None:
     names: Sequence[Any] = ()
     if unset[:1] in {b"[", b"{"}:
         names = [*msgspec.json.decode(unset)]
-    found = PersonChange(
+    change = PersonChange(
         members.get("$set", b""),
         members.get("$set_once", b""),
         tuple(name for name in names if type(name) is str),
     )
-    return found if found.set or found.once or found.unset else None
+    return change if change.set or change.once or change.unset else None
 
 
 class _Seen(Struct):
@@ -287,17 +287,17 @@ def find_index(
     `digest`: that it must have; empty: any.
     """
     try:
-        found = unseal((folder / HEAD).read_bytes(), VERSION, "persons", PersonIndex)
+        index = unseal((folder / HEAD).read_bytes(), VERSION, "persons", PersonIndex)
         size = (folder / INDEX).stat().st_size
     except (OSError, ValueError):  # whatever is wrong with it, it can be made again
         return None
     is_it = (
-        found.job == job
-        and found.contents == [*contents]
-        and found.size == size
-        and digest in {"", found.digest}
+        index.job == job
+        and index.contents == [*contents]
+        and index.size == size
+        and digest in {"", index.digest}
     )
-    return found if is_it else None
+    return index if is_it else None
 
 
 class PersonIndexBuilder:
@@ -390,10 +390,10 @@ class PersonIndexBuilder:
             except (OSError, sqlite3.Error) as error:
                 raise _cannot_index(self._folder, error) from error
         persons = int(self._database.execute("SELECT count(*) FROM properties").fetchone()[0])
-        found = PersonIndex(job, [*contents], entries, persons, size, digest.hexdigest())
+        index = PersonIndex(job, [*contents], entries, persons, size, digest.hexdigest())
         with atomic_file(self._folder / HEAD, replace=True) as file:
-            file.write(seal(VERSION, "persons", found))
-        return found
+            file.write(seal(VERSION, "persons", index))
+        return index
 
     def _see(self, distinct_id: str, place: SourcePlace, *, changes: bool) -> None:
         seen = self._cache.get(distinct_id)
@@ -439,7 +439,7 @@ class PersonIndexBuilder:
         places: list[tuple[Any, ...]] = []
         for distinct_id, of_id in groupby(rows, key=itemgetter(1)):
             first = carrier = None
-            for seen in (_unpack(found) for _, _, found in of_id):
+            for seen in (_unpack(packed) for _, _, packed in of_id):
                 if seen.claims is not None:
                     claims.merge(seen.claims)
                 first = self._earlier(first, seen.first)
@@ -786,19 +786,19 @@ class PersonHistory:
 
     def _last_of(self, distinct_id: str) -> _LastSet | None:
         """None: it was forgotten which other ids belong to it."""
-        found = self._recent.get(distinct_id)
-        if found is None:
-            found = self._older.get(distinct_id)
-            if found is None:
+        last_set = self._recent.get(distinct_id)
+        if last_set is None:
+            last_set = self._older.get(distinct_id)
+            if last_set is None:
                 number = _bit(distinct_id)
                 if self._merged[number >> 3] & 1 << (number & 7):
                     return None
-                found = _LastSet()
-            self._size += len(found.said) + len(distinct_id) + _REMEMBERED_OVERHEAD
-            self._recent[distinct_id] = found
-        while found.joined is not None:
-            found = found.joined
-        return found
+                last_set = _LastSet()
+            self._size += len(last_set.said) + len(distinct_id) + _REMEMBERED_OVERHEAD
+            self._recent[distinct_id] = last_set
+        while last_set.joined is not None:
+            last_set = last_set.joined
+        return last_set
 
     def _forget_some(self) -> None:
         if self._size <= self._remembered:

@@ -476,11 +476,11 @@ class Preflight:
                 self._distances.add(time, parse_time(receipt, None))  # UTC, whatever the zone
 
     def _add_event(self, file: str, event: ImportedEvent, size: int) -> None:
-        found = self._found
+        report = self._found
         times = self._found.times
         terms = self._terms
         time = event.time
-        found.events += 1
+        report.events += 1
         self._first = min(self._first, time)
         self._last = max(self._last, time)
         times.january_1970 += time < _FIRST_MONTH
@@ -489,7 +489,7 @@ class Preflight:
             times.after_until += 1
             return
         times.recent += time >= terms.recent
-        persons = found.persons
+        persons = report.persons
         properties = event.properties
         self.names.add(event.event)
         day = self.days.get(number := time // DAY)
@@ -499,7 +499,7 @@ class Preflight:
                 if len(self.days) >= MOST_DAYS
                 else self.days.setdefault(number, PreflightDay(date_of(number)))
             )
-        for amount in (found.volume, day):
+        for amount in (report.volume, day):
             amount.events += 1
             amount.bytes += size
         self._compare(file, time)
@@ -513,7 +513,7 @@ class Preflight:
         )
         self.distinct_ids.add(event.distinct_id)
         if is_shared(event.distinct_id):
-            found.illegal_events += 1
+            report.illegal_events += 1
             self.illegal_ids.add(event.distinct_id)
         persons.with_set += "$set" in properties
         persons.with_set_once += "$set_once" in properties
@@ -579,43 +579,43 @@ class Preflight:
         """What is known so far. `upper_case_ids` is what the Mixpanel format counted, `broken` the
         messages of broken files.
         """
-        found = self._found
+        report = self._found
         terms = self._terms
         sent = self._found.volume
         kinds = self._found.times.kinds
-        found.times.shift = self._distances.shift() or UNSET
+        report.times.shift = self._distances.shift() or UNSET
         epochs = sum(count for kind, count in kinds.items() if kind.startswith("epoch_"))
         if epochs and self._shifts_epochs and not (self._distances.compared or terms.zone_said):
-            found.times.without_receipts = epochs
-        if found.events:
-            found.times.first = when(self._first)
-            found.times.last = when(self._last)
-        found.times.kinds = {kind: kinds[kind] for kind in TimeKind if kind in kinds}
-        found.days = tuple(self.days[day] for day in sorted(self.days))
-        found.other_days = self._other_days.events
+            report.times.without_receipts = epochs
+        if report.events:
+            report.times.first = when(self._first)
+            report.times.last = when(self._last)
+        report.times.kinds = {kind: kinds[kind] for kind in TimeKind if kind in kinds}
+        report.days = tuple(self.days[day] for day in sorted(self.days))
+        report.other_days = self._other_days.events
         amounts = [
             (-(-day.events // terms.batch_events), -(-day.bytes // terms.batch_bytes))
-            for day in (*found.days, self._other_days)
+            for day in (*report.days, self._other_days)
         ]
         # These are the fewest requests: none spans two days.
         sent.requests = sum(map(max, amounts))
         sent.seconds = round(sent.events / terms.rate, 3)
-        found.names = self.names.top(TOP_NAMES)
-        found.other_names = self.names.other(TOP_NAMES)
-        found.refused = tuple(
+        report.names = self.names.top(TOP_NAMES)
+        report.other_names = self.names.other(TOP_NAMES)
+        report.refused = tuple(
             sorted(self._refused.values(), key=lambda refusal: (-refusal.records, refusal.reason))
         )
-        found.illegal_ids = self.illegal_ids.top(TOP_ILLEGAL)
-        found.other_illegal_ids = self.illegal_ids.other(TOP_ILLEGAL)
-        found.repeats = self.repeats.estimate()
-        found.uuids = self.uuids.estimate()
-        found.persons.distinct_ids = self.distinct_ids.estimate()
-        found.persons.upper_case_ids = upper_case_ids
-        found.persons.lifted = tuple(sorted(self._lifted))
-        found.samples = self.samples.chosen()
-        found.examples = (*self._examples.values(), *self._more_examples)[:EXAMPLES]
-        found.broken = tuple(broken)
-        return found
+        report.illegal_ids = self.illegal_ids.top(TOP_ILLEGAL)
+        report.other_illegal_ids = self.illegal_ids.other(TOP_ILLEGAL)
+        report.repeats = self.repeats.estimate()
+        report.uuids = self.uuids.estimate()
+        report.persons.distinct_ids = self.distinct_ids.estimate()
+        report.persons.upper_case_ids = upper_case_ids
+        report.persons.lifted = tuple(sorted(self._lifted))
+        report.samples = self.samples.chosen()
+        report.examples = (*self._examples.values(), *self._more_examples)[:EXAMPLES]
+        report.broken = tuple(broken)
+        return report
 
 
 class PreflightBlock(FinishedBlock):
@@ -820,8 +820,8 @@ def kind_of(value: bytes) -> TimeKind | None:
         if number <= 1e10:
             return TimeKind.SECONDS
         return TimeKind.MILLISECONDS if number <= 1e13 else TimeKind.MICROSECONDS
-    if found := _MAIL.fullmatch(text):
-        return TimeKind.ZONE if found["zone"] else TimeKind.NO_ZONE
+    if match := _MAIL.fullmatch(text):
+        return TimeKind.ZONE if match["zone"] else TimeKind.NO_ZONE
     if not text[:4].isdigit():
         return None
     named = text[-1:] in b"zZ" or _ZONE.search(text[_DATE:])

@@ -493,12 +493,12 @@ class PreflightFinding(Struct, frozen=True):
 
 def find_all(report: PreflightReport) -> tuple[PreflightFinding, ...]:
     """All findings, those that stop first."""
-    found = {
+    findings = {
         finding.code: finding
         for part in (_of_files, _of_records, _of_times, _of_order, _of_persons)
         for finding in part(report)
     }
-    return tuple(found[code] for code in FINDINGS if code in found)
+    return tuple(findings[code] for code in FINDINGS if code in findings)
 
 
 def unaccepted(

@@ -103,19 +103,19 @@ class ReceiptDistances:
             return None
         most = max(sorted(wrong), key=wrong.__getitem__)
         other = max(_SEASONS, key=lambda season: self._counts.get(most + season, 0))
-        found = {most: wrong[most]}
+        distances = {most: wrong[most]}
         # in the other half of a year
         if (count := self._counts.get(most + other, 0)) * 10 >= self._compared:
-            found[most + other] = count
-        shifted = sum(count for quarters, count in found.items() if quarters)
-        if sum(found.values()) * 2 < self._compared or shifted * 5 < self._compared:
+            distances[most + other] = count
+        shifted = sum(count for quarters, count in distances.items() if quarters)
+        if sum(distances.values()) * 2 < self._compared or shifted * 5 < self._compared:
             return None
         return ZoneShift(
             self._compared,
             shifted,
-            tuple(quarters * QUARTER // MINUTE for quarters in found if quarters),
-            (*self._fitting(found),)[:_SHOWN],
-            _offset(self._ahead(most)) if len(found) == 1 and self._is_constant() else "",
+            tuple(quarters * QUARTER // MINUTE for quarters in distances if quarters),
+            (*self._fitting(distances),)[:_SHOWN],
+            _offset(self._ahead(most)) if len(distances) == 1 and self._is_constant() else "",
         )
 
     def _is_constant(self) -> bool:
@@ -131,12 +131,12 @@ class ReceiptDistances:
         first = min(time for (_, other), (_, time) in self._months.items() if other == quarters)
         return _offset_of(self._clock, first) - quarters * QUARTER // MINUTE
 
-    def _fitting(self, found: Mapping[int, int]) -> Iterator[str]:
+    def _fitting(self, distances: Mapping[int, int]) -> Iterator[str]:
         """The zones whose clocks show the times of all months, but for a few records."""
         seen = [
             (count, time, quarters)
             for (_, quarters), (count, time) in self._months.items()
-            if quarters in found
+            if quarters in distances
         ]
         for name in ZONES:
             try:

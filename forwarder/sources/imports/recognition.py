@@ -127,14 +127,14 @@ def looks_of(
     source is opened again.
     """
     wanted = set(names)
-    found = dict[str, FileLooks]()
+    looks = dict[str, FileLooks]()
     for file in source.files():
         if file.name in wanted:
             given = (_delimiter(source.options.delimiter), f"--framing {source.options.framing}")
-            found[file.name] = msgspec.structs.replace(_looks(source, file, formats), given=given)
-        if len(found) == len(wanted):
+            looks[file.name] = msgspec.structs.replace(_looks(source, file, formats), given=given)
+        if len(looks) == len(wanted):
             break
-    return found
+    return looks
 
 
 def _looks(source: FileSource, file: SourceFile, formats: Sequence[ImportFormat[Any]]) -> FileLooks:
@@ -171,12 +171,12 @@ def looks_of_text(
     if begin.startswith(b"<"):
         return FileLooks("XML, such as an object store's error", _AGAIN)
     find = _of_json if begin[:1] in b"{[" else _of_other_text
-    found = find(head, formats, is_whole=is_whole)
+    looks = find(head, formats, is_whole=is_whole)
     if encoding.startswith("utf-8"):
-        return found
-    options = (*found.options, f"--encoding {encoding}")
+        return looks
+    options = (*looks.options, f"--encoding {encoding}")
     return msgspec.structs.replace(
-        found, text=f"{found.text}, not in UTF-8 but perhaps in {encoding}", options=options
+        looks, text=f"{looks.text}, not in UTF-8 but perhaps in {encoding}", options=options
     )
 
 
@@ -187,13 +187,13 @@ def _of_json(head: bytes, formats: Sequence[ImportFormat[Any]], *, is_whole: boo
     if objects and head.lstrip()[:1] == b"[":
         return _of_objects(objects, formats, "a JSON array")
     wrapped = _WRAPPED.match(head)
-    found = (
+    looks = (
         _of_objects(objects, formats, "JSON lines")
         if objects
         else FileLooks("text that begins like JSON and isn't")
     )
-    if found.format or wrapped is None:
-        return found
+    if looks.format or wrapped is None:
+        return looks
     name = wrapped[1].decode(errors="replace")
     return FileLooks(
         f"one JSON object whose field {name!r} is a list",
@@ -265,25 +265,25 @@ def _rows(text: str, delimiter: str, *, is_whole: bool) -> list[list[str]]:
 def _records(head: bytes, framing: Framing, *, is_whole: bool) -> list[bytes]:
     """The first records of a text; the last one is left out if it may be cut off."""
     stream = PeekedStream(BytesIO(head).read)
-    found = list[bytes]()
+    sample = list[bytes]()
     try:
         for records, _ in frame("", stream, None, ReadOptions(framing=framing)):
-            found += records
+            sample += records
     except DamagedContent:
         """It is cut off."""
     if not is_whole and framing is Framing.LINES:
-        found = found[:-1]
-    return found[:SAMPLE]
+        sample = sample[:-1]
+    return sample[:SAMPLE]
 
 
 def _objects(records: Iterable[bytes]) -> list[dict[str, Raw]]:
-    found = []
+    objects = []
     for record in records:
         try:
-            found.append(_decode_members(record))
+            objects.append(_decode_members(record))
         except (ValueError, RecursionError):  # msgspec's errors are such, too
             continue
-    return found
+    return objects
 
 
 def other_format(

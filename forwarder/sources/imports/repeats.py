@@ -125,19 +125,19 @@ class Repeats:
             self._latest = max(self._latest, last)
             return []
         self._widen(first, last)
-        found = self._search(
+        repeated = self._search(
             _split(data), [first // DAY] if is_one_day else {time // DAY for time in times}
         )
-        self.repeats += len(found)
-        return found
+        self.repeats += len(repeated)
+        return repeated
 
     def is_repeat(self, day: int, digest: bytes) -> bool:
         """Whether a digest of sixteen bytes came before on the same day; it has come
         from then on.
         """
-        found = self._search([digest + day.to_bytes(_DIGEST - _UUID)], [day])
-        self.repeats += len(found)
-        return bool(found)
+        repeated = self._search([digest + day.to_bytes(_DIGEST - _UUID)], [day])
+        self.repeats += len(repeated)
+        return bool(repeated)
 
     def close(self) -> None:
         """Remove the files."""

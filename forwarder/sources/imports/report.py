@@ -193,19 +193,19 @@ def save_verification(
     """Keep what `import verify` found, and show it in the report; `at`: seconds since 1970. Raises
     `ConfigurationError` if that can't be written.
     """
-    found = VerifiedImport(when(int(at) * SECOND), against, same, words, _days_of(manifest))
+    verification = VerifiedImport(when(int(at) * SECOND), against, same, words, _days_of(manifest))
     with atomic_file(folder / VERIFIED, replace=True) as file:
-        file.write(msgspec.json.encode(found) + b"\n")
+        file.write(msgspec.json.encode(verification) + b"\n")
     write_reports(manifest, folder)
 
 
 def _verification(manifest: ImportManifest, folder: Path) -> VerifiedImport | None:
     """What was kept of the last verification of these counts, if there was one."""
     try:
-        found = msgspec.json.decode((folder / VERIFIED).read_bytes(), type=VerifiedImport)
+        verification = msgspec.json.decode((folder / VERIFIED).read_bytes(), type=VerifiedImport)
     except (OSError, ValueError):  # msgspec's errors are such, too
         return None
-    return found if found.days == _days_of(manifest) else None
+    return verification if verification.days == _days_of(manifest) else None
 
 
 def _days_of(manifest: ImportManifest) -> str:
@@ -303,15 +303,15 @@ def by_count(counts: Mapping[str, int]) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
-def write_reports(found: ImportManifest, folder: Path) -> None:
+def write_reports(imported: ImportManifest, folder: Path) -> None:
     """Write the manifest, too, instead of former ones. Raises
     `ConfigurationError` if that can't be.
     """
-    manifest = msgspec.json.format(msgspec.json.encode(found), indent=2)
-    verified = _verification(found, folder)
+    manifest = msgspec.json.format(msgspec.json.encode(imported), indent=2)
+    verified = _verification(imported, folder)
     for name, text in (
-        (JSON, as_json(found, verified) + b"\n"),
-        (PAGE, html_page(found, verified)),
+        (JSON, as_json(imported, verified) + b"\n"),
+        (PAGE, html_page(imported, verified)),
         (MANIFEST, manifest + b"\n"),
     ):
         with atomic_file(folder / name, replace=True) as file:
@@ -325,13 +325,13 @@ def complete_reports(saved: ImportCheckpoint, folder: Path) -> ImportManifest:
     Raises `ConfigurationError` if they can't be written.
     """
     with suppress(ConfigurationError):  # there is no manifest, or it can't be relied on
-        kept = read_manifest(folder / MANIFEST)
+        manifest = read_manifest(folder / MANIFEST)
         if (
-            kept.complete
-            and kept.books == saved.books
+            manifest.complete
+            and manifest.books == saved.books
             and all((folder / name).is_file() for name in (JSON, PAGE))
         ):
-            return kept
+            return manifest
     made = manifest_of(saved)
     write_reports(made, folder)
     return made

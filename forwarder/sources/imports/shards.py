@@ -97,10 +97,10 @@ class ImportShards:
     @property
     def job(self) -> ImportJob | None:
         """What they have in common; None if that isn't known."""
-        found = next(
-            iter(manifest.job for manifest in self.manifests.values()), None
-        ) or read_shards(self.folder)
-        return found and msgspec.structs.replace(found, shard=None)
+        job = next(iter(manifest.job for manifest in self.manifests.values()), None) or read_shards(
+            self.folder
+        )
+        return job and msgspec.structs.replace(job, shard=None)
 
     @property
     def job_ids(self) -> list[str]:
@@ -154,7 +154,7 @@ class ImportShards:
         listed = [
             {"shard": number, **self.shards[number].plain()} for number in sorted(self.shards)
         ]
-        found: dict[str, Any] = {
+        document: dict[str, Any] = {
             "folder": str(self.folder),
             "job": self.job,
             "running": self.running,
@@ -163,7 +163,7 @@ class ImportShards:
         if whole is not None:
             done, known, all_known = zip(*map(file_progress, saved), strict=True)
             counted = [shard.counted for shard in self.shards.values()]
-            found |= {
+            document |= {
                 "started": to_second(min(checkpoint.started_at for checkpoint in saved)),
                 "written": to_second(max(checkpoint.written_at for checkpoint in saved)),
                 "counted": None
@@ -182,7 +182,7 @@ class ImportShards:
                     "all_known": all(all_known) and not gaps.not_started,
                 },
             }
-        return {**found, "shards": {**msgspec.structs.asdict(gaps), "each": listed}}
+        return {**document, "shards": {**msgspec.structs.asdict(gaps), "each": listed}}
 
     def _table(self, now: float) -> Table:
         table = Table(box=None, pad_edge=True, header_style="dim")
@@ -298,15 +298,15 @@ def shard_folders(folder: Path) -> dict[int, dict[int, Path]]:
     """The state folders of the shards in a folder that have begun: by the number of shards, and by
     their numbers. Raises OSError.
     """
-    found: dict[int, dict[int, Path]] = {}
+    by_count: dict[int, dict[int, Path]] = {}
     for inside in folder.iterdir() if folder.is_dir() else ():
         shard = Shard.of_folder(inside.name)
         if shard is not None and ((inside / FILE).is_file() or is_locked(inside)):
-            found.setdefault(shard.of, {})[shard.number] = inside
+            by_count.setdefault(shard.of, {})[shard.number] = inside
     begun = read_shards(folder)
     if begun is not None and begun.shard is not None:
-        found.setdefault(begun.shard.of, {})
-    return found
+        by_count.setdefault(begun.shard.of, {})
+    return by_count
 
 
 def added_up(manifests: Sequence[ImportManifest], *, complete: bool) -> ImportManifest:

@@ -115,32 +115,32 @@ def sorted_blocks(  # noqa: PLR0917 - as `source_blocks`, and what is known of t
         at = None
     files: dict[int, SourceFile] = {}
     before = {name: progress.records for name, progress in saved.items() if progress.records}
-    found = earlier = spool.find(before, "" if at is None else at.digest)
-    if found is None:
+    index = earlier = spool.find(before, "" if at is None else at.digest)
+    if index is None:
         if (free := disk_usage(spool.folder).free) < room:
             raise _cannot_sort(
                 spool.folder, f"that takes {size(room)} at least, there are {size(free)}"
             )
         spool.remove()
-        found = SpoolIndex(spool.job, before)
+        index = SpoolIndex(spool.job, before)
         words = ""
         with sorter or EventSorter(spool.folder) as events:
             for records, block in _read(
-                source_blocks(source, conversion, saved, None), saved, events, found
+                source_blocks(source, conversion, saved, None), saved, events, index
             ):
                 doing(words := f"it sorts before it sends: {records:,} records are read")
                 yield block
-            for written in chain(events.merge(), spool.write(changed(events.ordered()), found)):
+            for written in chain(events.merge(), spool.write(changed(events.ordered()), index)):
                 doing(f"{words}, {written:,} of {events.added:,} events are in order")
                 yield ImportBlock(files)
     files.update(
-        (number, SourceFile(file.name, file.identity)) for number, file in enumerate(found.files)
+        (number, SourceFile(file.name, file.identity)) for number, file in enumerate(index.files)
     )
     doing("")
-    yield ImportBlock(files, sorted=found)
+    yield ImportBlock(files, sorted=index)
     if earlier is None:
-        spool.keep(found)  # all that was refused is durable: the block before was passed
-    for entries in spool.read(found, 0 if at is None else at.settled):
+        spool.keep(index)  # all that was refused is durable: the block before was passed
+    for entries in spool.read(index, 0 if at is None else at.settled):
         yield _block_of(entries, files, limits)
 
 
@@ -148,23 +148,23 @@ def _read(
     read: Iterator[ImportBlock],
     saved: Mapping[str, SettledFile],
     sorter: EventSorter,
-    found: SpoolIndex,
+    index: SpoolIndex,
 ) -> Iterator[tuple[int, ImportBlock]]:
     """Read everything, and count what is settled without being sent; how many records so far, and
     the dead letters of the last ones.
     """
-    examples = ImportTotals(examples=found.examples)
+    examples = ImportTotals(examples=index.examples)
     records = 0
     for block in read:
-        if block.file == len(found.files):
+        if block.file == len(index.files):
             opened = block.files[block.file]
             before = saved.get(opened.name, SettledFile())
-            found.files.append(
+            index.files.append(
                 SortedFile(
                     opened.name, opened.identity, before.records, RecordBooks(), before.digest
                 )
             )
-        file = found.files[block.file]
+        file = index.files[block.file]
         if block.broken is not None:
             file.broken = ReadFailure(block.broken.offset, block.broken.reason)
         if (made := block.made) is None:
@@ -425,12 +425,12 @@ class EventSpool:
         `digest`: what its entries must have; empty: any.
         """
         try:
-            found = unseal((self.folder / FILE).read_bytes(), VERSION, "sorted", SpoolIndex)
+            index = unseal((self.folder / FILE).read_bytes(), VERSION, "sorted", SpoolIndex)
         except (OSError, ValueError):  # whatever is wrong with it, it can be made again
             return None
-        begun = found.job.with_current_names()
-        is_it = begun == self.job and found.before == before and digest in ("", found.digest)
-        return found if is_it and (self.folder / SPOOL).exists() else None
+        begun = index.job.with_current_names()
+        is_it = begun == self.job and index.before == before and digest in ("", index.digest)
+        return index if is_it and (self.folder / SPOOL).exists() else None
 
     def write(self, entries: Iterable[SortedEvent], about: SpoolIndex) -> Iterator[int]:
         """Write entries that are in order, as the caller asks on; how many so far. They are

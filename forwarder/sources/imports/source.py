@@ -132,19 +132,19 @@ class ImportLedger:
         self.books.add(books)
         state.read = max(state.read, state.books.read)
 
-    def _begin_sorted(self, found: SpoolIndex) -> None:
+    def _begin_sorted(self, index: SpoolIndex) -> None:
         """All is sorted. What is settled without being sent counts from now on; a spool that was
         begun before is continued.
         """
         spool = self.checkpoint.spool
         if spool is None or spool.is_settled:
-            self.checkpoint.spool = SpoolCheckpoint(found.entries, found.digest, 0, found.before)
-            for file in found.files:
+            self.checkpoint.spool = SpoolCheckpoint(index.entries, index.digest, 0, index.before)
+            for file in index.files:
                 self._count(self._state(file), file.books)
-            for reason, examples in found.examples.items():
+            for reason, examples in index.examples.items():
                 for example in examples:
                     self.totals.example(reason, example)
-        elif found.digest != spool.digest:
+        elif index.digest != spool.digest:
             raise SourceChanged(
                 (
                     "the source was sorted again, and its events aren't those that this import "
@@ -154,10 +154,10 @@ class ImportLedger:
                 "began this import; or import what it is now as a "
                 "job of its own, with `--state`.",
             )
-        self._sorted = {file.name: file for file in found.files}
+        self._sorted = {file.name: file for file in index.files}
         self.broken += [
             BrokenSource(file.name, file.broken.offset, file.broken.reason)
-            for file in found.files
+            for file in index.files
             if file.broken
         ]
         for name in self._sorted:

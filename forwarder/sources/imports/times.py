@@ -62,11 +62,11 @@ def parse_moment(value: str | float, clock: tzinfo | None = None) -> tuple[int, 
     """The same as `parse_time` of a text or a number, and as a time with the zone UTC."""
     if clock is None and type(value) is str and len(value) <= _LONGEST and "-" in value:
         try:
-            found = datetime.fromisoformat(value)
+            moment = datetime.fromisoformat(value)
         except ValueError:
             pass
         else:
-            since = found - (_EPOCH_WITHOUT_ZONE if found.tzinfo is None else EPOCH)
+            since = moment - (_EPOCH_WITHOUT_ZONE if moment.tzinfo is None else EPOCH)
             if 0 <= since.days < _AFTER_LAST_DAY:
                 return (
                     since.days * 86_400 + since.seconds
@@ -109,12 +109,12 @@ def _of_text(text: str, clock: tzinfo | None) -> int:
     if len(text) > _LONGEST:
         raise _unreadable(text)
     try:
-        found = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError:
-        found = None
-    if found is None or "-" not in text:
+        moment = None
+    if moment is None or "-" not in text:
         return _of_uncommon_text(text.strip(), clock)
-    return micros_of(found, clock)
+    return micros_of(moment, clock)
 
 
 def micros_of(time: datetime, clock: tzinfo | None = None) -> int:

@@ -204,8 +204,8 @@ def are_deep(texts: Sequence[bytes]) -> bool:
 def _depth(text: bytes) -> int:
     """How deep a text is nested; of one that isn't JSON, at most so deep."""
     depth = deepest = 0
-    for found in _BRACKET_OR_STRING.finditer(text):
-        bracket = found[1]
+    for match in _BRACKET_OR_STRING.finditer(text):
+        bracket = match[1]
         if bracket is not None:
             depth += 1 if bracket in b"[{" else -1
             deepest = max(deepest, depth)
@@ -249,8 +249,8 @@ def optional_id(raw: Raw | None, name: str) -> str:
     """The id that a value is (`text_or_number`); empty if it is blank or there is
     none. Raises `RecordRefused`.
     """
-    found = text_or_number(raw, name) if raw else None
-    return "" if not found or found.isspace() else found
+    text = text_or_number(raw, name) if raw else None
+    return "" if not text or text.isspace() else text
 
 
 def is_blank(text: str | None) -> bool:

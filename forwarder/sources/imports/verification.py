@@ -74,8 +74,8 @@ class StoredRow(Struct, frozen=True):
         """The import that it says it is from."""
         raw = bytes(self.properties)
         raw = msgspec.json.decode(raw, type=str).encode() if raw.startswith(b'"') else raw
-        found = msgspec.json.decode(raw, type=_RowProperties | None)
-        return None if found is None else found.job_id
+        properties = msgspec.json.decode(raw, type=_RowProperties | None)
+        return None if properties is None else properties.job_id
 
 
 class _RowProperties(Struct, frozen=True):
@@ -157,13 +157,13 @@ def read_exports(
     jobs: Collection[str] | None,
     options: ReadOptions,
     folder: Path,
-    found: Callable[[int], None],
+    count_events: Callable[[int], None],
 ) -> StoredDays:
     """The events of these jobs, or with None of any, in these files; `folder` is for what memory
     can't hold.
 
-    `found` is called with the number of its events, block by block. Raises `ConfigurationError`
-    and `BrokenSource`: files that can't be read to their end prove nothing.
+    `count_events` is called with the number of its events, block by block. Raises
+    `ConfigurationError` and `BrokenSource`: files that can't be read to their end prove nothing.
     """
     with Repeats(folder) as seen, open_source(paths, options) as source:
         stored = StoredDays(seen)
@@ -183,15 +183,15 @@ def read_exports(
                                 f"{error_text(error)}"
                             )
                             raise ConfigurationError(message, hint=_EXPORT_HINT) from error
-                    found(count)
+                    count_events(count)
     return stored
 
 
 def ask_sandbox(
-    url: str, jobs: Collection[str], api_key: str, found: Callable[[int], None]
+    url: str, jobs: Collection[str], api_key: str, count_events: Callable[[int], None]
 ) -> StoredDays:
-    """The events of these jobs in one project of a running sandbox; `found` is called with the
-    number of events of each page.
+    """The events of these jobs in one project of a running sandbox; `count_events` is called with
+    the number of events of each page.
 
     Raises `Unreachable`, and `ConfigurationError` if it is no sandbox, or has an import in several
     projects and none was named.
@@ -213,7 +213,7 @@ def ask_sandbox(
                 )
                 for row in page.results:
                     stored.add(row.uuid, row.timestamp)
-                found(len(page.results))
+                count_events(len(page.results))
                 after = page.next
     return stored
 
@@ -312,14 +312,14 @@ class Verification(Struct, frozen=True):
     def words(self) -> Iterator[str]:
         """The verdict, and a line for each day that isn't the same."""
         expected = sum(day.expected for day in self.days)
-        found = sum(day.found for day in self.days)
+        present = sum(day.found for day in self.days)
         days = plural(len(self.days), "day")
         different = [day for day in self.days if not day.same]
         if different:
             differ = "differs" if len(different) == 1 else "differ"
             yield (
                 f"{len(different):,} of {days} {differ}: {expected:,} events were delivered, "
-                f"{found:,} are there"
+                f"{present:,} are there"
             )
         else:
             yield (
@@ -373,13 +373,13 @@ def verify(
     days = []
     for day in sorted(manifest.days.keys() | there.keys()):
         sent = manifest.days.get(day, empty)
-        found = there.get(day, empty)
-        if sent.delivered or found.delivered:
-            same = (sent.delivered, sent.uuids) == (found.delivered, found.uuids)
-            more = found.delivered - sent.delivered
+        in_service = there.get(day, empty)
+        if sent.delivered or in_service.delivered:
+            same = (sent.delivered, sent.uuids) == (in_service.delivered, in_service.uuids)
+            more = in_service.delivered - sent.delivered
             days.append(
                 DayComparison(
-                    day, sent.delivered, found.delivered, same, max(0, -more), max(0, more)
+                    day, sent.delivered, in_service.delivered, same, max(0, -more), max(0, more)
                 )
             )
     same = not stored.conflicts and all(compared.same for compared in days)

@@ -120,12 +120,12 @@ class KafkaBatch:
         """See `core.records.RecordBatch.names`."""
         records = self._records
         begin = self._name_of_partition()
-        found = [records[index] for index in indexes]
+        chosen = [records[index] for index in indexes]
         return [
             f"{begin}{record.offset}@{record.timestamp}"
             if (record.timestamp or 0) >= TIMED_SINCE
             else f"{begin}{record.offset}"
-            for record in found
+            for record in chosen
         ]
 
     def times(self, indexes: Sequence[int]) -> list[float | None]:
@@ -154,7 +154,7 @@ class KafkaBatch:
     def _sift(self) -> None:
         """Leave out tombstones, and map foreign records."""
         mapping = self._policy.mapping
-        kept: list[KafkaRecord] = []
+        unsettled: list[KafkaRecord] = []
         values: list[bytes] = []
         rejected: list[RejectedRecord] = []
         for record in self._all:
@@ -179,9 +179,9 @@ class KafkaBatch:
             if value is None:
                 self.filtered += 1
             else:
-                kept.append(record)
+                unsettled.append(record)
                 values.append(value)
-        self._records = kept
+        self._records = unsettled
         self.values = values
         self.rejected = rejected
 

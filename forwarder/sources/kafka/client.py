@@ -273,13 +273,13 @@ class _Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # the library has no t
 
     def highwater(self, key: PartitionKey) -> int | None:
         """See `GroupMember`."""
-        found: int | None = super().highwater(key) if key in self.assignment() else None
-        return found
+        offset: int | None = super().highwater(key) if key in self.assignment() else None
+        return offset
 
     async def committed_offsets(self, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
         """See `GroupMember`."""
-        found = await self._coordinator.fetch_committed_offsets(list(keys))
-        return {key: kept.offset for key, kept in found.items() if kept.offset >= 0}
+        committed = await self._coordinator.fetch_committed_offsets(list(keys))
+        return {key: offset.offset for key, offset in committed.items() if offset.offset >= 0}
 
     def check(self) -> None:
         """See `GroupMember`."""
@@ -305,12 +305,12 @@ class _Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # the library has no t
 
     def _tasks(self) -> list[asyncio.Task[Any]]:
         """The tasks without which nothing comes any more."""
-        found = [self._client._sync_task]
+        tasks = [self._client._sync_task]
         if self._coordinator is not None:
-            found.append(self._coordinator._coordination_task)
+            tasks.append(self._coordinator._coordination_task)
         if self._fetcher is not None:
-            found.append(self._fetcher._fetch_task)
-        return [task for task in found if task is not None]
+            tasks.append(self._fetcher._fetch_task)
+        return [task for task in tasks if task is not None]
 
     def _helpers(self) -> Iterable[asyncio.Task[Any]]:
         """Tasks that the others make and end."""

@@ -113,13 +113,13 @@ def explain(error: BaseException) -> Trouble | None:
 def unreachable(error: BaseException, address: str, security: Security) -> Trouble | None:
     """What a failed connection to one broker means; None if it isn't clear from the error alone."""
     for cause in _chain(error):
-        found = (
+        trouble = (
             _of_login(cause, address, security)
             or _of_tls(cause, address, security)
             or _of_network(cause, address)
         )
-        if found is not None:
-            return found
+        if trouble is not None:
+            return trouble
     return None
 
 
@@ -308,17 +308,17 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 def _named(error: BaseException) -> str:
     """Which group or topics, as far as the error names them."""
     names: set[str] = set()
-    for each in error.args:
-        if isinstance(each, str):
-            names.add(each)
-        elif isinstance(each, Iterable):
-            names.update(str(name) for name in each)
+    for item in error.args:
+        if isinstance(item, str):
+            names.add(item)
+        elif isinstance(item, Iterable):
+            names.update(str(name) for name in item)
     return f" {', '.join(sorted(names))[:WORDS]}" if names else ""
 
 
 def _words(error: BaseException) -> str:
     return " ".join(
-        str(each) for each in error.args if isinstance(each, str) and each.isprintable()
+        str(text) for text in error.args if isinstance(text, str) and text.isprintable()
     )[:WORDS]
 
 
@@ -343,12 +343,12 @@ async def diagnose(
     known = explain(error)
     if known is not None:
         return known
-    found = await asyncio.gather(
+    outcomes = await asyncio.gather(
         *[_within(limit, _ask(server, security, limit)) for server in servers]
     )
-    troubles = [trouble for trouble in found if trouble is not None]
+    troubles = [trouble for trouble in outcomes if trouble is not None]
     # If one of them is well, what failed is over, or lies elsewhere.
-    if len(troubles) < len(found) or not troubles:
+    if len(troubles) < len(outcomes) or not troubles:
         return Trouble("bootstrap_servers", f"{', '.join(servers)}: {error_text(error)}")
     return min(troubles, key=lambda trouble: trouble.key == "bootstrap_servers")
 
@@ -374,7 +374,7 @@ async def _ask(server: str, security: Security, limit: float) -> Trouble | None:
     except _FAILED as error:
         return await _why(server, security, error, limit)
     named = [f"{broker[1]}:{broker[2]}" for broker in answer.brokers]
-    for address in [each for each in named if each != server]:
+    for address in [server_name for server_name in named if server_name != server]:
         try:
             async with _connected(address, security, limit):
                 pass
@@ -395,16 +395,16 @@ async def _why(address: str, security: Security, error: BaseException, limit: fl
     if trouble is not None:
         return trouble
     if security.encrypted:
-        found = await _why_no_tls(address, security, limit)
+        cause = await _why_no_tls(address, security, limit)
     else:
-        found = speaks_tls(address, security) if await _handshake(address, _unchecked()) else None
+        cause = speaks_tls(address, security) if await _handshake(address, _unchecked()) else None
     if (
-        found is None
+        cause is None
         and not security.signs_in
         and (offered := await _offered(address, security, limit))
     ):
-        found = asks_for_login(address, security, offered)
-    return found or Trouble("bootstrap_servers", f"{address}: {error_text(error)}")
+        cause = asks_for_login(address, security, offered)
+    return cause or Trouble("bootstrap_servers", f"{address}: {error_text(error)}")
 
 
 async def _why_no_tls(address: str, security: Security, limit: float) -> Trouble | None:

@@ -122,7 +122,7 @@ class PartitionFlow:
         failures = 0
         now = self._now()
         end = now + SLICE_SECONDS
-        for partition in [each for each in self.partitions.values() if each.hand_over.due]:
+        for partition in [flow for flow in self.partitions.values() if flow.hand_over.due]:
             hand_over = partition.hand_over
             hand_over.advance(end)
             if hand_over.waiting:
@@ -139,8 +139,8 @@ class PartitionFlow:
         now = self._now()
         return {
             key
-            for key, each in self.partitions.items()
-            if each.hand_over.waiting or each.narrow or each.hand_over.held_until > now
+            for key, flow in self.partitions.items()
+            if flow.hand_over.waiting or flow.narrow or flow.hand_over.held_until > now
         }
 
     def why_paused(self, partition: AssignedPartition) -> str:
@@ -165,9 +165,9 @@ class PartitionFlow:
     def uncommitted(self) -> dict[PartitionKey, int]:
         """What may be committed and is not."""
         marks = {
-            key: each.mark.position
-            for key, each in self.partitions.items()
-            if each.mark is not None
+            key: flow.mark.position
+            for key, flow in self.partitions.items()
+            if flow.mark is not None
         }
         return {
             key: position
@@ -190,7 +190,7 @@ class PartitionFlow:
         """Give back all that is not settled, and forget all partitions; how many events were
         removed from the pipeline.
         """
-        batches = [batch for each in self.partitions.values() for batch in each.hand_over.release()]
+        batches = [batch for flow in self.partitions.values() for batch in flow.hand_over.release()]
         self.partitions.clear()
         self.budget.eased()
         return self._intake.give_back(batches) if batches else 0
@@ -212,24 +212,24 @@ class PartitionFlow:
             self._bury(lane, now, limit)
 
     def _bury(self, lane: Lane, now: float, limit: float) -> None:
-        found = [
+        batches = [
             (batch, unit)
-            for each in self.partitions.values()
-            for unit in each.hand_over.accepted
+            for flow in self.partitions.values()
+            for unit in flow.hand_over.accepted
             for batch in unit.accepted.values()
             if lane in batch.lanes and now - unit.buried.get(lane, -math.inf) >= BURY_AGAIN_SECONDS
         ]
-        found.sort(key=lambda each: each[0].at)
-        if found and now - found[-1][0].at < limit:
-            found.pop()
+        batches.sort(key=lambda pair: pair[0].at)
+        if batches and now - batches[-1][0].at < limit:
+            batches.pop()
         why = f"its lane was halted for {duration(limit)} (halt_after)"
-        while found:
-            if self._intake.bury([batch for batch, _ in found], lane, why):
-                for _, unit in found:
+        while batches:
+            if self._intake.bury([batch for batch, _ in batches], lane, why):
+                for _, unit in batches:
                     unit.buried[lane] = now
                 self._say_buried(lane, why)
                 return
-            del found[len(found) // 2 :]
+            del batches[len(batches) // 2 :]
 
     def _say_buried(self, lane: Lane, why: str) -> None:
         if lane not in self._said:
@@ -244,7 +244,7 @@ class PartitionFlow:
     @property
     def unfinished(self) -> bool:
         """Whether something waits only because it would have occupied the loop for too long."""
-        return any(each.hand_over.due for each in self.partitions.values())
+        return any(flow.hand_over.due for flow in self.partitions.values())
 
     def _assign(self, key: PartitionKey) -> AssignedPartition:
         """A partition of which nothing is known yet."""
@@ -346,7 +346,7 @@ class AssignedPartition:
 
         None if that is not known.
         """
-        end = max((each for each in (self.end, highwater) if each is not None), default=None)
+        end = max((offset for offset in (self.end, highwater) if offset is not None), default=None)
         return None if end is None or self.position is None else max(0, end - self.position)
 
     def begin(self, offset: int) -> Watermark:

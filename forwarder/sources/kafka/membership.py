@@ -132,9 +132,9 @@ class Membership:
         try:
             ends: list[asyncio.Future[Any]] = [life, leaving, self._failed]
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            for each in (life, self._failed):
-                if each.done():
-                    self._raise(each)
+            for task in (life, self._failed):
+                if task.done():
+                    self._raise(task)
         finally:
             await ended(life, leaving)
             await self._end()
@@ -177,7 +177,8 @@ class Membership:
             await self.client.start()
         self._report.now(Condition.JOINING)
         tasks = [
-            asyncio.ensure_future(each) for each in (self._poll(), self._commits(), self._checks())
+            asyncio.ensure_future(coroutine)
+            for coroutine in (self._poll(), self._commits(), self._checks())
         ]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

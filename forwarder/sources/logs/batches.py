@@ -128,7 +128,7 @@ class LogBatch:
         """The events of the lines. This is the hot loop: it runs for every line that is read."""
         policy = self._policy
         block = self._block
-        kept = self._kept
+        offsets = self._kept
         line_format = policy.line_format.for_file(block.file.path)
         map_record = policy.mapping.parts
         parse = line_format.parse
@@ -158,7 +158,7 @@ class LogBatch:
                 self.filtered += 1
                 continue
             event, distinct_id, timestamp, uuid, properties = parts
-            kept.append(offset)
+            offsets.append(offset)
             if not uuid:
                 uuid = b'"%b"' % as_uuid5(
                     sha1(b"%b%d/%b" % (prefix, offset, line), usedforsecurity=False).digest()

@@ -65,7 +65,7 @@ class Discovery:
         self.unreadable = set()
         links = self._links
         self._links = {}
-        found: dict[FileKey, FoundFile] = {}
+        files: dict[FileKey, FoundFile] = {}
         for parts in self._patterns:
             for path, entry in self._walk("", parts):
                 status = self._status(path, entry)
@@ -78,10 +78,10 @@ class Discovery:
                 key = status.st_dev, status.st_ino
                 if entry is None or entry.is_symlink():
                     self._link(path, key, links)
-                if key not in found or path_of(key) == path:
-                    found[key] = FoundFile(path, status.st_size, status.st_mtime_ns)
+                if key not in files or path_of(key) == path:
+                    files[key] = FoundFile(path, status.st_size, status.st_mtime_ns)
         self._listings.clear()
-        return found
+        return files
 
     def concerns(self, path: str) -> bool:
         """Whether a change of this path may change what is found: it matches, or is a directory,
@@ -99,20 +99,20 @@ class Discovery:
     def search(self, directory: str, keys: Collection[FileKey]) -> dict[FileKey, FoundFile]:
         """Those files, wherever they are in the directory, whether they match or not."""
         inodes = {inode for _, inode in keys}
-        found: dict[FileKey, FoundFile] = {}
+        files: dict[FileKey, FoundFile] = {}
         for entry in self._list(directory):
             if entry.inode() in inodes and (status := self._status(entry.path, entry)) is not None:
                 key = status.st_dev, status.st_ino
                 if key in keys and stat.S_ISREG(status.st_mode):
-                    found[key] = FoundFile(entry.path, status.st_size, status.st_mtime_ns)
+                    files[key] = FoundFile(entry.path, status.st_size, status.st_mtime_ns)
         self._listings.clear()
-        return found
+        return files
 
     def may_be_there(self, path: str) -> bool:
         """Whether the last scan couldn't list a directory on the way to this path, so that it
         isn't known whether it is still there.
         """
-        return any(path == each or path.startswith(f"{each}/") for each in self.unreadable)
+        return any(path == folder or path.startswith(f"{folder}/") for folder in self.unreadable)
 
     def _walk(
         self, directory: str, parts: Sequence[str]
@@ -197,19 +197,19 @@ def _part(part: str) -> re.Pattern[str]:
 def _expression(part: str) -> str:
     """One part of a glob as a regular expression, which matches no `/`."""
     texts = []
-    for each in _PIECE.findall(part):
-        if each[0] == "*":
+    for piece in _PIECE.findall(part):
+        if piece[0] == "*":
             texts.append("[^/]*")
-        elif each == "?":
+        elif piece == "?":
             texts.append("[^/]")
-        elif each[0] == "[" and len(each) > 2:
-            negated = each[1] == "!"
-            members = each[1:-1].removeprefix("!")
+        elif piece[0] == "[" and len(piece) > 2:
+            negated = piece[1] == "!"
+            members = piece[1:-1].removeprefix("!")
             texts.append(
                 ("[^/" if negated else "[") + re.sub(r"([\\\[\]^&~|])", r"\\\1", members) + "]"
             )
         else:
-            texts.append(re.escape(each))
+            texts.append(re.escape(piece))
     return ("" if part.startswith(".") else r"(?!\.)") + "".join(texts)
 
 
@@ -229,4 +229,4 @@ def _whole_path(globs: Collection[str]) -> re.Pattern[str] | None:
         whole.append(
             "/" + "".join(folders) + (".*" if parts[-1] == "**" else _expression(parts[-1]))
         )
-    return re.compile("|".join(f"(?:{each})" for each in whole), re.DOTALL) if whole else None
+    return re.compile("|".join(f"(?:{branch})" for branch in whole), re.DOTALL) if whole else None

@@ -110,25 +110,25 @@ class Follower:
     def _look_at_all(self) -> None:
         known = self._known.files
         now = self._monotonic()
-        found = self._discovery.scan(lambda key: known[key].path if key in known else None)
+        present = self._discovery.scan(lambda key: known[key].path if key in known else None)
         self._troubles.keep(self._paths.keys() | self._discovery.unreadable)
-        missing = [file for key, file in known.items() if key not in found]
+        missing = [file for key, file in known.items() if key not in present]
         moved = bool(missing)
-        for key, each in found.items():
+        for key, current in present.items():
             if (file := known.get(key)) is None:
-                known[key] = FollowedFile(key, *each, now)
+                known[key] = FollowedFile(key, *current, now)
                 moved = True
             elif (
                 file.left is not None
-                or (file.path, file.size, file.modified) != each
+                or (file.path, file.size, file.modified) != current
                 or file.unread
             ):
-                moved = moved or file.path != each.path
+                moved = moved or file.path != current.path
                 file.left = None
-                self._update(file, each)
+                self._update(file, current)
         try:
             if not self._begun:
-                self._begin(found)
+                self._begin(present)
             self._look_for(missing)
             truncated = self._known.rotations["truncate"]
             recognized = self._known.recognize(
@@ -155,7 +155,7 @@ class Follower:
         if recognized or self._known.dirty or self._last_commit is None:
             self._store_rows()
 
-    def _begin(self, found: Collection[FileKey]) -> None:
+    def _begin(self, present: Collection[FileKey]) -> None:
         """The first look: files that were renamed while nothing was followed are looked for.
         Raises what the store raises.
         """
@@ -167,7 +167,7 @@ class Follower:
         rows = [
             row
             for row in self._store.present(self._policy.name)
-            if (row.device, row.inode) not in found
+            if (row.device, row.inode) not in present
         ]
         absent: dict[str, list[FollowedFile]] = {}
         for row in rows:
@@ -218,24 +218,24 @@ class Follower:
         self._update(file, there)
         return True
 
-    def _update(self, file: FollowedFile, found: FoundFile) -> None:
+    def _update(self, file: FollowedFile, status: FoundFile) -> None:
         """This is what a known file is like now."""
-        if file.path != found.path:
-            if (file.size, file.modified) != (found.size, found.modified):
+        if file.path != status.path:
+            if (file.size, file.modified) != (status.size, status.modified):
                 # perhaps another file, to which the system gave the inode of one that was removed
                 file.examined = None
-            file.path = found.path
+            file.path = status.path
             file.renamed = True
             file.changed_at = self._monotonic()
             self._known.rotations["rename"] += 1
             if file.identity:
                 self._known.mark(file)
-        if file.identity and not file.packed and not file.done and found.size < file.boundary:
-            self._known.replace(file, found.size, found.modified)
+        if file.identity and not file.packed and not file.done and status.size < file.boundary:
+            self._known.replace(file, status.size, status.modified)
             return
-        if (file.size, file.modified) != (found.size, found.modified):
-            file.size = found.size
-            file.modified = found.modified
+        if (file.size, file.modified) != (status.size, status.modified):
+            file.size = status.size
+            file.modified = status.modified
             file.changed_at = self._monotonic()
             file.finished = False
         if file.identity and file.unread:
@@ -487,7 +487,7 @@ class Follower:
         """
         file = block.file
         gone = file.rewind(block.span, block.first)
-        self._ready = [each for each in self._ready if each.span not in gone]
+        self._ready = [batch for batch in self._ready if batch.span not in gone]
         if not self._known.is_in_file(file):
             self._known.lose(file)
             return

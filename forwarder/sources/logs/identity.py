@@ -91,16 +91,21 @@ class Recognition:
         self._kin.clear()
         unknown = sorted(
             files,
-            key=lambda each: (each.original is None, each.before == "", each.modified, each.path),
+            key=lambda candidate: (
+                candidate.original is None,
+                candidate.before == "",
+                candidate.modified,
+                candidate.path,
+            ),
         )
         known = [file for file in unknown if not file.recalled and self._is_recalled(file)]
-        found = [
+        recognized = [
             self._look_inside(file)
             for file in unknown
             if not file.identity and self.is_in_file(file)
         ]
         self._kin.clear()
-        return known + [file for file in found if file is not None]
+        return known + [file for file in recognized if file is not None]
 
     def replace(self, file: FollowedFile, size: int, modified: int) -> None:
         """The file was truncated, or has another content of this size."""
@@ -217,8 +222,8 @@ class Recognition:
         lost for now.
         """
         if any(
-            _name(each) == (row.identity, row.generation)
-            for each in self._alike.get(row.fingerprint, ())
+            _name(candidate) == (row.identity, row.generation)
+            for candidate in self._alike.get(row.fingerprint, ())
         ):
             file.recalled = True
             return False  # it was moved since, and that isn't stored yet
@@ -311,9 +316,9 @@ class Recognition:
         """The followed file that this one may be a copy of."""
         head = file.head or b""
         alike = [
-            each
-            for each in self._alike.get(file.fingerprint, ())
-            if each.head is None or head.startswith(each.head[: len(head)])
+            candidate
+            for candidate in self._alike.get(file.fingerprint, ())
+            if candidate.head is None or head.startswith(candidate.head[: len(head)])
         ]
         for other in alike:
             if other is file or not self.is_in_file(other):
@@ -337,17 +342,18 @@ class Recognition:
         the one that was read furthest.
         """
         absent = self._alike_with(file.fingerprint).absent.values()
-        found = [
-            each
-            for each in absent
-            if not (each.replaced and each.key == file.key) and self._has(file, content, each)
+        former = [
+            candidate
+            for candidate in absent
+            if not (candidate.replaced and candidate.key == file.key)
+            and self._has(file, content, candidate)
         ]
         return max(
-            found,
-            key=lambda each: (
-                each is file.original,
-                file.path.startswith(each.path),
-                each.position,
+            former,
+            key=lambda candidate: (
+                candidate is file.original,
+                file.path.startswith(candidate.path),
+                candidate.position,
             ),
             default=None,
         )
@@ -424,7 +430,11 @@ class Recognition:
             file.identity = file.before
         elif (
             former := next(
-                (each for each in kin.absent.values() if each.replaced and each.key == file.key),
+                (
+                    candidate
+                    for candidate in kin.absent.values()
+                    if candidate.replaced and candidate.key == file.key
+                ),
                 None,
             )
         ) is not None:

@@ -276,14 +276,14 @@ class PositionStore:
 
     def times(self, source: str, identity: str, generation: int) -> list[ReadTime]:
         """The times of a content's records, in the order of their offsets."""
-        found = self._all(
+        rows = self._all(
             (
                 'SELECT first, "end", at FROM times WHERE source = ? AND identity = ? AND '
                 "generation = ? ORDER BY first"
             ),
             *(source, identity, generation),
         )
-        return [ReadTime(*each) for each in found]
+        return [ReadTime(*moment) for moment in rows]
 
     def save(
         self,
@@ -351,8 +351,8 @@ class PositionStore:
 
     def _rows(self, where: str, *values: object) -> list[StoredPosition]:
         # S608: the columns are a constant, the condition has placeholders for its values.
-        found = self._all(f"SELECT {_COLUMNS} FROM positions {where}", *values)  # noqa: S608
-        return [_row(each) for each in found]
+        rows = self._all(f"SELECT {_COLUMNS} FROM positions {where}", *values)  # noqa: S608
+        return [_row(columns) for columns in rows]
 
     def _all(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         with self._lock, closing(self._connection.execute(statement, values)) as cursor:
@@ -383,10 +383,10 @@ def read_positions(path: Path) -> dict[str, list[StoredPosition]]:
             rows = connection.execute(statement).fetchall()
     except FAILURES as error:
         raise _unusable(path, error) from error
-    found: dict[str, list[StoredPosition]] = {}
+    by_source: dict[str, list[StoredPosition]] = {}
     for source, *row in rows:
-        found.setdefault(source, []).append(_row(row))
-    return found
+        by_source.setdefault(source, []).append(_row(row))
+    return by_source
 
 
 def _row(columns: Sequence[Any]) -> StoredPosition:

@@ -154,7 +154,7 @@ class ReadTroubles:
 def cut_records(records: LogRecords, end: int) -> tuple[LogRecords, LogRecords]:
     """The records that begin before an offset, and the others."""
     at = bisect_left(records.offsets, end)
-    overlong = [each for each in records.overlong if each[0] < end]
+    overlong = [line for line in records.overlong if line[0] < end]
     rest = LogRecords(
         records.values[at:],
         records.offsets[at:],
@@ -162,7 +162,7 @@ def cut_records(records: LogRecords, end: int) -> tuple[LogRecords, LogRecords]:
         records.overlong[len(overlong) :],
         records.lines,
     )
-    begins = [*rest.offsets[:1], *(each[0] for each in rest.overlong[:1])]
+    begins = [*rest.offsets[:1], *(line[0] for line in rest.overlong[:1])]
     lines = min(records.lines, at + len(overlong)) if begins else records.lines
     before = LogRecords(
         records.values[:at], records.offsets[:at], min(begins, default=records.end), overlong, lines

@@ -141,11 +141,11 @@ class LogSource:
 
     def statistics(self) -> LogSourceState:
         """How it is, and what was counted since the start."""
-        found = self._found
+        files = self._found
         lines = self._lines
-        state, why = self._state(found)
+        state, why = self._state(files)
         return replace(
-            found,
+            files,
             state=state,
             why=why,
             in_flight_bytes=self._flow.budget.bytes,
@@ -153,15 +153,15 @@ class LogSource:
             replaced=lines["replaced"],
         )
 
-    def _state(self, found: LogSourceState) -> tuple[str, str]:
-        """The state, and why; `found`: how the files are."""
+    def _state(self, files: LogSourceState) -> tuple[str, str]:
+        """The state, and why; `files`: how the files are."""
         if self._stopping:
             return "stopping", ""
         if self._error:
             return "down", self._error
-        if found.state == "reading":
-            return found.state, found.why or self._flow.why_paused
-        return found.state, found.why
+        if files.state == "reading":
+            return files.state, files.why or self._flow.why_paused
+        return files.state, files.why
 
     def _ease(self) -> None:
         """Something can be done that could not be done before."""

@@ -157,11 +157,11 @@ class Splitter:
         text = tail + b"\n" if tail and not overlong else b""
         self._tail.clear()
         self._skipped = 0
-        found = self._split(text, begin, overlong, 0.0)
+        records = self._split(text, begin, overlong, 0.0)
         for record in [*self._open.values()]:
             self._close(record)
         return self._result(
-            *self._drain([*found.values], [*found.offsets], [*found.overlong]), found.lines
+            *self._drain([*records.values], [*records.offsets], [*records.overlong]), records.lines
         )
 
     def _keep(self, data: bytes) -> None:
@@ -203,21 +203,21 @@ class Splitter:
         if begin == 0 and text.startswith(_BOM):
             values[0] = values[0].removeprefix(_BOM)
         if _HOLE in text:
-            found = [
+            pairs = [
                 (value.lstrip(_HOLE), at + len(value))
                 for value, at in zip(values, offsets, strict=True)
             ]
-            values = [value for value, _ in found]
-            offsets = [end - len(value) for value, end in found]
+            values = [value for value, _ in pairs]
+            offsets = [end - len(value) for value, end in pairs]
         if self._start is not None or (
             self._cri and (self._records or overlong or not _are_whole(values))
         ):
             return self._result(*self._join(values, offsets, overlong, now), lines)
         if b"" in values or (len(text) > self._max and max(map(len, values)) > self._max):
-            found = list(zip(values, offsets, strict=True))
-            overlong += [(at, value[: self._max]) for value, at in found if len(value) > self._max]
-            values = [value for value, _ in found if 0 < len(value) <= self._max]
-            offsets = [at for value, at in found if 0 < len(value) <= self._max]
+            pairs = list(zip(values, offsets, strict=True))
+            overlong += [(at, value[: self._max]) for value, at in pairs if len(value) > self._max]
+            values = [value for value, _ in pairs if 0 < len(value) <= self._max]
+            offsets = [at for value, at in pairs if 0 < len(value) <= self._max]
         return self._result(values, offsets, overlong, lines)
 
     def _join(
@@ -229,11 +229,11 @@ class Splitter:
         values: list[bytes] = []
         offsets: list[int] = []
         overlong: list[tuple[int, bytes]] = []
-        found = [
+        pairs = [
             (line[: self._max], offset, len(line) > self._max)
             for line, offset in zip(lines, begins, strict=True)
         ]
-        for line, offset, is_cut in [*((line, offset, True) for offset, line in cut), *found]:
+        for line, offset, is_cut in [*((line, offset, True) for offset, line in cut), *pairs]:
             self._take(line, offset, now, cut=is_cut)
             self._drain(values, offsets, overlong)
             while self._kept > _HELD * self._max + _WAITING and self._records:

@@ -231,7 +231,7 @@ class StdinSource:
 
     async def _until_eased(self, seconds: float | None) -> None:
         """Wait until something can be done, at most for so many seconds."""
-        pauses = [each for each in (seconds, self._flow.waits) if each is not None]
+        pauses = [pause for pause in (seconds, self._flow.waits) if pause is not None]
         timer = self._clock.call_later(min(pauses), self._wake.set) if pauses else None
         try:
             await self._wake.wait()

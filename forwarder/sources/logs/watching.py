@@ -112,12 +112,12 @@ class Watch:
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         """Report changes until it is stopped; in the thread."""
-        there = [each for each in directories if Path(each).is_dir()]
+        there = [folder for folder in directories if Path(folder).is_dir()]
         # else it logs each change, also those of our own log
         logging.getLogger("watchfiles").setLevel(logging.WARNING)
         try:
             watch = import_module("watchfiles").watch
-            found = watch(
+            watcher = watch(
                 *there,
                 watch_filter=None,
                 debounce=_GATHER_MILLISECONDS,
@@ -127,7 +127,7 @@ class Watch:
                 recursive=False,
                 ignore_permission_denied=True,
             )
-            for changes in found:
+            for changes in watcher:
                 loop.call_soon_threadsafe(self._add, {path for _, path in changes}, stop)
         except Exception as error:
             why = error_text(error)

@@ -181,7 +181,7 @@ def lines_for_sender(lines: Sequence[HeaderLine], *, cross_origin: bool) -> list
     """The header lines to answer with. `cross_origin`: the request has `Origin`, and it is ours to
     say who may read the answer.
     """
-    kept = [
+    passed_lines = [
         line
         for line in lines
         if not (
@@ -189,7 +189,9 @@ def lines_for_sender(lines: Sequence[HeaderLine], *, cross_origin: bool) -> list
         )
     ]
     named = named_by_connection(lines)
-    return [line for line in kept if line[0].lower() not in named] if named else kept
+    return (
+        [line for line in passed_lines if line[0].lower() not in named] if named else passed_lines
+    )
 
 
 def named_by_connection(lines: Iterable[HeaderLine]) -> set[bytes]:

@@ -126,19 +126,21 @@ class FlagDefinitions:
         if entry is not None and self._clock.monotonic() - entry.confirmed < self._max_age:
             return self._of_entry(request, entry)
         fetched = await asyncio.shield(self._fetch_once(key, request, entry))
-        kept = self.cache.get(key)
+        cached = self.cache.get(key)
         if isinstance(fetched, FetchFailure):
             return (
-                fetched.answer if kept is None else self._stale(request, kept, tried=fetched.tried)
+                fetched.answer
+                if cached is None
+                else self._stale(request, cached, tried=fetched.tried)
             )
-        if kept is not None and fetched.status >= 500:
-            return self._stale(request, kept, tried=True)
+        if cached is not None and fetched.status >= 500:
+            return self._stale(request, cached, tried=True)
         if isinstance(fetched, UncacheableResponse):
             return None
         return (
             fetched
-            if kept is None or fetched.status not in (200, 304)
-            else self._of_entry(request, kept)
+            if cached is None or fetched.status not in (200, 304)
+            else self._of_entry(request, cached)
         )
 
     async def close(self) -> None:
@@ -156,14 +158,14 @@ class FlagDefinitions:
     def _of_entry(
         self, request: PassedRequest, entry: CachedResponse, *warnings: HeaderLine
     ) -> UpstreamResponse:
-        kept = entry.response
-        lines = [line for line in kept.lines if line[0].lower() != b"age"]
+        response = entry.response
+        lines = [line for line in response.lines if line[0].lower() != b"age"]
         lines += [(b"Age", b"%d" % entry.age(self._clock.monotonic())), *warnings]
-        if matches(value_of(request.lines, b"if-none-match"), kept.etag):
+        if matches(value_of(request.lines, b"if-none-match"), response.etag):
             return UpstreamResponse(
                 304, None, [line for line in lines if line[0].lower() not in _OF_A_BODY], b""
             )
-        return UpstreamResponse(kept.status, kept.reason, lines, kept.body)
+        return UpstreamResponse(response.status, response.reason, lines, response.body)
 
     def _fetch_once(
         self, key: bytes, request: PassedRequest, entry: CachedResponse | None

@@ -131,15 +131,15 @@ class OwnKeys:
     def _in_json(self, text: bytes) -> bytes:
         locator = Locator(text)
         edits = Edits(text)
-        found = False
+        replaced = False
         try:
             for raw in _keys_in(text):
                 if first_byte(raw) == b'"' and (own := self._keys.get(_decode_text(raw))):
                     edits.replace(locator.span(raw), msgspec.json.encode(own))
-                    found = True
+                    replaced = True
         except _MALFORMED:
             return text
-        return edits.made() if found else text
+        return edits.made() if replaced else text
 
 
 def _keys_in(value: bytes | Raw) -> Iterator[Raw]:

@@ -241,14 +241,16 @@ class PassThrough:
         self, exchange: PassedExchange, upstream: PassThroughUpstream, lines: bytes
     ) -> None:
         """Answer from the cache, if that will do."""
-        found = await self._definitions.get(exchange.request)
-        if isinstance(found, UpstreamResponse):
-            length = b"%d" % len(found.body) if found.status != 304 else None
+        definitions = await self._definitions.get(exchange.request)
+        if isinstance(definitions, UpstreamResponse):
+            length = b"%d" % len(definitions.body) if definitions.status != 304 else None
             await exchange.answer(
-                ResponseHead(found.status, found.reason, found.lines, length), found.body, None
+                ResponseHead(definitions.status, definitions.reason, definitions.lines, length),
+                definitions.body,
+                None,
             )
             return
-        permit = upstream.begin() if found is None else found
+        permit = upstream.begin() if definitions is None else definitions
         if isinstance(permit, HttpAnswer):
             exchange.fail(permit)
         else:
@@ -304,11 +306,11 @@ class PassThrough:
             permit, OutgoingRequest(request.method, request.target, lines, length, body)
         )
         try:
-            kept = lines_for_sender(response.lines, cross_origin=bool(request.origin))
+            answer_lines = lines_for_sender(response.lines, cross_origin=bool(request.origin))
             head = ResponseHead(
                 response.status,
                 response.reason,
-                kept,
+                answer_lines,
                 None if response.chunked else response.length,
             )
             await exchange.answer(head, *response.body())

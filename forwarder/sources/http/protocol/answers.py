@@ -159,11 +159,11 @@ class HttpAnswer:
 
     def with_body(self, body: bytes, content_type: bytes) -> HttpAnswer:
         """The same in another form: what it says to a person stays."""
-        found = HttpAnswer(
+        copy = HttpAnswer(
             self.status, body, content_type=content_type, headers=self._headers, reason=self.reason
         )
-        found._text = self.text
-        return found
+        copy._text = self.text
+        return copy
 
 
 _ERRORS: Final = {

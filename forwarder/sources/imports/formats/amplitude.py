@@ -439,15 +439,15 @@ def _time_of(record: _AmplitudeRecord) -> str | int | float:
     written = record.event_time  # most have it
     if written and type(written) is str:
         return written
-    found = first_time(
+    moment = first_time(
         *((name, None if (said := getattr(record, name)) == 0 else said) for name in _TIMES)
     )
-    if found is None:
+    if moment is None:
         raise RecordRefused(
             Reason.MISSING_TIMESTAMP,
             "neither event_time nor client_event_time nor server_received_time",
         )
-    return found
+    return moment
 
 
 class _Ids(Struct, gc=False):
@@ -506,36 +506,36 @@ def _software(
     """What a record's fields say of browser, system and device. The same few values come
     together again and again. Not to be changed.
     """
-    found: dict[str, Any] = {}
+    software: dict[str, Any] = {}
     named = _SYSTEMS.get(_VERSION_BEHIND.sub("", _folded(os_name)))
     app = named or (None if os_name else _SYSTEMS.get(_folded(platform)))
     version = os_version if isinstance(os_version, str) else ""
     apple = _APPLE.match(device_type) if isinstance(device_type, str) else None
     if app:
-        found["$os"] = app
+        software["$os"] = app
         if version:
-            found["$os_version"] = version
+            software["$os_version"] = version
     else:
         if os_name and isinstance(os_name, str):
-            found["$browser"] = os_name
+            software["$browser"] = os_name
         if version:
             number = _is_whole(version) is not None
-            found["$browser_version"] = int(version) if number else version
+            software["$browser_version"] = int(version) if number else version
         if apple:
-            found["$os"] = "iOS"
+            software["$os"] = "iOS"
         elif device_type and isinstance(device_type, str):
-            found["$os"] = device_type
-    if device_type and isinstance(device_type, str) and found.get("$os") != device_type:
-        found["amplitude_device_type"] = device_type
+            software["$os"] = device_type
+    if device_type and isinstance(device_type, str) and software.get("$os") != device_type:
+        software["amplitude_device_type"] = device_type
     for text in (device_type, family, platform):
         matched = _APPLE.match(text) if isinstance(text, str) else None
         kind = (
             ("Tablet" if matched[1] else "Mobile") if matched else _DEVICE_TYPES.get(_folded(text))
         )
         if kind:
-            found["$device_type"] = kind
+            software["$device_type"] = kind
             break
-    return found
+    return software
 
 
 def _folded(value: object) -> str:
@@ -629,10 +629,10 @@ def _groups(record: _AmplitudeRecord) -> Iterator[_Group]:
         for item in items(names, kind) if bytes(names)[:1] == b"[" else [names]:
             name = text_or_number(item, kind)
             if name is not None and not is_blank(name):
-                found = of_kind.get(name)
+                value = of_kind.get(name)
                 about = (
-                    nested(found, name)
-                    if found is not None and bytes(found)[:1] == b"{"
+                    nested(value, name)
+                    if value is not None and bytes(value)[:1] == b"{"
                     else of_kind
                 )
                 gone: list[str] = []

@@ -267,11 +267,11 @@ def _missing(role: str, name: str, columns: tuple[str, ...]) -> str:
             (by_name[match] for match in get_close_matches(_bare(name), by_name, n=1, cutoff=0.6)),
             "",
         )
-    found = (
+    near = (
         f"there is no column {name}: name it by "
         f"{flag}{f', perhaps {flag} {shlex.quote(nearest)}' if nearest else ''}"
     )
-    return f"{found}; the columns are {', '.join(columns)}"
+    return f"{near}; the columns are {', '.join(columns)}"
 
 
 def _bare(name: str) -> str:

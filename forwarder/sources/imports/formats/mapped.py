@@ -125,7 +125,7 @@ def times(_: NoOptions, given: FormatContext) -> Sequence[str]:
     """The fields of the time, where the rule is the path of one, or a choice of several."""
     rule = _rules(given).rules.timestamp
     fields = [] if rule is None else [_PLAIN.findall(choice) for choice in _choices(rule.source)]
-    return tuple(field for found in fields for field in found) if all(fields) else ()
+    return tuple(field for names in fields for field in names) if all(fields) else ()
 
 
 def _choices(expression: str) -> Sequence[str]:

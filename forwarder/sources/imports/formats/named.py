@@ -53,8 +53,8 @@ class TableDocument(Struct, frozen=True, forbid_unknown_fields=True):
     def reading(self) -> dict[str, Any]:
         """How files are read: of `ReadOptions`."""
         given = {"delimiter": self.delimiter, "quote": self.quote}
-        found: dict[str, Any] = {name: text for name, text in given.items() if text is not None}
-        return found if self.header is None else {**found, "header": tuple(self.header)}
+        options: dict[str, Any] = {name: text for name, text in given.items() if text is not None}
+        return options if self.header is None else {**options, "header": tuple(self.header)}
 
     @property
     def cells(self) -> TableCells:

@@ -251,7 +251,7 @@ class NativeConverter:
         return True
 
     def _repaired(
-        self, found: bytes, text: bytes, block: RecordBlock, index: int, member: int | None
+        self, original: bytes, text: bytes, block: RecordBlock, index: int, member: int | None
     ) -> NativeEvents:
         """The event that a readable text is, with a uuid (its own, else the one of its place) and
         a time that the service reads.
@@ -294,7 +294,7 @@ class NativeConverter:
             [uuid],
             [written],
             [0] if complete is None else complete.gaps,
-            [found],
+            [original],
         )
 
 
@@ -391,10 +391,10 @@ def _time_of(raw: Raw, clock: tzinfo | None) -> int:
     try:
         return parse_time(raw, clock)
     except RecordRefused:
-        found = read_time(str(_decode_any(raw))) if first_byte(raw) == b'"' else None
-        if found is None:
+        read = read_time(str(_decode_any(raw))) if first_byte(raw) == b'"' else None
+        if read is None:
             raise
-        time = found.time if found.has_zone else found.time.replace(tzinfo=None)
+        time = read.time if read.has_zone else read.time.replace(tzinfo=None)
         return parse_time(time.isoformat(), clock)
 
 

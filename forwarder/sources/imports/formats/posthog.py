@@ -254,15 +254,15 @@ class _FirstIds:
         added = self._kept.execute("INSERT OR IGNORE INTO first VALUES (?, ?)", (key, distinct_id))
         if added.rowcount:
             return distinct_id
-        [(found,)] = self._kept.execute("SELECT distinct_id FROM first WHERE person = ?", (key,))
-        return str(found)
+        [(first_id,)] = self._kept.execute("SELECT distinct_id FROM first WHERE person = ?", (key,))
+        return str(first_id)
 
 
 def _read(record: bytes, decode: Any) -> _ExportedRecord:
     if not record.lstrip().startswith(b"{"):
         check_utf8(record)
-    found: _ExportedRecord = decode_record(record, decode, "the row isn't one of an export: ")
-    return found
+    row: _ExportedRecord = decode_record(record, decode, "the row isn't one of an export: ")
+    return row
 
 
 def _own_id(distinct_id: _Id) -> str:
@@ -295,13 +295,13 @@ def _add_person(properties: dict[str, Any], name: str, columns: Sequence[_Object
     """
     if not any(columns):
         return
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     if bytes(properties.get(name, b""))[:1] == b"{":
-        found = _decode_object(properties[name]) or {}
+        members = _decode_object(properties[name]) or {}
     for column in columns:
-        found |= _object(column, name.removeprefix("$"))
-    if found:
-        properties[name] = found
+        members |= _object(column, name.removeprefix("$"))
+    if members:
+        properties[name] = members
 
 
 def _recognizes(members: Mapping[str, Raw]) -> bool:

@@ -281,42 +281,42 @@ class SegmentConverter(RecordConverter[_SegmentCall]):
 
 
 def _needed_id(raw: Raw, name: str, who: str) -> str:
-    found = optional_id(raw, name)
-    if not found:
+    text_id = optional_id(raw, name)
+    if not text_id:
         raise RecordRefused(Reason.MISSING_DISTINCT_ID, f"{who} without {name}")
-    return found
+    return text_id
 
 
 def _surroundings(context: _CallContext | _Custom) -> dict[str, Any]:
     """Value by value, most of them longer than `null`: a loop over them takes three
     times as long.
     """
-    found: dict[str, Any] = {}
+    members: dict[str, Any] = {}
     if type(context) is not _CallContext:
-        return found
+        return members
     library = context.library
     page = context.page
     if len(raw := context.ip) > _NULL_LENGTH or _is_there(raw):
-        found["$ip"] = raw
+        members["$ip"] = raw
     if len(raw := context.user_agent) > _NULL_LENGTH or _is_there(raw):
-        found["$raw_user_agent"] = raw
+        members["$raw_user_agent"] = raw
     if type(library) is _LibraryContext:
         if len(raw := library.name) > _NULL_LENGTH or _is_there(raw):
-            found["$lib"] = raw
+            members["$lib"] = raw
         if len(raw := library.version) > _NULL_LENGTH or _is_there(raw):
-            found["$lib_version"] = raw
+            members["$lib_version"] = raw
     if type(page) is _PageContext:
         if len(raw := page.url) > _NULL_LENGTH or _is_there(raw):
-            found["$current_url"] = raw
+            members["$current_url"] = raw
         if len(raw := page.path) > _NULL_LENGTH or _is_there(raw):
-            found["$pathname"] = raw
+            members["$pathname"] = raw
         if len(raw := page.referrer) > _NULL_LENGTH or _is_there(raw):
-            found["$referrer"] = raw
+            members["$referrer"] = raw
         if len(raw := page.title) > _NULL_LENGTH or _is_there(raw):
-            found["$title"] = raw
+            members["$title"] = raw
     if _details(context) != _NO_DETAILS:
-        _add_details(found, context)
-    return found
+        _add_details(members, context)
+    return members
 
 
 _DETAILS: Final = (
@@ -327,7 +327,7 @@ _details: Final = attrgetter(*_DETAILS)
 _NO_DETAILS: Final = _details(_CallContext())
 
 
-def _add_details(found: dict[str, Any], context: _CallContext) -> None:
+def _add_details(members: dict[str, Any], context: _CallContext) -> None:
     """Add what fewer calls have: system, device, screen, app, campaign, place and traits."""
     for part, names in (
         (context.os, OS),
@@ -338,16 +338,16 @@ def _add_details(found: dict[str, Any], context: _CallContext) -> None:
     ):
         if part is not None and type(part) is dict:
             for theirs, ours in names.items():
-                _add(found, ours, part.get(theirs, ABSENT))
+                _add(members, ours, part.get(theirs, ABSENT))
     if context.campaign is not None and type(context.campaign) is dict:
         for theirs, raw in context.campaign.items():
-            _add(found, "utm_campaign" if theirs == "name" else f"utm_{theirs}", raw)
+            _add(members, "utm_campaign" if theirs == "name" else f"utm_{theirs}", raw)
     if context.timezone is not ABSENT:
-        _add(found, "$timezone", context.timezone)
+        _add(members, "$timezone", context.timezone)
     if context.locale is not ABSENT:
-        _add(found, "$locale", context.locale)
+        _add(members, "$locale", context.locale)
     if context.traits is not ABSENT and _is_filled(context.traits):
-        found["$set"] = context.traits
+        members["$set"] = context.traits
 
 
 def _is_filled(value: Raw) -> bool:

@@ -79,8 +79,10 @@ def _cri_parser(
 def _kubernetes(path: str) -> Raw | None:
     for pattern in _PATHS:
         if match := pattern.fullmatch(path):
-            found: dict[str, str | int] = {name: match[name] for name in _FIRST} | match.groupdict()
-            if "restart" in found:
-                found["restart"] = int(found["restart"])
-            return Raw(msgspec.json.encode(found))
+            members: dict[str, str | int] = {
+                name: match[name] for name in _FIRST
+            } | match.groupdict()
+            if "restart" in members:
+                members["restart"] = int(members["restart"])
+            return Raw(msgspec.json.encode(members))
     return None

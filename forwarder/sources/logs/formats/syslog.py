@@ -136,7 +136,7 @@ def _structured(data: str) -> dict[str, dict[str, str]] | str:
 
 
 def _values(parameters: str) -> dict[str, str]:
-    found = dict(_PARAMETER.findall(parameters))
+    values = dict(_PARAMETER.findall(parameters))
     if "\\" in parameters:
-        return {name: _ESCAPED.sub(r"\1", value) for name, value in found.items()}
-    return found
+        return {name: _ESCAPED.sub(r"\1", value) for name, value in values.items()}
+    return values

@@ -103,12 +103,12 @@ class Rfc3339Times:
             if len(known) >= _REMEMBERED:
                 known.clear()
             known[key] = _whole_second(second, zone)
-        found = known[key]
-        if found is None:
+        parsed = known[key]
+        if parsed is None:
             return None
         digits = "000" if fraction is None else fraction.ljust(6, "0")[:6].removesuffix("000")
-        text = f"{found[0]}.{digits}Z"
-        return LogTime(text, b'"%b"' % text.encode(), found[1])
+        text = f"{parsed[0]}.{digits}Z"
+        return LogTime(text, b'"%b"' % text.encode(), parsed[1])
 
 
 def _whole_second(text: str, zone: str) -> tuple[str, float] | None:
@@ -135,15 +135,15 @@ class OldSyslogTimes:
         if known is not None and known[0] <= reference < known[1]:
             return known[2]
         try:
-            found = self._resolve(text, reference)
+            parsed = self._resolve(text, reference)
         except (ValueError, KeyError, OverflowError, OSError):
             # OSError: a reference that is far out of the calendar
             return None
-        if found is not None:
+        if parsed is not None:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
-            self._known[text] = found
-        return None if found is None else found[2]
+            self._known[text] = parsed
+        return None if parsed is None else parsed[2]
 
     def _resolve(self, text: str, reference: float) -> tuple[float, float, LogTime] | None:
         match = _OLD.fullmatch(text)
@@ -154,6 +154,6 @@ class OldSyslogTimes:
         if year is not None:
             return -math.inf, math.inf, _log_time(datetime(int(year), *rest, tzinfo=self._zone))
         begin, end, time = in_latest_year(
-            lambda each: datetime(each, *rest, tzinfo=self._zone), reference, self._zone
+            lambda year: datetime(year, *rest, tzinfo=self._zone), reference, self._zone
         )
         return begin, end, _log_time(time)
