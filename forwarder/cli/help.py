@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 WIDTH: Final = 100
 """Documents are at most this wide, or as wide as the terminal."""
 _LEFT_OUT: Final = ("decisions", "index", "README")
+_MAINTAINERS: Final = "maintainers"
+"""The folder of pages for those who change forwarder: listed last, and not searched."""
 _FRONT_MATTER: Final = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
 _COMMENT: Final = re.compile(r"<!--.*?-->\n?", re.DOTALL)
 _IMAGE: Final = re.compile(
@@ -137,14 +139,15 @@ class HelpSearch:
 
     @classmethod
     def run(cls, asked: str, known: Mapping[str, HelpTopic]) -> HelpSearch:
-        """Search all documents. A word counts for more the fewer sections have it; a section counts
-        for more the more of the words it has.
+        """Search all documents for users. A word counts for more the fewer sections have it; a
+        section counts for more the more of the words it has.
         """
         typed = [
             word for word in re.findall(r"\w[\w$.-]*", asked.lower()) if not _EMPTY.fullmatch(word)
         ]
         patterns = [re.compile(rf"(?<!\w){re.escape(_STEM.sub('', each))}", re.I) for each in typed]
-        sections = [section for topic in known.values() for section in sections_of(topic)]
+        users = [topic for topic in known.values() if topic.folder != _MAINTAINERS]
+        sections = [section for topic in users for section in sections_of(topic)]
         counts = [section.counts(patterns) for section in sections]
         rarity = [
             log(1 + len(sections) / spread) if (spread := sum(map(bool, column))) else 0.0
@@ -169,8 +172,8 @@ class HelpSearch:
 
 
 def topics() -> dict[str, HelpTopic]:
-    """The documents by name, those of one folder after the other. Of documents with the same name
-    each is called `folder/name`.
+    """The documents by name, those of one folder after the other, the maintainers' last. Of
+    documents with the same name each is called `folder/name`.
     """
     root = shipped("docs")
     found = [path.relative_to(root) for path in sorted(root.rglob("*.md"))]
@@ -185,7 +188,9 @@ def topics() -> dict[str, HelpTopic]:
     }
     return {
         keys[path]: HelpTopic(keys[path], folders[path], root / path)
-        for path in sorted(files, key=lambda path: (folders[path], path))
+        for path in sorted(
+            files, key=lambda path: (folders[path] == _MAINTAINERS, folders[path], path)
+        )
     }
 
 
