@@ -190,9 +190,7 @@ def test_decisions_are_numbered_without_gaps() -> None:
         f"{number:04}" for number in range(1, len(records) + 1)
     ]
     assert [
-        path.name
-        for path in records
-        if not path.read_text().startswith(f"# {int(path.name[:4])}. ")
+        path.name for path in records if f"\n---\n# {int(path.name[:4])}. " not in path.read_text()
     ] == []
 
 

@@ -1,4 +1,5 @@
-"""Calls of the management endpoints over plain HTTP, by the rows of `docs/reference/interface.md`:
+"""Calls of the management endpoints over plain HTTP, by the rows of
+`docs/maintainers/interface.md`:
 of a sandbox with two organizations.
 """
 

@@ -12,7 +12,7 @@ FIRST: Final = 3
 QUESTIONS: Final = {
     # the questions of a new user
     "stop autocapture": {"stop-autocapture"},
-    "disk full": {"what-happens-here"},
+    "disk full": {"what-happens-when"},
     "memory for 8 h at 500/s": {"scaling"},
     "move from US to EU": {"destinations"},
     "did my event arrive?": {"watching"},
@@ -38,7 +38,7 @@ QUESTIONS: Final = {
     "too many clicks and page views": {"stop-autocapture"},
     "change config without restart": {"restart"},
     "renew TLS certificate": {"security", "http", "expose"},
-    "run out of disk space": {"what-happens-here"},
+    "run out of disk space": {"what-happens-when"},
     "how many cores": {"workers"},
     "events missing in the service": {"watching"},
     "ad blocker": {"first-party"},
@@ -78,3 +78,14 @@ def test_a_question_finds_its_page(words: str) -> None:
     """In the first three sections."""
     found = [section.topic for section in HelpSearch.run(words, topics()).sections[:FIRST]]
     assert QUESTIONS[words] & set(found), found
+
+
+def test_pages_for_maintainers_are_not_searched() -> None:
+    """They are topics, the last of the list, and no search shows one."""
+    known = topics()
+    apart = {name for name, topic in known.items() if topic.folder == "maintainers"}
+    assert {"architecture", "interface", "benchmarks"} <= apart
+    assert list(known)[-len(apart) :] == sorted(apart)
+    for words in ("architecture", "benchmarks", "management API interface"):
+        found = HelpSearch.run(words, known)
+        assert apart.isdisjoint(section.topic for section in found.sections)

@@ -389,7 +389,7 @@ def test_what_is_no_good_becomes_a_dead_letter(
 )
 def test_odd_records_are_events_all_the_same(odd: dict[str, Any]) -> None:
     """What is odd about a body and accepted over HTTP is accepted of a record, too
-    (docs/reference/interface.md, Odd bodies).
+    (docs/maintainers/interface.md, Odd bodies).
     """
     rig = RecordsRig()
     take(rig, record_list({**stamped_event(), **odd}))

@@ -86,8 +86,6 @@ DESTINATIONS: Final = "docs/how-to/destinations.md"
 LETTERS: Final = "docs/how-to/dead-letters.md"
 OPERATIONS: Final = "docs/how-to/operations.md"
 WHEN: Final = "docs/explanation/what-happens-when.md"
-HERE: Final = "docs/explanation/what-happens-here.md"
-SOURCES: Final = "docs/explanation/what-happens-sources.md"
 
 _SOURCES: Final = ("http", "otlp", "kafka", "logs", "import")
 
@@ -456,7 +454,7 @@ PROMISES: Final = (
         quotes={
             README: "**Nothing that was answered 200 is lost**, however long the service is down.",
             DESTINATIONS: "The same holds for offsets of Kafka and positions in logs.",
-            HERE: "with a disk buffer, everything answered at level `disk` or `delivered` is "
+            WHEN: "with a disk buffer, everything answered at level `disk` or `delivered` is "
             "there at the next start",
         },
         samples=(Sample(event="asked for"),),
@@ -505,7 +503,7 @@ PROMISES: Final = (
         topic=Topic.DEAD_LETTERS,
         quotes={
             LETTERS: "`show` prints a record's topic, partition, offset, key and headers",
-            SOURCES: "the record becomes a dead letter with file and line",
+            WHEN: "the record becomes a dead letter with file and line",
         },
         samples=(Sample(event="guarded", properties={"n": 2}),),
         check=checks.failure_says_where_it_came_from,
@@ -574,7 +572,7 @@ PROMISES: Final = (
         name="each event once",
         topic=Topic.MORE,
         quotes={
-            SOURCES: "are retried with growing backoff, the same bytes",
+            WHEN: "are retried with growing backoff, the same bytes",
             DESTINATIONS: "An event for two destinations is stored in both.",
         },
         samples=tuple(Sample(event="one of three", properties={"n": n}) for n in range(3)),
