@@ -220,6 +220,7 @@ async def scene(now: Callable[[], float]) -> AsyncIterator[Scene]:
             sections: dict[str, Any] = {
                 "upstream": {"url": sandbox.url, "verify_keys": True},
                 "dead_letters": {"path": kept},
+                "http": {"api_keys": {**APPS, "old-app": UNKNOWN}},
             }
             whole = Whole(sandbox.url, SystemClock(), batch={"max_age": "10ms"}, **sections)
             async with whole as forwarder, _served(forwarder) as admin:

@@ -117,8 +117,8 @@ async def test_everything_is_there_without_scripts(browser: Browser) -> None:
 
 
 async def test_two_hundred_lanes(browser: Browser) -> None:
-    """Many lanes can be searched; what is typed, the focus and the place stay
-    while the figures continue.
+    """Many lanes can be searched, by label also where a name is shown; what is typed, the focus
+    and the place stay while the figures continue.
     """
     looks = [0]
 
@@ -128,6 +128,7 @@ async def test_two_hundred_lanes(browser: Browser) -> None:
             replace(
                 GOOD,
                 label=f"lane-{number}",
+                name="shop" if number == 199 else "",
                 received={"http": 1200 + looks[0]},
                 buffered=40 + looks[0],
             )
