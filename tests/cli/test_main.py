@@ -88,6 +88,7 @@ def test_version() -> None:
     assert invoke("--version") == (0, f"forwarder {__version__}\n")
 
 
+@pytest.mark.slow
 @cases(
     "args", [["--help"], ["health", "--admin", "127.0.0.1:1"], ["status", "--admin", "127.0.0.1:1"]]
 )
