@@ -132,7 +132,7 @@ def test_what_is_good_beside_an_import(beside: Delivery, good: bool) -> None:
     assert via_line(result).endswith("good" if good else "NOT GOOD")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @TWO_CORES
 def test_the_whole_command_is_measured_without_a_loss(tmp_path: Path) -> None:
     """From the first event that arrives to the last; its line has all that the table shows."""

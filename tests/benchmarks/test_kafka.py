@@ -79,7 +79,7 @@ def test_the_daemon_is_configured_for_its_case_only() -> None:
     assert reported["kafka-stamped-none-disk"] == [{**plain, "commit": "disk"}]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @TWO_CORES
 def test_floor_and_case_read_every_record(kafka: Kafka) -> None:
     """Both read a whole topic, and nothing is lost; its line says what it is compared with."""

@@ -107,7 +107,7 @@ def test_forwarder_is_measured_without_a_loss(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @TWO_CORES
 @pytest.mark.skipif(not find_nginx(), reason=MISSING)
 def test_nginx_is_measured_in_its_place(tmp_path: Path) -> None:

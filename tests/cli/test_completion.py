@@ -188,6 +188,7 @@ def test_zsh_completes_with_what_is_installed(tmp_path: Path) -> None:
     assert shown.split() == ["_forwarder"]
 
 
+@pytest.mark.slow
 def test_bash_completes_with_what_is_installed(tmp_path: Path) -> None:
     """`--install-completion` writes what a new shell reads; then a word is completed there."""
     lines = [

@@ -18,7 +18,7 @@ from forwarder.cli.tables import console
 from forwarder.demo.demo import DemoVerdict
 from forwarder.demo.drill.checks import Check, DrillVerdict, Step
 from forwarder.telemetry.snapshot import LaneSnapshot
-from tests.support.commands import forwarder, running
+from tests.support.commands import forwarder, invoked, running
 from tests.support.snapshots import FULL
 
 pytest.importorskip("posthog", reason="the demo's extra isn't installed")
@@ -105,7 +105,7 @@ async def test_logs_once_exits_with_0_when_everything_arrived() -> None:
 
 async def test_two_demos_at_once_are_refused() -> None:
     """Kafka or logs: one of them."""
-    done = await forwarder("demo", "--kafka", "--logs", "--once")
+    done = await invoked("demo", "--kafka", "--logs", "--once")
     assert done.code == 2
     assert "--kafka and --logs can't be used together" in done.err
 

@@ -245,6 +245,7 @@ async def test_a_list_that_breaks_off_is_printed_as_far_as_it_came() -> None:
     assert "HTTP 404" in done.err
 
 
+@pytest.mark.slow
 async def test_the_reader_of_a_list_may_leave(tmp_path: Path) -> None:
     """As with `head`: no traceback."""
     async with serving(tmp_path) as service:
@@ -263,6 +264,7 @@ async def test_the_reader_of_a_list_may_leave(tmp_path: Path) -> None:
             assert not any("Traceback" in each for each in command.lines)
 
 
+@pytest.mark.slow
 async def test_an_interruption_is_130() -> None:
     """Ctrl-C while the service is silent."""
     heard = asyncio.Event()

@@ -385,6 +385,7 @@ words = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @given(
     key=st.sampled_from([key for key in keys() if key not in lists()]),
     value=words

@@ -103,6 +103,7 @@ def test_any_pattern_means_what_python_says(tree: str, lines: list[str]) -> None
         assert linear.fields(text.encode()) == python_fields(pattern, text)
 
 
+@pytest.mark.slow
 @cases(
     ("flag", "members"),
     [

@@ -477,6 +477,7 @@ run_tuned(main)
 """
 
 
+@pytest.mark.slow
 def test_what_a_start_leaves_is_collected_once_it_runs() -> None:
     """A start looks for no garbage; the running daemon does, and what is alive then is set aside
     for good.

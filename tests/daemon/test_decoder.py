@@ -119,6 +119,7 @@ async def test_it_has_nothing_of_this_process_but_its_socket(
     assert not [each for each in held if "lock" in each]
 
 
+@pytest.mark.slow
 async def test_rules_are_applied_in_it(decoder: DecoderProcess, tmp_path: Path) -> None:
     """People are looked up in the daemon's file; a condition that takes too long fails for its
     event alone, and other bodies are read as before.

@@ -363,6 +363,7 @@ FORTUNES = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(FORTUNES)
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_whatever_is_answered_and_whenever_it_is_killed_each_event_settles(

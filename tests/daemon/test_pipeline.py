@@ -28,6 +28,7 @@ LIVE = Lane(KEY)
 HISTORICAL = Lane(KEY, historical=True)
 
 
+@pytest.mark.slow
 def test_what_is_not_configured_is_not_loaded() -> None:
     """A daemon with a memory buffer loads no Kafka client, no SQLite, no disk buffer and no
     import; nor do the modules of its workers.

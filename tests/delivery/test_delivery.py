@@ -31,7 +31,7 @@ async def test_a_full_batch_goes_at_once_and_another_when_it_is_old() -> None:
         await upstream.until(lambda: len(upstream.delivered) == 5)
 
 
-async def test_many_wakes_make_one_pass() -> None:
+async def test_many_notifications_start_one_pass() -> None:
     """News of the buffer is gathered: a thousand requests within some milliseconds set
     one timer.
     """
@@ -61,7 +61,7 @@ async def test_a_fixed_concurrency_is_never_passed(fixed: int) -> None:
         assert upstream.most_in_flight == fixed
 
 
-async def test_adaptive_concurrency_grows_and_gives_way() -> None:
+async def test_adaptive_concurrency_grows_and_shrinks() -> None:
     """While the upstream takes all, more goes at once; when it answers 503, less, and one request
     at a time until it is back.
     """

@@ -206,7 +206,7 @@ def test_what_is_known_survives_a_failed_check() -> None:
     ]
 
 
-def test_the_clock_of_a_test_is_enough() -> None:
+def test_the_key_ledger_takes_times_as_arguments() -> None:
     """The ledger takes its times as arguments."""
     clock = FakeClock()
     ledger = KeyLedger()

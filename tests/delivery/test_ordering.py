@@ -29,7 +29,7 @@ def overlapping(requests: list[Request]) -> list[tuple[list[str], list[str]]]:
 
 
 @cases("ordering", list(Ordering))
-async def test_halves_go_left_then_right(ordering: Ordering) -> None:
+async def test_halves_of_a_split_batch_go_in_order(ordering: Ordering) -> None:
     """Under every ordering the halves of a batch that was too large go one after the other, the
     left one first.
     """

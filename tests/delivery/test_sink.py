@@ -285,7 +285,7 @@ async def test_cancelling_drops_the_connection() -> None:
         await sink.close()
 
 
-async def test_a_wait_beyond_all_calendars_is_none() -> None:
+async def test_an_impossible_retry_after_date_is_ignored() -> None:
     """A date that no calendar has is no wish, and no error: the answer counts as any other 503."""
     async with Upstream(
         lambda _: plain(503, retry_after=f"Thu, 01 Jan {'9' * 30} 00:00:00 GMT")
@@ -303,7 +303,7 @@ async def test_an_hour_is_the_longest_wait(value: str) -> None:
         assert (await send(UpstreamPolicy(upstream.url))).retry_after == MAX_RETRY_AFTER
 
 
-async def test_it_says_which_forwarders_a_batch_has_passed() -> None:
+async def test_requests_name_the_forwarders_they_passed() -> None:
     """The daemon's id on every request, and on a lane's batches what its events came by."""
     path = ForwarderPath(FakeClock(), "a" * 12)
     path.note(LANE, parse_path(b"1; " + b"b" * 12))

@@ -70,7 +70,7 @@ def test_halves_know_their_own_keys() -> None:
 
 
 @pytest.mark.parametrize("at", [0, 3])
-def test_a_batch_is_cut_inside(at: int) -> None:
+def test_both_sides_of_a_cut_have_events(at: int) -> None:
     """There is no empty side."""
     batch = batch_of([2, 1])
     with pytest.raises(ValueError, match="inside"):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import pytest
+
 from forwarder.cli.help import HelpSearch, topics
 from tests.support.cases import cases
 
@@ -73,6 +75,7 @@ QUESTIONS: Final = {
 """Words, and the topics of which one is among the first results."""
 
 
+@pytest.mark.slow
 @cases("words", QUESTIONS)
 def test_a_question_finds_its_page(words: str) -> None:
     """In the first three sections."""

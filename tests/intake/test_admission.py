@@ -55,7 +55,7 @@ def received(rig: IntakeRig) -> int:
 @cases(("configured", "durable"), CONFIGURED)
 @cases("asked", [None, *AckLevel])
 @cases("single", [False, True])
-def test_the_higher_level_is_due(
+def test_the_higher_acknowledgement_level_wins(
     configured: AckLevel, asked: AckLevel | None, durable: bool, single: bool
 ) -> None:
     """Of what is configured and what the sender asks for, the higher counts, for every kind of
@@ -83,7 +83,7 @@ def test_the_higher_level_is_due(
     assert rig.clock.pending == 0
 
 
-def test_a_late_refusal_takes_nothing() -> None:
+def test_a_write_that_fails_later_accepts_nothing() -> None:
     """When the buffer couldn't write what it was offered, nothing of the request is counted, and
     its sender comes again.
     """
@@ -96,7 +96,7 @@ def test_a_late_refusal_takes_nothing() -> None:
         assert (rig.clock.pending, rig.intake.statistics().awaiting_delivery) == (0, 0)
 
 
-def test_a_refusal_at_once_takes_nothing() -> None:
+def test_an_immediate_rejection_accepts_nothing() -> None:
     """What the buffer doesn't take at all raises, at each level, and no one is called later."""
     for level in AckLevel:
         rig = IntakeRig(ack=level, durable=True, max_bytes=3000)
@@ -108,7 +108,7 @@ def test_a_refusal_at_once_takes_nothing() -> None:
         assert rig.clock.pending == 0
 
 
-def test_letters_of_a_request_wait_for_its_events() -> None:
+def test_dead_letters_of_a_request_wait_for_its_events() -> None:
     """What is refused at receipt becomes a dead letter only once the rest is held, and the answer
     waits until it is written too.
     """
@@ -136,7 +136,7 @@ def test_a_request_of_letters_alone(durable: bool) -> None:
         assert callback.code == ("taken" if level is MEMORY else "backpressure")
 
 
-def test_delivered_is_all_of_it() -> None:
+def test_level_delivered_waits_for_every_event() -> None:
     """The answer waits for the last event, however the request is cut, and for the dead letters to
     be written.
     """
@@ -156,7 +156,7 @@ def test_delivered_is_all_of_it() -> None:
     assert rig.clock.pending == 0
 
 
-def test_what_waits_holds_no_events() -> None:
+def test_a_pending_request_holds_no_events() -> None:
     """Once they are counted they are the buffer's alone, which may have them on disk."""
     rig = IntakeRig(ack=DELIVERED)
     rig.ask(stamped_event(), stamped_event(), {"event": "no id"})
@@ -165,7 +165,7 @@ def test_what_waits_holds_no_events() -> None:
     assert (submission.chunks, submission.content.chunks) == ((), [])
 
 
-async def test_what_waits_too_long_is_withdrawn() -> None:
+async def test_a_request_past_its_ack_timeout_is_withdrawn() -> None:
     """After the time limit the sender comes again: what still waits is dropped and counted, what
     is in flight is not.
     """
@@ -187,7 +187,7 @@ async def test_what_waits_too_long_is_withdrawn() -> None:
     assert rig.intake.statistics().not_acknowledged == 2
 
 
-async def test_a_request_partly_in_flight() -> None:
+async def test_only_the_part_that_is_not_in_flight_is_withdrawn() -> None:
     """Of one request the part that was sent continues, the rest is withdrawn;
     the sender is notified once.
     """
@@ -204,7 +204,7 @@ async def test_a_request_partly_in_flight() -> None:
     assert rig.buffer.used == 0
 
 
-async def test_the_time_may_be_over_before_the_buffer_holds_it() -> None:
+async def test_the_ack_timeout_may_end_before_the_buffer_holds_the_events() -> None:
     """The limit runs from the offer; what the buffer holds only later is withdrawn in the same
     step, and what it refuses is nothing.
     """
@@ -240,7 +240,7 @@ def test_pending_requests_are_answered_at_the_end() -> None:
     )
 
 
-async def test_giving_up_looks_no_further_than_it_must() -> None:
+async def test_expired_requests_are_found_at_the_front() -> None:
     """Requests that give up one after the other are found at the front, and no
     other's events are touched.
     """
@@ -268,7 +268,7 @@ def test_not_acknowledged_is_backpressure() -> None:
 
 @cases("durable", [False, True])
 @cases("configured", [MEMORY, DELIVERED])
-def test_a_dead_letter_comes_back(durable: bool, configured: AckLevel) -> None:
+def test_a_replayed_dead_letter_moves_between_accounts(durable: bool, configured: AckLevel) -> None:
     """It isn't received anew: its account moves from the dead letters to the buffer, once the
     buffer holds it; it is never withdrawn.
     """
@@ -298,7 +298,7 @@ def test_a_dead_letter_that_is_refused_again_stays_one() -> None:
     assert rig.untouched()
 
 
-def test_where_events_came_from_goes_with_them() -> None:
+def test_chunks_know_their_source() -> None:
     """Each chunk knows its source, for its letters and for the books on disk."""
     rig = IntakeRig()
     rig.take(SINGLE, source="kafka")
@@ -330,7 +330,7 @@ def filled(when_full: WhenFull, **options: Any) -> IntakeRig:
     return rig
 
 
-def test_reject() -> None:
+def test_reject_asks_the_sender_to_come_back() -> None:
     """The sender is asked to come back, and nothing is dropped."""
     rig = filled(WhenFull.REJECT)
     with pytest.raises(LaneFull):
@@ -339,7 +339,7 @@ def test_reject() -> None:
 
 
 @cases("level", [*AckLevel])
-def test_drop_newest(level: AckLevel) -> None:
+def test_drop_newest_accepts_and_drops_the_request(level: AckLevel) -> None:
     """The request is answered as taken at any level; its events are received and dropped, and
     those refused at receipt are letters.
     """
@@ -399,7 +399,7 @@ async def test_drop_oldest_of_all() -> None:
     assert rig.balanced()
 
 
-def test_nothing_left_to_drop() -> None:
+def test_drop_oldest_rejects_when_everything_is_in_flight() -> None:
     """What is in flight can't make room: then the sender is asked to come back after all."""
     rig = filled(WhenFull.DROP_OLDEST)
     queue = rig.buffer.queue(LANE)
@@ -428,7 +428,7 @@ def test_a_sender_whose_pending_request_is_dropped_retries() -> None:
 
 
 @pytest.mark.parametrize("when_full", [WhenFull.DROP_NEWEST, WhenFull.DROP_OLDEST])
-def test_other_refusals_stay_what_they_are(when_full: WhenFull) -> None:
+def test_drop_policies_apply_to_a_full_buffer_only(when_full: WhenFull) -> None:
     """Too many lanes, a request that could never fit, and a dead letter in flight back are
     refused: nothing is dropped for them.
     """
@@ -442,7 +442,7 @@ def test_other_refusals_stay_what_they_are(when_full: WhenFull) -> None:
     assert rig.figures(LANE) == (3, 3, {}, {})
 
 
-def test_a_disk_that_refuses_is_no_full_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_disk_drops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Events aren't dropped because they can't be written now: their senders keep them."""
 
     class DiskRefuses(BufferFull):

@@ -155,7 +155,7 @@ def test_a_record_without_any_time_is_a_new_event() -> None:
     assert timed == same
 
 
-def test_the_mapping_may_say_when_and_which() -> None:
+def test_the_mappings_time_and_uuid_win() -> None:
     """Its time and uuid win; with its time alone the uuid can be derived as well."""
     timestamp = TimestampRule(".attributes.at", "unix")
     rig = rig_of(
@@ -183,7 +183,7 @@ def test_the_mapping_may_say_when_and_which() -> None:
 
 
 @BOTH
-def test_what_the_rules_leave_out_is_counted(protobuf: bool) -> None:
+def test_records_that_the_mapping_filters_are_counted(protobuf: bool) -> None:
     """It is no event and no error, also where nothing else is in the request."""
     rig = rig_of()
     found = OtlpExport(
@@ -206,7 +206,7 @@ def test_a_request_without_records(protobuf: bool) -> None:
 
 
 @BOTH
-def test_what_is_no_event_is_rejected_alone(protobuf: bool) -> None:
+def test_a_record_that_is_no_event_is_rejected_alone(protobuf: bool) -> None:
     """The others are accepted; it becomes a dead letter with the record as the rules see it, and
     the answer says how many and why.
     """
@@ -283,7 +283,9 @@ def test_a_request_for_another_project() -> None:
         (gzip.compress(b"\0" * 3000, mtime=0), PROTOBUF, RequestTooLarge),
     ],
 )
-def test_what_is_no_request(body: bytes, content_type: str, kind: type[Exception]) -> None:
+def test_invalid_requests_are_rejected(
+    body: bytes, content_type: str, kind: type[Exception]
+) -> None:
     """It is rejected, and leaves nothing behind."""
     rig = rig_of(max_body=2000)
     with pytest.raises(kind):
@@ -376,7 +378,7 @@ def some(count: int) -> list[dict[str, Any]]:
 
 
 @BOTH
-async def test_many_records_are_read_elsewhere(
+async def test_many_records_go_to_the_decoder_process(
     large: tuple[IntakeRig, HereDecoder], protobuf: bool
 ) -> None:
     """What comes of them is what would have come of them on the loop."""
@@ -395,7 +397,9 @@ async def test_many_records_are_read_elsewhere(
     assert {chunk.source for chunk in rig.chunks()} == {"otlp"}
 
 
-async def test_a_usual_request_never_sees_the_decoder(large: tuple[IntakeRig, HereDecoder]) -> None:
+async def test_a_small_request_is_read_without_the_decoder_process(
+    large: tuple[IntakeRig, HereDecoder],
+) -> None:
     """One of as many records as may be mapped on the loop."""
     rig, decoder = large
     await answered(rig, *some(MANY - 1))
@@ -419,7 +423,7 @@ async def test_a_usual_request_never_sees_the_decoder(large: tuple[IntakeRig, He
     ],
     ids=["bytes", "repeated resource", "repeated attributes", "values", "compressed"],
 )
-async def test_other_work_is_done_elsewhere(
+async def test_expensive_records_go_to_the_decoder_process(
     large: tuple[IntakeRig, HereDecoder], body: bytes
 ) -> None:
     """A large text, a resource that each record repeats, and a record of many values."""
@@ -429,7 +433,9 @@ async def test_other_work_is_done_elsewhere(
     assert rig.events() or rig.dead_letters.letters
 
 
-async def test_what_is_wrong_is_found_elsewhere_too(large: tuple[IntakeRig, HereDecoder]) -> None:
+async def test_the_decoder_process_finds_the_same_errors(
+    large: tuple[IntakeRig, HereDecoder],
+) -> None:
     """A large body that is no request, and one that would become too much."""
     rig, _ = large
     with pytest.raises(InvalidRequest):

@@ -150,7 +150,7 @@ def test_a_key_that_http_senders_may_not_use_is_fine_for_records() -> None:
 # What is missing
 
 
-def test_what_is_missing_comes_from_the_record() -> None:
+def test_missing_fields_come_from_the_record() -> None:
     """Uuid from its place, time from its own, distinct_id from its key: the same bytes each time
     it is read.
     """
@@ -196,7 +196,7 @@ def test_the_keys_id_is_only_for_events_that_have_none() -> None:
     assert [chunk.ids for chunk in rig.chunks()] == [{"a", "b", "c", "key"}]
 
 
-def test_each_event_of_a_record_has_a_place_of_its_own() -> None:
+def test_each_event_of_a_record_has_its_own_index() -> None:
     """Its index in the record, whatever lane it is of."""
     rig = RecordsRig()
     events = [
@@ -347,7 +347,7 @@ def test_no_address_is_ever_stamped() -> None:
     ],
     ids=lambda value: repr(value)[:40],
 )
-def test_what_is_no_good_becomes_a_dead_letter(
+def test_invalid_records_become_dead_letters(
     record: bytes, reason: Reason, lane: Lane | None
 ) -> None:
     """With its original bytes, its place and what its source knows; its neighbours continue."""
@@ -387,7 +387,7 @@ def test_what_is_no_good_becomes_a_dead_letter(
     ],
     ids=str,
 )
-def test_odd_records_are_events_all_the_same(odd: dict[str, Any]) -> None:
+def test_records_may_be_as_odd_as_bodies(odd: dict[str, Any]) -> None:
     """What is odd about a body and accepted over HTTP is accepted of a record, too
     (docs/maintainers/interface.md, Odd bodies).
     """
@@ -403,7 +403,7 @@ def test_odd_records_are_events_all_the_same(odd: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("record", "lane"), [(b"[5]", None), (b'{"api_key":"%b","batch":[5]}' % KEY.encode(), LANE)]
 )
-def test_what_is_no_object_among_events(record: bytes, lane: Lane | None) -> None:
+def test_an_element_that_is_no_object_is_a_dead_letter(record: bytes, lane: Lane | None) -> None:
     """It is a dead letter by itself, of the key that stands beside it."""
     rig = RecordsRig()
     take(rig, record_list(stamped_event(), record))
@@ -526,7 +526,7 @@ def test_too_many_lanes_make_its_source_wait() -> None:
         take(rig, record_list(stamped_event(api_key="phc_other")))
 
 
-def test_what_is_refused_uses_the_whole_room_and_then_waits() -> None:
+def test_dead_letters_of_records_wait_for_room() -> None:
     """It is never dropped: with no room for its letters a batch isn't taken, and room that wasn't
     needed is free again.
     """
@@ -587,7 +587,7 @@ def test_dead_letters_are_durable_before_the_acknowledgement() -> None:
         assert rig.balanced()
 
 
-def test_letters_alone_are_waited_for() -> None:
+def test_a_batch_of_dead_letters_alone_waits_until_they_are_durable() -> None:
     """A batch of nothing but rubbish is settled once that is durable; one
     of nothing at all at once.
     """
@@ -634,7 +634,7 @@ def test_a_unit_of_several_lanes_is_settled_with_the_last() -> None:
     assert callback.code == "taken"
 
 
-def test_a_newer_request_may_push_events_out_where_that_is_wished() -> None:
+def test_drop_oldest_settles_dropped_records() -> None:
     """They are counted as dropped, and their batch is settled as to those: the same rule as for
     requests' events.
     """
@@ -693,7 +693,7 @@ def test_units_that_cant_be_read_again_are_kept() -> None:
     assert rig.balanced()
 
 
-def test_a_unit_at_the_level_disk_goes_its_way() -> None:
+def test_a_unit_at_level_disk_is_not_given_back() -> None:
     """The buffer has it, or will: anyone who reads it again brings the same bytes."""
     rig = RecordsRig(durable=True)
     callback = IntakeCallback()

@@ -162,9 +162,7 @@ def test_any_record_is_accepted(records: RecordList, ordering: Ordering) -> None
 @pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(records=UNITS, ordering=st.sampled_from([Ordering.NONE, Ordering.PER_DISTINCT_ID]))
-def test_the_fast_ways_yield_what_the_slow_one_does(
-    records: RecordList, ordering: Ordering
-) -> None:
+def test_fast_and_slow_parsers_of_records_agree(records: RecordList, ordering: Ordering) -> None:
     """Records are as they would be if each were read by itself through the wire, byte for byte."""
     fast = outcome(records, ordering)
     with pytest.MonkeyPatch.context() as patch:

@@ -94,7 +94,7 @@ def test_rules_hold_in_every_encoding(body: bytes, hints: dict[str, Any]) -> Non
     assert rig.balanced()
 
 
-def test_an_event_alone() -> None:
+def test_rules_apply_to_a_single_event_body() -> None:
     """Its own body: changed, dropped, or as it was."""
     rig = IntakeRig(rules=RULES)
     for name in ("$autocapture", "Signed Up", "other"):
@@ -165,7 +165,7 @@ def v1_event(name: str, uuid: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("ack", [AckLevel.MEMORY, AckLevel.DELIVERED])
-def test_v1(ack: AckLevel) -> None:
+def test_rules_apply_to_v1_requests(ack: AckLevel) -> None:
     """A dropped event is accepted for its sender, and isn't waited for."""
     rig = IntakeRig(rules=RULES, ack=ack)
     other = UUID.replace("0190", "0191")
@@ -220,7 +220,7 @@ def test_log_records_of_opentelemetry() -> None:
     assert json.loads(rig.events()[0])["properties"] == {}
 
 
-def test_records() -> None:
+def test_rules_apply_to_records() -> None:
     """Uuids are derived before rules; a record of which nothing is left is settled at once."""
     plain = RecordsRig()
     rig = RecordsRig(rules=RULES)
@@ -466,7 +466,7 @@ async def test_rules_never_make_more_of_a_request_than_fits(tmp_path: Path) -> N
     await rig.conditions.close()
 
 
-async def test_a_large_record() -> None:
+async def test_rules_apply_once_to_a_large_record() -> None:
     """Its rules are applied once, when it is back from the decoder process."""
     rig = RecordsRig(rules=RULES, decoder=HereDecoder())
     value = record_list(

@@ -138,7 +138,7 @@ def test_ordering_and_address() -> None:
     ]
 
 
-def test_clock_skew() -> None:
+def test_v1_clock_skew_is_corrected() -> None:
     """The head's time corrects each event's but those that want none of it; a small difference
     changes nothing.
     """
@@ -160,7 +160,7 @@ def test_clock_skew() -> None:
     assert rig.one()["timestamp"] == "2025-12-31T12:00:00Z"
 
 
-def test_warnings() -> None:
+def test_v1_warnings_name_what_was_replaced() -> None:
     """What had to be replaced is said; the key is the uuid that was sent."""
     rig = IntakeRig()
     sender = V1RequestSender(
@@ -237,7 +237,9 @@ def test_a_uuid_that_is_there_twice() -> None:
     ],
 )
 @cases("first", [False, True])
-def test_drops(bad: Any, details: str, reason: Reason, why: str, first: bool) -> None:
+def test_a_dropped_v1_event_is_a_dead_letter(
+    bad: Any, details: str, reason: Reason, why: str, first: bool
+) -> None:
     """An event that can't be delivered is a dead letter, alone; the sender is notified, and the
     others continue.
     """
@@ -250,7 +252,7 @@ def test_drops(bad: Any, details: str, reason: Reason, why: str, first: bool) ->
     assert rig.figures(LANE) == (2, 1, {reason: 1}, {})
 
 
-def test_drops_alone() -> None:
+def test_a_v1_request_of_dropped_events_alone_is_accepted() -> None:
     """A request of nothing but such events is taken too; one of no events at all is none."""
     rig = IntakeRig()
     assert V1RequestSender(rig, event(event="")).results == {UUID: "drop missing_event_name"}
@@ -273,7 +275,7 @@ def test_a_dead_letter_can_be_sent_again() -> None:
     assert rig.one()["properties"]["$session_id"] == "s"
 
 
-def test_refused_whole() -> None:
+def test_a_v1_request_is_rejected_as_a_whole() -> None:
     """A bad key, one that isn't allowed, a foreign encoding: nothing is taken."""
     rig = IntakeRig(api_keys=["phc_other"])
     with pytest.raises(InvalidToken, match="api_keys"):

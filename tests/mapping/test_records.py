@@ -159,6 +159,7 @@ SOME_RULES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @given(HOSTILE, st.sampled_from(SOME_RULES))
 def test_nothing_else_is_ever_raised(record: bytes, rules: dict[str, Any]) -> None:
     """Whatever a record holds, it gives JSON, or nothing, or one of the two errors."""

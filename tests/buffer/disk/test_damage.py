@@ -109,7 +109,7 @@ def sequences(file: SegmentFile) -> list[int]:
     return [item.header.sequence - 1 for item in file.records(RecordKind.DATA)]
 
 
-def test_nothing_is_found_in_a_whole_log(damaged: Damaged) -> None:
+def test_an_intact_log_reports_no_damage(damaged: Damaged) -> None:
     """After kill -9 everything is there, nothing is reported, nothing lies aside."""
     assert damaged.reopen() == []
     damaged.check(set())
@@ -230,9 +230,7 @@ def test_a_segment_without_header_and_records_is_quarantined_whole(damaged: Dama
 
 
 @pytest.mark.parametrize("content", [b"", bytes(300_000)], ids=["empty", "zeros"])
-def test_a_segment_that_lost_all_its_bytes_is_no_fresh_start(
-    damaged: Damaged, content: bytes
-) -> None:
+def test_an_emptied_segment_is_quarantined(damaged: Damaged, content: bytes) -> None:
     """A file of no bytes, or of zeros, was never made by forwarder: it is quarantined
     and reported.
     """
@@ -357,7 +355,7 @@ def test_marks_that_cannot_be_read_mean_that_events_are_sent_again(damaged: Dama
     damaged.check(set())
 
 
-def test_a_record_that_was_being_written(damaged: Damaged) -> None:
+def test_a_torn_record_is_quarantined_and_counted(damaged: Damaged) -> None:
     """kill -9 in the middle of a write: the torn record lies aside, and counts, for a sender may
     have been answered.
     """
@@ -401,7 +399,7 @@ def test_a_copy_of_a_segment_is_quarantined(damaged: Damaged) -> None:
     damaged.check(set())
 
 
-def test_a_file_that_was_being_made_is_nobodys(damaged: Damaged) -> None:
+def test_an_unfinished_new_segment_is_ignored(damaged: Damaged) -> None:
     """A process that ended while it made a segment left nothing to report."""
     (damaged.rig.log_directory / "00000099.new").write_bytes(bytes(5000))
     assert damaged.reopen() == []

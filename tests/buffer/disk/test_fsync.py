@@ -75,7 +75,7 @@ def test_what_was_acknowledged_survives_a_power_cut(tmp_path: Path) -> None:
     assert acknowledged <= found
 
 
-def test_without_syncing_it_would_not(tmp_path: Path) -> None:
+def test_without_syncing_a_power_cut_loses_events(tmp_path: Path) -> None:
     """The same with syncing turned off loses events: the test above would notice."""
     acknowledged, found = acknowledged_and_found(tmp_path / "worker-0", syncs=False)
     assert len(acknowledged) > 15

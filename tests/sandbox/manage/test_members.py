@@ -465,6 +465,7 @@ _INVITED = st.tuples(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(st.lists(_INVITED, max_size=12), _LEVEL)
 def test_an_address_has_at_most_one_invite(

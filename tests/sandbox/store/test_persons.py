@@ -573,7 +573,7 @@ async def test_ids_that_look_like_those(other: str) -> None:
         ),
     ],
 )
-async def test_what_the_service_drops(sent: dict[str, Any], kind: str) -> None:
+async def test_events_that_the_service_drops_do_nothing(sent: dict[str, Any], kind: str) -> None:
     """Such an event is kept with the warning, and does nothing."""
     async with talking() as client:
         await client.post("/batch/", batch(sent))

@@ -263,7 +263,7 @@ async def test_pages_of_other_sites_change_nothing(method: str) -> None:
         ('[{"status": 503}, {"status": 1}]', "status: "),
     ],
 )
-async def test_what_is_no_fault_is_said(body: str, words: str) -> None:
+async def test_an_invalid_fault_is_400(body: str, words: str) -> None:
     """400 with what is wrong and what a fault may have; none of a list is set."""
     async with talking() as client:
         answer = await client.post(FAULTS, body.encode())

@@ -257,6 +257,7 @@ async def test_a_reader_that_leaves_while_it_rests_makes_room(
                 await tick()
 
 
+@pytest.mark.slow
 async def test_a_reader_that_reads_nothing_delays_no_other() -> None:
     """Nothing is queued for it: while it doesn't read, events are taken and kept as ever, and
     afterwards it learns what it missed.

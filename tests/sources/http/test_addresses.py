@@ -106,7 +106,9 @@ def test_peers(peername: object, stamp: str | None, trusted: bool) -> None:
 
 
 @given(st.binary(max_size=300), st.binary(max_size=300))
-def test_any_header(forwarded_for: bytes, forwarded: bytes) -> None:
+def test_any_forwarded_header_gives_an_address_or_none(
+    forwarded_for: bytes, forwarded: bytes
+) -> None:
     """Whatever the headers hold, the answer is an address that may be stamped, or none."""
     client = ADDRESSES.client(PEER, forwarded_for, forwarded)
     assert client is None or (

@@ -247,6 +247,6 @@ async def test_without_files_to_open() -> None:
     ],
 )
 @cases("stamp", [True, False])
-def test_who_shares(peername: object, sender: str, stamp: bool) -> None:
+def test_shares_are_per_address_or_ipv6_network(peername: object, sender: str, stamp: bool) -> None:
     """An address, whether it is stamped or not; of IPv6 a customer's whole network."""
     assert ClientAddresses((), stamp=stamp).peer(peername).sender == sender

@@ -203,7 +203,7 @@ async def test_ending_connections_takes_no_time_without_any() -> None:
         await asyncio.wait_for(ending, 60)
 
 
-async def test_what_was_accepted_last_is_answered() -> None:
+async def test_the_last_accepted_connection_is_answered() -> None:
     """Once nothing is accepted any more, a connection that has said nothing yet has a moment for
     its first request.
     """

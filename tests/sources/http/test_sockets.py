@@ -69,7 +69,7 @@ async def test_an_inherited_socket_is_listened_on(tmp_path: Path) -> None:
 
 
 @cases("wrong", ["file", "datagrams", "connection"])
-def test_what_nothing_can_listen_on_is_an_error(wrong: str, tmp_path: Path) -> None:
+def test_an_inherited_descriptor_must_be_a_stream_socket(wrong: str, tmp_path: Path) -> None:
     """A descriptor that is inherited must be a stream socket that isn't connected."""
     one, other = socket.socketpair()
     kinds: dict[str, Any] = {
@@ -85,7 +85,7 @@ def test_what_nothing_can_listen_on_is_an_error(wrong: str, tmp_path: Path) -> N
         each.close()
 
 
-def test_what_is_no_socket_stays(tmp_path: Path) -> None:
+def test_a_file_instead_of_a_socket_is_kept(tmp_path: Path) -> None:
     """A file at a Unix socket's place is not removed; a folder that isn't there
     is an error with a name.
     """
@@ -117,7 +117,7 @@ def test_addresses(listen: str, address: TcpAddress | Path) -> None:
     "listen",
     ["", "localhost", "localhost:", "localhost:x", "localhost:70000", "unix:", "a:-1", "a:٣"],
 )
-def test_no_addresses(listen: str) -> None:
+def test_invalid_addresses_are_errors(listen: str) -> None:
     """Anything else is a configuration error."""
     with pytest.raises(ConfigurationError, match="is not an address"):
         parse_listen(listen)

@@ -108,7 +108,7 @@ def test_names_and_times_are_those_of_the_facts() -> None:
         (None, "main/events/3/7"),
     ],
 )
-def test_what_uuids_are_derived_from(timestamp: int | None, name: str) -> None:
+def test_uuids_are_derived_from_position_and_time(timestamp: int | None, name: str) -> None:
     """Position and time: an offset may be another record's after a topic was created again. Those
     of records from before that was so don't change.
     """

@@ -102,7 +102,7 @@ async def test_a_commit_is_of_the_generation_in_which_it_was_made(consumer: Any)
     assert coordinator.sent == [{ZERO: 7}]
 
 
-async def test_who_is_no_member_commits_nothing(consumer: Any) -> None:
+async def test_a_client_outside_the_group_commits_nothing(consumer: Any) -> None:
     """As after a stop that was longer than the session: brokers take the commit of a stranger if
     the group is empty just then.
     """

@@ -125,7 +125,7 @@ def test_too_much_in_flight_pauses_all_until_half_of_it_is_settled() -> None:
     assert bench.eased == 1
 
 
-def test_what_waits_counts_with_all_that_is_kept_of_it() -> None:
+def test_pending_records_count_with_their_overhead() -> None:
     """Small records that wait are objects, not only bytes: they count as such until
     they are taken.
     """
@@ -172,7 +172,7 @@ def test_a_too_large_batch_is_offered_in_parts() -> None:
     assert (bench.position(), bench.flow.budget.bytes) == (100, 0)
 
 
-def test_what_the_buffer_couldnt_keep_is_read_again() -> None:
+def test_records_lost_by_the_buffer_are_read_again() -> None:
     """From the unit's own beginning, with all that was read after it; what was settled before
     stays settled.
     """
@@ -315,7 +315,7 @@ def test_a_lane_that_is_halted_for_too_long_is_buried() -> None:
     assert halted.bench.intake.buried[1:] == [(halted.units[2:], LANE)]
 
 
-def test_what_was_in_flight_as_a_probe_is_buried_later() -> None:
+def test_a_probed_units_events_become_dead_letters_later() -> None:
     """A unit whose events were in flight just then comes back after the probe, and must not
     hold up its partition indefinitely.
     """

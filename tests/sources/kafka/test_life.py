@@ -141,7 +141,7 @@ async def test_compressed_batches_are_read(
         assert [value for unit in reader.intake.taken for value in unit.values] == values(500)
 
 
-async def test_what_isnt_settled_is_read_again(kafka: Kafka, topic: MakeTopic) -> None:
+async def test_unsettled_records_are_read_again(kafka: Kafka, topic: MakeTopic) -> None:
     """The next member of the group begins where the watermark is, not after the last record that
     was settled.
     """

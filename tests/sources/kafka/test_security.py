@@ -407,7 +407,7 @@ def test_tls_is_never_older_than_1_2(access: Access) -> None:
     assert context.verify_mode is ssl.CERT_REQUIRED
 
 
-def test_what_says_nothing_is_left_to_a_search() -> None:
+def test_an_uninformative_error_starts_a_diagnosis() -> None:
     """aiokafka's "unable to bootstrap" explains nothing."""
     assert explain(KafkaConnectionError("Unable to bootstrap from [('a', 1)]")) is None
 

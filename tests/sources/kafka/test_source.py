@@ -154,7 +154,7 @@ async def test_a_rebalance_commits_nothing_unsettled(clock: FakeClock) -> None:
         assert bench.cluster.committed[ZERO] == 1000
 
 
-async def test_what_is_settled_during_a_revocation_is_committed(clock: FakeClock) -> None:
+async def test_records_settled_during_a_revocation_are_committed(clock: FakeClock) -> None:
     """It waits no longer than for the last unit, and no longer than its time."""
     async with reading(clock) as bench:
         await bench.produce(ZERO, 1000)
@@ -470,7 +470,7 @@ async def test_a_partition_that_ends_before_its_offset(clock: FakeClock) -> None
 @pytest.mark.parametrize(
     "error", [NoOffsetForPartitionError(ZERO), OffsetOutOfRangeError({ZERO: 40})]
 )
-async def test_what_was_asked_before_a_rebalance_says_nothing_after_it(
+async def test_answers_from_before_a_rebalance_are_discarded(
     clock: FakeClock, error: Exception
 ) -> None:
     """Where to begin is asked, and another member has the partition meanwhile: what that one has
@@ -546,7 +546,7 @@ async def test_missing_topics_are_waited_for(clock: FakeClock) -> None:
         assert bench.source.statistics().note == ""
 
 
-async def test_no_topic_at_all_is_waited_for(clock: FakeClock) -> None:
+async def test_a_missing_topic_is_a_state_of_its_own(clock: FakeClock) -> None:
     """A state of its own, in which nothing is joined."""
     bench = KafkaSourceRig(clock, replace(POLICY, topics=(), topics_pattern="orders-.*"))
     bench.source.start()
@@ -639,7 +639,7 @@ async def test_halted_lanes_are_looked_at(clock: FakeClock) -> None:
         assert bench.intake.buried == [(bench.intake.taken, LANE)]
 
 
-async def test_what_the_buffer_couldnt_keep_is_read_again(clock: FakeClock) -> None:
+async def test_records_lost_by_the_buffer_are_read_again(clock: FakeClock) -> None:
     """The client goes back to it, after a moment."""
     async with reading(clock) as bench:
         await bench.produce(ZERO, 10)

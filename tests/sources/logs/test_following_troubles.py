@@ -29,7 +29,7 @@ def logs(tmp_path: Path) -> Iterator[FollowedLogs]:
     followed.close()
 
 
-def test_what_is_not_a_regular_file(logs: FollowedLogs) -> None:
+def test_only_regular_files_are_opened(logs: FollowedLogs) -> None:
     """Directories, pipes, sockets and devices that match are never opened."""
     (logs.folder / "folder").mkdir()
     os.mkfifo(logs.folder / "pipe")

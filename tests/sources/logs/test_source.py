@@ -125,7 +125,7 @@ async def running(bench: LogSourceRig) -> AsyncIterator[LogSourceRig]:
         await bench.source.close()
 
 
-async def test_what_is_read_is_settled_and_stored() -> None:
+async def test_settled_positions_are_stored() -> None:
     """The follower learns what is settled, and stores positions at the
     interval, not for each block.
     """
@@ -151,7 +151,7 @@ async def test_what_is_read_is_settled_and_stored() -> None:
     assert bench.source.statistics().state == "stopping"
 
 
-async def test_everything_is_looked_at_each_poll_interval() -> None:
+async def test_every_file_is_checked_each_poll_interval() -> None:
     """Whether or not a change was reported."""
     bench = LogSourceRig()
     async with running(bench):
@@ -206,7 +206,7 @@ async def test_an_error_is_reported_and_tried_again() -> None:
         assert bench.source.statistics().state == "reading"
 
 
-async def test_what_the_buffer_couldnt_keep_is_read_again() -> None:
+async def test_records_lost_by_the_buffer_are_read_again() -> None:
     """The follower gets the position; for a moment nothing is read."""
     bench = LogSourceRig()
     [block] = bench.follower.write(3)

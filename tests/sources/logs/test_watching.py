@@ -61,7 +61,7 @@ async def test_other_directories(watch: Watch, tmp_path: Path) -> None:
     assert await _changed(watch, tmp_path / "b", "app.log") == {str(tmp_path / "b" / "app.log")}
 
 
-async def test_everything_is_polled(tmp_path: Path) -> None:
+async def test_every_file_is_polled_after_the_interval(tmp_path: Path) -> None:
     """After the poll interval everything has to be looked at, even if something wakes the wait
     before, again and again.
     """

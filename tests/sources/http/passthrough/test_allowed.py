@@ -58,7 +58,7 @@ NAMES = {"/decide", "/flags", *DEFINITIONS, "/array", "/static", "/s", "/i"}
 @given(st.lists(st.sampled_from(PIECES), max_size=9).map(b"".join))
 @example(b"/static/%2e%2e/api")
 @example(b"/static/..")
-def test_no_way_out(url: bytes) -> None:
+def test_paths_cannot_leave_the_allowed_prefixes(url: bytes) -> None:
     """What goes through is the same path however often it is decoded and normalised, and is on the
     list; no other name is counted.
     """
@@ -96,7 +96,7 @@ def test_names(url: bytes, name: str) -> None:
     assert passed.route.name == name
 
 
-def test_what_is_short() -> None:
+def test_time_limits_of_passed_calls() -> None:
     """An app waits for flags and definitions; definitions alone are cached; assets alone have
     their own address.
     """

@@ -81,7 +81,7 @@ async def test_asked_once_while_fresh(path: str) -> None:
         assert to.passthrough.statistics().cached == 1
 
 
-async def test_one_age() -> None:
+async def test_a_served_answer_has_one_age_header() -> None:
     """The age that a cache before the upstream tells gives way to ours: two would be
     no age at all.
     """
@@ -278,7 +278,7 @@ async def test_other_answers_are_passed_on_and_not_kept() -> None:
 
 
 @cases("method", ["/flags", "/decide", "POST", "HEAD", "Cookie: a=b", "Range: bytes=0-1"])
-async def test_what_is_never_kept(method: str) -> None:
+async def test_persons_flags_are_never_cached(method: str) -> None:
     """Flags of persons, and polls that aren't plain ones, are asked each time."""
     async with origin(definitions) as upstream, listening(passthrough=through(upstream)) as to:
         client = await to.connect()
@@ -443,7 +443,7 @@ def test_the_entry_that_was_used_longest_ago_goes_first() -> None:
     ]
 
 
-def test_one_that_is_too_large_is_not_kept() -> None:
+def test_definitions_that_are_too_large_are_not_cached() -> None:
     """It replaces the old one by removing it, and drives out no other."""
     cache = ResponseCache(max_bytes=3 * ENTRY_OVERHEAD)
     cache.put(b"a", answer(), 0.0)

@@ -70,7 +70,7 @@ async def test_connection_refused_by_the_upstream() -> None:
         always(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n"),
     ],
 )
-async def test_no_answer(handler: object) -> None:
+async def test_an_upstream_without_a_complete_head_is_502(handler: object) -> None:
     """An upstream that breaks off before the head of its answer is complete, or doesn't speak
     HTTP, is 503.
     """

@@ -445,7 +445,7 @@ async def test_below_a_prefix(target: str, arrives: str) -> None:
         "/ingest/%2e%2e/flags",
     ],
 )
-async def test_no_way_out_by_a_prefix(target: str) -> None:
+async def test_paths_cannot_leave_a_prefix(target: str) -> None:
     """Below a prefix the same paths are 404 as without one."""
     async with (
         origin() as upstream,

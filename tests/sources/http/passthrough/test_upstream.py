@@ -197,7 +197,7 @@ async def test_progress(clock: FakeClock, whole: bool) -> None:
     await runs_out(clock, task, 1 if whole else 10)
 
 
-async def test_it_stands_still_while_the_sender_is_waited_for(clock: FakeClock) -> None:
+async def test_the_timeout_pauses_while_the_sender_is_slow(clock: FakeClock) -> None:
     """Neither its bringing the request nor its reading the answer counts, and
     both together don't either.
     """
