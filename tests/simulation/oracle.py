@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from forwarder.core.ports import DeadLetter
 from forwarder.deadletter.memory import MemoryDeadLetters
 from forwarder.telemetry.snapshot import DestinationFigures, DestinationSnapshot
+from tests.simulation.log_acts import READ, REFUSED, Line, LogWrite
 from tests.simulation.plan import Event, Plan, Produce, Send
 from tests.simulation.senders import Answered, Sender
 from tests.simulation.services import LIMIT, Service
@@ -26,10 +27,13 @@ from tests.simulation.services import LIMIT, Service
 if TYPE_CHECKING:
     from forwarder.daemon.pipeline import Pipeline
     from tests.simulation.kafka import SimulatedBrokers
+    from tests.simulation.logs import LogFolder
 
 BEGIN: Final = 1_767_225_600.0
 CUT: Final = 512
 """Bytes that an event may take in memory beyond its own, once it is a chunk by itself."""
+UNREADABLE: Final = ("unmappable", "missing_distinct_id")
+"""Why lines become dead letters that no rule and no service has seen."""
 MISSING: Final = "accepted, dropped for want of room"
 
 
@@ -43,6 +47,12 @@ class Letter:
 
     reason: str
     data: bytes
+
+    @property
+    def known(self) -> tuple[str, bytes | int | None]:
+        """What it is known by, as a line is (`Line.letter`)."""
+        mapped = self.reason == "missing_distinct_id"
+        return self.reason, number_of(self.data) if mapped else self.data
 
 
 @dataclass
@@ -69,6 +79,9 @@ class Evidence:
     """The events of dead letters of a destination that were marked, for replay or to be dropped."""
     pipeline: Pipeline | None = None
     """While it runs."""
+    logs: LogFolder | None = None
+    marked_letters: set[tuple[str, bytes | int | None]] = field(default_factory=set)
+    """Dead letters that were marked, by what they are known by."""
 
     def sent(self, events: Sequence[Event]) -> None:
         """A request is handed to its sender, or records to the brokers."""
@@ -92,6 +105,30 @@ class Evidence:
                 if before <= each.offset < offset and each.event is not None
             ]
             self._delivered(events, f"is before the committed offset {offset}")
+
+    def passed(self, lines: Sequence[Line]) -> None:
+        """A position behind these lines is stored just now. Raises `Promise` if they aren't
+        settled.
+        """
+        assert self.logs is not None
+        drops = self.plan.settings["buffer"]["when_full"] != "reject"
+        if self.logs.plan.settings["commit"] == "delivered" and not drops:
+            why = "is before a stored position"
+            self._delivered([line.event for line in lines if line.kind in READ], why)
+            self.refused([line for line in lines if line.kind in REFUSED], why)
+
+    def refused(self, lines: Sequence[Line], why: str) -> None:
+        """Raises `Promise` if lines that are no events aren't dead letters for the right reason."""
+        if not lines:
+            return
+        known = set(self.marked_letters)
+        for name in self.services:
+            known |= {each.known for each in self.letters(name)}
+        for line in lines:
+            if line.letter not in known:
+                raise Promise(
+                    f"line {line.event.number} ({line.kind}) {why}, and is no dead letter"
+                )
 
     def _delivered(self, events: Sequence[Event], why: str) -> None:
         letters = {
@@ -129,6 +166,10 @@ class Evidence:
         for sender in self.senders:
             yield from sender.answers
         end = self.brokers.loop.time()
+        for part, line in self.logs.due() if self.logs is not None else ():
+            began = self.began[line.event.number]
+            send = Send(began, 0, (line.event,), "record", False, "delivered", 1, False)
+            yield Answered(send, began, [200] if line.kind in READ else [], end, part)
         for (_, partition), log in self.brokers.records.items():
             for each in log:
                 if each.event is not None:
@@ -299,7 +340,12 @@ def judge(
     letters = {name: evidence.letters(name) for name in evidence.services}
     first = next(iter(letters))
     letters[first] += [Letter(each.reason.value, each.data) for each in left]
-    if evidence.plan.replays and any(letters.values()):
+    if evidence.logs is not None:
+        for found in letters.values():
+            _judge_lines(evidence, evidence.logs, found)
+    if evidence.plan.replays and any(
+        each.reason not in REFUSED.values() for found in letters.values() for each in found
+    ):
         raise Promise(f"dead letters are left that were to be sent again: {letters}")
     there = {name: _arrived(evidence, name, met) for name in evidence.services}
     met.update(f"dead letter: {each.reason}" for found in letters.values() for each in found)
@@ -328,6 +374,20 @@ def judge(
                     raise Promise(f"event {event.number} was accepted, and isn't at {name}")
 
 
+def _judge_lines(evidence: Evidence, logs: LogFolder, letters: Sequence[Letter]) -> None:
+    """Lines that are no events are dead letters, and nothing else of a log is one. Raises
+    `Promise`.
+    """
+    due = [line for _, line in logs.due()]
+    evidence.refused([line for line in due if line.kind in REFUSED], "was written")
+    known = {line.letter for line in logs.lines() if line.kind in REFUSED}
+    for letter in letters:
+        # what can't be read was a line that was cut by a truncation, or by a loss of power
+        readable = number_of(letter.data) is not None
+        if readable and letter.reason in UNREADABLE and letter.known not in known:
+            raise Promise(f"{letter.data[:100]!r} is a dead letter ({letter.reason})")
+
+
 def _arrived(
     evidence: Evidence, name: str, met: Counter[str]
 ) -> Mapping[int, Sequence[dict[str, Any]]]:
@@ -338,8 +398,11 @@ def _arrived(
     events = {
         event.number: event
         for act in plan.acts
-        if isinstance(act, Send | Produce)
+        if isinstance(act, Send | Produce | LogWrite)
         for event in act.events
+    }
+    of_logs = {
+        event.number for act in plan.acts if isinstance(act, LogWrite) for event in act.events
     }
     texts: dict[str, str] = {}
     found: dict[int, list[dict[str, Any]]] = defaultdict(list)
@@ -352,20 +415,25 @@ def _arrived(
             raise Promise(f"event {number} came to {name} with the key {stored.key}")
         if name not in destinations_of(plan, event):
             raise Promise(f"event {number} came to {name}, where no route leads")
-        before = texts.setdefault(stored.event["uuid"], stored.text)
-        if before != stored.text and not _is_received_anew(event, evidence):
+        of_log = number in of_logs
+        before = texts.setdefault(str(number) if of_log else stored.event["uuid"], stored.text)
+        if before != stored.text and not _is_received_anew(event, evidence, of_log=of_log):
             raise Promise(f"event {number} came to {name} with other bytes than before")
         found[number].append(stored.event)
         met["delivered"] += 1
     return found
 
 
-def _is_received_anew(event: Event, evidence: Evidence) -> bool:
+def _is_received_anew(event: Event, evidence: Evidence, *, of_log: bool) -> bool:
     """Whether the event is another one when its sender repeats it: without a time, or because other
-    rules hold by then.
+    rules hold by then; or when its line is read again, because a part of its log was lost.
     """
     held = evidence.rules_between(evidence.began[event.number], math.inf)
-    return (bool(event.uuid) and not event.time) or len(set(held)) > 1
+    if len(set(held)) > 1:
+        return True
+    if of_log:
+        return evidence.logs is not None and evidence.logs.shrunk
+    return bool(event.uuid) and not event.time
 
 
 def _judge_order(evidence: Evidence, name: str, met: Counter[str]) -> None:
@@ -451,6 +519,8 @@ def _fate(  # noqa: PLR0917 - all of it says what became of one event
     found = there.get(event.number, ())
     began = evidence.began[event.number]
     earliest = BEGIN + began + evidence.offset(began) - 0.001
+    if evidence.logs is not None and evidence.logs.shrunk:
+        earliest = BEGIN  # other lines were read before at the same place
     for each in found:
         if not any(_is(each, want, earliest) for want in wanted if want):
             raise Promise(f"event {event.number} came to {name} as {each}, wanted {wanted}")
@@ -477,7 +547,7 @@ def _is_explained(event: Event, name: str, reason: str, evidence: Evidence) -> b
     return {
         "refused": event.poisoned,
         "too_large": _may_be_too_large(event, name, evidence),
-        "lane_halted": bool(plan.kafka),
+        "lane_halted": bool(plan.kafka or plan.logs),
         "undelivered_at_exit": plan.early and not plan.durable,
     }.get(reason, False)
 

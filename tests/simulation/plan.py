@@ -11,6 +11,8 @@ from random import Random
 from typing import Any, Final
 from uuid import UUID
 
+from tests.simulation.log_acts import LOGS, LogAct, LogDrawing, LogPlan
+
 KEYS: Final = ("phc_simulated_first_key", "phc_simulated_other_key")
 NAMES: Final = ("pageview", "purchase", "noise", "old name", "signup")
 PEOPLE: Final = ("ann", "bob", "zoë", "dave")
@@ -180,7 +182,9 @@ class Rebalance:
     elsewhere: tuple[int, ...]
 
 
-Act = Send | Trouble | Reload | Weathered | ClockJump | Restart | Marks | Produce | Rebalance
+Act = (
+    Send | Trouble | Reload | Weathered | ClockJump | Restart | Marks | Produce | Rebalance | LogAct
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +210,8 @@ class Plan:
     """Whether all dead letters are sent again at the end."""
     kafka: str
     """When offsets are committed, if a topic is read; else nothing."""
+    logs: LogPlan | None = None
+    """The logs that are read, if any are."""
 
     @property
     def durable(self) -> bool:
@@ -344,6 +350,17 @@ def drawn(seed: int) -> Plan:
             )
             for _ in range(chance.choice((0, 0, 1, 3)))
         ]
+    logs = None
+    if drawing.durable and (own := Random(f"logs {seed}")).random() < 0.4:
+        drawing.chance = own
+        key = own.choice(KEYS)
+        of_logs = LogDrawing(own, ends, lambda: drawing.event(key, keyed=False))
+        logs = of_logs.plan(key)
+        acts += of_logs.acts()
+        for _ in range(own.choice((0, 0, 1, 2))):
+            at, until, what = of_logs.trouble()
+            acts.append(Trouble(at, until, LOGS, what))
+        drawing.chance = chance
     return Plan(
         seed,
         destinations,
@@ -357,6 +374,7 @@ def drawn(seed: int) -> Plan:
         chance.random() < 0.3,
         drawing.durable and chance.random() < 0.5,
         kafka,
+        logs,
     )
 
 
@@ -415,7 +433,9 @@ def told(act: Act) -> Iterator[str]:
             f", acknowledged {act.ack}" if act.ack else ""
         )
     elif isinstance(act, Trouble):
-        where = {DISK: "the disk", KAFKA: "the brokers"}.get(act.where, f"service {act.where}")
+        where = {DISK: "the disk", KAFKA: "the brokers", LOGS: "the logs"}.get(
+            act.where, f"service {act.where}"
+        )
         yield f"{where}: {act.what} until {act.until:.3f}"
     elif isinstance(act, Reload):
         yield f"the operator reloads with rules {', '.join(act.rules) or 'none'}"
@@ -427,6 +447,8 @@ def told(act: Act) -> Iterator[str]:
         yield f"records of events {numbers}{more} are in partition {act.partition}"
     elif isinstance(act, Rebalance):
         yield f"the group divides its partitions anew; another member has {list(act.elsewhere)}"
+    elif isinstance(act, LogAct):
+        yield act.told()
     elif isinstance(act, Marks):
         yield f"the operator marks the dead letters of {act.where}: {act.what}"
     elif isinstance(act, Restart):
