@@ -257,6 +257,7 @@ class _World:
     ) -> None:
         self._plan = plan
         self._loop = loop
+        self._trace = trace
         self._say = trace.note
         self._met = met
         self._disk = disk
@@ -716,25 +717,26 @@ class _World:
             service.trouble = act.what
 
     async def _watch(self) -> None:
-        """Look at the books now and then."""
+        """Look at the books now and then, if anything has happened."""
+        seen = -1
         while True:
             try:
-                self._evidence.check()
+                if self._trace.steps != seen:
+                    self._evidence.check()
             except Promise as broken:
                 self._say("oracle", str(broken))
                 raise
+            seen = self._trace.steps
             await passing(self._loop.chance.choice((0.01, 0.5, 30.0)))
 
     async def _until_delivered(self) -> None:
         end = self._loop.time() + LONG
         while True:
             books = books_of(await self._running())
-            marked = [name for name in self._services if self._evidence.has_marks(name)]
-            read = not self._plan.kafka or self._evidence.is_all_read()
             if (
-                read
-                and not marked
-                and not any(lane.buffered for each in books for lane in each.lanes)
+                not any(lane.buffered for each in books for lane in each.lanes)
+                and (not self._plan.kafka or self._evidence.is_all_read())
+                and not any(self._evidence.has_marks(name) for name in self._services)
             ):
                 return
             if self._loop.time() > end:

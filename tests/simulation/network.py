@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 HIGH_WATER: Final = 64 * 1024
 """Bytes on their way past which a writer is paused."""
 LOW_WATER: Final = 16 * 1024
-MOST_SEGMENTS: Final = 100
+MOST_SEGMENTS: Final = 30
 """Of what is written at once; the last one holds all the rest. More of them show nothing else."""
 _WIRE: Final = Context()
 """What is on its way is of no process."""

@@ -374,7 +374,8 @@ class _Drawing:
     def event(self, key: str, shape: str) -> Event:
         chance = self.chance
         self.number += 1
-        flaw = chance.choice(FLAWS[shape]) if chance.random() < 0.03 else ""
+        flaws = FLAWS.get(shape)
+        flaw = chance.choice(flaws) if flaws and chance.random() < 0.03 else ""
         padding = 0 if flaw else chance.choice((0, 0, 50, 400, LARGE_PADDING))
         return Event(
             self.number,
@@ -450,7 +451,7 @@ class _Drawing:
 def drawn(seed: int) -> Plan:
     """The plan of a seed."""
     chance = Random(seed)
-    ends = chance.choice((5.0, 60.0, 600.0, 7200.0))
+    ends = chance.choice((5.0, 5.0, 60.0, 60.0, 60.0, 600.0, 600.0, 7200.0))
     drawing = _Drawing(chance, ends=ends, durable=chance.random() < 0.5)
     drawing.small_events = chance.random() < 0.3
     two = chance.random() < 0.6
