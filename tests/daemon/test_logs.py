@@ -88,14 +88,14 @@ def test_records_are_found_as_they_are_written() -> None:
     )
 
 
-def test_times_are_stored_where_no_other_is_known() -> None:
-    """Neither the line's own, nor one that the mapping reads."""
+def test_times_are_stored_where_a_line_may_have_none() -> None:
+    """Also where the mapping reads one, which may be null, and of syslog, where it may be `-`."""
     at = {"mapping": {**SOURCE["mapping"], "timestamp": {"from": ".at"}}}
     stored = [
         policy_of(settings(source), 0).stores_times
-        for source in ({}, {"format": "combined"}, {"format": "syslog"}, at)
+        for source in ({}, at, {"format": "syslog"}, {"format": "combined"}, {"format": "cri"})
     ]
-    assert stored == [True, False, False, False]
+    assert stored == [True, True, True, False, False]
 
 
 def test_the_zone_is_that_of_times_without_one() -> None:

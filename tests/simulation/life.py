@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import sys
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -37,6 +38,8 @@ from tests.simulation.crowd import Crowd
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.entrances import MAPPING
 from tests.simulation.kafka import TOPIC, SimulatedBrokers
+from tests.simulation.log_acts import LOGS, LogAct, LogWrite
+from tests.simulation.logs import LogFolder
 from tests.simulation.loop import SimulatedLoop, StandsStill
 from tests.simulation.network import Connected, Network, Weather, passing
 from tests.simulation.operating import drain, drainable, judge_explanations, watch
@@ -90,6 +93,9 @@ TORN: Final = (
     "events of the buffer are missing; they count as dropped",
 )
 """What a start says of a record that was being written when the daemon was killed."""
+
+
+UNREADABLE_LOG: Final = "logs: a file can't be read"
 
 
 class SimulatedClock:
@@ -279,6 +285,12 @@ class _World:
             plan, self._services, self._senders, disk.root, self._brokers, self._crowd
         )
         self._brokers.on_commit = self._evidence.committed
+        self._logs: LogFolder | None = None
+        if plan.logs is not None:
+            self._logs = LogFolder(plan.logs, loop, self._clock, trace.note)
+            self._logs.on_saved = self._evidence.passed
+            self._evidence.logs = self._logs
+            stack.enter_context(self._logs.intercepted())
         self._evidence.rules.append((0.0, plan.rules))
         self.processes: list[SimulatedProcess] = []
         """The daemon's, the last one at the end."""
@@ -340,7 +352,8 @@ class _World:
         self._say("log", f"{method}: {event.get('event')}")
         self._met[f"log: {event.get('event')}"] += 1
         if method in ("error", "exception", "critical") and not self._is_expected(event):
-            self._logged.append(f"{method}: {event}")
+            error = f" {sys.exc_info()[1]!r}" if event.get("exc_info") else ""
+            self._logged.append(f"{method}: {event}{error}")
         raise structlog.DropEvent
 
     def _is_expected(self, event: Mapping[str, Any]) -> bool:
@@ -350,9 +363,11 @@ class _World:
         if event.get("event") in TORN and any(how not in ORDERLY for _, how in self._evidence.ends):
             self._met["a record was torn"] += 1
             return True
+        name = str(event.get("event"))
+        where = KAFKA if name.startswith("kafka") else LOGS if name == UNREADABLE_LOG else DISK
         return any(
             isinstance(act, Trouble)
-            and act.where == (KAFKA if str(event.get("event")).startswith("kafka") else DISK)
+            and act.where == where
             and act.at <= self._loop.time() <= act.until + 60.0
             for act in self._plan.acts
         )
@@ -392,6 +407,7 @@ class _World:
                     ]
                     if plan.kafka
                     else [],
+                    "logs": [dict(plan.logs.source)] if plan.logs is not None else [],
                 },
                 "admin": {"listen": "127.0.0.1:0"},
                 "buffer": {
@@ -430,22 +446,17 @@ class _World:
         ]
         try:
             await self._act()
+            if self._logs is not None:
+                self._logs.finish()
             for sender in self._senders:
                 sender.send(None)
             await asyncio.gather(*sending, *self._aside)
-            if self._plan.early and self._plan.durable:
-                # what isn't delivered by then is the next one's
-                await self._end_by(Restart(loop.time(), "stop", 0, 0.1, 0), await self._running())
-            delivered = not self._plan.early or self._plan.durable or bool(self._plan.kafka)
-            if delivered:
-                await self._until_delivered()
-            if self._plan.replays:
-                for name in self._services:
-                    self._mark(name, "replay")
-                await self._until_delivered()
+            delivered = await self._settle()
         finally:
             await _ended([*sending, *self._aside], check=False)
             await _ended(self._beside)
+        if self._logs is not None:
+            self._met.update(self._logs.met)
         pipeline = await self._running()
         if delivered:
             self._explain(at_the_end=True)
@@ -456,6 +467,22 @@ class _World:
         if self._logged:
             raise Promise(f"the log has an error: {self._logged[0]}")
         judge(self._evidence, pipeline, left, self._met)
+
+    async def _settle(self) -> bool:
+        """Wait until all is delivered, if it is to be; whether it is."""
+        plan = self._plan
+        if plan.early and plan.durable:
+            # what isn't delivered by then is the next one's
+            restart = Restart(self._loop.time(), "stop", 0, 0.1, 0)
+            await self._end_by(restart, await self._running())
+        delivered = not plan.early or plan.durable or bool(plan.kafka)
+        if delivered:
+            await self._until_delivered()
+        if plan.replays:
+            for name in self._services:
+                self._mark(name, "replay")
+            await self._until_delivered()
+        return delivered
 
     # The daemon's starts and ends
 
@@ -549,6 +576,8 @@ class _World:
     def _lose_power(self) -> None:
         if self._restart.how == "power":
             self._disk.lose_power()
+            if self._logs is not None:
+                self._logs.lose_power()
 
     async def _running(self) -> Pipeline:
         """It, as soon as it runs."""
@@ -580,6 +609,8 @@ class _World:
         """A process that has ended has left nothing behind. Raises `Promise`."""
         if left_open := self._network.held_by(process) + self._loop.timers_of(process):
             raise Promise(f"it has ended, and this is left: {left_open[0]}")
+        if self._logs is not None and self._logs.open_by(process):
+            raise Promise("it has ended, and logs are open")
         process.kill()
         if process.left:
             names = ", ".join(sorted(each.get_name() for each in process.left))
@@ -613,10 +644,10 @@ class _World:
             act = acts.pop(0)
             for line in told(act):
                 self._say("plan", line)
-            if isinstance(act, Send | Odd | Hold | Produce):
+            if isinstance(act, Send | Odd | Hold | Produce | LogAct):
                 self._send(act)
             elif isinstance(act, Trouble):
-                if act.where in (*self._services, DISK, KAFKA):
+                if act.where in (*self._services, DISK, KAFKA, LOGS):
                     self._trouble(act)
                     ends.append((act.until, act))
             elif isinstance(act, Rebalance):
@@ -635,7 +666,7 @@ class _World:
         if self._brokers.elsewhere:
             self._brokers.rebalance(())
 
-    def _send(self, act: Send | Odd | Hold | Produce) -> None:
+    def _send(self, act: Send | Odd | Hold | Produce | LogAct) -> None:
         if isinstance(act, Hold):
             self._begin(self._crowd.hold(act), "the crowd")
             return
@@ -644,11 +675,14 @@ class _World:
             work = self._senders[act.sender].ask_oddly(act, max_body)
             self._begin(work, f"something odd: {act.what}")
             return
-        self._evidence.sent(act.events)
+        if isinstance(act, Send | Produce | LogWrite):
+            self._evidence.sent(act.events)
         if isinstance(act, Send):
             self._senders[act.sender].send(act)
-        else:
+        elif isinstance(act, Produce):
             self._brokers.produce(act, self._clock.now())
+        elif self._logs is not None:
+            self._logs.perform(act)
 
     def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self._aside.append(self._loop.create_task(work, name=name))
@@ -692,6 +726,7 @@ class _World:
             else:
                 mark_for_replay(database, [(each, None) for each in numbers], None, lambda _: None)
         self._met[f"dead letters marked: {what}"] += len(numbers)
+        self._evidence.marked_letters |= {each.known for each in self._evidence.letters(where)}
         self._evidence.marked[where, what] |= {
             number_of(each.data) for each in self._evidence.letters(where)
         }
@@ -701,6 +736,10 @@ class _World:
             self._brokers.trouble = "" if ends else act.what
             if ends:
                 self._say("plan", "the brokers are well")
+            return
+        if act.where == LOGS:
+            if self._logs is not None:
+                self._logs.trouble = "" if ends else act.what
             return
         if act.where == DISK:
             self._disk.trouble = "" if ends else act.what
@@ -731,17 +770,24 @@ class _World:
 
     async def _until_delivered(self) -> None:
         end = self._loop.time() + LONG
+        logs = self._plan.logs
+        wait = 1.0
+        if logs is not None:
+            wait = 10.0
+            await passing(logs.quiet)
         while True:
-            books = books_of(await self._running())
+            pipeline = await self._running()
+            books = books_of(pipeline)
             if (
                 not any(lane.buffered for each in books for lane in each.lanes)
+                and not any(log.in_flight_bytes for log in pipeline.snapshot().logs)
                 and (not self._plan.kafka or self._evidence.is_all_read())
                 and not any(self._evidence.has_marks(name) for name in self._services)
             ):
                 return
             if self._loop.time() > end:
                 raise Promise(f"not all is delivered {LONG:.0f} s after all is well")
-            await passing(1.0)
+            await passing(wait)
 
 
 async def _ended(tasks: Sequence[asyncio.Task[None]], *, check: bool = True) -> None:

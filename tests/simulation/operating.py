@@ -20,7 +20,7 @@ from forwarder.inspect.state_files import buffers_at, files_at
 from forwarder.telemetry.taps import MAX_RATE, TapBatch, TapFilter, TapRequest
 from tests.simulation.network import passing
 from tests.simulation.oracle import Evidence, Promise, books_of, number_of
-from tests.simulation.plan import Event, Tap
+from tests.simulation.plan import LINE, Event, Tap
 from tests.simulation.senders import Answered
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 ASKED: Final = 8
 """Events that `explain` is asked for at once."""
+NO_UUID: Final = ("no object", "no JSON", "no key")
+"""Flaws of events whose dead letters have no uuid that can be read."""
 POLLED: Final = 1.0
 """Seconds between two looks at what a tap has collected."""
 
@@ -69,7 +71,7 @@ def judge_explanations(evidence: Evidence, loop: SimulatedLoop, *, at_the_end: b
     askable = [
         event
         for event in evidence.events
-        if event.uuid and event.flaw not in ("no object", "no JSON", "no key")
+        if event.uuid and event.shape != LINE and event.flaw not in NO_UUID
     ]
     asked = loop.chance.sample(askable, min(ASKED, len(askable)))
     for event in asked:

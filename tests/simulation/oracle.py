@@ -21,6 +21,7 @@ from forwarder.core.ports import DeadLetter
 from forwarder.deadletter.memory import MemoryDeadLetters
 from forwarder.telemetry.snapshot import DestinationFigures, DestinationSnapshot
 from tests.simulation.crowd import PIECE, Crowd
+from tests.simulation.log_acts import READ, REFUSED, Line, LogWrite
 from tests.simulation.plan import (
     LEFT_OUT,
     OPTIONS,
@@ -39,10 +40,13 @@ from tests.simulation.services import LIMIT, Service
 if TYPE_CHECKING:
     from forwarder.daemon.pipeline import Pipeline
     from tests.simulation.kafka import SimulatedBrokers
+    from tests.simulation.logs import LogFolder
 
 BEGIN: Final = 1_767_225_600.0
 CUT: Final = 512
 """Bytes that an event may take in memory beyond its own, once it is a chunk by itself."""
+UNREADABLE: Final = ("unmappable", "missing_distinct_id")
+"""Why lines become dead letters that no rule and no service has seen."""
 MISSING: Final = "accepted, dropped for want of room"
 
 
@@ -78,6 +82,12 @@ class Letter:
     reason: str
     data: bytes
 
+    @property
+    def known(self) -> tuple[str, bytes | int | None]:
+        """What it is known by, as a line is (`Line.letter`)."""
+        mapped = self.reason == "missing_distinct_id"
+        return self.reason, _number_inside(self.data) if mapped else self.data
+
 
 @dataclass
 class Evidence:
@@ -110,12 +120,15 @@ class Evidence:
     """When it has started."""
     pipeline: Pipeline | None = None
     """While it runs."""
+    logs: LogFolder | None = None
+    marked_letters: set[tuple[str, bytes | int | None]] = field(default_factory=set)
+    """Dead letters that were marked, by what they are known by."""
 
     @property
     def events(self) -> Iterator[Event]:
         """All that are sent."""
         for act in self.plan.acts:
-            if isinstance(act, Send | Produce):
+            if isinstance(act, Send | Produce | LogWrite):
                 yield from act.events
 
     def runs(self, begin: float, end: float) -> bool:
@@ -147,6 +160,30 @@ class Evidence:
                 if before <= each.offset < offset and each.event is not None
             ]
             self._delivered(events, f"is before the committed offset {offset}")
+
+    def passed(self, lines: Sequence[Line]) -> None:
+        """A position behind these lines is stored just now. Raises `Promise` if they aren't
+        settled.
+        """
+        assert self.logs is not None
+        drops = self.plan.settings["buffer"]["when_full"] != "reject"
+        if self.logs.plan.settings["commit"] == "delivered" and not drops:
+            why = "is before a stored position"
+            self._delivered([line.event for line in lines if line.kind in READ], why)
+            self.refused([line for line in lines if line.kind in REFUSED], why)
+
+    def refused(self, lines: Sequence[Line], why: str) -> None:
+        """Raises `Promise` if lines that are no events aren't dead letters for the right reason."""
+        if not lines:
+            return
+        known = set(self.marked_letters)
+        for name in self.services:
+            known |= {each.known for each in self.letters(name)}
+        for line in lines:
+            if line.letter not in known:
+                raise Promise(
+                    f"line {line.event.number} ({line.kind}) {why}, and is no dead letter"
+                )
 
     def _delivered(self, events: Sequence[Event], why: str) -> None:
         letters = {
@@ -184,12 +221,26 @@ class Evidence:
         for sender in self.senders:
             yield from sender.answers
         end = self.brokers.loop.time()
+        for part, line in self.logs.due() if self.logs is not None else ():
+            began = self.began[line.event.number]
+            send = Send(began, 0, (line.event,), "record", "", "delivered", 1, False)
+            read = line.kind in READ
+            yield Answered(
+                send,
+                began,
+                [200] if read else [],
+                end,
+                part=part,
+                events=[line.event] if read else [],
+            )
         for (_, partition), log in self.brokers.records.items():
             for each in log:
                 if each.event is not None:
                     began = self.began[each.event.number]
                     send = Send(began, 0, (each.event,), "record", "", "delivered", 1, False)
-                    yield Answered(send, began, [200], end, f"partition {partition}", [each.event])
+                    yield Answered(
+                        send, began, [200], end, part=f"partition {partition}", events=[each.event]
+                    )
 
     def letters(self, name: str) -> list[Letter]:
         """The dead letters of a destination."""
@@ -348,6 +399,15 @@ def expected(event: Event, rules: Sequence[str]) -> dict[str, Any] | None:
     return data
 
 
+def _number_inside(data: bytes) -> int | None:
+    """The number of an event that can be read as one."""
+    try:
+        found = json.loads(data)["properties"]["n"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return found if isinstance(found, int) else None
+
+
 def number_of(data: bytes) -> int | None:
     """The number of an event by its bytes."""
     found = _NUMBER.search(data)
@@ -368,13 +428,16 @@ def judge(
     letters = {name: evidence.letters(name) for name in evidence.services}
     first = next(iter(letters))
     letters[first] += [Letter(each.reason.value, each.data) for each in left]
+    if evidence.logs is not None:
+        for found in letters.values():
+            _judge_lines(evidence, evidence.logs, found)
     flawed = {event.number for event in evidence.events if event.flaw}
     if evidence.plan.replays and (
         left_over := [
             each
             for found in letters.values()
             for each in found
-            if number_of(each.data) not in flawed
+            if number_of(each.data) not in flawed and not _is_of_line(evidence, each)
         ]
     ):
         raise Promise(f"dead letters are left that were to be sent again: {left_over}")
@@ -406,6 +469,27 @@ def judge(
                     raise Promise(f"event {event.number} was accepted, and isn't at {name}")
 
 
+def _is_of_line(evidence: Evidence, letter: Letter) -> bool:
+    """Whether a dead letter is a line that is no event."""
+    return evidence.logs is not None and letter.reason in REFUSED.values()
+
+
+def _judge_lines(evidence: Evidence, logs: LogFolder, letters: Sequence[Letter]) -> None:
+    """Lines that are no events are dead letters, and nothing else of a log is one. Raises
+    `Promise`.
+    """
+    due = [line for _, line in logs.due()]
+    evidence.refused([line for line in due if line.kind in REFUSED], "was written")
+    known = {line.letter for line in logs.lines() if line.kind in REFUSED}
+    flawed = {event.number for event in evidence.events if event.flaw}
+    for letter in letters:
+        # what can't be read was a line that was cut by a truncation, or by a loss of power
+        readable = _number_inside(letter.data) is not None
+        of_line = number_of(letter.data) not in flawed
+        if of_line and readable and letter.reason in UNREADABLE and letter.known not in known:
+            raise Promise(f"{letter.data[:100]!r} is a dead letter ({letter.reason})")
+
+
 def _arrived(
     evidence: Evidence, name: str, met: Counter[str]
 ) -> Mapping[int, Sequence[dict[str, Any]]]:
@@ -414,6 +498,9 @@ def _arrived(
     """
     plan = evidence.plan
     events = {event.number: event for event in evidence.events}
+    of_logs = {
+        event.number for act in plan.acts if isinstance(act, LogWrite) for event in act.events
+    }
     texts: dict[str, str] = {}
     derived: dict[int, str] = {}
     found: dict[int, list[dict[str, Any]]] = defaultdict(list)
@@ -432,8 +519,9 @@ def _arrived(
             raise Promise(f"event {number} came to {name} with the key {stored.key}")
         if name not in destinations_of(plan, event):
             raise Promise(f"event {number} came to {name}, where no route leads")
-        before = texts.setdefault(stored.event["uuid"], stored.text)
-        if before != stored.text and not _is_received_anew(event, evidence):
+        of_log = number in of_logs
+        before = texts.setdefault(str(number) if of_log else stored.event["uuid"], stored.text)
+        if before != stored.text and not _is_received_anew(event, evidence, of_log=of_log):
             raise Promise(f"event {number} came to {name} with other bytes than before")
         found[number].append(stored.event)
         met["delivered"] += 1
@@ -447,12 +535,16 @@ def _may_come_with_flaw(event: Event, name: str, evidence: Evidence) -> bool:
     return event.flaw == OPTIONS and event.number in evidence.marked[name, "replay"]
 
 
-def _is_received_anew(event: Event, evidence: Evidence) -> bool:
+def _is_received_anew(event: Event, evidence: Evidence, *, of_log: bool) -> bool:
     """Whether the event is another one when its sender repeats it: without a time, or because other
-    rules hold by then.
+    rules hold by then; or when its line is read again, because a part of its log was lost.
     """
     held = evidence.rules_between(evidence.began[event.number], math.inf)
-    return (bool(event.uuid) and not event.time) or len(set(held)) > 1
+    if len(set(held)) > 1:
+        return True
+    if of_log:
+        return evidence.logs is not None and evidence.logs.shrunk
+    return bool(event.uuid) and not event.time
 
 
 def _judge_order(evidence: Evidence, name: str, met: Counter[str]) -> None:
@@ -596,6 +688,8 @@ def _fate(  # noqa: PLR0917 - all of it says what became of one event
     earliest = BEGIN + began + evidence.offset(began) - 0.001
     if event.flaw == LEFT_OUT:
         return "accepted, left out"
+    if evidence.logs is not None and evidence.logs.shrunk:
+        earliest = BEGIN  # other lines were read before at the same place
     for each in () if event.flaw else found:
         if not any(_is(each, want, earliest) for want in wanted if want):
             raise Promise(f"event {event.number} came to {name} as {each}, wanted {wanted}")
@@ -625,7 +719,7 @@ def _is_explained(event: Event, name: str, reason: str, evidence: Evidence) -> b
     return {
         "refused": event.poisoned,
         "too_large": _may_be_too_large(event, name, evidence),
-        "lane_halted": bool(plan.kafka),
+        "lane_halted": bool(plan.kafka or plan.logs),
         "undelivered_at_exit": plan.early and not plan.durable,
     }.get(reason, False)
 

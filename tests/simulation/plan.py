@@ -10,6 +10,8 @@ from random import Random
 from typing import Any, Final
 from uuid import UUID
 
+from tests.simulation.log_acts import LOGS, LogAct, LogDrawing, LogPlan
+
 KEYS: Final = ("phc_simulated_first_key", "phc_simulated_other_key")
 NAMES: Final = ("pageview", "purchase", "noise", "old name", "signup")
 PEOPLE: Final = ("ann", "bob", "zoë", "dave")
@@ -48,6 +50,8 @@ CLASSIC_ENCODINGS: Final = (
 )
 OWN_ENCODINGS: Final = ("gzip", "deflate", "br", "zstd")
 """Those of v1 and OpenTelemetry."""
+LINE: Final = "line"
+"""The shape of an event that is a line of a log."""
 TOO_LARGE: Final = "too large"
 LEFT_OUT: Final = "left out"
 OPTIONS: Final = "other options"
@@ -317,6 +321,7 @@ Act = (
     | Marks
     | Produce
     | Rebalance
+    | LogAct
 )
 
 
@@ -343,6 +348,8 @@ class Plan:
     """Whether all dead letters are sent again at the end."""
     kafka: str
     """When offsets are committed, if a topic is read; else nothing."""
+    logs: LogPlan | None = None
+    """The logs that are read, if any are."""
 
     @property
     def durable(self) -> bool:
@@ -377,6 +384,8 @@ class _Drawing:
         flaws = FLAWS.get(shape)
         flaw = chance.choice(flaws) if flaws and chance.random() < 0.03 else ""
         padding = 0 if flaw else chance.choice((0, 0, 50, 400, LARGE_PADDING))
+        if shape == LINE and self.small_events:
+            padding = min(padding, 400)
         return Event(
             self.number,
             chance.choice(NAMES),
@@ -505,6 +514,17 @@ def drawn(seed: int) -> Plan:
             )
             for _ in range(chance.choice((0, 0, 1, 3)))
         ]
+    logs = None
+    if drawing.durable and (own := Random(f"logs {seed}")).random() < 0.4:
+        drawing.chance = own
+        key = own.choice(KEYS)
+        of_logs = LogDrawing(own, ends, lambda: drawing.event(key, LINE))
+        logs = of_logs.plan(key)
+        acts += of_logs.acts()
+        for _ in range(own.choice((0, 0, 1, 2))):
+            at, until, what = of_logs.trouble()
+            acts.append(Trouble(at, until, LOGS, what))
+        drawing.chance = chance
     return Plan(
         seed,
         destinations,
@@ -518,6 +538,7 @@ def drawn(seed: int) -> Plan:
         chance.random() < 0.3,
         drawing.durable and chance.random() < 0.5,
         kafka,
+        logs,
     )
 
 
@@ -583,7 +604,9 @@ def told(act: Act) -> Iterator[str]:
             if each
         )
     elif isinstance(act, Trouble):
-        where = {DISK: "the disk", KAFKA: "the brokers"}.get(act.where, f"service {act.where}")
+        where = {DISK: "the disk", KAFKA: "the brokers", LOGS: "the logs"}.get(
+            act.where, f"service {act.where}"
+        )
         yield f"{where}: {act.what} until {act.until:.3f}"
     elif isinstance(act, Reload):
         yield f"the operator reloads with rules {', '.join(act.rules) or 'none'}"
@@ -597,6 +620,8 @@ def told(act: Act) -> Iterator[str]:
         yield f"records of events {numbers}{more} are in partition {act.partition}"
     elif isinstance(act, Rebalance):
         yield f"the group divides its partitions anew; another member has {list(act.elsewhere)}"
+    elif isinstance(act, LogAct):
+        yield act.told()
     elif isinstance(act, Marks):
         yield f"the operator marks the dead letters of {act.where}: {act.what}"
     elif isinstance(act, Restart):

@@ -32,6 +32,9 @@ from forwarder.intake.fan_out import FanOut
 from forwarder.intake.records import SourceIntake
 from forwarder.sources.http.listener import HttpListener
 from forwarder.sources.http.protocol.limits import BodyPace
+from forwarder.sources.logs.followed import FollowedFile
+from forwarder.sources.logs.following import Follower
+from forwarder.sources.logs.identity import Recognition
 from forwarder.storage.committer import Committer
 from forwarder.telemetry.books import Books
 from forwarder.telemetry.taps import EventTap
@@ -136,6 +139,39 @@ def _unruled(right: Any) -> Any:
             conditions.rules = rules
 
     return accept
+
+
+def _stored_too_far(right: Any) -> Any:
+    def row(self: FollowedFile, now: float) -> Any:
+        return right(self, now)._replace(position=self.boundary, tail=self.check)
+
+    return row
+
+
+def _forgets_rest(right: Any) -> Any:
+    def update(self: Any, file: FollowedFile, found: Any) -> None:
+        right(self, file, found)
+        if file.renamed:
+            file.examined = file.size, file.modified
+
+    return update
+
+
+def _without_times(right: Any) -> Any:
+    def store(self: Any) -> Any:
+        self._new_times.clear()
+        return right(self)
+
+    return store
+
+
+def _as_if_new(right: Any) -> Any:
+    def move(self: Any, former: Any, file: FollowedFile, content: Any) -> Any:
+        right(self, former, file, content)
+        former.examined = file.size, file.modified
+        return former
+
+    return move
 
 
 def _removes_first(right: Any) -> Any:
@@ -277,6 +313,18 @@ DEFECTS: Final[Mapping[str, Change]] = {
     "one address may have all connections": (Pool, "acquire", lambda _: _without_shares),
     "an offset is committed one batch too far": (Watermark, "settle", _one_too_far),
     "rules are skipped for records": (SourceIntake, "accept", _unruled),
+    "a log's position is stored before what is behind it is settled": (
+        FollowedFile,
+        "row",
+        _stored_too_far,
+    ),
+    "the rest of a renamed log is forgotten": (Follower, "_update", _forgets_rest),
+    "a log's copy isn't read to its end": (Recognition, "_move", _as_if_new),
+    "the time of reading a line isn't stored": (
+        Follower,
+        "_store_rows",
+        _without_times,
+    ),
 }
 
 
