@@ -13,9 +13,9 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -26,7 +26,8 @@ from tests.simulation.process import PROCESS, Killed, SimulatedProcess
 BLOCK: Final = 512
 """Bytes that are written whole or not at all."""
 SQLITE: Final = (".db", ".db-wal", ".db-shm", ".db-journal")
-_open, _close, _dup2, _pread, _link = os.open, os.close, os.dup2, os.pread, os.link
+_open, _close, _dup, _dup2 = os.open, os.close, os.dup, os.dup2
+_pread, _link = os.pread, os.link
 _rename, _unlink = os.rename, os.unlink
 
 
@@ -85,6 +86,7 @@ class SimulatedDisk:
             for name, call in (
                 ("open", self._on_open),
                 ("close", self._on_close),
+                ("dup", self._on_dup),
                 ("fsync", self._on_sync),
                 ("fdatasync", self._on_sync),
                 ("pwrite", self._on_write(os.pwrite)),
@@ -195,6 +197,17 @@ class SimulatedDisk:
         if flags & os.O_TRUNC:
             self._on_truncate(descriptor, 0)
         return descriptor
+
+    def _on_dup(self, descriptor: int) -> int:
+        duplicate = _dup(descriptor)
+        if opened := self._opened.get(descriptor):
+            self._opened[duplicate] = replace(opened)
+        return duplicate
+
+    def hand_over(self, descriptors: Iterable[int], process: SimulatedProcess) -> None:
+        """These are another process's."""
+        for descriptor in descriptors:
+            self._opened[descriptor].process = process
 
     def _on_close(self, descriptor: int) -> None:
         process = PROCESS.get()

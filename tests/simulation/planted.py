@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Final
 from unittest.mock import patch
 
@@ -15,6 +16,8 @@ from forwarder.core.ack import AckLevel
 from forwarder.core.event import Chunk
 from forwarder.core.outcome import Delivered, Retry, Scope
 from forwarder.core.ports import Ordering
+from forwarder.core.shares import Headroom, Pool
+from forwarder.core.stamps import new_uuid7
 from forwarder.core.watermark import Watermark
 from forwarder.daemon import pipeline
 from forwarder.daemon.rules import ConfiguredRules
@@ -22,15 +25,20 @@ from forwarder.deadletter.replay import Replayer
 from forwarder.deadletter.store import DeadLetterStore
 from forwarder.delivery import outcomes
 from forwarder.delivery.delivery import Delivery
+from forwarder.inspect import drain
+from forwarder.intake import otlp
 from forwarder.intake.admission import Admission, Gate, Submission
 from forwarder.intake.fan_out import FanOut
 from forwarder.intake.records import SourceIntake
 from forwarder.sources.http.listener import HttpListener
+from forwarder.sources.http.protocol.limits import BodyPace
 from forwarder.sources.logs.followed import FollowedFile
 from forwarder.sources.logs.following import Follower
 from forwarder.sources.logs.identity import Recognition
 from forwarder.storage.committer import Committer
 from forwarder.telemetry.books import Books
+from forwarder.telemetry.taps import EventTap
+from forwarder.wire.v1_results import Results
 from tests.simulation.life import Life, live
 from tests.simulation.plan import Plan
 
@@ -182,6 +190,21 @@ def _opens_twice(right: Any) -> Any:
     return open_books
 
 
+def _buries_nothing(admission: Admission, submission: Submission) -> None:
+    admission._count_buried(submission.droppable)
+
+
+def _hides_rest(right: Any) -> Any:
+    return lambda *args: replace(right(*args), left=())
+
+
+def _without_shares(pool: Pool, sender: Any) -> bool:
+    if pool.held >= pool.size:
+        return False
+    pool._shares.add(sender, 1)
+    return True
+
+
 async def _closes_nothing(listener: HttpListener, _: float) -> None:
     await listener.stop_listening()
 
@@ -246,6 +269,48 @@ DEFECTS: Final[Mapping[str, Change]] = {
         _every(3, lambda _: lambda *_args: None),
     ),
     "a start counts twice what the files say": (Books, "open", _opens_twice),
+    "an event that is rejected at receipt isn't kept": (
+        Admission,
+        "_bury_droppable",
+        lambda _: _buries_nothing,
+    ),
+    "the answer says ok of an event that is rejected": (
+        Results,
+        "drop",
+        lambda _: lambda *_args: None,
+    ),
+    "a log record is another event when it is repeated": (
+        otlp,
+        "derived_uuid",
+        lambda _: lambda _name: new_uuid7(0.0),
+    ),
+    "a body that never ends is waited for": (
+        BodyPace,
+        "late",
+        lambda _: lambda *_args: False,
+    ),
+    "an event in flight is said to be nowhere": (
+        Delivery,
+        "undelivered",
+        lambda _: lambda _delivery: [],
+    ),
+    "a drain hides what it leaves": (drain, "_result", _hides_rest),
+    "a restart in place closes its socket": (
+        HttpListener,
+        "duplicate_sockets",
+        lambda _: lambda _listener: (),
+    ),
+    "a tap forgets one event in five": (
+        EventTap,
+        "_choose",
+        _every(5, lambda _: lambda *_args: None),
+    ),
+    "what is being received has no bound": (
+        Headroom,
+        "exceeded",
+        lambda _: lambda *_args: False,
+    ),
+    "one address may have all connections": (Pool, "acquire", lambda _: _without_shares),
     "an offset is committed one batch too far": (Watermark, "settle", _one_too_far),
     "rules are skipped for records": (SourceIntake, "accept", _unruled),
     "a log's position is stored before what is behind it is settled": (
