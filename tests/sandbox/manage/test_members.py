@@ -25,15 +25,6 @@ from tests.sandbox.half import ManagementTables, MemberOfHome, opened
 FORBIDDEN = (403, "permission_denied", None)
 
 
-def level_of(half: ManagementTables, somebody: MemberOfHome) -> int:
-    """What someone is now."""
-    (level,) = [
-        item["level"] for item in half.items(LIST_MEMBERS) if item["user"]["uuid"] == somebody.uuid
-    ]
-    assert isinstance(level, int)
-    return level
-
-
 def test_members_are_listed_in_the_order_in_which_they_came(half: ManagementTables) -> None:
     """Each with its user; those of other organizations are not among them."""
     half.member("admin@example.com", ADMIN)
