@@ -196,7 +196,7 @@ async def test_it_ends_with_all_events_there(place: Path) -> None:
     assert "0 missing, 0 changed in transit; the books balance." in done.out
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_a_lost_event_makes_1_and_is_named(tmp_path: Path) -> None:
     """With an SDK that loses an event the exit code is 1, and the missing
     event is reported by its uuid.
@@ -232,7 +232,7 @@ async def test_an_interruption_leaves_nothing(
     assert [port for port in ports if listens(port)] == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_without_the_sdk_a_drill_names_the_extra(tmp_path: Path) -> None:
     """Without the official SDK: exit code 2, and what to install."""
     (tmp_path / "posthog.py").write_text("raise ImportError")

@@ -366,7 +366,7 @@ async def test_a_record_is_repaired_only_when_none_of_its_letters_is_left(tmp_pa
     assert job.mended == 1
 
 
-async def test_one_event_by_two_letters_goes_once(tmp_path: Path) -> None:
+async def test_an_event_with_two_dead_letters_is_sent_once(tmp_path: Path) -> None:
     """A run was stopped after the service had refused a repaired record's event: the record's
     letter is there, too. One of them waits.
     """

@@ -355,7 +355,10 @@ def long_event(name: str, to: str) -> bytes:
     return event(name, properties=LONG % to.encode())
 
 
-@pytest.mark.parametrize("entrance", ["single", "batch", "v1", "log"])
+@pytest.mark.parametrize(
+    "entrance",
+    ["batch", "log", *(pytest.param(each, marks=pytest.mark.long) for each in ("single", "v1"))],
+)
 async def test_slow_conditions_delay_no_sender(entrance: str, tmp_path: Path) -> None:
     """The decoder process evaluates those of routes, also of what becomes a dead letter; each event
     goes where its route says, in order, as it was received.

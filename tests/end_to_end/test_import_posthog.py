@@ -145,10 +145,7 @@ def groups(service: RunningSandbox, key: str) -> list[Any]:
     ]
 
 
-@cases(
-    ("file_format", "compression"),
-    [("JSONLines", "gzip"), ("JSONLines", "zstd"), ("Parquet", "none"), ("Parquet", "zstd")],
-)
+@cases(("file_format", "compression"), [("JSONLines", "gzip"), ("Parquet", "zstd")])
 def test_a_project_comes_back_from_its_export(
     tmp_path: Path, file_format: str, compression: str
 ) -> None:

@@ -70,7 +70,9 @@ def arrivals(upstream: Upstream) -> list[bytes]:
 
 
 @pytest.mark.parametrize("ordering", ["per_distinct_id", "strict"])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 6))]
+)
 async def test_no_event_passes_an_earlier_one_of_its_ids(seed: int, ordering: str) -> None:
     """Through retries, splits and resets: each visitor's events arrive in order, `$identify` after
     the anonymous ones that it claims.

@@ -52,7 +52,7 @@ _PROJECT: Final = "INSERT INTO projects VALUES (NULL, ?, ?, ?, '', '', '', '{}')
 
 
 @dataclass(frozen=True, slots=True)
-class Somebody:
+class MemberOfHome:
     """A user in an organization."""
 
     user: int
@@ -78,7 +78,9 @@ class ManagementTables:
         )
         return identity
 
-    def member(self, email: str, level: int = OWNER, organization: str | None = None) -> Somebody:
+    def member(
+        self, email: str, level: int = OWNER, organization: str | None = None
+    ) -> MemberOfHome:
         """A new user in an organization, `home` by default."""
         place = organization or self.home
         uuid = str(uuid4())
@@ -89,7 +91,7 @@ class ManagementTables:
             "INSERT INTO members VALUES (NULL, ?, ?, ?, ?, ?, ?)",
             (str(uuid4()), place, user, level, now, now),
         )
-        return Somebody(user, uuid, place)
+        return MemberOfHome(user, uuid, place)
 
     def project(self, organization: str | None = None) -> int:
         """A new project."""
@@ -123,7 +125,7 @@ class ManagementTables:
         endpoint: Endpoint[Any, Any],
         body: Any = None,
         *,
-        by: Somebody | None = None,
+        by: MemberOfHome | None = None,
         project: int | None = None,
         page: PageBounds = FIRST,
         strict: bool = False,

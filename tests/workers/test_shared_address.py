@@ -58,7 +58,7 @@ def test_an_address_in_use_is_an_error(sharing: bool) -> None:
             hold_address(listen, NOTHING)
 
 
-def test_a_name_that_is_nobodys_is_an_error() -> None:
+def test_an_unknown_host_is_an_error() -> None:
     """A host that isn't known, or isn't this machine's, is named."""
     with pytest.raises(ConfigurationError, match=r"nowhere\.invalid"):
         hold_address("nowhere.invalid:0", NOTHING)

@@ -16,7 +16,7 @@ from forwarder.core.event import NO_IDS, Ack, Chunk, Lane
 LANES: Final = st.sampled_from([Lane("phc_a"), Lane("phc_b"), Lane("phc_b", historical=True)])
 
 
-class _Nobody:
+class _NoCallback:
     def __call__(self, error: Backpressure | None) -> None:
         """No one waits."""
 
@@ -32,7 +32,7 @@ def chunks(draw: st.DrawFn) -> Chunk:
         b'{"event":"%d","p":"%b"}' % (name, b"x" * size) for _ in range(draw(st.integers(1, 3)))
     )
     ids = draw(st.sampled_from([NO_IDS, frozenset("a")]))
-    ack = draw(st.sampled_from([None, Ack(1, _Nobody())]))
+    ack = draw(st.sampled_from([None, Ack(1, _NoCallback())]))
     chunk = Chunk(
         draw(LANES),
         data,

@@ -22,7 +22,7 @@ from forwarder.sandbox.manage.call import Handler, PageBounds, Result
 from forwarder.sandbox.manage.dns import LIFETIME, Resolver, StaticResolver
 from forwarder.sandbox.manage.domains import DNS_TIMEOUT, async_handlers, challenge_name
 from forwarder.sandbox.protocol.http import ManagementError
-from tests.sandbox.half import ManagementTables, Somebody, opened
+from tests.sandbox.half import ManagementTables, MemberOfHome, opened
 
 TAKEN = (400, "unique", "domain")
 LATER = "verification_needed"
@@ -285,7 +285,7 @@ async def verify_by(
     identity: str,
     resolver: Resolver,
     *,
-    by: Somebody | None = None,
+    by: MemberOfHome | None = None,
     strict: bool = False,
 ) -> Result:
     """What the verification answers. Cancelled it is cancelled."""

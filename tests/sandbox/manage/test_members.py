@@ -20,18 +20,9 @@ from forwarder.contract.endpoints import (
 from forwarder.contract.resources import ADMIN, MEMBER, OWNER
 from forwarder.sandbox.manage.call import PageBounds
 from forwarder.sandbox.protocol.http import ManagementError
-from tests.sandbox.half import ManagementTables, Somebody, opened
+from tests.sandbox.half import ManagementTables, MemberOfHome, opened
 
 FORBIDDEN = (403, "permission_denied", None)
-
-
-def level_of(half: ManagementTables, somebody: Somebody) -> int:
-    """What someone is now."""
-    (level,) = [
-        item["level"] for item in half.items(LIST_MEMBERS) if item["user"]["uuid"] == somebody.uuid
-    ]
-    assert isinstance(level, int)
-    return level
 
 
 def test_members_are_listed_in_the_order_in_which_they_came(half: ManagementTables) -> None:
@@ -198,7 +189,9 @@ def test_an_organization_never_loses_its_last_owner(
                 )
 
 
-def _attempt(half: ManagementTables, actor: Somebody, target: Somebody, level: int | None) -> None:
+def _attempt(
+    half: ManagementTables, actor: MemberOfHome, target: MemberOfHome, level: int | None
+) -> None:
     endpoint, body = (DELETE_MEMBER, None) if level is None else (UPDATE_MEMBER, {"level": level})
     if _levels(half)[actor.uuid] < endpoint.level:
         return  # the dispatcher doesn't let them in

@@ -47,7 +47,7 @@ async def read_all(asked: Asked) -> None:
     await asked.write(OK)
 
 
-def under_way(to: ListenerRig) -> int:
+def in_flight(to: ListenerRig) -> int:
     """Passages in flight."""
     assert to.passthrough is not None
     return to.passthrough.statistics().in_flight
@@ -60,7 +60,7 @@ async def test_slow_uploads_leave_flags_alone() -> None:
     async with origin(read_all) as upstream, listening(passthrough=through(upstream)) as to:
         await begin_uploads(to, 130, "/s/")
         share = OTHER_PERMITS * 7 // 8
-        await to.until(lambda: under_way(to) == share)
+        await to.until(lambda: in_flight(to) == share)
         for local in (GREEDY, ("127.0.0.1", 0)):
             client = await to.connect(local_addr=local)
             assert (await asked(client, post("/flags/?v=2", b"{}"))).status == 200
@@ -73,7 +73,7 @@ async def test_slow_calls_for_flags_leave_some_to_others() -> None:
     """The same with /flags itself: another sender's calls are answered."""
     async with origin(read_all) as upstream, listening(passthrough=through(upstream)) as to:
         await begin_uploads(to, 130, "/flags/")
-        await to.until(lambda: under_way(to) == FLAG_PERMITS * 7 // 8)
+        await to.until(lambda: in_flight(to) == FLAG_PERMITS * 7 // 8)
         client = await to.connect()
         assert (await asked(client, post("/flags/?v=2", b"{}"))).status == 200
 
@@ -91,7 +91,7 @@ async def test_a_trickle_ends_after_the_grace(path: str) -> None:
                     client.writer.write(b"x" * 500)
             await to.clock.advance(1)
         assert [(await client.reply()).status for client in slow] == [408] * 8
-        await to.until(lambda: under_way(to) == 0)
+        await to.until(lambda: in_flight(to) == 0)
         assert to.listener.statistics().receiving_bytes == 0
 
 
@@ -171,7 +171,7 @@ async def test_behind_a_trusted_proxy_its_clients_share() -> None:
             client = await to.connect()
             await client.send(upload("/s/", 1_000_000, "X-Forwarded-For: 9.9.9.9"))
         client = await to.connect()
-        await to.until(lambda: under_way(to) == OTHER_PERMITS * 7 // 8)
+        await to.until(lambda: in_flight(to) == OTHER_PERMITS * 7 // 8)
         assert (await asked(client, post("/s/", b"x", "X-Forwarded-For: 8.8.8.8"))).status == 200
         assert (await asked(client, post("/s/", b"x"))).status == 200
         assert (await asked(client, post("/s/", b"x", "X-Forwarded-For: 9.9.9.9"))).status == 503

@@ -44,7 +44,7 @@ ZERO = TopicPartition("events", 0)
 UNKNOWN = UnknownMemberIdError.errno
 
 
-class Nobody:
+class NoListener:
     """A listener that gets no calls."""
 
     async def on_revoked(self) -> None:
@@ -79,7 +79,8 @@ class Coordinator:
 async def consumer() -> AsyncIterator[Any]:
     """One that isn't connected."""
     made: Any = RealBrokers().connect(
-        KafkaPolicy(name="main", bootstrap_servers=("127.0.0.1:1",), topics=("events",)), Nobody()
+        KafkaPolicy(name="main", bootstrap_servers=("127.0.0.1:1",), topics=("events",)),
+        NoListener(),
     )
     yield made
     made._coordinator = None

@@ -42,7 +42,7 @@ def failing(to: ListenerRig) -> tuple[tuple[str, str], ...]:
     return to.passthrough.statistics().failing
 
 
-def under_way(to: ListenerRig) -> int:
+def in_flight(to: ListenerRig) -> int:
     """Requests that are being passed through."""
     assert to.passthrough is not None
     return to.passthrough.statistics().in_flight
@@ -358,7 +358,7 @@ async def test_the_sender_leaves() -> None:
                 await client.reader.readuntil(b"x")
             await client.close()
             await asyncio.wait_for(upstream.asked[-1].gone.wait(), 5)
-            await to.until(lambda: under_way(to) == 0)
+            await to.until(lambda: in_flight(to) == 0)
         assert failing(to) == ()
 
 
@@ -395,7 +395,7 @@ async def test_too_many() -> None:
         assert (got.status, got.one("retry-after")) == (503, "2")
         assert (await asked(client, post())).status == 200
         await clients[0].close()
-        await to.until(lambda: under_way(to) == share * 3 // 4)
+        await to.until(lambda: in_flight(to) == share * 3 // 4)
         upstream.handler = ok
         assert (await asked(client, post("/s/", b"x"))).status == 200
 
