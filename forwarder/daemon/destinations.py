@@ -74,17 +74,19 @@ class EventDestination:
             stores.buffer.settle([chunk], DropReason.RETURNED_TO_BROKER)
         if stores.disk_buffer is not None:
             return []
-        return [letter for chunk in left if chunk not in returned for letter in self._bury(chunk)]
+        return [
+            letter for chunk in left if chunk not in returned for letter in self._dead_letter(chunk)
+        ]
 
-    def _bury(self, chunk: Chunk) -> list[DeadLetter]:
+    def _dead_letter(self, chunk: Chunk) -> list[DeadLetter]:
         reason = Reason.UNDELIVERED_AT_EXIT
         why = "forwarder ended before the upstream accepted it"
         letters = letters_of(chunk, reason, why, chunk.received_at)
-        self.stores.dead_letters.bury_at_exit(letters)
-        self.books.bury(chunk.lane, reason, len(letters))
+        self.stores.dead_letters.add_at_exit(letters)
+        self.books.dead_letter(chunk.lane, reason, len(letters))
         if self.taps.tap is not None:
             self.taps.tap.letters(TapOutcome.DEAD_LETTERED, letters)
-        self.stores.buffer.settle([chunk], Fate.BURIED)
+        self.stores.buffer.settle([chunk], Fate.DEAD_LETTERED)
         return letters
 
 

@@ -144,14 +144,14 @@ class ImportDeadLetters(DeadLetterStore):
             )
         return ""
 
-    def bury(self, letters: Sequence[DeadLetter]) -> bool:
+    def add(self, letters: Sequence[DeadLetter]) -> bool:
         """Keep events that the service refused, all or none: False, there is no room, or nothing
         can be written. See `durable`.
 
         The event of a letter in flight stays that letter, with a note.
         """
         by_key = {event_key(letter.place): letter for letter in letters}
-        accepted = super().bury(
+        accepted = super().add(
             [letter for key, letter in by_key.items() if key not in self.returning]
         )
         self._note(full=not accepted)
@@ -180,8 +180,8 @@ class ImportDeadLetters(DeadLetterStore):
             self.poll(1, lambda _: None)  # it isn't asked which letters are marked to be replayed
 
     async def durable(self, limit: float | None = None) -> bool:
-        """Whether all that was buried is durable within `limit` seconds; if so, nothing is buried
-        before the caller's next step.
+        """Whether all that was dead-lettered is durable within `limit` seconds; if so, nothing is
+        dead-lettered before the caller's next step.
         """
         end = None if limit is None else self._clock.monotonic() + limit
         heard = asyncio.Event()

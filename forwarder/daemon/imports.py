@@ -696,7 +696,7 @@ class ImportPipeline:
             self._source.fail(error)
 
     async def _save(self) -> None:
-        """Save where it stands, if what was buried can be made durable soon. Raises
+        """Save where it stands, if what was dead-lettered can be made durable soon. Raises
         `ConfigurationError` if it can't be saved.
         """
         if not await self._letters.durable(STOP_SECONDS):

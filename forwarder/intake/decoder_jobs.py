@@ -396,20 +396,18 @@ class _AskedFiles:
         self.look_up: LookUp = no_files
 
     def open(self, path: Path, salt_file: Path | None, key: str) -> _AskedFile:  # noqa: ARG002
-        """See `rules.matching.OpenIdFiles`."""
         self._count += 1
         return _AskedFile(self, self._count - 1)
 
 
 class _AskedFile:
-    """See `rules.matching.KnownIds`."""
+    """A file of ids that the other process reads."""
 
     def __init__(self, files: _AskedFiles, number: int) -> None:
         self._files = files
         self._number = number
 
     def among(self, ids: Collection[str]) -> Collection[str]:
-        """See `rules.matching.KnownIds`."""
         return frozenset(self._files.look_up(self._number, ids))
 
 
@@ -473,7 +471,7 @@ def _form_of(job: RequestJob) -> RequestForm:
 
 
 class _OneRecord:
-    """See `core.records.RecordBatch`."""
+    """A batch of the record of one job."""
 
     def __init__(self, job: RecordJob, value: bytes) -> None:
         self.values: Sequence[bytes] = (value,)

@@ -69,7 +69,7 @@ def offer(letters: ImportDeadLetters, records: Sequence[ImportDeadLetter]) -> bo
     reserved = letters.reserve(sum(len(each.data) for each in made), len(made))
     if reserved is None:
         return False
-    letters.bury_reserved(made, reserved)
+    letters.add_reserved(made, reserved)
     return True
 
 

@@ -106,7 +106,7 @@ class Job:
             for chunk in chunks:
                 for index, data in enumerate(chunk.events()):
                     if self.refusing and self.refusing in data:
-                        assert letters.bury(
+                        assert letters.add(
                             [letters_of(chunk, Reason.REFUSED, "400: no", 5.0)[index]]
                         )
                     else:
@@ -198,7 +198,7 @@ async def test_what_is_in_flight_when_the_run_is_stopped_is_not_counted(tmp_path
     """
     job = native()
     async with opened(tmp_path) as letters:
-        letters.bury(refused_events([event(1)]))
+        letters.add(refused_events([event(1)]))
         await letters.durable()
         letters.refusals.clear()
         mark(tmp_path, {1: None})
@@ -213,7 +213,7 @@ async def test_what_is_in_flight_when_the_run_is_stopped_is_not_counted(tmp_path
         await sending.wait()
         run.cancel()
         await asyncio.gather(run, return_exceptions=True)
-        assert letters.bury(refused_events([event(1)], "400: still no"))
+        assert letters.add(refused_events([event(1)], "400: still no"))
     assert rows(tmp_path, "mark, note") == [(None, "the service refused it again: 400: still no")]
     mark(tmp_path, {1: None})
     async with opened(tmp_path) as letters:
@@ -250,7 +250,7 @@ async def test_an_event_goes_as_it_is(tmp_path: Path) -> None:
     job.totals.days["1970-01-01"] = DayTally(source=2)
     edited = event(2).data.replace(b"1970-01-01", b"1970-01-03")
     async with opened(tmp_path) as letters:
-        letters.bury(refused_events([event(1), event(2)]))
+        letters.add(refused_events([event(1), event(2)]))
         await letters.durable()
         letters.refusals.clear()
         mark(tmp_path, {1: None, 2: edited})
@@ -269,7 +269,7 @@ async def test_an_event_that_was_edited_to_none_stays(tmp_path: Path) -> None:
         event(1).data.replace(b"{}", b'{"x":"%b"}' % bytes(1200).replace(b"\0", b"x")),
     ]
     async with opened(tmp_path) as letters:
-        letters.bury(refused_events([event(number) for number in range(3)]))
+        letters.add(refused_events([event(number) for number in range(3)]))
         await letters.durable()
         mark(tmp_path, dict(enumerate(edits, 1)))
         assert await native().run(letters) == []
@@ -286,7 +286,7 @@ async def test_an_event_that_the_service_refuses_again_stays(tmp_path: Path) -> 
     job = native()
     job.refusing = b"bob"
     async with opened(tmp_path) as letters:
-        letters.bury(refused_events([event(1)]))
+        letters.add(refused_events([event(1)]))
         await letters.durable()
         letters.refusals.clear()
         mark(tmp_path, {1: event(1).data.replace(b"ann", b"bob")})
@@ -374,7 +374,7 @@ async def test_one_event_by_two_letters_goes_once(tmp_path: Path) -> None:
     (made,) = job.made(3, NATIVE % 2)
     async with opened(tmp_path) as letters:
         await bury(letters, [refused(3)])
-        letters.bury(refused_events([event(3)._replace(data=made)]))
+        letters.add(refused_events([event(3)._replace(data=made)]))
         await letters.durable()
         letters.refusals.clear()
         mark(tmp_path, {1: NATIVE % 2, 2: None})

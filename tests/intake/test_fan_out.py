@@ -189,7 +189,7 @@ def test_what_an_optional_destination_gives_up_is_in_its_books() -> None:
     take_steps(content, None, two.fan.routes)
     (_, part) = two.fan.divide(content, source_waits=True)
     part.submission.chunks, part.submission.letters = (), [letter]
-    two.admissions[1].turn_away(part.submission, DropReason.OPTIONAL_DESTINATION)
+    two.admissions[1].drop_at_receipt(part.submission, DropReason.OPTIONAL_DESTINATION)
     assert rig.books.accounts[theirs].received == {"http": 1}
     assert rig.books.accounts[theirs].dropped == {"optional_destination": 1}
 
@@ -246,7 +246,7 @@ def test_what_one_halted_destination_holds_too_long_is_buried_there_alone() -> N
     theirs = Lane("phc_other_key")
     two.idle[1].lanes[theirs] = 5.0
     assert records.halted() == {theirs: 5.0}
-    assert records.bury([accepted], theirs, "halted")
+    assert records.dead_letter([accepted], theirs, "halted")
     assert two.held() == [[(LANE, EVENTS)], []]
     assert told.answers == []
     two.settle(0)

@@ -716,7 +716,7 @@ def test_a_halted_lanes_events_are_buried() -> None:
     ]
     known = [each for each in units if each is not None]
     assert all(LANE in each.lanes for each in known)
-    assert rig.records.bury(known[:2], LANE, "401 for an hour")
+    assert rig.records.dead_letter(known[:2], LANE, "401 for an hour")
     assert [(letter.reason, letter.lane, letter.why) for letter in rig.dead_letters.letters] == [
         (Reason.LANE_HALTED, LANE, "401 for an hour")
     ] * 2
@@ -823,7 +823,7 @@ def test_without_room_for_the_letters_nothing_is_buried() -> None:
     told = IntakeCallback()
     taken = rig.records.accept(record_list(*[stamped_event()] * 5), told, AckLevel.DELIVERED)
     assert taken is not None
-    assert not rig.records.bury([taken], LANE, "halted")
+    assert not rig.records.dead_letter([taken], LANE, "halted")
     assert rig.figures(LANE) == (5, 5, {}, {})
     assert (len(rig.events()), rig.dead_letters.statistics().bytes) == (5, 0)
 

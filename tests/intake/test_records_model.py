@@ -199,10 +199,10 @@ class UnitsMachine(RuleBasedStateMachine):
         if not self.sending.flying:
             return
         chunk = self.sending.flying[0]
-        if fate is Fate.BURIED:
-            if not self.here.letters.bury(letters_of(chunk, Reason.REFUSED, "400", 0.0)):
+        if fate is Fate.DEAD_LETTERED:
+            if not self.here.letters.add(letters_of(chunk, Reason.REFUSED, "400", 0.0)):
                 return
-            self.here.books.bury(chunk.lane, Reason.REFUSED, chunk.count)
+            self.here.books.dead_letter(chunk.lane, Reason.REFUSED, chunk.count)
         else:
             self.here.books.deliver(chunk.lane, chunk.count)
         self.sending.flying.pop(0)
@@ -257,7 +257,7 @@ class UnitsMachine(RuleBasedStateMachine):
         names = data.draw(st.lists(st.sampled_from(sorted(self.units)), unique=True, max_size=5))
         before = self.held().total(), self.here.letters.statistics().letters
         units = [taken for name in names if (taken := self.units[name][0]) is not None]
-        done = self.records.bury(units, lane, "halted for an hour")
+        done = self.records.dead_letter(units, lane, "halted for an hour")
         after = self.held().total(), self.here.letters.statistics().letters
         assert sum(before) == sum(after)
         assert done or before == after

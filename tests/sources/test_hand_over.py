@@ -108,7 +108,7 @@ class ModelIntake:
     def keep(self, batches: Collection[AcceptedBatch]) -> None:
         """See `RecordIntake`."""
 
-    def bury(self, batches: Sequence[AcceptedBatch], lane: Lane, why: str) -> bool:
+    def dead_letter(self, batches: Sequence[AcceptedBatch], lane: Lane, why: str) -> bool:
         """See `RecordIntake`."""
         return False
 

@@ -105,7 +105,7 @@ class FakeRecordIntake:
         """See `RecordIntake`."""
         self.kept.extend(units)
 
-    def bury(self, units: Sequence[AcceptedBatch], lane: Lane, why: str) -> bool:
+    def dead_letter(self, units: Sequence[AcceptedBatch], lane: Lane, why: str) -> bool:
         """See `RecordIntake`."""
         if len(units) > self.room:
             return False

@@ -84,7 +84,8 @@ class LogGroup:
         self.taken: list[Segment] = []
         """Segments that the group begins."""
         self.held_back: list[_Write] = []
-        """Written last, and only if the jobs before this one succeeded: the marks of buried events.
+        """The marks of dead-lettered events: written last, and only if the jobs before this one
+        succeeded.
         """
         self.end_before_last = 0
         self.alone = False

@@ -94,19 +94,15 @@ class LogBatch:
         return len(self._overlong)
 
     def facts(self, index: int) -> RecordFacts:
-        """See `core.records.RecordBatch.facts`."""
         return self._facts(self._kept[index], self._block.at)
 
     def names(self, indexes: Sequence[int]) -> list[str]:
-        """See `core.records.RecordBatch.names`."""
         return [self.facts(index).name for index in indexes]
 
     def times(self, indexes: Sequence[int]) -> list[float | None]:
-        """See `core.records.RecordBatch.times`."""
         return [self.facts(index).at for index in indexes]
 
     def attributes(self, index: int) -> str:
-        """See `core.records.RecordBatch.attributes`."""
         return self._attributes(self._kept[index])
 
     def halves(self) -> tuple[LogBatch, LogBatch]:

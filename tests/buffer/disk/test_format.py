@@ -172,7 +172,7 @@ def test_books_survive_their_writing(steps: list[tuple[Lane | None, str, int]]) 
             books.receive(lane, "http", count)
         elif step == "settle" and lane is not None:
             books.settle(lane, Fate.DELIVERED, count)
-            books.settle(lane, Fate.BURIED, count)
+            books.settle(lane, Fate.DEAD_LETTERED, count)
         else:
             books.drop(lane, DropReason.DAMAGED, count)
         sums[lane, "drop" if lane is None and step == "settle" else step] += count

@@ -64,9 +64,9 @@ class Opened:
 
     def bury(self, chunk: Chunk) -> None:
         """The upstream refused it for good."""
-        assert self.letters.bury(letters_of(chunk, Reason.REFUSED, "no", 0.0))
-        self.buffer.settle([chunk], Fate.BURIED)
-        self.books.bury(LANE, Reason.REFUSED, chunk.count)
+        assert self.letters.add(letters_of(chunk, Reason.REFUSED, "no", 0.0))
+        self.buffer.settle([chunk], Fate.DEAD_LETTERED)
+        self.books.dead_letter(LANE, Reason.REFUSED, chunk.count)
 
     def taken(self) -> list[Chunk]:
         """All that waits."""
