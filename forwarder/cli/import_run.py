@@ -200,7 +200,7 @@ class ImportCommand:
             broken,
         )
         say(f"Report: {state / PAGE} (and {JSON})\nManifest: {state / MANIFEST}")
-        if manifest.books.unmended:
+        if manifest.books.unrepaired:
             say(f"Rejected records are kept: {proposed('dead-letters ls --path', state)}")
         if self.request.shard is not None:
             say(f"All shards: {proposed('import status --state', self.opened.folder)}")
@@ -220,7 +220,7 @@ def code_of(manifest: ImportManifest, broken: Sequence[BrokenSource]) -> ExitCod
         return ExitCode.NO
     if not manifest.complete:
         return ExitCode.INTERRUPTED
-    return ExitCode.NO if manifest.books.unmended else ExitCode.DONE
+    return ExitCode.NO if manifest.books.unrepaired else ExitCode.DONE
 
 
 def say(text: str) -> None:

@@ -352,7 +352,7 @@ def test_exit_codes() -> None:
         ExitCode.NO,
     )
     assert code_of(done, ()) == ExitCode.NO
-    done.books.mended = sum(done.books.refused.values())
+    done.books.repaired = sum(done.books.refused.values())
     assert code_of(done, ()) == ExitCode.DONE
 
 

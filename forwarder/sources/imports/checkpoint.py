@@ -317,7 +317,7 @@ def _check(checkpoint: ImportCheckpoint) -> None:
     for file in checkpoint.files:
         if (
             file.books.difference
-            or file.books.unmended < 0
+            or file.books.unrepaired < 0
             or not file.digested <= file.books.read <= file.read
         ):
             raise ValueError(f"its books of {file.name!r} don't balance")

@@ -170,7 +170,7 @@ class ImportShards:
                 if gaps.not_started or None in counted
                 else sum(filter(None, counted)),
                 "books": {
-                    **msgspec.structs.asdict(whole.books),
+                    **msgspec.to_builtins(whole.books),
                     "difference": whole.books.difference,
                 },
                 "events": whole.events,

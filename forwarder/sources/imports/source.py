@@ -87,9 +87,9 @@ class ImportLedger:
         """Count a refused record of a file, of which no dead letter is left."""
         self.totals.mark_repaired(name, line)
         books = self._files[name].books, self.books
-        if all(file_books.unmended > 0 for file_books in books):
+        if all(file_books.unrepaired > 0 for file_books in books):
             for file_books in books:
-                file_books.mended += 1
+                file_books.repaired += 1
 
     def add(self, block: ImportBlock) -> None:
         """Everything of a block is settled, and of all blocks before it. Raises `SourceChanged` if

@@ -189,6 +189,6 @@ def test_what_the_service_refuses_of_a_repaired_record_is_there_and_not_delivere
 def test_older_books_count_no_repaired_records() -> None:
     """A checkpoint or a manifest that doesn't say reads as none; sums have the mended of all."""
     books = msgspec.json.decode(b'{"read":1,"refused":{"missing_distinct_id":1}}', type=RecordBooks)
-    assert (books.mended, books.unmended) == (0, 1)
-    books.add(RecordBooks(mended=2, refused={"missing_distinct_id": 2}))
-    assert (books.mended, books.unmended) == (2, 1)
+    assert (books.repaired, books.unrepaired) == (0, 1)
+    books.add(RecordBooks(repaired=2, refused={"missing_distinct_id": 2}))
+    assert (books.repaired, books.unrepaired) == (2, 1)

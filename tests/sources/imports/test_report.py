@@ -101,12 +101,12 @@ def test_repaired_records_are_shown_beside_refused_ones() -> None:
     """They stay among these: that is what the source has. Nothing is said where there are none."""
     made = manifest(60)
     assert "mended" not in told(made)
-    made.books.mended = 2
+    made.books.repaired = 2
     assert (
         "+ 5 refused + 2 left out + 2 repeats (of the refused, 2 repaired and delivered "
         "since): balanced"
     ) in told(made)
-    made.books.mended = 5
+    made.books.repaired = 5
     assert "(of the refused, 5 repaired and delivered since, all of them): balanced" in told(made)
     assert json.loads(as_json(made))["books"]["mended"] == 5
 
@@ -356,7 +356,7 @@ def test_repaired_records_have_a_tile_if_there_are_any() -> None:
     """Beside the refused ones, which they are a part of."""
     made = manifest(1)
     assert b"mended" not in html_page(made)
-    made.books.mended = 3
+    made.books.repaired = 3
     assert b"<dt>of these repaired since</dt><dd>3</dd>" in html_page(made)
 
 

@@ -226,8 +226,8 @@ def test_no_more_is_repaired_than_was_refused() -> None:
     for _ in range(2):
         it.count_repaired("a", 2)
     books, others = (file.books for file in it.checkpoint.files)
-    assert (books.mended, others.mended, it.books.mended) == (1, 0, 1)
-    assert (books.unmended, books.difference, books.refused) == (0, 0, {"missing_timestamp": 1})
+    assert (books.repaired, others.repaired, it.books.repaired) == (1, 0, 1)
+    assert (books.unrepaired, books.difference, books.refused) == (0, 0, {"missing_timestamp": 1})
 
 
 def test_a_checkpoint_has_files_in_their_order_and_resumes() -> None:
