@@ -41,7 +41,7 @@ from forwarder.core.proposals import proposed
 from forwarder.core.secrets import mask_key
 from forwarder.core.stop_requests import STOP_SIGNALS, StopRequests, remove_handlers
 from forwarder.daemon.imports import ImportRun, KeyUnverified
-from forwarder.sources.files.records import BrokenSource
+from forwarder.sources.files.record_blocks import BrokenSource
 from forwarder.sources.imports.job import ImportRequest
 from forwarder.sources.imports.pacing import rate_text
 from forwarder.sources.imports.preflight_report import PREFLIGHT, PreflightResult, saved_report

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 from forwarder.core.ack import AckCallback, AckLevel
 from forwarder.core.errors import Backpressure
 from forwarder.core.event import Ack, Batch, Chunk, Lane
-from forwarder.core.lanes import LaneQueue
+from forwarder.core.lane_queue import LaneQueue
 from forwarder.core.outcome import Reply
 from forwarder.core.path import RequestPath
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from forwarder.config.settings import Settings
 from forwarder.core.event import Chunk
-from forwarder.core.lanes import LaneQueue
+from forwarder.core.lane_queue import LaneQueue
 from forwarder.core.ports import DeadLetter, DropReason, Fate, Reason, letters_of
 from forwarder.core.taps import TapOutcome, TapPoint
 from forwarder.daemon.key_memory import KeyMemory
@@ -20,7 +20,7 @@ from forwarder.delivery.delivery import EventDelivery
 from forwarder.delivery.sink import HttpSink
 from forwarder.intake.admission import Admission
 from forwarder.intake.fan_out import Branch
-from forwarder.intake.lanes import KnownKeys
+from forwarder.intake.lane_registry import KnownKeys
 from forwarder.telemetry.books import Books
 
 

@@ -36,7 +36,7 @@ from forwarder.deadletter.schema import open_readable
 from forwarder.deadletter.selection import marked_of
 from forwarder.deadletter.store import DeadLetterStore
 from forwarder.deadletter.table import MarkedDeadLetter
-from forwarder.sources.files.records import SourceFile
+from forwarder.sources.files.record_blocks import SourceFile
 from forwarder.sources.imports.blocks import (
     ChunkLimits,
     EventOrigin,
@@ -48,11 +48,16 @@ from forwarder.sources.imports.blocks import (
     event_of,
     read_origin,
 )
-from forwarder.sources.imports.books import FateKind, RecordFate, RefusalExample, count_replayed
 from forwarder.sources.imports.columns import EventColumns, EventKey, FinishedEvent
 from forwarder.sources.imports.conversion import Conversion
 from forwarder.sources.imports.format import RecordRefused
 from forwarder.sources.imports.formats.native import NativeConverter
+from forwarder.sources.imports.import_books import (
+    FateKind,
+    RecordFate,
+    RefusalExample,
+    count_replayed,
+)
 from forwarder.sources.imports.source import ImportLedger, SendChunks
 from forwarder.storage.committer import RETRY_SECONDS, Committer
 from forwarder.storage.directory import DEAD_LETTERS

@@ -28,7 +28,7 @@ from forwarder.core.shares import Holds
 from forwarder.daemon.roles import Role
 from forwarder.deadletter.memory import MemoryDeadLetters
 from forwarder.deadletter.room import DeadLetterTotals
-from forwarder.intake.lanes import KnownKeys
+from forwarder.intake.lane_registry import KnownKeys
 from forwarder.storage.committer import Committer
 from forwarder.storage.directory import (
     LockedDirectory,
@@ -40,8 +40,8 @@ from forwarder.storage.key_file import name_key_file
 from forwarder.telemetry.books import Account, Books
 
 if TYPE_CHECKING:
-    from forwarder.buffer.disk.books import LaneTotals, LogBooks
     from forwarder.buffer.disk.buffer import DiskBuffer
+    from forwarder.buffer.disk.log_books import LaneTotals, LogBooks
     from forwarder.deadletter.replay import Replayer
     from forwarder.deadletter.store import DeadLetterStore
 

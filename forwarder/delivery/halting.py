@@ -24,7 +24,7 @@ import structlog
 from forwarder.core.clock import Backoff
 from forwarder.core.event import Lane
 from forwarder.core.outcome import HaltReason
-from forwarder.delivery.lanes import LaneState
+from forwarder.delivery.lane_state import LaneState
 from forwarder.delivery.ordering import may_overtake
 from forwarder.delivery.splitting import BatchPart, PartGroup, ReplaceChunk, cut
 from forwarder.telemetry.labels import lane_label

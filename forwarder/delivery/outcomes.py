@@ -27,7 +27,7 @@ from forwarder.core.outcome import Bisect, Delivered, Halt, HaltReason, Outcome,
 from forwarder.core.ports import Buffer, DeadLetters, Fate, Ledger, Ordering, Reason, letters_of
 from forwarder.core.taps import TapOutcome, TapPoint
 from forwarder.delivery.halting import Halts
-from forwarder.delivery.lanes import LaneState, Moment, RetryPolicy
+from forwarder.delivery.lane_state import LaneState, Moment, RetryPolicy
 from forwarder.delivery.splitting import Attempt, BatchPart, PartGroup, halves
 from forwarder.delivery.suspects import (
     NO_SUSPECTS,

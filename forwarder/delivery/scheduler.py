@@ -24,7 +24,7 @@ from forwarder.delivery.batching import BatchSource
 from forwarder.delivery.classify import classify, is_web_page
 from forwarder.delivery.halting import Halted, Halts, carve, probe_candidate
 from forwarder.delivery.keys import KeyCheck, KeyStatus
-from forwarder.delivery.lanes import LaneState, Moment, Pause, RetryPolicy
+from forwarder.delivery.lane_state import LaneState, Moment, Pause, RetryPolicy
 from forwarder.delivery.outcomes import OutcomeHandler, Settler
 from forwarder.delivery.splitting import Attempt, BatchPart, PartGroup
 from forwarder.delivery.suspects import NO_SUSPECTS, Suspects

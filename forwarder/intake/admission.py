@@ -53,7 +53,7 @@ from forwarder.core.taps import TapOutcome, TapPoint
 from forwarder.intake.conditions import Conditions
 from forwarder.intake.content import Content, RouteTable, note_route, take_steps
 from forwarder.intake.decoder_jobs import RoutesOfJob, RulesOfJob
-from forwarder.intake.lanes import LaneRegistry, Quotas
+from forwarder.intake.lane_registry import LaneRegistry, Quotas
 from forwarder.stamping.stamp_event import NOT_INGESTED
 from forwarder.telemetry.labels import UNDECODABLE, lane_label
 from forwarder.wire.effort import UNBOUNDED, Allowance, Effort

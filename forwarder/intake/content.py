@@ -20,7 +20,7 @@ from forwarder.wire.identity import ids_of
 from forwarder.wire.v1_results import Results
 
 if TYPE_CHECKING:
-    from forwarder.rules.rules import EventRules, FailedEvent, RuledEvents, RuleTally
+    from forwarder.rules.event_rules import EventRules, FailedEvent, RuledEvents, RuleTally
 
 
 @dataclass(slots=True)

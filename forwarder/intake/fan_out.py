@@ -33,7 +33,7 @@ from forwarder.intake.admission import (
     sizes_of,
 )
 from forwarder.intake.content import Content, RouteTable
-from forwarder.intake.lanes import MAX_REMEMBERED, LaneRegistry
+from forwarder.intake.lane_registry import MAX_REMEMBERED, LaneRegistry
 
 
 class HaltedLanes(Protocol):

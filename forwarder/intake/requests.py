@@ -28,7 +28,7 @@ from forwarder.core.ports import (
 )
 from forwarder.core.stamps import is_uuid, new_uuid7
 from forwarder.intake.content import Content, chunks_of
-from forwarder.intake.lanes import LaneRegistry
+from forwarder.intake.lane_registry import LaneRegistry
 from forwarder.stamping.stamp import RejectedEvent, StampedEvents, stamp, stamp_together
 from forwarder.stamping.stamp_event import AT_RECEIPT, StampContext
 from forwarder.wire.effort import Effort, TooMuchWork, check_effort, decoded_within

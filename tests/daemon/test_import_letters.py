@@ -18,8 +18,8 @@ from forwarder.deadletter.room import DEAD_LETTER_OVERHEAD
 from forwarder.deadletter.schema import open_writable
 from forwarder.deadletter.selection import mark_for_drop
 from forwarder.sources.imports.blocks import EventOrigin, RecordOrigin, read_origin
-from forwarder.sources.imports.books import FateKind, RecordFate, RefusalExample
 from forwarder.sources.imports.conversion import OF_EVENTS
+from forwarder.sources.imports.import_books import FateKind, RecordFate, RefusalExample
 from forwarder.storage import failpoints
 from forwarder.storage.directory import DEAD_LETTERS
 from tests.daemon.lettered import (

@@ -14,9 +14,8 @@ import msgspec
 from forwarder.core.event import Chunk
 from forwarder.core.ports import Reason, letters_of
 from forwarder.daemon.import_letters import ImportDeadLetters, LetterReplays
-from forwarder.sources.files.records import RecordBlock, SourceFile
+from forwarder.sources.files.record_blocks import RecordBlock, SourceFile
 from forwarder.sources.imports.blocks import ChunkLimits
-from forwarder.sources.imports.books import DayTally, ImportTotals, RecordBooks
 from forwarder.sources.imports.checkpoint import FileCheckpoint, ImportCheckpoint, ImportJob
 from forwarder.sources.imports.conversion import (
     OF_EVENTS,
@@ -28,6 +27,7 @@ from forwarder.sources.imports.conversion import (
 )
 from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.formats.segment import SegmentConverter
+from forwarder.sources.imports.import_books import DayTally, ImportTotals, RecordBooks
 from forwarder.sources.imports.source import ImportLedger
 from tests.daemon.lettered import (
     DAY,

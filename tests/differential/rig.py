@@ -1,8 +1,8 @@
 """A version's pipelines in this process, and what they make of mutants.
 
 Only seams are used that outlive a change of the intake's inside: `daemon.pipeline.build` with
-settings, the protocols of `core/ports.py` and `core/records.py`, the sources' own batches, buffers,
-books and dead letters. `entrances` is the one place that knows how an intake is reached.
+settings, the protocols of `core/ports.py` and `core/record_intake.py`, the sources' own batches,
+buffers, books and dead letters. `entrances` is the one place that knows how an intake is reached.
 
 A pipeline is never started: nothing is delivered but by the rig. Time stands still, new UUIDs are
 numbered, the decoder process does its work here, and its bounds are small, so that its way is used

@@ -15,9 +15,9 @@ from structlog.testing import capture_logs
 from forwarder.config.load import load_settings
 from forwarder.core.clock import SystemClock
 from forwarder.daemon.imports import ImportRun
-from forwarder.sources.imports.books import digest_hex, uuid_hash
 from forwarder.sources.imports.format import ChosenFormat, FormatContext, NoOptions
 from forwarder.sources.imports.formats.catalog import BY_NAME
+from forwarder.sources.imports.import_books import digest_hex, uuid_hash
 from forwarder.sources.imports.job import ImportRequest
 from forwarder.sources.imports.report import ImportManifest
 from forwarder.storage.directory import DEAD_LETTERS

@@ -17,8 +17,8 @@ from forwarder.intake.admission import Admission, Gate
 from forwarder.intake.conditions import Conditions
 from forwarder.intake.content import Content, take_steps
 from forwarder.intake.fan_out import Branch, FanOut
-from forwarder.intake.lanes import LaneRegistry, UnsharedBuffer
-from forwarder.intake.records import SourceIntake
+from forwarder.intake.lane_registry import LaneRegistry, UnsharedBuffer
+from forwarder.intake.source_intake import SourceIntake
 from forwarder.wire.effort import UNBOUNDED, Allowance
 from forwarder.wire.v1_results import Results
 from tests.support.intakes import AllKnown, IntakeRig

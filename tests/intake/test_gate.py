@@ -15,8 +15,8 @@ from forwarder.intake import admission, content, decoder_jobs
 from forwarder.intake.admission import Gate
 from forwarder.intake.fan_out import Branch, FanOut
 from forwarder.intake.intake import Intake, IntakePolicy
-from forwarder.intake.lanes import LaneRegistry
-from forwarder.intake.records import SourceIntake
+from forwarder.intake.lane_registry import LaneRegistry
+from forwarder.intake.source_intake import SourceIntake
 from tests.intake.test_fan_out import Fixed
 from tests.support.decoders import NOTHING, HereDecoder
 from tests.support.intakes import KEY, AllKnown, batch, stamped_event

@@ -23,7 +23,7 @@ from forwarder.core.errors import (
 )
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import DropReason, Fate, Incoming, Ordering, Reason, WhenFull
-from forwarder.core.records import RecordFacts, RejectedRecord
+from forwarder.core.record_intake import RecordFacts, RejectedRecord
 from forwarder.core.stamps import RECORD_NAMESPACE
 from tests.support.cases import cases
 from tests.support.intakes import KEY, UUID, batch, stamped_event, unique

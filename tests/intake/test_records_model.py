@@ -22,15 +22,15 @@ from forwarder.core.ack import AckLevel
 from forwarder.core.errors import Backpressure
 from forwarder.core.event import Ack, Chunk, Lane
 from forwarder.core.ports import DropReason, Fate, Reason, WhenFull, letters_of
-from forwarder.core.records import AcceptedBatch
+from forwarder.core.record_intake import AcceptedBatch
 from forwarder.deadletter.memory import MemoryDeadLetters
 from forwarder.deadletter.store import DeadLetterStore
 from forwarder.intake.admission import Admission, Gate
 from forwarder.intake.conditions import Conditions
 from forwarder.intake.fan_out import Branch
-from forwarder.intake.lanes import LaneRegistry, Quotas
-from forwarder.intake.records import SourceIntake
+from forwarder.intake.lane_registry import LaneRegistry, Quotas
 from forwarder.intake.requests import ReadingRules
+from forwarder.intake.source_intake import SourceIntake
 from forwarder.storage import failpoints
 from forwarder.storage.directory import LockedDirectory
 from forwarder.telemetry.books import Books

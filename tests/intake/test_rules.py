@@ -20,7 +20,7 @@ from forwarder.core.event import Lane
 from forwarder.core.ports import Fate, Ordering, OtlpHead, Reason, ReplayedDeadLetter, V1Head
 from forwarder.intake.otlp import OtlpMapping, OtlpSource
 from forwarder.mapping import MappingRules
-from forwarder.rules.rules import RuleOutcome
+from forwarder.rules.event_rules import RuleOutcome
 from forwarder.wire.effort import INLINE
 from tests.support.cases import cases
 from tests.support.decoders import NOTHING, HereDecoder, Patient

@@ -17,14 +17,14 @@ from forwarder.core.outcome import Delivered, Retry, Scope
 from forwarder.core.ports import Ordering
 from forwarder.core.watermark import Watermark
 from forwarder.daemon import pipeline
-from forwarder.daemon.rules import ConfiguredRules
+from forwarder.daemon.configured_rules import ConfiguredRules
 from forwarder.deadletter.replay import Replayer
 from forwarder.deadletter.store import DeadLetterStore
 from forwarder.delivery import outcomes
 from forwarder.delivery.delivery import Delivery
 from forwarder.intake.admission import Admission, Gate, Submission
 from forwarder.intake.fan_out import FanOut
-from forwarder.intake.records import SourceIntake
+from forwarder.intake.source_intake import SourceIntake
 from forwarder.sources.http.listener import HttpListener
 from forwarder.storage.committer import Committer
 from forwarder.telemetry.books import Books

@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from forwarder.core.ack import AckCallback, AckLevel
 from forwarder.core.errors import BufferFull, StillDecoding, TogetherTooLarge
 from forwarder.core.event import Lane
-from forwarder.core.records import AcceptedBatch, RecordBatch
+from forwarder.core.record_intake import AcceptedBatch, RecordBatch
 from forwarder.core.watermark import Span, Watermark
 from forwarder.sources.hand_over import (
     DECODING_SECONDS,

@@ -20,10 +20,10 @@ from typing import Final, Protocol
 import msgspec
 import structlog
 
-from forwarder.buffer.disk.books import LogBooks
 from forwarder.buffer.disk.compaction import MovedPiece, still_unsettled
 from forwarder.buffer.disk.format import RecordKind
 from forwarder.buffer.disk.log import Log, Placement
+from forwarder.buffer.disk.log_books import LogBooks
 from forwarder.buffer.disk.pending import (
     MARK_BYTES,
     MERGED_BYTES,

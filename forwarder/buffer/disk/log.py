@@ -20,13 +20,13 @@ from typing import Final, NamedTuple
 import msgspec
 from isal.isal_zlib import crc32
 
-from forwarder.buffer.disk.books import LogBooks
 from forwarder.buffer.disk.format import (
     RECORD_HEADER_SIZE,
     SEGMENT_HEADER_SIZE,
     RecordKind,
     encode_record_header,
 )
+from forwarder.buffer.disk.log_books import LogBooks
 from forwarder.buffer.disk.segment import Segment, write_vectors
 from forwarder.core.errors import BufferFull
 from forwarder.storage import failpoints

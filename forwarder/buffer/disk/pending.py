@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from forwarder.buffer.disk.books import LogBooks
 from forwarder.buffer.disk.compaction import MovedPiece
 from forwarder.buffer.disk.format import ALL, HISTORICAL, RecordKind, encode_meta
 from forwarder.buffer.disk.log import LogGroup, MarksRecord, Placement
+from forwarder.buffer.disk.log_books import LogBooks
 from forwarder.core.ack import AckCallback
 from forwarder.core.event import Ack, Chunk, Lane
 from forwarder.core.ports import DropCause, Fate

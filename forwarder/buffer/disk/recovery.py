@@ -23,8 +23,8 @@ from typing import Any
 import msgspec
 
 from forwarder.buffer.disk.backlog import BacklogRun, cost, wanted_of
-from forwarder.buffer.disk.books import LogBooks
 from forwarder.buffer.disk.format import ALL, RecordKind, decode_meta, lane_of
+from forwarder.buffer.disk.log_books import LogBooks
 from forwarder.buffer.disk.reading import (
     Damage,
     FileProblem,

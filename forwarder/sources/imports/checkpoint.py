@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError, ForwarderError
-from forwarder.sources.imports.books import (
+from forwarder.sources.imports.import_books import (
     ImportTotals,
     RecordBooks,
     RefusalExample,

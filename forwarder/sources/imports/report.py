@@ -33,14 +33,14 @@ from forwarder import __version__
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.stamps import utc_text
-from forwarder.sources.imports.books import (
+from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob, SourceContent
+from forwarder.sources.imports.import_books import (
     DayTally,
     RecordBooks,
     RefusalExample,
     check_days,
     renamed,
 )
-from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob, SourceContent
 from forwarder.sources.imports.times import SECOND, when
 from forwarder.storage.private import atomic_file
 from forwarder.telemetry.readable import duration, plain, plural

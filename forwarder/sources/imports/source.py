@@ -26,17 +26,10 @@ from forwarder.core.clock import Clock, wait_for_event
 from forwarder.core.errors import Backpressure
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import DeadLetter
-from forwarder.core.records import EventIntake
+from forwarder.core.record_intake import EventIntake
 from forwarder.core.watermark import Span, Watermark
-from forwarder.sources.files.records import BrokenSource, SourceFile
+from forwarder.sources.files.record_blocks import BrokenSource, SourceFile
 from forwarder.sources.imports.blocks import ImportBlock, letter_of
-from forwarder.sources.imports.books import (
-    FateKind,
-    RecordBooks,
-    RecordFate,
-    RefusalExample,
-    count_kind,
-)
 from forwarder.sources.imports.checkpoint import (
     FileCheckpoint,
     ImportCheckpoint,
@@ -47,6 +40,13 @@ from forwarder.sources.imports.checkpoint import (
     StateFolder,
 )
 from forwarder.sources.imports.columns import EventKey
+from forwarder.sources.imports.import_books import (
+    FateKind,
+    RecordBooks,
+    RecordFate,
+    RefusalExample,
+    count_kind,
+)
 
 MAX_PENDING: Final = 300_000
 """Records or events that may be held because something before them isn't

@@ -1,5 +1,5 @@
 """Batches: neighbouring records of one partition, as the intake accepts them
-(`core.records.RecordBatch`).
+(`core.record_intake.RecordBatch`).
 
 Nothing is made of a record but its value, as long as its events are complete: its position, key
 and headers are rendered when they are needed.
@@ -20,7 +20,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 import msgspec
 
 from forwarder.core.ports import Reason
-from forwarder.core.records import RecordFacts, RejectedRecord
+from forwarder.core.record_intake import RecordFacts, RejectedRecord
 from forwarder.mapping import NotJson, Unmappable
 from forwarder.sources.hand_over import MAX_BYTES, MAX_RECORDS
 from forwarder.sources.kafka.policy import KafkaPolicy

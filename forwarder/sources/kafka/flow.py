@@ -18,7 +18,7 @@ from typing import Final
 import structlog
 
 from forwarder.core.event import Lane
-from forwarder.core.records import RecordIntake
+from forwarder.core.record_intake import RecordIntake
 from forwarder.core.watermark import Span, Watermark
 from forwarder.sources.hand_over import SLICE_SECONDS, HandOver, InFlightBudget, RecordUnit
 from forwarder.sources.kafka.batches import KafkaBatch, KafkaRecord, PartitionKey, cut

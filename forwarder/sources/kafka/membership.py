@@ -23,7 +23,7 @@ from aiokafka.errors import (
 
 from forwarder.core.clock import Clock, wait_for_event
 from forwarder.core.error_text import error_text
-from forwarder.core.records import RecordIntake
+from forwarder.core.record_intake import RecordIntake
 from forwarder.sources.hand_over import SLICE_SECONDS
 from forwarder.sources.kafka.batches import PartitionKey
 from forwarder.sources.kafka.client import Brokers, Interrupted, answered, ended

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from isal.isal_zlib import crc32
 
-from forwarder.buffer.disk.books import LogBooks
 from forwarder.buffer.disk.format import (
     SEGMENT_HEADER_SIZE,
     RecordKind,
@@ -24,6 +23,7 @@ from forwarder.buffer.disk.format import (
     encode_record_header,
     encode_segment_header,
 )
+from forwarder.buffer.disk.log_books import LogBooks
 from forwarder.buffer.disk.reading import (
     Damage,
     FoundRecord,

@@ -17,7 +17,7 @@ from forwarder.daemon import stores
 from forwarder.daemon.roles import Role
 from forwarder.deadletter.schema import open_readable
 from forwarder.deadletter.store import DeadLetterStore
-from forwarder.intake.lanes import KnownKeys
+from forwarder.intake.lane_registry import KnownKeys
 from forwarder.storage.directory import DEAD_LETTERS
 from forwarder.telemetry.books import Books
 from forwarder.wire.envelope import cut_at

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.sources.imports.books import (
+from forwarder.sources.imports.columns import FinishedEvent
+from forwarder.sources.imports.import_books import (
     EXAMPLES,
     NAMES,
     OTHER_NAMES,
@@ -25,7 +26,6 @@ from forwarder.sources.imports.books import (
     uuid_hash,
     uuid_hashes,
 )
-from forwarder.sources.imports.columns import FinishedEvent
 from forwarder.sources.imports.times import DAY, day_of, when
 from tests.support.cases import cases
 

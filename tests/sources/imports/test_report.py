@@ -14,12 +14,17 @@ import pytest
 from rich.console import Console
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.sources.imports.books import DayTally, ImportTotals, RecordBooks, RefusalExample
 from forwarder.sources.imports.checkpoint import (
     FileCheckpoint,
     ImportCheckpoint,
     ImportJob,
     SourceContent,
+)
+from forwarder.sources.imports.import_books import (
+    DayTally,
+    ImportTotals,
+    RecordBooks,
+    RefusalExample,
 )
 from forwarder.sources.imports.report import (
     FILES,

@@ -15,9 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.sources.files.records import BrokenSource, SourceFile
+from forwarder.sources.files.record_blocks import BrokenSource, SourceFile
 from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock
-from forwarder.sources.imports.books import (
+from forwarder.sources.imports.checkpoint import ImportCheckpoint, SourceChanged, read_checkpoint
+from forwarder.sources.imports.columns import EventColumns, EventKey, FinishedEvent
+from forwarder.sources.imports.conversion import ConvertedRecords
+from forwarder.sources.imports.import_books import (
     DayTally,
     FateKind,
     RecordBooks,
@@ -26,9 +29,6 @@ from forwarder.sources.imports.books import (
     digest_hex,
     uuid_hashes,
 )
-from forwarder.sources.imports.checkpoint import ImportCheckpoint, SourceChanged, read_checkpoint
-from forwarder.sources.imports.columns import EventColumns, EventKey, FinishedEvent
-from forwarder.sources.imports.conversion import ConvertedRecords
 from forwarder.sources.imports.sorting import SPOOL
 from forwarder.sources.imports.source import ImportLedger
 from forwarder.sources.imports.times import DAY, day_of

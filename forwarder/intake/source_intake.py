@@ -31,7 +31,7 @@ from forwarder.core.errors import (
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.garbage import note_body
 from forwarder.core.ports import DeadLetter, DropReason, Fate, Reason, letters_of
-from forwarder.core.records import AcceptedBatch, RecordBatch
+from forwarder.core.record_intake import AcceptedBatch, RecordBatch
 from forwarder.intake.admission import Gate, SubmissionPart, log_dead_lettered
 from forwarder.intake.content import Content
 from forwarder.intake.decoder_jobs import RecordJob, encode_job, no_files
@@ -42,7 +42,7 @@ from forwarder.stamping.stamp import RejectedEvent
 from forwarder.wire.effort import TooMuchWork
 
 if TYPE_CHECKING:
-    from forwarder.rules.rules import EventRules
+    from forwarder.rules.event_rules import EventRules
 
 MAX_LARGE: Final = 4
 """Large records that are decoded, or were and wait for room in the buffer."""
