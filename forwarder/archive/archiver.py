@@ -31,7 +31,7 @@ from forwarder.buffer.disk.buffer import DiskBuffer
 from forwarder.core.clock import Backoff, Clock, Timer, wait_for_event
 from forwarder.core.error_text import error_text
 from forwarder.core.event import Ack, Chunk, Lane
-from forwarder.core.lanes import LaneQueue
+from forwarder.core.lane_queue import LaneQueue
 from forwarder.core.outcome import HaltReason
 from forwarder.core.ports import Fate, Ledger
 from forwarder.delivery.delivery import (

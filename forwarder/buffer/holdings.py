@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from forwarder.core.event import Ack, Chunk, Lane
-from forwarder.core.lanes import LanePool, LaneQueue
+from forwarder.core.lane_queue import LanePool, LaneQueue
 from forwarder.core.ports import DropCause, Fate
 
 PoolOf = Callable[[Lane], LanePool | None]

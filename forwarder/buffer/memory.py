@@ -21,7 +21,7 @@ from forwarder.buffer.holdings import (
 from forwarder.core.ack import AckCallback
 from forwarder.core.errors import BUFFER_FULL_HINT, BufferFull
 from forwarder.core.event import Ack, Chunk, Lane
-from forwarder.core.lanes import DayQueue, LaneQueue
+from forwarder.core.lane_queue import DayQueue, LaneQueue
 from forwarder.core.ports import DropCause, Fate
 
 

@@ -75,7 +75,7 @@ COMMANDS: Final = {
     ),
     "mapping": ("mapping", "Try the rules of a mapping on sample records before any is sent."),
     "rules": (
-        "rules",
+        "rule_commands",
         (
             "Try the configured rules on events before they hold, and hash ids for files of "
             "suppressed people."

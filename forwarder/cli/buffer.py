@@ -253,7 +253,7 @@ def _drain(directories: Sequence[tuple[Path, Settings]]) -> ExitCode:
         with EventProgress(f"draining {directory}", content.events) as progress:
             done = run_to_end(drain_directory(settings, directory, SystemClock(), progress.advance))
         still = max(done.left_events, _inspect([directory])[0].events)
-        dead = f", {done.buried:,} became dead letters" if done.buried else ""
+        dead = f", {done.dead_lettered:,} became dead letters" if done.dead_lettered else ""
         typer.echo(f"{directory}: {_events(done.delivered)} delivered{dead}, {still:,} left")
         if done.unreachable:
             sys.stderr.write(

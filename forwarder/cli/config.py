@@ -232,8 +232,8 @@ def _mapping_problems(loaded: Loaded) -> Iterable[Problem]:
     from forwarder.config.layers import Problem
     from forwarder.core.clock import SystemClock
     from forwarder.core.errors import ConfigurationError
+    from forwarder.daemon.configured_rules import ConfiguredRules
     from forwarder.daemon.mappings import kafka_mapping, mapping_of, without_zone_alone
-    from forwarder.daemon.rules import ConfiguredRules
 
     sources = loaded.settings.sources
     checks: list[Callable[[], object]] = [

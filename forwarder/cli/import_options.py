@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, get_args, get_type_hints
 import typer
 
 from forwarder.cli.options import Config, TextOrJson, TextOutput, parameter
-from forwarder.sources.files.records import Framing
+from forwarder.sources.files.record_blocks import Framing
 from forwarder.sources.imports.format import ImportFormat, PersonProperties
 
 _WHERE: Final = "Source and target"

@@ -37,7 +37,7 @@ from forwarder.core.proposals import proposed
 from forwarder.daemon.mappings import mapping_of, rules_of
 from forwarder.mapping import MappingCases
 from forwarder.mapping.times import zone_of
-from forwarder.sources.files.records import NO_QUOTE, Framing, ReadOptions
+from forwarder.sources.files.record_blocks import NO_QUOTE, Framing, ReadOptions
 from forwarder.sources.files.transcoding import checked_encoding
 from forwarder.sources.imports import checkpoint, report
 from forwarder.sources.imports.conversion import EventFilters

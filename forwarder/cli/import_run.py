@@ -40,7 +40,7 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.core.proposals import proposed
 from forwarder.core.stop_requests import STOP_SIGNALS, StopRequests, remove_handlers
 from forwarder.daemon.imports import ImportRun, KeyUnverified
-from forwarder.sources.files.records import BrokenSource
+from forwarder.sources.files.record_blocks import BrokenSource
 from forwarder.sources.imports.job import ImportRequest
 from forwarder.sources.imports.pacing import rate_text
 from forwarder.sources.imports.preflight_report import PREFLIGHT, PreflightResult, saved_report
@@ -199,7 +199,7 @@ class ImportCommand:
             broken,
         )
         say(f"Report: {state / PAGE} (and {JSON})\nManifest: {state / MANIFEST}")
-        if manifest.books.unmended:
+        if manifest.books.unrepaired:
             say(f"Rejected records are kept: {proposed('dead-letters ls --path', state)}")
         if self.request.shard is not None:
             say(f"All shards: {proposed('import status --state', self.opened.folder)}")
@@ -219,7 +219,7 @@ def code_of(manifest: ImportManifest, broken: Sequence[BrokenSource]) -> ExitCod
         return ExitCode.NO
     if not manifest.complete:
         return ExitCode.INTERRUPTED
-    return ExitCode.NO if manifest.books.unmended else ExitCode.DONE
+    return ExitCode.NO if manifest.books.unrepaired else ExitCode.DONE
 
 
 def say(text: str) -> None:

@@ -94,7 +94,7 @@ def _check_exist(paths: Sequence[str]) -> None:
     import glob
 
     from forwarder.sources.files.origins import local_files
-    from forwarder.sources.files.records import ReadOptions
+    from forwarder.sources.files.record_blocks import ReadOptions
 
     for path in paths:
         is_local = path != "-" and "://" not in path and not glob.has_magic(path)
@@ -472,7 +472,7 @@ def _of_exports(
     encoding: str,
 ) -> StoredDays:
     from forwarder.cli.tables import EventProgress
-    from forwarder.sources.files.records import ReadOptions
+    from forwarder.sources.files.record_blocks import ReadOptions
     from forwarder.sources.files.transcoding import checked_encoding
     from forwarder.sources.imports.verification import read_exports
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
-from forwarder.sources.files.records import DamagedContent
+from forwarder.sources.files.record_blocks import DamagedContent
 from forwarder.sources.files.unpacking import Decompress, PeekedStream, find_decompressor
 
 FOLLOWED_LINES: Final = 10

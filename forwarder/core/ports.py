@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias, runtime_checkable
 from forwarder.core.ack import AckCallback, AckLevel
 from forwarder.core.errors import Backpressure
 from forwarder.core.event import Ack, Batch, Chunk, Lane
-from forwarder.core.lanes import LaneQueue
+from forwarder.core.lane_queue import LaneQueue
 from forwarder.core.outcome import Reply
 from forwarder.core.path import RequestPath
 
@@ -115,7 +115,7 @@ class Fate(StrEnum):
     """An event's final state, if it was not dropped."""
 
     DELIVERED = "delivered"
-    BURIED = "buried"
+    DEAD_LETTERED = "buried"  # as the logs on disk have it
     """It became a dead letter."""
 
 
@@ -137,7 +137,7 @@ class DeadLetter:
     """
     place: tuple[int, int] | None = None
     """Where in the buffer's files, or in its source, it was (`Chunk.where`): the same event is
-    never buried twice. None: nowhere.
+    never dead-lettered twice. None: nowhere.
     """
     attributes: str = ""
     """What else its source knows of it (key and headers of a record), as the text of a JSON
@@ -169,7 +169,7 @@ def letters_of(chunk: Chunk, reason: Reason, why: str, at: float) -> list[DeadLe
     ]
 
 
-class Revived(NamedTuple):
+class ReplayedDeadLetter(NamedTuple):
     """The dead letter that is replayed: its number in the store, and why it was one."""
 
     number: int
@@ -243,7 +243,7 @@ class Incoming:
     source: str = "http"
     ack: AckLevel | None = None
     """The level that the sender requests, if it is higher than the configured one."""
-    revived: Revived | None = None
+    replayed: ReplayedDeadLetter | None = None
     """Set if this is a replayed dead letter: it is not received anew, and if it is rejected at
     receipt again, `accept` raises.
     """
@@ -347,8 +347,8 @@ class Buffer(Protocol):
         """
 
     def settle(self, chunks: Sequence[Chunk], fate: Fate | DropCause) -> None:
-        """Forget chunks of one lane: they were delivered, buried or dropped. Exactly once for each
-        chunk or its parts.
+        """Forget chunks of one lane: they were delivered, dead-lettered or dropped. Exactly once
+        for each chunk or its parts.
 
         Their acks count them.
         """
@@ -386,7 +386,7 @@ class ResendQueue(Protocol):
 class DeadLetters(Protocol):
     """Where events go that can't be delivered."""
 
-    def bury(self, letters: Sequence[DeadLetter]) -> bool:
+    def add(self, letters: Sequence[DeadLetter]) -> bool:
         """Keep all of the letters, or none and return False: there is no room, or they can't be
         written. Counts nothing in the books.
 
@@ -412,13 +412,15 @@ class Ledger(Protocol):
     def deliver(self, lane: Lane, count: int) -> None:
         """Events were delivered."""
 
-    def bury(self, lane: Lane | None, reason: Reason, count: int) -> None:
+    def dead_letter(self, lane: Lane | None, reason: Reason, count: int) -> None:
         """Events became dead letters."""
 
-    def revive(self, lane: Lane, reason: Reason, count: int) -> None:
+    def restore(self, lane: Lane, reason: Reason, count: int) -> None:
         """Dead letters are in the buffer again."""
 
-    def turn_away(self, lane: Lane | None, source: str, reason: DropCause, count: int) -> None:
+    def drop_at_receipt(
+        self, lane: Lane | None, source: str, reason: DropCause, count: int
+    ) -> None:
         """Events were received and dropped at once."""
 
     def drop(self, lane: Lane | None, reason: DropCause, count: int) -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from forwarder.config.settings import Settings
 from forwarder.core.event import Chunk
-from forwarder.core.lanes import LaneQueue
+from forwarder.core.lane_queue import LaneQueue
 from forwarder.core.ports import DeadLetter, DropReason, Fate, Reason, letters_of
 from forwarder.core.taps import TapOutcome, TapPoint
 from forwarder.daemon.key_memory import KeyMemory
@@ -20,7 +20,7 @@ from forwarder.delivery.delivery import EventDelivery
 from forwarder.delivery.sink import HttpSink
 from forwarder.intake.admission import Admission
 from forwarder.intake.fan_out import Branch
-from forwarder.intake.lanes import KnownKeys
+from forwarder.intake.lane_registry import KnownKeys
 from forwarder.telemetry.books import Books
 
 
@@ -74,17 +74,19 @@ class EventDestination:
             stores.buffer.settle([chunk], DropReason.RETURNED_TO_BROKER)
         if stores.disk_buffer is not None:
             return []
-        return [letter for chunk in left if chunk not in returned for letter in self._bury(chunk)]
+        return [
+            letter for chunk in left if chunk not in returned for letter in self._dead_letter(chunk)
+        ]
 
-    def _bury(self, chunk: Chunk) -> list[DeadLetter]:
+    def _dead_letter(self, chunk: Chunk) -> list[DeadLetter]:
         reason = Reason.UNDELIVERED_AT_EXIT
         why = "forwarder ended before the upstream accepted it"
         letters = letters_of(chunk, reason, why, chunk.received_at)
-        self.stores.dead_letters.bury_at_exit(letters)
-        self.books.bury(chunk.lane, reason, len(letters))
+        self.stores.dead_letters.add_at_exit(letters)
+        self.books.dead_letter(chunk.lane, reason, len(letters))
         if self.taps.tap is not None:
             self.taps.tap.letters(TapOutcome.DEAD_LETTERED, letters)
-        self.stores.buffer.settle([chunk], Fate.BURIED)
+        self.stores.buffer.settle([chunk], Fate.DEAD_LETTERED)
         return letters
 
 

@@ -36,7 +36,7 @@ from forwarder.deadletter.schema import open_readable
 from forwarder.deadletter.selection import marked_of
 from forwarder.deadletter.store import DeadLetterStore
 from forwarder.deadletter.table import MarkedDeadLetter
-from forwarder.sources.files.records import SourceFile
+from forwarder.sources.files.record_blocks import SourceFile
 from forwarder.sources.imports.blocks import (
     ChunkLimits,
     EventOrigin,
@@ -48,11 +48,16 @@ from forwarder.sources.imports.blocks import (
     event_of,
     read_origin,
 )
-from forwarder.sources.imports.books import FateKind, RecordFate, RefusalExample, count_replayed
 from forwarder.sources.imports.columns import EventColumns, EventKey, FinishedEvent
 from forwarder.sources.imports.conversion import Conversion
 from forwarder.sources.imports.format import RecordRefused
 from forwarder.sources.imports.formats.native import NativeConverter
+from forwarder.sources.imports.import_books import (
+    FateKind,
+    RecordFate,
+    RefusalExample,
+    count_replayed,
+)
 from forwarder.sources.imports.source import ImportLedger, SendChunks
 from forwarder.storage.committer import RETRY_SECONDS, Committer
 from forwarder.storage.directory import DEAD_LETTERS
@@ -144,14 +149,14 @@ class ImportDeadLetters(DeadLetterStore):
             )
         return ""
 
-    def bury(self, letters: Sequence[DeadLetter]) -> bool:
+    def add(self, letters: Sequence[DeadLetter]) -> bool:
         """Keep events that the service refused, all or none: False, there is no room, or nothing
         can be written. See `durable`.
 
         The event of a letter in flight stays that letter, with a note.
         """
         by_key = {event_key(letter.place): letter for letter in letters}
-        accepted = super().bury(
+        accepted = super().add(
             [letter for key, letter in by_key.items() if key not in self.returning]
         )
         self._note(full=not accepted)
@@ -180,8 +185,8 @@ class ImportDeadLetters(DeadLetterStore):
             self.poll(1, lambda _: None)  # it isn't asked which letters are marked to be replayed
 
     async def durable(self, limit: float | None = None) -> bool:
-        """Whether all that was buried is durable within `limit` seconds; if so, nothing is buried
-        before the caller's next step.
+        """Whether all that was dead-lettered is durable within `limit` seconds; if so, nothing is
+        dead-lettered before the caller's next step.
         """
         end = None if limit is None else self._clock.monotonic() + limit
         heard = asyncio.Event()

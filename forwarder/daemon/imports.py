@@ -30,22 +30,22 @@ from forwarder.core.event import NO_IDS, Batch, Chunk, Lane
 from forwarder.core.outcome import Delivered, HaltReason, Reply, Retry
 from forwarder.core.ports import Ordering, Sink
 from forwarder.core.secrets import mask_key, mask_secrets
+from forwarder.daemon.configured_rules import ConfiguredRules
 from forwarder.daemon.import_letters import ImportDeadLetters, LetterReplays
 from forwarder.daemon.policies import batch_policy, open_sink
-from forwarder.daemon.rules import ConfiguredRules
 from forwarder.delivery.batching import Batcher, BatchPolicy
 from forwarder.delivery.classify import classify
 from forwarder.delivery.delivery import Delivery
 from forwarder.delivery.keys import KeyCheck
-from forwarder.delivery.lanes import RetryPolicy
+from forwarder.delivery.lane_state import RetryPolicy
 from forwarder.delivery.sink import HttpSink
 from forwarder.intake.admission import Admission, Gate, ReceiptDeadLetters
 from forwarder.intake.conditions import Conditions
 from forwarder.intake.fan_out import Branch
-from forwarder.intake.lanes import KnownKeys, LaneRegistry, UnsharedBuffer
-from forwarder.intake.records import SourceIntake
+from forwarder.intake.lane_registry import KnownKeys, LaneRegistry, UnsharedBuffer
+from forwarder.intake.source_intake import SourceIntake
 from forwarder.sources.files.origins import check_addresses
-from forwarder.sources.files.records import BrokenSource
+from forwarder.sources.files.record_blocks import BrokenSource
 from forwarder.sources.files.source import open_source
 from forwarder.sources.imports.blocks import SOURCE, ChunkLimits, ImportBlock, source_blocks
 from forwarder.sources.imports.checkpoint import (
@@ -696,7 +696,7 @@ class ImportPipeline:
             self._source.fail(error)
 
     async def _save(self) -> None:
-        """Save where it stands, if what was buried can be made durable soon. Raises
+        """Save where it stands, if what was dead-lettered can be made durable soon. Raises
         `ConfigurationError` if it can't be saved.
         """
         if not await self._letters.durable(STOP_SECONDS):

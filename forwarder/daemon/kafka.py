@@ -14,7 +14,7 @@ from forwarder.config.settings import Settings
 from forwarder.config.source_settings import KafkaSecuritySettings, KafkaSettings
 from forwarder.core.ack import AckLevel
 from forwarder.core.clock import Clock
-from forwarder.core.records import RecordIntake
+from forwarder.core.record_intake import RecordIntake
 from forwarder.daemon.mappings import kafka_mapping
 from forwarder.daemon.roles import Role
 from forwarder.sources.kafka.diagnosis import quiet

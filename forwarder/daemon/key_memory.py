@@ -17,7 +17,7 @@ import structlog
 
 from forwarder.core.clock import Clock, Timer
 from forwarder.core.error_text import error_text
-from forwarder.intake.lanes import KnownKeys
+from forwarder.intake.lane_registry import KnownKeys
 from forwarder.storage.key_file import KeyHashes, key_file, merge_keys, read_keys
 
 REFRESH: Final = 10.0

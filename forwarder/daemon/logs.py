@@ -19,7 +19,7 @@ from forwarder.core.ack import AckLevel
 from forwarder.core.clock import Clock
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.patterns import LinearPattern
-from forwarder.core.records import RecordIntake
+from forwarder.core.record_intake import RecordIntake
 from forwarder.daemon.mappings import log_mapping
 from forwarder.sources.logs.formats import DATED, line_format
 from forwarder.sources.logs.policy import LogPolicy

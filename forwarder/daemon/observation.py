@@ -17,10 +17,10 @@ from forwarder.core.clock import Clock
 from forwarder.core.event import Lane
 from forwarder.core.ports import DropReason, ReadingSource, WhenFull
 from forwarder.core.proposals import proposed
+from forwarder.daemon.configured_rules import ConfiguredRules
 from forwarder.daemon.decoder import DecoderProcess
 from forwarder.daemon.destinations import EventDestination
 from forwarder.daemon.pressure import MemoryWatch
-from forwarder.daemon.rules import ConfiguredRules
 from forwarder.delivery.delivery import DeliveryStatistics, HistogramCounts
 from forwarder.delivery.halting import HaltReport
 from forwarder.intake.conditions import Conditions

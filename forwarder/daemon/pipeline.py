@@ -29,6 +29,7 @@ from forwarder.core.path import ForwarderPath
 from forwarder.core.ports import DeadLetter
 from forwarder.core.shares import Headroom, HeldTogether
 from forwarder.core.taps import TapPoint
+from forwarder.daemon.configured_rules import ConfiguredRules
 from forwarder.daemon.decoder import DecoderProcess
 from forwarder.daemon.destinations import EventDestination, own_keys
 from forwarder.daemon.key_memory import KeyMemory
@@ -48,7 +49,6 @@ from forwarder.daemon.policies import (
 )
 from forwarder.daemon.pressure import MemoryWatch
 from forwarder.daemon.roles import ALONE, Role
-from forwarder.daemon.rules import ConfiguredRules
 from forwarder.daemon.stores import InheritedLocks, Stores, name_directories, open_stores
 from forwarder.delivery.batching import Batcher
 from forwarder.delivery.delivery import Delivery, EventDelivery
@@ -58,9 +58,9 @@ from forwarder.intake.admission import Admission, Admitter, Gate
 from forwarder.intake.conditions import Conditions
 from forwarder.intake.fan_out import Branch, FanOut
 from forwarder.intake.intake import Intake
-from forwarder.intake.lanes import KnownKeys, LaneRegistry, Quotas
+from forwarder.intake.lane_registry import KnownKeys, LaneRegistry, Quotas
 from forwarder.intake.large import DECODE_SECONDS
-from forwarder.intake.records import SourceIntake
+from forwarder.intake.source_intake import SourceIntake
 from forwarder.sources.http.listener import HttpListener
 from forwarder.sources.http.passthrough import PassThrough
 from forwarder.sources.http.sockets import adopt

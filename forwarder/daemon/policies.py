@@ -23,7 +23,7 @@ from forwarder.core.shares import LEAST, size_for
 from forwarder.daemon.descriptors import files_beside_connections, reserve_descriptors
 from forwarder.daemon.roles import Role
 from forwarder.delivery.batching import BatchPolicy
-from forwarder.delivery.lanes import RetryPolicy
+from forwarder.delivery.lane_state import RetryPolicy
 from forwarder.delivery.sink import HttpSink, UpstreamPolicy
 from forwarder.intake.intake import IntakePolicy
 from forwarder.intake.requests import ReadingRules

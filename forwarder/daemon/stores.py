@@ -28,7 +28,7 @@ from forwarder.core.shares import Holds
 from forwarder.daemon.roles import Role
 from forwarder.deadletter.memory import MemoryDeadLetters
 from forwarder.deadletter.room import DeadLetterTotals
-from forwarder.intake.lanes import KnownKeys
+from forwarder.intake.lane_registry import KnownKeys
 from forwarder.storage.committer import Committer
 from forwarder.storage.directory import (
     LockedDirectory,
@@ -40,8 +40,8 @@ from forwarder.storage.key_file import name_key_file
 from forwarder.telemetry.books import Account, Books
 
 if TYPE_CHECKING:
-    from forwarder.buffer.disk.books import LaneTotals, LogBooks
     from forwarder.buffer.disk.buffer import DiskBuffer
+    from forwarder.buffer.disk.log_books import LaneTotals, LogBooks
     from forwarder.deadletter.replay import Replayer
     from forwarder.deadletter.store import DeadLetterStore
 
@@ -259,7 +259,7 @@ def _open(
         window=window,
     )
     _open_books(books, file, buffer.commits.books())
-    books.on_turned_away = buffer.tally
+    books.on_dropped_at_receipt = buffer.tally
     buffer.on_damaged = lambda lane, count: books.drop(lane, DropReason.DAMAGED, count)
     return Stores(committer, buffer, buffer, letters, file, locks.acquired)
 
@@ -282,7 +282,7 @@ def _open_disk_buffer(
         if window is None
         else OpenPolicy(settings.buffer_share, ordering_of, window)
     )
-    return open_buffer(directory, committer, clock, policy, _BuriedEvents(file))
+    return open_buffer(directory, committer, clock, policy, _DeadLetteredEvents(file))
 
 
 def _open_letters(
@@ -324,7 +324,7 @@ def _letters_directory(settings: Settings, locks: _Locks) -> Path | None:
     return None
 
 
-class _BuriedEvents:
+class _DeadLetteredEvents:
     """The dead letters as the log's opening sees them (`buffer.disk.opening.DeadLetterIndex`)."""
 
     def __init__(self, file: DeadLetterStore | None) -> None:

@@ -1,5 +1,5 @@
 """Dead letters in memory: bounded in bytes, gone with the process, each logged when it
-is buried.
+is dead-lettered.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from forwarder.deadletter.room import (
     Room,
     cost_of,
     costs_by_key,
-    log_buried,
+    log_dead_lettered,
     reserve_some_at_receipt,
 )
 
@@ -36,7 +36,7 @@ class MemoryDeadLetters:
     def max_bytes(self, limit: int) -> None:
         self._room.limit = limit
 
-    def bury(self, letters: Sequence[DeadLetter]) -> bool:
+    def add(self, letters: Sequence[DeadLetter]) -> bool:
         cost = sum(map(cost_of, letters))
         if not self._room.fits(cost):
             return False
@@ -44,7 +44,7 @@ class MemoryDeadLetters:
         self.letters += letters
         return True
 
-    def bury_at_receipt(self, letters: Sequence[DeadLetter]) -> int:
+    def add_at_receipt(self, letters: Sequence[DeadLetter]) -> int:
         """Keep as many, from the first on, as fit the share for events rejected at receipt; return
         how many.
         """
@@ -66,9 +66,9 @@ class MemoryDeadLetters:
         """Give back room that was reserved at receipt."""
         self._room.release_at_receipt(letters)
 
-    def bury_reserved_at_receipt(self, letters: Sequence[DeadLetter]) -> None:
+    def add_reserved_at_receipt(self, letters: Sequence[DeadLetter]) -> None:
         """Keep dead letters that room was reserved for at receipt."""
-        log_buried(letters)
+        log_dead_lettered(letters)
         self.letters += letters
 
     def distinguish(self, known: KnownKeyLookup) -> None:
@@ -93,12 +93,12 @@ class MemoryDeadLetters:
         """Give back reserved room."""
         self._room.give(reserved, 0)
 
-    def bury_reserved(self, letters: Sequence[DeadLetter], reserved: int) -> None:
+    def add_reserved(self, letters: Sequence[DeadLetter], reserved: int) -> None:
         """Keep dead letters in their reserved room."""
         self.release(reserved)
-        self.bury_at_exit(letters)
+        self.add_at_exit(letters)
 
-    def bury_at_exit(self, letters: Sequence[DeadLetter]) -> None:
+    def add_at_exit(self, letters: Sequence[DeadLetter]) -> None:
         """Keep dead letters even beyond the limit: they free as much of the buffer."""
         self._room.take(sum(map(cost_of, letters)), len(letters))
         self.letters += letters

@@ -23,7 +23,7 @@ from forwarder.core.clock import Clock, Timer
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import Backpressure, ForwarderError
 from forwarder.core.event import Lane, split_events
-from forwarder.core.ports import Incoming, Reason, RequestIntake, Revived
+from forwarder.core.ports import Incoming, Reason, ReplayedDeadLetter, RequestIntake
 from forwarder.deadletter.store import DeadLetterStore
 from forwarder.deadletter.table import MarkedDeadLetter
 from forwarder.storage import failpoints
@@ -160,7 +160,7 @@ class Replayer:
             historical,
             marked.data,
         )
-        revived = Revived(
+        replayed = ReplayedDeadLetter(
             marked.number,
             marked.reason,
             marked.at,
@@ -169,7 +169,7 @@ class Replayer:
             self._sender_key(marked, marked.lane),
             marked.source,
         )
-        incoming = Incoming(body, source=SOURCE, revived=revived)
+        incoming = Incoming(body, source=SOURCE, replayed=replayed)
         try:
             held = self._intake.accept(incoming, partial(self._acknowledged, marked.number))
         except Backpressure as error:

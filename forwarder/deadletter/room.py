@@ -253,7 +253,7 @@ def reserve_some_at_receipt(room: Room, letters: Sequence[DeadLetter]) -> int:
                 break
             room.take_at_receipt(key, cost, 1)
             accepted += 1
-    log_buried(letters[:accepted])
+    log_dead_lettered(letters[:accepted])
     if accepted < len(letters):
         _log.warning(
             "events rejected at receipt were dropped: their share of the dead letters is full",
@@ -262,7 +262,7 @@ def reserve_some_at_receipt(room: Room, letters: Sequence[DeadLetter]) -> int:
     return accepted
 
 
-def log_buried(letters: Sequence[DeadLetter]) -> None:
+def log_dead_lettered(letters: Sequence[DeadLetter]) -> None:
     """Log events rejected at receipt: one line for each lane and reason; `why` is the
     first one's.
     """

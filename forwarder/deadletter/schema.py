@@ -3,8 +3,8 @@ version of this format.
 
 `letters`: one row an event.
 - `number`: never used twice, so that a record in the log may name the dead letter that it replays;
-  `place` (`sequence`, `idx`): the event's position in the log, unique, so that no event is buried
-  twice; NULL where there was no log.
+  `place` (`sequence`, `idx`): the event's position in the log, unique, so that no event is
+  dead-lettered twice; NULL where there was no log.
 - `data`: the event's bytes as received; `crc`: their CRC-32, which detects damage by the disk.
 - `attributes`: what the source knows of it beside its position (`coordinates`), as the text of a
   JSON object, or ''. Since version 2.

@@ -1,8 +1,8 @@
 """The store of dead letters on disk: durable with the commits of the buffer's log, before the
 records that settle their events.
 
-Burying is synchronous: it reserves the room, numbers each dead letter and keeps it pending; the
-next group commit writes it. If a commit fails, dead letters stay pending and are written again
+Dead-lettering is synchronous: it reserves the room, numbers each dead letter and keeps it pending;
+the next group commit writes it. If a commit fails, dead letters stay pending and are written again
 every second; until that succeeds the upstream's refusals find no room here, so that their lanes
 wait.
 
@@ -51,7 +51,7 @@ from forwarder.deadletter.room import (
     cost_of,
     costs_by_key,
     key_of,
-    log_buried,
+    log_dead_lettered,
     reserve_some_at_receipt,
 )
 from forwarder.deadletter.table import (
@@ -76,7 +76,7 @@ _log = structlog.get_logger()
 class DeadLetterBooks(Protocol):
     """The verbs of the books that the store uses."""
 
-    def unbury(self, lane: Lane | None, reason: Reason, count: int) -> None:
+    def uncount_dead_letter(self, lane: Lane | None, reason: Reason, count: int) -> None:
         """Events turned out to have been dead letters before, and counted."""
 
     def discard(self, lane: Lane | None, reason: Reason, count: int) -> None:
@@ -213,7 +213,7 @@ class DeadLetterStore:
 
     # On the loop.
 
-    def bury(self, letters: Sequence[DeadLetter]) -> bool:
+    def add(self, letters: Sequence[DeadLetter]) -> bool:
         cost = sum(map(cost_of, letters))
         if self._failing or not self._room.fits(cost):
             return False
@@ -221,7 +221,7 @@ class DeadLetterStore:
         self._keep(letters, receipt=False)
         return True
 
-    def bury_at_receipt(self, letters: Sequence[DeadLetter]) -> int:
+    def add_at_receipt(self, letters: Sequence[DeadLetter]) -> int:
         """Keep as many, from the first on, as fit the share for events rejected at receipt; return
         how many.
         """
@@ -252,9 +252,9 @@ class DeadLetterStore:
         """Give back room that was reserved at receipt."""
         self._room.release_at_receipt(letters)
 
-    def bury_reserved_at_receipt(self, letters: Sequence[DeadLetter]) -> None:
+    def add_reserved_at_receipt(self, letters: Sequence[DeadLetter]) -> None:
         """Keep dead letters that room was reserved for at receipt."""
-        log_buried(letters)
+        log_dead_lettered(letters)
         self._keep(letters, receipt=True)
 
     def distinguish(self, known: KnownKeyLookup) -> None:
@@ -279,19 +279,19 @@ class DeadLetterStore:
         """Give back reserved room."""
         self._room.give(reserved, 0)
 
-    def bury_reserved(self, letters: Sequence[DeadLetter], reserved: int) -> None:
+    def add_reserved(self, letters: Sequence[DeadLetter], reserved: int) -> None:
         """Keep dead letters in their reserved room."""
         self.release(reserved)
-        self.bury_at_exit(letters)
+        self.add_at_exit(letters)
 
-    def bury_at_exit(self, letters: Sequence[DeadLetter]) -> None:
+    def add_at_exit(self, letters: Sequence[DeadLetter]) -> None:
         """Keep dead letters even beyond the limit: they free as much of the buffer."""
         self._room.take(sum(map(cost_of, letters)), len(letters))
         self._keep(letters, receipt=False)
 
     def when_durable(self, on_durable: AckCallback) -> bool:
-        """Whether everything buried so far is durable; if not, `on_durable` is called when it is,
-        or with an error if a commit fails.
+        """Whether everything dead-lettered so far is durable; if not, `on_durable` is called when
+        it is, or with an error if a commit fails.
         """
         if self._pending:
             self._on_durable.append(on_durable)
@@ -410,7 +410,7 @@ class DeadLetterStore:
             self._books.discard(gone.lane, gone.reason, 1)
         for entry in job.known:
             self._give(entry.letter.lane, cost_of(entry.letter), receipt=entry.receipt)
-            self._books.unbury(entry.letter.lane, entry.letter.reason, 1)
+            self._books.uncount_dead_letter(entry.letter.lane, entry.letter.reason, 1)
         if job.read_marked:
             self._marked = job.still_marked
 

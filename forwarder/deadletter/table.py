@@ -4,7 +4,7 @@ in one transaction.
 Invariants: a commit that is run again after a failure, even one that came after its transaction
 was committed, changes nothing twice: a dead letter has its number before it is written, and the
 counters count what a statement really changed. A dead letter whose place is taken by the same
-event is that event, buried before; if by another one (the log was created anew), it is kept
+event is that event, dead-lettered before; if by another one (the log was created anew), it is kept
 without a place.
 """
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from forwarder.core.event import NO_IDS, Batch, Chunk, Lane
-from forwarder.core.lanes import DayQueue, DayTotal, LaneQueue
+from forwarder.core.lane_queue import DayQueue, DayTotal, LaneQueue
 from forwarder.core.ports import Buffer
 from forwarder.wire.envelope import cut_by_size, envelope_size
 

@@ -31,7 +31,7 @@ from forwarder.core.taps import TapPoint
 from forwarder.delivery.batching import BatchSource
 from forwarder.delivery.halting import HaltReport, Halts
 from forwarder.delivery.keys import KeyCheck, KeyStatus
-from forwarder.delivery.lanes import RetryPolicy
+from forwarder.delivery.lane_state import RetryPolicy
 from forwarder.delivery.limiter import Limiter, load_signal
 from forwarder.delivery.outcomes import Settler
 from forwarder.delivery.scheduler import LaneRetry, Scheduler

@@ -24,7 +24,7 @@ import structlog
 from forwarder.core.clock import Backoff
 from forwarder.core.event import Lane
 from forwarder.core.outcome import HaltReason
-from forwarder.delivery.lanes import LaneState
+from forwarder.delivery.lane_state import LaneState
 from forwarder.delivery.ordering import may_overtake
 from forwarder.delivery.splitting import BatchPart, PartGroup, ReplaceChunk, cut
 from forwarder.telemetry.labels import lane_label
@@ -214,7 +214,7 @@ def probe_candidate(state: LaneState, *, before_fresh: bool) -> ProbeCandidate |
     pending = [
         ProbeCandidate(group, part, at)
         for group, part, at in may_overtake(state.ordering, state.groups)
-        if group.in_flight is None and part.bury_as is None
+        if group.in_flight is None and part.dead_letter_as is None
     ]
     chosen = min(pending, key=lambda one: one.rank, default=None)
     if before_fresh and chosen is not None and chosen.rank > (False, state.fresh_probed):

@@ -27,7 +27,7 @@ from forwarder.core.outcome import Bisect, Delivered, Halt, HaltReason, Outcome,
 from forwarder.core.ports import Buffer, DeadLetters, Fate, Ledger, Ordering, Reason, letters_of
 from forwarder.core.taps import TapOutcome, TapPoint
 from forwarder.delivery.halting import Halts
-from forwarder.delivery.lanes import LaneState, Moment, RetryPolicy
+from forwarder.delivery.lane_state import LaneState, Moment, RetryPolicy
 from forwarder.delivery.splitting import Attempt, BatchPart, PartGroup, halves
 from forwarder.delivery.suspects import (
     NO_SUSPECTS,
@@ -47,8 +47,8 @@ _log = structlog.get_logger()
 
 
 class OutcomeHandler:
-    """Applies outcomes (`apply`), and buries later what had no room among the
-    dead letters (`bury_deferred`).
+    """Applies outcomes (`apply`), and dead-letters later what had no room among the
+    dead letters (`dead_letter_deferred`).
     """
 
     def __init__(self, settler: Settler, buffer: Buffer, halts: Halts, policy: RetryPolicy) -> None:
@@ -84,13 +84,15 @@ class OutcomeHandler:
         if attempt.probe and isinstance(outcome, Retry) and state.lane in self._halts:
             self._halts.probe_failed(state.lane, at.now)
 
-    def bury_deferred(self, state: LaneState, at: Moment) -> bool:
-        """Bury what found no room among the dead letters; False if something still finds none."""
+    def dead_letter_deferred(self, state: LaneState, at: Moment) -> bool:
+        """Dead-letter what had no room before; False if something still has none."""
         for group in list(state.groups):
-            for part, bury_as in [
-                (part, part.bury_as) for part in group.parts if part.bury_as is not None
+            for part, dead_letter_as in [
+                (part, part.dead_letter_as)
+                for part in group.parts
+                if part.dead_letter_as is not None
             ]:
-                if not self._settler.bury(part.batch, *bury_as, at.wall):
+                if not self._settler.dead_letter(part.batch, *dead_letter_as, at.wall):
                     return False
                 state.settled(group, part)
         return True
@@ -118,7 +120,9 @@ class OutcomeHandler:
             state.pause.failed(attempt.number, at.latest, at.now, outcome.not_before, outcome.why)
         limit = self._policy.give_up_after
         too_old = limit is not None and at.wall - attempt.batch.received_at > limit
-        if too_old and self._settler.bury(attempt.batch, Reason.GAVE_UP, outcome.why, at.wall):
+        if too_old and self._settler.dead_letter(
+            attempt.batch, Reason.GAVE_UP, outcome.why, at.wall
+        ):
             state.settled(attempt.group, attempt.part)
         elif state.ordering is not Ordering.STRICT:
             state.retreat(attempt.group)
@@ -229,14 +233,14 @@ class OutcomeHandler:
         state: LaneState,
         group: PartGroup,
         part: BatchPart,
-        bury_as: tuple[Reason, str],
+        dead_letter_as: tuple[Reason, str],
         at: Moment,
     ) -> None:
-        reason, why = bury_as
-        if self._settler.bury(part.batch, reason, why, at.wall):
+        reason, why = dead_letter_as
+        if self._settler.dead_letter(part.batch, reason, why, at.wall):
             state.settled(group, part)
             return
-        part.bury_as = bury_as
+        part.dead_letter_as = dead_letter_as
         self._halts.halt(
             state.lane,
             HaltReason.DEAD_LETTERS_FULL,
@@ -279,19 +283,19 @@ class Settler:
             self._taps.tap.chunks(TapOutcome.DELIVERED, batch.chunks)
         self._buffer.settle(batch.chunks, Fate.DELIVERED)
 
-    def bury(self, batch: Batch, reason: Reason, why: str, wall: float) -> bool:
+    def dead_letter(self, batch: Batch, reason: Reason, why: str, wall: float) -> bool:
         """Make dead letters of the batch's events; False if there is no room for
         them, and nothing changed.
         """
         letters = [
             letter for chunk in batch.chunks for letter in letters_of(chunk, reason, why, wall)
         ]
-        if not self._dead_letters.bury(letters):
+        if not self._dead_letters.add(letters):
             return False
-        self._books.bury(batch.lane, reason, len(letters))
+        self._books.dead_letter(batch.lane, reason, len(letters))
         if self._taps.tap is not None:
             self._taps.tap.letters(TapOutcome.DEAD_LETTERED, letters)
-        self._buffer.settle(batch.chunks, Fate.BURIED)
+        self._buffer.settle(batch.chunks, Fate.DEAD_LETTERED)
         _log.warning(
             "events became dead letters",
             lane=lane_label(batch.lane),

@@ -24,7 +24,7 @@ from forwarder.delivery.batching import BatchSource
 from forwarder.delivery.classify import classify, is_web_page
 from forwarder.delivery.halting import Halted, Halts, carve, probe_candidate
 from forwarder.delivery.keys import KeyCheck, KeyStatus
-from forwarder.delivery.lanes import LaneState, Moment, Pause, RetryPolicy
+from forwarder.delivery.lane_state import LaneState, Moment, Pause, RetryPolicy
 from forwarder.delivery.outcomes import OutcomeHandler, Settler
 from forwarder.delivery.splitting import Attempt, BatchPart, PartGroup
 from forwarder.delivery.suspects import NO_SUSPECTS, Suspects
@@ -233,7 +233,7 @@ class Scheduler:
         group = state.ready()
         if group is None:
             return self._fresh(state, at, flush=flush)
-        if group.parts[0].bury_as is not None and not self._bury_deferred(state, at):
+        if group.parts[0].dead_letter_as is not None and not self._dead_letter_deferred(state, at):
             return None
         return (
             self._begin(state, at, group, group.parts[0])
@@ -270,7 +270,7 @@ class Scheduler:
         state = self._lanes.get(lane) or self._state(lane)
         if at.now < max(halted.next_probe, state.pause.until) or state.in_flight:
             return None
-        if not self._outcomes.bury_deferred(state, at):
+        if not self._outcomes.dead_letter_deferred(state, at):
             self._halts.probe_failed(lane, at.now)
             return None
         if halted.reason is HaltReason.DEAD_LETTERS_FULL:
@@ -294,11 +294,11 @@ class Scheduler:
         chosen.part.probed = self.latest + 1
         return self._begin(state, at, chosen.group, carve(chosen, self._buffer.replace), probe=True)
 
-    def _bury_deferred(self, state: LaneState, at: Moment) -> bool:
-        """Bury what found no room among the dead letters; if there is still
+    def _dead_letter_deferred(self, state: LaneState, at: Moment) -> bool:
+        """Dead-letter what found no room among the dead letters; if there is still
         none, the lane halts again.
         """
-        if self._outcomes.bury_deferred(state, at):
+        if self._outcomes.dead_letter_deferred(state, at):
             return True
         self._halts.halt(
             state.lane,

@@ -34,7 +34,7 @@ class BatchPart:
     batch: Batch
     refused: bool = False
     """Refused alone, while nothing proved that the upstream accepts anything at all."""
-    bury_as: tuple[Reason, str] | None = None
+    dead_letter_as: tuple[Reason, str] | None = None
     """Why it is to become dead letters, once there is room for them."""
     probed: int = 0
     """The number of the last attempt that probed a halted lane with it, or
@@ -89,7 +89,7 @@ class PartGroup:
         return [
             part
             for part in self.parts
-            if kind in part.suspects and part is not self.in_flight and part.bury_as is None
+            if kind in part.suspects and part is not self.in_flight and part.dead_letter_as is None
         ]
 
     def join(self) -> None:

@@ -167,7 +167,7 @@ def exonerate(group: PartGroup, kinds: frozenset[Kind]) -> None:
                 part is not group.in_flight
                 and not part.refused
                 and not part.probed
-                and part.bury_as is None
+                and part.dead_letter_as is None
             )
     group.join()
 

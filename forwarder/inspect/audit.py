@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from forwarder.buffer.disk.books import LaneTotals
+from forwarder.buffer.disk.log_books import LaneTotals
 from forwarder.buffer.disk.recovery import RecoveredLog
 from forwarder.core.event import Lane
 from forwarder.deadletter.room import DeadLetterTotals

@@ -56,7 +56,7 @@ class DrainResult:
     """
 
     delivered: int
-    buried: int
+    dead_lettered: int
     left: tuple[LaneSnapshot, ...]
     unreachable: str = ""
 
@@ -183,18 +183,20 @@ async def _report_regularly(pipeline: Drainable, clock: Clock, progress: _Progre
 
 
 def _settled(snapshot: Snapshot) -> int:
-    return _delivered(snapshot.lanes) + _buried(snapshot.lanes)
+    return _delivered(snapshot.lanes) + _dead_lettered(snapshot.lanes)
 
 
 def _delivered(lanes: Sequence[LaneSnapshot]) -> int:
     return sum(lane.delivered for lane in lanes)
 
 
-def _buried(lanes: Sequence[LaneSnapshot]) -> int:
+def _dead_lettered(lanes: Sequence[LaneSnapshot]) -> int:
     return sum(lane.total_dead for lane in lanes)
 
 
 def _result(before: Snapshot, after: Snapshot, unreachable: str) -> DrainResult:
     left = tuple(lane for lane in after.lanes if lane.buffered)
     delivered = _delivered(after.lanes) - _delivered(before.lanes)
-    return DrainResult(delivered, _buried(after.lanes) - _buried(before.lanes), left, unreachable)
+    return DrainResult(
+        delivered, _dead_lettered(after.lanes) - _dead_lettered(before.lanes), left, unreachable
+    )

@@ -53,7 +53,7 @@ from forwarder.core.taps import TapOutcome, TapPoint
 from forwarder.intake.conditions import Conditions
 from forwarder.intake.content import Content, RouteTable, note_route, take_steps
 from forwarder.intake.decoder_jobs import RoutesOfJob, RulesOfJob
-from forwarder.intake.lanes import LaneRegistry, Quotas
+from forwarder.intake.lane_registry import LaneRegistry, Quotas
 from forwarder.stamping.stamp_event import NOT_INGESTED
 from forwarder.telemetry.labels import UNDECODABLE, lane_label
 from forwarder.wire.effort import UNBOUNDED, Allowance, Effort
@@ -79,7 +79,7 @@ class ReceiptDeadLetters(Protocol):
     a source's records.
     """
 
-    def bury_at_receipt(self, letters: Sequence[DeadLetter]) -> int:
+    def add_at_receipt(self, letters: Sequence[DeadLetter]) -> int:
         """Keep as many of the letters, from the first on, as fit the share for such; how many
         those were.
         """
@@ -95,7 +95,7 @@ class ReceiptDeadLetters(Protocol):
     def release_at_receipt(self, letters: Sequence[DeadLetter]) -> None:
         """Letters that room was reserved for are not needed."""
 
-    def bury_reserved_at_receipt(self, letters: Sequence[DeadLetter]) -> None:
+    def add_reserved_at_receipt(self, letters: Sequence[DeadLetter]) -> None:
         """Keep letters that room was reserved for."""
 
     def reserve(self, size: int, count: int) -> int | None:
@@ -111,13 +111,13 @@ class ReceiptDeadLetters(Protocol):
     def release(self, reserved: int) -> None:
         """Reserved room is not needed."""
 
-    def bury_reserved(self, letters: Sequence[DeadLetter], reserved: int) -> None:
+    def add_reserved(self, letters: Sequence[DeadLetter], reserved: int) -> None:
         """Keep letters in the room that was reserved for them; what they don't need of it is free
         again.
         """
 
     def when_durable(self, callback: AckCallback) -> bool:
-        """Whether all letters that were buried so far are durable, or never will be; else
+        """Whether all letters that were dead-lettered so far are durable, or never will be; else
         `callback` is called once, later.
         """
 
@@ -333,7 +333,7 @@ class Admitter(Protocol):
 
     @property
     def check_room(self) -> Callable[[Lane, int], None]:
-        """See `Quotas.check_room`."""
+        """Raises `BufferFull` if a lane has no room for so many bytes."""
 
     def admit_one(self, chunk: Chunk, level: AckLevel, callback: AckCallback) -> bool:
         """`admit` for one chunk with nothing beside it, the most frequent content; whether `level`
@@ -505,11 +505,9 @@ class Admission:
         self._taps = taps or TapPoint()
         self._awaited: dict[Submission, None] = {}
         self.routes: Final = None
-        """See `Admitter`."""
         self._nulled = self._filtered = self._not_acknowledged = 0
 
     def statistics(self) -> IntakeStatistics:
-        """See `Admitter`."""
         return IntakeStatistics(
             self._nulled, len(self._awaited), self._not_acknowledged, self._filtered
         )
@@ -565,7 +563,6 @@ class Admission:
         source_waits: bool = False,
         given_up: Collection[Lane] = (),
     ) -> Sequence[SubmissionPart] | None:
-        """See `Admitter.admit`."""
         submission = Submission(
             self,
             content,
@@ -613,10 +610,10 @@ class Admission:
             return False
         why = "its project key was halted for too long, and the buffer has no room for its events"
         now = self.clock.now()
-        buried = [
+        dead_lettered = [
             letter for chunk in chunks for letter in letters_of(chunk, Reason.LANE_HALTED, why, now)
         ]
-        submission.letters = [*submission.letters, *buried]
+        submission.letters = [*submission.letters, *dead_lettered]
         submission.chunks = [chunk for chunk in submission.chunks if chunk not in chunks]
         return True
 
@@ -647,7 +644,7 @@ class Admission:
     def _makes_room(self, submission: Submission, error: BaseException) -> bool:
         """Whether events are dropped where the buffer is full, instead of rejecting these."""
         return (
-            not (self.rejects or submission.source_waits or submission.content.revived is not None)
+            not (self.rejects or submission.source_waits or submission.content.replayed is not None)
             and type(error) in _FULL
         )
 
@@ -738,26 +735,28 @@ class Admission:
         self.quotas.check(chunks)
         return self.buffer.offer(chunks, callback)
 
-    def turn_away(self, submission: Submission, reason: DropReason) -> None:
+    def drop_at_receipt(self, submission: Submission, reason: DropReason) -> None:
         """Drop all that is in a submission, counted as received."""
         content = submission.content
         self._count_ruled(content)
         letters = [*submission.letters, *submission.droppable]
-        self.turn_away_chunks(submission.chunks, reason)
-        self._turn_away_rejected(letters, content, reason)
+        self.drop_chunks_at_receipt(submission.chunks, reason)
+        self._drop_rejected_at_receipt(letters, content, reason)
         if self._taps.tap is not None:
             self._taps.tap.letters(TapOutcome.DROPPED, letters, reason)
         submission.chunks = submission.letters = submission.droppable = content.overflow = ()
 
-    def turn_away_chunks(self, chunks: Sequence[Chunk], reason: DropReason | RuleDrop) -> None:
+    def drop_chunks_at_receipt(
+        self, chunks: Sequence[Chunk], reason: DropReason | RuleDrop
+    ) -> None:
         """Drop new events, counted as received."""
         for chunk in chunks:
-            self.books.turn_away(chunk.lane, chunk.source, reason, chunk.count)
+            self.books.drop_at_receipt(chunk.lane, chunk.source, reason, chunk.count)
         if self._taps.tap is not None:
             self._taps.tap.chunks(TapOutcome.DROPPED, chunks, reason)
 
     def _drop_newest(self, submission: Submission) -> None:
-        self.turn_away_chunks(submission.chunks, DropReason.DROP_NEWEST)
+        self.drop_chunks_at_receipt(submission.chunks, DropReason.DROP_NEWEST)
         submission.chunks = ()
         if submission.content.results is not None:
             submission.content.results.drop_rest(BUFFER_FULL)
@@ -799,23 +798,23 @@ class Admission:
         from here on.
         """
         content = submission.content
-        revived = content.revived
+        replayed = content.replayed
         chunks = submission.chunks
         submission.chunks = ()
         for chunk in chunks:
-            if revived is None:
+            if replayed is None:
                 self.books.receive(chunk.lane, chunk.source, chunk.count)
             else:
-                self.books.revive(chunk.lane, revived.reason, chunk.count)
+                self.books.restore(chunk.lane, replayed.reason, chunk.count)
         if self._taps.tap is not None:
             self._taps.tap.chunks(
-                TapOutcome.RECEIVED if revived is None else TapOutcome.REPLAYED, chunks
+                TapOutcome.RECEIVED if replayed is None else TapOutcome.REPLAYED, chunks
             )
         self._count_ruled(content)
         if submission.letters:
-            self._bury(submission)
+            self._dead_letter(submission)
         if submission.droppable or content.overflow:
-            self._bury_droppable(submission)
+            self._dead_letter_droppable(submission)
         self._nulled += content.nulled
         self._filtered += content.filtered
         submission.counted = True
@@ -824,7 +823,7 @@ class Admission:
 
     def _count_ruled(self, content: Content) -> None:
         for reason, chunk in content.dropped:
-            self.turn_away_chunks((chunk,), reason)
+            self.drop_chunks_at_receipt((chunk,), reason)
         for tally in content.tallies:
             tally.count()
 
@@ -868,31 +867,31 @@ class Admission:
         else:
             self.dead_letters.release_at_receipt(submission.letters)
 
-    def _bury(self, submission: Submission) -> None:
+    def _dead_letter(self, submission: Submission) -> None:
         letters = submission.letters
         reserved = submission.reserved or 0
         submission.reserved = None
         if submission.source_waits:
-            self.dead_letters.bury_reserved(letters, reserved)
+            self.dead_letters.add_reserved(letters, reserved)
             if self._logs_rejected:
-                log_buried(letters)
+                log_dead_lettered(letters)
         else:
-            self.dead_letters.bury_reserved_at_receipt(letters)
-        self._count_buried(letters)
+            self.dead_letters.add_reserved_at_receipt(letters)
+        self._count_dead_lettered(letters)
 
-    def _bury_droppable(self, submission: Submission) -> None:
+    def _dead_letter_droppable(self, submission: Submission) -> None:
         letters = submission.droppable
-        accepted = self.dead_letters.bury_at_receipt(letters)
-        self._count_buried(letters[:accepted])
+        accepted = self.dead_letters.add_at_receipt(letters)
+        self._count_dead_lettered(letters[:accepted])
         if self._taps.tap is not None:
             self._taps.tap.letters(
                 TapOutcome.DROPPED, letters[accepted:], DropReason.INVALID_OVERFLOW
             )
-        self._turn_away_rejected(
+        self._drop_rejected_at_receipt(
             letters[accepted:], submission.content, DropReason.INVALID_OVERFLOW
         )
 
-    def _turn_away_rejected(
+    def _drop_rejected_at_receipt(
         self, letters: Sequence[DeadLetter], content: Content, reason: DropReason
     ) -> None:
         """Count dead letters that are dropped, and what the content has beyond them."""
@@ -900,16 +899,16 @@ class Admission:
         for owner, source, count in content.overflow:
             counts[owner, source] += count
         for (lane, source), count in counts.items():
-            self.books.turn_away(lane, source, reason, count)
+            self.books.drop_at_receipt(lane, source, reason, count)
 
-    def _count_buried(self, letters: Sequence[DeadLetter]) -> None:
+    def _count_dead_lettered(self, letters: Sequence[DeadLetter]) -> None:
         if self._taps.tap is not None:
             self._taps.tap.letters(TapOutcome.DEAD_LETTERED, letters)
         for (lane, source, reason), count in Counter(
             (letter.lane, letter.source, letter.reason) for letter in letters
         ).items():
             self.books.receive(lane, source, count)
-            self.books.bury(lane, reason, count)
+            self.books.dead_letter(lane, reason, count)
 
     def withdraw(self, ack: Ack) -> None:
         """Drop what is still pending of a request whose sender was asked to repeat it."""
@@ -929,7 +928,7 @@ class Admission:
             awaited.fail(Draining("shutting down", retry_after=2.0))
 
 
-def log_buried(letters: Sequence[DeadLetter]) -> None:
+def log_dead_lettered(letters: Sequence[DeadLetter]) -> None:
     """Log one line for each lane and reason; `why` is the first letter's."""
     counted = Counter((letter.lane, letter.reason) for letter in letters)
     first = {(letter.lane, letter.reason): letter for letter in reversed(letters)}

@@ -13,7 +13,7 @@ from forwarder.intake.requests import ReadingRules
 from forwarder.wire.effort import INLINE, UNBOUNDED, Effort
 
 if TYPE_CHECKING:
-    from forwarder.rules.rules import EventRules
+    from forwarder.rules.event_rules import EventRules
 
 
 class Conditions:

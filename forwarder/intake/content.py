@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from forwarder.core.errors import InvalidRequest, RequestTooLarge
 from forwarder.core.event import Chunk, Lane
-from forwarder.core.ports import DeadLetter, Fate, Reason, Revived, RuleDrop
+from forwarder.core.ports import DeadLetter, Fate, Reason, ReplayedDeadLetter, RuleDrop
 from forwarder.stamping.stamp import RejectedEvent, StampedEvents
 from forwarder.wire.effort import Allowance
 from forwarder.wire.identity import ids_of
 from forwarder.wire.v1_results import Results
 
 if TYPE_CHECKING:
-    from forwarder.rules.rules import EventRules, FailedEvent, RuledEvents, RuleTally
+    from forwarder.rules.event_rules import EventRules, FailedEvent, RuledEvents, RuleTally
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ class Content:
     """What rules dropped."""
     tallies: Sequence[RuleTally] = ()
     """What rules did; counted with the events."""
-    revived: Revived | None = None
+    replayed: ReplayedDeadLetter | None = None
     """The dead letter that it is, if it is one that is replayed."""
 
     @property
@@ -77,7 +77,7 @@ class Content:
             and not self.nulled
             and not self.filtered
             and self.results is None
-            and self.revived is None
+            and self.replayed is None
             and not self.tallies
         )
 
@@ -166,7 +166,7 @@ def take_steps(
     dead letter that would be one again, or that rules drop: it stays what it is.
     """
     if not content.ruled:
-        if rules is not None and not (content.revived is not None and content.revived.ruled):
+        if rules is not None and not (content.replayed is not None and content.replayed.ruled):
             allowance = None if math.isinf(microseconds) else Allowance(microseconds)
             _apply(rules, content, allowance, bounds)
         content.ruled = True
@@ -182,7 +182,7 @@ def take_steps(
 def _apply(
     rules: EventRules, content: Content, allowance: Allowance | None, bounds: RuleBounds
 ) -> None:
-    revived = content.revived
+    replayed = content.replayed
     left: list[Chunk] = []
     failed: list[DeadLetter] = []
     dropped: list[tuple[RuleDrop, Chunk]] = []
@@ -191,9 +191,9 @@ def _apply(
     for index, chunk in enumerate(content.chunks):
         api_key = chunk.lane.api_key
         source = chunk.source
-        if revived is not None:  # as when it was received
-            api_key = api_key if revived.sender_key is None else revived.sender_key
-            source = revived.source
+        if replayed is not None:  # as when it was received
+            api_key = api_key if replayed.sender_key is None else replayed.sender_key
+            source = replayed.source
         names = content.names[index] if content.names else None
         ruled = rules.apply(chunk.data, chunk.count, api_key, source, names, allowance=allowance)
         if ruled is None:
@@ -218,7 +218,7 @@ def _apply(
                 f"rules fail on over {bounds.failures} events of the request, and would make "
                 f"dead letters of them ({failed[0].why})"
             )
-    if revived is not None and not left:  # it was one event
+    if replayed is not None and not left:  # it was one event
         raise InvalidRequest(
             failed[0].why if failed else f"{dropped[0][0].replace(':', ' ')} drops it"
         )
@@ -231,7 +231,7 @@ def _apply(
         for _, chunk in dropped:
             results.settled(chunk.data, Fate.DELIVERED)
         for letter in failed:
-            results.settled(letter.data, Fate.BURIED)
+            results.settled(letter.data, Fate.DEAD_LETTERED)
 
 
 def _letters(content: Content, index: int, failed: Sequence[FailedEvent]) -> list[DeadLetter]:

@@ -42,9 +42,9 @@ from forwarder.core.ports import (
     RuleDrop,
     V1Head,
 )
-from forwarder.core.records import RecordFacts, RejectedRecord
+from forwarder.core.record_intake import RecordFacts, RejectedRecord
 from forwarder.intake.content import NO_BOUNDS, Content, RuleBounds, take_steps
-from forwarder.intake.lanes import KnownKeys, LaneRegistry
+from forwarder.intake.lane_registry import KnownKeys, LaneRegistry
 from forwarder.intake.record_reader import RecordBatchReader
 from forwarder.intake.requests import (
     USUAL,
@@ -61,9 +61,9 @@ from forwarder.wire.envelope import cut_by_size
 from forwarder.wire.v1_results import Results, ResultsState
 
 if TYPE_CHECKING:
+    from forwarder.rules.event_rules import EventRules
     from forwarder.rules.matching import EvaluateCondition
     from forwarder.rules.routing import EventRoutes
-    from forwarder.rules.rules import EventRules
 
 FRAME: Final = struct.Struct("!IQ")
 """Before each frame: the lengths of its head and of what follows the head."""
@@ -210,7 +210,7 @@ class DecoderReply(NamedTuple):
         ]
         if rules is None:
             return content
-        from forwarder.rules.rules import RuleOutcome, RuleTally  # noqa: PLC0415
+        from forwarder.rules.event_rules import RuleOutcome, RuleTally  # noqa: PLC0415
 
         first = 2 * len(head.pieces)
         content.dropped = [
@@ -396,26 +396,24 @@ class _AskedFiles:
         self.look_up: LookUp = no_files
 
     def open(self, path: Path, salt_file: Path | None, key: str) -> _AskedFile:  # noqa: ARG002
-        """See `rules.matching.OpenIdFiles`."""
         self._count += 1
         return _AskedFile(self, self._count - 1)
 
 
 class _AskedFile:
-    """See `rules.matching.KnownIds`."""
+    """A file of ids that the other process reads."""
 
     def __init__(self, files: _AskedFiles, number: int) -> None:
         self._files = files
         self._number = number
 
     def among(self, ids: Collection[str]) -> Collection[str]:
-        """See `rules.matching.KnownIds`."""
         return frozenset(self._files.look_up(self._number, ids))
 
 
 @lru_cache(maxsize=2)
 def _restored(encoded: bytes, evaluate: EvaluateCondition | None) -> tuple[EventRules, _AskedFiles]:
-    from forwarder.rules.rules import restored_rules  # noqa: PLC0415 - most have no use for rules
+    from forwarder.rules.event_rules import restored_rules  # noqa: PLC0415 - few have rules
 
     files = _AskedFiles()
     return restored_rules(encoded, files, evaluate), files
@@ -473,7 +471,7 @@ def _form_of(job: RequestJob) -> RequestForm:
 
 
 class _OneRecord:
-    """See `core.records.RecordBatch`."""
+    """A batch of the record of one job."""
 
     def __init__(self, job: RecordJob, value: bytes) -> None:
         self.values: Sequence[bytes] = (value,)

@@ -33,7 +33,7 @@ from forwarder.intake.admission import (
     sizes_of,
 )
 from forwarder.intake.content import Content, RouteTable
-from forwarder.intake.lanes import MAX_REMEMBERED, LaneRegistry
+from forwarder.intake.lane_registry import MAX_REMEMBERED, LaneRegistry
 
 
 class HaltedLanes(Protocol):
@@ -70,7 +70,7 @@ class Branch:
 
 
 class FanOut:
-    """See `Admitter`: to all destinations that the routes name."""
+    """Admits to all destinations that the routes name."""
 
     def __init__(self, branches: Sequence[Branch], routes: RouteTable, lanes: LaneRegistry) -> None:
         """`branches`: the destinations in the order in which the routes number them; the first is
@@ -86,8 +86,8 @@ class FanOut:
         self.not_acknowledged = 0
 
     def statistics(self) -> IntakeStatistics:
-        """See `Admitter`: each number and record counts once; `awaiting_delivery` is that of the
-        destination for which most wait.
+        """Each number and record counts once; `awaiting_delivery` is that of the destination for
+        which most wait.
         """
         of_each = [branch.admission.statistics() for branch in self._branches]
         return IntakeStatistics(
@@ -98,16 +98,13 @@ class FanOut:
         )
 
     def check_room(self, lane: Lane, size: int) -> None:
-        """See `Quotas.check_room`: of all required destinations where events of the lane go for
-        certain.
-        """
+        """Of all required destinations where events of the lane go for certain."""
         for number in self.routes.whole(lane, "") or ():
             branch = self._branches[number]
             if branch.required:
                 branch.admission.quotas.check_room(branch.lane(lane), size)
 
     def admit_one(self, chunk: Chunk, level: AckLevel, callback: AckCallback) -> bool:
-        """See `Admitter.admit_one`."""
         numbers = self._numbers(chunk)
         if len(numbers) == 1 and (branch := self._branches[numbers[0]]).required:
             chunk.lane = branch.lane(chunk.lane)
@@ -125,14 +122,15 @@ class FanOut:
                     without_room.append(copy)
             for branch, copy in copies:
                 if without_room and copy in without_room:
-                    branch.admission.turn_away_chunks((copy,), DropReason.OPTIONAL_DESTINATION)
+                    branch.admission.drop_chunks_at_receipt(
+                        (copy,), DropReason.OPTIONAL_DESTINATION
+                    )
                 else:
                     branch.admission.put_one(copy)
             return True
         return self.admit(Content([chunk], ruled=True), level, callback) is None
 
     def end_waiting(self) -> None:
-        """See `Admitter.end_waiting`."""
         for branch in self._branches:
             branch.admission.end_waiting()
 
@@ -224,7 +222,6 @@ class FanOut:
         source_waits: bool = False,
         given_up: Collection[Lane] = (),
     ) -> Sequence[SubmissionPart] | None:
-        """See `Admitter.admit`."""
         parts = self.divide(content, source_waits=source_waits, given_up=given_up)
         if self._admit_parts(parts, level, callback):
             return None
@@ -277,7 +274,7 @@ def _prepare(part: SubmissionPart) -> bool:
     except ForwarderError:
         if part.required:
             raise
-        admission.turn_away(part.submission, DropReason.OPTIONAL_DESTINATION)
+        admission.drop_at_receipt(part.submission, DropReason.OPTIONAL_DESTINATION)
         return False
     return True
 

@@ -67,7 +67,7 @@ class IntakePolicy:
 
 
 class Intake:
-    """See `core.ports.RequestIntake`."""
+    """The intake of requests."""
 
     def __init__(
         self,
@@ -106,14 +106,13 @@ class Intake:
         self._live_is_ordered = rules.ordered[0]
 
     def accept(self, incoming: Incoming, callback: AckCallback) -> bool:
-        """See `core.ports.RequestIntake.accept`."""
         if self._conditions.attentive and self._is_behind_large(incoming, callback):
             return False
         level = self._level
         effort = self._short_effort if self._turn.over else self._effort
-        if incoming.ack is not None or incoming.revived is not None:
+        if incoming.ack is not None or incoming.replayed is not None:
             level = self._level_of(incoming)
-            effort = effort if incoming.revived is None else UNBOUNDED
+            effort = effort if incoming.replayed is None else UNBOUNDED
         now = self._now()
         head = incoming.head
         form: RequestForm = USUAL if head is None else self._form_of(incoming, head)
@@ -157,7 +156,7 @@ class Intake:
         Raises `InvalidAck`.
         """
         # never `delivered`: what isn't delivered in time is dropped, for its sender still has it
-        if incoming.revived is not None:
+        if incoming.replayed is not None:
             return AckLevel.DISK if self._durable else AckLevel.MEMORY
         asked = incoming.ack or self._level
         level = asked if asked.rank > self._level.rank else self._level
@@ -186,7 +185,7 @@ class Intake:
 
     def _read_single(self, text: bytes, incoming: Incoming, now: float) -> Chunk | None:
         """The event that a text is, in its usual form; None if it is anything else."""
-        if incoming.client is not None or incoming.revived is not None or b"_=" in incoming.query:
+        if incoming.client is not None or incoming.replayed is not None or b"_=" in incoming.query:
             return None
         single = read_single(text, now, self._max_single, ordered=self._live_is_ordered)
         if single is None:
@@ -213,8 +212,8 @@ class Intake:
         events. Raises `InvalidRequest` for a replayed dead letter that would be rejected again.
         """
         self.note_path(content, incoming.path)
-        revived = incoming.revived
-        if revived is None:
+        replayed = incoming.replayed
+        if replayed is None:
             source = incoming.source
             content.letters = [
                 letter_at_receipt(lane, rejection, source, now)
@@ -224,9 +223,9 @@ class Intake:
         elif content.rejected:
             raise InvalidRequest(AT_RECEIPT[content.rejected[0][1].reason].why)
         else:
-            content.revived = revived
+            content.replayed = replayed
             for chunk in content.chunks:
-                chunk.origin = revived.number
+                chunk.origin = replayed.number
 
     def note_path(self, content: Content, path: RequestPath | None) -> None:
         """Remember the forwarders that the content's events have passed."""
@@ -308,11 +307,9 @@ class LateResults:
 
     @property
     def retries(self) -> bool:
-        """See `EventResults`."""
         return self.results is not None and self.results.retries
 
     def body(self) -> bytes:
-        """See `EventResults`."""
         return self.answer if self.results is None else self.results.body()
 
 

@@ -85,7 +85,7 @@ def _restore(kind: type, value: Any) -> Any:
 
 
 class ExportResults:
-    """See `core.ports.EventResults`: how many log records were rejected."""
+    """How many log records of a request were rejected."""
 
     retries: Final = False
 
@@ -95,7 +95,6 @@ class ExportResults:
         self._protobuf = protobuf
 
     def body(self) -> bytes:
-        """See `EventResults`."""
         first = self._first
         if first is None:
             return export_response(0, "", protobuf=self._protobuf)
@@ -109,7 +108,7 @@ class ExportResults:
 
 
 class OtlpForm:
-    """See `forwarder.intake.requests.KeyedForm`."""
+    """A request of log records."""
 
     def __init__(
         self,
@@ -122,8 +121,8 @@ class OtlpForm:
         self._head = head
 
     def key(self) -> str:
-        """See `KeyedForm`: the configured one; a request that names another as its bearer
-        token was meant for another project.
+        """The configured one; a request that names another as its bearer token was meant for
+        another project.
         """
         named = BEARER.fullmatch(self._head.authorization)
         if named is not None and named[1].decode("latin-1") != self._api_key:
@@ -131,13 +130,11 @@ class OtlpForm:
         return self._api_key
 
     def decode(self, incoming: Incoming, limit: int, effort: Effort) -> bytes:
-        """See `RequestForm`."""
         return decode_keyed(decode_otlp_body, incoming, limit, effort)
 
     def read(
         self, reader: RequestReader, text: bytes, incoming: Incoming, now: float, effort: Effort
     ) -> Content:
-        """See `RequestForm`."""
         return reader.read(self._mapped(text, reader.max_events, effort), incoming, now, effort)
 
     def _mapped(self, text: bytes, max_events: int, effort: Effort) -> Request:
@@ -173,7 +170,6 @@ class OtlpForm:
         return request
 
     def results(self, content: Content) -> EventResults:
-        """See `RequestForm`."""
         return ExportResults(
             [rejection for _, rejection in content.rejected], protobuf=self._head.protobuf
         )

@@ -26,10 +26,10 @@ from forwarder.core.errors import (
 )
 from forwarder.core.event import EVENT_OVERHEAD, NO_IDS, Lane, split_events
 from forwarder.core.ports import DeadLetter, Incoming, Reason
-from forwarder.core.records import RecordBatch, RecordFacts
+from forwarder.core.record_intake import RecordBatch, RecordFacts
 from forwarder.core.stamps import derived_uuid
 from forwarder.intake.content import Content, chunks_of
-from forwarder.intake.lanes import LaneRegistry
+from forwarder.intake.lane_registry import LaneRegistry
 from forwarder.intake.requests import ReadingRules
 from forwarder.stamping.plain_records import (
     PlainHead,
@@ -51,7 +51,7 @@ from forwarder.wire.identity import ABSENT, check_token
 from forwarder.wire.shapes import Request, check_count, read_request, split_by_token
 
 if TYPE_CHECKING:
-    from forwarder.rules.rules import FailedEvent
+    from forwarder.rules.event_rules import FailedEvent
 
 _REASONS: Final[dict[type[ForwarderError], Reason]] = {
     InvalidRequest: Reason.UNDECODABLE,
@@ -355,7 +355,7 @@ def _unwrap(
     effort: Effort = UNBOUNDED,
 ) -> _RecordContent:
     """Read a record; `default`: the project key of events that name none. `foreign`: see
-    `core.records.RecordBatch`.
+    `core.record_intake.RecordBatch`.
 
     Raises `InvalidRequest` where it can't be read, `InvalidToken` where the one key of all its
     events can't be one, `RequestTooLarge` over a limit, and `TooMuchWork` beyond `effort`.

@@ -18,10 +18,17 @@ from msgspec import Raw
 
 from forwarder.core.errors import ForwarderError, InvalidRequest
 from forwarder.core.event import Lane
-from forwarder.core.ports import DeadLetter, EventResults, Incoming, Reason, Revived, V1Head
+from forwarder.core.ports import (
+    DeadLetter,
+    EventResults,
+    Incoming,
+    Reason,
+    ReplayedDeadLetter,
+    V1Head,
+)
 from forwarder.core.stamps import is_uuid, new_uuid7
 from forwarder.intake.content import Content, chunks_of
-from forwarder.intake.lanes import LaneRegistry
+from forwarder.intake.lane_registry import LaneRegistry
 from forwarder.stamping.stamp import RejectedEvent, StampedEvents, stamp, stamp_together
 from forwarder.stamping.stamp_event import AT_RECEIPT, StampContext
 from forwarder.wire.effort import Effort, TooMuchWork, check_effort, decoded_within
@@ -158,9 +165,9 @@ class RequestReader:
     def _context(
         self, request: Request, lane: Lane, incoming: Incoming, now: float, effort: Effort
     ) -> StampContext:
-        revived = incoming.revived
-        if revived is not None and revived.at is not None:
-            now = revived.at  # a replayed dead letter is not received anew
+        replayed = incoming.replayed
+        if replayed is not None and replayed.at is not None:
+            now = replayed.at  # a replayed dead letter is not received anew
         clock = (
             SenderClock(request.sent_at)
             if request.sent_at is not None
@@ -181,7 +188,7 @@ class RequestReader:
             reports_changes=isinstance(request, V1Request),
             event=incoming.event,
             effort=effort.events,
-            uuid_of=None if revived is None else _uuid_of(revived),
+            uuid_of=None if replayed is None else _uuid_of(replayed),
         )
 
 
@@ -210,52 +217,47 @@ class KeyedForm(RequestForm, Protocol):
 
 
 class UsualForm:
-    """See `RequestForm`: batches, single events and arrays, in every encoding."""
+    """Batches, single events and arrays, in every encoding."""
 
     decode = staticmethod(decode_body)
 
     def read(
         self, reader: RequestReader, text: bytes, incoming: Incoming, now: float, effort: Effort
     ) -> Content:
-        """See `RequestForm`."""
-        if len(text) > OUTLINED_TEXT and incoming.revived is None and text.startswith(b"{"):
+        if len(text) > OUTLINED_TEXT and incoming.replayed is None and text.startswith(b"{"):
             content = _read_outlined(reader, text, incoming, now, effort)
             if content is not None:
                 return content
         request = read_request(text, reader.max_events, effort=effort)
         return reader.read(request, incoming, now, effort)
 
-    # the usual answer is the same whatever is in the content
     def results(self, content: Content) -> None:
-        """See `RequestForm`."""
+        """None: the usual answer is the same whatever is in the content."""
 
 
 USUAL: Final = UsualForm()
 
 
 class V1Form:
-    """See `KeyedForm`; docs/reference/v1.md."""
+    """A request as in docs/reference/v1.md."""
 
     def __init__(self, head: V1Head) -> None:
         self._head = head
 
     def key(self) -> str:
-        """See `KeyedForm`."""
         return bearer_token(self._head.authorization)
 
     def decode(self, incoming: Incoming, limit: int, effort: Effort) -> bytes:
-        """See `RequestForm`."""
         return decode_keyed(decode_v1_body, incoming, limit, effort)
 
     def read(
         self, reader: RequestReader, text: bytes, incoming: Incoming, now: float, effort: Effort
     ) -> Content:
-        """See `RequestForm`."""
         request = read_v1(text, self._head, reader.max_events, effort)
         return reader.read(request, incoming, now, effort)
 
     def results(self, content: Content) -> EventResults | None:
-        """See `RequestForm`: those of each event."""
+        """Those of each event."""
         return content.results
 
 
@@ -296,9 +298,9 @@ def letter_at_receipt(lane: Lane, rejected: RejectedEvent, source: str, now: flo
     )
 
 
-def _uuid_of(revived: Revived) -> Callable[[int], bytes] | None:
+def _uuid_of(replayed: ReplayedDeadLetter) -> Callable[[int], bytes] | None:
     """What gives a replayed event its uuid, if its dead letter knows one."""
-    uuid = revived.uuid.encode()
+    uuid = replayed.uuid.encode()
     return (lambda _: uuid) if is_uuid(uuid) else None
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from forwarder.mapping.cases import EventMapping, MappingCases
 from forwarder.mapping.mapping import EventParts, Mapping, join_parts
+from forwarder.mapping.mapping_rules import HashRule, MappingRules, TimestampRule
 from forwarder.mapping.problems import NotJson, Unmappable
-from forwarder.mapping.rules import HashRule, MappingRules, TimestampRule
 
 __all__ = [
     "EventMapping",

@@ -13,7 +13,9 @@ class EventMapping(Protocol):
     """Makes events of records."""
 
     def map_record(self, data: bytes, time: float | None = None, /) -> bytes | None:
-        """See `Mapping.map_record`."""
+        """The event of a record, or an array of events; None if it is left out. Raises
+        `Unmappable`.
+        """
 
 
 class MappingCases:
@@ -23,9 +25,7 @@ class MappingCases:
         self._cases = cases
 
     def map_record(self, data: bytes, time: float | None = None) -> bytes | None:
-        """See `Mapping.map_record`. An array is `Unmappable`, as its objects may be of several
-        kinds.
-        """
+        """An array is `Unmappable`, as its objects may be of several kinds."""
         if len(self._cases) > 1 and data.lstrip()[:1] == b"[":
             raise Unmappable("the record is an array; the cases need an object")
         for mapping in self._cases:

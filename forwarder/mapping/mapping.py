@@ -19,9 +19,9 @@ import msgspec
 from forwarder.core.nesting import check_nesting
 from forwarder.core.stamps import uuid5
 from forwarder.mapping.expressions import Expressions
+from forwarder.mapping.mapping_rules import MappingRules, ObjectRule
 from forwarder.mapping.privacy import AddedMember, Privacy, add_members
 from forwarder.mapping.problems import NotJson, Unmappable, described, misconfigured
-from forwarder.mapping.rules import MappingRules, ObjectRule
 from forwarder.mapping.times import Times
 
 _NO_EVENT: Final = "is missing: the expression of the event's name"

@@ -21,8 +21,8 @@ import msgspec
 
 from forwarder.core.error_text import error_text
 from forwarder.core.stamps import utc_text
+from forwarder.mapping.mapping_rules import TimestampRule
 from forwarder.mapping.problems import Unmappable, described, misconfigured
-from forwarder.mapping.rules import TimestampRule
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS: Final = {

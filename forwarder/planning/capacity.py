@@ -28,7 +28,7 @@ from forwarder.core.ports import Ordering
 from forwarder.core.segments import segment_size
 from forwarder.daemon.memory import BROKERS
 from forwarder.delivery.limiter import MAXIMUM as MOST_REQUESTS
-from forwarder.intake.lanes import LIVE
+from forwarder.intake.lane_registry import LIVE
 from forwarder.planning.figures import (
     BODY_EVENTS,
     HTTP,

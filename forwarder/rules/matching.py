@@ -299,7 +299,7 @@ class Matcher:
 
     def may_match(self, api_key: str, source: str) -> bool:
         """Whether events of this project key and source may match; an empty key isn't known, and
-        matches any (`core.ports.Revived`).
+        matches any (`core.ports.ReplayedDeadLetter`).
         """
         if self._sources and source not in self._sources:
             return False

@@ -53,7 +53,7 @@ from forwarder.sandbox.store.aggregates import (
 )
 from forwarder.sandbox.store.effects import StoredGroup
 from forwarder.sandbox.store.persons import StoredPerson
-from forwarder.sandbox.store.records import (
+from forwarder.sandbox.store.stored_records import (
     EventFilter,
     GroupFilter,
     ImportFilter,

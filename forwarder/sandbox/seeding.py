@@ -53,7 +53,7 @@ from forwarder.sandbox.seed_entries import (
 )
 from forwarder.sandbox.store.database import Store
 from forwarder.sandbox.store.meaning import storable
-from forwarder.sandbox.store.records import IngestedEvent, RequestRecord
+from forwarder.sandbox.store.stored_records import IngestedEvent, RequestRecord
 
 PATH: Final = "/sandbox/seed"
 """The path in the record of a seed's events."""

@@ -21,7 +21,7 @@ from typing import Any, Final, Generic, Protocol, Self, TypeVar
 from forwarder.core.ack import AckLevel
 from forwarder.core.errors import Backpressure, StillDecoding, TogetherTooLarge
 from forwarder.core.event import Lane
-from forwarder.core.records import AcceptedBatch, RecordBatch, RecordIntake
+from forwarder.core.record_intake import AcceptedBatch, RecordBatch, RecordIntake
 from forwarder.telemetry.readable import size
 
 MAX_RECORDS: Final = 500

@@ -24,7 +24,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from forwarder.core.nesting import MAX_FLAT, is_deeper
-from forwarder.core.records import RecordBatch, RecordFacts
+from forwarder.core.record_intake import RecordBatch, RecordFacts
 from forwarder.core.stamps import all_hyphenated, derived_uuid, derived_uuids, time_text
 from forwarder.stamping.stamp import STAMP_BYTES, OneEvent
 from forwarder.stamping.stamp_event import EventName

@@ -1,10 +1,10 @@
 """The accounts of the pipeline, per lane: received = delivered + buffered + dead-lettered +
 dropped(reason).
 
-Invariants: plain integers, changed only by the verbs `open`, `receive`, `deliver`, `bury`,
-`revive`, `unbury`, `discard`, `turn_away` and `drop`, on the loop's thread; nothing here is
-estimated. `buffered` isn't
-kept here: it is what the other figures leave, and the buffer's own count must agree with it.
+Invariants: plain integers, changed only by the verbs `open`, `receive`, `deliver`, `dead_letter`,
+`restore`, `uncount_dead_letter`, `discard`, `drop_at_receipt` and `drop`, on the loop's thread;
+nothing here is estimated. `buffered` isn't kept here: it is what the other figures leave, and the
+buffer's own count must agree with it.
 However many keys senders make up, at most `MAX_ACCOUNTS` lanes have an account beside those that
 have something buffered: what idle ones hold is put together in `others`.
 """
@@ -109,7 +109,7 @@ class Books:
 
     def __init__(self) -> None:
         self.accounts = Accounts()
-        self.on_turned_away: Callable[[Lane | None, str, DropCause, int], None] | None = None
+        self.on_dropped_at_receipt: Callable[[Lane | None, str, DropCause, int], None] | None = None
         """Told of what was received and dropped at once: no record of a log says so."""
 
     def open(self, earlier: Mapping[Lane | None, Account], others: Account | None = None) -> None:
@@ -129,15 +129,15 @@ class Books:
         """The upstream took events."""
         self.accounts[lane].delivered += count
 
-    def bury(self, lane: Lane | None, reason: Reason, count: int) -> None:
+    def dead_letter(self, lane: Lane | None, reason: Reason, count: int) -> None:
         """Events became dead letters."""
         self.accounts[lane].dead_lettered[reason] += count
 
-    def revive(self, lane: Lane, reason: Reason, count: int) -> None:
+    def restore(self, lane: Lane, reason: Reason, count: int) -> None:
         """Dead letters went back into the buffer."""
         self.accounts[lane].dead_lettered[reason] -= count
 
-    def unbury(self, lane: Lane | None, reason: Reason, count: int) -> None:
+    def uncount_dead_letter(self, lane: Lane | None, reason: Reason, count: int) -> None:
         """Events turned out to have been dead letters before, and counted."""
         self.accounts[lane].dead_lettered[reason] -= count
 
@@ -146,12 +146,14 @@ class Books:
         self.accounts[lane].dead_lettered[reason] -= count
         self.accounts[lane].dropped[DropReason.OPERATOR] += count
 
-    def turn_away(self, lane: Lane | None, source: str, reason: DropCause, count: int) -> None:
+    def drop_at_receipt(
+        self, lane: Lane | None, source: str, reason: DropCause, count: int
+    ) -> None:
         """Events came in and were dropped at once."""
         self.receive(lane, source, count)
         self.drop(lane, reason, count)
-        if self.on_turned_away is not None:
-            self.on_turned_away(lane, source, reason, count)
+        if self.on_dropped_at_receipt is not None:
+            self.on_dropped_at_receipt(lane, source, reason, count)
 
     def drop(self, lane: Lane | None, reason: DropCause, count: int) -> None:
         """Events were dropped."""

@@ -111,9 +111,9 @@ class Results:
 
     def settled(self, data: bytes, fate: str) -> None:
         """Events, joined by commas as they stand in their chunk, have come to an end upstream."""
-        if fate in (Fate.DELIVERED, Fate.BURIED):
+        if fate in (Fate.DELIVERED, Fate.DEAD_LETTERED):
             for at in self._places(data):
-                if fate == Fate.BURIED:
+                if fate == Fate.DEAD_LETTERED:
                     self.drop(at, DEAD_LETTER)
                 self._settled.add(at)
 

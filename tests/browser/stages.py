@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from forwarder.sandbox import SandboxOptions
-from forwarder.sources.imports.books import DayTally, RecordBooks, RefusalExample
 from forwarder.sources.imports.checkpoint import ImportJob, SourceContent
+from forwarder.sources.imports.import_books import DayTally, RecordBooks, RefusalExample
 from forwarder.sources.imports.report import FileManifest, ImportManifest
 from forwarder.telemetry.snapshot import (
     KafkaCluster,

@@ -20,7 +20,7 @@ from forwarder.buffer.memory import MemoryBuffer
 from forwarder.core.ack import AckCallback
 from forwarder.core.errors import Backpressure, BufferFull
 from forwarder.core.event import Ack, Chunk, Lane
-from forwarder.core.lanes import LaneQueue
+from forwarder.core.lane_queue import LaneQueue
 from forwarder.core.ports import DropReason, Fate
 from forwarder.wire.envelope import cut_at
 from tests.support.disk import DiskRig

@@ -16,11 +16,11 @@ from forwarder.config.settings import Settings
 from forwarder.core.errors import ForwarderError
 from forwarder.core.ports import Reason
 from forwarder.daemon.imports import ImportRun, UpstreamRefuses
-from forwarder.sources.files.records import BrokenSource
-from forwarder.sources.imports.books import ImportTotals
+from forwarder.sources.files.record_blocks import BrokenSource
 from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob
 from forwarder.sources.imports.format import ChosenFormat
 from forwarder.sources.imports.formats.native import NativeConverter
+from forwarder.sources.imports.import_books import ImportTotals
 from forwarder.sources.imports.job import ImportRequest
 from forwarder.sources.imports.preflight_report import PreflightReport
 from forwarder.sources.imports.report import ImportManifest

@@ -66,13 +66,13 @@ async def _fill(directory: Path, events: int = 1) -> None:
     async with started(directory) as rig:
         now = rig.clock.now()
         why = "the event has no distinct_id"
-        rig.store.bury(
+        rig.store.add(
             [
                 DeadLetter(Reason.REFUSED, LANE, EVENT, now - 7200, f"400: no {KEY}", place=(1, n))
                 for n in range(events)
             ]
         )
-        rig.store.bury_at_receipt(
+        rig.store.add_at_receipt(
             [DeadLetter(Reason.MISSING_DISTINCT_ID, OTHER, b'{"event":"click"}', now, why)]
         )
 
@@ -487,7 +487,7 @@ def record(tmp_path: Path) -> Path:
         async with started(directory) as rig:
             attributes = json.dumps(ATTRIBUTES)
             place = "kafka/events/3/1700"
-            rig.store.bury(
+            rig.store.add(
                 [
                     DeadLetter(
                         Reason.UNDECODABLE,

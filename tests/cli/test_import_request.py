@@ -15,7 +15,7 @@ from forwarder.cli.import_options import common_options
 from forwarder.cli.import_request import character, moment, pairs, rate, request_of, time_offset
 from forwarder.cli.imports import app
 from forwarder.core.errors import ConfigurationError
-from forwarder.sources.files.records import Framing
+from forwarder.sources.files.record_blocks import Framing
 from forwarder.sources.imports.conversion import EventFilters
 from forwarder.sources.imports.formats.catalog import BY_NAME
 from forwarder.sources.imports.formats.csv import CsvConverter

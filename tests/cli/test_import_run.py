@@ -32,7 +32,7 @@ from forwarder.config.settings import Settings
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.stop_requests import STOP_SIGNALS
 from forwarder.daemon.imports import KeyUnverified, UpstreamRefuses
-from forwarder.sources.files.records import BrokenSource
+from forwarder.sources.files.record_blocks import BrokenSource
 from forwarder.sources.imports.checkpoint import ImportCheckpoint
 from tests.cli.importing import (
     ACCEPTED,
@@ -352,7 +352,7 @@ def test_exit_codes() -> None:
         ExitCode.NO,
     )
     assert code_of(done, ()) == ExitCode.NO
-    done.books.mended = sum(done.books.refused.values())
+    done.books.repaired = sum(done.books.refused.values())
     assert code_of(done, ()) == ExitCode.DONE
 
 

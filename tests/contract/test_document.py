@@ -20,7 +20,7 @@ from forwarder.contract.resources import (
     ErrorType,
     PageEnvelope,
 )
-from forwarder.sandbox.exports import records
+from forwarder.sandbox.exports import export_records
 from forwarder.sandbox.manage.validation import LARGEST_BODY
 from tests.contract import names
 from tests.contract.reading_schema import fields as contract_fields
@@ -294,7 +294,7 @@ def test_keys_of_destinations() -> None:
     modules = (ROOT / "forwarder" / "sandbox" / "exports").glob("*.py")
     used = {name for file in modules for name in re.findall(read, file.read_text("utf-8"))}
     assert {plain(row["key"]) for row in rows("Destination config")} == used | set(
-        records.NAMED_EVENTS
+        export_records.NAMED_EVENTS
     )
 
 

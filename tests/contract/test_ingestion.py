@@ -13,7 +13,7 @@ import pytest
 
 from forwarder.sandbox import SandboxOptions
 from forwarder.sandbox.store.aggregates import ResponseCount
-from forwarder.sandbox.store.records import StoredEvent
+from forwarder.sandbox.store.stored_records import StoredEvent
 from tests.contract.calls import CalledSandbox, serving
 from tests.contract.tables import misfits, plain, rows, spans
 from tests.sandbox.client import SandboxClient, SandboxReply, talking

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.core.event import Ack, Chunk, Lane
-from forwarder.core.lanes import DayQueue, LaneQueue
+from forwarder.core.lane_queue import DayQueue, LaneQueue
 
 LANE = Lane("phc_queuequeue123456")
 counts = st.integers(1, 5)

@@ -24,8 +24,8 @@ from forwarder.daemon.import_letters import ImportDeadLetters, LetterReplays
 from forwarder.daemon.imports import ImportPipeline
 from forwarder.deadletter.schema import open_readable
 from forwarder.delivery.batching import BatchPolicy
-from forwarder.delivery.lanes import RetryPolicy
-from forwarder.sources.files.records import ReadOptions
+from forwarder.delivery.lane_state import RetryPolicy
+from forwarder.sources.files.record_blocks import ReadOptions
 from forwarder.sources.files.source import FileSource, open_source
 from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock, source_blocks
 from forwarder.sources.imports.checkpoint import (

@@ -14,7 +14,7 @@ from forwarder.core.ports import DeadLetter, Reason, letters_of
 from forwarder.daemon.import_letters import ImportDeadLetters
 from forwarder.deadletter.schema import open_writable
 from forwarder.deadletter.selection import mark_for_replay
-from forwarder.sources.files.records import RecordLocation, SourceFile
+from forwarder.sources.files.record_blocks import RecordLocation, SourceFile
 from forwarder.sources.imports.blocks import ImportChunk, letter_of
 from forwarder.sources.imports.columns import EventColumns, FinishedEvent
 from forwarder.sources.imports.conversion import ImportDeadLetter
@@ -69,7 +69,7 @@ def offer(letters: ImportDeadLetters, records: Sequence[ImportDeadLetter]) -> bo
     reserved = letters.reserve(sum(len(each.data) for each in made), len(made))
     if reserved is None:
         return False
-    letters.bury_reserved(made, reserved)
+    letters.add_reserved(made, reserved)
     return True
 
 

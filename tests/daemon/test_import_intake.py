@@ -19,7 +19,7 @@ from forwarder.core.ports import DeadLetter, Ordering, Reason
 from forwarder.daemon.imports import import_intake
 from forwarder.delivery.batching import Batcher, BatchPolicy
 from forwarder.delivery.delivery import Delivery
-from forwarder.delivery.lanes import RetryPolicy
+from forwarder.delivery.lane_state import RetryPolicy
 from forwarder.telemetry.books import Books
 from tests.deadletter.rig import StoreRig, started
 from tests.support.clock import settle

@@ -18,8 +18,8 @@ from forwarder.deadletter.room import DEAD_LETTER_OVERHEAD
 from forwarder.deadletter.schema import open_writable
 from forwarder.deadletter.selection import mark_for_drop
 from forwarder.sources.imports.blocks import EventOrigin, RecordOrigin, read_origin
-from forwarder.sources.imports.books import FateKind, RecordFate, RefusalExample
 from forwarder.sources.imports.conversion import OF_EVENTS
+from forwarder.sources.imports.import_books import FateKind, RecordFate, RefusalExample
 from forwarder.storage import failpoints
 from forwarder.storage.directory import DEAD_LETTERS
 from tests.daemon.lettered import (
@@ -85,7 +85,7 @@ async def test_what_the_service_refused_has_file_and_line_too(tmp_path: Path) ->
     under which it was counted.
     """
     async with opened(tmp_path) as letters:
-        assert letters.bury(refused_events([event(1, day=2), event(7, part=1, day=2)]))
+        assert letters.add(refused_events([event(1, day=2), event(7, part=1, day=2)]))
         await letters.durable()
         first, second = rows(tmp_path, "reason, why, coordinates, idx, attributes")
     assert first[:4] == ("refused", "400: no", "export/a.json.gz:2", OF_EVENTS)
@@ -110,9 +110,9 @@ async def test_the_same_refusal_is_there_once(tmp_path: Path) -> None:
             await bury(
                 letters, [refused(3), refused(3, part=1), refused(4), refused(3 + (1 << 30))]
             )
-            assert letters.bury(refused_events([event(3), event(4)]))
+            assert letters.add(refused_events([event(3), event(4)]))
             await letters.durable()
-            assert letters.bury(refused_events([event(3)]))
+            assert letters.add(refused_events([event(3)]))
     assert len(rows(tmp_path)) == 6
 
 
@@ -146,7 +146,7 @@ async def test_while_nothing_can_be_written_a_refused_record_waits(tmp_path: Pat
             await eventually(lambda: "No space left" in letters.waiting)
             assert (
                 offer(letters, [refused(2)]),
-                letters.bury(refused_events([event(9)])),
+                letters.add(refused_events([event(9)])),
                 letters.refusals,
             ) == (False, False, {})
             durable = asyncio.create_task(letters.durable())
@@ -168,7 +168,7 @@ async def test_without_room_it_says_what_to_do(tmp_path: Path) -> None:
         await bury(letters, [refused(1, data), refused(2, data)])
         attempts = (
             partial(offer, letters, [refused(3, data)]),
-            partial(letters.bury, refused_events([event(9)])),
+            partial(letters.add, refused_events([event(9)])),
         )
         for number, attempt in enumerate(attempts, 1):
             assert not attempt()
@@ -240,7 +240,7 @@ async def test_dead_letters_that_remain_are_reported(tmp_path: Path) -> None:
         await letters.take_marked()
         with capture_logs():
             failpoints.arm("dead_letters.begin=eio")
-            assert letters.bury(refused_events([event(9)]))
+            assert letters.add(refused_events([event(9)]))
             letters.remove([1])
             await eventually(lambda: letters.waiting)
             assert not letters.is_gone(1)
@@ -254,14 +254,14 @@ async def test_an_event_that_is_refused_again_stays_the_letter_that_it_is(tmp_pa
     be refused.
     """
     async with opened(tmp_path) as letters:
-        letters.bury(refused_events([event(1)]))
+        letters.add(refused_events([event(1)]))
         await letters.durable()
         assert letters.refusals.pop((0, 1, 0)) == RecordFate(
             FateKind.REFUSED, "refused", RefusalExample(FILE.name, 2, "400: no")
         )
         letters.returning[0, 1, 0] = 1
         edited = event(1)._replace(data=event(1).data.replace(b"ann", b"bob"))
-        assert letters.bury(refused_events([edited, event(2)], "413"))
+        assert letters.add(refused_events([edited, event(2)], "413"))
         assert letters.refusals.keys() == {(0, 1, 0), (0, 2, 0)}
         await letters.durable()
     (first, second) = rows(tmp_path, "data, note")
@@ -276,7 +276,7 @@ async def test_what_is_damaged_or_foreign_stays(tmp_path: Path) -> None:
     assert read_origin('{"topic":"x"}') is None
     assert read_origin("") is None
     async with opened(tmp_path) as letters:
-        letters.bury(refused_events([event(1, day=2), event(2), event(3)]))
+        letters.add(refused_events([event(1, day=2), event(2), event(3)]))
         await letters.durable()
         query(tmp_path, "UPDATE letters SET attributes = '', coordinates = '' WHERE number = 2")
         query(tmp_path, "UPDATE letters SET data = ? WHERE number = 3", (event(4).data,))

@@ -14,7 +14,7 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import NO_IDS, Chunk
 from forwarder.core.outcome import Reply
 from forwarder.delivery.batching import Batcher, BatchPolicy
-from forwarder.sources.files.records import ReadOptions
+from forwarder.sources.files.record_blocks import ReadOptions
 from forwarder.sources.imports import source
 from forwarder.sources.imports.conversion import EventFilters
 from forwarder.sources.imports.pacing import ImportPace, QuietHours, RateLine

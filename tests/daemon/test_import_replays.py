@@ -14,9 +14,8 @@ import msgspec
 from forwarder.core.event import Chunk
 from forwarder.core.ports import Reason, letters_of
 from forwarder.daemon.import_letters import ImportDeadLetters, LetterReplays
-from forwarder.sources.files.records import RecordBlock, SourceFile
+from forwarder.sources.files.record_blocks import RecordBlock, SourceFile
 from forwarder.sources.imports.blocks import ChunkLimits
-from forwarder.sources.imports.books import DayTally, ImportTotals, RecordBooks
 from forwarder.sources.imports.checkpoint import FileCheckpoint, ImportCheckpoint, ImportJob
 from forwarder.sources.imports.conversion import (
     OF_EVENTS,
@@ -28,6 +27,7 @@ from forwarder.sources.imports.conversion import (
 )
 from forwarder.sources.imports.formats.native import NativeConverter
 from forwarder.sources.imports.formats.segment import SegmentConverter
+from forwarder.sources.imports.import_books import DayTally, ImportTotals, RecordBooks
 from forwarder.sources.imports.source import ImportLedger
 from tests.daemon.lettered import (
     DAY,
@@ -78,10 +78,10 @@ class Job:
         return self.checkpoint.totals
 
     @property
-    def mended(self) -> int:
+    def repaired(self) -> int:
         """Records that were repaired, of the file and of all files the same."""
-        assert self.checkpoint.files[0].books.mended == self.ledger.books.mended
-        return self.ledger.books.mended
+        assert self.checkpoint.files[0].books.repaired == self.ledger.books.repaired
+        return self.ledger.books.repaired
 
     def replays(self, letters: ImportDeadLetters) -> LetterReplays:
         """The letters' way back in one run."""
@@ -106,7 +106,7 @@ class Job:
             for chunk in chunks:
                 for index, data in enumerate(chunk.events()):
                     if self.refusing and self.refusing in data:
-                        assert letters.bury(
+                        assert letters.add(
                             [letters_of(chunk, Reason.REFUSED, "400: no", 5.0)[index]]
                         )
                     else:
@@ -149,7 +149,7 @@ async def test_a_repaired_record_goes_through_its_format_again(tmp_path: Path) -
         replays = job.replays(letters)
         assert await job.run(letters, replays) == job.made(3, NATIVE % 2)
         assert (
-            job.mended,
+            job.repaired,
             job.totals.replayed,
             job.totals.days["1970-01-02"].delivered,
             job.counted,
@@ -177,7 +177,7 @@ async def test_killed_before_its_removal_it_is_counted_once(tmp_path: Path) -> N
         assert job.totals.replayed == [1]
         assert await job.run(letters, replays) == []
         replays.saved()
-    assert (job.mended, job.totals.replayed, rows(tmp_path)) == (1, [], [])
+    assert (job.repaired, job.totals.replayed, rows(tmp_path)) == (1, [], [])
 
 
 async def test_killed_before_it_was_counted_it_is_sent_again(tmp_path: Path) -> None:
@@ -198,7 +198,7 @@ async def test_what_is_in_flight_when_the_run_is_stopped_is_not_counted(tmp_path
     """
     job = native()
     async with opened(tmp_path) as letters:
-        letters.bury(refused_events([event(1)]))
+        letters.add(refused_events([event(1)]))
         await letters.durable()
         letters.refusals.clear()
         mark(tmp_path, {1: None})
@@ -213,7 +213,7 @@ async def test_what_is_in_flight_when_the_run_is_stopped_is_not_counted(tmp_path
         await sending.wait()
         run.cancel()
         await asyncio.gather(run, return_exceptions=True)
-        assert letters.bury(refused_events([event(1)], "400: still no"))
+        assert letters.add(refused_events([event(1)], "400: still no"))
     assert rows(tmp_path, "mark, note") == [(None, "the service refused it again: 400: still no")]
     mark(tmp_path, {1: None})
     async with opened(tmp_path) as letters:
@@ -223,7 +223,7 @@ async def test_what_is_in_flight_when_the_run_is_stopped_is_not_counted(tmp_path
 
         await job.replays(letters).run(stopped, lambda: None)
     assert ImportDeadLetters.marked_in(tmp_path) == 1
-    assert (job.mended, job.totals) == (0, ImportTotals())
+    assert (job.repaired, job.totals) == (0, ImportTotals())
 
 
 async def test_what_the_format_refuses_again_stays(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ async def test_what_the_format_refuses_again_stays(tmp_path: Path) -> None:
     assert notes[3] == f"nothing of it is sent: it is left out ({FilterReason.BEFORE_SINCE})"
     assert "nothing of it is sent" in notes[4]
     assert set(rows(tmp_path, "data, mark, replacement")) == {(b'{"cut', None, None)}
-    assert (job.mended, job.totals.days) == (0, {})
+    assert (job.repaired, job.totals.days) == (0, {})
 
 
 async def test_an_event_goes_as_it_is(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ async def test_an_event_goes_as_it_is(tmp_path: Path) -> None:
     job.totals.days["1970-01-01"] = DayTally(source=2)
     edited = event(2).data.replace(b"1970-01-01", b"1970-01-03")
     async with opened(tmp_path) as letters:
-        letters.bury(refused_events([event(1), event(2)]))
+        letters.add(refused_events([event(1), event(2)]))
         await letters.durable()
         letters.refusals.clear()
         mark(tmp_path, {1: None, 2: edited})
@@ -258,7 +258,7 @@ async def test_an_event_goes_as_it_is(tmp_path: Path) -> None:
         assert await job.run(letters, replays) == [event(1).data, edited]
         replays.saved()
     assert [(day.source, day.delivered) for day in job.totals.days.values()] == [(1, 1), (1, 1)]
-    assert (job.mended, rows(tmp_path)) == (2, [])
+    assert (job.repaired, rows(tmp_path)) == (2, [])
 
 
 async def test_an_event_that_was_edited_to_none_stays(tmp_path: Path) -> None:
@@ -269,7 +269,7 @@ async def test_an_event_that_was_edited_to_none_stays(tmp_path: Path) -> None:
         event(1).data.replace(b"{}", b'{"x":"%b"}' % bytes(1200).replace(b"\0", b"x")),
     ]
     async with opened(tmp_path) as letters:
-        letters.bury(refused_events([event(number) for number in range(3)]))
+        letters.add(refused_events([event(number) for number in range(3)]))
         await letters.durable()
         mark(tmp_path, dict(enumerate(edits, 1)))
         assert await native().run(letters) == []
@@ -286,7 +286,7 @@ async def test_an_event_that_the_service_refuses_again_stays(tmp_path: Path) -> 
     job = native()
     job.refusing = b"bob"
     async with opened(tmp_path) as letters:
-        letters.bury(refused_events([event(1)]))
+        letters.add(refused_events([event(1)]))
         await letters.durable()
         letters.refusals.clear()
         mark(tmp_path, {1: event(1).data.replace(b"ann", b"bob")})
@@ -295,7 +295,7 @@ async def test_an_event_that_the_service_refuses_again_stays(tmp_path: Path) -> 
     assert rows(tmp_path, "data, mark, note") == [
         (event(1).data, None, "the service refused it again: 400: no")
     ]
-    assert (job.mended, job.totals) == (0, ImportTotals())
+    assert (job.repaired, job.totals) == (0, ImportTotals())
 
 
 async def test_a_repaired_record_that_the_service_refuses_is_a_letter_of_its_event(
@@ -318,12 +318,12 @@ async def test_a_repaired_record_that_the_service_refuses_is_a_letter_of_its_eve
         assert rows(tmp_path, "number, data, coordinates, why") == [
             (2, made, "export/a.json.gz:4", "400: no")
         ]
-        assert (job.mended, job.totals.days["1970-01-02"].source) == (0, 1)
+        assert (job.repaired, job.totals.days["1970-01-02"].source) == (0, 1)
         job.refusing = b""
         mark(tmp_path, {2: None})
         assert await job.run(letters, replays) == [made]
         replays.saved()
-    assert (job.mended, job.totals.days["1970-01-02"].source, rows(tmp_path)) == (1, 1, [])
+    assert (job.repaired, job.totals.days["1970-01-02"].source, rows(tmp_path)) == (1, 1, [])
 
 
 async def test_events_of_one_record_keep_their_places(tmp_path: Path) -> None:
@@ -340,11 +340,11 @@ async def test_events_of_one_record_keep_their_places(tmp_path: Path) -> None:
         await bury(letters, made.refused)
         replays = job.replays(letters)
         for number, day in ((1, 3), (2, 4)):
-            assert job.mended == 0
+            assert job.repaired == 0
             mark(tmp_path, {number: NATIVE % day})
             # nothing is saved meanwhile: the first is there still, and doesn't count
             found += await job.run(letters, replays)
-        assert job.mended == 1
+        assert job.repaired == 1
     assert [uuid_of(each) for each in found] == [uuid_of(each) for each in job.made(5, whole)[1::2]]
 
 
@@ -359,11 +359,11 @@ async def test_a_record_is_repaired_only_when_none_of_its_letters_is_left(tmp_pa
         mark(tmp_path, {1: (NATIVE % 1).replace(b"sign up", b"bad"), 2: NATIVE % 2})
         replays = job.replays(letters)
         assert len(await job.run(letters, replays)) == 1
-        assert job.mended == 0
+        assert job.repaired == 0
         replays.saved()
         mark(tmp_path, {3: event(1).data})
         assert len(await job.run(letters, replays)) == 1
-    assert job.mended == 1
+    assert job.repaired == 1
 
 
 async def test_an_event_with_two_dead_letters_is_sent_once(tmp_path: Path) -> None:
@@ -374,7 +374,7 @@ async def test_an_event_with_two_dead_letters_is_sent_once(tmp_path: Path) -> No
     (made,) = job.made(3, NATIVE % 2)
     async with opened(tmp_path) as letters:
         await bury(letters, [refused(3)])
-        letters.bury(refused_events([event(3)._replace(data=made)]))
+        letters.add(refused_events([event(3)._replace(data=made)]))
         await letters.durable()
         letters.refusals.clear()
         mark(tmp_path, {1: NATIVE % 2, 2: None})
@@ -430,4 +430,4 @@ async def test_a_letter_says_which_file_it_is_of(tmp_path: Path) -> None:
         )
         mark(tmp_path, {1: NATIVE % 2, 2: NATIVE % 2})
         assert await job.run(letters) == [*job.made(2, NATIVE % 2), *job.made(3, NATIVE % 2, OTHER)]
-    assert [file.books.mended for file in job.checkpoint.files] == [1, 1]
+    assert [file.books.repaired for file in job.checkpoint.files] == [1, 1]

@@ -23,11 +23,11 @@ from forwarder.core.outcome import Reply
 from forwarder.daemon.import_letters import ImportDeadLetters
 from forwarder.daemon.imports import STOP_SECONDS
 from forwarder.delivery.batching import BatchPolicy
-from forwarder.sources.files.records import ReadOptions
+from forwarder.sources.files.record_blocks import ReadOptions
 from forwarder.sources.imports.blocks import MarkedLetter
-from forwarder.sources.imports.books import DayTally, digest_hex, uuid_hashes
 from forwarder.sources.imports.checkpoint import SourceChanged
 from forwarder.sources.imports.conversion import EventFilters
+from forwarder.sources.imports.import_books import DayTally, digest_hex, uuid_hashes
 from forwarder.sources.imports.source import ImportLedger, ImportProgress
 from forwarder.sources.imports.times import date_of
 from tests.daemon.imports import (

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from forwarder.daemon.key_memory import REFRESH, KeyMemory
-from forwarder.intake.lanes import KnownKeys
+from forwarder.intake.lane_registry import KnownKeys
 from forwarder.storage.key_file import KNOWN_KEYS, merge_keys, read_keys
 from tests.support.clock import FakeClock
 from tests.support.waiting import eventually

@@ -18,9 +18,9 @@ from forwarder.core.outcome import Reply
 from forwarder.delivery.batching import BatchPolicy
 from forwarder.sources.files.source import FileSource
 from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock
-from forwarder.sources.imports.books import RecordBooks, digest_hex, uuid_hashes
 from forwarder.sources.imports.checkpoint import ImportCheckpoint
 from forwarder.sources.imports.conversion import Conversion
+from forwarder.sources.imports.import_books import RecordBooks, digest_hex, uuid_hashes
 from forwarder.sources.imports.sorting import FILE, EventSorter, EventSpool, sorted_blocks
 from forwarder.sources.imports.times import date_of
 from tests.daemon.imports import (

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from forwarder.core.ports import Incoming, Reason, Revived
+from forwarder.core.ports import Incoming, Reason, ReplayedDeadLetter
 from forwarder.core.taps import TapOutcome
 from forwarder.telemetry.taps import TapFilter, TapRequest
 from tests.support.clock import FakeClock
@@ -108,7 +108,7 @@ async def test_a_dead_letter_that_is_replayed() -> None:
     async with Upstream() as upstream, Whole(upstream.url) as whole:
         watched = TapView(whole)
         replayed = Incoming(
-            batch([event("again")]), source="replay", revived=Revived(1, Reason.REFUSED)
+            batch([event("again")]), source="replay", replayed=ReplayedDeadLetter(1, Reason.REFUSED)
         )
         assert whole.pipeline._parts.intake.accept(replayed, lambda _: None)
         await whole.until(lambda: len(watched.look()) == 2)

@@ -49,7 +49,7 @@ async def test_it_keeps_original_bytes(stack: tuple[str, AsyncExitStack], tmp_pa
     """A letter is kept as it was handed in."""
     store = await make(stack, tmp_path, 10 * COST)
     buried = [letter(), letter()]
-    assert store.bury(buried)
+    assert store.add(buried)
     now = store.statistics()
     assert (now.letters, now.bytes, now.limit_bytes, now.failing) == (2, 2 * COST, 10 * COST, "")
 
@@ -57,11 +57,11 @@ async def test_it_keeps_original_bytes(stack: tuple[str, AsyncExitStack], tmp_pa
 async def test_all_or_none(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
     """Letters that don't all fit change nothing, so that their events stay where they are."""
     store = await make(stack, tmp_path, 3 * COST)
-    assert store.bury([letter(), letter()])
-    assert not store.bury([letter(), letter()])
+    assert store.add([letter(), letter()])
+    assert not store.add([letter(), letter()])
     assert store.statistics().letters == 2
-    assert store.bury([letter()])
-    assert not store.bury([letter(DEAD_LETTER_OVERHEAD)])
+    assert store.add([letter()])
+    assert not store.add([letter(DEAD_LETTER_OVERHEAD)])
 
 
 async def test_room_can_be_kept_free(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
@@ -74,13 +74,13 @@ async def test_room_can_be_kept_free(stack: tuple[str, AsyncExitStack], tmp_path
     assert store.reserve(2 * COST, 1) is None
     assert store.could_hold(COST, 1)
     assert not store.could_hold(3 * COST, 1), "not even if it were empty"
-    assert not store.bury([letter(), letter()])
-    store.bury_reserved([letter()], reserved)
+    assert not store.add([letter(), letter()])
+    store.add_reserved([letter()], reserved)
     assert (store.statistics().bytes, store.statistics().letters) == (COST, 1)
     again = store.reserve(2 * (COST - DEAD_LETTER_OVERHEAD), 2)
     assert again is not None
     store.release(again)
-    assert store.bury([letter(), letter()])
+    assert store.add([letter(), letter()])
 
 
 async def test_what_its_source_knows_of_it_counts_too(
@@ -88,14 +88,14 @@ async def test_what_its_source_knows_of_it_counts_too(
 ) -> None:
     """Key and headers of a record may be larger than it."""
     store = await make(stack, tmp_path, 10 * COST)
-    assert store.bury([DeadLetter(Reason.UNDECODABLE, None, b"x", 0.0, attributes="y" * 600)])
+    assert store.add([DeadLetter(Reason.UNDECODABLE, None, b"x", 0.0, attributes="y" * 600)])
     assert store.statistics().bytes == 601 + DEAD_LETTER_OVERHEAD
 
 
 async def test_words_count_too(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
     """What the upstream said is kept with the event, and costs."""
     store = await make(stack, tmp_path, 10 * COST)
-    store.bury([DeadLetter(Reason.REFUSED, LANE, b"{}", 0.0, why="w" * 50)])
+    store.add([DeadLetter(Reason.REFUSED, LANE, b"{}", 0.0, why="w" * 50)])
     assert store.statistics().bytes == 2 + 50 + DEAD_LETTER_OVERHEAD
 
 
@@ -106,11 +106,11 @@ async def test_rubbish_has_a_tenth_at_most(
     refusals have the rest.
     """
     store = await make(stack, tmp_path, RECEIPT_SHARE * 8 * COST)
-    assert store.bury_at_receipt([letter() for _ in range(6)]) == 6
-    assert store.bury_at_receipt([letter(), letter()]) == 1
-    assert store.bury_at_receipt([letter()]) == 0
-    assert store.bury([letter() for _ in range(73)])
-    assert not store.bury([letter()])
+    assert store.add_at_receipt([letter() for _ in range(6)]) == 6
+    assert store.add_at_receipt([letter(), letter()]) == 1
+    assert store.add_at_receipt([letter()]) == 0
+    assert store.add([letter() for _ in range(73)])
+    assert not store.add([letter()])
 
 
 def of_key(name: str, size: int = COST) -> DeadLetter:
@@ -129,7 +129,7 @@ async def test_what_has_to_be_kept_is_kept_or_there_is_no_room(
     store = await make(stack, tmp_path, RECEIPT_SHARE * 8 * COST)
     assert store.reserve_at_receipt([of_key("a")] * 4)
     assert not store.reserve_at_receipt([of_key("a")] * 4)
-    store.bury_reserved_at_receipt([of_key("a")] * 3)
+    store.add_reserved_at_receipt([of_key("a")] * 3)
     store.release_at_receipt([of_key("a")])
     assert (store.statistics().bytes, store.statistics().letters) == (3 * COST, 3)
     assert store.reserve_at_receipt([of_key("a")] * 4)
@@ -144,7 +144,7 @@ async def test_one_key_leaves_room_to_others(
     whatever the first one sends.
     """
     store = await make(stack, tmp_path, RECEIPT_SHARE * 64 * COST)
-    store.bury_at_receipt([letter() for _ in range(100)])
+    store.add_at_receipt([letter() for _ in range(100)])
     assert store.statistics().letters == 56
     assert store.reserve_at_receipt([of_key("b")] * 7)
     assert not store.reserve_at_receipt([letter()])
@@ -171,13 +171,13 @@ async def test_unknown_keys_have_an_eighth_together(
     """Once one is known; one that becomes known leaves them, with what it has."""
     store = await make(stack, tmp_path, RECEIPT_SHARE * 64 * COST)
     store.distinguish(Keys())
-    assert store.bury_at_receipt([of_key("x"), of_key("y")] * 5) == 10
+    assert store.add_at_receipt([of_key("x"), of_key("y")] * 5) == 10
     store.distinguish(Keys("phc_good"))
-    assert store.bury_at_receipt([of_key("z")]) == 0
+    assert store.add_at_receipt([of_key("z")]) == 0
     assert store.reserve_at_receipt([of_key("good")] * 40)
     store.release_at_receipt([of_key("good")] * 40)
     store.distinguish(Keys("phc_good", "phc_x"))
-    assert store.bury_at_receipt([of_key("z")] * 5) == 2
+    assert store.add_at_receipt([of_key("z")] * 5) == 2
 
 
 async def test_the_share_holds_the_largest_event(
@@ -189,9 +189,9 @@ async def test_the_share_holds_the_largest_event(
     store = await make(stack, tmp_path, RECEIPT_SHARE * 8 * COST, largest=20 * COST)
     largest = [of_key("a", 20 * COST + DEAD_LETTER_OVERHEAD)]
     assert store.could_hold_at_receipt(largest)
-    assert store.bury_at_receipt(largest) == 0
+    assert store.add_at_receipt(largest) == 0
     assert store.reserve_at_receipt(largest)
-    assert store.bury_at_receipt([letter()]) == 0
+    assert store.add_at_receipt([letter()]) == 0
     assert not store.could_hold_at_receipt([of_key("a", 30 * COST)])
     small = await make(stack, tmp_path / "small", 8 * COST, largest=20 * COST)
     assert small.could_hold_at_receipt([of_key("a", 7 * COST)])
@@ -203,8 +203,8 @@ async def test_rubbish_takes_no_room_that_is_not_there(
 ) -> None:
     """When all is used by the upstream's refusals, nothing is kept at receipt."""
     store = await make(stack, tmp_path, 10 * COST)
-    assert store.bury([letter() for _ in range(10)])
-    assert store.bury_at_receipt([letter(DEAD_LETTER_OVERHEAD)]) == 0
+    assert store.add([letter() for _ in range(10)])
+    assert store.add_at_receipt([letter(DEAD_LETTER_OVERHEAD)]) == 0
 
 
 async def test_the_end_knows_no_limit(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ async def test_the_end_knows_no_limit(stack: tuple[str, AsyncExitStack], tmp_pat
     free with it.
     """
     store = await make(stack, tmp_path, COST)
-    store.bury_at_exit([letter() for _ in range(5)])
+    store.add_at_exit([letter() for _ in range(5)])
     assert store.statistics().letters == 5
 
 
@@ -225,7 +225,7 @@ async def test_receipt_is_logged_once_a_lane_and_reason(
     store = await make(stack, tmp_path, 1000 * COST)
     bad = [letter(reason=Reason.MISSING_EVENT) for _ in range(3)]
     with capture_logs() as logs:
-        store.bury_at_receipt(
+        store.add_at_receipt(
             [*bad, letter(reason=Reason.TOO_LARGE), letter(reason=Reason.INVALID_EVENT, lane=None)]
         )
     assert [(line["lane"], line["reason"], line["events"]) for line in logs] == [
@@ -241,7 +241,7 @@ async def test_what_is_dropped_is_said(stack: tuple[str, AsyncExitStack], tmp_pa
     """Past the share there is a line with how many events are gone."""
     store = await make(stack, tmp_path, RECEIPT_SHARE * (COST * 8 // 7 + 1))
     with capture_logs() as logs:
-        assert store.bury_at_receipt([letter(), letter(), letter()]) == 1
+        assert store.add_at_receipt([letter(), letter(), letter()]) == 1
     assert logs[-1]["events"] == 2
     assert "dropped" in logs[-1]["event"]
 

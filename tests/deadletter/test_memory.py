@@ -13,6 +13,6 @@ def test_nothing_is_waited_for() -> None:
     store = MemoryDeadLetters(10 * COST)
     held = HoldingCallback()
     buried = [letter(), letter()]
-    assert store.bury(buried)
+    assert store.add(buried)
     assert store.when_durable(held)
     assert (store.letters, held.reported) == (buried, [])

@@ -57,8 +57,8 @@ class DeadLetterModel:
         )
         self.next += 1
         if at_receipt:
-            assert self.rig.store.bury_at_receipt([letter]) == 1
-        elif not self.rig.store.bury([letter]):
+            assert self.rig.store.add_at_receipt([letter]) == 1
+        elif not self.rig.store.add([letter]):
             assert self.rig.store.statistics().failing
             return
         self.pending.add(data)

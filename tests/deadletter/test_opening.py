@@ -27,13 +27,13 @@ LETTERS = 200
 async def filled(directory: Path) -> bytes:
     """A closed file with letters in it; its bytes."""
     async with started(directory) as rig:
-        rig.store.bury(
+        rig.store.add(
             [
                 event_letter(b'{"n":%d,"pad":"%b"}' % (n, b"x" * 500), place=(1, n))
                 for n in range(LETTERS - 50)
             ]
         )
-        rig.store.bury_at_receipt(
+        rig.store.add_at_receipt(
             [event_letter(b'{"n":%d}' % n, Reason.MISSING_EVENT) for n in range(50)]
         )
     return (directory / DEAD_LETTERS).read_bytes()
@@ -145,7 +145,7 @@ async def test_the_instant_of_a_crash(tmp_path: Path) -> None:
     """The files as they are between two commits are read as if nothing had happened."""
     (tmp_path / "one").mkdir()
     async with started(tmp_path / "one") as rig:
-        rig.store.bury([event_letter(b"{}", place=(1, 0))])
+        rig.store.add([event_letter(b"{}", place=(1, 0))])
         await rig.commit()
         shutil.copytree(tmp_path / "one", tmp_path / "two")
     rig, errors = opened(tmp_path / "two")
@@ -176,8 +176,8 @@ async def test_a_read_only_file_is_read(tmp_path: Path, monkeypatch: pytest.Monk
             Reason.MISSING_EVENT: 50,
         }
         assert "Read-only file system" in rig.store.statistics().warnings[0]
-        assert not rig.store.bury([letter()])
-        assert rig.store.bury_at_receipt([letter()]) == 1
+        assert not rig.store.add([letter()])
+        assert rig.store.add_at_receipt([letter()]) == 1
         rig.store.forget([1])
         assert rig.store.accounts()[LANE].dead_lettered[Reason.REFUSED] == LETTERS - 51
         await rig.clock.advance(1)
@@ -188,7 +188,7 @@ async def test_a_read_only_file_is_read(tmp_path: Path, monkeypatch: pytest.Monk
         await rig.commit()
         assert rig.store.statistics().failing == ""
         assert rig.store.statistics().letters == LETTERS
-        assert rig.store.bury([letter()])
+        assert rig.store.add([letter()])
 
 
 async def test_nothing_can_be_made(tmp_path: Path) -> None:
@@ -203,7 +203,7 @@ async def test_nothing_can_be_made(tmp_path: Path) -> None:
         await rig.clock.advance(1)
         await rig.commit()
         assert rig.store.statistics().failing == ""
-        assert rig.store.bury([letter()])
+        assert rig.store.add([letter()])
 
 
 async def test_the_log_beside_it_is_read_without_writing(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ async def test_the_log_beside_it_is_read_without_writing(tmp_path: Path) -> None
     """
     (tmp_path / "one").mkdir()
     async with started(tmp_path / "one") as rig:
-        rig.store.bury([event_letter(b"{}")])
+        rig.store.add([event_letter(b"{}")])
         await rig.commit()
         (tmp_path / "two").mkdir()
         for ending in ("", "-wal"):
@@ -296,7 +296,7 @@ async def test_a_disk_that_is_full_at_the_start(small_disk: Path, *, clean: bool
         await rig.clock.advance(1)
         await rig.commit()
         assert rig.store.statistics().failing == ""
-        assert rig.store.bury([letter()])
+        assert rig.store.add([letter()])
 
 
 @pytest.mark.parametrize("clean", [True, False])
@@ -308,12 +308,12 @@ async def test_a_disk_that_is_mounted_read_only(small_disk: Path, *, clean: bool
         async with started(small_disk) as rig:
             assert rig.store.statistics().failing
             assert rig.store.accounts()[LANE].dead_lettered == {Reason.REFUSED: 20}
-            assert not rig.store.bury([letter()])
+            assert not rig.store.add([letter()])
             _remount(small_disk, "rw")
             await rig.clock.advance(1)
             await rig.commit()
             assert rig.store.statistics().failing == ""
-            assert rig.store.bury([letter()])
+            assert rig.store.add([letter()])
     finally:
         _remount(small_disk, "rw")
 
@@ -326,7 +326,7 @@ async def _some(directory: Path, *, clean: bool) -> None:
     """Letters in a file that was closed, or that a process left as it died."""
     with tempfile.TemporaryDirectory() as place:
         async with started(Path(place)) as rig:
-            rig.store.bury([letter(place=(1, n)) for n in range(20)])
+            rig.store.add([letter(place=(1, n)) for n in range(20)])
             await rig.commit()
             if not clean:
                 _copy(Path(place), directory)

@@ -15,7 +15,7 @@ import pytest
 from forwarder.core.ack import AckCallback
 from forwarder.core.errors import Backpressure, BufferFull
 from forwarder.core.event import Lane
-from forwarder.core.ports import DeadLetter, Incoming, Reason, Revived
+from forwarder.core.ports import DeadLetter, Incoming, Reason, ReplayedDeadLetter
 from forwarder.deadletter.replay import Replayer
 from forwarder.deadletter.schema import open_writable
 from forwarder.storage import failpoints
@@ -87,7 +87,7 @@ async def test_a_marked_letter_goes_through_the_intake(tmp_path: Path) -> None:
     """With its own bytes, its lane, its number and its reason; then it is gone."""
     door = ReplayIntake()
     async with started(tmp_path) as rig, replaying(rig, door) as replayer:
-        rig.store.bury([event_letter(EVENT), DeadLetter(Reason.REFUSED, HISTORICAL, EVENT, 5.0)])
+        rig.store.add([event_letter(EVENT), DeadLetter(Reason.REFUSED, HISTORICAL, EVENT, 5.0)])
         await turn(rig)
         assert door.taken == []
         mark(tmp_path)
@@ -98,9 +98,13 @@ async def test_a_marked_letter_goes_through_the_intake(tmp_path: Path) -> None:
             for flag in (b"false", b"true")
         ]
         assert [incoming.source for incoming in door.taken] == ["replay", "replay"]
-        assert [incoming.revived for incoming in door.taken] == [
-            Revived(1, Reason.REFUSED, 1000.0, UUID, sender_key=LANE.api_key, source="http"),
-            Revived(2, Reason.REFUSED, 5.0, UUID, sender_key=LANE.api_key, source="http"),
+        assert [incoming.replayed for incoming in door.taken] == [
+            ReplayedDeadLetter(
+                1, Reason.REFUSED, 1000.0, UUID, sender_key=LANE.api_key, source="http"
+            ),
+            ReplayedDeadLetter(
+                2, Reason.REFUSED, 5.0, UUID, sender_key=LANE.api_key, source="http"
+            ),
         ]
         await turn(rig)
         assert (rig.data(), rig.store.statistics().letters, rig.store.busy) == ([], 0, set())
@@ -111,7 +115,7 @@ async def test_an_edited_letter_goes_instead(tmp_path: Path) -> None:
     """What someone put in its place is sent."""
     door = ReplayIntake()
     async with started(tmp_path) as rig, replaying(rig, door):
-        rig.store.bury([event_letter(b'{"event":""}')])
+        rig.store.add([event_letter(b'{"event":""}')])
         await rig.commit()
         query(tmp_path, "UPDATE letters SET mark = 'replay', replacement = ?", (b'{"event":"b"}',))
         await turn(rig, 1.1)
@@ -122,7 +126,7 @@ async def test_no_faster_than_asked(tmp_path: Path) -> None:
     """The rate is the letters' own; without one it is a hundred a second."""
     door = ReplayIntake()
     async with started(tmp_path) as rig, replaying(rig, door):
-        rig.store.bury([event_letter(EVENT) for _ in range(1000)])
+        rig.store.add([event_letter(EVENT) for _ in range(1000)])
         await rig.commit()
         mark(tmp_path, "number <= 20", rate=10)
         await turn(rig, 1.5)
@@ -138,7 +142,7 @@ async def test_a_full_buffer_is_waited_for(tmp_path: Path) -> None:
     """The letter stays until there is room, and goes then."""
     door = ReplayIntake(BufferFull("full", retry_after=3.0))
     async with started(tmp_path) as rig, replaying(rig, door):
-        rig.store.bury([event_letter(EVENT)])
+        rig.store.add([event_letter(EVENT)])
         await rig.commit()
         mark(tmp_path)
         await turn(rig, 2)
@@ -155,7 +159,7 @@ async def test_a_buffer_that_fails_later_is_waited_for(tmp_path: Path) -> None:
     """
     door = ReplayIntake(answer=False)
     async with started(tmp_path) as rig, replaying(rig, door):
-        rig.store.bury([event_letter(EVENT)])
+        rig.store.add([event_letter(EVENT)])
         await rig.commit()
         mark(tmp_path)
         await turn(rig)
@@ -179,7 +183,7 @@ async def test_what_is_not_one_event_stays(tmp_path: Path, data: bytes) -> None:
     """It is unmarked with a note that says why, and never part of a request's envelope."""
     door = ReplayIntake()
     async with started(tmp_path) as rig, replaying(rig, door) as replayer:
-        rig.store.bury([event_letter(data)])
+        rig.store.add([event_letter(data)])
         await rig.commit()
         mark(tmp_path)
         await turn(rig, 1.2)
@@ -195,11 +199,11 @@ async def test_a_real_intake_takes_letters_as_they_are(tmp_path: Path) -> None:
     which it was refused; one that is still refused stays, with the reason.
     """
     intake = IntakeRig()
-    intake.books.bury(LANE, Reason.REFUSED, 3)
+    intake.books.dead_letter(LANE, Reason.REFUSED, 3)
     async with started(tmp_path, books=intake.books) as rig:
         replayer = Replayer(rig.store, intake.intake, rig.clock)
         unstamped = stamped_event(uuid=None, timestamp=None)
-        rig.store.bury(
+        rig.store.add(
             [
                 event_letter(EVENT),
                 event_letter(json.dumps(unstamped).encode()),
@@ -232,7 +236,7 @@ async def test_a_crash_between_buffer_and_removal(tmp_path: Path) -> None:
     door = ReplayIntake()
     (tmp_path / "one").mkdir()
     async with started(tmp_path / "one") as rig:
-        rig.store.bury([event_letter(EVENT, place=(1, 0))])
+        rig.store.add([event_letter(EVENT, place=(1, 0))])
         await rig.commit()
         mark(tmp_path / "one")
         failpoints.arm("replay.held=eio@1")
@@ -244,7 +248,7 @@ async def test_a_crash_between_buffer_and_removal(tmp_path: Path) -> None:
             assert (len(door.taken), rig.data()) == (1, [])
     crashed = StoreRig(tmp_path / "crashed")
     assert crashed.store.statistics().letters == 1
-    crashed.store.forget([incoming.revived.number for incoming in door.taken if incoming.revived])
+    crashed.store.forget([incoming.replayed.number for incoming in door.taken if incoming.replayed])
     assert (crashed.store.accounts(), crashed.store.statistics().letters) == ({}, 0)
     crashed.store.close()
 
@@ -265,23 +269,23 @@ async def test_rules_match_the_key_of_the_sender(
     """As the letter has it; an older one hasn't, and if several are possible it isn't known."""
     door = ReplayIntake()
     async with started(tmp_path) as rig:
-        rig.store.bury([event_letter(EVENT, source="kafka")])
+        rig.store.add([event_letter(EVENT, source="kafka")])
         await rig.commit()
         mark(tmp_path)
         with contextlib.closing(open_writable(tmp_path / DEAD_LETTERS)) as connection:
             connection.execute("UPDATE letters SET sender_key = ?", (noted,))
         async with replaying(rig, door, api_keys):
             await turn(rig)
-    (revived,) = [incoming.revived for incoming in door.taken]
-    assert revived is not None
-    assert (revived.sender_key, revived.source) == (key, "kafka")
+    (replayed,) = [incoming.replayed for incoming in door.taken]
+    assert replayed is not None
+    assert (replayed.sender_key, replayed.source) == (key, "kafka")
 
 
 async def test_it_stops_with_letters_in_hand(tmp_path: Path) -> None:
     """What was not taken yet stays marked, for the next start."""
     door = ReplayIntake(BufferFull("full"))
     async with started(tmp_path) as rig:
-        rig.store.bury([event_letter(EVENT)])
+        rig.store.add([event_letter(EVENT)])
         await rig.commit()
         mark(tmp_path)
         async with replaying(rig, door):
@@ -305,7 +309,7 @@ async def test_a_record_that_is_no_event_stays(tmp_path: Path, reason: Reason, w
     """With a note that says why it can't be sent."""
     door = ReplayIntake()
     async with started(tmp_path) as rig:
-        rig.store.bury(
+        rig.store.add(
             [DeadLetter(reason, None, b"rubbish", 1000.0, "no JSON", "kafka", "kafka/ev/0/7")]
         )
         await rig.commit()

@@ -55,7 +55,7 @@ async def test_a_letter_is_durable_with_the_next_group(tmp_path: Path) -> None:
         early = HoldingCallback()
         late = HoldingCallback()
         assert rig.store.when_durable(early)
-        rig.store.bury([event_letter(b'{"event":"a"}', place=(7, 0))])
+        rig.store.add([event_letter(b'{"event":"a"}', place=(7, 0))])
         assert not rig.store.when_durable(late)
         assert (late.reported, rig.data()) == ([], [])
         await rig.commit()
@@ -71,14 +71,14 @@ async def test_what_is_kept_of_a_letter(tmp_path: Path) -> None:
     )
     why = "no \ud800 text"
     async with started(tmp_path) as rig:
-        rig.store.bury(
+        rig.store.add(
             [
                 DeadLetter(
                     Reason.REFUSED, HISTORICAL, event, 12.5, why, "kafka", "topic/3/17", (9, 4)
                 )
             ]
         )
-        rig.store.bury_at_receipt([DeadLetter(Reason.INVALID_EVENT, None, b"\xff not JSON", 13.0)])
+        rig.store.add_at_receipt([DeadLetter(Reason.INVALID_EVENT, None, b"\xff not JSON", 13.0)])
         await rig.commit()
         place = "source, coordinates, sequence, idx, receipt"
         columns = (
@@ -126,7 +126,7 @@ async def test_room_is_kept_free_only_while_letters_can_be_written(tmp_path: Pat
     async with started(tmp_path) as rig:
         with capture_logs():
             failpoints.arm("dead_letters.begin=eio")
-            rig.store.bury([letter()])
+            rig.store.add([letter()])
             await rig.commit()
         assert rig.store.reserve(1, 1) is None
 
@@ -134,7 +134,7 @@ async def test_room_is_kept_free_only_while_letters_can_be_written(tmp_path: Pat
 async def test_only_its_owner_reads_the_file(tmp_path: Path) -> None:
     """It holds project keys and people's events."""
     async with started(tmp_path) as rig:
-        rig.store.bury([letter()])
+        rig.store.add([letter()])
         await rig.commit()
         assert modes(tmp_path) == {
             DEAD_LETTERS: 0o600,
@@ -148,10 +148,10 @@ async def test_the_books_begin_with_what_is_here(tmp_path: Path) -> None:
     was received.
     """
     async with started(tmp_path) as rig:
-        rig.store.bury(
+        rig.store.add(
             [letter(place=(1, 0)), letter(place=(1, 1)), letter(lane=HISTORICAL, place=(2, 0))]
         )
-        rig.store.bury_at_receipt(
+        rig.store.add_at_receipt(
             [letter(reason=Reason.MISSING_EVENT), letter(reason=Reason.INVALID_EVENT, lane=None)]
         )
     logged = accounts(tmp_path)
@@ -167,13 +167,13 @@ async def test_the_books_begin_with_what_is_here(tmp_path: Path) -> None:
 async def test_room_is_what_the_file_takes(tmp_path: Path) -> None:
     """After a restart the limit, and the share of what is refused at receipt, hold as before."""
     async with started(tmp_path, max_bytes=24_000) as rig:
-        assert rig.store.bury([letter(), letter(500)])
-        assert rig.store.bury_at_receipt([letter(), letter()]) == 2
+        assert rig.store.add([letter(), letter(500)])
+        assert rig.store.add_at_receipt([letter(), letter()]) == 2
         before = rig.store.statistics()
     async with started(tmp_path, max_bytes=24_000) as rig:
         assert rig.store.statistics() == before
-        assert rig.store.bury_at_receipt([letter()]) == 0
-        assert not rig.store.bury([letter(21_000)])
+        assert rig.store.add_at_receipt([letter()]) == 0
+        assert not rig.store.add([letter(21_000)])
 
 
 async def test_the_log_learns_where_each_letter_is(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ async def test_the_log_learns_where_each_letter_is(tmp_path: Path) -> None:
     its place at the opening.
     """
     async with started(tmp_path) as rig:
-        rig.store.bury([letter(place=(9, 1)), letter(place=(3, 5)), letter(place=(9, 0)), letter()])
+        rig.store.add([letter(place=(9, 1)), letter(place=(3, 5)), letter(place=(9, 0)), letter()])
     rig = StoreRig(tmp_path)
     assert rig.store.places() == [(3, 5), (9, 0), (9, 1)]
     assert rig.store.places(4) == [(9, 0), (9, 1)]
@@ -194,12 +194,12 @@ async def test_an_event_is_never_buried_twice(tmp_path: Path) -> None:
     if it had not been buried again.
     """
     async with started(tmp_path) as rig:
-        rig.store.bury([event_letter(b"{}", place=(5, 0))])
-        rig.books.bury(LANE, Reason.REFUSED, 1)
+        rig.store.add([event_letter(b"{}", place=(5, 0))])
+        rig.books.dead_letter(LANE, Reason.REFUSED, 1)
         await rig.commit()
         before = rig.store.statistics()
-        rig.store.bury([event_letter(b"{}", place=(5, 0))])
-        rig.books.bury(LANE, Reason.REFUSED, 1)
+        rig.store.add([event_letter(b"{}", place=(5, 0))])
+        rig.books.dead_letter(LANE, Reason.REFUSED, 1)
         await rig.commit()
         assert rig.store.statistics() == before
         assert rig.books.accounts[LANE].dead_lettered == {Reason.REFUSED: 1}
@@ -211,9 +211,9 @@ async def test_another_event_at_the_same_place_is_kept(tmp_path: Path) -> None:
     and isn't lost.
     """
     async with started(tmp_path) as rig:
-        rig.store.bury([event_letter(b'{"a":1}', place=(5, 0))])
+        rig.store.add([event_letter(b'{"a":1}', place=(5, 0))])
         await rig.commit()
-        rig.store.bury([event_letter(b'{"a":2}', place=(5, 0))])
+        rig.store.add([event_letter(b'{"a":2}', place=(5, 0))])
         await rig.commit()
         assert rig.data() == [b'{"a":1}', b'{"a":2}']
         assert rig.store.statistics().letters == 2
@@ -228,18 +228,18 @@ async def test_a_failed_commit_is_tried_again(tmp_path: Path, where: str) -> Non
     async with started(tmp_path) as rig:
         failpoints.arm(f"{where}=enospc@1")
         held = HoldingCallback()
-        assert rig.store.bury([event_letter(b"[1]", place=(1, 0)), event_letter(b"[2]")])
-        rig.store.bury_at_receipt([event_letter(b"[3]", Reason.MISSING_EVENT)])
+        assert rig.store.add([event_letter(b"[1]", place=(1, 0)), event_letter(b"[2]")])
+        rig.store.add_at_receipt([event_letter(b"[3]", Reason.MISSING_EVENT)])
         rig.store.when_durable(held)
         await rig.commit()
         assert "No space left" in rig.store.statistics().failing
         assert [type(callback).__name__ for callback in held.reported] == ["Backpressure"]
-        assert not rig.store.bury([letter()])
+        assert not rig.store.add([letter()])
         await rig.clock.advance(1)
         await rig.commit()
         assert rig.store.statistics().failing == ""
         assert rig.data() == [b"[1]", b"[2]", b"[3]"]
-        assert rig.store.bury([letter()])
+        assert rig.store.add([letter()])
     account = accounts(tmp_path)[LANE]
     assert (account.received, account.dead_lettered) == (
         {"http": 3},
@@ -252,17 +252,17 @@ async def test_numbers_are_never_used_again(tmp_path: Path) -> None:
     may still point at them.
     """
     async with started(tmp_path) as rig:
-        rig.store.bury([letter(), letter()])
+        rig.store.add([letter(), letter()])
         await rig.commit()
         rig.store.remove([1, 2])
         await rig.commit()
     async with started(tmp_path) as rig:
-        rig.store.bury([letter()])
+        rig.store.add([letter()])
         await rig.commit()
         assert rig.query("SELECT number FROM letters") == [(3,)]
     async with started(tmp_path) as rig:
         rig.store.forget([3, 70])
-        rig.store.bury([letter()])
+        rig.store.add([letter()])
         await rig.commit()
         assert rig.query("SELECT number FROM letters") == [(71,)]
 
@@ -272,7 +272,7 @@ async def test_a_replayed_letter_is_removed(tmp_path: Path) -> None:
     log doesn't count it again.
     """
     async with started(tmp_path) as rig:
-        rig.store.bury_at_receipt([letter(), letter()])
+        rig.store.add_at_receipt([letter(), letter()])
         await rig.commit()
         rig.store.busy.add(1)
         rig.store.remove([1])
@@ -286,7 +286,7 @@ async def test_without_a_log_a_replayed_letter_was_never_received(tmp_path: Path
     later finds the books right.
     """
     async with started(tmp_path, logged=False) as rig:
-        rig.store.bury([letter(), letter()])
+        rig.store.add([letter(), letter()])
         await rig.commit()
         rig.store.remove([1])
     assert accounts(tmp_path, logged=False)[LANE] == DeadLetterTotals(
@@ -298,7 +298,7 @@ async def test_without_a_log_a_replayed_letter_was_never_received(tmp_path: Path
 async def test_what_the_log_has_is_forgotten(tmp_path: Path) -> None:
     """A crash between a replay's record and the removal of its letter leaves no second copy."""
     async with started(tmp_path) as rig:
-        rig.store.bury([letter(place=(1, 0)), letter(place=(1, 1))])
+        rig.store.add([letter(place=(1, 0)), letter(place=(1, 1))])
     rig = StoreRig(tmp_path)
     rig.store.forget([2, 99])
     assert rig.store.accounts()[LANE].dead_lettered == {Reason.REFUSED: 1}
@@ -313,8 +313,8 @@ async def test_what_an_operator_drops_is_counted(tmp_path: Path, *, logged: bool
     callback with the books; not those that are in flight back.
     """
     async with started(tmp_path, logged=logged) as rig:
-        rig.store.bury([letter(place=(1, 0)), letter(place=(1, 1))])
-        rig.books.bury(LANE, Reason.REFUSED, 2)
+        rig.store.add([letter(place=(1, 0)), letter(place=(1, 1))])
+        rig.books.dead_letter(LANE, Reason.REFUSED, 2)
         await rig.commit()
         query(tmp_path, "UPDATE letters SET mark = 'drop'")
         rig.store.busy.add(2)
@@ -338,7 +338,7 @@ async def test_what_an_operator_drops_is_counted(tmp_path: Path, *, logged: bool
 async def test_what_could_not_be_written_at_the_end_is_said(tmp_path: Path) -> None:
     """Letters that are lost with the process are an error in the log, with their number."""
     rig = StoreRig(tmp_path)
-    rig.store.bury_at_exit([letter(), letter()])
+    rig.store.add_at_exit([letter(), letter()])
     rig.store.close()
     assert query(tmp_path, "SELECT count(*) FROM letters") == [(0,)]
 
@@ -365,16 +365,16 @@ async def test_letters_at_receipt_wait_in_bounds_while_nothing_can_be_written(
     monkeypatch.setattr(store, "PENDING_AT_RECEIPT", 2500)
     async with started(tmp_path) as rig:
         failpoints.arm("dead_letters.begin=eio")
-        assert [rig.store.bury_at_receipt([letter()]) for _ in range(2)] == [1, 1]
+        assert [rig.store.add_at_receipt([letter()]) for _ in range(2)] == [1, 1]
         await rig.commit()
         with capture_logs() as logs:
-            assert [rig.store.bury_at_receipt([letter()]) for _ in range(2)] == [1, 0]
+            assert [rig.store.add_at_receipt([letter()]) for _ in range(2)] == [1, 0]
         assert "dropped" in logs[-1]["event"]
         failpoints.arm("")
         await rig.clock.advance(1)
         await rig.commit()
         assert rig.store.statistics().letters == len(rig.data()) == 3
-        assert rig.store.bury_at_receipt([letter()]) == 1
+        assert rig.store.add_at_receipt([letter()]) == 1
 
 
 async def test_a_full_disk(tmp_path: Path) -> None:
@@ -382,17 +382,17 @@ async def test_a_full_disk(tmp_path: Path) -> None:
     file once there is room.
     """
     async with started(tmp_path) as rig:
-        rig.store.bury([event_letter(b"[1]", place=(1, 0))])
+        rig.store.add([event_letter(b"[1]", place=(1, 0))])
         await rig.commit()
         connection = rig.store._file.connection
         assert connection is not None
         connection.execute("PRAGMA max_page_count = 20")
         big = [event_letter(b'"%b"' % (b"x" * 30_000), place=(2, n)) for n in range(5)]
-        assert rig.store.bury([event_letter(b"[2]"), *big])
+        assert rig.store.add([event_letter(b"[2]"), *big])
         await rig.commit()
         assert rig.store.statistics().failing == "database or disk is full"
         assert rig.data() == [b"[1]"]
-        assert not rig.store.bury([letter()])
+        assert not rig.store.add([letter()])
         await rig.clock.advance(1)
         await rig.commit()
         assert (rig.store.statistics().failing, len(rig.data())) == ("", 7)
@@ -410,10 +410,10 @@ async def test_a_small_disk_that_fills_up(tmp_path: Path) -> None:
         pytest.skip("only root may mount a file system")
     try:
         async with started(tmp_path) as rig:
-            rig.store.bury([event_letter(b"[1]", place=(1, 0))])
+            rig.store.add([event_letter(b"[1]", place=(1, 0))])
             await rig.commit()
             fill(tmp_path / "filler")
-            assert rig.store.bury([event_letter(b'"%b"' % (b"x" * 50_000))])
+            assert rig.store.add([event_letter(b'"%b"' % (b"x" * 50_000))])
             await rig.commit()
             assert rig.store.statistics().failing
             (tmp_path / "filler").unlink()
@@ -430,7 +430,7 @@ async def test_a_locked_file_is_waited_for(tmp_path: Path, monkeypatch: pytest.M
     async with started(tmp_path) as rig:
         other = sqlite3.connect(tmp_path / "dead-letters.db", isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        rig.store.bury([event_letter(b"{}")])
+        rig.store.add([event_letter(b"{}")])
         await rig.commit()
         assert "locked" in rig.store.statistics().failing
         other.execute("ROLLBACK")
@@ -446,7 +446,7 @@ async def test_marked_letters_say_where_they_were(tmp_path: Path) -> None:
     letters = [first_of_two, event_letter(b"{}", place=(5, 7)), event_letter(b"{}")]
     heard: list[MarkedDeadLetter] = []
     async with started(tmp_path, logged=False) as rig:
-        rig.store.bury(letters)
+        rig.store.add(letters)
         await rig.commit()
         query(tmp_path, "UPDATE letters SET mark = 'replay'")
         rig.store.poll(10, heard.extend)

@@ -139,7 +139,7 @@ async def test_an_old_file_is_brought_up_to_date_in_place(tmp_path: Path) -> Non
     async with started(tmp_path) as rig:
         assert rig.store.statistics().letters == 3
         assert rig.store.accounts()[LANE].dead_lettered == {Reason.REFUSED: 3}
-        rig.store.bury([event_letter(b'{"event":"new"}', attributes='{"offset":7}')])
+        rig.store.add([event_letter(b'{"event":"new"}', attributes='{"offset":7}')])
         await rig.commit()
     assert version(tmp_path) == VERSION
     assert query(tmp_path, "SELECT number, data, attributes FROM letters") == [

@@ -23,7 +23,7 @@ from forwarder.delivery.batching import Batcher, BatchPolicy
 from forwarder.delivery.delivery import Delivery
 from forwarder.delivery.halting import Halts
 from forwarder.delivery.keys import KeyCheck
-from forwarder.delivery.lanes import RetryPolicy
+from forwarder.delivery.lane_state import RetryPolicy
 from forwarder.delivery.sink import HttpSink, UpstreamPolicy
 from forwarder.telemetry.books import Books
 from forwarder.wire.identity import ids_of

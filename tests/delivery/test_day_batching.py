@@ -21,7 +21,7 @@ from forwarder.core.ports import Fate, Ordering
 from forwarder.deadletter.memory import MemoryDeadLetters
 from forwarder.delivery.batching import Batcher, BatchPolicy
 from forwarder.delivery.delivery import Delivery
-from forwarder.delivery.lanes import RetryPolicy
+from forwarder.delivery.lane_state import RetryPolicy
 from forwarder.telemetry.books import Books
 from forwarder.wire.identity import ids_of
 from tests.support.clock import FakeClock

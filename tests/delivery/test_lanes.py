@@ -11,7 +11,7 @@ from forwarder.core.clock import Backoff
 from forwarder.core.event import Ack, Chunk, Lane
 from forwarder.core.outcome import HaltReason
 from forwarder.core.ports import DropReason
-from forwarder.delivery.lanes import Pause
+from forwarder.delivery.lane_state import Pause
 from tests.delivery.rig import LANE, Rig, chunk_of, event, events, upper
 from tests.support.upstream import Answer, Upstream, plain
 from tests.support.waiters import IntakeCallback

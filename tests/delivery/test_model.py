@@ -20,7 +20,7 @@ from forwarder.core.ports import DropReason, Ordering, Reason
 from forwarder.deadletter.memory import MemoryDeadLetters
 from forwarder.delivery.batching import Batcher, BatchPolicy
 from forwarder.delivery.halting import Halts
-from forwarder.delivery.lanes import PARALLEL_AFTER, RetryPolicy
+from forwarder.delivery.lane_state import PARALLEL_AFTER, RetryPolicy
 from forwarder.delivery.limiter import MAXIMUM, Limiter, load_signal
 from forwarder.delivery.outcomes import Settler
 from forwarder.delivery.scheduler import Scheduler

@@ -10,7 +10,7 @@ from math import log2
 from forwarder.core.outcome import HaltReason
 from forwarder.core.ports import Ordering, Reason
 from forwarder.delivery.batching import BatchPolicy
-from forwarder.delivery.lanes import RetryPolicy
+from forwarder.delivery.lane_state import RetryPolicy
 from tests.delivery.rig import LANE, Rig, event, events
 from tests.support.cases import cases
 from tests.support.upstream import OK, Answer, Request, Upstream, plain

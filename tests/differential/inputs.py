@@ -43,8 +43,8 @@ class RequestInput(NamedTuple):
     """The fields of a `V1Head`."""
     otlp: tuple[bytes, bool] | None = None
     """The fields of an `OtlpHead`."""
-    revived: tuple[int, str, float | None, str, bool, str | None, str] | None = None
-    """The fields of a `Revived`."""
+    replayed: tuple[int, str, float | None, str, bool, str | None, str] | None = None
+    """The fields of a `ReplayedDeadLetter`."""
 
 
 class RecordInput(NamedTuple):

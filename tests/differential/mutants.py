@@ -305,7 +305,7 @@ def _otlp(dice: random.Random) -> RequestInput:
 
 def _replay(dice: random.Random) -> RequestInput:
     body = _mutated({"api_key": dice.choice((KEY, SHOP)), "batch": [event(dice)]}, dice)
-    revived = (
+    replayed = (
         7,
         dice.choice(("refused", "missing_event", "too_large", "rule_failed", "gave_up")),
         dice.choice((None, 1767220000.5)),
@@ -314,7 +314,7 @@ def _replay(dice: random.Random) -> RequestInput:
         dice.choice((None, "", KEY, SHOP)),
         dice.choice(("http", "kafka", "otlp", "")),
     )
-    return RequestInput(body, revived=revived)
+    return RequestInput(body, replayed=replayed)
 
 
 def _request(dice: random.Random) -> RequestInput:

@@ -1,8 +1,8 @@
 """A version's pipelines in this process, and what they make of mutants.
 
 Only seams are used that outlive a change of the intake's inside: `daemon.pipeline.build` with
-settings, the protocols of `core/ports.py` and `core/records.py`, the sources' own batches, buffers,
-books and dead letters. `entrances` is the one place that knows how an intake is reached.
+settings, the protocols of `core/ports.py` and `core/record_intake.py`, the sources' own batches,
+buffers, books and dead letters. `entrances` is the one place that knows how an intake is reached.
 
 A pipeline is never started: nothing is delivered but by the rig. Time stands still, new UUIDs are
 numbered, the decoder process does its work here, and its bounds are small, so that its way is used
@@ -39,7 +39,15 @@ from forwarder.core.ack import AckLevel
 from forwarder.core.errors import Backpressure, StillDecoding, TogetherTooLarge
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.outcome import HaltReason
-from forwarder.core.ports import Buffer, Fate, Incoming, OtlpHead, Reason, Revived, V1Head
+from forwarder.core.ports import (
+    Buffer,
+    Fate,
+    Incoming,
+    OtlpHead,
+    Reason,
+    ReplayedDeadLetter,
+    V1Head,
+)
 from forwarder.core.watermark import Watermark
 from forwarder.daemon import decoder, decoder_process
 from forwarder.daemon.kafka import policy_of as kafka_policy
@@ -363,7 +371,7 @@ class PipelineRig:
         for request in mutant.requests:
             waiter = Waiter(origin)
             waiters.append(waiter)
-            intake = self.intakes.requests if request.revived is None else self.intakes.replays
+            intake = self.intakes.requests if request.replayed is None else self.intakes.replays
             try:
                 incoming = _incoming(request)
                 waiter.head = incoming.head
@@ -408,7 +416,7 @@ class PipelineRig:
             intake.keep(handed.accepted)
         elif mutant.fate == BURY_LANE and handed.accepted:
             lane = min(handed.accepted[0].lanes, default=Lane(KEY))
-            buried = intake.bury(handed.accepted, lane, "its lane was halted")
+            buried = intake.dead_letter(handed.accepted, lane, "its lane was halted")
             handed.seen.append(("buried", lane, buried))
         await self._settle(mutant.fate)
         await asyncio.sleep(0)
@@ -464,8 +472,8 @@ class PipelineRig:
                 chunks = [queue.popleft() for _ in range(len(queue))]
                 count = sum([chunk.count for chunk in chunks])
                 if fate == BURY:
-                    books.bury(lane, Reason.REFUSED, count)
-                    buffer.settle(chunks, Fate.BURIED)
+                    books.dead_letter(lane, Reason.REFUSED, count)
+                    buffer.settle(chunks, Fate.DEAD_LETTERED)
                 else:
                     books.deliver(lane, count)
                     buffer.settle(chunks, Fate.DELIVERED)
@@ -540,19 +548,19 @@ def _incoming(request: RequestInput) -> Incoming:
         head = V1Head(*request.v1)
     elif request.otlp is not None:
         head = OtlpHead(*request.otlp)
-    revived = None
-    if request.revived is not None:
-        number, reason, at, uuid, ruled, sender_key, source = request.revived
-        revived = Revived(number, Reason(reason), at, uuid, ruled, sender_key, source)
+    replayed = None
+    if request.replayed is not None:
+        number, reason, at, uuid, ruled, sender_key, source = request.replayed
+        replayed = ReplayedDeadLetter(number, Reason(reason), at, uuid, ruled, sender_key, source)
     return Incoming(
         request.body,
         request.query,
         request.content_type,
         request.content_encoding,
         request.client,
-        "http" if revived is None else "replay",
+        "http" if replayed is None else "replay",
         None if request.ack is None else AckLevel(request.ack),
-        revived,
+        replayed,
         head,
         None,
         request.event,

@@ -28,7 +28,7 @@ class Planted(NamedTuple):
 
 PLANTED: Final = {
     "a rule skipped": Planted(
-        "daemon/rules.py",
+        "daemon/configured_rules.py",
         "compile_rules(settings,",
         "compile_rules(settings[1:],",
         (REQUESTS, RECORDS),

@@ -17,7 +17,7 @@ from forwarder.core.ack import AckLevel
 from forwarder.core.errors import StillDecoding
 from forwarder.deadletter.schema import open_writable
 from forwarder.deadletter.selection import mark_for_replay
-from forwarder.intake.records import SourceIntake
+from forwarder.intake.source_intake import SourceIntake
 from forwarder.storage.directory import worker_directories
 from forwarder.telemetry.exposition import expose
 from forwarder.telemetry.metrics import metrics

@@ -15,9 +15,9 @@ from structlog.testing import capture_logs
 from forwarder.config.load import load_settings
 from forwarder.core.clock import SystemClock
 from forwarder.daemon.imports import ImportRun
-from forwarder.sources.imports.books import digest_hex, uuid_hash
 from forwarder.sources.imports.format import ChosenFormat, FormatContext, NoOptions
 from forwarder.sources.imports.formats.catalog import BY_NAME
+from forwarder.sources.imports.import_books import digest_hex, uuid_hash
 from forwarder.sources.imports.job import ImportRequest
 from forwarder.sources.imports.report import ImportManifest
 from forwarder.storage.directory import DEAD_LETTERS
@@ -78,7 +78,7 @@ async def run(source: Path, state: Path, upstream: Upstream) -> ImportManifest:
 
 def figures(manifest: ImportManifest) -> tuple[int, Mapping[str, int], int]:
     """Records delivered, refused by reason, and repaired."""
-    return manifest.books.delivered, manifest.books.refused, manifest.books.mended
+    return manifest.books.delivered, manifest.books.refused, manifest.books.repaired
 
 
 def digests(events: Mapping[str, bytes]) -> dict[str, tuple[int, str]]:
@@ -151,7 +151,7 @@ async def test_repaired_records_arrive(tmp_path: Path) -> None:
         with contextlib.closing(opened(source, state, upstream)) as job:
             assert job.is_complete
     assert figures(third) == (16, first.books.refused, 4)
-    assert (third.books.unmended, rows(state)) == (0, [])
+    assert (third.books.unrepaired, rows(state)) == (0, [])
     assert len(there) == third.events == 22
     assert {day: (each.delivered, each.uuids) for day, each in third.days.items()} == digests(there)
     assert all(day.source == day.delivered for day in third.days.values())

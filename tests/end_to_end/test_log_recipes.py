@@ -26,7 +26,7 @@ from forwarder.config.load import load_settings
 from forwarder.demo.demo import Forwarder, running
 from forwarder.demo.logs import AccessLine, lines
 from forwarder.sandbox import Sandbox, SandboxOptions
-from forwarder.sandbox.store.records import StoredEvent
+from forwarder.sandbox.store.stored_records import StoredEvent
 from tests.support.commands import command_line, environment
 from tests.support.repository import ROOT
 from tests.support.waiting import eventually

@@ -21,8 +21,8 @@ from forwarder.core.event import Batch
 from forwarder.core.outcome import Reply
 from forwarder.delivery.batching import BatchPolicy
 from forwarder.intake.intake import Intake
-from forwarder.intake.records import SourceIntake
-from forwarder.sources.files.records import ReadOptions
+from forwarder.intake.source_intake import SourceIntake
+from forwarder.sources.files.record_blocks import ReadOptions
 from forwarder.sources.logs.stdin import StdinSource
 from tests.daemon.imports import BUSY, Answer, ScriptedSink, Setting, line, write
 from tests.daemon.imports import OK as TAKEN

@@ -88,7 +88,7 @@ async def test_a_drain_continues_while_events_are_delivered(clock: FakeClock) ->
     work = asyncio.create_task(drain_pipeline(pipeline, clock, reported.append))
     await turned(clock, work)
     done = work.result()
-    assert (done.delivered, done.buried, done.left_events, done.unreachable) == (7, 1, 0, "")
+    assert (done.delivered, done.dead_lettered, done.left_events, done.unreachable) == (7, 1, 0, "")
     assert sum(reported) == 8
     assert pipeline.closed
 

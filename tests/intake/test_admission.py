@@ -19,7 +19,7 @@ from forwarder.core.errors import (
     TooManyLanes,
 )
 from forwarder.core.event import Chunk, Lane
-from forwarder.core.ports import DropReason, Fate, Reason, Revived, WhenFull
+from forwarder.core.ports import DropReason, Fate, Reason, ReplayedDeadLetter, WhenFull
 from tests.support.cases import cases
 from tests.support.intakes import KEY, IntakeRig, batch, stamped_event
 from tests.support.waiters import IntakeCallback
@@ -148,8 +148,8 @@ def test_level_delivered_waits_for_every_event() -> None:
     deliver(rig, parts[0], parts[2])
     assert callback.code == "waiting"
     rig.dead_letters.slow = True
-    rig.books.bury(LANE, Reason.REFUSED, 1)
-    rig.buffer.settle([parts[1]], Fate.BURIED)
+    rig.books.dead_letter(LANE, Reason.REFUSED, 1)
+    rig.buffer.settle([parts[1]], Fate.DEAD_LETTERED)
     assert (callback.code, rig.intake.statistics().awaiting_delivery) == ("waiting", 1)
     rig.dead_letters.write()
     assert (callback.code, rig.intake.statistics().awaiting_delivery) == ("taken", 0)
@@ -274,8 +274,10 @@ def test_a_replayed_dead_letter_moves_between_accounts(durable: bool, configured
     """
     rig = IntakeRig(ack=configured, durable=durable)
     rig.books.receive(LANE, "kafka", 1)
-    rig.books.bury(LANE, Reason.REFUSED, 1)
-    callback = rig.ask(stamped_event(), source="kafka", revived=Revived(7, Reason.REFUSED))
+    rig.books.dead_letter(LANE, Reason.REFUSED, 1)
+    callback = rig.ask(
+        stamped_event(), source="kafka", replayed=ReplayedDeadLetter(7, Reason.REFUSED)
+    )
     assert callback.code == ("waiting" if durable else "taken")
     if durable:
         assert rig.figures(LANE) == (1, 0, {Reason.REFUSED: 1}, {})
@@ -291,10 +293,10 @@ def test_a_dead_letter_that_is_refused_again_stays_one() -> None:
     """What would be refused at receipt says why, and nothing changes."""
     rig = IntakeRig()
     with pytest.raises(InvalidRequest, match="no distinct_id"):
-        rig.ask(BAD, revived=Revived(7, Reason.MISSING_DISTINCT_ID))
+        rig.ask(BAD, replayed=ReplayedDeadLetter(7, Reason.MISSING_DISTINCT_ID))
     rig.conditions.draining = True
     with pytest.raises(Draining):
-        rig.ask(stamped_event(), revived=Revived(7, Reason.REFUSED))
+        rig.ask(stamped_event(), replayed=ReplayedDeadLetter(7, Reason.REFUSED))
     assert rig.untouched()
 
 
@@ -438,7 +440,7 @@ def test_drop_policies_apply_to_a_full_buffer_only(when_full: WhenFull) -> None:
     with pytest.raises(RequestTooLarge):
         rig.take(batch(padded("x", 10_000)))
     with pytest.raises(LaneFull):
-        rig.ask(padded("x"), revived=Revived(1, Reason.REFUSED))
+        rig.ask(padded("x"), replayed=ReplayedDeadLetter(1, Reason.REFUSED))
     assert rig.figures(LANE) == (3, 3, {}, {})
 
 

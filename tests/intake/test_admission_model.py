@@ -80,7 +80,7 @@ class Levels(RuleBasedStateMachine):
             if fate is Fate.DELIVERED:
                 self.rig.books.deliver(LANE, chunk.count)
             else:
-                self.rig.books.bury(LANE, Reason.REFUSED, chunk.count)
+                self.rig.books.dead_letter(LANE, Reason.REFUSED, chunk.count)
             self.rig.buffer.settle([chunk], fate)
             self.settled.add(chunk.events()[0].split(b'"')[3].decode())
 

@@ -17,8 +17,8 @@ from forwarder.intake.admission import Admission, Gate
 from forwarder.intake.conditions import Conditions
 from forwarder.intake.content import Content, take_steps
 from forwarder.intake.fan_out import Branch, FanOut
-from forwarder.intake.lanes import LaneRegistry, UnsharedBuffer
-from forwarder.intake.records import SourceIntake
+from forwarder.intake.lane_registry import LaneRegistry, UnsharedBuffer
+from forwarder.intake.source_intake import SourceIntake
 from forwarder.wire.effort import UNBOUNDED, Allowance
 from forwarder.wire.v1_results import Results
 from tests.support.intakes import AllKnown, IntakeRig
@@ -191,7 +191,7 @@ def test_events_that_an_optional_destination_drops_are_in_its_books() -> None:
     take_steps(content, None, two.fan.routes)
     (_, part) = two.fan.divide(content, source_waits=True)
     part.submission.chunks, part.submission.letters = (), [letter]
-    two.admissions[1].turn_away(part.submission, DropReason.OPTIONAL_DESTINATION)
+    two.admissions[1].drop_at_receipt(part.submission, DropReason.OPTIONAL_DESTINATION)
     assert rig.books.accounts[theirs].received == {"http": 1}
     assert rig.books.accounts[theirs].dropped == {"optional_destination": 1}
 
@@ -248,7 +248,7 @@ def test_what_one_halted_destination_holds_too_long_is_buried_there_alone() -> N
     theirs = Lane("phc_other_key")
     two.idle[1].lanes[theirs] = 5.0
     assert records.halted() == {theirs: 5.0}
-    assert records.bury([accepted], theirs, "halted")
+    assert records.dead_letter([accepted], theirs, "halted")
     assert two.held() == [[(LANE, EVENTS)], []]
     assert callback.answers == []
     two.settle(0)

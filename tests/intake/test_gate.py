@@ -10,13 +10,13 @@ import pytest
 
 from forwarder.core.ack import AckLevel
 from forwarder.core.event import Chunk, Lane
-from forwarder.core.ports import Incoming, Reason, Revived, V1Head
+from forwarder.core.ports import Incoming, Reason, ReplayedDeadLetter, V1Head
 from forwarder.intake import admission, content, decoder_jobs
 from forwarder.intake.admission import Gate
 from forwarder.intake.fan_out import Branch, FanOut
 from forwarder.intake.intake import Intake, IntakePolicy
-from forwarder.intake.lanes import LaneRegistry
-from forwarder.intake.records import SourceIntake
+from forwarder.intake.lane_registry import LaneRegistry
+from forwarder.intake.source_intake import SourceIntake
 from tests.intake.test_fan_out import Fixed
 from tests.support.decoders import NOTHING, HereDecoder
 from tests.support.intakes import KEY, AllKnown, batch, stamped_event
@@ -52,7 +52,7 @@ SOURCES: Final = {
     "one event": request(EVENT),
     "a batch": request(batch(EVENT, EVENT)),
     "v1": request(V1, head=V1Head(b"Bearer " + KEY.encode())),
-    "a replayed letter": request(EVENT, revived=Revived(7, Reason.REFUSED)),
+    "a replayed letter": request(EVENT, replayed=ReplayedDeadLetter(7, Reason.REFUSED)),
     "records": records,
     "made events": made,
 }

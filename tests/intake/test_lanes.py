@@ -8,8 +8,8 @@ import pytest
 
 from forwarder.core.errors import InvalidToken, TooManyLanes
 from forwarder.core.event import Chunk, Lane
-from forwarder.core.lanes import LanePool
-from forwarder.intake.lanes import KnownKeys, LaneRegistry
+from forwarder.core.lane_queue import LanePool
+from forwarder.intake.lane_registry import KnownKeys, LaneRegistry
 from forwarder.storage.key_file import MAX_KEYS, KeyHashes
 from tests.support.cases import cases
 from tests.support.intakes import AllKnown

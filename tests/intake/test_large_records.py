@@ -24,8 +24,8 @@ from forwarder.core.errors import (
 )
 from forwarder.core.event import Lane
 from forwarder.core.ports import Ordering, Reason
-from forwarder.core.records import RecordFacts, RejectedRecord
-from forwarder.intake.records import MAX_LARGE
+from forwarder.core.record_intake import RecordFacts, RejectedRecord
+from forwarder.intake.source_intake import MAX_LARGE
 from forwarder.wire.effort import INLINE
 from tests.support.cases import cases
 from tests.support.decoders import NOTHING, HereDecoder

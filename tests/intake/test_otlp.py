@@ -26,7 +26,7 @@ from forwarder.core.errors import (
 )
 from forwarder.core.event import Lane
 from forwarder.core.ports import Fate, Incoming, OtlpHead, Reason, WhenFull
-from forwarder.intake.lanes import LaneRegistry
+from forwarder.intake.lane_registry import LaneRegistry
 from forwarder.intake.otlp import EVENTS_PER_RECORD, OtlpMapping, OtlpSource, restored
 from forwarder.intake.requests import ReadingRules, RequestReader
 from forwarder.mapping import HashRule, MappingRules, TimestampRule

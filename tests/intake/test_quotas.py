@@ -17,7 +17,7 @@ from forwarder.buffer.memory import MemoryBuffer
 from forwarder.core.errors import BufferFull, LaneFull, RequestTooLarge
 from forwarder.core.event import CHUNK_OVERHEAD, EVENT_OVERHEAD, Chunk, Lane
 from forwarder.core.ports import DropReason
-from forwarder.intake.lanes import KnownKeys, Quotas
+from forwarder.intake.lane_registry import KnownKeys, Quotas
 
 LIMIT = 80_000
 OVERHEAD = CHUNK_OVERHEAD + EVENT_OVERHEAD

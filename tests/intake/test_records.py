@@ -23,7 +23,7 @@ from forwarder.core.errors import (
 )
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import DropReason, Fate, Incoming, Ordering, Reason, WhenFull
-from forwarder.core.records import RecordFacts, RejectedRecord
+from forwarder.core.record_intake import RecordFacts, RejectedRecord
 from forwarder.core.stamps import RECORD_NAMESPACE
 from tests.support.cases import cases
 from tests.support.intakes import KEY, UUID, batch, stamped_event, unique
@@ -720,7 +720,7 @@ def test_a_halted_lanes_events_are_buried() -> None:
     ]
     known = [each for each in units if each is not None]
     assert all(LANE in each.lanes for each in known)
-    assert rig.records.bury(known[:2], LANE, "401 for an hour")
+    assert rig.records.dead_letter(known[:2], LANE, "401 for an hour")
     assert [(letter.reason, letter.lane, letter.why) for letter in rig.dead_letters.letters] == [
         (Reason.LANE_HALTED, LANE, "401 for an hour")
     ] * 2
@@ -827,7 +827,7 @@ def test_without_room_for_the_letters_nothing_is_buried() -> None:
     callback = IntakeCallback()
     taken = rig.records.accept(record_list(*[stamped_event()] * 5), callback, AckLevel.DELIVERED)
     assert taken is not None
-    assert not rig.records.bury([taken], LANE, "halted")
+    assert not rig.records.dead_letter([taken], LANE, "halted")
     assert rig.figures(LANE) == (5, 5, {}, {})
     assert (len(rig.events()), rig.dead_letters.statistics().bytes) == (5, 0)
 

@@ -22,15 +22,15 @@ from forwarder.core.ack import AckLevel
 from forwarder.core.errors import Backpressure
 from forwarder.core.event import Ack, Chunk, Lane
 from forwarder.core.ports import DropReason, Fate, Reason, WhenFull, letters_of
-from forwarder.core.records import AcceptedBatch
+from forwarder.core.record_intake import AcceptedBatch
 from forwarder.deadletter.memory import MemoryDeadLetters
 from forwarder.deadletter.store import DeadLetterStore
 from forwarder.intake.admission import Admission, Gate
 from forwarder.intake.conditions import Conditions
 from forwarder.intake.fan_out import Branch
-from forwarder.intake.lanes import LaneRegistry, Quotas
-from forwarder.intake.records import SourceIntake
+from forwarder.intake.lane_registry import LaneRegistry, Quotas
 from forwarder.intake.requests import ReadingRules
+from forwarder.intake.source_intake import SourceIntake
 from forwarder.storage import failpoints
 from forwarder.storage.directory import LockedDirectory
 from forwarder.telemetry.books import Books
@@ -199,10 +199,10 @@ class UnitsMachine(RuleBasedStateMachine):
         if not self.sending.flying:
             return
         chunk = self.sending.flying[0]
-        if fate is Fate.BURIED:
-            if not self.here.letters.bury(letters_of(chunk, Reason.REFUSED, "400", 0.0)):
+        if fate is Fate.DEAD_LETTERED:
+            if not self.here.letters.add(letters_of(chunk, Reason.REFUSED, "400", 0.0)):
                 return
-            self.here.books.bury(chunk.lane, Reason.REFUSED, chunk.count)
+            self.here.books.dead_letter(chunk.lane, Reason.REFUSED, chunk.count)
         else:
             self.here.books.deliver(chunk.lane, chunk.count)
         self.sending.flying.pop(0)
@@ -257,7 +257,7 @@ class UnitsMachine(RuleBasedStateMachine):
         names = data.draw(st.lists(st.sampled_from(sorted(self.units)), unique=True, max_size=5))
         before = self.held().total(), self.here.letters.statistics().letters
         units = [taken for name in names if (taken := self.units[name][0]) is not None]
-        done = self.records.bury(units, lane, "halted for an hour")
+        done = self.records.dead_letter(units, lane, "halted for an hour")
         after = self.held().total(), self.here.letters.statistics().letters
         assert sum(before) == sum(after)
         assert done or before == after

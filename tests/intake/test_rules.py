@@ -17,10 +17,10 @@ import zstandard
 from forwarder.core.ack import AckLevel
 from forwarder.core.errors import InvalidRequest, StillDecoding, TogetherTooLarge
 from forwarder.core.event import Lane
-from forwarder.core.ports import Fate, Ordering, OtlpHead, Reason, Revived, V1Head
+from forwarder.core.ports import Fate, Ordering, OtlpHead, Reason, ReplayedDeadLetter, V1Head
 from forwarder.intake.otlp import OtlpMapping, OtlpSource
 from forwarder.mapping import MappingRules
-from forwarder.rules.rules import RuleOutcome
+from forwarder.rules.event_rules import RuleOutcome
 from forwarder.wire.effort import INLINE
 from forwarder.wire.identity import ids_of
 from tests.support.cases import cases
@@ -124,12 +124,12 @@ def test_an_event_that_can_not_be_protected_is_a_dead_letter() -> None:
     assert [json.loads(event)["properties"] for event in rig.events()] == [{"n": "a"}]
     assert rig.figures(LANE) == (2, 1, {Reason.RULE_FAILED: 1}, {})
     with pytest.raises(InvalidRequest, match="rule strict"):
-        rig.ask(bad, revived=Revived(1, Reason.RULE_FAILED))
+        rig.ask(bad, replayed=ReplayedDeadLetter(1, Reason.RULE_FAILED))
     rig.conditions.rules = compiled_rules(REMOVE)
     rig.ask(
         {**bad, "properties": {"password": 1}},
         source="replay",
-        revived=Revived(1, Reason.RULE_FAILED),
+        replayed=ReplayedDeadLetter(1, Reason.RULE_FAILED),
     )
     assert json.loads(rig.events()[-1])["properties"] == {}
 
@@ -141,14 +141,14 @@ def test_a_dead_letter_that_rules_saw_before_is_replayed_as_it_is() -> None:
     rig.ask(
         {**stamped_event(), "properties": {"password": 1}},
         source="replay",
-        revived=Revived(1, Reason.REFUSED, ruled=True),
+        replayed=ReplayedDeadLetter(1, Reason.REFUSED, ruled=True),
     )
     assert json.loads(rig.events()[-1])["properties"] == {"password": 1}
     with pytest.raises(InvalidRequest, match="rule noise drops it"):
         rig.ask(
             {**stamped_event(), "event": "$autocapture"},
             source="replay",
-            revived=Revived(1, Reason.MISSING_TIMESTAMP),
+            replayed=ReplayedDeadLetter(1, Reason.MISSING_TIMESTAMP),
         )
 
 

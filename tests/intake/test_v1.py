@@ -91,7 +91,7 @@ def settle(rig: IntakeRig, fate: Fate, *chunks: Chunk) -> None:
         if fate is Fate.DELIVERED:
             rig.books.deliver(chunk.lane, chunk.count)
         else:
-            rig.books.bury(chunk.lane, Reason.REFUSED, chunk.count)
+            rig.books.dead_letter(chunk.lane, Reason.REFUSED, chunk.count)
         rig.buffer.settle([chunk], fate)
     assert rig.balanced()
 
@@ -337,7 +337,7 @@ class TestDelivered:
         one, two, three = take_off(rig, 3)
         settle(rig, Fate.DELIVERED, three, one)
         assert sender.callback.code == "waiting"
-        settle(rig, Fate.BURIED, two)
+        settle(rig, Fate.DEAD_LETTERED, two)
         assert sender.results == {
             "x": "warning uuid_replaced",
             OTHER: "drop dead_letter",
@@ -412,7 +412,7 @@ class TestDelivered:
         settle(rig, Fate.DELIVERED, one)
         await rig.clock.advance(5.0)
         assert sender.callback.code == "waiting"
-        settle(rig, Fate.BURIED, two)
+        settle(rig, Fate.DEAD_LETTERED, two)
         rig.dead_letters.write(None)
         assert sender.results == {
             UUID: "ok",

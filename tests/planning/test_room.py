@@ -12,7 +12,7 @@ import pytest
 from forwarder.buffer.memory import MemoryBuffer
 from forwarder.core.errors import BufferFull, LaneFull
 from forwarder.core.event import NO_IDS, Chunk, Lane
-from forwarder.intake.lanes import KnownKeys, Quotas, SharedBuffer
+from forwarder.intake.lane_registry import KnownKeys, Quotas, SharedBuffer
 from forwarder.planning.capacity import bytes_for, room
 from tests.support.cases import cases
 from tests.support.disk import DiskRig, LossyDisk

@@ -94,7 +94,7 @@ _ON_DISK: Final = "it confirms what is on disk: only a power cut shows more (tes
 
 GUARDS: Final[Mapping[str, Guard]] = {
     "rules": Guard(
-        changes={"forwarder.rules.rules:EventRules.apply": returning(None)},
+        changes={"forwarder.rules.event_rules:EventRules.apply": returning(None)},
         rows=frozenset({"drop", "set", "rename", "rename_event"}),
     ),
     "redaction": Guard(
@@ -131,7 +131,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
     "books": Guard(
         changes={
             "forwarder.telemetry.books:Books.deliver": returning(None),
-            "forwarder.sources.imports.books:RecordBooks.add": and_then(_count_one_more),
+            "forwarder.sources.imports.import_books:RecordBooks.add": and_then(_count_one_more),
         },
         rows=frozenset({"books"}),
         spares={"drain": "the audit reads the buffer's log, in which nothing is counted beside it"},
@@ -139,7 +139,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
     "drops in books": Guard(
         changes={
             "forwarder.telemetry.books:Books.turn_away": returning(None),
-            "forwarder.sources.imports.books:RecordBooks.add": and_then(
+            "forwarder.sources.imports.import_books:RecordBooks.add": and_then(
                 lambda books: books.left_out.clear()
             ),
         },

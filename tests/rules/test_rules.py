@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from forwarder.config.rule_settings import RuleSettings
 from forwarder.core.errors import ConfigurationError
+from forwarder.rules.event_rules import EventRules, RuleOutcome, compile_rules
 from forwarder.rules.id_files import IdFiles
-from forwarder.rules.rules import EventRules, RuleOutcome, compile_rules
 from tests.support.cases import cases
 from tests.support.clock import FakeClock
 from tests.support.intakes import KEY, compiled_rules

@@ -13,7 +13,7 @@ from typing import Any, Final
 import aiohttp
 
 from forwarder.sandbox import Sandbox, SandboxOptions
-from forwarder.sandbox.store.records import StoredRequest
+from forwarder.sandbox.store.stored_records import StoredRequest
 from tests.support.waiting import tick
 
 KEY: Final = "phc_sandbox_test_key_0001"

@@ -21,7 +21,7 @@ import zstandard
 from forwarder.sandbox.exports.jobs import DestinationPolicy, ExportJob, Selection
 from forwarder.sandbox.exports.shipping import export_records
 from forwarder.sandbox.protocol.times import format_time
-from forwarder.sandbox.store.records import IngestedEvent, RequestRecord
+from forwarder.sandbox.store.stored_records import IngestedEvent, RequestRecord
 from forwarder.sandbox.store.thread import StoreThread
 
 KEY: Final = "phc_exported_key_00000000001"

@@ -21,7 +21,7 @@ from forwarder.sandbox.exports import batch_exports
 from forwarder.sandbox.manage import domains, members, projects
 from forwarder.sandbox.manage.dns import StaticResolver
 from forwarder.sandbox.manage.domains import async_handlers
-from forwarder.sandbox.store.records import EventFilter, SandboxSummary
+from forwarder.sandbox.store.stored_records import EventFilter, SandboxSummary
 from tests.sandbox.client import UUID, batch, event, names, recorded, talking
 from tests.support.cases import cases
 

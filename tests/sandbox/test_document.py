@@ -12,7 +12,7 @@ import pytest
 
 from forwarder.contract.resources import Domain, RunStatus
 from forwarder.sandbox.conditions.matching import OPERATORS
-from forwarder.sandbox.exports.records import EVENT_COLUMNS, PERSON_COLUMNS
+from forwarder.sandbox.exports.export_records import EVENT_COLUMNS, PERSON_COLUMNS
 from forwarder.sandbox.openapi import LISTINGS, document
 from forwarder.sandbox.seed_entries import (
     SETTINGS,

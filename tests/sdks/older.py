@@ -30,7 +30,7 @@ from aiohttp import web
 
 from forwarder.sandbox.ingest.decoding import ReceivedRequest, decode
 from forwarder.sandbox.protocol.http import RequestRejected
-from forwarder.sandbox.store.records import SandboxSummary, StoredEvent
+from forwarder.sandbox.store.stored_records import SandboxSummary, StoredEvent
 from forwarder.telemetry.snapshot import Snapshot
 from tests.sdks.browsing import shop
 from tests.sdks.installing import folder

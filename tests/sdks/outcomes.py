@@ -21,7 +21,7 @@ import aiohttp
 import msgspec
 
 from forwarder.sandbox import Sandbox, SandboxOptions
-from forwarder.sandbox.store.records import SandboxSummary, StoredEvent, StoredRequest
+from forwarder.sandbox.store.stored_records import SandboxSummary, StoredEvent, StoredRequest
 from forwarder.telemetry.snapshot import Snapshot
 from tests.sdks import browsing
 from tests.sdks.rig import KEY, Chain, asked, chain, program

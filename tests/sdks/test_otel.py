@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from forwarder.sandbox.store.records import StoredEvent
+from forwarder.sandbox.store.stored_records import StoredEvent
 from forwarder.telemetry.snapshot import balanced
 from tests.sdks.outcomes import held_as, identity
 from tests.sdks.rig import KEY, Chain, SdkSandbox, chain, program

@@ -20,7 +20,7 @@ from forwarder.core.shares import Headroom, Pool
 from forwarder.core.stamps import new_uuid7
 from forwarder.core.watermark import Watermark
 from forwarder.daemon import pipeline
-from forwarder.daemon.rules import ConfiguredRules
+from forwarder.daemon.configured_rules import ConfiguredRules
 from forwarder.deadletter.replay import Replayer
 from forwarder.deadletter.store import DeadLetterStore
 from forwarder.delivery import outcomes
@@ -29,7 +29,7 @@ from forwarder.inspect import drain
 from forwarder.intake import otlp
 from forwarder.intake.admission import Admission, Gate, Submission
 from forwarder.intake.fan_out import FanOut
-from forwarder.intake.records import SourceIntake
+from forwarder.intake.source_intake import SourceIntake
 from forwarder.sources.http.listener import HttpListener
 from forwarder.sources.http.protocol.limits import BodyPace
 from forwarder.sources.logs.followed import FollowedFile
@@ -191,7 +191,7 @@ def _opens_twice(right: Any) -> Any:
 
 
 def _buries_nothing(admission: Admission, submission: Submission) -> None:
-    admission._count_buried(submission.droppable)
+    admission._count_dead_lettered(submission.droppable)
 
 
 def _hides_rest(right: Any) -> Any:
@@ -238,7 +238,7 @@ DEFECTS: Final[Mapping[str, Change]] = {
     ),
     "a dropped event isn't counted": (
         Books,
-        "turn_away",
+        "drop_at_receipt",
         _every(2, lambda _: lambda *_args: None),
     ),
     "two requests of a person are sent at once": (
@@ -271,7 +271,7 @@ DEFECTS: Final[Mapping[str, Change]] = {
     "a start counts twice what the files say": (Books, "open", _opens_twice),
     "an event that is rejected at receipt isn't kept": (
         Admission,
-        "_bury_droppable",
+        "_dead_letter_droppable",
         lambda _: _buries_nothing,
     ),
     "the answer says ok of an event that is rejected": (

@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from forwarder.core.ack import AckCallback, AckLevel
 from forwarder.core.errors import BufferFull, StillDecoding, TogetherTooLarge
 from forwarder.core.event import Lane
-from forwarder.core.records import AcceptedBatch, RecordBatch
+from forwarder.core.record_intake import AcceptedBatch, RecordBatch
 from forwarder.core.watermark import Span, Watermark
 from forwarder.sources.hand_over import (
     DECODING_SECONDS,
@@ -108,7 +108,7 @@ class ModelIntake:
     def keep(self, batches: Collection[AcceptedBatch]) -> None:
         """See `RecordIntake`."""
 
-    def bury(self, batches: Sequence[AcceptedBatch], lane: Lane, why: str) -> bool:
+    def dead_letter(self, batches: Sequence[AcceptedBatch], lane: Lane, why: str) -> bool:
         """See `RecordIntake`."""
         return False
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import msgspec
 from isal.isal_zlib import crc32
 
-from forwarder.buffer.disk.books import LogBooks
 from forwarder.buffer.disk.format import (
     ALL,
     HISTORICAL,
@@ -23,6 +22,7 @@ from forwarder.buffer.disk.format import (
     encode_record_header,
     encode_segment_header,
 )
+from forwarder.buffer.disk.log_books import LogBooks
 from forwarder.core.event import Lane
 from forwarder.core.ports import DeadLetter, Fate
 from forwarder.deadletter.schema import DeadLetterDatabase

@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from forwarder.sources.files.records import BrokenSource, ReadOptions, RecordBlock
+from forwarder.sources.files.record_blocks import BrokenSource, ReadOptions, RecordBlock
 from forwarder.sources.files.source import open_source
 
 

@@ -1,4 +1,4 @@
-"""A `core.records.RecordIntake` that follows a script, and records in the shape of
+"""A `core.record_intake.RecordIntake` that follows a script, and records in the shape of
 the client's.
 """
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from forwarder.core.ack import AckCallback, AckLevel
 from forwarder.core.errors import Backpressure, TogetherTooLarge
 from forwarder.core.event import Lane
-from forwarder.core.records import AcceptedBatch, RecordBatch, RecordFacts
+from forwarder.core.record_intake import AcceptedBatch, RecordBatch, RecordFacts
 
 LANE = Lane("phc_aaaaaaaaaaaaaaaaaaaaaaaaaaaa")
 
@@ -105,7 +105,7 @@ class FakeRecordIntake:
         """See `RecordIntake`."""
         self.kept.extend(units)
 
-    def bury(self, units: Sequence[AcceptedBatch], lane: Lane, why: str) -> bool:
+    def dead_letter(self, units: Sequence[AcceptedBatch], lane: Lane, why: str) -> bool:
         """See `RecordIntake`."""
         if len(units) > self.room:
             return False

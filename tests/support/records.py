@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from forwarder.core.event import Ack, Chunk, Lane
-from forwarder.core.records import RecordFacts, RejectedRecord
+from forwarder.core.record_intake import RecordFacts, RejectedRecord
 from forwarder.intake.fan_out import Branch
-from forwarder.intake.records import SourceIntake
+from forwarder.intake.source_intake import SourceIntake
 from tests.support.intakes import KEY, IntakeRig
 
 PLACE = "kafka/events/0"
@@ -35,22 +35,22 @@ class RecordList:
     """The records of which facts were asked for."""
 
     def facts(self, index: int) -> RecordFacts:
-        """See `core.records.RecordBatch`."""
+        """See `core.record_intake.RecordBatch`."""
         self.asked.append(index)
         return RecordFacts(
             f"{PLACE}/{self.offset + index}", self.at, self.header_key, self.distinct_id
         )
 
     def names(self, indexes: Sequence[int]) -> list[str]:
-        """See `core.records.RecordBatch`."""
+        """See `core.record_intake.RecordBatch`."""
         return [self.facts(index).name for index in indexes]
 
     def times(self, indexes: Sequence[int]) -> list[float | None]:
-        """See `core.records.RecordBatch`."""
+        """See `core.record_intake.RecordBatch`."""
         return [self.facts(index).at for index in indexes]
 
     def attributes(self, index: int) -> str:
-        """See `core.records.RecordBatch`."""
+        """See `core.record_intake.RecordBatch`."""
         return json.dumps(
             {
                 "topic": "events",

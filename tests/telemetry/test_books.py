@@ -19,8 +19,8 @@ def test_every_verb_has_its_figure() -> None:
     books.receive(LANE, "http", 10)
     books.receive(LANE, "import", 5)
     books.deliver(LANE, 7)
-    books.bury(LANE, Reason.REFUSED, 2)
-    books.bury(LANE, Reason.TOO_LARGE, 1)
+    books.dead_letter(LANE, Reason.REFUSED, 2)
+    books.dead_letter(LANE, Reason.TOO_LARGE, 1)
     books.drop(LANE, DropReason.INVALID_OVERFLOW, 3)
     account = books.accounts[LANE]
     assert dict(account.received) == {"http": 10, "import": 5}
@@ -87,7 +87,7 @@ def test_buffered_is_what_the_other_figures_leave(verbs: list[tuple[str, Lane, i
         elif verb == "deliver":
             books.deliver(lane, count)
         elif verb == "bury":
-            books.bury(lane, Reason.REFUSED, count)
+            books.dead_letter(lane, Reason.REFUSED, count)
         else:
             books.drop(lane, DropReason.INVALID_OVERFLOW, count)
         expected[lane] += count if verb == "receive" else -count
@@ -122,7 +122,7 @@ def test_made_up_keys_grow_nothing() -> None:
     for number in range(3 * MAX_ACCOUNTS):
         lane = Lane(f"phc_madeup{number}")
         books.receive(lane, "http", 2)
-        books.bury(lane, Reason.MISSING_EVENT, 1)
+        books.dead_letter(lane, Reason.MISSING_EVENT, 1)
         books.drop(lane, DropReason.INVALID_OVERFLOW, 1)
     accounts = [*books.accounts.values(), books.accounts.others]
     assert len(accounts) <= MAX_ACCOUNTS + 1
@@ -142,8 +142,8 @@ def test_dead_letters_leave_by_three_doors() -> None:
     """
     books = Books()
     books.receive(LANE, "http", 4)
-    books.bury(LANE, Reason.REFUSED, 4)
-    books.revive(LANE, Reason.REFUSED, 1)
+    books.dead_letter(LANE, Reason.REFUSED, 4)
+    books.restore(LANE, Reason.REFUSED, 1)
     books.discard(LANE, Reason.REFUSED, 2)
     account = books.accounts[LANE]
     assert (account.buffered, account.dead_lettered, account.dropped) == (
@@ -151,6 +151,6 @@ def test_dead_letters_leave_by_three_doors() -> None:
         {Reason.REFUSED: 1},
         {DropReason.OPERATOR: 2},
     )
-    books.bury(LANE, Reason.REFUSED, 1)
-    books.unbury(LANE, Reason.REFUSED, 1)
+    books.dead_letter(LANE, Reason.REFUSED, 1)
+    books.uncount_dead_letter(LANE, Reason.REFUSED, 1)
     assert (account.buffered, account.dead_lettered) == (1, {Reason.REFUSED: 1})

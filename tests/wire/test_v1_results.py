@@ -56,7 +56,7 @@ def test_what_was_delivered_need_not_come_again() -> None:
     results.drop(4, "lone_surrogate")
     results.replaced(5, "new")
     results.settled(b'{"uuid":"b"}, {"uuid":"new"}', Fate.DELIVERED)
-    results.settled(b'{"uuid":"a"}', Fate.BURIED)
+    results.settled(b'{"uuid":"a"}', Fate.DEAD_LETTERED)
     results.settled(b'{"uuid":"c"}', DropReason.WITHDRAWN)
     assert results.retry_rest([b'{"uuid":"c"}'])
     assert results.retries

@@ -36,7 +36,7 @@ from forwarder.core.event import (
     Lane,
     split_events,
 )
-from forwarder.core.lanes import LanePool
+from forwarder.core.lane_queue import LanePool
 from forwarder.wire.identity import ids_of
 
 WINDOW: Final = 64 << 20

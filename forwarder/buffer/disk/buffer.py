@@ -46,7 +46,7 @@ from forwarder.core.clock import Clock
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import BUFFER_FULL_HINT, BufferFull, RequestTooLarge
 from forwarder.core.event import CHUNK_OVERHEAD, EVENT_OVERHEAD, NO_IDS, Ack, Chunk, Lane
-from forwarder.core.lanes import LaneQueue
+from forwarder.core.lane_queue import LaneQueue
 from forwarder.core.ports import DropCause, DropReason, Fate, Ordering
 from forwarder.storage import failpoints
 from forwarder.storage.committer import RETRY_SECONDS, Committer

@@ -20,10 +20,10 @@ from typing import Final, Protocol
 import msgspec
 import structlog
 
-from forwarder.buffer.disk.books import LogBooks
 from forwarder.buffer.disk.compaction import MovedPiece, still_unsettled
 from forwarder.buffer.disk.format import RecordKind
 from forwarder.buffer.disk.log import Log, Placement
+from forwarder.buffer.disk.log_books import LogBooks
 from forwarder.buffer.disk.pending import (
     MARK_BYTES,
     MERGED_BYTES,
@@ -306,7 +306,7 @@ class Commits:
     def _keep_for_later(self, pending: PendingGroup) -> None:
         """Keep what is settled in a group that isn't written for the next one."""
         self.marks.put_back(pending.marks)
-        self.marks.put_back(pending.buried)
+        self.marks.put_back(pending.dead_lettered)
         if pending.tally is not None:
             self._tally.merge(pending.tally)
 
@@ -332,7 +332,7 @@ class Commits:
     def _add_settled(self, pending: PendingGroup) -> None:
         group = pending.group
         parts: list[LaneMarks] = []
-        for lane_marks in self.marks.take(buried=False):
+        for lane_marks in self.marks.take(dead_lettered=False):
             parts += lane_marks.parts(self._merged)
         for marks in parts:
             record = marks.record()
@@ -405,19 +405,23 @@ class Commits:
         return lane_marks
 
     def _add_last(self, pending: PendingGroup) -> None:
-        buried = self._as_many_as_fit(
+        dead_lettered = self._as_many_as_fit(
             pending,
-            [part for marks in self.marks.take(buried=True) for part in marks.parts(self._merged)],
+            [
+                part
+                for marks in self.marks.take(dead_lettered=True)
+                for part in marks.parts(self._merged)
+            ],
         )
-        if buried:
+        if dead_lettered:
             try:
-                pending.group.add_last([marks.record() for marks in buried])
+                pending.group.add_last([marks.record() for marks in dead_lettered])
             except BufferFull:
-                self.marks.put_back(buried)
+                self.marks.put_back(dead_lettered)
                 pending.incomplete = True
                 raise
-            pending.buried = buried
-        if self.closing and not pending.buried:
+            pending.dead_lettered = dead_lettered
+        if self.closing and not pending.dead_lettered:
             pending.group.add(RecordKind.CLOSED)
 
     # Only one group runs at a time, so `job` is known.
@@ -436,7 +440,7 @@ class Commits:
     def _written(self, pending: PendingGroup) -> None:
         self.log.commit(pending.group)
         if pending.group.without_last:
-            self.marks.put_back(pending.buried)
+            self.marks.put_back(pending.dead_lettered)
         self.held_back = pending.group.without_last or pending.incomplete
         if self.held_back:
             self._committer.retry()

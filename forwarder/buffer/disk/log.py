@@ -20,13 +20,13 @@ from typing import Final, NamedTuple
 import msgspec
 from isal.isal_zlib import crc32
 
-from forwarder.buffer.disk.books import LogBooks
 from forwarder.buffer.disk.format import (
     RECORD_HEADER_SIZE,
     SEGMENT_HEADER_SIZE,
     RecordKind,
     encode_record_header,
 )
+from forwarder.buffer.disk.log_books import LogBooks
 from forwarder.buffer.disk.segment import Segment, write_vectors
 from forwarder.core.errors import BufferFull
 from forwarder.storage import failpoints
@@ -84,7 +84,8 @@ class LogGroup:
         self.taken: list[Segment] = []
         """Segments that the group begins."""
         self.held_back: list[_Write] = []
-        """Written last, and only if the jobs before this one succeeded: the marks of buried events.
+        """The marks of dead-lettered events: written last, and only if the jobs before this one
+        succeeded.
         """
         self.end_before_last = 0
         self.alone = False

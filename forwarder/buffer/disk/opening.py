@@ -174,7 +174,7 @@ def _continue_log(buffer: DiskBuffer, recovered: RecoveredLog) -> None:
             _remove(scan.path)
     for path in recovered.unfinished:
         _remove(path)
-    for segment in log.release(keep=bool(recovered.buried)):
+    for segment in log.release(keep=bool(recovered.dead_lettered)):
         del buffer.segments[segment.generation]
     # where the limit was lowered there may be more segments than it allows: what is delivered of
     # them must be written down all the same
@@ -243,8 +243,8 @@ def _segment(scan: SegmentScan) -> Segment:
 
 def _balance(buffer: DiskBuffer, recovered: RecoveredLog, dead_letters: DeadLetterIndex) -> None:
     """Finish what a crash interrupted, and make the books match the buffer."""
-    for lane, sequence, index in recovered.buried:
-        buffer.commits.marks.of(lane, Fate.BURIED).add(sequence, index, 1, whole=False)
+    for lane, sequence, index in recovered.dead_lettered:
+        buffer.commits.marks.of(lane, Fate.DEAD_LETTERED).add(sequence, index, 1, whole=False)
     books = buffer.log.books
     for lane in {
         *recovered.runs,

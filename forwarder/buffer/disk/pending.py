@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from forwarder.buffer.disk.books import LogBooks
 from forwarder.buffer.disk.compaction import MovedPiece
 from forwarder.buffer.disk.format import ALL, HISTORICAL, RecordKind, encode_meta
 from forwarder.buffer.disk.log import LogGroup, MarksRecord, Placement
+from forwarder.buffer.disk.log_books import LogBooks
 from forwarder.core.ack import AckCallback
 from forwarder.core.event import Ack, Chunk, Lane
 from forwarder.core.ports import DropCause, Fate
@@ -170,10 +170,12 @@ class Marks:
             marks = self._lanes[lane, fate] = LaneMarks(lane, fate, array("Q"))
         return marks
 
-    def take(self, *, buried: bool) -> list[LaneMarks]:
-        """Remove and return those of buried events, or the others."""
+    def take(self, *, dead_lettered: bool) -> list[LaneMarks]:
+        """Remove and return those of dead-lettered events, or the others."""
         lane_marks = {
-            key: marks for key, marks in self._lanes.items() if (key[1] is Fate.BURIED) == buried
+            key: marks
+            for key, marks in self._lanes.items()
+            if (key[1] is Fate.DEAD_LETTERED) == dead_lettered
         }
         for key in lane_marks:
             del self._lanes[key]
@@ -226,7 +228,7 @@ class PendingGroup:
     """The group that is being built or written, and what is in it."""
 
     __slots__ = (
-        "buried",
+        "dead_lettered",
         "group",
         "incomplete",
         "marks",
@@ -245,7 +247,7 @@ class PendingGroup:
         self.refused: list[Offer] = []
         self.records: list[NewRecord] = []
         self.marks: list[LaneMarks] = []
-        self.buried: list[LaneMarks] = []
+        self.dead_lettered: list[LaneMarks] = []
         self.moved: list[tuple[MovedPiece, Placement]] = []
         self.incomplete = False
         """Whether marks had no room in it."""

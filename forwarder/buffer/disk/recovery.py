@@ -23,8 +23,8 @@ from typing import Any
 import msgspec
 
 from forwarder.buffer.disk.backlog import BacklogRun, cost, wanted_of
-from forwarder.buffer.disk.books import LogBooks
 from forwarder.buffer.disk.format import ALL, RecordKind, decode_meta, lane_of
+from forwarder.buffer.disk.log_books import LogBooks
 from forwarder.buffer.disk.reading import (
     Damage,
     FileProblem,
@@ -85,7 +85,7 @@ class RecoveredLog:
     """The sequences of records that are settled as a whole."""
     parts: dict[int, Ranges] = field(default_factory=dict)
     """What is settled of others."""
-    buried: list[tuple[Lane, int, int]] = field(default_factory=list)
+    dead_lettered: list[tuple[Lane, int, int]] = field(default_factory=list)
     """Events by (lane, sequence, index) that are dead letters, and not marked as settled."""
     copies: dict[tuple[int, int], int] = field(default_factory=dict)
     """Copied records by (sequence, generation of the original): the generation of the last copy.
@@ -123,7 +123,7 @@ def recover(directory: Path, dead_letters: Collection[tuple[int, int]] = ()) -> 
         recovered.next_generation = files.used[-1].header.generation + 1
         _read_all(recovered, files.used)
     recovered.free += files.unused
-    _bury(recovered, dead_letters)
+    _mark_dead_lettered(recovered, dead_letters)
     _choose_homes(recovered)
     _make_runs(recovered)
     return recovered
@@ -273,7 +273,7 @@ def _marks(recovered: RecoveredLog, item: FoundRecord, *, counts: bool) -> None:
         recovered.books.settle(lane_of(api_key, item.header.flags), fate, item.header.events)
 
 
-def _bury(recovered: RecoveredLog, dead_letters: Collection[tuple[int, int]]) -> None:
+def _mark_dead_lettered(recovered: RecoveredLog, dead_letters: Collection[tuple[int, int]]) -> None:
     """Settle events that are dead letters."""
     by_sequence: defaultdict[int, list[int]] = defaultdict(list)
     for sequence, index in dead_letters:
@@ -285,9 +285,11 @@ def _bury(recovered: RecoveredLog, dead_letters: Collection[tuple[int, int]]) ->
             if sequence not in by_sequence or sequence in recovered.settled:
                 continue
             left = remaining(scan.firsts[at], scan.counts[at], recovered.parts.get(sequence, []))
-            buried = [index for index in by_sequence[sequence] if overlap(index, 1, left)]
-            recovered.parts.setdefault(sequence, []).extend([(index, 1) for index in buried])
-            recovered.buried += [(lanes[scan.lanes[at]], sequence, index) for index in buried]
+            dead_lettered = [index for index in by_sequence[sequence] if overlap(index, 1, left)]
+            recovered.parts.setdefault(sequence, []).extend([(index, 1) for index in dead_lettered])
+            recovered.dead_lettered += [
+                (lanes[scan.lanes[at]], sequence, index) for index in dead_lettered
+            ]
 
 
 def _choose_homes(recovered: RecoveredLog) -> None:

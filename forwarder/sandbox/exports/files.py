@@ -18,8 +18,8 @@ from typing import Any, Final
 import zstandard
 
 from forwarder.core.installation import install_extra
+from forwarder.sandbox.exports.export_records import ColumnKind, ExportRecord
 from forwarder.sandbox.exports.jobs import ExportMisconfigured
-from forwarder.sandbox.exports.records import ColumnKind, ExportRecord
 
 FORMATS: Final[Mapping[str, str]] = {"jsonlines": "jsonl", "parquet": "parquet"}
 """By `file_format` in lower case: how names of files end."""

@@ -14,6 +14,7 @@ from concurrent.futures import Executor
 from json.encoder import encode_basestring
 from typing import Any, Final
 
+from forwarder.sandbox.exports.export_records import ColumnKind, ExportRecord
 from forwarder.sandbox.exports.files import json_lines
 from forwarder.sandbox.exports.jobs import (
     DestinationFailed,
@@ -22,7 +23,6 @@ from forwarder.sandbox.exports.jobs import (
     ExportMisconfigured,
 )
 from forwarder.sandbox.exports.network import DestinationRequest, DestinationUrl, scrub, send
-from forwarder.sandbox.exports.records import ColumnKind, ExportRecord
 
 TIMEOUT: Final = 30.0
 """Seconds for one request."""

@@ -18,6 +18,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final, TypeAlias, TypeVar
 
+from forwarder.sandbox.exports.export_records import ColumnKind, ExportRecord, RecordReader
 from forwarder.sandbox.exports.files import FileForm
 from forwarder.sandbox.exports.folder import FolderDestination
 from forwarder.sandbox.exports.http import HttpDestination
@@ -27,7 +28,6 @@ from forwarder.sandbox.exports.jobs import (
     ExportMisconfigured,
     Progress,
 )
-from forwarder.sandbox.exports.records import ColumnKind, ExportRecord, RecordReader
 from forwarder.sandbox.exports.s3 import S3Destination
 from forwarder.sandbox.store.thread import StoreThread
 

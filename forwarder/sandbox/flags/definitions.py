@@ -27,7 +27,12 @@ from typing import Any, Final, TypeAlias, cast
 
 from forwarder.sandbox.conditions.matching import PropertyCondition, prepare_condition
 from forwarder.sandbox.conditions.values import CannotDecide, shown
-from forwarder.sandbox.flags.rules import FlagRules, InvalidRules, UnsupportedRules, parse_rules
+from forwarder.sandbox.flags.flag_rules import (
+    FlagRules,
+    InvalidRules,
+    UnsupportedRules,
+    parse_rules,
+)
 
 MAX_NESTING: Final = 30
 """How deep the groups of a cohort may be nested."""

@@ -42,8 +42,7 @@ from forwarder.sandbox.flags.definitions import (
     UndecidableCondition,
 )
 from forwarder.sandbox.flags.dependencies import find_dependencies
-from forwarder.sandbox.flags.hashing import bucket
-from forwarder.sandbox.flags.rules import (
+from forwarder.sandbox.flags.flag_rules import (
     EXPERIMENT_PAUSED,
     HOLDOUT,
     NO_RULE_MATCH,
@@ -53,6 +52,7 @@ from forwarder.sandbox.flags.rules import (
     FlagRules,
     UnsupportedRules,
 )
+from forwarder.sandbox.flags.hashing import bucket
 
 T = TypeVar("T")
 MAX_CHAIN: Final = 50

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from forwarder.sandbox.flags.definitions import Flag
 from forwarder.sandbox.flags.evaluation import Evaluation, FlagResult
-from forwarder.sandbox.flags.rules import FlagRuleOutcome
+from forwarder.sandbox.flags.flag_rules import FlagRuleOutcome
 from forwarder.sandbox.flags.stored import ProjectDefinitions
 
 DECIDE: Final = "/decide"

@@ -21,7 +21,7 @@ from forwarder.sandbox.protocol.http import RequestRejected
 from forwarder.sandbox.protocol.json_scanner import InvalidJson, JsonMember, JsonScanner
 from forwarder.sandbox.protocol.times import format_time
 from forwarder.sandbox.store.meaning import LONGEST_DISTINCT_ID, SURVEY_EVENTS, storable
-from forwarder.sandbox.store.records import IngestedEvent, NotIngested, NotIngestedEvent
+from forwarder.sandbox.store.stored_records import IngestedEvent, NotIngested, NotIngestedEvent
 
 TOKEN_NAMES: Final = ("token", "$token", "api_key")
 IMPORT_JOB: Final = "$import_job_id"

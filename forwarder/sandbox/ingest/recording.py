@@ -14,7 +14,7 @@ from forwarder.sandbox.ingest.validation import ProjectKeys
 from forwarder.sandbox.protocol.http import RequestRejected, ServiceResponse, rejection_response
 from forwarder.sandbox.protocol.times import format_time
 from forwarder.sandbox.store.database import Store
-from forwarder.sandbox.store.records import RequestRecord
+from forwarder.sandbox.store.stored_records import RequestRecord
 
 HIDDEN_HEADERS: Final = frozenset({"authorization", "proxy-authorization", "cookie"})
 

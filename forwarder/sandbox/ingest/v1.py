@@ -41,7 +41,7 @@ from forwarder.sandbox.protocol.http import RequestRejected, ServiceResponse
 from forwarder.sandbox.protocol.json_scanner import InvalidJson, JsonMember, JsonScanner
 from forwarder.sandbox.protocol.times import format_time, parse_rfc3339
 from forwarder.sandbox.store.meaning import storable
-from forwarder.sandbox.store.records import IngestedEvent, NotIngested, NotIngestedEvent
+from forwarder.sandbox.store.stored_records import IngestedEvent, NotIngested, NotIngestedEvent
 
 V1_PATH: Final = "/i/v1/analytics/events"
 REQUIRED: Final = (

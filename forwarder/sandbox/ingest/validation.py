@@ -26,7 +26,7 @@ from forwarder.sandbox.ingest.parsing import (
     read_event,
 )
 from forwarder.sandbox.protocol.http import RequestRejected
-from forwarder.sandbox.store.records import IngestedEvent, NotIngested, NotIngestedEvent
+from forwarder.sandbox.store.stored_records import IngestedEvent, NotIngested, NotIngestedEvent
 
 LONGEST_TOKEN: Final = 64
 LARGEST_EVENT: Final = 1_048_576

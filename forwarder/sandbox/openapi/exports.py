@@ -25,7 +25,7 @@ from forwarder.sandbox.openapi.schemas import (
     in_query,
 )
 from forwarder.sandbox.openapi.schemas import operation as described
-from forwarder.sandbox.store.records import LIMIT, MAXIMUM_LIMIT
+from forwarder.sandbox.store.stored_records import LIMIT, MAXIMUM_LIMIT
 from forwarder.sandbox.web.export_endpoints import ShownExportRun
 
 _MOMENT: Final[Schema] = {"type": "string", "format": "date-time"}

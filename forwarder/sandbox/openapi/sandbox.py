@@ -23,7 +23,7 @@ from forwarder.sandbox.openapi.schemas import (
 from forwarder.sandbox.store.aggregates import FlagUse, ImportedEventKey, StoredImport, SurveyUse
 from forwarder.sandbox.store.effects import StoredGroup
 from forwarder.sandbox.store.persons import PersonDetails, StoredPerson, StoredWarning
-from forwarder.sandbox.store.records import (
+from forwarder.sandbox.store.stored_records import (
     LIMIT,
     MAXIMUM_LIMIT,
     SandboxSummary,

@@ -19,7 +19,7 @@ from itertools import groupby
 from typing import Any, Final
 
 from forwarder.sandbox.store.database import Store
-from forwarder.sandbox.store.records import ArrivalKind, ImportFilter, ListingPage
+from forwarder.sandbox.store.stored_records import ArrivalKind, ImportFilter, ListingPage
 
 _COUNTS: Final = """
     SELECT events.api_key, marks.name, events.event, marks.value, count(*)

@@ -29,7 +29,8 @@ from forwarder.sandbox.store.persons import (
     StoredPerson,
     StoredWarning,
 )
-from forwarder.sandbox.store.records import (
+from forwarder.sandbox.store.schema import prepare
+from forwarder.sandbox.store.stored_records import (
     ArrivalKind,
     EventFilter,
     GroupFilter,
@@ -46,7 +47,6 @@ from forwarder.sandbox.store.records import (
     StoredRequest,
     WarningFilter,
 )
-from forwarder.sandbox.store.schema import prepare
 from forwarder.storage.private import make_file
 
 _EVENT: Final = f"""

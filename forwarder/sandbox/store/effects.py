@@ -23,8 +23,8 @@ from typing import Any, Final, NamedTuple
 
 from forwarder.sandbox.store.meaning import GroupChange, Meaning, dump, meaning_of
 from forwarder.sandbox.store.persons import ArrivedEvent, PersonTable
-from forwarder.sandbox.store.records import GroupFilter, ListingPage
 from forwarder.sandbox.store.schema import EFFECT_TABLES
+from forwarder.sandbox.store.stored_records import GroupFilter, ListingPage
 
 STEP: Final = 250
 """Arrivals of one step, 10 to 30 milliseconds, so that requests run between steps."""

@@ -40,7 +40,7 @@ from forwarder.sandbox.store.meaning import (
     dump,
 )
 from forwarder.sandbox.store.person_changes import OPERATIONS, PersonChanges
-from forwarder.sandbox.store.records import ListingPage, PersonFilter, WarningFilter
+from forwarder.sandbox.store.stored_records import ListingPage, PersonFilter, WarningFilter
 
 PERSON_NAMESPACE: Final = UUID("6b2b9f6e-6d0b-5c0e-9d53-3a2a1d1f8c11")
 INGESTED: Final = "coalesce(versions.properties, ingested.properties), had.differs"

@@ -32,7 +32,7 @@ from aiohttp import web
 
 from forwarder.sandbox.protocol.times import format_time
 from forwarder.sandbox.store.database import Store
-from forwarder.sandbox.store.records import (
+from forwarder.sandbox.store.stored_records import (
     ArrivalKind,
     SandboxSummary,
     StoredEvent,

@@ -45,7 +45,7 @@ from forwarder.sandbox.manage.members import (
 from forwarder.sandbox.manage.projects import DEFAULTS, dashboard_resource
 from forwarder.sandbox.protocol.http import masked_key
 from forwarder.sandbox.protocol.times import format_time, parse_time
-from forwarder.sandbox.store.records import ListingPage, like_pattern
+from forwarder.sandbox.store.stored_records import ListingPage, like_pattern
 
 _KEY: Final = re.compile(r"(?<![A-Za-z0-9])ph[cxs]_\w+", re.ASCII)
 _SOME_OWNER: Final = CallingMember(0, "", OWNER)

@@ -40,7 +40,7 @@ from forwarder.sandbox.store.aggregates import (
 )
 from forwarder.sandbox.store.effects import StoredGroup
 from forwarder.sandbox.store.persons import StoredPerson, StoredWarning
-from forwarder.sandbox.store.records import (
+from forwarder.sandbox.store.stored_records import (
     LIMIT,
     MAXIMUM_LIMIT,
     EventFilter,

@@ -20,7 +20,7 @@ from aiohttp import web
 
 from forwarder.core.secrets import mask_secrets
 from forwarder.sandbox.store.database import Store
-from forwarder.sandbox.store.records import EventFilter, ListingPage, StoredEvent
+from forwarder.sandbox.store.stored_records import EventFilter, ListingPage, StoredEvent
 from forwarder.sandbox.store.thread import StoreThread
 from forwarder.sandbox.web.queries import event_filter, listing_page, show_event
 from forwarder.telemetry.readable import plural

@@ -21,7 +21,7 @@ import msgspec
 
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.installation import install_extra
-from forwarder.sources.files.records import (
+from forwarder.sources.files.record_blocks import (
     NO_QUOTE,
     DamagedContent,
     Framing,

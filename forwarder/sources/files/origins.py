@@ -32,7 +32,7 @@ from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.installation import install_extra
 from forwarder.core.secrets import mask_secrets
-from forwarder.sources.files.records import DamagedContent, ReadOptions, reason
+from forwarder.sources.files.record_blocks import DamagedContent, ReadOptions, reason
 
 if TYPE_CHECKING:
     from obstore import GetOptions, ObjectMeta

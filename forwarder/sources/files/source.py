@@ -25,7 +25,7 @@ from forwarder.sources.files.origins import (
     local_files,
     stored_objects,
 )
-from forwarder.sources.files.records import (
+from forwarder.sources.files.record_blocks import (
     BrokenSource,
     DamagedContent,
     LineRecords,

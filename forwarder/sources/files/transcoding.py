@@ -14,7 +14,7 @@ from encodings.aliases import aliases
 from typing import Final
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.sources.files.records import DamagedContent
+from forwarder.sources.files.record_blocks import DamagedContent
 
 UTF_8: Final = frozenset({"utf-8", "utf-8-sig"})
 """Read as they are: a mark of the byte order is passed over in any case."""

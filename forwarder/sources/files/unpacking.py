@@ -32,7 +32,7 @@ from isal import isal_zlib
 from forwarder.core.error_text import error_text
 from forwarder.core.installation import install_extra
 from forwarder.sources.files.origins import is_wanted, natural, plain_name
-from forwarder.sources.files.records import DamagedContent, ReadOptions, reason
+from forwarder.sources.files.record_blocks import DamagedContent, ReadOptions, reason
 from forwarder.sources.files.transcoding import guess_encoding
 
 FAILURES: Final = (

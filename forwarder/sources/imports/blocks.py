@@ -27,17 +27,8 @@ import msgspec
 
 from forwarder.core.event import Chunk, Lane, Where
 from forwarder.core.ports import DeadLetter
-from forwarder.sources.files.records import BrokenSource, RecordBlock, SourceFile
+from forwarder.sources.files.record_blocks import BrokenSource, RecordBlock, SourceFile
 from forwarder.sources.files.source import BlockReader, FileSource
-from forwarder.sources.imports.books import (
-    DayTally,
-    RecordBooks,
-    RecordFate,
-    RefusalExample,
-    count_kind,
-    uuid_hash,
-    uuid_hashes,
-)
 from forwarder.sources.imports.checkpoint import SettledFile, SourceChanged, SpoolIndex
 from forwarder.sources.imports.columns import MERGES, EventColumns, EventKey
 from forwarder.sources.imports.conversion import (
@@ -45,6 +36,15 @@ from forwarder.sources.imports.conversion import (
     Conversion,
     ConvertedRecords,
     ImportDeadLetter,
+)
+from forwarder.sources.imports.import_books import (
+    DayTally,
+    RecordBooks,
+    RecordFate,
+    RefusalExample,
+    count_kind,
+    uuid_hash,
+    uuid_hashes,
 )
 from forwarder.sources.imports.times import AFTER_LAST, DAY, day_of
 from forwarder.wire.identity import ids_of

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError, ForwarderError
-from forwarder.sources.imports.books import (
+from forwarder.sources.imports.import_books import (
     ImportTotals,
     RecordBooks,
     RefusalExample,
@@ -317,7 +317,7 @@ def _check(checkpoint: ImportCheckpoint) -> None:
     for file in checkpoint.files:
         if (
             file.books.difference
-            or file.books.unmended < 0
+            or file.books.unrepaired < 0
             or not file.digested <= file.books.read <= file.read
         ):
             raise ValueError(f"its books of {file.name!r} don't balance")

@@ -30,8 +30,7 @@ from msgspec import Raw, Struct
 
 from forwarder.core.errors import drop_frames
 from forwarder.core.ports import Reason
-from forwarder.sources.files.records import RecordBlock, RecordLocation
-from forwarder.sources.imports.books import FateKind, RecordFate, RefusalExample
+from forwarder.sources.files.record_blocks import RecordBlock, RecordLocation
 from forwarder.sources.imports.columns import MERGES, EventColumns, FinishedEvent
 from forwarder.sources.imports.format import (
     Converter,
@@ -40,6 +39,7 @@ from forwarder.sources.imports.format import (
     PersonProperties,
     RecordRefused,
 )
+from forwarder.sources.imports.import_books import FateKind, RecordFate, RefusalExample
 from forwarder.sources.imports.repeats import Repeats
 from forwarder.sources.imports.times import EPOCH
 from forwarder.sources.imports.values import is_deep, may_be_deep, refused_merge
@@ -48,7 +48,7 @@ from forwarder.wire.splice import Locator
 from forwarder.wire.strict import may_overflow, overflow_of
 
 if TYPE_CHECKING:
-    from forwarder.rules.rules import EventRules
+    from forwarder.rules.event_rules import EventRules
 
 SOURCE: Final = "import"
 """The source of imported events, as rules match it."""

@@ -28,7 +28,7 @@ from msgspec import Raw, Struct
 from forwarder.core.nesting import MAX_FLAT, any_deeper
 from forwarder.core.ports import Reason
 from forwarder.core.stamps import as_uuid5, uuid_texts5
-from forwarder.sources.files.records import Framing, LineRecords, RecordBlock
+from forwarder.sources.files.record_blocks import Framing, LineRecords, RecordBlock
 from forwarder.wire.shapes import is_utf8
 
 if TYPE_CHECKING:

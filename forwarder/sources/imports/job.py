@@ -32,7 +32,7 @@ from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.secrets import mask_credentials, mask_key
 from forwarder.sources.files.origins import SCHEMES, plain_name
-from forwarder.sources.files.records import ReadOptions
+from forwarder.sources.files.record_blocks import ReadOptions
 from forwarder.sources.files.source import FileSource
 from forwarder.sources.imports.checkpoint import (
     FILE,

@@ -25,7 +25,7 @@ from msgspec import UNSET, Raw
 from forwarder.contract.lifted import LIFTED
 from forwarder.core.ports import Reason
 from forwarder.sources.files.framing import delimiter_of, framing_of, is_unquoted
-from forwarder.sources.files.records import (
+from forwarder.sources.files.record_blocks import (
     REFETCH,
     BrokenSource,
     Framing,
@@ -36,7 +36,6 @@ from forwarder.sources.files.records import (
     RowRecords,
 )
 from forwarder.sources.files.source import FileSource
-from forwarder.sources.imports.books import RefusalExample
 from forwarder.sources.imports.conversion import (
     EventFilters,
     EventFinisher,
@@ -52,6 +51,7 @@ from forwarder.sources.imports.format import (
     PersonProperties,
     RecordRefused,
 )
+from forwarder.sources.imports.import_books import RefusalExample
 from forwarder.sources.imports.persons import PersonSamples
 from forwarder.sources.imports.preflight_report import (
     EventTimes,

@@ -26,8 +26,8 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.core.ports import Reason
 from forwarder.core.proposals import proposed
 from forwarder.core.secrets import mask_secrets
-from forwarder.sources.imports.books import RefusalExample
 from forwarder.sources.imports.format import PersonProperties
+from forwarder.sources.imports.import_books import RefusalExample
 from forwarder.sources.imports.pacing import UNPACED, rate_text
 from forwarder.sources.imports.persons import PersonSample
 from forwarder.sources.imports.receipts import ZoneShift

@@ -25,7 +25,7 @@ from rich.text import Text
 
 from forwarder.core.proposals import proposed
 from forwarder.sources.files.framing import frame, rows_of
-from forwarder.sources.files.records import (
+from forwarder.sources.files.record_blocks import (
     BrokenSource,
     DamagedContent,
     Framing,

@@ -33,14 +33,14 @@ from forwarder import __version__
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.stamps import utc_text
-from forwarder.sources.imports.books import (
+from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob, SourceContent
+from forwarder.sources.imports.import_books import (
     DayTally,
     RecordBooks,
     RefusalExample,
     check_days,
     renamed,
 )
-from forwarder.sources.imports.checkpoint import ImportCheckpoint, ImportJob, SourceContent
 from forwarder.sources.imports.times import SECOND, when
 from forwarder.storage.private import atomic_file
 from forwarder.telemetry.readable import duration, plain, plural
@@ -168,7 +168,7 @@ def _check(manifest: ImportManifest) -> None:
     if (
         total != manifest.books
         or total.difference
-        or any(file.books.unmended < 0 for file in manifest.files)
+        or any(file.books.unrepaired < 0 for file in manifest.files)
     ):
         raise ValueError("its books don't balance")
     if manifest.events != sum(day.delivered for day in manifest.days.values()):
@@ -258,11 +258,11 @@ def sentence(books: RecordBooks) -> str:
         f"{books.delivered:,} delivered + {refused:,} refused + {left_out:,} left out + "
         f"{plural(books.repeats, 'repeat')}"
     )
-    mended = (
-        f" (of the refused, {books.mended:,} repaired and delivered "
-        f"since{', all of them' if not books.unmended else ''})"
+    repaired = (
+        f" (of the refused, {books.repaired:,} repaired and delivered "
+        f"since{', all of them' if not books.unrepaired else ''})"
     )
-    return f"{plural(books.read, 'record')} read = {sides}{mended if books.mended else ''}"
+    return f"{plural(books.read, 'record')} read = {sides}{repaired if books.repaired else ''}"
 
 
 def _shard(job: ImportJob) -> str:
@@ -365,7 +365,7 @@ def as_json(manifest: ImportManifest, verified: VerifiedImport | None = None) ->
 
 
 def _books(books: RecordBooks) -> dict[str, Any]:
-    return {**msgspec.structs.asdict(books), "difference": books.difference}
+    return {**msgspec.to_builtins(books), "difference": books.difference}
 
 
 def as_text(manifest: ImportManifest) -> RenderableType:
@@ -432,11 +432,11 @@ def html_page(manifest: ImportManifest, verified: VerifiedImport | None = None) 
             sum(books.refused.values()),
             "record refused",
             "records refused",
-            "warn" if books.unmended > 0 else "",
+            "warn" if books.unrepaired > 0 else "",
         ),
         *(
-            [(books.mended, "of these repaired since", "of these repaired since", "")]
-            if books.mended
+            [(books.repaired, "of these repaired since", "of these repaired since", "")]
+            if books.repaired
             else []
         ),
         (sum(books.left_out.values()), "record left out", "records left out", ""),

@@ -23,8 +23,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from forwarder.sources.imports.books import EXAMPLES, DayTally, RecordBooks, RefusalExample
 from forwarder.sources.imports.checkpoint import FILE, ImportJob
+from forwarder.sources.imports.import_books import EXAMPLES, DayTally, RecordBooks, RefusalExample
 from forwarder.sources.imports.job import Shard, read_shards
 from forwarder.sources.imports.report import (
     ImportManifest,
@@ -170,7 +170,7 @@ class ImportShards:
                 if gaps.not_started or None in counted
                 else sum(filter(None, counted)),
                 "books": {
-                    **msgspec.structs.asdict(whole.books),
+                    **msgspec.to_builtins(whole.books),
                     "difference": whole.books.difference,
                 },
                 "events": whole.events,

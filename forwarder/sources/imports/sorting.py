@@ -39,10 +39,9 @@ import zstandard
 
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
-from forwarder.sources.files.records import SourceFile
+from forwarder.sources.files.record_blocks import SourceFile
 from forwarder.sources.files.source import FileSource
 from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock, SharedRecord, source_blocks
-from forwarder.sources.imports.books import ImportTotals, RecordBooks, count_kind
 from forwarder.sources.imports.checkpoint import (
     ImportJob,
     ReadFailure,
@@ -55,6 +54,7 @@ from forwarder.sources.imports.checkpoint import (
 )
 from forwarder.sources.imports.columns import EventColumns, FinishedEvent
 from forwarder.sources.imports.conversion import Conversion, ConvertedRecords
+from forwarder.sources.imports.import_books import ImportTotals, RecordBooks, count_kind
 from forwarder.storage.private import atomic_file, open_file
 from forwarder.telemetry.readable import size
 

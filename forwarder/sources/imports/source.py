@@ -26,17 +26,10 @@ from forwarder.core.clock import Clock, wait_for_event
 from forwarder.core.errors import Backpressure
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import DeadLetter
-from forwarder.core.records import EventIntake
+from forwarder.core.record_intake import EventIntake
 from forwarder.core.watermark import Span, Watermark
-from forwarder.sources.files.records import BrokenSource, SourceFile
+from forwarder.sources.files.record_blocks import BrokenSource, SourceFile
 from forwarder.sources.imports.blocks import ImportBlock, letter_of
-from forwarder.sources.imports.books import (
-    FateKind,
-    RecordBooks,
-    RecordFate,
-    RefusalExample,
-    count_kind,
-)
 from forwarder.sources.imports.checkpoint import (
     FileCheckpoint,
     ImportCheckpoint,
@@ -47,6 +40,13 @@ from forwarder.sources.imports.checkpoint import (
     StateFolder,
 )
 from forwarder.sources.imports.columns import EventKey
+from forwarder.sources.imports.import_books import (
+    FateKind,
+    RecordBooks,
+    RecordFate,
+    RefusalExample,
+    count_kind,
+)
 
 MAX_PENDING: Final = 300_000
 """Records or events that may be held because something before them isn't
@@ -87,9 +87,9 @@ class ImportLedger:
         """Count a refused record of a file, of which no dead letter is left."""
         self.totals.mark_repaired(name, line)
         books = self._files[name].books, self.books
-        if all(file_books.unmended > 0 for file_books in books):
+        if all(file_books.unrepaired > 0 for file_books in books):
             for file_books in books:
-                file_books.mended += 1
+                file_books.repaired += 1
 
     def add(self, block: ImportBlock) -> None:
         """Everything of a block is settled, and of all blocks before it. Raises `SourceChanged` if

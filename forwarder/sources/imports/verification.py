@@ -27,9 +27,9 @@ from forwarder.core.errors import ConfigurationError, ForwarderError
 from forwarder.core.proposals import proposed
 from forwarder.core.secrets import mask_secrets
 from forwarder.core.tls import https_context
-from forwarder.sources.files.records import ReadOptions
+from forwarder.sources.files.record_blocks import ReadOptions
 from forwarder.sources.files.source import open_source
-from forwarder.sources.imports.books import DayTally, digest_hex, uuid_hash
+from forwarder.sources.imports.import_books import DayTally, digest_hex, uuid_hash
 from forwarder.sources.imports.repeats import Repeats
 from forwarder.sources.imports.report import ImportManifest
 from forwarder.sources.imports.shards import ShardGaps

@@ -1,5 +1,5 @@
 """Batches: neighbouring records of one partition, as the intake accepts them
-(`core.records.RecordBatch`).
+(`core.record_intake.RecordBatch`).
 
 Nothing is made of a record but its value, as long as its events are complete: its position, key
 and headers are rendered when they are needed.
@@ -20,7 +20,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 import msgspec
 
 from forwarder.core.ports import Reason
-from forwarder.core.records import RecordFacts, RejectedRecord
+from forwarder.core.record_intake import RecordFacts, RejectedRecord
 from forwarder.mapping import NotJson, Unmappable
 from forwarder.sources.hand_over import MAX_BYTES, MAX_RECORDS
 from forwarder.sources.kafka.policy import KafkaPolicy
@@ -113,11 +113,9 @@ class KafkaBatch:
         return self.size + KEPT * len(self._all)
 
     def facts(self, index: int) -> RecordFacts:
-        """See `core.records.RecordBatch.facts`."""
         return self._facts(self._records[index])
 
     def names(self, indexes: Sequence[int]) -> list[str]:
-        """See `core.records.RecordBatch.names`."""
         records = self._records
         begin = self._name_of_partition()
         chosen = [records[index] for index in indexes]
@@ -129,14 +127,12 @@ class KafkaBatch:
         ]
 
     def times(self, indexes: Sequence[int]) -> list[float | None]:
-        """See `core.records.RecordBatch.times`."""
         records = self._records
         stamps = [records[index].timestamp for index in indexes]
         # `_seconds`, without its calls
         return [None if stamp is None or stamp < 0 else stamp / 1000 for stamp in stamps]
 
     def attributes(self, index: int) -> str:
-        """See `core.records.RecordBatch.attributes`."""
         return self._attributes(self._records[index])
 
     def halves(self) -> tuple[KafkaBatch, KafkaBatch]:

@@ -152,15 +152,13 @@ class Brokers(Protocol):
 
 
 class RealBrokers:
-    """See `Brokers`."""
+    """Connections to the configured brokers."""
 
     def connect(self, policy: KafkaPolicy, listener: RebalanceListener) -> GroupMember:
-        """See `Brokers`."""
         replace_fetched_records()
         return _Consumer(policy, listener)
 
     async def diagnose(self, policy: KafkaPolicy, error: Exception) -> Trouble:
-        """See `Brokers`."""
         return await diagnose(policy.bootstrap_servers, policy.security, error)
 
 
@@ -207,9 +205,7 @@ class _Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # the library has no t
         self._callbacks = _RebalanceCallbacks(listener)
 
     async def start(self) -> None:
-        """See the library; then notice if another member takes this one's place, which the library
-        passes over.
-        """
+        """Then notice if another member takes this one's place, which the library passes over."""
         await super().start()
         if self._policy.group_instance_id is not None:
             self._send = self._coordinator._send_req
@@ -230,7 +226,7 @@ class _Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # the library has no t
         return response
 
     async def getmany(self, *args: Any, **named: Any) -> Any:
-        """See the library. A namesake is why it fails, whatever it makes of that."""
+        """A namesake is why it fails, whatever the library makes of that."""
         try:
             return await super().getmany(*args, **named)
         except KafkaError:
@@ -238,13 +234,10 @@ class _Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # the library has no t
             raise
 
     def follow_topics(self, topics: Collection[str]) -> None:
-        """See `GroupMember`."""
         self.subscribe(topics=sorted(topics), listener=self._callbacks)
 
     async def commit(self, offsets: Mapping[PartitionKey, int]) -> None:
-        """See `GroupMember`. Replaces the library's, which continues in a task of its own when it
-        is cancelled.
-        """
+        """Replaces the library's, which continues in a task of its own when it is cancelled."""
         coordinator = self._coordinator
         generation = coordinator.generation
         await coordinator.ensure_coordinator_known()
@@ -260,7 +253,6 @@ class _Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # the library has no t
             )
 
     def reached(self, key: PartitionKey) -> int | None:
-        """See `GroupMember`."""
         subscription = self._subscription.subscription
         if (
             subscription is None
@@ -272,17 +264,14 @@ class _Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # the library has no t
         return state.position if state is not None and state.has_valid_position else None
 
     def highwater(self, key: PartitionKey) -> int | None:
-        """See `GroupMember`."""
         offset: int | None = super().highwater(key) if key in self.assignment() else None
         return offset
 
     async def committed_offsets(self, keys: Collection[PartitionKey]) -> Mapping[PartitionKey, int]:
-        """See `GroupMember`."""
         committed = await self._coordinator.fetch_committed_offsets(list(keys))
         return {key: offset.offset for key, offset in committed.items() if offset.offset >= 0}
 
     def check(self) -> None:
-        """See `GroupMember`."""
         if self._fenced:
             raise FencedError(self._policy.group_instance_id, self._policy.group_id)
         if self._coordinator is not None:
@@ -294,7 +283,6 @@ class _Consumer(AIOKafkaConsumer):  # type: ignore[misc]  # the library has no t
                 raise RuntimeError(f"a task of the client has ended: {task!r}")
 
     async def cut(self) -> None:
-        """See `GroupMember`."""
         self._closed = True
         self._client._get_conn = _no_connection
         await ended(*self._tasks(), *self._helpers(), limit=CUT_SECONDS)
@@ -339,11 +327,9 @@ class _RebalanceCallbacks(ConsumerRebalanceListener):  # type: ignore[misc]
         self,
         revoked: Collection[PartitionKey],  # noqa: ARG002
     ) -> Awaitable[None]:
-        """See the library."""
         return self._listener.on_revoked()
 
     def on_partitions_assigned(self, assigned: Collection[PartitionKey]) -> Awaitable[None]:
-        """See the library."""
         return self._listener.on_assigned(assigned)
 
 
@@ -471,7 +457,7 @@ class _RunsOfRecords:
         self.has_next = records.has_next
 
     def next_batch(self) -> Any:
-        """See the library, which itself looks into the records of a control batch."""
+        """The library looks into the records of a control batch itself."""
         batch = self._records.next_batch()
         return batch if batch.is_control_batch else _RunsOfBatch(batch)
 

@@ -18,7 +18,7 @@ from typing import Final
 import structlog
 
 from forwarder.core.event import Lane
-from forwarder.core.records import RecordIntake
+from forwarder.core.record_intake import RecordIntake
 from forwarder.core.watermark import Span, Watermark
 from forwarder.sources.hand_over import SLICE_SECONDS, HandOver, InFlightBudget, RecordUnit
 from forwarder.sources.kafka.batches import KafkaBatch, KafkaRecord, PartitionKey, cut
@@ -31,9 +31,9 @@ FAILURES: Final = 8
 decoding a batch.
 """
 
-BURY_AGAIN_SECONDS: Final = 60.0
-"""After which what was buried of a batch, and still blocks it, is buried again: it was in flight,
-as with a probe, and was put back.
+DEAD_LETTER_AGAIN_SECONDS: Final = 60.0
+"""After which what was dead-lettered of a batch, and still blocks it, is dead-lettered again: it
+was in flight, as with a probe, and was put back.
 """
 
 _log = structlog.get_logger(__name__)
@@ -195,7 +195,7 @@ class PartitionFlow:
         self.budget.eased()
         return self._intake.give_back(batches) if batches else 0
 
-    def bury_halted(self, now: float) -> None:
+    def dead_letter_halted(self, now: float) -> None:
         """Make dead letters of what is pending of lanes that were halted for too long; `now` is
         wall-clock time.
 
@@ -209,29 +209,30 @@ class PartitionFlow:
         self._overdue.update(lane for lane, since in halted.items() if now - since >= limit)
         self._said &= self._overdue
         for lane in self._overdue:
-            self._bury(lane, now, limit)
+            self._dead_letter(lane, now, limit)
 
-    def _bury(self, lane: Lane, now: float, limit: float) -> None:
+    def _dead_letter(self, lane: Lane, now: float, limit: float) -> None:
         batches = [
             (batch, unit)
             for flow in self.partitions.values()
             for unit in flow.hand_over.accepted
             for batch in unit.accepted.values()
-            if lane in batch.lanes and now - unit.buried.get(lane, -math.inf) >= BURY_AGAIN_SECONDS
+            if lane in batch.lanes
+            and now - unit.dead_lettered.get(lane, -math.inf) >= DEAD_LETTER_AGAIN_SECONDS
         ]
         batches.sort(key=lambda pair: pair[0].at)
         if batches and now - batches[-1][0].at < limit:
             batches.pop()
         why = f"its lane was halted for {duration(limit)} (halt_after)"
         while batches:
-            if self._intake.bury([batch for batch, _ in batches], lane, why):
+            if self._intake.dead_letter([batch for batch, _ in batches], lane, why):
                 for _, unit in batches:
-                    unit.buried[lane] = now
-                self._say_buried(lane, why)
+                    unit.dead_lettered[lane] = now
+                self._report_dead_lettered(lane, why)
                 return
             del batches[len(batches) // 2 :]
 
-    def _say_buried(self, lane: Lane, why: str) -> None:
+    def _report_dead_lettered(self, lane: Lane, why: str) -> None:
         if lane not in self._said:
             self._said.add(lane)
             _log.warning(
@@ -358,7 +359,7 @@ class AssignedPartition:
 class PendingBatch(RecordUnit[AssignedPartition, KafkaBatch]):
     """A batch from when it is read until it is settled."""
 
-    __slots__ = ("batch", "buried", "mark", "span")
+    __slots__ = ("batch", "dead_lettered", "mark", "span")
 
     def __init__(
         self, partition: AssignedPartition, batch: KafkaBatch, mark: Watermark, span: Span
@@ -367,7 +368,7 @@ class PendingBatch(RecordUnit[AssignedPartition, KafkaBatch]):
         self.batch = batch
         self.mark = mark
         self.span = span
-        self.buried: dict[Lane, float] = {}
+        self.dead_lettered: dict[Lane, float] = {}
         """Lanes whose events in it have become dead letters, all that were not in flight, and when
         (wall-clock time).
         """

@@ -23,7 +23,7 @@ from aiokafka.errors import (
 
 from forwarder.core.clock import Clock, wait_for_event
 from forwarder.core.error_text import error_text
-from forwarder.core.records import RecordIntake
+from forwarder.core.record_intake import RecordIntake
 from forwarder.sources.hand_over import SLICE_SECONDS
 from forwarder.sources.kafka.batches import PartitionKey
 from forwarder.sources.kafka.client import Brokers, Interrupted, answered, ended
@@ -142,8 +142,8 @@ class Membership:
                 self._failed.exception()  # it was seen
 
     async def on_revoked(self) -> None:
-        """See `client.RebalanceListener`. What is in flight has `revocation_timeout` to be
-        settled; the next owner reads the rest.
+        """What is in flight has `revocation_timeout` to be settled; the next owner reads
+        the rest.
         """
         self._revocations += 1
         self._report.now(Condition.JOINING)
@@ -153,7 +153,6 @@ class Membership:
             self._fail(error)
 
     async def on_assigned(self, keys: Collection[PartitionKey]) -> None:
-        """See `client.RebalanceListener`."""
         self.flow.begin(keys)
         self._apply_pauses()
         self._report.reading(len(keys))
@@ -200,7 +199,7 @@ class Membership:
                     self.flow.retry()
                 if self._clock.monotonic() >= next_tick:
                     next_tick = self._clock.monotonic() + TICK_SECONDS
-                    self.flow.bury_halted(self._clock.now())
+                    self.flow.dead_letter_halted(self._clock.now())
                 self._apply_pauses()
                 self.client.check()
                 if came:

@@ -284,7 +284,6 @@ class TokenFile(TokenProvider):
         self._file = file
 
     async def token(self) -> str:
-        """See `TokenProvider.token`."""
         return _one_word(
             "token_file",
             read_file("token_file", self._file),
@@ -302,7 +301,6 @@ class _CachedToken(TokenProvider):
         self._lock = asyncio.Lock()
 
     async def token(self) -> str:
-        """See `TokenProvider.token`."""
         async with self._lock:
             if self._now() >= self._until:
                 self._token, life = await self._fetch()

@@ -13,7 +13,7 @@ from aiokafka.errors import KafkaError
 
 from forwarder.core.clock import Backoff, Clock, wait_for_event
 from forwarder.core.errors import ForwarderError
-from forwarder.core.records import RecordIntake
+from forwarder.core.record_intake import RecordIntake
 from forwarder.sources.kafka.client import Brokers, Interrupted, RealBrokers, is_cancelled
 from forwarder.sources.kafka.flow import AssignedPartition
 from forwarder.sources.kafka.membership import BrokersAway, Membership

@@ -1,5 +1,5 @@
 """Batches: neighbouring records of one file as the intake accepts them
-(`core.records.RecordBatch`): parsed, mapped, complete.
+(`core.record_intake.RecordBatch`): parsed, mapped, complete.
 
 Each event gets its uuid and its timestamp here, where the mapping gives none. The uuid follows
 from the record's position and its bytes; the timestamp is the record's own time, or else the time
@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from forwarder.core.ports import Reason
-from forwarder.core.records import RecordFacts, RejectedRecord
+from forwarder.core.record_intake import RecordFacts, RejectedRecord
 from forwarder.core.stamps import as_uuid5, utc_text
 from forwarder.mapping import NotJson, Unmappable
 from forwarder.sources.hand_over import MAX_BYTES, MAX_RECORDS
@@ -94,19 +94,15 @@ class LogBatch:
         return len(self._overlong)
 
     def facts(self, index: int) -> RecordFacts:
-        """See `core.records.RecordBatch.facts`."""
         return self._facts(self._kept[index], self._block.at)
 
     def names(self, indexes: Sequence[int]) -> list[str]:
-        """See `core.records.RecordBatch.names`."""
         return [self.facts(index).name for index in indexes]
 
     def times(self, indexes: Sequence[int]) -> list[float | None]:
-        """See `core.records.RecordBatch.times`."""
         return [self.facts(index).at for index in indexes]
 
     def attributes(self, index: int) -> str:
-        """See `core.records.RecordBatch.attributes`."""
         return self._attributes(self._kept[index])
 
     def halves(self) -> tuple[LogBatch, LogBatch]:

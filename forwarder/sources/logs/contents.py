@@ -10,7 +10,7 @@ import os
 import stat
 from typing import Final, NamedTuple
 
-from forwarder.sources.files.records import DamagedContent
+from forwarder.sources.files.record_blocks import DamagedContent
 from forwarder.sources.files.unpacking import PeekedStream, find_decompressor
 
 TAIL: Final = 256

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from forwarder.core.records import AcceptedBatch, RecordIntake
+from forwarder.core.record_intake import AcceptedBatch, RecordIntake
 from forwarder.sources.hand_over import SLICE_SECONDS, HandOver, InFlightBudget, RecordUnit
 from forwarder.sources.logs.batches import LogBatch, cut
 from forwarder.sources.logs.followed import Block, FollowedFile

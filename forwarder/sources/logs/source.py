@@ -22,7 +22,7 @@ import structlog
 
 from forwarder.core.clock import Backoff, Clock, wait_for_event
 from forwarder.core.error_text import error_text
-from forwarder.core.records import RecordIntake
+from forwarder.core.record_intake import RecordIntake
 from forwarder.sources.logs.flow import LEAST_PAUSE, RESULTS, LogFlow
 from forwarder.sources.logs.followed import Block
 from forwarder.sources.logs.following import Follower

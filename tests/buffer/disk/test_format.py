@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from isal.isal_zlib import crc32
 
-from forwarder.buffer.disk.books import LogBooks
 from forwarder.buffer.disk.format import (
     SEGMENT_HEADER_SIZE,
     RecordKind,
@@ -24,6 +23,7 @@ from forwarder.buffer.disk.format import (
     encode_record_header,
     encode_segment_header,
 )
+from forwarder.buffer.disk.log_books import LogBooks
 from forwarder.buffer.disk.reading import (
     Damage,
     FoundRecord,
@@ -174,7 +174,7 @@ def test_books_survive_their_writing(steps: list[tuple[Lane | None, str, int]]) 
             books.receive(lane, "http", count)
         elif step == "settle" and lane is not None:
             books.settle(lane, Fate.DELIVERED, count)
-            books.settle(lane, Fate.BURIED, count)
+            books.settle(lane, Fate.DEAD_LETTERED, count)
         else:
             books.drop(lane, DropReason.DAMAGED, count)
         sums[lane, "drop" if lane is None and step == "settle" else step] += count

@@ -17,7 +17,7 @@ from forwarder.daemon import stores
 from forwarder.daemon.roles import Role
 from forwarder.deadletter.schema import open_readable
 from forwarder.deadletter.store import DeadLetterStore
-from forwarder.intake.lanes import KnownKeys
+from forwarder.intake.lane_registry import KnownKeys
 from forwarder.storage.directory import DEAD_LETTERS
 from forwarder.telemetry.books import Books
 from forwarder.wire.envelope import cut_at
@@ -66,9 +66,9 @@ class Opened:
 
     def bury(self, chunk: Chunk) -> None:
         """The upstream refused it for good."""
-        assert self.letters.bury(letters_of(chunk, Reason.REFUSED, "no", 0.0))
-        self.buffer.settle([chunk], Fate.BURIED)
-        self.books.bury(LANE, Reason.REFUSED, chunk.count)
+        assert self.letters.add(letters_of(chunk, Reason.REFUSED, "no", 0.0))
+        self.buffer.settle([chunk], Fate.DEAD_LETTERED)
+        self.books.dead_letter(LANE, Reason.REFUSED, chunk.count)
 
     def taken_off(self) -> list[Chunk]:
         """All that waits."""

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from forwarder.sandbox.exports.export_records import EVENT_COLUMNS, PERSON_COLUMNS, ExportRecord
 from forwarder.sandbox.exports.files import FileForm
 from forwarder.sandbox.exports.jobs import ExportMisconfigured
-from forwarder.sandbox.exports.records import EVENT_COLUMNS, PERSON_COLUMNS, ExportRecord
 from tests.sandbox.shipped import read_part
 from tests.support.cases import cases
 

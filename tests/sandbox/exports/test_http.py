@@ -13,9 +13,9 @@ import pytest
 from aiohttp import web
 
 from forwarder.sandbox.exports import http
+from forwarder.sandbox.exports.export_records import EVENT_COLUMNS, ExportRecord
 from forwarder.sandbox.exports.http import HttpDestination
 from forwarder.sandbox.exports.jobs import DestinationFailed, DestinationPolicy, ExportMisconfigured
-from forwarder.sandbox.exports.records import EVENT_COLUMNS, ExportRecord
 from tests.sandbox.shipped import KEY, at, holding, job, ship, stored, uuid_of
 from tests.support.cases import cases
 

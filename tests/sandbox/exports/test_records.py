@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.sandbox.exports import records
+from forwarder.sandbox.exports import export_records
+from forwarder.sandbox.exports.export_records import ExportRecord, RecordReader
 from forwarder.sandbox.exports.jobs import ExportJob, ExportMisconfigured, Selection
-from forwarder.sandbox.exports.records import ExportRecord, RecordReader
 from forwarder.sandbox.store.thread import StoreThread
 from tests.sandbox.shipped import KEY, at, folder, holding, job, request, stored, uuid_of
 from tests.support.cases import cases
@@ -87,7 +87,7 @@ async def test_events_are_selected_as_a_list_would_be(
         and first[one.number, KEY] == number
         and selects(selection, at(one.minute), number)
     ]
-    with patch.object(records, "PAGE", page), patch.object(records, "WINDOW", window):
+    with patch.object(export_records, "PAGE", page), patch.object(export_records, "WINDOW", window):
         async with holding() as thread:
             for one in arrivals:
                 kept = request([stored(one.number, one.minute)], api_key=one.api_key)

@@ -24,8 +24,8 @@ from hypothesis import strategies as st
 from forwarder.sandbox.exports import shipping
 from forwarder.sandbox.exports.jobs import ExportMisconfigured, Selection
 from forwarder.sandbox.exports.shipping import _PartLimits
-from forwarder.sandbox.store.records import IngestedEvent
-from forwarder.sources.files.records import ReadOptions
+from forwarder.sandbox.store.stored_records import IngestedEvent
+from forwarder.sources.files.record_blocks import ReadOptions
 from forwarder.sources.imports.verification import read_exports
 from tests.sandbox.client import talking
 from tests.sandbox.shipped import (

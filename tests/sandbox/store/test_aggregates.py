@@ -12,7 +12,7 @@ import pytest
 from forwarder.sandbox import SandboxOptions
 from forwarder.sandbox.store.aggregates import ImportedEventKey, imported, imports
 from forwarder.sandbox.store.database import Store
-from forwarder.sandbox.store.records import ImportFilter, ListingPage
+from forwarder.sandbox.store.stored_records import ImportFilter, ListingPage
 from tests.sandbox.client import KEY, UUID, SandboxClient, batch, event, talking
 from tests.support.cases import cases
 

@@ -12,7 +12,7 @@ from typing import Any
 from forwarder.sandbox import SandboxOptions
 from forwarder.sandbox.store.database import Store
 from forwarder.sandbox.store.effects import STEP, STEP_BYTES
-from forwarder.sandbox.store.records import IngestedEvent, RequestRecord
+from forwarder.sandbox.store.stored_records import IngestedEvent, RequestRecord
 from forwarder.sandbox.store.thread import StoreThread
 from tests.sandbox.client import KEY, batch, event, talking
 from tests.support.cases import cases

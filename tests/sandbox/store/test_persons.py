@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from forwarder.sandbox import SandboxOptions
 from forwarder.sandbox.store.database import Store
-from forwarder.sandbox.store.records import (
+from forwarder.sandbox.store.stored_records import (
     EventFilter,
     IngestedEvent,
     ListingPage,

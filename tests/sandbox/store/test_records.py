@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forwarder.sandbox.store.database import Store
-from forwarder.sandbox.store.records import EventFilter
+from forwarder.sandbox.store.stored_records import EventFilter
 from tests.support.cases import cases
 
 

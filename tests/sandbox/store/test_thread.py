@@ -11,7 +11,7 @@ import pytest
 
 from forwarder.core.errors import ConfigurationError
 from forwarder.sandbox.store.database import Store
-from forwarder.sandbox.store.records import RequestRecord
+from forwarder.sandbox.store.stored_records import RequestRecord
 from forwarder.sandbox.store.thread import StoreThread
 
 

@@ -17,7 +17,7 @@ from posthog.request import reset_sessions
 
 from forwarder.sandbox import Sandbox, SandboxOptions
 from forwarder.sandbox.protocol.event_times import FUTURE
-from forwarder.sandbox.store.records import ArrivalKind, EventFilter
+from forwarder.sandbox.store.stored_records import ArrivalKind, EventFilter
 from forwarder.sandbox.web.service import EVENT_PATHS
 from tests.sandbox.client import KEY, batch, event, recorded, talking
 from tests.support.cases import cases

@@ -21,7 +21,7 @@ from pyarrow import parquet
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.installation import install_extra
 from forwarder.sources.files.framing import MAX_COLUMNS, NumberedRecords, frame
-from forwarder.sources.files.records import DamagedContent, Framing, ReadOptions
+from forwarder.sources.files.record_blocks import DamagedContent, Framing, ReadOptions
 from forwarder.sources.files.unpacking import PeekedStream
 from tests.support.cases import cases
 from tests.support.packed import WatchedStream

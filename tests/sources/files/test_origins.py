@@ -17,7 +17,7 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.core.installation import install_extra
 from forwarder.sources.files import origins
 from forwarder.sources.files.origins import check_addresses, connect, redact
-from forwarder.sources.files.records import BrokenSource, ReadOptions
+from forwarder.sources.files.record_blocks import BrokenSource, ReadOptions
 from forwarder.sources.files.source import FileSource, open_source
 from tests.support.packed import numbered, zipped
 

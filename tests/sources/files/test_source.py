@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.sources.files.records import BrokenSource, Framing, ReadOptions
+from forwarder.sources.files.record_blocks import BrokenSource, Framing, ReadOptions
 from forwarder.sources.files.source import open_source
 from tests.support.cases import cases
 from tests.support.packed import numbered, read_all, tarred, zipped

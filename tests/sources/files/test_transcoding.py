@@ -12,7 +12,7 @@ from typing import Final
 import pytest
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.sources.files.records import BrokenSource, Framing, ReadOptions, RecordBlock
+from forwarder.sources.files.record_blocks import BrokenSource, Framing, ReadOptions, RecordBlock
 from forwarder.sources.files.source import open_source
 from forwarder.sources.files.transcoding import as_utf8, checked_encoding, guess_encoding, not_utf8
 from tests.support.cases import cases

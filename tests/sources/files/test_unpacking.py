@@ -15,7 +15,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.sources.files.records import DamagedContent
+from forwarder.sources.files.record_blocks import DamagedContent
 from forwarder.sources.files.unpacking import (
     Decompress,
     PeekedStream,

@@ -14,10 +14,9 @@ import msgspec
 
 from forwarder.core.event import Lane
 from forwarder.core.watermark import Span, Watermark
-from forwarder.sources.files.records import ReadOptions
+from forwarder.sources.files.record_blocks import ReadOptions
 from forwarder.sources.files.source import open_source
 from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock, source_blocks
-from forwarder.sources.imports.books import FateKind, RecordFate, RefusalExample
 from forwarder.sources.imports.checkpoint import (
     ImportCheckpoint,
     ImportJob,
@@ -27,6 +26,7 @@ from forwarder.sources.imports.checkpoint import (
 from forwarder.sources.imports.columns import EventKey, FinishedEvent
 from forwarder.sources.imports.conversion import Conversion, EventFilters, FinishPolicy
 from forwarder.sources.imports.formats.native import NativeConverter
+from forwarder.sources.imports.import_books import FateKind, RecordFate, RefusalExample
 from forwarder.sources.imports.repeats import Repeats
 from forwarder.sources.imports.sorting import EventSorter, EventSpool, sorted_blocks
 from forwarder.sources.imports.source import ImportLedger

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from msgspec import Raw
 
 from forwarder.core.ports import Reason
-from forwarder.sources.files.records import RecordLocation
+from forwarder.sources.files.record_blocks import RecordLocation
 from forwarder.sources.imports.format import RecordRefused
 from tests.sources.imports.preflights import (
     DAY,

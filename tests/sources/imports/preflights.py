@@ -9,7 +9,7 @@ from datetime import timedelta, timezone
 from typing import Any, NamedTuple
 
 from forwarder.core.ports import Reason
-from forwarder.sources.files.records import RecordLocation
+from forwarder.sources.files.record_blocks import RecordLocation
 from forwarder.sources.imports.format import ImportedEvent, RecordRefused
 from forwarder.sources.imports.preflight import Preflight, PreflightTerms
 from forwarder.sources.imports.preflight_report import PreflightFinding, PreflightReport, find_all

@@ -8,9 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forwarder.core.event import Lane
-from forwarder.sources.files.records import RecordLocation, SourceFile
+from forwarder.sources.files.record_blocks import RecordLocation, SourceFile
 from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock, cut_by_day, event_key
-from forwarder.sources.imports.books import (
+from forwarder.sources.imports.columns import EventColumns, FinishedEvent
+from forwarder.sources.imports.conversion import ConvertedRecords
+from forwarder.sources.imports.import_books import (
     FateKind,
     RecordBooks,
     RecordFate,
@@ -18,8 +20,6 @@ from forwarder.sources.imports.books import (
     digest_hex,
     uuid_hashes,
 )
-from forwarder.sources.imports.columns import EventColumns, FinishedEvent
-from forwarder.sources.imports.conversion import ConvertedRecords
 from forwarder.sources.imports.times import DAY
 
 LIMITS = ChunkLimits(1_000, 3)

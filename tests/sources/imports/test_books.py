@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.sources.imports.books import (
+from forwarder.sources.imports.columns import FinishedEvent
+from forwarder.sources.imports.import_books import (
     EXAMPLES,
     NAMES,
     OTHER_NAMES,
@@ -25,7 +26,6 @@ from forwarder.sources.imports.books import (
     uuid_hash,
     uuid_hashes,
 )
-from forwarder.sources.imports.columns import FinishedEvent
 from forwarder.sources.imports.times import DAY, day_of, when
 from tests.support.cases import cases
 
@@ -189,6 +189,6 @@ def test_what_the_service_refuses_of_a_repaired_record_is_there_and_not_delivere
 def test_older_books_count_no_repaired_records() -> None:
     """A checkpoint or a manifest that doesn't say reads as none; sums have the repaired of all."""
     books = msgspec.json.decode(b'{"read":1,"refused":{"missing_distinct_id":1}}', type=RecordBooks)
-    assert (books.mended, books.unmended) == (0, 1)
-    books.add(RecordBooks(mended=2, refused={"missing_distinct_id": 2}))
-    assert (books.mended, books.unmended) == (2, 1)
+    assert (books.repaired, books.unrepaired) == (0, 1)
+    books.add(RecordBooks(repaired=2, refused={"missing_distinct_id": 2}))
+    assert (books.repaired, books.unrepaired) == (2, 1)

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.sources.imports.books import ImportTotals, RecordBooks, uuid_hash
 from forwarder.sources.imports.checkpoint import (
     FILE,
     VERSION,
@@ -23,6 +22,7 @@ from forwarder.sources.imports.checkpoint import (
     read_checkpoint,
     seal,
 )
+from forwarder.sources.imports.import_books import ImportTotals, RecordBooks, uuid_hash
 from forwarder.sources.imports.times import DAY
 from forwarder.storage.directory import Locked
 

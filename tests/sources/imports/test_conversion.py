@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.core.ports import Reason
-from forwarder.sources.files.records import RecordBlock, SourceFile
-from forwarder.sources.imports.books import FateKind
+from forwarder.sources.files.record_blocks import RecordBlock, SourceFile
 from forwarder.sources.imports.conversion import (
     LEFT_OUT,
     NO_EVENT,
@@ -35,6 +34,7 @@ from forwarder.sources.imports.format import (
     derived_uuid,
 )
 from forwarder.sources.imports.formats.native import NativeConverter
+from forwarder.sources.imports.import_books import FateKind
 from forwarder.sources.imports.repeats import Repeats
 from tests.support.cases import cases
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 
 from forwarder.core.ports import Reason
-from forwarder.sources.imports.books import RecordBooks, RefusalExample
 from forwarder.sources.imports.checkpoint import (
     FILE,
     VERSION,
@@ -17,6 +16,7 @@ from forwarder.sources.imports.checkpoint import (
     read_checkpoint,
     seal,
 )
+from forwarder.sources.imports.import_books import RecordBooks, RefusalExample
 from forwarder.sources.imports.report import MANIFEST, manifest_of, read_manifest, write_reports
 from tests.sources.imports.samples.manifests import JOB
 

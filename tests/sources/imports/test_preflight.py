@@ -14,9 +14,13 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from forwarder.core.ports import Reason
-from forwarder.sources.files.records import BrokenSource, RecordBlock, RecordLocation, SourceFile
+from forwarder.sources.files.record_blocks import (
+    BrokenSource,
+    RecordBlock,
+    RecordLocation,
+    SourceFile,
+)
 from forwarder.sources.files.source import open_source
-from forwarder.sources.imports.books import RefusalExample
 from forwarder.sources.imports.conversion import EventFilters, EventFinisher, FinishPolicy
 from forwarder.sources.imports.format import (
     ChosenFormat,
@@ -25,6 +29,7 @@ from forwarder.sources.imports.format import (
 )
 from forwarder.sources.imports.formats.mixpanel import MixpanelConverter
 from forwarder.sources.imports.formats.native import NativeConverter
+from forwarder.sources.imports.import_books import RefusalExample
 from forwarder.sources.imports.preflight import (
     EXAMPLES,
     PLACES,

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 from rich.console import Console
 
-from forwarder.sources.files.records import ReadOptions
+from forwarder.sources.files.record_blocks import ReadOptions
 from forwarder.sources.files.source import open_source
 from forwarder.sources.imports.conversion import EventFilters, FinishPolicy
 from forwarder.sources.imports.format import ChosenFormat, ChosenMapping, FormatContext

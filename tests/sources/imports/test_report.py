@@ -14,12 +14,17 @@ import pytest
 from rich.console import Console
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.sources.imports.books import DayTally, ImportTotals, RecordBooks, RefusalExample
 from forwarder.sources.imports.checkpoint import (
     FileCheckpoint,
     ImportCheckpoint,
     ImportJob,
     SourceContent,
+)
+from forwarder.sources.imports.import_books import (
+    DayTally,
+    ImportTotals,
+    RecordBooks,
+    RefusalExample,
 )
 from forwarder.sources.imports.report import (
     FILES,
@@ -101,12 +106,12 @@ def test_repaired_records_are_shown_beside_refused_ones() -> None:
     """They stay among these: that is what the source has. Nothing is said where there are none."""
     made = manifest(60)
     assert "mended" not in as_shown(made)
-    made.books.mended = 2
+    made.books.repaired = 2
     assert (
         "+ 5 refused + 2 left out + 2 repeats (of the refused, 2 repaired and delivered "
         "since): balanced"
     ) in as_shown(made)
-    made.books.mended = 5
+    made.books.repaired = 5
     assert "(of the refused, 5 repaired and delivered since, all of them): balanced" in as_shown(
         made
     )
@@ -358,7 +363,7 @@ def test_repaired_records_have_a_tile_if_there_are_any() -> None:
     """Beside the refused ones, which they are a part of."""
     made = manifest(1)
     assert b"mended" not in html_page(made)
-    made.books.mended = 3
+    made.books.repaired = 3
     assert b"<dt>of these repaired since</dt><dd>3</dd>" in html_page(made)
 
 

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from forwarder.core.errors import ConfigurationError
 from forwarder.sources.files.source import open_source
 from forwarder.sources.imports.blocks import SharedRecord
-from forwarder.sources.imports.books import RecordBooks, RefusalExample
 from forwarder.sources.imports.checkpoint import ImportJob, ReadFailure, SortedFile, SpoolIndex
 from forwarder.sources.imports.columns import FinishedEvent
 from forwarder.sources.imports.conversion import EventFilters
+from forwarder.sources.imports.import_books import RecordBooks, RefusalExample
 from forwarder.sources.imports.sorting import (
     FILE,
     SPOOL,

@@ -18,11 +18,10 @@ from forwarder.core.ack import AckCallback
 from forwarder.core.errors import BufferFull, ConfigurationError, DeadLettersFull
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import DeadLetter, Reason
-from forwarder.core.records import AcceptedBatch
-from forwarder.sources.files.records import BrokenSource, RecordLocation, SourceFile
+from forwarder.core.record_intake import AcceptedBatch
+from forwarder.sources.files.record_blocks import BrokenSource, RecordLocation, SourceFile
 from forwarder.sources.imports import source
 from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock
-from forwarder.sources.imports.books import FateKind, RecordBooks, RecordFate
 from forwarder.sources.imports.checkpoint import (
     ImportCheckpoint,
     ImportJob,
@@ -33,6 +32,7 @@ from forwarder.sources.imports.checkpoint import (
 )
 from forwarder.sources.imports.columns import EventColumns, EventKey, FinishedEvent
 from forwarder.sources.imports.conversion import ConvertedRecords, ImportDeadLetter
+from forwarder.sources.imports.import_books import FateKind, RecordBooks, RecordFate
 from forwarder.sources.imports.source import SHARE, ImportLedger, ImportSource, SendChunks
 from tests.support.clock import FakeClock, settle
 from tests.support.waiting import eventually

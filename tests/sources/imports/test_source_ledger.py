@@ -15,9 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.sources.files.records import BrokenSource, SourceFile
+from forwarder.sources.files.record_blocks import BrokenSource, SourceFile
 from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock
-from forwarder.sources.imports.books import (
+from forwarder.sources.imports.checkpoint import ImportCheckpoint, SourceChanged, read_checkpoint
+from forwarder.sources.imports.columns import EventColumns, EventKey, FinishedEvent
+from forwarder.sources.imports.conversion import ConvertedRecords
+from forwarder.sources.imports.import_books import (
     DayTally,
     FateKind,
     RecordBooks,
@@ -26,9 +29,6 @@ from forwarder.sources.imports.books import (
     digest_hex,
     uuid_hashes,
 )
-from forwarder.sources.imports.checkpoint import ImportCheckpoint, SourceChanged, read_checkpoint
-from forwarder.sources.imports.columns import EventColumns, EventKey, FinishedEvent
-from forwarder.sources.imports.conversion import ConvertedRecords
 from forwarder.sources.imports.sorting import SPOOL
 from forwarder.sources.imports.source import ImportLedger
 from forwarder.sources.imports.times import DAY, day_of
@@ -226,8 +226,8 @@ def test_no_more_is_repaired_than_was_refused() -> None:
     for _ in range(2):
         it.count_repaired("a", 2)
     books, others = (file.books for file in it.checkpoint.files)
-    assert (books.mended, others.mended, it.books.mended) == (1, 0, 1)
-    assert (books.unmended, books.difference, books.refused) == (0, 0, {"missing_timestamp": 1})
+    assert (books.repaired, others.repaired, it.books.repaired) == (1, 0, 1)
+    assert (books.unrepaired, books.difference, books.refused) == (0, 0, {"missing_timestamp": 1})
 
 
 def test_a_checkpoint_has_files_in_their_order_and_resumes() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forwarder.sources.imports.books import digest_hex, uuid_hash, uuid_hashes
+from forwarder.sources.imports.import_books import digest_hex, uuid_hash, uuid_hashes
 from tests.support.cases import cases
 
 MASK = (1 << 128) - 1

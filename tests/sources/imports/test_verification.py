@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forwarder.core.errors import ConfigurationError
-from forwarder.sources.files.records import ReadOptions
-from forwarder.sources.imports.books import DayTally, uuid_hash
+from forwarder.sources.files.record_blocks import ReadOptions
 from forwarder.sources.imports.columns import FinishedEvent
 from forwarder.sources.imports.format import ImportedEvent
+from forwarder.sources.imports.import_books import DayTally, uuid_hash
 from forwarder.sources.imports.report import ImportManifest
 from forwarder.sources.imports.times import day_of, when
 from forwarder.sources.imports.verification import StoredDays, read_exports, verify

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from forwarder.core.ports import Reason
-from forwarder.core.records import RecordFacts
+from forwarder.core.record_intake import RecordFacts
 from forwarder.core.stamps import derived_uuid
 from forwarder.mapping import NotJson, Unmappable
 from forwarder.sources.hand_over import MAX_BYTES, MAX_RECORDS

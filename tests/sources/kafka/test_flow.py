@@ -11,7 +11,7 @@ from forwarder.core.errors import BufferFull, DeadLettersFull, LaneFull, StillDe
 from forwarder.core.event import Lane
 from forwarder.sources.hand_over import HOLD_SECONDS, RETRY_SECONDS, SLICE_SECONDS
 from forwarder.sources.kafka.batches import PartitionKey
-from forwarder.sources.kafka.flow import BURY_AGAIN_SECONDS, FAILURES, PartitionFlow
+from forwarder.sources.kafka.flow import DEAD_LETTER_AGAIN_SECONDS, FAILURES, PartitionFlow
 from forwarder.sources.kafka.policy import KafkaPolicy
 from tests.support.record_intakes import LANE, FakeRecord, FakeRecordIntake, records
 
@@ -301,17 +301,17 @@ def test_a_lane_that_is_halted_for_too_long_is_buried() -> None:
     has waited as long itself.
     """
     halted = Halted(10.0, 20.0, 3000.0)
-    halted.bench.flow.bury_halted(3599.0)
+    halted.bench.flow.dead_letter_halted(3599.0)
     assert halted.bench.intake.buried == []
-    halted.bench.flow.bury_halted(3600.0)
+    halted.bench.flow.dead_letter_halted(3600.0)
     assert halted.bench.intake.buried == [(halted.units[:2], LANE)]
-    halted.bench.flow.bury_halted(3601.0)
+    halted.bench.flow.dead_letter_halted(3601.0)
     assert len(halted.bench.intake.buried) == 1, "what is buried isn't buried again at once"
     for unit in halted.units[:2]:
         unit.settle()
-    halted.bench.flow.bury_halted(3700.0)
+    halted.bench.flow.dead_letter_halted(3700.0)
     assert len(halted.bench.intake.buried) == 1
-    halted.bench.flow.bury_halted(6600.0)
+    halted.bench.flow.dead_letter_halted(6600.0)
     assert halted.bench.intake.buried[1:] == [(halted.units[2:], LANE)]
 
 
@@ -320,12 +320,12 @@ def test_a_probed_units_events_become_dead_letters_later() -> None:
     hold up its partition indefinitely.
     """
     halted = Halted(10.0, 20.0, 3000.0)
-    halted.bench.flow.bury_halted(3600.0)
+    halted.bench.flow.dead_letter_halted(3600.0)
     first, second, _ = halted.units
     second.settle()
-    halted.bench.flow.bury_halted(3600.0 + BURY_AGAIN_SECONDS - 1.0)
+    halted.bench.flow.dead_letter_halted(3600.0 + DEAD_LETTER_AGAIN_SECONDS - 1.0)
     assert halted.bench.intake.buried == [([first, second], LANE)]
-    halted.bench.flow.bury_halted(3600.0 + BURY_AGAIN_SECONDS)
+    halted.bench.flow.dead_letter_halted(3600.0 + DEAD_LETTER_AGAIN_SECONDS)
     assert halted.bench.intake.buried[1:] == [([first], LANE)]
 
 
@@ -335,11 +335,11 @@ def test_a_lane_that_is_given_up_holds_nothing_up() -> None:
     """
     halted = Halted(10.0)
     assert halted.bench.intake.given_up == set()
-    halted.bench.flow.bury_halted(4000.0)
+    halted.bench.flow.dead_letter_halted(4000.0)
     halted.bench.flow.read(ONE, records(range(3)))
     assert halted.bench.intake.given_up == {LANE}
     halted.bench.intake.halts = {}
-    halted.bench.flow.bury_halted(4001.0)
+    halted.bench.flow.dead_letter_halted(4001.0)
     halted.bench.flow.read(ONE, records(range(3, 6)))
     assert halted.bench.intake.given_up == set()
 
@@ -348,10 +348,10 @@ def test_only_what_there_is_room_for_is_buried() -> None:
     """Where the dead letters have no room for all, the oldest are buried, and the others wait."""
     halted = Halted(*range(10))
     halted.bench.intake.room = 3
-    halted.bench.flow.bury_halted(4000.0)
+    halted.bench.flow.dead_letter_halted(4000.0)
     assert halted.bench.intake.buried == [(halted.units[:2], LANE)]
     halted.bench.intake.room = 0
-    halted.bench.flow.bury_halted(4001.0)
+    halted.bench.flow.dead_letter_halted(4001.0)
     assert len(halted.bench.intake.buried) == 1
 
 
@@ -359,10 +359,10 @@ def test_other_lanes_arent_buried() -> None:
     """Neither those that aren't halted, nor any if the policy says never."""
     halted = Halted(1.0, 2.0, 3.0)
     halted.bench.intake.halts = {Lane("phc_bbbbbbbbbbbbbbbbbbbbbbbbbbbb"): 0.0}
-    halted.bench.flow.bury_halted(9000.0)
+    halted.bench.flow.dead_letter_halted(9000.0)
     assert halted.bench.intake.buried == []
     never = Halted(1.0, 2.0, halt_after=None)
-    never.bench.flow.bury_halted(1e9)
+    never.bench.flow.dead_letter_halted(1e9)
     assert never.bench.intake.buried == []
 
 

@@ -35,7 +35,7 @@ from msgspec import Raw, Struct, to_builtins
 from msgspec.structs import astuple, fields
 
 from forwarder.core.ports import Reason
-from forwarder.sources.files.records import RecordBlock
+from forwarder.sources.files.record_blocks import RecordBlock
 from forwarder.sources.imports.first_seen import FirstSeenKeys
 from forwarder.sources.imports.format import (
     ImportedEvent,

@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Raw
 
 from forwarder.core.ports import Reason
-from forwarder.sources.files.records import Framing, RecordBlock, RowRecords
+from forwarder.sources.files.record_blocks import Framing, RecordBlock, RowRecords
 from forwarder.sources.imports.format import (
     ImportedEvent,
     ImportFormat,

@@ -18,7 +18,7 @@ from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.ports import Reason
 from forwarder.mapping import EventMapping, NotJson, Unmappable
-from forwarder.sources.files.records import Framing, RecordBlock
+from forwarder.sources.files.record_blocks import Framing, RecordBlock
 from forwarder.sources.imports.format import (
     ChosenMapping,
     EventSink,

@@ -29,7 +29,7 @@ from msgspec import Raw, Struct, field
 
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.ports import Reason
-from forwarder.sources.files.records import RecordBlock
+from forwarder.sources.files.record_blocks import RecordBlock
 from forwarder.sources.imports.countries import COUNTRIES
 from forwarder.sources.imports.first_seen import FirstSeenKeys
 from forwarder.sources.imports.format import (

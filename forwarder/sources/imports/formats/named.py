@@ -23,7 +23,7 @@ from forwarder.core.configured_files import read_file
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.installation import help_on, shipped
-from forwarder.sources.files.records import Framing
+from forwarder.sources.files.record_blocks import Framing
 from forwarder.sources.imports.format import OF_JSON, ImportFormat, NoOptions
 from forwarder.sources.imports.formats import mapped
 from forwarder.sources.imports.formats.cells import TableCells

@@ -19,7 +19,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 from forwarder.core.error_text import error_text
 from forwarder.core.event import split_events
 from forwarder.core.ports import Reason
-from forwarder.sources.files.records import RecordBlock
+from forwarder.sources.files.record_blocks import RecordBlock
 from forwarder.sources.imports.format import (
     EventSink,
     ImportFormat,

@@ -30,7 +30,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, field
 
 from forwarder.core.error_text import error_text
 from forwarder.core.ports import Reason
-from forwarder.sources.files.records import Framing, RecordBlock
+from forwarder.sources.files.record_blocks import Framing, RecordBlock
 from forwarder.sources.imports.format import (
     OF_JSON,
     EventSink,

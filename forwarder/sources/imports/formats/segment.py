@@ -26,7 +26,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from forwarder.core.ports import Reason
-from forwarder.sources.files.records import RecordBlock
+from forwarder.sources.files.record_blocks import RecordBlock
 from forwarder.sources.imports.format import (
     ImportedEvent,
     ImportFormat,

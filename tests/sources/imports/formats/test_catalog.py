@@ -17,7 +17,7 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.core.installation import shipped
 from forwarder.core.ports import Reason
 from forwarder.mapping import MappingRules, TimestampRule
-from forwarder.sources.files.records import RecordBlock, SourceFile
+from forwarder.sources.files.record_blocks import RecordBlock, SourceFile
 from forwarder.sources.imports import formats
 from forwarder.sources.imports.conversion import EventFinisher, FinishedBlock, FinishPolicy
 from forwarder.sources.imports.format import (

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forwarder.core.ports import Reason
-from forwarder.sources.files.records import ReadOptions, RecordBlock, SourceFile
+from forwarder.sources.files.record_blocks import ReadOptions, RecordBlock, SourceFile
 from forwarder.sources.files.source import open_source
 from forwarder.sources.imports.conversion import EventFinisher, FinishedBlock, FinishPolicy
 from forwarder.sources.imports.format import (

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forwarder.core.ports import Reason
-from forwarder.sources.files.records import RecordBlock, SourceFile
-from forwarder.sources.imports.books import uuid_hash
+from forwarder.sources.files.record_blocks import RecordBlock, SourceFile
 from forwarder.sources.imports.conversion import EventFinisher, FinishPolicy
 from forwarder.sources.imports.format import (
     ImportedEvent,
@@ -23,6 +22,7 @@ from forwarder.sources.imports.format import (
     derived_uuid,
 )
 from forwarder.sources.imports.formats.native import NativeConverter
+from forwarder.sources.imports.import_books import uuid_hash
 from forwarder.sources.imports.times import when
 from tests.sources.imports.preflights import ahead
 from tests.sources.imports.samples.native import STRANGE, as_json, block, complete_events, sample

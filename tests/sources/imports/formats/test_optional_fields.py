@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from forwarder.sources.files.records import RecordBlock, SourceFile
+from forwarder.sources.files.record_blocks import RecordBlock, SourceFile
 from forwarder.sources.imports.conversion import EventFinisher, FinishedBlock, FinishPolicy
 from forwarder.sources.imports.format import FormatContext
 from forwarder.sources.imports.formats.amplitude import KEPT, RENAMED, _WholeRecord

@@ -30,7 +30,7 @@ import yaml
 from forwarder.core.ports import Reason
 from forwarder.mapping import Mapping as RecordMapping
 from forwarder.mapping import MappingRules, TimestampRule
-from forwarder.sources.files.records import RecordBlock, SourceFile
+from forwarder.sources.files.record_blocks import RecordBlock, SourceFile
 from forwarder.sources.imports.conversion import EventFinisher, FinishedBlock, FinishPolicy
 from forwarder.sources.imports.format import (
     NAMESPACE,

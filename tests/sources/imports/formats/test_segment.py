@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forwarder.core.ports import Reason
-from forwarder.sources.files.records import RecordBlock, SourceFile
+from forwarder.sources.files.record_blocks import RecordBlock, SourceFile
 from forwarder.sources.imports.format import (
     ImportedEvent,
     RecordRefused,

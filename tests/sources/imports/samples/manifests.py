@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from uuid import UUID
 
-from forwarder.sources.imports.books import (
+from forwarder.sources.imports.checkpoint import (
+    FileCheckpoint,
+    ImportCheckpoint,
+    ImportJob,
+    SourceContent,
+)
+from forwarder.sources.imports.columns import FinishedEvent
+from forwarder.sources.imports.import_books import (
     FateKind,
     ImportTotals,
     RecordBooks,
@@ -13,13 +20,6 @@ from forwarder.sources.imports.books import (
     count_kind,
     uuid_hash,
 )
-from forwarder.sources.imports.checkpoint import (
-    FileCheckpoint,
-    ImportCheckpoint,
-    ImportJob,
-    SourceContent,
-)
-from forwarder.sources.imports.columns import FinishedEvent
 from forwarder.sources.imports.report import ImportManifest, manifest_of
 
 NAMES = ["$pageview", "sign up", "<script>alert(1)</script>", "Ünïcode 名前", "$identify"]

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from forwarder.core.ports import Reason
 from forwarder.mapping import Mapping, MappingRules, TimestampRule
-from forwarder.sources.files.records import RecordBlock, SourceFile
+from forwarder.sources.files.record_blocks import RecordBlock, SourceFile
 
 RULES: Final = MappingRules(
     event='"order " + .state',

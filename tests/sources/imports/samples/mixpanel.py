@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from forwarder.core.ports import Reason
-from forwarder.sources.files.records import RecordBlock, SourceFile
+from forwarder.sources.files.record_blocks import RecordBlock, SourceFile
 
 START: Final = 1_704_067_200_000
 """The first of January 2024, in milliseconds."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from forwarder.core.ports import Reason
-from forwarder.sources.files.records import RecordBlock, SourceFile
+from forwarder.sources.files.record_blocks import RecordBlock, SourceFile
 
 _START: Final = datetime(2024, 5, 1, tzinfo=UTC)
 _NAMES: Final = (

@@ -31,7 +31,7 @@ from forwarder.telemetry.readable import plural
 
 if TYPE_CHECKING:
     from forwarder.config.settings import Settings
-    from forwarder.rules.rules import EventRules
+    from forwarder.rules.event_rules import EventRules
 
 _SAMPLE_KEY = "phc_sample"
 """The project key of events that name none."""
@@ -143,8 +143,8 @@ def try_rules(
 
 def _compiled(settings: Settings) -> EventRules:
     from forwarder.core.clock import SystemClock
+    from forwarder.rules.event_rules import compile_rules
     from forwarder.rules.id_files import IdFiles
-    from forwarder.rules.rules import compile_rules
 
     rules = compile_rules(settings.rules, IdFiles(SystemClock()), settings.upstream.max_event)
     if rules is None:

@@ -41,7 +41,7 @@ from forwarder.core.errors import (
     UnknownKey,
 )
 from forwarder.core.event import EVENT_OVERHEAD, Chunk, Lane
-from forwarder.core.lanes import LanePool
+from forwarder.core.lane_queue import LanePool
 from forwarder.storage.key_file import MAX_KEYS, KeyHashes
 from forwarder.wire.identity import check_token
 

@@ -78,7 +78,7 @@ class CompiledRule:
 
     name: str
     matcher: Matcher
-    buries: bool
+    dead_letters_failures: bool
     """Whether an event that it fails on becomes a dead letter."""
     drops: bool = False
     sample: PeopleSample | None = None
@@ -261,21 +261,21 @@ class _RuleRun:
             gone.update([index for index in selected if ids[index] not in sample])
         else:
             self._edit(rule, selected, failures)
-        buried: list[int] = []
+        dead_lettered: list[int] = []
         if failures:
             self._ruled.outcomes[rule.name, RuleOutcome.FAILED] += len(failures)
             self._ruled.errors[rule.name] = failures[max(failures)]
-            if rule.buries:
-                buried = sorted(failures)
+            if rule.dead_letters_failures:
+                dead_lettered = sorted(failures)
         if gone:
             self._drop(rule, gone)
-        for index in buried:
+        for index in dead_lettered:
             original = (self._originals or self._events.events)[index]
             self._ruled.failed.append(
                 FailedEvent(original, f"rule {rule.name}: {failures[index]}", self._places[index])
             )
-        if gone or buried:
-            self._keep(gone.union(buried))
+        if gone or dead_lettered:
+            self._keep(gone.union(dead_lettered))
 
     def _drop(self, rule: CompiledRule, gone: set[int]) -> None:
         events = self._events
@@ -476,18 +476,22 @@ def _compile(
         raise misconfigured(
             f"{key}.on_error", "keep isn't possible for remove, hash and distinct_id_file", hint
         )
-    buries = protects or settings.on_error == "dead_letter"
+    dead_letters_failures = protects or settings.on_error == "dead_letter"
     where = f"{key}.{action}"
     if action == "drop":
-        return CompiledRule(name, matcher, buries, drops=True)
+        return CompiledRule(name, matcher, dead_letters_failures, drops=True)
     if action == "sample":
-        return CompiledRule(name, matcher, buries, sample=PeopleSample(settings.sample or 0.0))
+        return CompiledRule(
+            name, matcher, dead_letters_failures, sample=PeopleSample(settings.sample or 0.0)
+        )
     if action == "rename_event":
         if "" in settings.rename_event.values():
             raise misconfigured(where, "an event needs a name", "Write {old name: new name}.")
-        return CompiledRule(name, matcher, buries, names=settings.rename_event)
+        return CompiledRule(name, matcher, dead_letters_failures, names=settings.rename_event)
     edit, paths = _edit(settings, action, where, read)
-    return CompiledRule(name, matcher, buries, edit=edit, moves_ids=any(map(_may_order, paths)))
+    return CompiledRule(
+        name, matcher, dead_letters_failures, edit=edit, moves_ids=any(map(_may_order, paths))
+    )
 
 
 def _may_order(path: Path) -> bool:

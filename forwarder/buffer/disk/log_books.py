@@ -64,7 +64,7 @@ class LogBooks:
         """Count settled events; the dead letters count burials."""
         if fate == Fate.DELIVERED:
             self.lanes[lane].delivered += count
-        elif fate != Fate.BURIED:
+        elif fate != Fate.DEAD_LETTERED:
             self.drop(lane, fate, count)
 
     def drop(self, lane: Lane | None, reason: str, count: int) -> None:

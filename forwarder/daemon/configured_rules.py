@@ -16,8 +16,8 @@ from forwarder.core.clock import Clock
 from forwarder.core.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from forwarder.rules.event_rules import EventRules
     from forwarder.rules.id_files import IdFiles
-    from forwarder.rules.rules import EventRules
 
 _log = structlog.get_logger(__name__)
 
@@ -40,8 +40,8 @@ class ConfiguredRules:
             self._files, self.compiled = self._open(settings.rules)
 
     def _open(self, settings: Sequence[RuleSettings]) -> tuple[IdFiles, EventRules | None]:
+        from forwarder.rules.event_rules import compile_rules  # noqa: PLC0415
         from forwarder.rules.id_files import IdFiles  # noqa: PLC0415 - most have no use for rules
-        from forwarder.rules.rules import compile_rules  # noqa: PLC0415
 
         files = IdFiles(self._clock, self._files)
         counts = None if self.compiled is None else self.compiled.counts
@@ -104,7 +104,7 @@ class ConfiguredRules:
         """Events by rule and outcome, since the start; a rule that did nothing has zeros."""
         if self.compiled is None:
             return {}
-        from forwarder.rules.rules import RuleOutcome  # noqa: PLC0415
+        from forwarder.rules.event_rules import RuleOutcome  # noqa: PLC0415
 
         counts = {
             (rule.name, outcome.value): 0 for rule in self.compiled.rules for outcome in RuleOutcome

@@ -137,7 +137,7 @@ class RecordIntake(Protocol):
         They are delivered as a request's events are, and become dead letters where those do.
         """
 
-    def bury(self, batches: Sequence[AcceptedBatch], lane: Lane, why: str) -> bool:
+    def dead_letter(self, batches: Sequence[AcceptedBatch], lane: Lane, why: str) -> bool:
         """Make dead letters (`lane_halted`) of one lane's pending events in these batches. False
         if there is no room for all of them.
 

@@ -1,5 +1,5 @@
 """Accepts batches of records, or of events made of them, from sources with positions; releases
-them, and buries what a halted lane holds.
+them, and dead-letters what a halted lane holds.
 
 Invariants: a batch is accepted whole, or nothing of it is accepted and counted. What is rejected
 of a record uses the dead letters' whole room and is never dropped for want of it, and neither is
@@ -31,8 +31,8 @@ from forwarder.core.errors import (
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.garbage import note_body
 from forwarder.core.ports import DeadLetter, DropReason, Fate, Reason, letters_of
-from forwarder.core.records import AcceptedBatch, RecordBatch
-from forwarder.intake.admission import Gate, SubmissionPart, log_buried
+from forwarder.core.record_intake import AcceptedBatch, RecordBatch
+from forwarder.intake.admission import Gate, SubmissionPart, log_dead_lettered
 from forwarder.intake.content import Content
 from forwarder.intake.decoder_jobs import RecordJob, encode_job, no_files
 from forwarder.intake.fan_out import Branch
@@ -42,7 +42,7 @@ from forwarder.stamping.stamp import RejectedEvent
 from forwarder.wire.effort import TooMuchWork
 
 if TYPE_CHECKING:
-    from forwarder.rules.rules import EventRules
+    from forwarder.rules.event_rules import EventRules
 
 MAX_LARGE: Final = 4
 """Large records that are decoded, or were and wait for room in the buffer."""
@@ -53,7 +53,7 @@ _log = structlog.get_logger(__name__)
 
 
 class SourceIntake:
-    """See `core.records.RecordIntake` and `core.records.EventIntake`."""
+    """The intake of one source: a `RecordIntake` and an `EventIntake`."""
 
     def __init__(self, gate: Gate, branches: Sequence[Branch], *, source: str) -> None:
         """`branches`: the destinations behind the gate."""
@@ -66,7 +66,6 @@ class SourceIntake:
     def accept_made(
         self, chunks: Sequence[Chunk], letters: Sequence[DeadLetter], callback: AckCallback
     ) -> AcceptedBatch | None:
-        """See `core.records.EventIntake.accept_made`."""
         content = Content(list(chunks), list(letters))
         try:
             return self._enter(content, callback, AckLevel.DELIVERED, self._now())
@@ -80,7 +79,6 @@ class SourceIntake:
         level: AckLevel,
         given_up: Collection[Lane] = (),
     ) -> AcceptedBatch | None:
-        """See `core.records.RecordIntake.accept`."""
         reading = self._reading
         now = self._now()
         if reading.conditions.attentive:
@@ -139,9 +137,7 @@ class SourceIntake:
         return None if parts is None else _SubmittedBatch(now, parts)
 
     def give_back(self, batches: Collection[AcceptedBatch]) -> int:
-        """See `core.records.RecordIntake.give_back`. What waits for its fsync stays in the buffer,
-        too.
-        """
+        """What waits for its fsync stays in the buffer, too."""
         parts = _parts(batches)
         for part in parts:
             part.submission.callback = None
@@ -152,24 +148,27 @@ class SourceIntake:
         return count
 
     def keep(self, batches: Collection[AcceptedBatch]) -> None:
-        """See `core.records.RecordIntake.keep`."""
         for part in _parts(batches):
             part.submission.callback = None
             if part.submission.ack is not None:
                 part.submission.ack.comes_again = True
 
-    def bury(self, batches: Sequence[AcceptedBatch], lane: Lane, why: str) -> bool:
-        """See `core.records.RecordIntake.bury`: at each destination where the lane is halted."""
+    def dead_letter(self, batches: Sequence[AcceptedBatch], lane: Lane, why: str) -> bool:
+        """At each destination where the lane is halted."""
         parts = [part for part in _parts(batches) if lane in part.sizes]
         branches = [
             branch
             for branch in self._branches
             if len(self._branches) == 1 or lane in branch.halts.since()
         ]
-        settled = [self._bury(branch, _of_branch(parts, branch), lane, why) for branch in branches]
+        settled = [
+            self._dead_letter(branch, _of_branch(parts, branch), lane, why) for branch in branches
+        ]
         return all(settled)
 
-    def _bury(self, branch: Branch, parts: Sequence[SubmissionPart], lane: Lane, why: str) -> bool:
+    def _dead_letter(
+        self, branch: Branch, parts: Sequence[SubmissionPart], lane: Lane, why: str
+    ) -> bool:
         admission = branch.admission
         sizes = [part.sizes[lane] for part in parts]
         count = sum([events for _, events in sizes])
@@ -184,11 +183,11 @@ class SourceIntake:
             for chunk in chunks
             for letter in letters_of(chunk, Reason.LANE_HALTED, why, self._now())
         ]
-        admission.dead_letters.bury_reserved(letters, reserved)
+        admission.dead_letters.add_reserved(letters, reserved)
         if letters:
-            admission.books.bury(lane, Reason.LANE_HALTED, len(letters))
-            admission.buffer.settle(chunks, Fate.BURIED)
-            log_buried(letters)
+            admission.books.dead_letter(lane, Reason.LANE_HALTED, len(letters))
+            admission.buffer.settle(chunks, Fate.DEAD_LETTERED)
+            log_dead_lettered(letters)
         return True
 
     def _withdraw(
@@ -208,7 +207,7 @@ class SourceIntake:
                 )
 
     def halted(self) -> Mapping[Lane, float]:
-        """See `core.records.RecordIntake.halted`: at any destination, the longest first."""
+        """At any destination, the longest first."""
         if len(self._branches) == 1:
             return self._branches[0].halts.since()
         halts: dict[Lane, float] = {}
@@ -220,14 +219,14 @@ class SourceIntake:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _SubmittedBatch:
-    """See `core.records.AcceptedBatch`."""
+    """An `AcceptedBatch` that went through admission."""
 
     at: float
     parts: Sequence[SubmissionPart]
 
     @property
     def lanes(self) -> Collection[Lane]:
-        """See `core.records.AcceptedBatch`: those of the destinations."""
+        """Those of the destinations."""
         return (
             self.parts[0].sizes.keys()
             if len(self.parts) == 1

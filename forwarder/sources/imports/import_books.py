@@ -147,7 +147,7 @@ class RecordBooks(Struct, forbid_unknown_fields=True):
     """By reason: a filter, or a record that stands for no event."""
     repeats: int = 0
     """Records that came before with the same natural key, on the same day."""
-    mended: int = 0
+    repaired: int = field(default=0, name="mended")
     """Of those refused: records whose events have all arrived since, by a
     replay of their dead letters.
     """
@@ -169,13 +169,13 @@ class RecordBooks(Struct, forbid_unknown_fields=True):
         )
 
     @property
-    def unmended(self) -> int:
+    def unrepaired(self) -> int:
         """Records that were refused, and are still not there; below zero in no right book."""
-        return sum(self.refused.values()) - self.mended
+        return sum(self.refused.values()) - self.repaired
 
     def add(self, other: RecordBooks) -> None:
         """Count what another book counts, too."""
-        self.mended += other.mended
+        self.repaired += other.repaired
         self.read += other.read
         self.delivered += other.delivered
         self.repeats += other.repeats
