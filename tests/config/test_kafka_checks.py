@@ -375,4 +375,4 @@ def test_certificates_that_belong_together_fit(tmp_path: Path) -> None:
 
 def test_the_page_tells_what_is_sent_in_the_clear() -> None:
     """There is no place for warnings in a check: the document has it."""
-    assert "SASL_PLAINTEXT with PLAIN sends the password" in text_of("configuration")
+    assert "SASL_PLAINTEXT with PLAIN sends the password" in text_of("configuration-sources")
