@@ -47,6 +47,20 @@ QUESTIONS: Final = {
     "import old data from mixpanel": {"import-formats", "migration"},
     "pager alerts": {"alerts"},
     "forget a user": {"rules", "delete-person"},
+    # symptoms
+    "events don't arrive": {"what-happens-when", "watching"},
+    "senders get 503": {"what-happens-when", "http"},
+    "readyz fails": {"what-happens-when"},
+    "kafka lag grows": {"what-happens-when", "kafka-operate"},
+    "timestamps are wrong": {"what-happens-when"},
+    "connection refused": {"what-happens-when", "corporate-proxy"},
+    "dead letters grow": {"what-happens-when", "reasons"},
+    "import waits": {"imports", "what-happens-when"},
+    # settings and commands
+    "upstream.timeout": {"configuration"},
+    "FORWARDER_BUFFER__MAX_BYTES": {"configuration"},
+    "sources.kafka group_id": {"configuration-sources"},
+    "options of dead-letters replay": {"commands", "dead-letters"},
 }
 """Words, and the topics of which one is among the first results."""
 
