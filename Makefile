@@ -180,8 +180,10 @@ bench: setup  ## measure throughput and memory beside their floors; BENCH="--cas
 soak: $(VENV)/.broker  ## a mixed load for an hour while the upstream fails now and then: books, memory, descriptors, latencies; SOAK="--minutes 10" chooses
 	$(BIN)/python -m tests.soak $(SOAK)
 
-man: setup  ## make the manual page again, after a change of commands
+man: setup  ## make the manual page and the pages of commands and keys again
 	$(BIN)/python -m tests.support.manual
+	$(BIN)/python -m tests.support.commands_page
+	$(BIN)/python -m tests.support.configuration_pages
 
 requirements: setup  ## compile requirements/*.txt again; UPGRADE=--upgrade takes the newest of everything
 	$(COMPILE) --output-file requirements/run.txt pyproject.toml

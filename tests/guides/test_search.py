@@ -71,6 +71,20 @@ QUESTIONS: Final = {
     "throttling": {"expose"},
     "encrypt data at rest": {"security"},
     "k8s autoscaling": {"kafka-kubernetes", "deploy-kubernetes"},
+    # symptoms
+    "events don't arrive": {"what-happens-when", "watching"},
+    "senders get 503": {"what-happens-when", "http"},
+    "readyz fails": {"what-happens-when"},
+    "kafka lag grows": {"what-happens-when", "kafka-operate"},
+    "timestamps are wrong": {"what-happens-when"},
+    "connection refused": {"what-happens-when", "corporate-proxy"},
+    "dead letters grow": {"what-happens-when", "reasons"},
+    "import waits": {"imports", "what-happens-when"},
+    # settings and commands
+    "upstream.timeout": {"configuration"},
+    "FORWARDER_BUFFER__MAX_BYTES": {"configuration"},
+    "sources.kafka group_id": {"configuration-sources"},
+    "options of dead-letters replay": {"commands", "dead-letters"},
 }
 """Words, and the topics of which one is among the first results."""
 

@@ -23,6 +23,7 @@ LOOKED_UP = (
     "maintainers/figures.md",
     "maintainers/interface.md",
     "maintainers/sandbox-sources.md",
+    "maintainers/wire.md",
 )
 NOT_SEARCHED = "---\nsearch:\n  exclude: true\n---\n"
 

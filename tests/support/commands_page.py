@@ -24,7 +24,7 @@ _MARKED: Final = re.compile(
     rf"^(## `([^`\n]+)`\n(?:(?!## ).*\n)*?{MARK})(?:(?!## ).*\n)*", re.MULTILINE
 )
 _COMMON: Final = re.compile(r"(<!-- common -->\n\n)(?:\|.*\n)*")
-_SHARED_BY: Final = 4
+_SHARED_BY: Final = 3
 """Commands with the same option, in the same words, from which on it is described once."""
 
 
