@@ -7,6 +7,7 @@ Invariant: a key is part of no message.
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import sys
@@ -51,11 +52,11 @@ def configured_names(file: Path | None) -> LaneNames:
     """The names of lanes in the configuration; none if it can't be used, which commands that need
     it for more report.
     """
-    try:
-        loaded = load_settings(file, os.environ, require_upstream=False, read_keys=False)
-    except InvalidConfiguration:
-        return LaneNames()
-    return LaneNames(loaded.settings.key_names)
+    for read_keys in (True, False):  # the file of keys may be the daemon's alone
+        with contextlib.suppress(InvalidConfiguration):
+            loaded = load_settings(file, os.environ, require_upstream=False, read_keys=read_keys)
+            return LaneNames(loaded.settings.key_names)
+    return LaneNames()
 
 
 def key_or_file(

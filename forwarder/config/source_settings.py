@@ -172,7 +172,8 @@ class HttpSettings(Section):
     An empty list accepts every well-formed key.
     """
     api_keys_file: Path | None = None
-    """File with further accepted project keys, one per line; lines that begin with # are comments.
+    """File with further accepted project keys, one per line, as KEY or NAME=KEY; lines that begin
+    with # are comments.
     """
     max_lanes: Annotated[int, Count(1, 1_000_000)] = 100
     """Maximum number of lanes (live and historical of one key are two); half of it for unknown

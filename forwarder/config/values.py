@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar, get_args
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args
 
 from forwarder.config.addresses import (
     Network,
@@ -27,7 +27,13 @@ from forwarder.config.addresses import (
     check_upstream,
     parse_network,
 )
-from forwarder.config.api_keys import check_key_name, check_personal_key, check_project_key
+from forwarder.config.api_keys import (
+    NamedKeys,
+    check_key_name,
+    check_personal_key,
+    check_project_key,
+    split_name,
+)
 from forwarder.config.section import (
     InvalidValues,
     Items,
@@ -411,10 +417,6 @@ class NamePairs(Named):
         return [{"type": "object", "additionalProperties": {"type": "string"}}]
 
 
-class NamedKeys(dict[str, str]):
-    """Project keys, each with its name; the name is empty where a key has none."""
-
-
 class KeyList(Named):
     """Project keys: a list, or a mapping of names that the user chooses to keys; in a list, a
     mapping of one name stands for a key, too. As a text: JSON, or `key,name=key`.
@@ -432,7 +434,10 @@ class KeyList(Named):
         wrong: list[tuple[Location, str]] = []
         for place, name, key in _named_keys(value):
             with collecting(wrong, place):
-                _add_key(found, name, key)
+                if name is not None:
+                    check_key_name(read_text(name))
+                if key is not None:
+                    found.add(name or "", read_text(key))
         if wrong:
             raise InvalidValues(wrong)
         return found
@@ -457,10 +462,7 @@ def _written_keys(text: str) -> object:
     found = split_list(text)
     if not isinstance(found, list) or text.lstrip().startswith("["):
         return found
-    return [{each[1]: each[2]} if (each := _NAMED_KEY.fullmatch(item)) else item for item in found]
-
-
-_NAMED_KEY: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]{0,31})=(.+)")
+    return [{name: key} if name else key for name, key in map(split_name, found)]
 
 
 def _named_keys(value: object) -> Iterator[tuple[str | int, Any, Any]]:
@@ -475,22 +477,6 @@ def _named_keys(value: object) -> Iterator[tuple[str | int, Any, Any]]:
     else:
         message = "is a list of keys, or a mapping of names to keys: {shop: phc_…}"
         raise ValueError(message)  # noqa: TRY004 - collected
-
-
-def _add_key(found: NamedKeys, name: Any, key: Any) -> None:
-    """Add a key, with its name if there is one. Raises `ValueError` if either can't be used, or has
-    another partner already.
-    """
-    name = "" if name is None else check_key_name(read_text(name))
-    if key is None:
-        return
-    key = check_project_key(read_text(key))
-    if name and name in found.values():
-        raise ValueError(f"{name} names two keys: give each a name of its own")
-    other = found.get(key)
-    if name and other:
-        raise ValueError(f"{other} and {name} have the same key: leave one name")
-    found[key] = name or other or ""
 
 
 class JsonValues(Named):

@@ -60,10 +60,19 @@ def test_the_environment_names_keys(tmp_path: Path, written: str, keys: dict[str
 
 
 def test_keys_of_a_file_join_those_with_names(tmp_path: Path) -> None:
-    """A key that has a name keeps it."""
-    (tmp_path / "keys").write_text(f"{BLOG}\n{SHOP}\n")
-    text = f"{{api_keys: {{shop: {SHOP}}}, api_keys_file: {tmp_path / 'keys'}}}"
-    assert dict(loaded(tmp_path, text).settings.sources.http.api_keys) == {SHOP: "shop", BLOG: ""}
+    """They can have names, too; a key that has one keeps it. Two names of one key are reported."""
+    keys = tmp_path / "keys"
+    text = f"{{api_keys: {{shop: {SHOP}}}, api_keys_file: {keys}}}"
+    for line, name in ((BLOG, ""), (f"blog={BLOG}", "blog")):
+        keys.write_text(f"# ours\n{line}\n{SHOP}\n")
+        found = loaded(tmp_path, text).settings.sources.http.api_keys
+        assert dict(found) == {SHOP: "shop", BLOG: name}
+    keys.write_text(f"{BLOG}\nstore={SHOP}\n")
+    with pytest.raises(InvalidConfiguration) as caught:
+        loaded(tmp_path, text)
+    (problem,) = caught.value.problems
+    assert problem.key == "sources.http.api_keys_file"
+    assert f"{keys}, line 2: shop and store have the same key" in problem.message
 
 
 MISTAKES = {
