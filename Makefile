@@ -33,8 +33,11 @@ PROGRESS = { count=0; while read -r word rest; do case $$word in \
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 	--no-emit-index-url --no-emit-find-links $(UPGRADE)
 
-# One process more than cores, because many tests wait for processes of their own; a test that needs quiet has no place among them.
-PARALLEL = --numprocesses $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)') --dist worksteal
+# One process more than cores, because some tests wait; slow ones mostly wait, for processes of their own: two for each core. A test that
+# needs quiet has no place among them.
+CORES = $$($(BIN)/python -c 'import os; print(os.cpu_count() or 1)')
+PARALLEL = --dist worksteal --numprocesses $$(($(CORES) + 1))
+WAITING = --dist worksteal --numprocesses $$(($(CORES) * 2))
 
 .PHONY: help setup sbom demo demo-kafka demo-logs drill check test lint types layers unit format other-python test-crash test-crash-restarts test-crash-kafka test-crash-import test-crash-logs test-crash-destinations test-crash-archive test-differential simulate test-browser test-sdks looks pictures man bench soak docs requirements clean
 
@@ -76,11 +79,11 @@ $(VENV)/.broker: $(VENV)/.installed forwarder/demo/broker/jars.txt
 	@test -n "$$KAFKA_BOOTSTRAP_SERVERS" || { $(BIN)/python -m forwarder.demo.broker && touch $@; }
 
 test: lint types layers $(VENV)/.broker  ## every test but the long ones; PYTHON=python3.13 chooses the Python
-	$(BIN)/pytest $(PARALLEL) -m "not long" $(PYTEST)
+	$(BIN)/pytest $(WAITING) -m "not long" $(PYTEST)
 
 .PHONY: test-long
 test-long: $(VENV)/.broker  ## the tests that `make test` leaves out: scale, and more of what its slow tests show
-	$(BIN)/pytest $(PARALLEL) -m long $(PYTEST)
+	$(BIN)/pytest $(WAITING) -m long $(PYTEST)
 
 lint: setup
 	$(BIN)/ruff check

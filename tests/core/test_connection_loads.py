@@ -114,7 +114,7 @@ def test_a_worker_that_is_excluded_counts_again_when_it_writes(three: Three) -> 
     assert one.room < 0
 
 
-def test_one_that_waits_for_room_is_called_when_connections_end(three: Three) -> None:
+def test_a_listener_waiting_for_room_is_called_when_connections_end(three: Three) -> None:
     """Each time that there are fewer and there is room, until it waits no longer."""
     one, other, _ = three.workers
     calls: list[int] = []

@@ -231,7 +231,7 @@ async def test_broken_answers(answer: bytes | None, text: str) -> None:
         assert found in (text, "the connection was closed" if answer is None else text)
 
 
-async def test_no_answer_in_time() -> None:
+async def test_a_timeout_is_named() -> None:
     """A server that accepts and says nothing."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]

@@ -54,7 +54,7 @@ def test_a_path_is_read_as_it_is_written() -> None:
         "\xff",
     ],
 )
-def test_what_no_forwarder_writes_is_ignored(text: str) -> None:
+def test_an_invalid_path_header_is_ignored(text: str) -> None:
     """It neither rejects a request nor continues."""
     assert parse_path(text.encode("latin-1")) is None
 
@@ -109,7 +109,7 @@ async def test_paths_are_forgotten() -> None:
     assert not path.active
 
 
-async def test_what_is_remembered_is_bounded() -> None:
+async def test_remembered_paths_are_bounded() -> None:
     """In paths, ids and lanes; what was seen first stays, so that the value is stable."""
     clock = FakeClock()
     path = ForwarderPath(clock, OWN)

@@ -231,7 +231,7 @@ async def test_a_second_signal_ends_the_drain(life: RunningDaemon) -> None:
 
 
 @pytest.mark.parametrize("by", ["signal", "clock"])
-async def test_what_takes_too_long_after_it_is_cut_off(life: RunningDaemon, by: str) -> None:
+async def test_a_stop_that_takes_too_long_is_cut_off(life: RunningDaemon, by: str) -> None:
     """A third signal, or a disk that doesn't write, ends the process, and the log says what is
     lost.
     """
@@ -478,7 +478,7 @@ run_tuned(main)
 
 
 @pytest.mark.slow
-def test_what_a_start_leaves_is_collected_once_it_runs() -> None:
+def test_garbage_of_the_start_is_collected_later() -> None:
     """A start looks for no garbage; the running daemon does, and what is alive then is set aside
     for good.
     """

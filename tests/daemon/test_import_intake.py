@@ -148,7 +148,7 @@ async def one_source(
             await source.delivery.close()
 
 
-async def test_what_is_accepted_is_settled_once(tmp_path: Path) -> None:
+async def test_accepted_events_are_settled_once(tmp_path: Path) -> None:
     """Events go to the upstream as they are, count in the books, and the callback comes once, when
     the last is delivered.
     """

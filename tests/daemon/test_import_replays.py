@@ -192,7 +192,7 @@ async def test_killed_before_it_was_counted_it_is_sent_again(tmp_path: Path) -> 
     assert runs[0] == runs[1] != []
 
 
-async def test_what_is_in_flight_when_the_run_is_stopped_is_not_counted(tmp_path: Path) -> None:
+async def test_events_in_flight_at_a_stop_are_not_counted(tmp_path: Path) -> None:
     """Neither if sending says so, nor if it is cancelled: what the service refuses then stays the
     letter that it is.
     """
@@ -226,7 +226,7 @@ async def test_what_is_in_flight_when_the_run_is_stopped_is_not_counted(tmp_path
     assert (job.repaired, job.totals) == (0, ImportTotals())
 
 
-async def test_what_the_format_refuses_again_stays(tmp_path: Path) -> None:
+async def test_letters_that_the_format_refuses_again_stay(tmp_path: Path) -> None:
     """With a note, unmarked, and with its own bytes; so does what no event is made of, and what
     the filters leave out.
     """

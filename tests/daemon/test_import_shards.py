@@ -402,7 +402,7 @@ async def test_a_shards_own_folder_is_not_an_imports(
         opened(request(upstream, tmp_path / "state" / "shard-0-of-2", source))
 
 
-async def test_what_the_shards_share_is_written_again_if_it_is_damaged(
+async def test_a_damaged_shared_file_of_shards_is_rewritten(
     tmp_path: Path, upstream: Upstream, source: Path
 ) -> None:
     """A process that is killed while it writes leaves half of it: each checkpoint has the same."""
@@ -433,9 +433,7 @@ async def test_a_folder_that_cannot_be_written_is_reported(
     assert not upstream.requests
 
 
-async def test_what_one_process_alone_can_read_is_not_divided(
-    tmp_path: Path, upstream: Upstream
-) -> None:
+async def test_standard_input_and_pipes_are_not_sharded(tmp_path: Path, upstream: Upstream) -> None:
     """Standard input, and a pipe, which isn't even opened: that would wait for who writes."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

@@ -366,7 +366,7 @@ FORTUNES = st.builds(
 @pytest.mark.slow
 @given(FORTUNES)
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_whatever_is_answered_and_whenever_it_is_killed_each_event_settles(
+def test_every_event_settles_whatever_the_answers_and_kills(
     fortune: Fortune,
 ) -> None:
     """It arrives, or is a dead letter; what is sent again is the same; the books are right, and

@@ -307,7 +307,7 @@ async def test_a_secret_in_the_clear_is_warned_of_once(
         (KafkaCluster("m", state="joining"), []),
     ],
 )
-def test_what_a_person_should_know(cluster: KafkaCluster, words: list[str]) -> None:
+def test_kafka_warnings_of_the_status(cluster: KafkaCluster, words: list[str]) -> None:
     """A sentence for each thing that isn't as it should be; that a
     partition is paused needs no one.
     """

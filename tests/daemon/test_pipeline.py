@@ -29,7 +29,7 @@ HISTORICAL = Lane(KEY, historical=True)
 
 
 @pytest.mark.slow
-def test_what_is_not_configured_is_not_loaded() -> None:
+def test_unconfigured_parts_are_not_imported() -> None:
     """A daemon with a memory buffer loads no Kafka client, no SQLite, no disk buffer and no
     import; nor do the modules of its workers.
     """
@@ -95,7 +95,7 @@ async def test_states_follow_each_other(clock: FakeClock) -> None:
     assert clock.pending == 0
 
 
-async def test_what_is_left_becomes_dead_letters_with_its_own_bytes(clock: FakeClock) -> None:
+async def test_undelivered_events_of_a_drain_become_dead_letters(clock: FakeClock) -> None:
     """Waiting and between attempts alike, each event once, with when it was received; the buffer
     is empty and the books balance.
     """
@@ -191,7 +191,7 @@ async def test_the_key_of_otlp_is_allowed(clock: FakeClock) -> None:
         assert {request.api_key for request in upstream.requests} == {KEY}
 
 
-async def test_what_needs_a_restart_is_said_each_time(clock: FakeClock) -> None:
+async def test_settings_that_need_a_restart_are_logged_at_each_reload(clock: FakeClock) -> None:
     """A second reload of the same file says so again: the process still runs with the
     old values.
     """

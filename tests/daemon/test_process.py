@@ -95,7 +95,7 @@ async def test_a_signal_drains_accepted_events(number: signal.Signals) -> None:
         assert sorted(upstream.delivered) == ["first", "second"]
 
 
-async def test_what_is_left_is_named_and_makes_1() -> None:
+async def test_undelivered_events_are_logged_and_exit_code_1() -> None:
     """When the drain's time is over, what memory still holds is named per lane, without the key,
     and the exit code is 1.
     """

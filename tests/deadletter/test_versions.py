@@ -161,7 +161,7 @@ def test_an_old_file_is_read_as_it_is(tmp_path: Path) -> None:
     assert version(tmp_path) == 1
 
 
-def test_what_one_process_brought_up_to_date_stays_so(tmp_path: Path) -> None:
+def test_a_migrated_file_stays_migrated_beside_an_older_daemon(tmp_path: Path) -> None:
     """Also beside a daemon of the older version, which keeps writing, and says again which
     version it has.
     """

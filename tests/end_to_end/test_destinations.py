@@ -207,7 +207,7 @@ async def test_delivered_waits_for_all_required_ones() -> None:
         assert whole.snapshot.destinations[0].buffered == 0
 
 
-async def test_what_is_on_disk_for_both_survives_for_both() -> None:
+async def test_a_crash_loses_nothing_for_either_destination() -> None:
     """After a crash each destination gets all that was acknowledged, from files of its own."""
     down: Callable[[Request], Answer] = lambda _: plain(503)  # noqa: E731
     async with (
@@ -258,7 +258,7 @@ async def test_a_dead_letter_goes_back_to_its_own_destination(tmp_path: Path) ->
     assert us.delivered.count("bad") == eu.delivered.count("bad") == 1
 
 
-async def test_what_waits_stays_with_the_first_when_upstream_becomes_upstreams(
+async def test_pending_events_stay_with_the_first_of_new_destinations(
     tmp_path: Path,
 ) -> None:
     """The files without a name become those of the first destination."""
@@ -302,7 +302,7 @@ async def test_metrics_name_the_destination_only_where_there_are_several() -> No
     assert "destination" not in alone
 
 
-async def test_what_is_rejected_at_receipt_is_a_dead_letter_of_each() -> None:
+async def test_an_event_rejected_at_receipt_is_a_dead_letter_of_each_destination() -> None:
     """So each destination's books have all that is routed to it."""
     async with Upstream() as us, Upstream() as eu, Whole("", **several(us, eu)) as whole:
         with always_balanced(whole.pipeline):

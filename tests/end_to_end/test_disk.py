@@ -76,7 +76,7 @@ async def test_faults_poison_and_restarts(seed: int) -> None:
         ) == (196, 4)
 
 
-async def test_what_was_answered_200_is_there_after_a_crash() -> None:
+async def test_events_answered_200_survive_a_crash() -> None:
     """Senders that are answered while the process is about to die find their events delivered,
     unchanged; the books continue.
     """

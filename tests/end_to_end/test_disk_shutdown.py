@@ -53,7 +53,7 @@ async def test_a_backlog_on_disk_waits_for_the_next_start(tmp_path: Path) -> Non
         assert sorted(upstream.delivered) == sorted(f"e{number}" for number in range(30))
 
 
-async def test_what_memory_held_is_replayed(tmp_path: Path) -> None:
+async def test_dead_letters_of_a_memory_buffer_can_be_replayed(tmp_path: Path) -> None:
     """What a drain leaves behind in memory becomes dead letters in a file, with exit code 1; the
     next daemon sends them on command.
     """

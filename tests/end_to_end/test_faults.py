@@ -26,7 +26,7 @@ PASSING = [
 @pytest.mark.parametrize(
     "answer", PASSING, ids=[f"{answer.status}-{answer.fault.name}" for answer in PASSING]
 )
-async def test_what_passes_is_waited_for(answer: Answer) -> None:
+async def test_temporary_failures_are_retried(answer: Answer) -> None:
     """Each kind of failure, several times in a row, then none: every event is accepted once, and
     the books balance all the time.
     """

@@ -135,7 +135,7 @@ async def test_the_sdk_asks() -> None:
         assert {frozenset(each.values) for each in reported} == {service.project.answered}
 
 
-async def test_where_the_sdk_decides_otherwise() -> None:
+async def test_exceptions_of_the_sdks_local_decisions() -> None:
     """The first exception: of a flag of groups that another depends on, the SDK asks whether the
     person would have it.
 

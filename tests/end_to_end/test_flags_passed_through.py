@@ -100,7 +100,7 @@ async def test_definitions_are_confirmed_by_their_tag() -> None:
         assert new != tag
 
 
-async def test_what_is_cached_and_what_is_not() -> None:
+async def test_definitions_are_cached_and_flags_are_not() -> None:
     """Definitions may be as old as `definitions_max_age`, and what the SDK decides by them;
     `/flags` and `/decide` know changes at once.
     """
@@ -134,7 +134,7 @@ async def test_what_is_cached_and_what_is_not() -> None:
     ids=["nowhere", "ipv4", "ipv6", "inside", "unknown", "literal", "literal before usual"],
 )
 @pytest.mark.parametrize("path", [FLAGS, DECIDE])
-async def test_where_a_client_is(
+async def test_the_clients_address_decides_geoip(
     path: str, headers: dict[str, str], country: str | None, tmp_path: Path
 ) -> None:
     """The address that the sender says, to which forwarder appends the sender's own, decides a

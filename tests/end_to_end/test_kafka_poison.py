@@ -144,7 +144,7 @@ async def test_poison_is_kept_and_holds_nothing_up(
             )
 
 
-async def test_what_the_service_refuses_is_kept(
+async def test_events_that_the_service_refuses_are_kept(
     kafka: Kafka, topic: MakeTopic, tmp_path: Path
 ) -> None:
     """Events that the service answers 400 to, each among good ones, are found, kept and passed by;

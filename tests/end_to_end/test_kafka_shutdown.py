@@ -54,7 +54,7 @@ async def test_sigterm_in_mid_stream_repeats_nothing(
         assert accepted(upstream) == dict.fromkeys(RAW, 1)
 
 
-async def test_what_a_drain_leaves_is_read_again(
+async def test_records_that_a_drain_leaves_are_read_again(
     kafka: Kafka, topic: MakeTopic, tmp_path: Path
 ) -> None:
     """With the upstream down a member with a memory buffer commits nothing, makes no dead letters,

@@ -149,7 +149,7 @@ async def test_a_repeated_request_repeats_its_events(sender: str) -> None:
 
 
 @pytest.mark.parametrize("sender", SENDERS)
-async def test_it_comes_back_while_forwarder_is_full(sender: str) -> None:
+async def test_log_senders_retry_while_forwarder_is_full(sender: str) -> None:
     """503 with Retry-After, which both of them repeat; then the events are accepted once."""
     request = SENDERS[sender](
         [{"event": "at last", "user": "ann", "padding": "".join(map(str, range(60_000)))}]

@@ -110,7 +110,7 @@ class WritingClients:
         self.answered.events.add(event["event"])
 
 
-async def test_what_was_answered_survives_a_kill(tmp_path: Path) -> None:
+async def test_answered_writes_survive_a_kill(tmp_path: Path) -> None:
     """Killed twice under load: every change, project, invite and event that was answered is there,
     and what was removed is gone.
     """

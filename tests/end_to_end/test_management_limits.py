@@ -17,7 +17,7 @@ from tests.end_to_end.halves import BODIES, EVERY, REFUSED, halves
 from tests.support import management as seed
 
 
-async def test_who_was_removed_is_a_stranger(tmp_path: Path) -> None:
+async def test_a_removed_members_key_is_rejected(tmp_path: Path) -> None:
     """The key of a member who was removed is good for nothing from then on: every
     endpoint is 404.
     """

@@ -86,7 +86,7 @@ def test_requests_to_the_admin_server_are_no_news(capsys: pytest.CaptureFixture[
     assert len(lines(capsys)) == 1
 
 
-def test_it_can_be_configured_again(capsys: pytest.CaptureFixture[str]) -> None:
+def test_logging_can_be_configured_again(capsys: pytest.CaptureFixture[str]) -> None:
     """A new level holds for loggers that are in use, and no line is written twice."""
     log = structlog.get_logger("forwarder.test")
     configure_logging("json", "error")
