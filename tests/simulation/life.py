@@ -33,6 +33,7 @@ from forwarder.deadletter.selection import (
 )
 from forwarder.delivery.outcomes import OutcomeHandler
 from forwarder.intake.decoder_jobs import LookUp, work
+from tests.simulation.archive import SimulatedArchive, judge_archive
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.kafka import TOPIC, SimulatedBrokers
 from tests.simulation.log_acts import LOGS, LogAct, LogWrite
@@ -44,6 +45,7 @@ from tests.simulation.plan import (
     DISK,
     KAFKA,
     RULES,
+    SECOND,
     ClockJump,
     Marks,
     Plan,
@@ -250,10 +252,15 @@ class _World:
         self._network = Network(loop, loop.chance)
         self._logged: list[str] = []
         """What the daemon's log says that nothing in the plan explains."""
-        self._services = {
+        self._archive: SimulatedArchive | None = None
+        self._services: dict[str, Service | SimulatedArchive] = {
             name: Service(name, ADDRESSES[name], self._network, loop, self._say)
             for name in plan.destinations
         }
+        if plan.archive is not None:
+            self._archive = SimulatedArchive(SECOND, disk, loop)
+            self._services[SECOND] = self._archive
+            stack.enter_context(self._archive.intercepted())
         self._senders = [
             Sender(number, loop, self._network, lambda: OWN, self._say) for number in range(SENDERS)
         ]
@@ -262,6 +269,8 @@ class _World:
         self._brokers = SimulatedBrokers(loop, loop.chance, trace.note)
         self._evidence = Evidence(plan, self._services, self._senders, disk.root, self._brokers)
         self._brokers.on_commit = self._evidence.committed
+        if self._archive is not None:
+            self._archive.broken = self._evidence.broken
         self._logs: LogFolder | None = None
         if plan.logs is not None:
             self._logs = LogFolder(plan.logs, loop, self._clock, trace.note)
@@ -355,6 +364,15 @@ class _World:
         )
         for each in several.get("upstreams", [several.get("upstream")]):
             each["verify_keys"] = False
+        if self._archive is not None and plan.archive is not None:
+            own = several["upstreams"][1]
+            for name in ("url", "verify_keys", *plan.settings["upstream"]):
+                del own[name]
+            own["archive"] = {
+                "url": self._archive.url,
+                "partition": plan.archive.partition,
+                "max_age": plan.archive.max_age,
+            }
         settings = Settings.parse(
             {
                 "sources": {
@@ -424,16 +442,23 @@ class _World:
         finally:
             await _ended(sending, check=False)
             await _ended(self._beside)
-        if self._logs is not None:
-            self._met.update(self._logs.met)
         pipeline = await self._running()
         left = await self._end(pipeline)
         for service in self._services.values():
             await service.close()
         await passing(3.0)
+        self._judge(pipeline, left)
+
+    def _judge(self, pipeline: Pipeline, left: Sequence[DeadLetter]) -> None:
+        """Raises the first `Promise` that was broken in a life that is over."""
         if self._logged:
             raise Promise(f"the log has an error: {self._logged[0]}")
         judge(self._evidence, pipeline, left, self._met)
+        if self._archive is not None:
+            judge_archive(self._evidence, self._archive, self._process)
+            self._met["files of an archive"] += len(self._archive.files)
+        if self._logs is not None:
+            self._met.update(self._logs.met)
 
     # The daemon's starts and ends
 
@@ -494,8 +519,9 @@ class _World:
     def _lose_power(self) -> None:
         if self._restart.how == "power":
             self._disk.lose_power()
-            if self._logs is not None:
-                self._logs.lose_power()
+            for each in (self._logs, self._archive):
+                if each is not None:
+                    each.lose_power()
 
     async def _running(self) -> Pipeline:
         """It, as soon as it runs."""
