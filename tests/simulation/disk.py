@@ -170,7 +170,8 @@ class SimulatedDisk:
                 raise Killed
         return True
 
-    def _writes(self, what: str) -> bool:
+    def writes(self, what: str) -> bool:
+        """An operation that needs room; whether it is of a process. Raises `OSError` if full."""
         ours = self._step(what)
         if ours and self.trouble == "full":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -186,7 +187,7 @@ class SimulatedDisk:
         if not name:
             return _open(path, flags, *args, **more)
         creates = bool(flags & os.O_CREAT) and not os.path.lexists(name)
-        if not (self._writes("create a file") if creates else self._step("open a file")):
+        if not (self.writes("create a file") if creates else self._step("open a file")):
             return _open(path, flags, *args, **more)
         descriptor = _open(path, flags & ~os.O_TRUNC, *args, **more)
         process = PROCESS.get()
@@ -238,7 +239,7 @@ class SimulatedDisk:
                     self._remember(descriptor, opened, at, len(part))
                     os.lseek(descriptor, at, os.SEEK_SET)
                     os.write(descriptor, part)
-                if self._writes("write into a file"):
+                if self.writes("write into a file"):
                     self._remember(descriptor, opened, at, len(whole))
             return real(descriptor, data, at, *more)
 

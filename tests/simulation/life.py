@@ -34,6 +34,7 @@ from forwarder.deadletter.selection import (
 from forwarder.delivery.outcomes import OutcomeHandler
 from forwarder.intake.decoder_jobs import LookUp, work
 from forwarder.telemetry.taps import Taps
+from tests.simulation.archive import SimulatedArchive, judge_archive
 from tests.simulation.crowd import Crowd
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.entrances import MAPPING
@@ -50,6 +51,7 @@ from tests.simulation.plan import (
     KEYS,
     ORDERLY,
     RULES,
+    SECOND,
     SMALL_BODIES,
     ClockJump,
     Explain,
@@ -270,10 +272,15 @@ class _World:
         self._network = Network(loop, loop.chance)
         self._logged: list[str] = []
         """What the daemon's log says that nothing in the plan explains."""
-        self._services = {
+        self._archive: SimulatedArchive | None = None
+        self._services: dict[str, Service | SimulatedArchive] = {
             name: Service(name, ADDRESSES[name], self._network, loop, self._say)
             for name in plan.destinations
         }
+        if plan.archive is not None:
+            self._archive = SimulatedArchive(SECOND, disk, loop)
+            self._services[SECOND] = self._archive
+            stack.enter_context(self._archive.intercepted())
         self._senders = [
             Sender(number, loop, self._network, lambda: OWN, self._say) for number in range(SENDERS)
         ]
@@ -285,6 +292,8 @@ class _World:
             plan, self._services, self._senders, disk.root, self._brokers, self._crowd
         )
         self._brokers.on_commit = self._evidence.committed
+        if self._archive is not None:
+            self._archive.broken = self._evidence.broken
         self._logs: LogFolder | None = None
         if plan.logs is not None:
             self._logs = LogFolder(plan.logs, loop, self._clock, trace.note)
@@ -390,6 +399,15 @@ class _World:
         )
         for each in several.get("upstreams", [several.get("upstream")]):
             each["verify_keys"] = False
+        if self._archive is not None and plan.archive is not None:
+            own = several["upstreams"][1]
+            for name in ("url", "verify_keys", *plan.settings["upstream"]):
+                del own[name]
+            own["archive"] = {
+                "url": self._archive.url,
+                "partition": plan.archive.partition,
+                "max_age": plan.archive.max_age,
+            }
         settings = Settings.parse(
             {
                 "sources": {
@@ -455,8 +473,6 @@ class _World:
         finally:
             await _ended([*sending, *self._aside], check=False)
             await _ended(self._beside)
-        if self._logs is not None:
-            self._met.update(self._logs.met)
         pipeline = await self._running()
         if delivered:
             self._explain(at_the_end=True)
@@ -464,9 +480,18 @@ class _World:
         for service in self._services.values():
             await service.close()
         await passing(3.0)
+        self._judge(pipeline, left)
+
+    def _judge(self, pipeline: Pipeline, left: Sequence[DeadLetter]) -> None:
+        """Raises the first `Promise` that was broken in a life that is over."""
         if self._logged:
             raise Promise(f"the log has an error: {self._logged[0]}")
         judge(self._evidence, pipeline, left, self._met)
+        if self._archive is not None:
+            judge_archive(self._evidence, self._archive, self._process)
+            self._met["files of an archive"] += len(self._archive.files)
+        if self._logs is not None:
+            self._met.update(self._logs.met)
 
     async def _settle(self) -> bool:
         """Wait until all is delivered, if it is to be; whether it is."""
@@ -576,8 +601,9 @@ class _World:
     def _lose_power(self) -> None:
         if self._restart.how == "power":
             self._disk.lose_power()
-            if self._logs is not None:
-                self._logs.lose_power()
+            for each in (self._logs, self._archive):
+                if each is not None:
+                    each.lose_power()
 
     async def _running(self) -> Pipeline:
         """It, as soon as it runs."""

@@ -188,6 +188,8 @@ class LogDrawing:
     event: Callable[[], Event]
     timed: bool = False
     """Whether the mapping names a time."""
+    last: tuple[float, int] = (0.0, 0)
+    """When which program wrote last."""
 
     def plan(self, key: str) -> LogPlan:
         """How logs are written and read."""
@@ -262,9 +264,13 @@ class LogDrawing:
     def _write(self) -> LogWrite:
         chance = self.chance
         count = chance.choice((1, 1, 2, 5, 30))
+        if chance.random() < 0.5:
+            self.last = self._moment(), chance.randrange(PROGRAMS)
+        else:  # the same program writes on
+            at, program = self.last
+            self.last = min(round(at + chance.uniform(0.0, 2.0), 3), self.ends), program
         return LogWrite(
-            self._moment(),
-            chance.randrange(PROGRAMS),
+            *self.last,
             tuple(Line(self._event(), chance.choice(KINDS)) for _ in range(count)),
             chance.choice((1.0, 1.0, 1.0, 0.1, 0.9)),
             self._calls(),

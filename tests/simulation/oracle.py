@@ -39,6 +39,7 @@ from tests.simulation.services import LIMIT, Service
 
 if TYPE_CHECKING:
     from forwarder.daemon.pipeline import Pipeline
+    from tests.simulation.archive import SimulatedArchive
     from tests.simulation.kafka import SimulatedBrokers
     from tests.simulation.logs import LogFolder
 
@@ -94,7 +95,7 @@ class Evidence:
     """What was seen during a life."""
 
     plan: Plan
-    services: Mapping[str, Service]
+    services: Mapping[str, Service | SimulatedArchive]
     senders: Sequence[Sender]
     disk: Path
     """Where the daemon keeps its files."""
@@ -121,6 +122,8 @@ class Evidence:
     pipeline: Pipeline | None = None
     """While it runs."""
     logs: LogFolder | None = None
+    broken: list[Promise] = field(default_factory=list)
+    """What was noticed within a step of the daemon, which would take it for an error."""
     marked_letters: set[tuple[str, bytes | int | None]] = field(default_factory=set)
     """Dead letters that were marked, by what they are known by."""
 
@@ -162,15 +165,16 @@ class Evidence:
             self._delivered(events, f"is before the committed offset {offset}")
 
     def passed(self, lines: Sequence[Line]) -> None:
-        """A position behind these lines is stored just now. Raises `Promise` if they aren't
-        settled.
-        """
+        """A position behind these lines is stored just now: they have to be settled."""
         assert self.logs is not None
         drops = self.plan.settings["buffer"]["when_full"] != "reject"
         if self.logs.plan.settings["commit"] == "delivered" and not drops:
             why = "is before a stored position"
-            self._delivered([line.event for line in lines if line.kind in READ], why)
-            self.refused([line for line in lines if line.kind in REFUSED], why)
+            try:
+                self._delivered([line.event for line in lines if line.kind in READ], why)
+                self.refused([line for line in lines if line.kind in REFUSED], why)
+            except Promise as broken:
+                self.broken.append(broken)
 
     def refused(self, lines: Sequence[Line], why: str) -> None:
         """Raises `Promise` if lines that are no events aren't dead letters for the right reason."""
@@ -333,6 +337,8 @@ class Evidence:
     def check(self, *, closed: bool = False) -> None:
         """The books balance, and nothing is fuller than it may be. Raises `Promise`."""
         self.check_crowd()
+        if self.broken:
+            raise self.broken[0]
         if self.pipeline is None:
             return
         for each in books_of(self.pipeline):
@@ -689,7 +695,7 @@ def _fate(  # noqa: PLR0917 - all of it says what became of one event
     if event.flaw == LEFT_OUT:
         return "accepted, left out"
     if evidence.logs is not None and evidence.logs.shrunk:
-        earliest = BEGIN  # other lines were read before at the same place
+        earliest = 0.0  # other lines were read before at the same place
     for each in () if event.flaw else found:
         if not any(_is(each, want, earliest) for want in wanted if want):
             raise Promise(f"event {event.number} came to {name} as {each}, wanted {wanted}")

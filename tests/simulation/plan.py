@@ -31,6 +31,9 @@ KAFKA_FAULTS: Final = ("away", "silent")
 DISK: Final = "disk"
 DISK_FAULTS: Final = ("full", "broken")
 """What a disk does for a while: no room, or nothing becomes durable."""
+ARCHIVE_FAULTS: Final = ("forbidden", "broken")
+"""What an archive's folder does for a while: nothing can be created, or what is written isn't kept.
+"""
 
 V1: Final = "v1"
 OTLP: Final = ("logs in JSON", "logs in protobuf")
@@ -326,6 +329,14 @@ Act = (
 
 
 @dataclass(frozen=True, slots=True)
+class ArchivePlan:
+    """How files of an archive are made."""
+
+    partition: str
+    max_age: str
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """A whole life."""
 
@@ -350,6 +361,8 @@ class Plan:
     """When offsets are committed, if a topic is read; else nothing."""
     logs: LogPlan | None = None
     """The logs that are read, if any are."""
+    archive: ArchivePlan | None = None
+    """The second destination, if that is an archive."""
 
     @property
     def durable(self) -> bool:
@@ -360,6 +373,11 @@ class Plan:
     def restarts(self) -> list[Restart]:
         """The daemon's ends before its last one."""
         return [act for act in self.acts if isinstance(act, Restart)]
+
+    @property
+    def marked(self) -> bool:
+        """Whether dead letters are marked meanwhile."""
+        return any(isinstance(act, Marks) for act in self.acts)
 
     def without(self, acts: Sequence[Act]) -> Plan:
         """The same with fewer acts."""
@@ -525,6 +543,17 @@ def drawn(seed: int) -> Plan:
             at, until, what = of_logs.trouble()
             acts.append(Trouble(at, until, LOGS, what))
         drawing.chance = chance
+    archive = None
+    if drawing.durable and two and (own := Random(f"archive {seed}")).random() < 0.4:
+        archive = ArchivePlan(
+            own.choice(("day", "hour", "hour")), own.choice(("1s", "1s", "30s", "300s"))
+        )
+        acts = [
+            replace(act, what=own.choice(ARCHIVE_FAULTS))
+            if isinstance(act, Trouble) and act.where == SECOND
+            else act
+            for act in acts
+        ]
     return Plan(
         seed,
         destinations,
@@ -539,6 +568,7 @@ def drawn(seed: int) -> Plan:
         drawing.durable and chance.random() < 0.5,
         kafka,
         logs,
+        archive,
     )
 
 

@@ -4,12 +4,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, Final
 from unittest.mock import patch
 
+from forwarder.archive import folders
+from forwarder.archive.folders import LocalFolder, PublishFailed
 from forwarder.buffer.disk import reading, segment
 from forwarder.buffer.disk.log import LogGroup
 from forwarder.core.ack import AckLevel
@@ -163,6 +166,24 @@ def _without_times(right: Any) -> Any:
         return right(self)
 
     return store
+
+
+class _NeverSyncs:
+    """The module `os`, whose `fsync` does nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def fsync(self, descriptor: int) -> None:
+        """Nothing becomes durable."""
+
+
+def _given_up(right: Any) -> Any:
+    async def publish(self: LocalFolder, name: str, content: Any) -> None:
+        with suppress(PublishFailed):
+            await right(self, name, content)
+
+    return publish
 
 
 def _as_if_new(right: Any) -> Any:
@@ -320,6 +341,17 @@ DEFECTS: Final[Mapping[str, Change]] = {
     ),
     "the rest of a renamed log is forgotten": (Follower, "_update", _forgets_rest),
     "a log's copy isn't read to its end": (Recognition, "_move", _as_if_new),
+    "a file of the archive isn't synced before it has its name": (
+        folders,
+        "os",
+        lambda _: _NeverSyncs(),
+    ),
+    "the name of the archive's file isn't synced": (
+        folders,
+        "sync_directory",
+        lambda _: lambda _directory: None,
+    ),
+    "a file of the archive that couldn't be written counts": (LocalFolder, "publish", _given_up),
     "the time of reading a line isn't stored": (
         Follower,
         "_store_rows",
