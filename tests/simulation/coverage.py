@@ -9,16 +9,22 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import Final
 
+from forwarder.core.outcome import HaltReason
 from forwarder.core.ports import DropReason, Reason
+from tests.simulation.entrances import odd_request
 from tests.simulation.life import Life
+from tests.simulation.log_acts import LOG_FAULTS, LOGS
 from tests.simulation.plan import (
     DISK,
     DISK_FAULTS,
     FAULTS,
     KAFKA,
     KAFKA_FAULTS,
+    ODDITIES,
     ClockJump,
+    Hold,
     Marks,
+    Odd,
     Plan,
     Rebalance,
     Reload,
@@ -33,7 +39,10 @@ PLANNED: Final = (
     *(f"service: {what}" for what in FAULTS),
     *(f"disk: {what}" for what in DISK_FAULTS),
     *(f"kafka: {what}" for what in KAFKA_FAULTS),
+    *(f"logs: {what}" for what in LOG_FAULTS),
     "ends: stop",
+    "ends: drain",
+    "ends: replace",
     "ends: kill",
     "ends: power",
     "a start is killed",
@@ -42,11 +51,36 @@ PLANNED: Final = (
     "rebalance",
     "letters: replay",
     "letters: drop",
+    "a crowd",
+    "odd requests",
 )
 
 REACHABLE: Final = (
     *(f"dead letter: {reason.value}" for reason in Reason),
     *(f"dropped: {reason.value}" for reason in DropReason),
+    *(f"halted: {reason.value}" for reason in HaltReason),
+    *(
+        f"odd: {what}: {status}"
+        for what in ODDITIES
+        for status in odd_request(Odd(0.0, 0, what), 30_000).statuses
+    ),
+    *(
+        f"accepted, {fate}"
+        for fate in (
+            "delivered",
+            "dead letter",
+            "left out",
+            "dropped by a rule",
+            "dropped by the operator",
+            "dropped for want of room",
+            "lost with the memory that it, or its count, was in",
+        )
+    ),
+    "explained",
+    "drained",
+    "killed while it drained",
+    "killed while it started",
+    *(f"tap: {each}" for each in ("delivered", "received", "dead-lettered", "dropped")),
     *(f"outcome: {name}" for name in ("Delivered", "Retry", "Split", "Bisect", "Halt")),
     *(f"answer {status}" for status in (0, 200, 400, 413, 503)),
     "log: lane halted",
@@ -98,7 +132,7 @@ def faults_of(plan: Plan) -> set[str]:
     found = set()
     for act in plan.acts:
         if isinstance(act, Trouble):
-            kind = act.where if act.where in (DISK, KAFKA) else "service"
+            kind = act.where if act.where in (DISK, KAFKA, LOGS) else "service"
             found.add(f"{kind}: {act.what}")
         elif isinstance(act, Restart):
             found.add(f"ends: {act.how}")
@@ -110,6 +144,10 @@ def faults_of(plan: Plan) -> set[str]:
             found.add("clock")
         elif isinstance(act, Rebalance):
             found.add("rebalance")
+        elif isinstance(act, Hold):
+            found.add("a crowd")
+        elif isinstance(act, Odd):
+            found.add("odd requests")
         elif isinstance(act, Marks):
             found.add(f"letters: {act.what}")
     return found

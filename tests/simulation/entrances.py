@@ -315,7 +315,13 @@ _ODD: Final[Mapping[str, Callable[[int], OddRequest]]] = {
     "another path": _fixed(_posted(_keyed(**_EVENT), "/api/other"), 404),
     "another method": _fixed(_head("PUT", "/batch/", {"Content-Length": "0"}), 405),
     "v1 of another type": _fixed(
-        _posted({"batch": []}, "/i/v1/analytics/events", Content_Type="text/csv"), 415
+        _posted(
+            {"batch": []},
+            "/i/v1/analytics/events",
+            Content_Type="text/csv",
+            Authorization=f"Bearer {KEYS[0]}",
+        ),
+        415,
     ),
     "v1 without a key": _fixed(_posted({"batch": [_EVENT]}, "/i/v1/analytics/events"), 401),
     "logs with another key": _fixed(

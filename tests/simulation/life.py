@@ -351,6 +351,8 @@ class _World:
             raise structlog.DropEvent
         self._say("log", f"{method}: {event.get('event')}")
         self._met[f"log: {event.get('event')}"] += 1
+        if event.get("event") == "lane halted":
+            self._met[f"halted: {event.get('reason')}"] += 1
         if method in ("error", "exception", "critical") and not self._is_expected(event):
             error = f" {sys.exc_info()[1]!r}" if event.get("exc_info") else ""
             self._logged.append(f"{method}: {event}{error}")

@@ -120,6 +120,11 @@ FAULTS: Final = (
     "slow",
     "413",
     "401",
+    "403",
+    "404",
+    "415",
+    "a web page",
+    "a loop",
 )
 """What a service does for a while."""
 
@@ -468,6 +473,8 @@ def drawn(seed: int) -> Plan:
     settings = _settings(chance, durable=drawing.durable)
     if drawing.small_events:
         settings["upstream"]["max_event"] = SMALL_EVENT
+    if chance.random() < 0.15:
+        settings["delivery"]["retry"] = {"give_up_after": "60s"}
     kafka = chance.choice(("", "", "delivered"))
     if kafka and drawing.durable and settings["delivery"]["ordering"] == "none":
         kafka = chance.choice(("delivered", "disk"))
