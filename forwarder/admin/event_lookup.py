@@ -89,6 +89,18 @@ class WantedUuid:
         except (msgspec.DecodeError, ValueError, TypeError, AttributeError):
             return False  # not an object, or its own uuid is invalid: the match is elsewhere in it
 
+    def is_of_letter(self, data: bytes) -> bool:
+        """Whether it is a dead letter's own uuid, or occurs anywhere in one whose own uuid can't be
+        read: one that isn't an event as it stands.
+        """
+        if not self.may_be_in(data):
+            return False
+        try:
+            readable = isinstance(_decode(data).uuid, str)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            readable = False
+        return not readable or self.is_of(data)
+
     def count_in(self, chunk: Chunk) -> int:
         """How many of a chunk's events have it."""
         return sum(map(self.is_of, chunk.events())) if self.may_be_in(chunk.data) else 0
@@ -109,7 +121,9 @@ def find_in_memory(
     waiting = [chunk for lane in buffer.waiting_lanes() for chunk in buffer.queue(lane)]
     copies = [*_copies(wanted, waiting, WAITING), *_copies(wanted, sending, SENDING)]
     copies += [
-        _dead_letter(dead_letter) for dead_letter in letters if wanted.is_of(dead_letter.data)
+        _dead_letter(dead_letter)
+        for dead_letter in letters
+        if wanted.is_of_letter(dead_letter.data)
     ]
     return (
         [msgspec.structs.replace(copy, destination=destination) for copy in copies]

@@ -76,3 +76,23 @@ def test_it_finds_itself_and_nothing_else(one: UUID, other: UUID) -> None:
     """Whatever the uuid."""
     assert WantedUuid.parse(str(one)).is_of(event(str(one)))
     assert WantedUuid.parse(str(one)).is_of(event(str(other))) == (one == other)
+
+
+@cases(
+    "data",
+    [
+        event(UUID_TEXT),
+        event(UUID_TEXT, half="\ud800"),
+        event(None, attributes={"uuid": UUID_TEXT}),
+        b'not JSON: "%b"' % UUID_TEXT.encode(),
+    ],
+)
+def test_dead_letter_that_is_no_event_is_found_by_what_is_in_it(data: bytes) -> None:
+    """As in the files, where such a letter has no uuid of its own either."""
+    assert WantedUuid.parse(UUID_TEXT).is_of_letter(data)
+
+
+@cases("data", [event(OTHER), event(OTHER, cause=UUID_TEXT), event("x", cause=UUID_TEXT)])
+def test_dead_letter_of_another_event_is_not_found(data: bytes) -> None:
+    """Its own uuid can be read, and is another."""
+    assert not WantedUuid.parse(UUID_TEXT).is_of_letter(data)

@@ -5,11 +5,13 @@ of deliveries, reasons, fates.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import combinations
 from typing import Final
 
+from forwarder.core.outcome import HaltReason
 from forwarder.core.ports import DropReason, Reason
+from tests.simulation.entrances import odd_request
 from tests.simulation.life import Life
 from tests.simulation.log_acts import LOG_FAULTS, LOGS, ROTATIONS, LogRemoval, LogRotation
 from tests.simulation.plan import (
@@ -19,9 +21,12 @@ from tests.simulation.plan import (
     FAULTS,
     KAFKA,
     KAFKA_FAULTS,
+    ODDITIES,
     SECOND,
     ClockJump,
+    Hold,
     Marks,
+    OddAct,
     Plan,
     Rebalance,
     Reload,
@@ -40,6 +45,8 @@ PLANNED: Final = (
     "logs: a file is removed",
     *(f"archive: {what}" for what in ARCHIVE_FAULTS),
     "ends: stop",
+    "ends: drain",
+    "ends: replace",
     "ends: kill",
     "ends: power",
     "a start is killed",
@@ -48,11 +55,36 @@ PLANNED: Final = (
     "rebalance",
     "letters: replay",
     "letters: drop",
+    "a crowd",
+    "odd requests",
 )
 
 REACHABLE: Final = (
     *(f"dead letter: {reason.value}" for reason in Reason),
     *(f"dropped: {reason.value}" for reason in DropReason),
+    *(f"halted: {reason.value}" for reason in HaltReason),
+    *(
+        f"odd: {what}: {status}"
+        for what in ODDITIES
+        for status in odd_request(OddAct(0.0, 0, what), 30_000).statuses
+    ),
+    *(
+        f"accepted, {fate}"
+        for fate in (
+            "delivered",
+            "dead letter",
+            "left out",
+            "dropped by a rule",
+            "dropped by the operator",
+            "dropped for want of room",
+            "lost with the memory that it, or its count, was in",
+        )
+    ),
+    "explained",
+    "drained",
+    "killed while it drained",
+    "killed while it started",
+    *(f"tap: {each}" for each in ("delivered", "received", "dead-lettered", "dropped")),
     *(f"outcome: {name}" for name in ("Delivered", "Retry", "Split", "Bisect", "Halt")),
     *(f"answer {status}" for status in (0, 200, 400, 413, 503)),
     "log: lane halted",
@@ -111,27 +143,31 @@ class Coverage:
 
 def faults_of(plan: Plan) -> set[str]:
     """What goes wrong in a life, and what an operator does, by `PLANNED`."""
-    found = set()
+    faults = set()
     for act in plan.acts:
         if isinstance(act, Trouble):
             kind = act.where if act.where in (DISK, KAFKA, LOGS) else "service"
             if plan.archive is not None and act.where == SECOND:
                 kind = "archive"
-            found.add(f"{kind}: {act.what}")
+            faults.add(f"{kind}: {act.what}")
         elif isinstance(act, Restart):
-            found.add(f"ends: {act.how}")
+            faults.add(f"ends: {act.how}")
             if act.again:
-                found.add("a start is killed")
+                faults.add("a start is killed")
         elif isinstance(act, LogRotation):
-            found.add(f"logs: {act.how}")
-        elif isinstance(act, LogRemoval):
-            found.add("logs: a file is removed")
-        elif isinstance(act, Reload):
-            found.add("reload")
-        elif isinstance(act, ClockJump):
-            found.add("clock")
-        elif isinstance(act, Rebalance):
-            found.add("rebalance")
+            faults.add(f"logs: {act.how}")
         elif isinstance(act, Marks):
-            found.add(f"letters: {act.what}")
-    return found
+            faults.add(f"letters: {act.what}")
+        else:
+            faults.update(name for kind, name in _ALIKE.items() if isinstance(act, kind))
+    return faults
+
+
+_ALIKE: Final[Mapping[type, str]] = {
+    LogRemoval: "logs: a file is removed",
+    Reload: "reload",
+    ClockJump: "clock",
+    Rebalance: "rebalance",
+    Hold: "a crowd",
+    OddAct: "odd requests",
+}

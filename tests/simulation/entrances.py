@@ -18,7 +18,7 @@ import brotli  # type: ignore[import-untyped]
 import zstandard
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 
-from tests.simulation.plan import KEYS, LEFT_OUT, OPTIONS, OTLP, TOO_LARGE, V1, Event, Odd, Send
+from tests.simulation.plan import KEYS, LEFT_OUT, OPTIONS, OTLP, TOO_LARGE, V1, Event, OddAct, Send
 from tests.support.otlp import JSON, PROTOBUF, SECOND, export
 
 MUCH: Final = 150_000
@@ -256,7 +256,7 @@ class OddRequest(NamedTuple):
     statuses: tuple[int, ...]
 
 
-def odd_request(odd: Odd, max_body: int) -> OddRequest:
+def odd_request(odd: OddAct, max_body: int) -> OddRequest:
     """See `ODDITIES` of the plan."""
     return _ODD[odd.what](max_body)
 
@@ -315,7 +315,13 @@ _ODD: Final[Mapping[str, Callable[[int], OddRequest]]] = {
     "another path": _fixed(_posted(_keyed(**_EVENT), "/api/other"), 404),
     "another method": _fixed(_head("PUT", "/batch/", {"Content-Length": "0"}), 405),
     "v1 of another type": _fixed(
-        _posted({"batch": []}, "/i/v1/analytics/events", Content_Type="text/csv"), 415
+        _posted(
+            {"batch": []},
+            "/i/v1/analytics/events",
+            Content_Type="text/csv",
+            Authorization=f"Bearer {KEYS[0]}",
+        ),
+        415,
     ),
     "v1 without a key": _fixed(_posted({"batch": [_EVENT]}, "/i/v1/analytics/events"), 401),
     "logs with another key": _fixed(

@@ -57,7 +57,7 @@ from tests.simulation.plan import (
     Explain,
     Hold,
     Marks,
-    Odd,
+    OddAct,
     Plan,
     Produce,
     Rebalance,
@@ -360,6 +360,8 @@ class _World:
             raise structlog.DropEvent
         self._say("log", f"{method}: {event.get('event')}")
         self._met[f"log: {event.get('event')}"] += 1
+        if event.get("event") == "lane halted":
+            self._met[f"halted: {event.get('reason')}"] += 1
         if method in ("error", "exception", "critical") and not self._is_expected(event):
             error = f" {sys.exc_info()[1]!r}" if event.get("exc_info") else ""
             self._logged.append(f"{method}: {event}{error}")
@@ -670,7 +672,7 @@ class _World:
             act = acts.pop(0)
             for line in told(act):
                 self._say("plan", line)
-            if isinstance(act, Send | Odd | Hold | Produce | LogAct):
+            if isinstance(act, Send | OddAct | Hold | Produce | LogAct):
                 self._send(act)
             elif isinstance(act, Trouble):
                 if act.where in (*self._services, DISK, KAFKA, LOGS):
@@ -692,11 +694,11 @@ class _World:
         if self._brokers.elsewhere:
             self._brokers.rebalance(())
 
-    def _send(self, act: Send | Odd | Hold | Produce | LogAct) -> None:
+    def _send(self, act: Send | OddAct | Hold | Produce | LogAct) -> None:
         if isinstance(act, Hold):
             self._begin(self._crowd.hold(act), "the crowd")
             return
-        if isinstance(act, Odd):
+        if isinstance(act, OddAct):
             max_body = self._plan.settings["http"]["max_body"]
             work = self._senders[act.sender].ask_oddly(act, max_body)
             self._begin(work, f"something odd: {act.what}")

@@ -69,7 +69,7 @@ class Network:
         if not port:
             self._ports += 1
             port = self._ports
-        return self._listens(Listening(self, (host, port), Arrivals()))
+        return self._listens(Listening(self, (host, port), PendingConnections()))
 
     def _listens(self, listening: Listening) -> Listening:
         self._listening.append(listening)
@@ -138,7 +138,7 @@ class Network:
 
 
 @dataclass(slots=True, eq=False)
-class Arrivals:
+class PendingConnections:
     """The queue of a socket that listens, which it shares with its duplicates."""
 
     waiting: deque[tuple[Connected, tuple[str, int]]] = field(default_factory=deque)
@@ -150,7 +150,9 @@ class Listening:
 
     family = socket.AF_INET
 
-    def __init__(self, network: Network, name: tuple[str, int], arrivals: Arrivals) -> None:
+    def __init__(
+        self, network: Network, name: tuple[str, int], arrivals: PendingConnections
+    ) -> None:
         self._network = network
         self.name = name
         self.owner = PROCESS.get()

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
 ASKED: Final = 8
 """Events that `explain` is asked for at once."""
-NO_UUID: Final = ("no object", "no JSON", "no key")
-"""Flaws of events whose dead letters have no uuid that can be read."""
 POLLED: Final = 1.0
 """Seconds between two looks at what a tap has collected."""
 
@@ -68,11 +66,7 @@ def judge_explanations(evidence: Evidence, loop: SimulatedLoop, *, at_the_end: b
         for answered in sender.answers
         for event in answered.events
     }
-    askable = [
-        event
-        for event in evidence.events
-        if event.uuid and event.shape != LINE and event.flaw not in NO_UUID
-    ]
+    askable = [event for event in evidence.events if _has_own_uuid(event)]
     asked = loop.chance.sample(askable, min(ASKED, len(askable)))
     for event in asked:
         seen = explained(evidence, event)
@@ -84,6 +78,12 @@ def judge_explanations(evidence: Evidence, loop: SimulatedLoop, *, at_the_end: b
         if answered is not None and evidence.is_sure(answered):
             _judge_accepted(evidence, event, answered, seen)
     return len(asked)
+
+
+def _has_own_uuid(event: Event) -> bool:
+    """Whether the event has its uuid in it, also as a dead letter."""
+    unread = event.flaw in ("no object", "no JSON")
+    return bool(event.uuid) and event.shape != LINE and not unread
 
 
 def _judge_letters(evidence: Evidence, event: Event, seen: list[Seen]) -> None:
@@ -157,7 +157,10 @@ def _delivered(pipeline: Pipeline) -> int:
 
 
 def _judge_shown(evidence: Evidence, outcome: str, line: dict[str, Any]) -> None:
-    number = number_of(json.dumps(line["data"]).encode())
+    data = line["data"]
+    if isinstance(data, str):  # an excerpt of what can't be read
+        return
+    number = number_of(json.dumps(data).encode())
     name = line.get("destination") or evidence.plan.destinations[0]
     if line["outcome"] != outcome or number not in evidence.began:
         raise Promise(f"a tap for {outcome} shows {line}")

@@ -63,6 +63,8 @@ REASONS: Final[Mapping[str, str]] = {
     TOO_LARGE: "too_large",
 }
 """Of the dead letters of events with flaws."""
+READABLE: Final = ("no id", OPTIONS, TOO_LARGE)
+"""Flaws of events whose names routes can read."""
 _NUMBER: Final = re.compile(rb'"n": ?([0-9]+)')
 
 
@@ -385,7 +387,7 @@ def destinations_of(plan: Plan, event: Event) -> Sequence[str]:
     """
     if event.flaw in ("no JSON", "no key"):
         return plan.destinations[:1]
-    name = "" if event.flaw and event.flaw not in ("no id", TOO_LARGE) else event.name
+    name = "" if event.flaw and event.flaw not in READABLE else event.name
     for route in plan.routes:
         match = route.get("match", {})
         if match.get("event", name) == name and (match.get("api_key", event.key) == event.key):
@@ -727,6 +729,7 @@ def _is_explained(event: Event, name: str, reason: str, evidence: Evidence) -> b
         "too_large": _may_be_too_large(event, name, evidence),
         "lane_halted": bool(plan.kafka or plan.logs),
         "undelivered_at_exit": plan.early and not plan.durable,
+        "gave_up": "retry" in plan.settings["delivery"],
     }.get(reason, False)
 
 

@@ -123,6 +123,11 @@ FAULTS: Final = (
     "slow",
     "413",
     "401",
+    "403",
+    "404",
+    "415",
+    "a web page",
+    "a loop",
 )
 """What a service does for a while."""
 
@@ -197,7 +202,7 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
-class Odd:
+class OddAct:
     """A request that is rejected, on a connection of its own."""
 
     at: float
@@ -314,7 +319,7 @@ Act = (
     Explain
     | Tap
     | Send
-    | Odd
+    | OddAct
     | Hold
     | Trouble
     | Reload
@@ -441,8 +446,8 @@ class _Drawing:
             chance.random() < 0.1,
         )
 
-    def odd(self) -> Odd:
-        return Odd(self.moment(), self.chance.randrange(4), self.chance.choice(ODDITIES))
+    def odd(self) -> OddAct:
+        return OddAct(self.moment(), self.chance.randrange(4), self.chance.choice(ODDITIES))
 
     def trouble(self, places: Sequence[str]) -> Trouble:
         at = self.moment()
@@ -486,6 +491,8 @@ def drawn(seed: int) -> Plan:
     settings = _settings(chance, durable=drawing.durable)
     if drawing.small_events:
         settings["upstream"]["max_event"] = SMALL_EVENT
+    if chance.random() < 0.15:
+        settings["delivery"]["retry"] = {"give_up_after": "60s"}
     kafka = chance.choice(("", "", "delivered"))
     if kafka and drawing.durable and settings["delivery"]["ordering"] == "none":
         kafka = chance.choice(("delivered", "disk"))
@@ -640,7 +647,7 @@ def told(act: Act) -> Iterator[str]:
         yield f"{where}: {act.what} until {act.until:.3f}"
     elif isinstance(act, Reload):
         yield f"the operator reloads with rules {', '.join(act.rules) or 'none'}"
-    elif isinstance(act, Odd | Hold | Explain | Tap):
+    elif isinstance(act, OddAct | Hold | Explain | Tap):
         yield _asked(act)
     elif isinstance(act, ClockJump):
         yield f"the wall clock is {act.offset} s off"
@@ -663,8 +670,8 @@ def told(act: Act) -> Iterator[str]:
         yield f"new connections have segments of {act.segment} bytes and {act.latency} s"
 
 
-def _asked(act: Odd | Hold | Explain | Tap) -> str:
-    if isinstance(act, Odd):
+def _asked(act: OddAct | Hold | Explain | Tap) -> str:
+    if isinstance(act, OddAct):
         return f"sender {act.sender} sends something odd: {act.what}"
     if isinstance(act, Hold):
         return f"a crowd sends {act.connections} bodies of {act.size} bytes at once, slowly"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from tests.simulation.entrances import odd_request, request_of, to_repeat
 from tests.simulation.http import Message, read_message
 from tests.simulation.network import passing
-from tests.simulation.plan import Event, Odd, Send
+from tests.simulation.plan import Event, OddAct, Send
 
 if TYPE_CHECKING:
     from tests.simulation.loop import SimulatedLoop
@@ -73,7 +73,7 @@ class Answered:
 class OddAnswer:
     """What became of an odd request; no status: there was no answer, or no connection."""
 
-    odd: Odd
+    odd: OddAct
     began: float
     at: float
     status: int
@@ -121,7 +121,7 @@ class Sender:
         finally:
             self._hang_up()
 
-    async def ask_oddly(self, odd: Odd, max_body: int) -> None:
+    async def ask_oddly(self, odd: OddAct, max_body: int) -> None:
         """Send something odd, on a connection of its own, and read the answer."""
         began = self._loop.time()
         text, wanted = odd_request(odd, max_body)

@@ -104,12 +104,19 @@ class Service:
         if what == "slow":
             await passing(8)
         status, headers = self._decided(message, what)
-        if status == 200 and message.first.split()[1].startswith("/batch/"):
+        if (
+            status == 200
+            and what != "a web page"
+            and message.first.split()[1].startswith("/batch/")
+        ):
             self._store(message)
         if what == "stored, reset":
             transport.abort()
             return False
         body = b'{"status": 1}'
+        if what == "a web page":
+            body = b"<html>log in</html>"
+            headers += "Content-Type: text/html\r\n"
         head = f"HTTP/1.1 {status} Said\r\n{headers}Content-Length: {len(body)}\r\n\r\n"
         answer = head.encode() + body
         if what == "half":
@@ -126,8 +133,12 @@ class Service:
             return 429, "Retry-After: 2\r\n"
         if what == "413" and len(message.body) > LIMIT:
             return 413, ""
-        if what == "401":
-            return 401, ""
+        if what in ("401", "403", "404", "415"):
+            return int(what), ""
+        if what == "a loop":
+            return 508, "Forwarder-Error: loop\r\n"
+        if what == "a web page":
+            return 200, ""
         if self.refuses_poison and b'"poison": true' in message.body:
             return 400, ""
         return 200, ""
