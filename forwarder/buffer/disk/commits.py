@@ -20,6 +20,7 @@ from typing import Final, Protocol
 import msgspec
 import structlog
 
+from forwarder.buffer.disk.backlog import cost
 from forwarder.buffer.disk.compaction import MovedPiece, still_unsettled
 from forwarder.buffer.disk.format import RecordKind
 from forwarder.buffer.disk.log import Log, Placement
@@ -512,7 +513,13 @@ class Commits:
         """Reject awaited offers; those that the buffer has accepted already come
         first in the next group.
         """
-        unawaited = [offer for offer in offers if offer[1] is None]
+        # each chunk by itself from now on: together they might find no room in empty files either
+        unawaited: list[Offer] = [
+            ((chunk,), None, cost(len(chunk.data), chunk.count))
+            for chunks, held, _ in offers
+            if held is None
+            for chunk in chunks
+        ]
         if unawaited:
             self._offers[:0] = unawaited
             self.offered += sum([counts_for for _, _, counts_for in unawaited])
