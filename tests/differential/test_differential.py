@@ -57,6 +57,9 @@ PLANTED: Final = {
     ),
 }
 
+USUAL: Final = ("another reason", "one too many")
+"""Those of `make test`: between them all kinds of inputs, and two parts of the outcome."""
+
 
 def compare(before: Path, kinds: tuple[str, ...] = KINDS) -> tuple[DifferentialReport, list[str]]:
     """Compare a version with this one; the differences that are described."""
@@ -90,7 +93,10 @@ def test_a_version_does_not_differ_from_itself() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", PLANTED)
+@pytest.mark.parametrize(
+    "name",
+    [each if each in USUAL else pytest.param(each, marks=pytest.mark.long) for each in PLANTED],
+)
 def test_a_planted_change_is_found(name: str, tmp_path: Path) -> None:
     """It shows in the kinds of mutants and in the part of the outcome that it changes, and the
     mutant is shown.
