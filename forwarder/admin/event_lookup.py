@@ -98,7 +98,7 @@ def find_in_memory(
     wanted: WantedUuid,
     buffer: Buffer,
     sending: Sequence[Chunk],
-    letters: Sequence[DeadLetter],
+    dead_letters: Sequence[DeadLetter],
     destination: str = "",
 ) -> list[Sighting]:
     """Every copy in `buffer`, in delivery (`sending`), or among dead letters that are in memory
@@ -109,7 +109,7 @@ def find_in_memory(
     waiting = [chunk for lane in buffer.waiting_lanes() for chunk in buffer.queue(lane)]
     copies = [*_copies(wanted, waiting, WAITING), *_copies(wanted, sending, SENDING)]
     copies += [
-        _dead_letter(dead_letter) for dead_letter in letters if wanted.is_of(dead_letter.data)
+        _dead_letter(dead_letter) for dead_letter in dead_letters if wanted.is_of(dead_letter.data)
     ]
     return (
         [msgspec.structs.replace(copy, destination=destination) for copy in copies]
@@ -124,7 +124,7 @@ def _copies(wanted: WantedUuid, chunks: Sequence[Chunk], where: str) -> Iterator
             yield Sighting(lane_label(chunk.lane), where, chunk.received_at)
 
 
-def _dead_letter(letter: DeadLetter) -> Sighting:
-    lane = lane_label(letter.lane) if letter.lane else UNDECODABLE
-    why = mask_secrets(letter.why, letter.lane.api_key if letter.lane else "")
-    return Sighting(lane, DEAD_LETTER, letter.at, letter.reason.value, why)
+def _dead_letter(dead_letter: DeadLetter) -> Sighting:
+    lane = lane_label(dead_letter.lane) if dead_letter.lane else UNDECODABLE
+    why = mask_secrets(dead_letter.why, dead_letter.lane.api_key if dead_letter.lane else "")
+    return Sighting(lane, DEAD_LETTER, dead_letter.at, dead_letter.reason.value, why)

@@ -638,7 +638,7 @@ class Pipeline:
                 wanted,
                 destination.stores.buffer,
                 destination.delivery.undelivered(),
-                destination.stores.letters_in_memory,
+                destination.stores.dead_letters_in_memory,
                 destination.name,
             )
         ]

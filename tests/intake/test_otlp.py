@@ -228,7 +228,7 @@ def test_what_is_no_event_is_rejected_alone(protobuf: bool) -> None:
         assert partial["rejectedLogRecords"] == "2"
         assert partial["errorMessage"].startswith("2 log records are no events")
         assert "unmappable: event: " in partial["errorMessage"]
-    letters = {letter.reason: letter for letter in rig.dead_letters.letters}
+    letters = {letter.reason: letter for letter in rig.dead_letters.dead_letters}
     assert set(letters) == {Reason.UNMAPPABLE, Reason.MISSING_DISTINCT_ID}
     unmappable = letters[Reason.UNMAPPABLE]
     assert (unmappable.lane, unmappable.source) == (LANE, "otlp")
@@ -389,8 +389,8 @@ async def test_many_records_are_read_elsewhere(
     assert there.answer == at_once.answer
     assert rig.intake.statistics().filtered_records == here.intake.statistics().filtered_records > 0
     assert rig.figures(LANE) == here.figures(LANE)
-    assert [letter.data for letter in rig.dead_letters.letters] == [
-        letter.data for letter in here.dead_letters.letters
+    assert [letter.data for letter in rig.dead_letters.dead_letters] == [
+        letter.data for letter in here.dead_letters.dead_letters
     ]
     assert {chunk.source for chunk in rig.chunks()} == {"otlp"}
 
@@ -426,7 +426,7 @@ async def test_other_work_is_done_elsewhere(
     rig, decoder = large
     await answered(rig, body=body, content_encoding=b"gzip" if body[:2] == b"\x1f\x8b" else b"")
     assert len(decoder.bodies) == 1
-    assert rig.events() or rig.dead_letters.letters
+    assert rig.events() or rig.dead_letters.dead_letters
 
 
 async def test_what_is_wrong_is_found_elsewhere_too(large: tuple[IntakeRig, HereDecoder]) -> None:

@@ -63,7 +63,7 @@ def derived(offset: int, index: int = 0) -> str:
 
 def letters(rig: RecordsRig) -> list[tuple[Reason, Lane | None, bytes]]:
     """The dead letters."""
-    return [(letter.reason, letter.lane, letter.data) for letter in rig.dead_letters.letters]
+    return [(letter.reason, letter.lane, letter.data) for letter in rig.dead_letters.dead_letters]
 
 
 # The fast way
@@ -353,7 +353,7 @@ def test_what_is_no_good_becomes_a_dead_letter(
     """With its original bytes, its place and what its source knows; its neighbours go on."""
     rig = RecordsRig(max_event=800)
     told = take(rig, record_list(stamped_event(n=0), record, stamped_event(n=1), offset=40))
-    (letter,) = rig.dead_letters.letters
+    (letter,) = rig.dead_letters.dead_letters
     assert (letter.reason, letter.lane, letter.data, letter.source) == (
         reason,
         lane,
@@ -393,7 +393,7 @@ def test_odd_records_are_events_all_the_same(odd: dict[str, Any]) -> None:
     """
     rig = RecordsRig()
     take(rig, record_list({**stamped_event(), **odd}))
-    assert rig.dead_letters.letters == []
+    assert rig.dead_letters.dead_letters == []
     one = rig.one()
     assert {name: one[name] for name in odd if name != "timestamp"} == {
         name: value for name, value in odd.items() if name != "timestamp"
@@ -407,7 +407,7 @@ def test_what_is_no_object_among_events(record: bytes, lane: Lane | None) -> Non
     """It is a dead letter by itself, of the key that stands beside it."""
     rig = RecordsRig()
     take(rig, record_list(stamped_event(), record))
-    (letter,) = rig.dead_letters.letters
+    (letter,) = rig.dead_letters.dead_letters
     assert (letter.reason, letter.lane, letter.data) == (Reason.INVALID_EVENT, lane, b"5")
 
 
@@ -451,7 +451,7 @@ def test_records_that_their_source_refused_become_dead_letters() -> None:
         '{"offset":5}',
     )
     told = take(rig, RecordList([], rejected=[refused]))
-    (letter,) = rig.dead_letters.letters
+    (letter,) = rig.dead_letters.dead_letters
     assert (letter.reason, letter.lane, letter.data, letter.why) == (
         Reason.UNMAPPABLE,
         None,
@@ -532,7 +532,7 @@ def test_what_is_refused_uses_the_whole_room_and_then_waits() -> None:
     """
     rig = RecordsRig(dead_letter_bytes=10_000)
     take(rig, record_list(*[b"rubbish"] * 10))
-    assert rig.dead_letters.statistics().letters == 10
+    assert rig.dead_letters.statistics().dead_letters == 10
     used = rig.dead_letters.statistics().bytes
     with pytest.raises(DeadLettersFull) as error:
         take(rig, record_list(stamped_event(), *[b"rubbish"] * 10))
@@ -604,9 +604,9 @@ def test_at_the_level_disk_a_unit_is_settled_by_the_buffer() -> None:
     """Its events carry no ack; it enters the books when the buffer has it."""
     rig = RecordsRig(durable=True)
     told = take(rig, record_list(stamped_event(), b"rubbish"), AckLevel.DISK)
-    assert (told.code, rig.figures(LANE)[0], rig.dead_letters.letters) == ("waiting", 0, [])
+    assert (told.code, rig.figures(LANE)[0], rig.dead_letters.dead_letters) == ("waiting", 0, [])
     rig.slow.hold()
-    assert (told.code, rig.figures(LANE), len(rig.dead_letters.letters)) == (
+    assert (told.code, rig.figures(LANE), len(rig.dead_letters.dead_letters)) == (
         "taken",
         (1, 1, {}, {}),
         1,
@@ -717,9 +717,9 @@ def test_a_halted_lanes_events_are_buried() -> None:
     known = [each for each in units if each is not None]
     assert all(LANE in each.lanes for each in known)
     assert rig.records.dead_letter(known[:2], LANE, "401 for an hour")
-    assert [(letter.reason, letter.lane, letter.why) for letter in rig.dead_letters.letters] == [
-        (Reason.LANE_HALTED, LANE, "401 for an hour")
-    ] * 2
+    assert [
+        (letter.reason, letter.lane, letter.why) for letter in rig.dead_letters.dead_letters
+    ] == [(Reason.LANE_HALTED, LANE, "401 for an hour")] * 2
     assert rig.balanced()
     assert (told[0].answers, told[1].answers) == ([None], [])
     assert (rig.buffer.count(LANE), rig.buffer.count(OTHER)) == (1, 1)
@@ -735,7 +735,7 @@ def test_a_record_of_very_many_bad_events_is_one_dead_letter() -> None:
         rig.records.accept(record_list(stamped_event(), bad), IntakeCallback(), AckLevel.DELIVERED)
     take(rig, record_list(bad))
     assert letters(rig) == [(Reason.TOO_LARGE, None, bad)]
-    assert "1000 of its events can't be delivered" in rig.dead_letters.letters[0].why
+    assert "1000 of its events can't be delivered" in rig.dead_letters.dead_letters[0].why
     take(rig, record_list(b"[{},{}]", offset=1))
     assert len(letters(rig)) == 3
 
