@@ -110,7 +110,7 @@ def find_in_memory(
     wanted: WantedUuid,
     buffer: Buffer,
     sending: Sequence[Chunk],
-    letters: Sequence[DeadLetter],
+    dead_letters: Sequence[DeadLetter],
     destination: str = "",
 ) -> list[Sighting]:
     """Every copy in `buffer`, in delivery (`sending`), or among dead letters that are in memory
@@ -122,7 +122,7 @@ def find_in_memory(
     copies = [*_copies(wanted, waiting, WAITING), *_copies(wanted, sending, SENDING)]
     copies += [
         _dead_letter(dead_letter)
-        for dead_letter in letters
+        for dead_letter in dead_letters
         if wanted.is_of_letter(dead_letter.data)
     ]
     return (
@@ -138,7 +138,7 @@ def _copies(wanted: WantedUuid, chunks: Sequence[Chunk], where: str) -> Iterator
             yield Sighting(lane_label(chunk.lane), where, chunk.received_at)
 
 
-def _dead_letter(letter: DeadLetter) -> Sighting:
-    lane = lane_label(letter.lane) if letter.lane else UNDECODABLE
-    why = mask_secrets(letter.why, letter.lane.api_key if letter.lane else "")
-    return Sighting(lane, DEAD_LETTER, letter.at, letter.reason.value, why)
+def _dead_letter(dead_letter: DeadLetter) -> Sighting:
+    lane = lane_label(dead_letter.lane) if dead_letter.lane else UNDECODABLE
+    why = mask_secrets(dead_letter.why, dead_letter.lane.api_key if dead_letter.lane else "")
+    return Sighting(lane, DEAD_LETTER, dead_letter.at, dead_letter.reason.value, why)

@@ -21,7 +21,7 @@ from forwarder.core.event import Lane
 from forwarder.core.secrets import mask_secrets
 from forwarder.core.stamps import utc_text
 from forwarder.deadletter.selection import DeadLetterContent, DeadLetterSummary
-from forwarder.inspect.dead_letters import WorkerLetters
+from forwarder.inspect.dead_letters import WorkerDeadLetters
 from forwarder.sources.imports.blocks import SOURCE
 from forwarder.telemetry.labels import LaneNames
 from forwarder.telemetry.readable import duration, plural, size
@@ -31,13 +31,13 @@ _MAX_WHERE: Final = 50
 _MAX_BYTES: Final = 32
 
 
-def letters(count: int) -> str:
+def dead_letter_count(count: int) -> str:
     """`3 dead letters`."""
     return plural(count, "dead letter")
 
 
 def print_table(
-    rows: Sequence[tuple[WorkerLetters, DeadLetterSummary]],
+    rows: Sequence[tuple[WorkerDeadLetters, DeadLetterSummary]],
     total: int,
     lanes: LaneNames,
     now: float,
@@ -49,7 +49,7 @@ def print_table(
         console().print(Text("No dead letters.", style="dim"))
         return
     table = Table(box=None, pad_edge=True, header_style="dim")
-    imported = any(letter.source == SOURCE for _, letter in rows)
+    imported = any(dead_letter.source == SOURCE for _, dead_letter in rows)
     for name in (
         "number",
         "age",
@@ -63,86 +63,95 @@ def print_table(
         table.add_column(
             name, justify="right" if right else "left", overflow="ellipsis", no_wrap=name != "why"
         )
-    for file, letter in rows:
-        age = duration(now - letter.at)
+    for file, dead_letter in rows:
+        age = duration(now - dead_letter.at)
         where = (
-            _end_of(without_keys(letter.coordinates, letter.lane))
+            _end_of(without_keys(dead_letter.coordinates, dead_letter.lane))
             if imported
-            else lanes.show(letter.label)
+            else lanes.show(dead_letter.label)
         )
         row = (
-            file.name(letter.number),
+            file.name(dead_letter.number),
             age,
-            letter.reason,
+            dead_letter.reason,
             where,
-            without_keys(letter.event or "", letter.lane),
-            size(letter.size),
-            _why(letter),
+            without_keys(dead_letter.event or "", dead_letter.lane),
+            size(dead_letter.size),
+            _why(dead_letter),
         )
         table.add_row(*(Text(visible(cell)) for cell in row))
     out = console()
     out.print(table)
     more = f"; {len(rows):,} of them are shown, --limit shows more" if total > len(rows) else ""
-    out.print(Text(f"{letters(total)}{more}"))
+    out.print(Text(f"{dead_letter_count(total)}{more}"))
 
 
-def print_letter(
-    file: WorkerLetters, letter: DeadLetterSummary, content: DeadLetterContent, lanes: LaneNames
+def print_dead_letter(
+    file: WorkerDeadLetters,
+    dead_letter: DeadLetterSummary,
+    content: DeadLetterContent,
+    lanes: LaneNames,
 ) -> None:
     """Print everything about a letter, and its event."""
     out = console()
     changed = "" if content.intact else "; damaged: they differ from the bytes that were written"
-    shown = {**letter_as_json(file, letter, lanes), "bytes": f"{letter.size:,}{changed}"}
+    shown = {
+        **dead_letter_as_json(file, dead_letter, lanes),
+        "bytes": f"{dead_letter.size:,}{changed}",
+    }
     origin = origin_lines(shown.pop("attributes"))
     for name, value in (*shown.items(), *origin):
         if value not in (None, ""):
             out.print(Text(f"{visible(name):>12}  {visible(str(value))}"), soft_wrap=True)
-    out.print(Text(readable(content.data, letter.lane)), soft_wrap=True)
+    out.print(Text(readable(content.data, dead_letter.lane)), soft_wrap=True)
     if content.replacement is not None:
         out.print(Text("to be sent in its place:"))
-        out.print(Text(readable(content.replacement, letter.lane)), soft_wrap=True)
+        out.print(Text(readable(content.replacement, dead_letter.lane)), soft_wrap=True)
 
 
-def letter_as_json(
-    file: WorkerLetters, letter: DeadLetterSummary, lanes: LaneNames
+def dead_letter_as_json(
+    file: WorkerDeadLetters, dead_letter: DeadLetterSummary, lanes: LaneNames
 ) -> dict[str, Any]:
     """A letter for programs, without keys: times in ISO 8601, sizes in bytes."""
 
     def masked(text: str | None) -> str | None:
-        return text and without_keys(text, letter.lane)
+        return text and without_keys(text, dead_letter.lane)
 
     return {
-        "number": file.name(letter.number),
-        "reason": letter.reason,
-        "lane": letter.label,
-        **lanes.beside(letter.label),
-        "at": utc_text(letter.at, "milliseconds"),
-        "why": masked(letter.why),
-        "source": letter.source,
-        "coordinates": masked(letter.coordinates),
-        "attributes": attributes_of(letter.attributes, letter.lane),
-        "event": masked(letter.event),
-        "distinct_id": masked(letter.distinct_id),
-        "uuid": masked(letter.uuid),
-        "bytes": letter.size,
-        "mark": letter.mark,
-        "rate": letter.rate,
-        "note": masked(letter.note),
+        "number": file.name(dead_letter.number),
+        "reason": dead_letter.reason,
+        "lane": dead_letter.label,
+        **lanes.beside(dead_letter.label),
+        "at": utc_text(dead_letter.at, "milliseconds"),
+        "why": masked(dead_letter.why),
+        "source": dead_letter.source,
+        "coordinates": masked(dead_letter.coordinates),
+        "attributes": attributes_of(dead_letter.attributes, dead_letter.lane),
+        "event": masked(dead_letter.event),
+        "distinct_id": masked(dead_letter.distinct_id),
+        "uuid": masked(dead_letter.uuid),
+        "bytes": dead_letter.size,
+        "mark": dead_letter.mark,
+        "rate": dead_letter.rate,
+        "note": masked(dead_letter.note),
         "file": str(file.path),
     }
 
 
 def content_as_json(
-    file: WorkerLetters, letter: DeadLetterSummary, content: DeadLetterContent, lanes: LaneNames
+    file: WorkerDeadLetters,
+    dead_letter: DeadLetterSummary,
+    content: DeadLetterContent,
+    lanes: LaneNames,
 ) -> dict[str, Any]:
-    """A letter with its event for programs, without keys; an event that isn't UTF-8 in base64."""
+    """A dead letter with its event for programs, without keys; what isn't UTF-8 in base64."""
     document = {
-        **letter_as_json(file, letter, lanes),
+        **dead_letter_as_json(file, dead_letter, lanes),
         "intact": content.intact,
-        **_data_as_json("data", content.data, letter.lane),
+        **_data_as_json("data", content.data, dead_letter.lane),
     }
     if content.replacement is not None:
-        document |= _data_as_json("replacement", content.replacement, letter.lane)
+        document |= _data_as_json("replacement", content.replacement, dead_letter.lane)
     return document
 
 
@@ -180,10 +189,10 @@ def _end_of(coordinates: str) -> str:
     return coordinates if len(coordinates) <= _MAX_WHERE else f"…{coordinates[1 - _MAX_WHERE :]}"
 
 
-def _why(letter: DeadLetterSummary) -> str:
-    mark = letter.mark and f"[{letter.mark}]"
-    note = letter.note and f"(replay: {without_keys(letter.note, letter.lane)})"
-    why = without_keys(letter.why, letter.lane)[:_MAX_WHY]
+def _why(dead_letter: DeadLetterSummary) -> str:
+    mark = dead_letter.mark and f"[{dead_letter.mark}]"
+    note = dead_letter.note and f"(replay: {without_keys(dead_letter.note, dead_letter.lane)})"
+    why = without_keys(dead_letter.why, dead_letter.lane)[:_MAX_WHY]
     return " ".join(filter(None, (mark, why, note)))
 
 

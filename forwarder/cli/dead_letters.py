@@ -19,9 +19,9 @@ import typer
 
 from forwarder.cli.dead_letter_tables import (
     content_as_json,
-    letter_as_json,
-    letters,
-    print_letter,
+    dead_letter_as_json,
+    dead_letter_count,
+    print_dead_letter,
     print_table,
     readable,
     without_keys,
@@ -54,12 +54,12 @@ from forwarder.deadletter.selection import (
     still_marked,
     summaries,
 )
-from forwarder.inspect import dead_letters as found_letters
+from forwarder.inspect import dead_letters as stored_dead_letters
 from forwarder.inspect.dead_letters import (
-    LetterQuery,
-    SelectedLetters,
-    WorkerLetters,
-    letter_files,
+    DeadLetterQuery,
+    SelectedDeadLetters,
+    WorkerDeadLetters,
+    dead_letter_files,
     newest,
     parse_query,
     with_content,
@@ -110,7 +110,7 @@ Since = Annotated[
         help="Only dead letters since then: 2h, 3d, or 2026-01-31T12:00:00Z.",
     ),
 ]
-AllLetters = Annotated[
+AllDeadLetters = Annotated[
     bool, typer.Option("--all", help="All dead letters, where nothing else selects them.")
 ]
 Limit = Annotated[
@@ -151,7 +151,7 @@ def ls(
     """
     files = _files(config, path)
     lanes = configured_names(config)
-    letters, total = newest(
+    dead_letters, total = newest(
         files,
         _query(names, files, reason=reason, event=event, lanes=lanes.labels(lane), since=since),
         limit,
@@ -159,11 +159,13 @@ def ls(
     if output is Output.JSON:
         document = {
             "count": total,
-            "results": [letter_as_json(file, letter, lanes) for file, letter in letters],
+            "results": [
+                dead_letter_as_json(file, dead_letter, lanes) for file, dead_letter in dead_letters
+            ],
         }
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
     else:
-        print_table(letters, total, lanes, time.time())
+        print_table(dead_letters, total, lanes, time.time())
 
 
 @app.command()
@@ -203,15 +205,15 @@ def show(
         raise typer.Exit(ExitCode.NO)
     if raw:
         if len(selected) > 1:
-            names = ", ".join(file.name(letter.number) for file, letter, _ in selected)
+            names = ", ".join(file.name(dead_letter.number) for file, dead_letter, _ in selected)
             raise ConfigurationError(
-                f"--raw: {letters(len(selected))} have this uuid",
+                f"--raw: {dead_letter_count(len(selected))} have this uuid",
                 hint=f"Name one by its number: {names}.",
             )
         sys.stdout.buffer.write(selected[0][2].data)
         sys.stdout.buffer.flush()
     elif output is Output.JSON:
-        documents = [content_as_json(*letter, lanes) for letter in selected]
+        documents = [content_as_json(*dead_letter, lanes) for dead_letter in selected]
         typer.echo(
             json.dumps(
                 {"count": len(documents), "results": documents}
@@ -222,8 +224,8 @@ def show(
             )
         )
     else:
-        for letter in selected:
-            print_letter(*letter, lanes)
+        for dead_letter in selected:
+            print_dead_letter(*dead_letter, lanes)
 
 
 @app.command()
@@ -237,7 +239,7 @@ def replay(
     lane: WithLane = "",
     since: Since = "",
     limit: Limit = None,
-    every: AllLetters = False,
+    every: AllDeadLetters = False,
     edit: Annotated[
         str,
         typer.Option(
@@ -300,7 +302,7 @@ def replay(
         preview(selected, change, lanes, output)
         return
     check(selected, change)
-    if not confirm(f"Send {letters(_count(selected))} again?", yes=yes):
+    if not confirm(f"Send {dead_letter_count(_count(selected))} again?", yes=yes):
         raise typer.Exit(ExitCode.NO)
     mark(selected, change, rate)
     outcome = follow(selected, wait=wait)
@@ -322,7 +324,7 @@ def drop(
     lane: WithLane = "",
     since: Since = "",
     limit: Limit = None,
-    every: AllLetters = False,
+    every: AllDeadLetters = False,
     yes: Yes = False,
 ) -> None:
     """Drop dead letters permanently; the books count them as dropped by an operator.
@@ -342,9 +344,9 @@ def drop(
         _query(names, files, reason=reason, event=event, lanes=lanes.labels(lane), since=since),
         limit,
     )
-    if not confirm(f"Drop {letters(_count(selected))} permanently?", yes=yes):
+    if not confirm(f"Drop {dead_letter_count(_count(selected))} permanently?", yes=yes):
         raise typer.Exit(ExitCode.NO)
-    dropped, left = found_letters.drop(selected)
+    dropped, left = stored_dead_letters.drop(selected)
     typer.echo(
         f"{dropped:,} dropped"
         + (
@@ -356,7 +358,7 @@ def drop(
     raise typer.Exit(ExitCode.NO if left else ExitCode.DONE)
 
 
-def _files(config: Path | None, path: Path | None) -> list[WorkerLetters]:
+def _files(config: Path | None, path: Path | None) -> list[WorkerDeadLetters]:
     """The files in the state directory `path`, or else those of the
     configuration. Raises `ConfigurationError`.
     """
@@ -372,7 +374,7 @@ def _files(config: Path | None, path: Path | None) -> list[WorkerLetters]:
             raise ConfigurationError(f"{path} is not a state directory of forwarder", hint=hint)
     else:
         workers = configured_files(config)
-    return letter_files(
+    return dead_letter_files(
         [worker.dead_letters for worker in workers if worker.dead_letters is not None]
     )
 
@@ -386,13 +388,13 @@ def _may_be_empty(path: Path) -> bool:
 
 def _query(
     names: Sequence[str] | None,
-    files: Sequence[WorkerLetters],
+    files: Sequence[WorkerDeadLetters],
     *,
     reason: str = "",
     event: str = "",
     lanes: tuple[str, ...] = (),
     since: str = "",
-) -> LetterQuery:
+) -> DeadLetterQuery:
     if reason and reason not in list(Reason):
         raise ConfigurationError(
             f"--reason: {reason!r} is not a reason", hint=f"The reasons are {', '.join(Reason)}."
@@ -423,13 +425,13 @@ def _check_choice(verb: str, *, chosen: bool, every: bool) -> None:
 
 
 def _select(
-    files: Sequence[WorkerLetters],
-    query: LetterQuery,
+    files: Sequence[WorkerDeadLetters],
+    query: DeadLetterQuery,
     limit: int | None,
     document: dict[str, Any] | None = None,
-) -> list[SelectedLetters]:
+) -> list[SelectedDeadLetters]:
     """The matching letters. Ends the command if there are none, with `document` for programs."""
-    selected = found_letters.select(files, query, limit)
+    selected = stored_dead_letters.select(files, query, limit)
     if not selected:
         if document is not None:
             typer.echo(json.dumps(document, indent=2))
@@ -438,12 +440,12 @@ def _select(
     return selected
 
 
-def _count(selected: Sequence[SelectedLetters]) -> int:
+def _count(selected: Sequence[SelectedDeadLetters]) -> int:
     return sum(len(selection.numbers) for selection in selected)
 
 
 def editor(
-    expression: str, file: Path | None, selected: Sequence[SelectedLetters]
+    expression: str, file: Path | None, selected: Sequence[SelectedDeadLetters]
 ) -> Editor | None:
     """The requested edit, if any. Raises `ConfigurationError` if the expression doesn't compile or
     the file can't be used.
@@ -459,7 +461,7 @@ def editor(
         what = (
             "--edit and --with exclude each other"
             if expression
-            else f"--with: {letters(count)} match"
+            else f"--with: {dead_letter_count(count)} match"
         )
         raise ConfigurationError(
             what,
@@ -468,7 +470,7 @@ def editor(
     return Replacement(file)
 
 
-def check_rate(selected: Sequence[SelectedLetters], rate: float | None) -> None:
+def check_rate(selected: Sequence[SelectedDeadLetters], rate: float | None) -> None:
     """Raises `ConfigurationError` for a rate with letters of an import."""
     if rate is not None and any(_is_of_import(selection.file) for selection in selected):
         raise ConfigurationError(
@@ -478,7 +480,7 @@ def check_rate(selected: Sequence[SelectedLetters], rate: float | None) -> None:
 
 
 def preview(
-    selected: Sequence[SelectedLetters],
+    selected: Sequence[SelectedDeadLetters],
     edit: Editor | None,
     lanes: LaneNames,
     output: TextOutput,
@@ -488,43 +490,46 @@ def preview(
     if output is TextOutput.JSON:
         results = [
             {
-                **letter_as_json(file, letter, lanes),
-                "data": readable(data, letter.lane),
-                "edited": _after(edit, data, letter.lane) if edit else None,
+                **dead_letter_as_json(file, dead_letter, lanes),
+                "data": readable(data, dead_letter.lane),
+                "edited": _after(edit, data, dead_letter.lane) if edit else None,
             }
-            for file, letter, data in _previewed(selected)
+            for file, dead_letter, data in _previewed(selected)
         ]
         document = {**ReplayOutcome().as_json(dry_run=True), "count": total, "results": results}
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
         check(selected, edit)
         return
-    typer.echo(f"{letters(total)} would be sent again; nothing was changed.")
-    for file, letter, data in _previewed(selected):
-        typer.echo(f"{file.name(letter.number)}  {letter.reason}  {lanes.show(letter.label)}")
-        typer.echo(f"  {'-' if edit else ' '} {readable(data, letter.lane)}")
+    typer.echo(f"{dead_letter_count(total)} would be sent again; nothing was changed.")
+    for file, dead_letter, data in _previewed(selected):
+        typer.echo(
+            f"{file.name(dead_letter.number)}  {dead_letter.reason}  "
+            f"{lanes.show(dead_letter.label)}"
+        )
+        typer.echo(f"  {'-' if edit else ' '} {readable(data, dead_letter.lane)}")
         if edit:
-            typer.echo(f"  + {_after(edit, data, letter.lane)}")
+            typer.echo(f"  + {_after(edit, data, dead_letter.lane)}")
     if total > _PREVIEWED:
         typer.echo(f"… and {total - _PREVIEWED:,} more")
     check(selected, edit)
 
 
 def _previewed(
-    selected: Sequence[SelectedLetters],
-) -> Iterator[tuple[WorkerLetters, DeadLetterSummary, bytes]]:
+    selected: Sequence[SelectedDeadLetters],
+) -> Iterator[tuple[WorkerDeadLetters, DeadLetterSummary, bytes]]:
     """The first few letters, each with its event."""
     left = _PREVIEWED
     for selection in selected:
         with selection.file.reading() as connection:
-            for letter in summaries(
+            for dead_letter in summaries(
                 connection, DeadLetterFilter(numbers=tuple(selection.numbers[:left]))
             )[::-1]:
-                for _, data in contents(connection, [letter.number]):
-                    yield selection.file, letter, data
+                for _, data in contents(connection, [dead_letter.number]):
+                    yield selection.file, dead_letter, data
                 left -= 1
 
 
-def check(selected: Sequence[SelectedLetters], edit: Editor | None) -> None:
+def check(selected: Sequence[SelectedDeadLetters], edit: Editor | None) -> None:
     """Try the edit on every event before anything is changed. Ends the command with exit code 1 if
     it fails for one.
     """
@@ -552,7 +557,8 @@ def check(selected: Sequence[SelectedLetters], edit: Editor | None) -> None:
     if failures:
         shown = "\n  ".join(failures[:_MAX_NOTES])
         sys.stderr.write(
-            f"Error: --edit fails for {letters(len(failures))}; nothing was changed\n  {shown}\n"
+            f"Error: --edit fails for {dead_letter_count(len(failures))}; nothing was changed\n"
+            f"  {shown}\n"
         )
         if unreadable:
             sys.stderr.write(
@@ -564,7 +570,7 @@ def check(selected: Sequence[SelectedLetters], edit: Editor | None) -> None:
         raise typer.Exit(ExitCode.NO)
 
 
-def mark(selected: Sequence[SelectedLetters], edit: Editor | None, rate: float | None) -> None:
+def mark(selected: Sequence[SelectedDeadLetters], edit: Editor | None, rate: float | None) -> None:
     """Mark the letters, each with its edited event if there is an edit."""
     with EventProgress("marking", _count(selected)) as progress:
         for selection in selected:
@@ -607,17 +613,17 @@ class ReplayOutcome:
         for note in self.notes:
             typer.echo(note)
         if self.sent is not None:
-            typer.echo(f"{letters(self.sent)} sent again")
+            typer.echo(f"{dead_letter_count(self.sent)} sent again")
         if self.failures:
             shown = "\n  ".join(
                 f"{number}: {without_keys(why, None)}" for number, why in self.failures[:_MAX_NOTES]
             )
-            count = letters(len(self.failures))
+            count = dead_letter_count(len(self.failures))
             sys.stderr.write(f"{count} can't be sent as they are:\n  {shown}\n")
         if self.stopped:
             sys.stderr.write(
-                f"The daemon stopped; {letters(self.stopped)} marked: they are sent at its next "
-                "start.\n"
+                f"The daemon stopped; {dead_letter_count(self.stopped)} marked: they are sent "
+                "at its next start.\n"
             )
 
     def as_json(self, *, dry_run: bool = False) -> dict[str, Any]:
@@ -634,17 +640,20 @@ class ReplayOutcome:
 
 
 def follow(
-    selected: Sequence[SelectedLetters], *, wait: bool, pause: Callable[[float], None] = time.sleep
+    selected: Sequence[SelectedDeadLetters],
+    *,
+    wait: bool,
+    pause: Callable[[float], None] = time.sleep,
 ) -> ReplayOutcome:
     """Follow the running daemons until they have sent the marked letters, or have stopped."""
     outcome = ReplayOutcome(marked=_count(selected))
-    daemons: list[SelectedLetters] = []
+    daemons: list[SelectedDeadLetters] = []
     marked = 0
     adopted = 0
     for selection in selected:
         if _is_of_import(selection.file):
             outcome.notes.append(
-                f"{letters(len(selection.numbers))} marked; {_by_import(selection.file)}"
+                f"{dead_letter_count(len(selection.numbers))} marked; {_by_import(selection.file)}"
             )
         elif selection.file.has_daemon:
             daemons.append(selection)
@@ -654,25 +663,26 @@ def follow(
             marked += len(selection.numbers)
     if marked:
         outcome.notes.append(
-            f"{letters(marked)} marked; no daemon runs: they are sent at its next start, or by "
-            f"`{proposed('buffer drain')}`"
+            f"{dead_letter_count(marked)} marked; no daemon runs: they are sent at its next start, "
+            f"or by `{proposed('buffer drain')}`"
         )
     if adopted:
         outcome.notes.append(
-            f"{letters(adopted)} of former workers marked; the daemon sends them within seconds"
+            f"{dead_letter_count(adopted)} of former workers marked; "
+            "the daemon sends them within seconds"
         )
     if daemons and wait:
         _count_sent(outcome, daemons, _watch(daemons, pause))
     elif daemons:
-        outcome.notes.append(f"{letters(_count(daemons))} marked; the daemon sends them")
+        outcome.notes.append(f"{dead_letter_count(_count(daemons))} marked; the daemon sends them")
     return outcome
 
 
-def _is_of_import(file: WorkerLetters) -> bool:
+def _is_of_import(file: WorkerDeadLetters) -> bool:
     return file.source == SOURCE
 
 
-def _by_import(file: WorkerLetters) -> str:
+def _by_import(file: WorkerDeadLetters) -> str:
     """When the letters of an import are sent."""
     if file.has_daemon:
         return (
@@ -689,8 +699,8 @@ def _by_import(file: WorkerLetters) -> str:
 
 
 def _watch(
-    daemons: Sequence[SelectedLetters], pause: Callable[[float], None]
-) -> dict[WorkerLetters, set[int]]:
+    daemons: Sequence[SelectedDeadLetters], pause: Callable[[float], None]
+) -> dict[WorkerDeadLetters, set[int]]:
     """Wait until no letter is marked any more, or its daemon has stopped. Returns the letters that
     are still marked.
     """
@@ -708,8 +718,8 @@ def _watch(
 
 def _count_sent(
     outcome: ReplayOutcome,
-    daemons: Sequence[SelectedLetters],
-    left: dict[WorkerLetters, set[int]],
+    daemons: Sequence[SelectedDeadLetters],
+    left: dict[WorkerDeadLetters, set[int]],
 ) -> None:
     """Count what daemons have sent, what could not be sent, and what is `left` marked."""
     for daemon in daemons:

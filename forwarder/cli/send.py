@@ -377,10 +377,14 @@ class EventSearch:
             try:
                 files = configured_files(config) if by_files else []
                 traces = list(search_files(wanted, files))
-                letters = books_of(WorkerFiles(None, worker.dead_letters) for worker in files)
+                dead_letters = books_of(WorkerFiles(None, worker.dead_letters) for worker in files)
             except ConfigurationError:
                 return None
-            written = sum(letter.total_dead for letter in letters if lane.is_named(letter.label))
+            written = sum(
+                dead_letter.total_dead
+                for dead_letter in dead_letters
+                if lane.is_named(dead_letter.label)
+            )
             return traces if traces or (files and written >= now.total_dead) else None
 
         return cls(

@@ -157,7 +157,7 @@ class DeadLetter:
     """
 
 
-def letters_of(chunk: Chunk, reason: Reason, why: str, at: float) -> list[DeadLetter]:
+def dead_letters_of(chunk: Chunk, reason: Reason, why: str, at: float) -> list[DeadLetter]:
     """A dead letter for each event of a chunk that was admitted, or would have been if there were
     room.
     """
@@ -386,7 +386,7 @@ class ResendQueue(Protocol):
 class DeadLetters(Protocol):
     """Where events go that can't be delivered."""
 
-    def add(self, letters: Sequence[DeadLetter]) -> bool:
+    def add(self, dead_letters: Sequence[DeadLetter]) -> bool:
         """Keep all of the letters, or none and return False: there is no room, or they can't be
         written. Counts nothing in the books.
 

@@ -154,14 +154,14 @@ class EventIntake(Protocol):
     """
 
     def accept_made(
-        self, chunks: Sequence[Chunk], letters: Sequence[DeadLetter], callback: AckCallback
+        self, chunks: Sequence[Chunk], dead_letters: Sequence[DeadLetter], callback: AckCallback
     ) -> AcceptedBatch | None:
         """Accept all events of the chunks, and all dead letters; None if everything is settled
         already, as if there is nothing.
 
         Otherwise `callback` is called once, later, with None: when each event is delivered or is a
-        durable dead letter, and so are `letters`. There is no limit of time. The chunks are the
-        buffer's from now on; their `ack` is replaced.
+        durable dead letter, and so are `dead_letters`. There is no limit of time. The chunks are
+        the buffer's from now on; their `ack` is replaced.
 
         Raises a `Backpressure` if there is no room now; then nothing was accepted and nothing was
         counted, `callback` is not called, and the source repeats all of it.

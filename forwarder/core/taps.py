@@ -37,7 +37,9 @@ class Tap(Protocol):
     def chunks(self, outcome: TapOutcome, chunks: Sequence[Chunk], reason: str = "") -> None:
         """Chunks had this outcome."""
 
-    def letters(self, outcome: TapOutcome, letters: Sequence[DeadLetter], reason: str = "") -> None:
+    def dead_letters(
+        self, outcome: TapOutcome, dead_letters: Sequence[DeadLetter], reason: str = ""
+    ) -> None:
         """Events that are, or would have become, dead letters had this outcome. `reason`: instead
         of their own.
         """

@@ -540,8 +540,8 @@ def log_undelivered(left: Sequence[DeadLetter], kept_at: str) -> None:
     they are in memory only.
     """
     labels = LaneLabels()
-    counts = Counter(labels.label(letter.lane) for letter in left)
-    oldest = min(letter.at for letter in left)
+    counts = Counter(labels.label(dead_letter.lane) for dead_letter in left)
+    oldest = min(dead_letter.at for dead_letter in left)
     meaning = (
         f"These events became dead letters, which are kept at {kept_at}: "
         f"`{proposed('dead-letters replay --reason', Reason.UNDELIVERED_AT_EXIT)}` sends them "

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from forwarder.config.settings import Settings
 from forwarder.core.event import Chunk
 from forwarder.core.lane_queue import LaneQueue
-from forwarder.core.ports import DeadLetter, DropReason, Fate, Reason, letters_of
+from forwarder.core.ports import DeadLetter, DropReason, Fate, Reason, dead_letters_of
 from forwarder.core.taps import TapOutcome, TapPoint
 from forwarder.daemon.key_memory import KeyMemory
 from forwarder.daemon.stores import Stores
@@ -75,19 +75,22 @@ class EventDestination:
         if stores.disk_buffer is not None:
             return []
         return [
-            letter for chunk in left if chunk not in returned for letter in self._dead_letter(chunk)
+            dead_letter
+            for chunk in left
+            if chunk not in returned
+            for dead_letter in self._dead_letter(chunk)
         ]
 
     def _dead_letter(self, chunk: Chunk) -> list[DeadLetter]:
         reason = Reason.UNDELIVERED_AT_EXIT
         why = "forwarder ended before the upstream accepted it"
-        letters = letters_of(chunk, reason, why, chunk.received_at)
-        self.stores.dead_letters.add_at_exit(letters)
-        self.books.dead_letter(chunk.lane, reason, len(letters))
+        dead_letters = dead_letters_of(chunk, reason, why, chunk.received_at)
+        self.stores.dead_letters.add_at_exit(dead_letters)
+        self.books.dead_letter(chunk.lane, reason, len(dead_letters))
         if self.taps.tap is not None:
-            self.taps.tap.letters(TapOutcome.DEAD_LETTERED, letters)
+            self.taps.tap.dead_letters(TapOutcome.DEAD_LETTERED, dead_letters)
         self.stores.buffer.settle([chunk], Fate.DEAD_LETTERED)
-        return letters
+        return dead_letters
 
 
 def own_keys(api_keys: Collection[str], settings: Settings) -> list[str]:

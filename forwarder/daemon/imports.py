@@ -31,7 +31,7 @@ from forwarder.core.outcome import Delivered, HaltReason, Reply, Retry
 from forwarder.core.ports import Ordering, Sink
 from forwarder.core.secrets import mask_key, mask_secrets
 from forwarder.daemon.configured_rules import ConfiguredRules
-from forwarder.daemon.import_letters import ImportDeadLetters, LetterReplays
+from forwarder.daemon.import_dead_letters import DeadLetterReplays, ImportDeadLetters
 from forwarder.daemon.policies import batch_policy, open_sink
 from forwarder.delivery.batching import Batcher, BatchPolicy
 from forwarder.delivery.classify import classify
@@ -325,8 +325,8 @@ class ImportRun:
             check_shared(self.folder, begun, self.job)
         sink = self._sink()
         replayed = () if self.saved is None else self.saved.totals.replayed
-        letters = ImportDeadLetters.open_in(self.state, self._clock, LETTERS_BYTES, replayed)
-        letters.start()
+        dead_letters = ImportDeadLetters.open_in(self.state, self._clock, LETTERS_BYTES, replayed)
+        dead_letters.start()
         try:
             index = None
             if self._request.person_properties == "newest" and not self.is_complete:
@@ -335,12 +335,12 @@ class ImportRun:
                     self._persons_index, saved.persons if saved else "", lambda *_: None
                 )
             with Repeats(self.state) as repeats:
-                self._pipeline = self._build(sink, letters, repeats, index)
+                self._pipeline = self._build(sink, dead_letters, repeats, index)
                 if self._stopped:
                     self._pipeline.stop()
                 await self._pipeline.run(report, lambda: self._doing)
         finally:
-            await letters.end()
+            await dead_letters.end()
             await sink.close()
             self.saved = read_checkpoint(self.state)
         if self.saved is None:
@@ -414,7 +414,7 @@ class ImportRun:
     def _build(
         self,
         sink: HttpSink,
-        letters: ImportDeadLetters,
+        dead_letters: ImportDeadLetters,
         repeats: Repeats,
         index: PersonIndex | None,
     ) -> ImportPipeline:
@@ -458,7 +458,7 @@ class ImportRun:
         return ImportPipeline(
             self._blocks(checkpoint, repeats, limits, index),
             ledger,
-            letters,
+            dead_letters,
             sink,
             clock,
             lane=self._lane,
@@ -472,8 +472,8 @@ class ImportRun:
             if isinstance(settings.delivery.concurrency, int)
             else None,
             keys=KeyCheck(sink.decide, clock) if settings.upstream.verify_keys else None,
-            replays=LetterReplays(
-                letters, ledger, alone, limits, settings.upstream.max_event, self._lane, clock
+            replays=DeadLetterReplays(
+                dead_letters, ledger, alone, limits, settings.upstream.max_event, self._lane, clock
             ),
         )
 
@@ -568,7 +568,7 @@ def _rules_of(request: ImportRequest, clock: Clock) -> ImportRules | None:
 
 def import_intake(
     buffer: MemoryBuffer,
-    letters: ReceiptDeadLetters,
+    dead_letters: ReceiptDeadLetters,
     books: Books,
     delivery: Delivery,
     clock: Clock,
@@ -581,7 +581,7 @@ def import_intake(
     known = KnownKeys(source_keys=[lane.api_key])
     admission = Admission(
         buffer,
-        letters,
+        dead_letters,
         books,
         LaneRegistry(1, buffer.holdings, known),
         UnsharedBuffer(buffer, (), known),
@@ -600,7 +600,7 @@ class ImportPipeline:
         self,
         blocks: Generator[ImportBlock],
         ledger: ImportLedger,
-        letters: ImportDeadLetters,
+        dead_letters: ImportDeadLetters,
         sink: Sink,
         clock: Clock,
         *,
@@ -611,9 +611,9 @@ class ImportPipeline:
         retry: RetryPolicy,
         concurrency: int | None,
         keys: KeyCheck | None,
-        replays: LetterReplays,
+        replays: DeadLetterReplays,
     ) -> None:
-        """`policy`: of batches of one day, without `gather_bytes`. `letters`
+        """`policy`: of batches of one day, without `gather_bytes`. `dead_letters`
         are open, and have started.
         """
         window = max(LEAST_WINDOW, WINDOW * policy.max_bytes)
@@ -625,7 +625,7 @@ class ImportPipeline:
             batcher=self._batcher,
             buffer=buffer,
             sink=self._sink,
-            dead_letters=letters,
+            dead_letters=dead_letters,
             books=(books := Books()),
             clock=clock,
             retry=retry,
@@ -637,17 +637,17 @@ class ImportPipeline:
         self._source = ImportSource(
             blocks,
             ledger,
-            import_intake(buffer, letters, books, self._delivery, clock, lane=lane),
+            import_intake(buffer, dead_letters, books, self._delivery, clock, lane=lane),
             clock,
             lane=lane,
             folder=folder,
-            refusals=letters.refusals,
+            refusals=dead_letters.refusals,
             replay=replays.run,
             on_saved=replays.saved,
             flush=self._flush,
         )
         pace.on_failure = self._source.fail
-        self._letters = letters
+        self._dead_letters = dead_letters
         self._pace = pace
         self._lane = lane
         self._clock = clock
@@ -699,11 +699,11 @@ class ImportPipeline:
         """Save where it stands, if what was dead-lettered can be made durable soon. Raises
         `ConfigurationError` if it can't be saved.
         """
-        if not await self._letters.durable(STOP_SECONDS):
+        if not await self._dead_letters.durable(STOP_SECONDS):
             raise ConfigurationError(
                 (
-                    f"{self._letters.folder}: "
-                    f"{self._letters.waiting or 'the dead letters are not written'}"
+                    f"{self._dead_letters.folder}: "
+                    f"{self._dead_letters.waiting or 'the dead letters are not written'}"
                 ),
                 hint=(
                     "Make room there, and run the same command again: it resumes from the "
@@ -722,7 +722,7 @@ class ImportPipeline:
         gets that by the checkpoint.
         """
         pause = None
-        if waiting := self._letters.waiting or doing or self._halt():
+        if waiting := self._dead_letters.waiting or doing or self._halt():
             lasting = waiting
         elif (pause := self._pace.pause()) is not None:
             waiting = pause.words(self._clock.now())

@@ -223,7 +223,7 @@ class _DestinationObserver:
         """Its state now."""
         stores = self._stores
         delivery = self._of.delivery.statistics()
-        letters = stores.dead_letters.statistics()
+        dead_letters = stores.dead_letters.statistics()
         disk = None if stores.disk_buffer is None else stores.disk_buffer.statistics()
         buffer = disk or stores.buffer.statistics()
         refusing = disk.write_error if disk else ""
@@ -241,10 +241,10 @@ class _DestinationObserver:
             batch_events=_histogram(delivery.batch_events),
             concurrency_limit=delivery.concurrency_limit,
             in_flight=delivery.in_flight,
-            dead_letters_path=str(letters.path or ""),
-            dead_letters_wanted=letters.marked,
+            dead_letters_path=str(dead_letters.path or ""),
+            dead_letters_wanted=dead_letters.marked,
         )
-        warnings = (*_warnings(delivery), *self._buffer_warnings(disk), *letters.warnings)
+        warnings = (*_warnings(delivery), *self._buffer_warnings(disk), *dead_letters.warnings)
         return _Observed(
             figures,
             warnings,

@@ -641,7 +641,7 @@ class Pipeline:
                 wanted,
                 destination.stores.buffer,
                 destination.delivery.undelivered(),
-                destination.stores.letters_in_memory,
+                destination.stores.dead_letters_in_memory,
                 destination.name,
             )
         ]

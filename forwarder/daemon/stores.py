@@ -77,9 +77,13 @@ class Stores:
         return self.buffer if self.disk_buffer is None else self.disk_buffer.memory
 
     @property
-    def letters_in_memory(self) -> Sequence[DeadLetter]:
+    def dead_letters_in_memory(self) -> Sequence[DeadLetter]:
         """The dead letters, if they are in memory only."""
-        return self.dead_letters.letters if isinstance(self.dead_letters, MemoryDeadLetters) else ()
+        return (
+            self.dead_letters.dead_letters
+            if isinstance(self.dead_letters, MemoryDeadLetters)
+            else ()
+        )
 
     def open_replayer(
         self, intake: RequestIntake, clock: Clock, api_keys: Mapping[str, str]
@@ -239,15 +243,19 @@ def _open(
     on_disk = settings.buffer.kind == "disk"
     if on_disk:
         locks.acquire(settings.buffer.path, BUFFER_KEY)
-    directory = _letters_directory(settings, locks)
+    directory = _dead_letters_directory(settings, locks)
     file = (
-        None if directory is None else _open_letters(settings, directory, committer, clock, books)
+        None
+        if directory is None
+        else _open_dead_letters(settings, directory, committer, clock, books)
     )
-    letters = file or MemoryDeadLetters(settings.dead_letter_share, settings.sources.http.max_body)
+    dead_letters = file or MemoryDeadLetters(
+        settings.dead_letter_share, settings.sources.http.max_body
+    )
     if not on_disk:
         _open_books(books, file, None)
         return Stores(
-            committer, MemoryBuffer(settings.buffer_share), None, letters, file, locks.acquired
+            committer, MemoryBuffer(settings.buffer_share), None, dead_letters, file, locks.acquired
         )
     buffer = _open_disk_buffer(
         settings,
@@ -261,7 +269,7 @@ def _open(
     _open_books(books, file, buffer.commits.books())
     books.on_dropped_at_receipt = buffer.tally
     buffer.on_damaged = lambda lane, count: books.drop(lane, DropReason.DAMAGED, count)
-    return Stores(committer, buffer, buffer, letters, file, locks.acquired)
+    return Stores(committer, buffer, buffer, dead_letters, file, locks.acquired)
 
 
 def _open_disk_buffer(
@@ -285,7 +293,7 @@ def _open_disk_buffer(
     return open_buffer(directory, committer, clock, policy, _DeadLetteredEvents(file))
 
 
-def _open_letters(
+def _open_dead_letters(
     settings: Settings, directory: Path, committer: Committer, clock: Clock, books: Books
 ) -> DeadLetterStore:
     from forwarder.deadletter.store import DeadLetterStore  # noqa: PLC0415 - needs SQLite
@@ -303,7 +311,7 @@ def _open_letters(
     )
 
 
-def _letters_directory(settings: Settings, locks: _Locks) -> Path | None:
+def _dead_letters_directory(settings: Settings, locks: _Locks) -> Path | None:
     """The locked directory of the dead letters' file; None if they stay in memory."""
     root = settings.dead_letters.path
     if root is None and settings.buffer.kind == "disk":

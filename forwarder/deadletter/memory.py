@@ -24,7 +24,7 @@ class MemoryDeadLetters:
 
     def __init__(self, max_bytes: int, largest: int = 0) -> None:
         """`largest`: bytes of the largest event that a request may bring."""
-        self.letters: list[DeadLetter] = []
+        self.dead_letters: list[DeadLetter] = []
         self._room = Room(max_bytes, largest)
 
     @property
@@ -36,40 +36,40 @@ class MemoryDeadLetters:
     def max_bytes(self, limit: int) -> None:
         self._room.limit = limit
 
-    def add(self, letters: Sequence[DeadLetter]) -> bool:
-        cost = sum(map(cost_of, letters))
+    def add(self, dead_letters: Sequence[DeadLetter]) -> bool:
+        cost = sum(map(cost_of, dead_letters))
         if not self._room.fits(cost):
             return False
-        self._room.take(cost, len(letters))
-        self.letters += letters
+        self._room.take(cost, len(dead_letters))
+        self.dead_letters += dead_letters
         return True
 
-    def add_at_receipt(self, letters: Sequence[DeadLetter]) -> int:
+    def add_at_receipt(self, dead_letters: Sequence[DeadLetter]) -> int:
         """Keep as many, from the first on, as fit the share for events rejected at receipt; return
         how many.
         """
-        accepted = reserve_some_at_receipt(self._room, letters)
-        self.letters += letters[:accepted]
+        accepted = reserve_some_at_receipt(self._room, dead_letters)
+        self.dead_letters += dead_letters[:accepted]
         return accepted
 
-    def reserve_at_receipt(self, letters: Sequence[DeadLetter]) -> bool:
+    def reserve_at_receipt(self, dead_letters: Sequence[DeadLetter]) -> bool:
         """Reserve room for events rejected at receipt that have to be kept, all or none; return
         whether there was room.
         """
-        return self._room.reserve_at_receipt(letters)
+        return self._room.reserve_at_receipt(dead_letters)
 
-    def could_hold_at_receipt(self, letters: Sequence[DeadLetter]) -> bool:
+    def could_hold_at_receipt(self, dead_letters: Sequence[DeadLetter]) -> bool:
         """Whether they would have room in an empty share."""
-        return self._room.could_hold_at_receipt(costs_by_key(letters))
+        return self._room.could_hold_at_receipt(costs_by_key(dead_letters))
 
-    def release_at_receipt(self, letters: Sequence[DeadLetter]) -> None:
+    def release_at_receipt(self, dead_letters: Sequence[DeadLetter]) -> None:
         """Give back room that was reserved at receipt."""
-        self._room.release_at_receipt(letters)
+        self._room.release_at_receipt(dead_letters)
 
-    def add_reserved_at_receipt(self, letters: Sequence[DeadLetter]) -> None:
+    def add_reserved_at_receipt(self, dead_letters: Sequence[DeadLetter]) -> None:
         """Keep dead letters that room was reserved for at receipt."""
-        log_dead_lettered(letters)
-        self.letters += letters
+        log_dead_lettered(dead_letters)
+        self.dead_letters += dead_letters
 
     def distinguish(self, known: KnownKeyLookup) -> None:
         """Distinguish known keys from unknown ones from now on; call it again whenever
@@ -93,15 +93,15 @@ class MemoryDeadLetters:
         """Give back reserved room."""
         self._room.give(reserved, 0)
 
-    def add_reserved(self, letters: Sequence[DeadLetter], reserved: int) -> None:
+    def add_reserved(self, dead_letters: Sequence[DeadLetter], reserved: int) -> None:
         """Keep dead letters in their reserved room."""
         self.release(reserved)
-        self.add_at_exit(letters)
+        self.add_at_exit(dead_letters)
 
-    def add_at_exit(self, letters: Sequence[DeadLetter]) -> None:
+    def add_at_exit(self, dead_letters: Sequence[DeadLetter]) -> None:
         """Keep dead letters even beyond the limit: they free as much of the buffer."""
-        self._room.take(sum(map(cost_of, letters)), len(letters))
-        self.letters += letters
+        self._room.take(sum(map(cost_of, dead_letters)), len(dead_letters))
+        self.dead_letters += dead_letters
 
     # Only the store on disk calls `on_durable` later.
     def when_durable(self, on_durable: AckCallback) -> bool:  # noqa: ARG002
@@ -110,4 +110,4 @@ class MemoryDeadLetters:
 
     def statistics(self) -> DeadLetterStatistics:
         """Figures for metrics, health and tests."""
-        return DeadLetterStatistics(self._room.used, self._room.limit, self._room.letters)
+        return DeadLetterStatistics(self._room.used, self._room.limit, self._room.dead_letters)

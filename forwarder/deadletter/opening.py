@@ -26,7 +26,7 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.core.ports import Reason
 from forwarder.deadletter.schema import (
     DeadLetterDatabase,
-    name_old_letters,
+    name_old_dead_letters,
     open_readable,
     open_writable,
 )
@@ -205,7 +205,7 @@ def _salvage(damaged: Path, fresh: sqlite3.Connection) -> SalvageReport:
                 row,
             )
             salvage.dead_letters += 1
-        name_old_letters(fresh)
+        name_old_dead_letters(fresh)
         _copy_counters(source, fresh, salvage.dead_letters)
         _keep_numbers(source, fresh)
         fresh.execute("COMMIT")
@@ -270,14 +270,16 @@ def _is_sound(row: tuple[Any, ...]) -> bool:
     return isinstance(value["cost"], int) and crc32(value["data"]) == value["crc"]
 
 
-def _copy_counters(source: sqlite3.Connection, fresh: sqlite3.Connection, letters: int) -> None:
+def _copy_counters(
+    source: sqlite3.Connection, fresh: sqlite3.Connection, dead_letters: int
+) -> None:
     """The counters; if they can't be read, the counts of dead letters without a place."""
     try:
         rows = source.execute(
             "SELECT api_key, historical, kind, name, count FROM counters"
         ).fetchall()
     except sqlite3.Error:
-        if letters:
+        if dead_letters:
             fresh.execute(
                 """
                 INSERT INTO counters

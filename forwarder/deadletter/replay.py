@@ -123,7 +123,7 @@ class Replayer:
         self._polling = False
         if self._stopped:
             return
-        self._store.busy.update(letter.number for letter in marked)
+        self._store.busy.update(dead_letter.number for dead_letter in marked)
         self._queue.extend(marked)
         if self._queue:
             self._work()

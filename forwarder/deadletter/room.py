@@ -40,7 +40,7 @@ class DeadLetterStatistics:
 
     bytes: int
     limit_bytes: int
-    letters: int
+    dead_letters: int
     failing: str = ""
     """Why nothing can be written now; empty if it can."""
     quarantined: tuple[Path, ...] = ()
@@ -113,7 +113,7 @@ class Room:
         """`largest`: bytes of the largest event that a request may bring."""
         self.limit = limit
         self.used = 0
-        self.letters = 0
+        self.dead_letters = 0
         self.used_at_receipt = 0
         self._largest = largest
         self._by_key: dict[str, int] = {}
@@ -159,14 +159,14 @@ class Room:
         free = self.share - sum(costs.values())
         return all(cost <= ALPHA * free for cost in costs.values())
 
-    def take(self, cost: int, letters: int) -> None:
+    def take(self, cost: int, dead_letters: int) -> None:
         """Count dead letters that are kept."""
         self.used += cost
-        self.letters += letters
+        self.dead_letters += dead_letters
 
-    def take_at_receipt(self, api_key: str, cost: int, letters: int) -> None:
+    def take_at_receipt(self, api_key: str, cost: int, dead_letters: int) -> None:
         """Count dead letters of a key that were rejected at receipt."""
-        self.take(cost, letters)
+        self.take(cost, dead_letters)
         self.used_at_receipt += cost
         left = self._by_key.pop(api_key, 0) + cost
         if left:
@@ -190,38 +190,43 @@ class Room:
         """
         return size + count * DEAD_LETTER_OVERHEAD <= self.limit
 
-    def give(self, cost: int, letters: int) -> None:
+    def give(self, cost: int, dead_letters: int) -> None:
         """Count dead letters that are removed."""
-        self.take(-cost, -letters)
+        self.take(-cost, -dead_letters)
 
-    def reserve_at_receipt(self, letters: Sequence[DeadLetter]) -> bool:
+    def reserve_at_receipt(self, dead_letters: Sequence[DeadLetter]) -> bool:
         """Reserve room for events rejected at receipt that have to be kept, all or none; return
         whether there was room.
         """
-        return self.take_all_at_receipt(letters, self.share)
+        return self.take_all_at_receipt(dead_letters, self.share)
 
-    def take_all_at_receipt(self, letters: Sequence[DeadLetter], share: int) -> bool:
+    def take_all_at_receipt(self, dead_letters: Sequence[DeadLetter], share: int) -> bool:
         """Count dead letters rejected at receipt if `share` has room for all of them; return
         whether it has.
         """
-        costs = costs_by_key(letters)
+        costs = costs_by_key(dead_letters)
         if not self.fits_at_receipt(costs, share):
             return False
         for key, cost in costs.items():
             self.take_at_receipt(key, cost, 0)
-        self.letters += len(letters)
+        self.dead_letters += len(dead_letters)
         return True
 
-    def release_at_receipt(self, letters: Sequence[DeadLetter]) -> None:
+    def release_at_receipt(self, dead_letters: Sequence[DeadLetter]) -> None:
         """Give back room that was reserved at receipt."""
-        for key, cost in costs_by_key(letters).items():
+        for key, cost in costs_by_key(dead_letters).items():
             self.take_at_receipt(key, -cost, 0)
-        self.letters -= len(letters)
+        self.dead_letters -= len(dead_letters)
 
 
-def cost_of(letter: DeadLetter) -> int:
+def cost_of(dead_letter: DeadLetter) -> int:
     """What a dead letter counts for against the limit, in bytes."""
-    return len(letter.data) + len(letter.why) + len(letter.attributes) + DEAD_LETTER_OVERHEAD
+    return (
+        len(dead_letter.data)
+        + len(dead_letter.why)
+        + len(dead_letter.attributes)
+        + DEAD_LETTER_OVERHEAD
+    )
 
 
 def key_of(lane: Lane | None) -> str:
@@ -229,45 +234,48 @@ def key_of(lane: Lane | None) -> str:
     return "" if lane is None else lane.api_key
 
 
-def costs_by_key(letters: Sequence[DeadLetter]) -> dict[str, int]:
+def costs_by_key(dead_letters: Sequence[DeadLetter]) -> dict[str, int]:
     """What dead letters count for, by project key."""
     costs: dict[str, int] = {}
-    for letter in letters:
-        key = key_of(letter.lane)
-        costs[key] = costs.get(key, 0) + cost_of(letter)
+    for dead_letter in dead_letters:
+        key = key_of(dead_letter.lane)
+        costs[key] = costs.get(key, 0) + cost_of(dead_letter)
     return costs
 
 
-def reserve_some_at_receipt(room: Room, letters: Sequence[DeadLetter]) -> int:
+def reserve_some_at_receipt(room: Room, dead_letters: Sequence[DeadLetter]) -> int:
     """Reserve room at receipt for as many as have it, from the first on; return how many. Logs
     what becomes of them.
     """
     share = room.limit // RECEIPT_SHARE
-    accepted = len(letters)
-    if not room.take_all_at_receipt(letters, share):
+    accepted = len(dead_letters)
+    if not room.take_all_at_receipt(dead_letters, share):
         accepted = 0
-        for letter in letters:
-            key = key_of(letter.lane)
-            cost = cost_of(letter)
+        for dead_letter in dead_letters:
+            key = key_of(dead_letter.lane)
+            cost = cost_of(dead_letter)
             if not room.fits_at_receipt({key: cost}, share):
                 break
             room.take_at_receipt(key, cost, 1)
             accepted += 1
-    log_dead_lettered(letters[:accepted])
-    if accepted < len(letters):
+    log_dead_lettered(dead_letters[:accepted])
+    if accepted < len(dead_letters):
         _log.warning(
             "events rejected at receipt were dropped: their share of the dead letters is full",
-            events=len(letters) - accepted,
+            events=len(dead_letters) - accepted,
         )
     return accepted
 
 
-def log_dead_lettered(letters: Sequence[DeadLetter]) -> None:
+def log_dead_lettered(dead_letters: Sequence[DeadLetter]) -> None:
     """Log events rejected at receipt: one line for each lane and reason; `why` is the
     first one's.
     """
-    counted = Counter((letter.lane, letter.reason) for letter in letters)
-    first = {(letter.lane, letter.reason): letter.why for letter in reversed(letters)}
+    counted = Counter((dead_letter.lane, dead_letter.reason) for dead_letter in dead_letters)
+    first = {
+        (dead_letter.lane, dead_letter.reason): dead_letter.why
+        for dead_letter in reversed(dead_letters)
+    }
     for (lane, reason), count in counted.items():
         label = lane_label(lane) if lane else UNDECODABLE
         _log.warning(

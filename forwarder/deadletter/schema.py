@@ -1,7 +1,7 @@
 """The dead letters' database, `dead-letters.db`: an SQLite file whose `user_version` is the
 version of this format.
 
-`letters`: one row an event.
+`dead_letters`: one row an event.
 - `number`: never used twice, so that a record in the log may name the dead letter that it replays;
   `place` (`sequence`, `idx`): the event's position in the log, unique, so that no event is
   dead-lettered twice; NULL where there was no log.
@@ -157,7 +157,7 @@ def open_readable(path: Path, *, check: bool = False) -> sqlite3.Connection:
     return FORMAT.open_readable(path, check=check)
 
 
-def name_old_letters(connection: sqlite3.Connection) -> None:
+def name_old_dead_letters(connection: sqlite3.Connection) -> None:
     """Give a uuid to the letters of an older version that were never stamped, within a
     transaction.
     """
@@ -199,7 +199,7 @@ def _upgrade(connection: sqlite3.Connection) -> None:
     # the condition is a constant
     older = f"sender_key IS NULL AND ({_OLD_RULED})"
     connection.execute(f"UPDATE letters SET ruled = 1 WHERE {older}")  # noqa: S608
-    name_old_letters(connection)
+    name_old_dead_letters(connection)
 
 
 FORMAT: Final = DatabaseFormat(

@@ -131,7 +131,7 @@ class DeadLetterStore:
 
         stored = self._stored()
         self._room.take(
-            stored.cost - sum([cost for _, cost in stored.costs_at_receipt]), stored.letters
+            stored.cost - sum([cost for _, cost in stored.costs_at_receipt]), stored.dead_letters
         )
         for key, cost in stored.costs_at_receipt:
             self._room.take_at_receipt(key, cost, 0)
@@ -213,49 +213,49 @@ class DeadLetterStore:
 
     # On the loop.
 
-    def add(self, letters: Sequence[DeadLetter]) -> bool:
-        cost = sum(map(cost_of, letters))
+    def add(self, dead_letters: Sequence[DeadLetter]) -> bool:
+        cost = sum(map(cost_of, dead_letters))
         if self._failing or not self._room.fits(cost):
             return False
-        self._room.take(cost, len(letters))
-        self._keep(letters, receipt=False)
+        self._room.take(cost, len(dead_letters))
+        self._keep(dead_letters, receipt=False)
         return True
 
-    def add_at_receipt(self, letters: Sequence[DeadLetter]) -> int:
+    def add_at_receipt(self, dead_letters: Sequence[DeadLetter]) -> int:
         """Keep as many, from the first on, as fit the share for events rejected at receipt; return
         how many.
         """
         if self._failing and self._pending_cost > PENDING_AT_RECEIPT:
             _log.warning(
                 "events rejected at receipt were dropped: dead letters can't be written",
-                events=len(letters),
+                events=len(dead_letters),
                 why=self._failing,
             )
             return 0
-        accepted = reserve_some_at_receipt(self._room, letters)
-        self._keep(letters[:accepted], receipt=True)
+        accepted = reserve_some_at_receipt(self._room, dead_letters)
+        self._keep(dead_letters[:accepted], receipt=True)
         return accepted
 
-    def reserve_at_receipt(self, letters: Sequence[DeadLetter]) -> bool:
+    def reserve_at_receipt(self, dead_letters: Sequence[DeadLetter]) -> bool:
         """Reserve room for events rejected at receipt that have to be kept, all or none; return
         whether there was room.
         """
         return not (
             self._failing and self._pending_cost > PENDING_AT_RECEIPT
-        ) and self._room.reserve_at_receipt(letters)
+        ) and self._room.reserve_at_receipt(dead_letters)
 
-    def could_hold_at_receipt(self, letters: Sequence[DeadLetter]) -> bool:
+    def could_hold_at_receipt(self, dead_letters: Sequence[DeadLetter]) -> bool:
         """Whether they would have room in an empty share."""
-        return self._room.could_hold_at_receipt(costs_by_key(letters))
+        return self._room.could_hold_at_receipt(costs_by_key(dead_letters))
 
-    def release_at_receipt(self, letters: Sequence[DeadLetter]) -> None:
+    def release_at_receipt(self, dead_letters: Sequence[DeadLetter]) -> None:
         """Give back room that was reserved at receipt."""
-        self._room.release_at_receipt(letters)
+        self._room.release_at_receipt(dead_letters)
 
-    def add_reserved_at_receipt(self, letters: Sequence[DeadLetter]) -> None:
+    def add_reserved_at_receipt(self, dead_letters: Sequence[DeadLetter]) -> None:
         """Keep dead letters that room was reserved for at receipt."""
-        log_dead_lettered(letters)
-        self._keep(letters, receipt=True)
+        log_dead_lettered(dead_letters)
+        self._keep(dead_letters, receipt=True)
 
     def distinguish(self, known: KnownKeyLookup) -> None:
         """Distinguish known keys from unknown ones from now on; call it again whenever
@@ -279,15 +279,15 @@ class DeadLetterStore:
         """Give back reserved room."""
         self._room.give(reserved, 0)
 
-    def add_reserved(self, letters: Sequence[DeadLetter], reserved: int) -> None:
+    def add_reserved(self, dead_letters: Sequence[DeadLetter], reserved: int) -> None:
         """Keep dead letters in their reserved room."""
         self.release(reserved)
-        self.add_at_exit(letters)
+        self.add_at_exit(dead_letters)
 
-    def add_at_exit(self, letters: Sequence[DeadLetter]) -> None:
+    def add_at_exit(self, dead_letters: Sequence[DeadLetter]) -> None:
         """Keep dead letters even beyond the limit: they free as much of the buffer."""
-        self._room.take(sum(map(cost_of, letters)), len(letters))
-        self._keep(letters, receipt=False)
+        self._room.take(sum(map(cost_of, dead_letters)), len(dead_letters))
+        self._keep(dead_letters, receipt=False)
 
     def when_durable(self, on_durable: AckCallback) -> bool:
         """Whether everything dead-lettered so far is durable; if not, `on_durable` is called when
@@ -295,7 +295,7 @@ class DeadLetterStore:
         """
         if self._pending:
             self._on_durable.append(on_durable)
-        elif self._job is not None and self._job.letters:
+        elif self._job is not None and self._job.dead_letters:
             self._job.on_durable.append(on_durable)
         else:
             return True
@@ -328,7 +328,7 @@ class DeadLetterStore:
         return DeadLetterStatistics(
             room.used,
             room.limit,
-            room.letters,
+            room.dead_letters,
             self._failing,
             self._quarantined,
             self._marked,
@@ -409,15 +409,15 @@ class DeadLetterStore:
         for gone in job.dropped:
             self._books.discard(gone.lane, gone.reason, 1)
         for entry in job.known:
-            self._give(entry.letter.lane, cost_of(entry.letter), receipt=entry.receipt)
-            self._books.uncount_dead_letter(entry.letter.lane, entry.letter.reason, 1)
+            self._give(entry.dead_letter.lane, cost_of(entry.dead_letter), receipt=entry.receipt)
+            self._books.uncount_dead_letter(entry.dead_letter.lane, entry.dead_letter.reason, 1)
         if job.read_marked:
             self._marked = job.still_marked
 
     def _failed(self, job: DeadLetterCommit, error: Exception) -> None:
         """Keep everything for the next commit, on a new connection."""
-        self._pending = job.letters + self._pending
-        self._pending_cost = sum(cost_of(entry.letter) for entry in self._pending)
+        self._pending = job.dead_letters + self._pending
+        self._pending_cost = sum(cost_of(entry.dead_letter) for entry in self._pending)
         self._removals = job.removals + self._removals
         self._notes = {**job.notes, **self._notes}
         why = why_of(error)
@@ -446,19 +446,19 @@ class DeadLetterStore:
             self._probe_due = True
             self._committer.request()
 
-    def _keep(self, letters: Sequence[DeadLetter], *, receipt: bool) -> None:
-        if letters:
+    def _keep(self, dead_letters: Sequence[DeadLetter], *, receipt: bool) -> None:
+        if dead_letters:
             self._pending += [
-                NumberedDeadLetter(number, letter, receipt)
-                for number, letter in enumerate(letters, self._next)
+                NumberedDeadLetter(number, dead_letter, receipt)
+                for number, dead_letter in enumerate(dead_letters, self._next)
             ]
-            self._next += len(letters)
-            self._pending_cost += sum(map(cost_of, letters))
+            self._next += len(dead_letters)
+            self._pending_cost += sum(map(cost_of, dead_letters))
             self._committer.request()
 
     def _release(self, gone: Iterable[RemovedDeadLetter]) -> None:
-        for letter in gone:
-            self._give(letter.lane, letter.cost, receipt=letter.receipt)
+        for dead_letter in gone:
+            self._give(dead_letter.lane, dead_letter.cost, receipt=dead_letter.receipt)
 
     def _give(self, lane: Lane | None, cost: int, *, receipt: bool) -> None:
         if receipt:

@@ -77,7 +77,7 @@ class NumberedDeadLetter(NamedTuple):
     """A dead letter that is to be written."""
 
     number: int
-    letter: DeadLetter
+    dead_letter: DeadLetter
     receipt: bool
 
 
@@ -130,7 +130,7 @@ class DeadLetterCommit:
     file: DeadLetterDatabase
     logged: bool
     """Whether the buffer's log counts what is received; else this database does."""
-    letters: list[NumberedDeadLetter] = field(default_factory=list)
+    dead_letters: list[NumberedDeadLetter] = field(default_factory=list)
     removals: list[int] = field(default_factory=list)
     notes: dict[int, str] = field(default_factory=dict)
     """Dead letters to unmark, and why."""
@@ -151,13 +151,13 @@ class DeadLetterCommit:
     """How many are still marked."""
 
     def run(self, *, alone: bool) -> None:  # noqa: ARG002 - nothing is committed before it
-        if self.letters and failpoints.ARMED:
+        if self.dead_letters and failpoints.ARMED:
             failpoints.hit("dead_letters.begin")
         connection = self.file.writable()
         drops = self.read_marked > 0 and _any_marked(connection, "drop")
-        if drops or self.letters or self.removals or self.notes or self.probe:
+        if drops or self.dead_letters or self.removals or self.notes or self.probe:
             self._commit(connection, drops=drops)
-        if self.letters and failpoints.ARMED:
+        if self.dead_letters and failpoints.ARMED:
             failpoints.hit("dead_letters.committed")
         if self.read_marked:
             self._read_marked(connection)
@@ -169,8 +169,8 @@ class DeadLetterCommit:
         connection.execute("BEGIN IMMEDIATE")
         try:
             received = Counter(
-                (entry.letter.lane, entry.letter.source)
-                for entry in self.letters
+                (entry.dead_letter.lane, entry.dead_letter.source)
+                for entry in self.dead_letters
                 if self._insert(connection, entry)
             )
             for (lane, source), events in received.items():
@@ -195,18 +195,22 @@ class DeadLetterCommit:
 
     def _insert(self, connection: sqlite3.Connection, entry: NumberedDeadLetter) -> bool:
         """Whether this database has to count it as received."""
-        letter = entry.letter
+        dead_letter = entry.dead_letter
         row = _row(entry)
         inserted = connection.execute(_INSERT, row).rowcount > 0
-        if not inserted and letter.place is not None and not _is_there(connection, entry.number):
+        if (
+            not inserted
+            and dead_letter.place is not None
+            and not _is_there(connection, entry.number)
+        ):
             at_its_place = connection.execute(
-                "SELECT data FROM letters WHERE sequence = ? AND idx = ?", letter.place
+                "SELECT data FROM letters WHERE sequence = ? AND idx = ?", dead_letter.place
             ).fetchone()
-            if at_its_place is not None and at_its_place[0] == letter.data:
+            if at_its_place is not None and at_its_place[0] == dead_letter.data:
                 self.known.append(entry)
                 return False
             connection.execute(_INSERT, (*row[:8], None, None, *row[10:]))
-        return inserted and letter.place is None
+        return inserted and dead_letter.place is None
 
     def _remove(self, connection: sqlite3.Connection) -> None:
         for number in self.removals:
@@ -246,7 +250,7 @@ def remove(
     """Remove the rows that match `where`, within a transaction; return them."""
     gone = [_removed_of(row) for row in connection.execute(_REMOVED + where, values)]
     connection.executemany(
-        "DELETE FROM letters WHERE number = ?", [(letter.number,) for letter in gone]
+        "DELETE FROM letters WHERE number = ?", [(dead_letter.number,) for dead_letter in gone]
     )
     return gone
 
@@ -256,7 +260,9 @@ def drop(
 ) -> list[RemovedDeadLetter]:
     """Remove rows for an operator, and count them as dropped, within a transaction; return them."""
     gone = remove(connection, where, values)
-    for (lane, source), events in Counter((letter.lane, letter.source) for letter in gone).items():
+    for (lane, source), events in Counter(
+        (dead_letter.lane, dead_letter.source) for dead_letter in gone
+    ).items():
         count(connection, lane, "dropped", f"{DropReason.OPERATOR.value}/{source}", events)
     return gone
 
@@ -337,27 +343,27 @@ def _is_there(connection: sqlite3.Connection, number: int) -> bool:
 
 
 def _row(entry: NumberedDeadLetter) -> tuple[Any, ...]:
-    number, letter, receipt = entry
-    lane = letter.lane
+    number, dead_letter, receipt = entry
+    lane = dead_letter.lane
     return (
         number,
-        letter.reason.value,
+        dead_letter.reason.value,
         None if lane is None else lane.api_key,
         int(lane is not None and lane.historical),
-        letter.at,
-        _text(letter.why),
-        _text(letter.source),
-        _text(letter.coordinates),
-        *(letter.place or (None, None)),
+        dead_letter.at,
+        _text(dead_letter.why),
+        _text(dead_letter.source),
+        _text(dead_letter.coordinates),
+        *(dead_letter.place or (None, None)),
         int(receipt),
-        cost_of(letter),
-        *_names_of(letter.data),
-        crc32(letter.data),
-        letter.data,
-        _text(letter.attributes),
-        int(letter.ruled),
-        letter.sender_key,
-        letter.new_uuid,
+        cost_of(dead_letter),
+        *_names_of(dead_letter.data),
+        crc32(dead_letter.data),
+        dead_letter.data,
+        _text(dead_letter.attributes),
+        int(dead_letter.ruled),
+        dead_letter.sender_key,
+        dead_letter.new_uuid,
     )
 
 
@@ -384,7 +390,7 @@ def _text(text: str) -> str:
 class DatabaseTotals(NamedTuple):
     """Figures of the whole database."""
 
-    letters: int = 0
+    dead_letters: int = 0
     cost: int = 0
     costs_at_receipt: Sequence[tuple[str, int]] = ()
     """By project key."""
@@ -396,7 +402,7 @@ class DatabaseTotals(NamedTuple):
 
 def read_totals(connection: sqlite3.Connection) -> DatabaseTotals:
     """Read the database's figures."""
-    letters, cost, last, sequence, marked = connection.execute(
+    dead_letters, cost, last, sequence, marked = connection.execute(
         "SELECT count(*), coalesce(sum(cost), 0), coalesce(max(number), 0), "
         "coalesce(max(sequence), 0), count(mark) FROM letters"
     ).fetchone()
@@ -405,7 +411,7 @@ def read_totals(connection: sqlite3.Connection) -> DatabaseTotals:
         "SELECT coalesce(api_key, ''), sum(cost) FROM letters WHERE receipt GROUP BY 1"
     ).fetchall()
     return DatabaseTotals(
-        letters, cost, at_receipt, max(last, given[0] if given else 0), sequence, marked
+        dead_letters, cost, at_receipt, max(last, given[0] if given else 0), sequence, marked
     )
 
 

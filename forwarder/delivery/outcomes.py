@@ -24,7 +24,15 @@ import structlog
 
 from forwarder.core.event import Batch, Lane
 from forwarder.core.outcome import Bisect, Delivered, Halt, HaltReason, Outcome, Retry, Scope, Split
-from forwarder.core.ports import Buffer, DeadLetters, Fate, Ledger, Ordering, Reason, letters_of
+from forwarder.core.ports import (
+    Buffer,
+    DeadLetters,
+    Fate,
+    Ledger,
+    Ordering,
+    Reason,
+    dead_letters_of,
+)
 from forwarder.core.taps import TapOutcome, TapPoint
 from forwarder.delivery.halting import Halts
 from forwarder.delivery.lane_state import LaneState, Moment, RetryPolicy
@@ -287,20 +295,22 @@ class Settler:
         """Make dead letters of the batch's events; False if there is no room for
         them, and nothing changed.
         """
-        letters = [
-            letter for chunk in batch.chunks for letter in letters_of(chunk, reason, why, wall)
+        dead_letters = [
+            dead_letter
+            for chunk in batch.chunks
+            for dead_letter in dead_letters_of(chunk, reason, why, wall)
         ]
-        if not self._dead_letters.add(letters):
+        if not self._dead_letters.add(dead_letters):
             return False
-        self._books.dead_letter(batch.lane, reason, len(letters))
+        self._books.dead_letter(batch.lane, reason, len(dead_letters))
         if self._taps.tap is not None:
-            self._taps.tap.letters(TapOutcome.DEAD_LETTERED, letters)
+            self._taps.tap.dead_letters(TapOutcome.DEAD_LETTERED, dead_letters)
         self._buffer.settle(batch.chunks, Fate.DEAD_LETTERED)
         _log.warning(
             "events became dead letters",
             lane=lane_label(batch.lane),
             reason=reason.value,
-            events=len(letters),
+            events=len(dead_letters),
             upstream_said=why,
         )
         return True

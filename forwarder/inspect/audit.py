@@ -23,7 +23,7 @@ from forwarder.deadletter.room import DeadLetterTotals
 from forwarder.deadletter.schema import open_readable
 from forwarder.deadletter.table import read_lane_totals, read_places
 from forwarder.inspect.buffer_contents import read_log
-from forwarder.inspect.explain import unreadable_letters
+from forwarder.inspect.explain import unreadable_dead_letters
 from forwarder.inspect.state_files import WorkerFiles
 from forwarder.storage.directory import LOG, destination_of
 from forwarder.telemetry.labels import OTHER, UNDECODABLE, lane_label
@@ -62,15 +62,17 @@ def _of_worker(files: WorkerFiles) -> list[LaneSnapshot]:
                 ),
             )
     except (sqlite3.Error, OSError) as error:
-        raise unreadable_letters(files.dead_letters, error) from error
+        raise unreadable_dead_letters(files.dead_letters, error) from error
 
 
 def _log(files: WorkerFiles, places: Sequence[tuple[int, int]]) -> RecoveredLog:
-    return RecoveredLog(Path(LOG)) if files.log is None else read_log(files.log, letters=places)
+    return (
+        RecoveredLog(Path(LOG)) if files.log is None else read_log(files.log, dead_letters=places)
+    )
 
 
 def _lanes(
-    recovered: RecoveredLog, letters: Mapping[Lane | None, DeadLetterTotals]
+    recovered: RecoveredLog, dead_letters: Mapping[Lane | None, DeadLetterTotals]
 ) -> list[LaneSnapshot]:
     logged = recovered.books.lanes
     others = recovered.books.others
@@ -78,10 +80,10 @@ def _lanes(
         _lane(
             lane,
             logged.get(lane, LaneTotals()),
-            letters.get(lane, DeadLetterTotals()),
+            dead_letters.get(lane, DeadLetterTotals()),
             recovered.events(lane) if lane else 0,
         )
-        for lane in dict.fromkeys([*logged, *letters, *recovered.runs])
+        for lane in dict.fromkeys([*logged, *dead_letters, *recovered.runs])
     ]
     return (
         [*lanes, LaneSnapshot(OTHER, others.received, others.delivered, 0, {}, others.dropped)]
@@ -91,15 +93,15 @@ def _lanes(
 
 
 def _lane(
-    lane: Lane | None, log: LaneTotals, letters: DeadLetterTotals, buffered: int
+    lane: Lane | None, log: LaneTotals, dead_letters: DeadLetterTotals, buffered: int
 ) -> LaneSnapshot:
     return LaneSnapshot(
         UNDECODABLE if lane is None else lane_label(lane),
-        _sum(log.received, letters.received),
+        _sum(log.received, dead_letters.received),
         log.delivered,
         buffered,
-        {reason.value: count for reason, count in letters.dead_lettered.items() if count},
-        _sum(log.dropped, {reason.value: count for reason, count in letters.dropped.items()}),
+        {reason.value: count for reason, count in dead_letters.dead_lettered.items() if count},
+        _sum(log.dropped, {reason.value: count for reason, count in dead_letters.dropped.items()}),
     )
 
 

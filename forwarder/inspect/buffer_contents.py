@@ -125,19 +125,19 @@ def read_contents(directory: Path, pause: Callable[[float], None] = time.sleep) 
 def read_log(
     directory: Path,
     pause: Callable[[float], None] = time.sleep,
-    letters: Collection[tuple[int, int]] = (),
+    dead_letters: Collection[tuple[int, int]] = (),
 ) -> RecoveredLog:
-    """A worker's log as it is now; `letters` are the log positions of events that are dead
+    """A worker's log as it is now; `dead_letters` are the log positions of events that are dead
     letters, and settled by that.
 
     Raises `ConfigurationError` if its files can't be read at all.
     """
     try:
-        recovered = recover(directory / LOG, letters)
+        recovered = recover(directory / LOG, dead_letters)
         reads = 1
         while recovered.problems and is_locked(directory) and reads < READS:
             pause(PAUSE)
-            again = recover(directory / LOG, letters)
+            again = recover(directory / LOG, dead_letters)
             again.problems = [
                 finding for finding in again.problems if finding in recovered.problems
             ]

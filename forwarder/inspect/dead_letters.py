@@ -52,7 +52,7 @@ _NUMBER: Final = re.compile(r"(?:(?P<worker>[a-z0-9_-]{1,40})/)?(?P<number>\d{1,
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerLetters:
+class WorkerDeadLetters:
     """One worker's file, or a destination's of it. `worker` is its number, its destination or both
     if there are several, else empty.
     """
@@ -122,14 +122,14 @@ class WorkerLetters:
 
 
 @dataclass(frozen=True, slots=True)
-class LetterQuery:
+class DeadLetterQuery:
     """The letters that a command line names, not yet bound to files."""
 
     numbers: tuple[tuple[str, int], ...]
     """Worker (empty if not named) and number."""
     criteria: DeadLetterFilter
 
-    def of(self, file: WorkerLetters) -> DeadLetterFilter | None:
+    def of(self, file: WorkerDeadLetters) -> DeadLetterFilter | None:
         """The criteria for this file; None if they match nothing in it."""
         lanes = [lane.partition("@") for lane in self.criteria.lanes]
         if any(at and name != destination_of(file.path.parent) for _, at, name in lanes):
@@ -144,23 +144,23 @@ class LetterQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class SelectedLetters:
+class SelectedDeadLetters:
     """Letters of one file."""
 
-    file: WorkerLetters
+    file: WorkerDeadLetters
     numbers: list[int]
 
 
-def letter_files(paths: Sequence[Path]) -> list[WorkerLetters]:
+def dead_letter_files(paths: Sequence[Path]) -> list[WorkerDeadLetters]:
     """The files, each with a distinct worker if there are several."""
     if len(paths) == 1:
-        return [WorkerLetters(paths[0])]
+        return [WorkerDeadLetters(paths[0])]
     workers = [(worker_number(path.parent), destination_of(path.parent)) for path in paths]
     one = len({number for number, _ in workers}) == 1
     numbers = [_directory_name(number, name, one=one) for number, name in workers]
     if "" in numbers or len(set(numbers)) < len(numbers):
         numbers = [str(index) for index in range(len(paths))]
-    return [WorkerLetters(path, number) for path, number in zip(paths, numbers, strict=True)]
+    return [WorkerDeadLetters(path, number) for path, number in zip(paths, numbers, strict=True)]
 
 
 def _directory_name(number: int | None, destination: str, *, one: bool) -> str:
@@ -174,14 +174,14 @@ def _directory_name(number: int | None, destination: str, *, one: bool) -> str:
 
 def parse_query(
     names: Sequence[str],
-    files: Sequence[WorkerLetters],
+    files: Sequence[WorkerDeadLetters],
     *,
     reason: str = "",
     event: str = "",
     lanes: tuple[str, ...] = (),
     since: str = "",
     now: float,
-) -> LetterQuery:
+) -> DeadLetterQuery:
     """The query for these arguments at the time `now`. Raises `ConfigurationError`."""
     numbers: list[tuple[str, int]] = []
     uuids: list[str] = []
@@ -203,41 +203,41 @@ def parse_query(
         lanes=lanes,
         since=_time(since, now) if since else None,
     )
-    return LetterQuery(tuple(numbers), criteria)
+    return DeadLetterQuery(tuple(numbers), criteria)
 
 
 def newest(
-    files: Sequence[WorkerLetters], query: LetterQuery, limit: int
-) -> tuple[list[tuple[WorkerLetters, DeadLetterSummary]], int]:
+    files: Sequence[WorkerDeadLetters], query: DeadLetterQuery, limit: int
+) -> tuple[list[tuple[WorkerDeadLetters, DeadLetterSummary]], int]:
     """The newest matching letters, and the number of all."""
-    rows: list[tuple[WorkerLetters, DeadLetterSummary]] = []
+    rows: list[tuple[WorkerDeadLetters, DeadLetterSummary]] = []
     total = 0
     for file, criteria in _criteria(files, query):
         with file.reading() as connection:
             total += count_of(connection, criteria)
-            rows += [(file, letter) for letter in summaries(connection, criteria, limit)]
+            rows += [(file, dead_letter) for dead_letter in summaries(connection, criteria, limit)]
     return sorted(rows, key=lambda row: -row[1].at)[:limit], total
 
 
 def with_content(
-    files: Sequence[WorkerLetters], query: LetterQuery
-) -> list[tuple[WorkerLetters, DeadLetterSummary, DeadLetterContent]]:
+    files: Sequence[WorkerDeadLetters], query: DeadLetterQuery
+) -> list[tuple[WorkerDeadLetters, DeadLetterSummary, DeadLetterContent]]:
     """The matching letters with their bytes."""
-    letters: list[tuple[WorkerLetters, DeadLetterSummary, DeadLetterContent]] = []
+    dead_letters: list[tuple[WorkerDeadLetters, DeadLetterSummary, DeadLetterContent]] = []
     for file, criteria in _criteria(files, query):
         with file.reading() as connection:
-            for letter in summaries(connection, criteria):
-                content = content_of(connection, letter.number)
+            for dead_letter in summaries(connection, criteria):
+                content = content_of(connection, dead_letter.number)
                 if content is not None:
-                    letters.append((file, letter, content))
-    return letters
+                    dead_letters.append((file, dead_letter, content))
+    return dead_letters
 
 
 def select(
-    files: Sequence[WorkerLetters], query: LetterQuery, limit: int | None
-) -> list[SelectedLetters]:
+    files: Sequence[WorkerDeadLetters], query: DeadLetterQuery, limit: int | None
+) -> list[SelectedDeadLetters]:
     """The matching letters, at most `limit`, file by file, the oldest of each first."""
-    selected: list[SelectedLetters] = []
+    selected: list[SelectedDeadLetters] = []
     left = limit
     for file, criteria in _criteria(files, query):
         if left == 0:
@@ -245,13 +245,13 @@ def select(
         with file.reading() as connection:
             numbers = numbers_of(connection, criteria, left)
         if numbers:
-            selected.append(SelectedLetters(file, numbers))
+            selected.append(SelectedDeadLetters(file, numbers))
             left = None if left is None else left - len(numbers)
     return selected
 
 
 def drop(
-    selected: Sequence[SelectedLetters], pause: Callable[[float], None] = time.sleep
+    selected: Sequence[SelectedDeadLetters], pause: Callable[[float], None] = time.sleep
 ) -> tuple[int, int]:
     """Drop the letters: at once where no daemon has them, else by marking them. Returns how many
     are dropped, and how many still marked.
@@ -273,7 +273,9 @@ def drop(
     return dropped, left
 
 
-def _mark_and_wait(selected: SelectedLetters, pause: Callable[[float], None]) -> tuple[int, int]:
+def _mark_and_wait(
+    selected: SelectedDeadLetters, pause: Callable[[float], None]
+) -> tuple[int, int]:
     """Mark the letters, and wait until the daemon has dropped them, at most `DROP_TIMEOUT`."""
     with selected.file.writing() as connection:
         marked = set(mark_for_drop(connection, selected.numbers))
@@ -287,8 +289,8 @@ def _mark_and_wait(selected: SelectedLetters, pause: Callable[[float], None]) ->
 
 
 def _criteria(
-    files: Sequence[WorkerLetters], query: LetterQuery
-) -> Iterator[tuple[WorkerLetters, DeadLetterFilter]]:
+    files: Sequence[WorkerDeadLetters], query: DeadLetterQuery
+) -> Iterator[tuple[WorkerDeadLetters, DeadLetterFilter]]:
     for file in files:
         criteria = query.of(file)
         if criteria is not None:

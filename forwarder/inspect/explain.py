@@ -21,7 +21,7 @@ from forwarder.core.proposals import proposed
 from forwarder.core.secrets import mask_secrets
 from forwarder.deadletter.schema import open_readable
 from forwarder.inspect.buffer_contents import unsettled
-from forwarder.inspect.dead_letters import WorkerLetters, letter_files
+from forwarder.inspect.dead_letters import WorkerDeadLetters, dead_letter_files
 from forwarder.inspect.state_files import WorkerFiles
 from forwarder.storage.directory import destination_of
 from forwarder.telemetry.labels import UNDECODABLE, lane_label
@@ -79,13 +79,15 @@ def search_files(
     """Every copy in the buffers and dead letters of these workers, which are those in `path` or of
     the configuration. Raises `ConfigurationError` if they can't be read.
     """
-    letters = letter_files([files.dead_letters for files in workers if files.dead_letters])
+    dead_letters = dead_letter_files(
+        [files.dead_letters for files in workers if files.dead_letters]
+    )
     options = () if path is None else ("--path", path)
     for files in workers:
         if files.log is not None:
             yield from _in_buffer(wanted, files.log)
-    for file in letters:
-        yield from _in_letters(wanted, file, options)
+    for file in dead_letters:
+        yield from _in_dead_letters(wanted, file, options)
 
 
 def _in_buffer(wanted: WantedUuid, directory: Path) -> Iterator[Trace]:
@@ -102,18 +104,20 @@ def _in_buffer(wanted: WantedUuid, directory: Path) -> Iterator[Trace]:
                 )
 
 
-def _in_letters(
-    wanted: WantedUuid, file: WorkerLetters, options: Sequence[object]
+def _in_dead_letters(
+    wanted: WantedUuid, file: WorkerDeadLetters, options: Sequence[object]
 ) -> Iterator[Trace]:
     try:
         with contextlib.closing(open_readable(file.path)) as connection:
             rows = connection.execute(_LETTERS, (wanted.text.replace("-", ""),))
-            yield from (_letter(row, file, options) for row in rows if wanted.may_be_in(row[-1]))
+            yield from (
+                _dead_letter(row, file, options) for row in rows if wanted.may_be_in(row[-1])
+            )
     except (sqlite3.Error, OSError) as error:
-        raise unreadable_letters(file.path, error) from error
+        raise unreadable_dead_letters(file.path, error) from error
 
 
-def unreadable_letters(file: Path, error: Exception) -> ConfigurationError:
+def unreadable_dead_letters(file: Path, error: Exception) -> ConfigurationError:
     """The error for a dead letters' file that can't be read."""
     return ConfigurationError(
         f"{file} can't be read: {error_text(error)}",
@@ -121,7 +125,7 @@ def unreadable_letters(file: Path, error: Exception) -> ConfigurationError:
     )
 
 
-def _letter(row: Sequence[Any], file: WorkerLetters, options: Sequence[object]) -> Trace:
+def _dead_letter(row: Sequence[Any], file: WorkerDeadLetters, options: Sequence[object]) -> Trace:
     number, reason, api_key, historical, at, why, mark, _ = row
     lane = None if api_key is None else Lane(api_key, bool(historical))
     name = file.name(number)

@@ -82,14 +82,16 @@ def files_of(settings: Settings, environment: Mapping[str, str]) -> list[WorkerF
     roots = dead_letter_roots(settings, environment)
     if settings.buffer.kind != "disk":
         return [files for root in roots for files in files_at(root)]
-    (letters,) = roots
-    if letters == settings.buffer.path:
-        return files_at(letters)
+    (dead_letters,) = roots
+    if dead_letters == settings.buffer.path:
+        return files_at(dead_letters)
     directories = {
         directory.name: directory
-        for directory in (*_directories(letters), *_directories(settings.buffer.path))
+        for directory in (*_directories(dead_letters), *_directories(settings.buffer.path))
     }
-    workers = [_files(settings.buffer.path / name, letters / name) for name in sorted(directories)]
+    workers = [
+        _files(settings.buffer.path / name, dead_letters / name) for name in sorted(directories)
+    ]
     return [files for files in workers if files != WorkerFiles(None, None)]
 
 
@@ -100,8 +102,8 @@ def configured_files(config: Path | None) -> list[WorkerFiles]:
     return files_of(load_settings(config, os.environ, require_upstream=False).settings, os.environ)
 
 
-def _files(log: Path, letters: Path) -> WorkerFiles:
-    file = letters / DEAD_LETTERS
+def _files(log: Path, dead_letters: Path) -> WorkerFiles:
+    file = dead_letters / DEAD_LETTERS
     return WorkerFiles(log if _has_log(log) else None, file if file.is_file() else None)
 
 

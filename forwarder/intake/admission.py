@@ -47,7 +47,7 @@ from forwarder.core.ports import (
     Reason,
     RuleDrop,
     WhenFull,
-    letters_of,
+    dead_letters_of,
 )
 from forwarder.core.taps import TapOutcome, TapPoint
 from forwarder.intake.conditions import Conditions
@@ -79,23 +79,23 @@ class ReceiptDeadLetters(Protocol):
     a source's records.
     """
 
-    def add_at_receipt(self, letters: Sequence[DeadLetter]) -> int:
+    def add_at_receipt(self, dead_letters: Sequence[DeadLetter]) -> int:
         """Keep as many of the letters, from the first on, as fit the share for such; how many
         those were.
         """
 
-    def reserve_at_receipt(self, letters: Sequence[DeadLetter]) -> bool:
+    def reserve_at_receipt(self, dead_letters: Sequence[DeadLetter]) -> bool:
         """Reserve room for letters at receipt that have to be kept, all or none; whether there was
         room.
         """
 
-    def could_hold_at_receipt(self, letters: Sequence[DeadLetter]) -> bool:
+    def could_hold_at_receipt(self, dead_letters: Sequence[DeadLetter]) -> bool:
         """Whether letters at receipt would have room if there were no others."""
 
-    def release_at_receipt(self, letters: Sequence[DeadLetter]) -> None:
+    def release_at_receipt(self, dead_letters: Sequence[DeadLetter]) -> None:
         """Letters that room was reserved for are not needed."""
 
-    def add_reserved_at_receipt(self, letters: Sequence[DeadLetter]) -> None:
+    def add_reserved_at_receipt(self, dead_letters: Sequence[DeadLetter]) -> None:
         """Keep letters that room was reserved for."""
 
     def reserve(self, size: int, count: int) -> int | None:
@@ -111,7 +111,7 @@ class ReceiptDeadLetters(Protocol):
     def release(self, reserved: int) -> None:
         """Reserved room is not needed."""
 
-    def add_reserved(self, letters: Sequence[DeadLetter], reserved: int) -> None:
+    def add_reserved(self, dead_letters: Sequence[DeadLetter], reserved: int) -> None:
         """Keep letters in the room that was reserved for them; what they don't need of it is free
         again.
         """
@@ -134,9 +134,9 @@ class Submission:
         "chunks",
         "content",
         "counted",
+        "dead_letters",
         "droppable",
         "given_up",
-        "letters",
         "offered_again",
         "reserved",
         "source_waits",
@@ -164,18 +164,18 @@ class Submission:
         self.chunks: Sequence[Chunk] = content.chunks
         """Until they are counted; from then on they are the buffer's alone."""
         content.chunks = []
-        self.letters: Sequence[DeadLetter] = content.letters
+        self.dead_letters: Sequence[DeadLetter] = content.dead_letters
         """Dead letters that have to be kept."""
         self.droppable: Sequence[DeadLetter] = ()
         """Dead letters that are dropped if there is no room."""
-        if content.letters and droppable:
-            self.letters, self.droppable = _divided(content.letters)
+        if content.dead_letters and droppable:
+            self.dead_letters, self.droppable = _divided(content.dead_letters)
         self.callback = callback
         """None once it was called, or is not needed any more."""
         self.source_waits = source_waits
         self.given_up = given_up
         self.reserved: int | None = None
-        """Room that `letters` have in the store; as the store counts it if the source waits."""
+        """Room that `dead_letters` have in the store, as it counts it if the source waits."""
         self.ack: Ack | None = None
         """Counts the events down, at the level `delivered`."""
         self.timer: Timer | None = None
@@ -202,7 +202,7 @@ class Submission:
         self.admission.count(self)
         if self.ack is None:
             if (
-                not self.letters and not self.droppable
+                not self.dead_letters and not self.droppable
             ) or self.admission.dead_letters.when_durable(self.written):
                 self.answer(None)
         elif self.callback is None:
@@ -584,7 +584,7 @@ class Admission:
         dead letters raise; then nothing was accepted.
         """
         while True:
-            if submission.letters:
+            if submission.dead_letters:
                 self._reserve(submission)
             try:
                 return self.admit_prepared(submission, level)
@@ -611,9 +611,11 @@ class Admission:
         why = "its project key was halted for too long, and the buffer has no room for its events"
         now = self.clock.now()
         dead_lettered = [
-            letter for chunk in chunks for letter in letters_of(chunk, Reason.LANE_HALTED, why, now)
+            dead_letter
+            for chunk in chunks
+            for dead_letter in dead_letters_of(chunk, Reason.LANE_HALTED, why, now)
         ]
-        submission.letters = [*submission.letters, *dead_lettered]
+        submission.dead_letters = [*submission.dead_letters, *dead_lettered]
         submission.chunks = [chunk for chunk in submission.chunks if chunk not in chunks]
         return True
 
@@ -625,7 +627,7 @@ class Admission:
         the two nothing else may be admitted.
         """
         while True:
-            if submission.letters:
+            if submission.dead_letters:
                 self._reserve(submission)
             try:
                 if submission.chunks:
@@ -661,7 +663,9 @@ class Admission:
     def _accepted(self, submission: Submission, level: AckLevel) -> bool:
         """Count what can be counted at once; whether there is nothing to wait for."""
         self.count(submission)
-        durable = level is AckLevel.MEMORY or (not submission.letters and not submission.droppable)
+        durable = level is AckLevel.MEMORY or (
+            not submission.dead_letters and not submission.droppable
+        )
         return durable or self.dead_letters.when_durable(submission.written)
 
     def _admit_until_delivered(self, submission: Submission) -> bool:
@@ -739,12 +743,12 @@ class Admission:
         """Drop all that is in a submission, counted as received."""
         content = submission.content
         self._count_ruled(content)
-        letters = [*submission.letters, *submission.droppable]
+        dead_letters = [*submission.dead_letters, *submission.droppable]
         self.drop_chunks_at_receipt(submission.chunks, reason)
-        self._drop_rejected_at_receipt(letters, content, reason)
+        self._drop_rejected_at_receipt(dead_letters, content, reason)
         if self._taps.tap is not None:
-            self._taps.tap.letters(TapOutcome.DROPPED, letters, reason)
-        submission.chunks = submission.letters = submission.droppable = content.overflow = ()
+            self._taps.tap.dead_letters(TapOutcome.DROPPED, dead_letters, reason)
+        submission.chunks = submission.dead_letters = submission.droppable = content.overflow = ()
 
     def drop_chunks_at_receipt(
         self, chunks: Sequence[Chunk], reason: DropReason | RuleDrop
@@ -811,7 +815,7 @@ class Admission:
                 TapOutcome.RECEIVED if replayed is None else TapOutcome.REPLAYED, chunks
             )
         self._count_ruled(content)
-        if submission.letters:
+        if submission.dead_letters:
             self._dead_letter(submission)
         if submission.droppable or content.overflow:
             self._dead_letter_droppable(submission)
@@ -831,27 +835,32 @@ class Admission:
         """Room for the dead letters that have to be kept. Raises `DeadLettersFull`, or
         `RequestTooLarge` if there is never enough.
         """
-        letters = submission.letters
+        dead_letters = submission.dead_letters
         store = self.dead_letters
         if submission.source_waits:
             size = sum(
-                [len(letter.data) + len(letter.why) + len(letter.attributes) for letter in letters]
+                [
+                    len(dead_letter.data) + len(dead_letter.why) + len(dead_letter.attributes)
+                    for dead_letter in dead_letters
+                ]
             )
-            submission.reserved = store.reserve(size, len(letters))
-            fits = submission.reserved is not None or store.could_hold(size, len(letters))
+            submission.reserved = store.reserve(size, len(dead_letters))
+            fits = submission.reserved is not None or store.could_hold(size, len(dead_letters))
         else:
-            submission.reserved = 0 if store.reserve_at_receipt(letters) else None
-            fits = submission.reserved is not None or store.could_hold_at_receipt(letters)
+            submission.reserved = 0 if store.reserve_at_receipt(dead_letters) else None
+            fits = submission.reserved is not None or store.could_hold_at_receipt(dead_letters)
         if submission.reserved is not None:
             return
         what = (
-            f"{len(letters)} of its events can't be delivered ({letters[0].reason.value}: "
-            f"{letters[0].why}), and the dead letters"
+            f"{len(dead_letters)} of its events can't be delivered "
+            f"({dead_letters[0].reason.value}: {dead_letters[0].why}), and the dead letters"
         )
         if not fits:
             raise RequestTooLarge(f"{what} could never hold them (dead_letters.max_bytes)")
         if not submission.source_waits:
-            for key in {letter.lane.api_key for letter in letters if letter.lane}:
+            for key in {
+                dead_letter.lane.api_key for dead_letter in dead_letters if dead_letter.lane
+            }:
                 self.quotas.ask_if_unknown(key)
         hint = "replay or drop some dead letters, or raise dead_letters.max_bytes"
         raise DeadLettersFull(f"{what} have no room for them", retry_after=5.0, hint=hint)
@@ -865,47 +874,48 @@ class Admission:
         if submission.source_waits:
             self.dead_letters.release(reserved)
         else:
-            self.dead_letters.release_at_receipt(submission.letters)
+            self.dead_letters.release_at_receipt(submission.dead_letters)
 
     def _dead_letter(self, submission: Submission) -> None:
-        letters = submission.letters
+        dead_letters = submission.dead_letters
         reserved = submission.reserved or 0
         submission.reserved = None
         if submission.source_waits:
-            self.dead_letters.add_reserved(letters, reserved)
+            self.dead_letters.add_reserved(dead_letters, reserved)
             if self._logs_rejected:
-                log_dead_lettered(letters)
+                log_dead_lettered(dead_letters)
         else:
-            self.dead_letters.add_reserved_at_receipt(letters)
-        self._count_dead_lettered(letters)
+            self.dead_letters.add_reserved_at_receipt(dead_letters)
+        self._count_dead_lettered(dead_letters)
 
     def _dead_letter_droppable(self, submission: Submission) -> None:
-        letters = submission.droppable
-        accepted = self.dead_letters.add_at_receipt(letters)
-        self._count_dead_lettered(letters[:accepted])
+        dead_letters = submission.droppable
+        accepted = self.dead_letters.add_at_receipt(dead_letters)
+        self._count_dead_lettered(dead_letters[:accepted])
         if self._taps.tap is not None:
-            self._taps.tap.letters(
-                TapOutcome.DROPPED, letters[accepted:], DropReason.INVALID_OVERFLOW
+            self._taps.tap.dead_letters(
+                TapOutcome.DROPPED, dead_letters[accepted:], DropReason.INVALID_OVERFLOW
             )
         self._drop_rejected_at_receipt(
-            letters[accepted:], submission.content, DropReason.INVALID_OVERFLOW
+            dead_letters[accepted:], submission.content, DropReason.INVALID_OVERFLOW
         )
 
     def _drop_rejected_at_receipt(
-        self, letters: Sequence[DeadLetter], content: Content, reason: DropReason
+        self, dead_letters: Sequence[DeadLetter], content: Content, reason: DropReason
     ) -> None:
         """Count dead letters that are dropped, and what the content has beyond them."""
-        counts = Counter((letter.lane, letter.source) for letter in letters)
+        counts = Counter((dead_letter.lane, dead_letter.source) for dead_letter in dead_letters)
         for owner, source, count in content.overflow:
             counts[owner, source] += count
         for (lane, source), count in counts.items():
             self.books.drop_at_receipt(lane, source, reason, count)
 
-    def _count_dead_lettered(self, letters: Sequence[DeadLetter]) -> None:
+    def _count_dead_lettered(self, dead_letters: Sequence[DeadLetter]) -> None:
         if self._taps.tap is not None:
-            self._taps.tap.letters(TapOutcome.DEAD_LETTERED, letters)
+            self._taps.tap.dead_letters(TapOutcome.DEAD_LETTERED, dead_letters)
         for (lane, source, reason), count in Counter(
-            (letter.lane, letter.source, letter.reason) for letter in letters
+            (dead_letter.lane, dead_letter.source, dead_letter.reason)
+            for dead_letter in dead_letters
         ).items():
             self.books.receive(lane, source, count)
             self.books.dead_letter(lane, reason, count)
@@ -928,20 +938,23 @@ class Admission:
             awaited.fail(Draining("shutting down", retry_after=2.0))
 
 
-def log_dead_lettered(letters: Sequence[DeadLetter]) -> None:
+def log_dead_lettered(dead_letters: Sequence[DeadLetter]) -> None:
     """Log one line for each lane and reason; `why` is the first letter's."""
-    counted = Counter((letter.lane, letter.reason) for letter in letters)
-    first = {(letter.lane, letter.reason): letter for letter in reversed(letters)}
+    counted = Counter((dead_letter.lane, dead_letter.reason) for dead_letter in dead_letters)
+    first = {
+        (dead_letter.lane, dead_letter.reason): dead_letter
+        for dead_letter in reversed(dead_letters)
+    }
     for (lane, reason), count in counted.items():
         label = lane_label(lane) if lane else UNDECODABLE
-        letter = first[lane, reason]
+        dead_letter = first[lane, reason]
         _log.warning(
             "events became dead letters",
             lane=label,
             reason=reason.value,
             events=count,
-            why=letter.why,
-            coordinates=letter.coordinates,
+            why=dead_letter.why,
+            coordinates=dead_letter.coordinates,
         )
 
 
@@ -954,10 +967,10 @@ def sizes_of(chunks: Sequence[Chunk]) -> Sizes:
     return sizes
 
 
-def _divided(letters: Sequence[DeadLetter]) -> tuple[list[DeadLetter], list[DeadLetter]]:
+def _divided(dead_letters: Sequence[DeadLetter]) -> tuple[list[DeadLetter], list[DeadLetter]]:
     """Those that have to be kept, and those that may be dropped."""
     others: list[DeadLetter] = []
     droppable: list[DeadLetter] = []
-    for letter in letters:
-        (droppable if letter.reason in NOT_INGESTED else others).append(letter)
+    for dead_letter in dead_letters:
+        (droppable if dead_letter.reason in NOT_INGESTED else others).append(dead_letter)
     return others, droppable

@@ -35,7 +35,7 @@ class Content:
     """By lane, in the order of their first events; none is empty. Those of a large body are
     several of one lane.
     """
-    letters: list[DeadLetter] = field(default_factory=list)
+    dead_letters: list[DeadLetter] = field(default_factory=list)
     """Of the events that were rejected."""
     rejected: Sequence[tuple[Lane, RejectedEvent]] = ()
     """Those of a request, until letters are made of them: they may be very many."""
@@ -53,7 +53,7 @@ class Content:
     """Of each chunk, until rules are applied: the names of its events, where they are known; empty:
     of none.
     """
-    letter: Callable[[int, FailedEvent], DeadLetter] | None = None
+    dead_letter: Callable[[int, FailedEvent], DeadLetter] | None = None
     """What makes the dead letter of an event of that chunk on which rules fail, where more is known
     of its origin.
     """
@@ -72,7 +72,7 @@ class Content:
         return (
             self.ruled
             and len(self.chunks) == 1
-            and not self.letters
+            and not self.dead_letters
             and not self.overflow
             and not self.nulled
             and not self.filtered
@@ -91,7 +91,7 @@ class Content:
             chunks.append(copy)
         return Content(
             chunks,
-            list(self.letters),
+            list(self.dead_letters),
             overflow=self.overflow,
             nulled=self.nulled,
             filtered=self.filtered,
@@ -171,7 +171,7 @@ def take_steps(
             _apply(rules, content, allowance, bounds)
         content.ruled = True
         content.names = ()
-        content.letter = None
+        content.dead_letter = None
     if routes is not None:
         _route(routes, content, Allowance(microseconds))
 
@@ -205,7 +205,7 @@ def _apply(
                 (drop.rule.drop_reason, _rest(chunk, drop.data, drop.count))
                 for drop in ruled.dropped
             ]
-            failed += _letters(content, index, ruled.failed)
+            failed += _dead_letters(content, index, ruled.failed)
             if ruled.kept:
                 left.append(_left(chunk, ruled))
                 cost += left[-1].cost
@@ -223,21 +223,21 @@ def _apply(
             failed[0].why if failed else f"{dropped[0][0].replace(':', ' ')} drops it"
         )
     content.chunks = left
-    content.letters += failed
+    content.dead_letters += failed
     content.dropped = dropped
     content.tallies = tallies
     results = content.results
     if results is not None:  # these are settled already, the dropped ones as accepted
         for _, chunk in dropped:
             results.settled(chunk.data, Fate.DELIVERED)
-        for letter in failed:
-            results.settled(letter.data, Fate.DEAD_LETTERED)
+        for dead_letter in failed:
+            results.settled(dead_letter.data, Fate.DEAD_LETTERED)
 
 
-def _letters(content: Content, index: int, failed: Sequence[FailedEvent]) -> list[DeadLetter]:
+def _dead_letters(content: Content, index: int, failed: Sequence[FailedEvent]) -> list[DeadLetter]:
     """The dead letters of a chunk's events on which rules failed."""
-    if content.letter is not None:
-        return list(map(partial(content.letter, index), failed))
+    if content.dead_letter is not None:
+        return list(map(partial(content.dead_letter, index), failed))
     chunk = content.chunks[index]
     at = chunk.received_at
     return [
@@ -274,7 +274,9 @@ def _route(routes: RouteTable, content: Content, allowance: Allowance) -> None:
         else:
             chunks.append(chunk)
     content.chunks = chunks
-    content.letters = [_addressed(routes, letter, allowance) for letter in content.letters]
+    content.dead_letters = [
+        _addressed(routes, dead_letter, allowance) for dead_letter in content.dead_letters
+    ]
 
 
 def note_route(
@@ -295,12 +297,16 @@ def note_route(
     return None
 
 
-def _addressed(routes: RouteTable, letter: DeadLetter, allowance: Allowance) -> DeadLetter:
-    lane = letter.lane
-    if letter.to is not None or lane is None or routes.whole(lane, letter.source) is not None:
-        return letter
-    (to,) = routes.of_events(lane, letter.source, letter.data, 1, allowance=allowance)
-    return replace(letter, to=tuple(to))
+def _addressed(routes: RouteTable, dead_letter: DeadLetter, allowance: Allowance) -> DeadLetter:
+    lane = dead_letter.lane
+    if (
+        dead_letter.to is not None
+        or lane is None
+        or routes.whole(lane, dead_letter.source) is not None
+    ):
+        return dead_letter
+    (to,) = routes.of_events(lane, dead_letter.source, dead_letter.data, 1, allowance=allowance)
+    return replace(dead_letter, to=tuple(to))
 
 
 def _parts(chunk: Chunk, routed: Sequence[Sequence[int]]) -> Iterator[Chunk]:

@@ -52,7 +52,7 @@ from forwarder.intake.requests import (
     RequestForm,
     RequestReader,
     V1Form,
-    letter_at_receipt,
+    dead_letter_at_receipt,
 )
 from forwarder.stamping.stamp import RejectedEvent
 from forwarder.stamping.stamp_event import NOT_INGESTED
@@ -331,7 +331,7 @@ def work(
         take_steps(content, rules, routes, bounds=bounds)
         if rules is not None:
             _cut(content)
-        _check_letters(content, job)
+        _check_dead_letters(content, job)
     except ForwarderError as error:
         if error.code not in _ERRORS:
             raise
@@ -353,7 +353,7 @@ def _cut(content: Content) -> None:
 def _limit_rejected(content: Content, job: RequestJob | RecordJob) -> None:
     """Make dead letters of the events that a request rejects: of at most `MAX_REJECTED` that the
     service wouldn't ingest either, and the further ones are counted; and of the others, up to the
-    first that is too many (`_check_letters`).
+    first that is too many (`_check_dead_letters`).
     """
     source = _source_of(job)
     left = {True: MAX_REJECTED, False: MAX_REJECTED + 1}
@@ -362,21 +362,21 @@ def _limit_rejected(content: Content, job: RequestJob | RecordJob) -> None:
         droppable = rejection.reason in NOT_INGESTED
         if left[droppable]:
             left[droppable] -= 1
-            content.letters.append(letter_at_receipt(lane, rejection, source, 0.0))
+            content.dead_letters.append(dead_letter_at_receipt(lane, rejection, source, 0.0))
         elif droppable:
             overflow[lane] += 1
     content.rejected = ()
     content.overflow = [(lane, source, count) for lane, count in overflow.items()]
 
 
-def _check_letters(content: Content, job: RequestJob | RecordJob) -> None:
+def _check_dead_letters(content: Content, job: RequestJob | RecordJob) -> None:
     """Raises `RequestTooLarge` for over `MAX_REJECTED` dead letters that have to be kept."""
-    letters = content.letters
-    if len(letters) <= MAX_REJECTED:
+    dead_letters = content.dead_letters
+    if len(dead_letters) <= MAX_REJECTED:
         return
     if isinstance(job, RecordJob):
         raise RequestTooLarge(f"over {MAX_REJECTED} events of it are rejected")
-    if sum([letter.reason not in NOT_INGESTED for letter in letters]) > MAX_REJECTED:
+    if sum([dead_letter.reason not in NOT_INGESTED for dead_letter in dead_letters]) > MAX_REJECTED:
         raise RequestTooLarge(
             "more of its events are rejected than one request may bring dead letters"
         )
@@ -501,7 +501,7 @@ def _read_record(job: RecordJob, value: bytes) -> tuple[Content, None]:
         lanes, job.rules, _source_of(job), job.max_bytes, report=lambda _name: None
     )
     content = reader.read(_OneRecord(job, value), job.received)
-    content.letter = None  # its letters are written where their attributes are known
+    content.dead_letter = None  # its letters are written where their attributes are known
     return content, None
 
 
@@ -520,8 +520,8 @@ class _Parts:
         for chunk in content.chunks:
             self._parts += [chunk.data, _encode(list(chunk.ids)) if chunk.ids else b""]
         self._add_ruled(content)
-        for at in range(0, len(content.letters), PIECE_EVENTS):
-            self._add_group(content.letters[at : at + PIECE_EVENTS])
+        for at in range(0, len(content.dead_letters), PIECE_EVENTS):
+            self._add_group(content.dead_letters[at : at + PIECE_EVENTS])
         head.overflow = [(self._lane(lane), count) for lane, _, count in content.overflow]
         if results is not None:
             head.with_results = True
@@ -545,15 +545,15 @@ class _Parts:
         head.outcomes = [(*key, count) for key, count in outcomes.items()]
         head.errors = list(errors.items())
 
-    def _add_group(self, letters: Sequence[DeadLetter]) -> None:
-        data = [letter.data for letter in letters]
-        kinds = array("I", map(self._kind, letters))
+    def _add_group(self, dead_letters: Sequence[DeadLetter]) -> None:
+        data = [dead_letter.data for dead_letter in dead_letters]
+        kinds = array("I", map(self._kind, dead_letters))
         self._groups.append(len(data))
         self._parts += [b"".join(data), array("I", map(len, data)).tobytes(), kinds.tobytes()]
 
-    def _kind(self, letter: DeadLetter) -> int:
-        lane = _NO_LANE if letter.lane is None else self._lane(letter.lane)
-        key = (lane, letter.reason.value, letter.why, letter.to)
+    def _kind(self, dead_letter: DeadLetter) -> int:
+        lane = _NO_LANE if dead_letter.lane is None else self._lane(dead_letter.lane)
+        key = (lane, dead_letter.reason.value, dead_letter.why, dead_letter.to)
         return self._kinds.setdefault(key, len(self._kinds))
 
     def _lane(self, lane: Lane) -> int:

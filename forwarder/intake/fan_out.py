@@ -153,9 +153,9 @@ class FanOut:
         for chunk in content.chunks:
             for number in self._numbers(chunk):
                 parts[number].chunks.append(self._copy(chunk, number))
-        for letter in content.letters:
-            for number in self._numbers(letter):
-                parts[number].letters.append(self._mapped(letter, number))
+        for dead_letter in content.dead_letters:
+            for number in self._numbers(dead_letter):
+                parts[number].dead_letters.append(self._mapped(dead_letter, number))
         for lane, source, count in content.overflow:
             for number in self.routes.whole(lane, source) or (0,):
                 part = parts[number]
@@ -204,12 +204,12 @@ class FanOut:
         copy.lane = self._branches[number].lane(chunk.lane)
         return copy
 
-    def _mapped(self, letter: DeadLetter, number: int) -> DeadLetter:
+    def _mapped(self, dead_letter: DeadLetter, number: int) -> DeadLetter:
         """The letter with the destination's own lane; it knows its sender's."""
-        lane = letter.lane and self._branches[number].lane(letter.lane)
-        if lane is None or letter.lane is None or lane == letter.lane:
-            return letter
-        return replace(letter, lane=lane, sender_key=letter.lane.api_key)
+        lane = dead_letter.lane and self._branches[number].lane(dead_letter.lane)
+        if lane is None or dead_letter.lane is None or lane == dead_letter.lane:
+            return dead_letter
+        return replace(dead_letter, lane=lane, sender_key=dead_letter.lane.api_key)
 
     # Admitting
 

@@ -37,7 +37,7 @@ from forwarder.intake.requests import (
     RequestForm,
     RequestReader,
     V1Form,
-    letter_at_receipt,
+    dead_letter_at_receipt,
 )
 from forwarder.stamping.stamp import read_single
 from forwarder.stamping.stamp_event import AT_RECEIPT
@@ -215,8 +215,8 @@ class Intake:
         replayed = incoming.replayed
         if replayed is None:
             source = incoming.source
-            content.letters = [
-                letter_at_receipt(lane, rejection, source, now)
+            content.dead_letters = [
+                dead_letter_at_receipt(lane, rejection, source, now)
                 for lane, rejection in content.rejected
             ]
             content.rejected = ()
@@ -358,7 +358,9 @@ class _LargeRequest:
         intake = self._intake
         intake.note_path(content, self._path)
         lanes = {chunk.lane for chunk in content.chunks}
-        lanes.update(letter.lane for letter in content.letters if letter.lane is not None)
+        lanes.update(
+            dead_letter.lane for dead_letter in content.dead_letters if dead_letter.lane is not None
+        )
         intake.admitter.lanes.check(lanes)
         if intake.gate.enter(content, self._level, self._callback) is None:
             self._callback(None)
@@ -369,8 +371,8 @@ class _LargeRequest:
         now = self._intake.clock.now()  # the buffer's queues are in this order
         content = decoded.content(self._rules, now, source)
         content.chunks = await large.sliced(decoded.chunks(now, source))
-        content.letters = await large.sliced(
-            letter_at_receipt(lane, rejection, source, now)
+        content.dead_letters = await large.sliced(
+            dead_letter_at_receipt(lane, rejection, source, now)
             for lane, rejection in decoded.rejected()
             if lane is not None
         )

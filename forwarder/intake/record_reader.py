@@ -100,10 +100,10 @@ class RecordBatchReader:
                 ) from None
             raise
         content.chunks = chunks_of(stamped, now, self._source)
-        content.letter = partial(self._letter_of_rules, records, stamped, now)
+        content.dead_letter = partial(self._dead_letter_of_rules, records, stamped, now)
         for refusal in records.rejected:
             rejected = RejectedEvent(refusal.reason, refusal.data, why=refusal.why)
-            content.letters += self.letters(
+            content.dead_letters += self.dead_letters(
                 [(None, rejected)], refusal.facts, refusal.attributes, now
             )
         return content
@@ -161,7 +161,7 @@ class RecordBatchReader:
             else:
                 unwrapped = self._read_any(records, index, effort)
                 size += _gather(unwrapped, index, gathered)
-                content.letters += self._letters(records, index, unwrapped.rejected, now)
+                content.dead_letters += self._dead_letters(records, index, unwrapped.rejected, now)
                 content.nulled += unwrapped.nulled
                 effort = effort.without(unwrapped.one_by_one)
             if size > self._max_bytes and len(values) > 1:
@@ -236,7 +236,7 @@ class RecordBatchReader:
             why = error_text(error)
         return _RecordContent(rejected=[(None, RejectedEvent(reason, value, why=why))])
 
-    def _letters(
+    def _dead_letters(
         self,
         records: RecordBatch,
         index: int,
@@ -245,9 +245,9 @@ class RecordBatchReader:
     ) -> list[DeadLetter]:
         if not rejected:
             return []
-        return self.letters(rejected, records.facts(index), records.attributes(index), now)
+        return self.dead_letters(rejected, records.facts(index), records.attributes(index), now)
 
-    def letters(
+    def dead_letters(
         self,
         rejected: Sequence[tuple[Lane | None, RejectedEvent]],
         facts: RecordFacts,
@@ -257,13 +257,13 @@ class RecordBatchReader:
         """The dead letters of all that is rejected of a record: itself, or events of it."""
         return [
             replace(
-                self._letter(lane, rejection, facts, attributes, now),
+                self._dead_letter(lane, rejection, facts, attributes, now),
                 new_uuid=derived_uuid(f"{facts.identity or facts.name}/rejected/{number}").decode(),
             )
             for number, (lane, rejection) in enumerate(rejected)
         ]
 
-    def _letter_of_rules(
+    def _dead_letter_of_rules(
         self,
         records: RecordBatch,
         stamped: Sequence[tuple[Lane, StampedEvents]],
@@ -275,9 +275,11 @@ class RecordBatchReader:
         lane, events = stamped[chunk]
         index = failed.place if events.records is None else events.records[failed.place]
         rejected = RejectedEvent(Reason.RULE_FAILED, failed.data, why=failed.why)
-        return self._letter(lane, rejected, records.facts(index), records.attributes(index), now)
+        return self._dead_letter(
+            lane, rejected, records.facts(index), records.attributes(index), now
+        )
 
-    def _letter(
+    def _dead_letter(
         self,
         lane: Lane | None,
         rejected: RejectedEvent,

@@ -284,7 +284,9 @@ def _read_outlined(
         return None
 
 
-def letter_at_receipt(lane: Lane, rejected: RejectedEvent, source: str, now: float) -> DeadLetter:
+def dead_letter_at_receipt(
+    lane: Lane, rejected: RejectedEvent, source: str, now: float
+) -> DeadLetter:
     """The dead letter of an event that was rejected at receipt."""
     return DeadLetter(
         rejected.reason,

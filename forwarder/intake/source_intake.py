@@ -30,7 +30,7 @@ from forwarder.core.errors import (
 )
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.garbage import note_body
-from forwarder.core.ports import DeadLetter, DropReason, Fate, Reason, letters_of
+from forwarder.core.ports import DeadLetter, DropReason, Fate, Reason, dead_letters_of
 from forwarder.core.record_intake import AcceptedBatch, RecordBatch
 from forwarder.intake.admission import Gate, SubmissionPart, log_dead_lettered
 from forwarder.intake.content import Content
@@ -64,9 +64,9 @@ class SourceIntake:
         self._reading = _RecordReading(gate, source)
 
     def accept_made(
-        self, chunks: Sequence[Chunk], letters: Sequence[DeadLetter], callback: AckCallback
+        self, chunks: Sequence[Chunk], dead_letters: Sequence[DeadLetter], callback: AckCallback
     ) -> AcceptedBatch | None:
-        content = Content(list(chunks), list(letters))
+        content = Content(list(chunks), list(dead_letters))
         try:
             return self._enter(content, callback, AckLevel.DELIVERED, self._now())
         except RequestTooLarge as error:
@@ -106,9 +106,9 @@ class SourceIntake:
         except RequestTooLarge as error:
             if len(records.values) + len(records.rejected) > 1:
                 raise TogetherTooLarge(error.message) from None
-            letter = reading.too_large(records, read, error.message, now)
+            dead_letter = reading.too_large(records, read, error.message, now)
             try:
-                accepted = self._enter(Content(letters=[letter]), callback, level, now)
+                accepted = self._enter(Content(dead_letters=[dead_letter]), callback, level, now)
             except RequestTooLarge as never:
                 # it can't be made smaller: its source waits
                 raise _no_room(never) from None
@@ -178,16 +178,16 @@ class SourceIntake:
         if reserved is None:
             return False
         chunks = [chunk for _, group in self._withdraw(parts, lane) for chunk in group]
-        letters = [
-            letter
+        dead_letters = [
+            dead_letter
             for chunk in chunks
-            for letter in letters_of(chunk, Reason.LANE_HALTED, why, self._now())
+            for dead_letter in dead_letters_of(chunk, Reason.LANE_HALTED, why, self._now())
         ]
-        admission.dead_letters.add_reserved(letters, reserved)
-        if letters:
-            admission.books.dead_letter(lane, Reason.LANE_HALTED, len(letters))
+        admission.dead_letters.add_reserved(dead_letters, reserved)
+        if dead_letters:
+            admission.books.dead_letter(lane, Reason.LANE_HALTED, len(dead_letters))
             admission.buffer.settle(chunks, Fate.DEAD_LETTERED)
-            log_dead_lettered(letters)
+            log_dead_lettered(dead_letters)
         return True
 
     def _withdraw(
@@ -343,10 +343,10 @@ class _RecordReading:
         # routes may take too long for it: it goes where its events would have gone
         to = sorted({number for chunk in read for number in chunk.to or ()}) or None
         rejected = RejectedEvent(Reason.TOO_LARGE, records.values[0], why=why, to=to)
-        (letter,) = self._reader.letters(
+        (dead_letter,) = self._reader.dead_letters(
             [(lane, rejected)], records.facts(0), records.attributes(0), now
         )
-        return letter
+        return dead_letter
 
 
 class _LargeRecord:
@@ -379,19 +379,21 @@ class _LargeRecord:
             if isinstance(error, Backpressure):
                 raise
             reason = Reason.TOO_LARGE if isinstance(error, RequestTooLarge) else Reason.UNDECODABLE
-            content.letters = self._letters(
+            content.dead_letters = self._dead_letters(
                 [(None, RejectedEvent(reason, value, why=error_text(error)))]
             )
         else:
             content = decoded.content(rules, at, self._source)
             content.chunks = await bodies.sliced(decoded.chunks(at, self._source))
-            content.letters = self._letters(await bodies.sliced(decoded.rejected()))
+            content.dead_letters = self._dead_letters(await bodies.sliced(decoded.rejected()))
         self.content = content
         self._finish()
 
-    def _letters(self, rejected: Sequence[tuple[Lane | None, RejectedEvent]]) -> list[DeadLetter]:
+    def _dead_letters(
+        self, rejected: Sequence[tuple[Lane | None, RejectedEvent]]
+    ) -> list[DeadLetter]:
         records = self.records
-        return self._reader.letters(
+        return self._reader.dead_letters(
             rejected, records.facts(0), records.attributes(0), self.requested
         )
 

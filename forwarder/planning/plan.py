@@ -402,7 +402,7 @@ def _storage(load: Load, settings: Settings, capacity: Capacity) -> Iterator[Pla
     )
     size = f"{format_size(rounded_size(capacity.max_bytes))} a machine"
     on_disk = settings.buffer.kind == "disk"
-    letters = (
+    dead_letters = (
         f"; dead letters ({format_size(settings.dead_letter_limit)}) are beside it"
         if on_disk
         else ""
@@ -411,7 +411,7 @@ def _storage(load: Load, settings: Settings, capacity: Capacity) -> Iterator[Pla
         "disk" if on_disk else "buffer",
         capacity.max_bytes,
         size,
-        f"{counted}{letters}",
+        f"{counted}{dead_letters}",
         "buffer.max_bytes, --outage",
     )
 

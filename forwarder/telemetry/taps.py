@@ -160,8 +160,8 @@ class Taps:
         if now >= self._next_check:
             self._forget(now)
 
-    def letters(
-        self, destination: str, outcome: TapOutcome, letters: Sequence[DeadLetter], reason: str
+    def dead_letters(
+        self, destination: str, outcome: TapOutcome, dead_letters: Sequence[DeadLetter], reason: str
     ) -> None:
         """Events of a destination that are, or would have become, dead letters had this
         outcome.
@@ -169,7 +169,7 @@ class Taps:
         now = self._clock.monotonic()
         try:
             for tap in self._open.values():
-                tap.letters(destination, outcome, letters, reason, now)
+                tap.dead_letters(destination, outcome, dead_letters, reason, now)
         except Exception:
             self._fail()
         if now >= self._next_check:
@@ -204,8 +204,10 @@ class _DestinationTap:
     def chunks(self, outcome: TapOutcome, chunks: Sequence[Chunk], reason: str = "") -> None:
         self._taps.chunks(self._destination, outcome, chunks, reason)
 
-    def letters(self, outcome: TapOutcome, letters: Sequence[DeadLetter], reason: str = "") -> None:
-        self._taps.letters(self._destination, outcome, letters, reason)
+    def dead_letters(
+        self, outcome: TapOutcome, dead_letters: Sequence[DeadLetter], reason: str = ""
+    ) -> None:
+        self._taps.dead_letters(self._destination, outcome, dead_letters, reason)
 
 
 class EventTap:
@@ -277,11 +279,11 @@ class EventTap:
             self._look_at(destination, outcome, chunk, reason)
             self._seconds -= self._spent() - began
 
-    def letters(
+    def dead_letters(
         self,
         destination: str,
         outcome: TapOutcome,
-        letters: Sequence[DeadLetter],
+        dead_letters: Sequence[DeadLetter],
         reason: str,
         now: float,
     ) -> None:
@@ -289,20 +291,24 @@ class EventTap:
         if outcome not in self._outcomes:
             return
         self._may_look(outcome, now)
-        for letter in letters:
-            if self._selective and not self._wants(letter.source, letter.lane):
+        for dead_letter in dead_letters:
+            if self._selective and not self._wants(dead_letter.source, dead_letter.lane):
                 continue
             if self._tokens[outcome] < 1 or self._seconds <= 0:
                 self._skipped += 1
                 continue
             began = self._spent()
-            if self._names is None or self._names.is_of(letter.data):
+            if self._names is None or self._names.is_of(dead_letter.data):
                 why = {
-                    "reason": reason or letter.reason.value,
-                    "why": mask_secrets(plain(letter.why), _key_of(letter.lane)),
+                    "reason": reason or dead_letter.reason.value,
+                    "why": mask_secrets(plain(dead_letter.why), _key_of(dead_letter.lane)),
                 }
                 self._choose(
-                    outcome, letter.lane, letter.source, letter.data, _named(destination) | why
+                    outcome,
+                    dead_letter.lane,
+                    dead_letter.source,
+                    dead_letter.data,
+                    _named(destination) | why,
                 )
             self._seconds -= self._spent() - began
 

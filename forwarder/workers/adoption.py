@@ -101,7 +101,7 @@ def _of_worker(settings: Settings, environment: Mapping[str, str], number: int) 
     ]
 
 
-def letters_changed_at(settings: Settings, environment: Mapping[str, str], number: int) -> int:
+def dead_letters_changed_at(settings: Settings, environment: Mapping[str, str], number: int) -> int:
     """When the dead letters of a former worker changed last, in nanoseconds since 1970; 0 if it
     has none. A change is in the write-ahead log first, and may stay there.
     """
@@ -122,7 +122,9 @@ def _changed_at(file: Path) -> int:
     return status.st_mtime_ns if status.st_size else 0
 
 
-def has_marked_letters(settings: Settings, environment: Mapping[str, str], number: int) -> bool:
+def has_marked_dead_letters(
+    settings: Settings, environment: Mapping[str, str], number: int
+) -> bool:
     """Whether an operator has marked dead letters of a former worker, to be sent again or dropped,
     as far as they can be read now.
     """

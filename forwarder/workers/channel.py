@@ -271,14 +271,14 @@ class Assignment:
     @classmethod
     def of(cls, settings: Settings, role: Role, channel: int, listen: str) -> Assignment:
         """The assignment under the supervisor's settings."""
-        letters = settings.dead_letters.path
+        dead_letters = settings.dead_letters.path
         return cls(
             role,
             channel,
             listen,
             settings.buffer.kind,
             str(settings.buffer.path),
-            str(letters) if letters else None,
+            str(dead_letters) if dead_letters else None,
         )
 
     def applied(self, settings: Settings) -> Settings:

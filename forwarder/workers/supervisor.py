@@ -49,9 +49,9 @@ from forwarder.daemon.roles import Role
 from forwarder.telemetry.snapshot import Snapshot, State
 from forwarder.telemetry.taps import TapBatch, TapRequest, merged
 from forwarder.workers.adoption import (
-    has_marked_letters,
+    dead_letters_changed_at,
+    has_marked_dead_letters,
     leftovers,
-    letters_changed_at,
     remove_if_empty,
 )
 from forwarder.workers.channel import Assignment, Command
@@ -341,9 +341,9 @@ class Supervisor:
         last = self._workers[number].snapshot
         if number >= self._settings.workers and task.result() == 0 and last is not None:
             remove_if_empty(self._settings, os.environ, number, last)
-            changed = letters_changed_at(self._settings, os.environ, number)
+            changed = dead_letters_changed_at(self._settings, os.environ, number)
             # what was marked while it was ending it hasn't seen
-            marked = has_marked_letters(self._settings, os.environ, number)
+            marked = has_marked_dead_letters(self._settings, os.environ, number)
             self._letters[number] = 0 if marked else changed
 
     async def _all_settled(self) -> ForwarderError | None:
@@ -384,7 +384,7 @@ class Supervisor:
             [
                 number
                 for number, known in self._letters.items()
-                if letters_changed_at(self._settings, os.environ, number) > known
+                if dead_letters_changed_at(self._settings, os.environ, number) > known
             ]
         )
 

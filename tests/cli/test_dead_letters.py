@@ -23,7 +23,7 @@ from forwarder.core.event import Lane
 from forwarder.core.ports import DeadLetter, Reason
 from forwarder.deadletter.replay import Replayer
 from forwarder.inspect import dead_letters as inspect_letters
-from forwarder.inspect.dead_letters import letter_files
+from forwarder.inspect.dead_letters import dead_letter_files
 from forwarder.storage.directory import DEAD_LETTERS, LockedDirectory
 from forwarder.telemetry.labels import lane_label
 from tests.deadletter.rig import StoreRig, query, started
@@ -436,7 +436,7 @@ async def test_drop_beside_a_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     await _fill(directory)
     async with daemon(directory, ReplayIntake()) as rig:
         result = await command("drop", "--all", "--yes", "--path", str(tmp_path))
-        assert rig.store.statistics().letters == 0
+        assert rig.store.statistics().dead_letters == 0
     assert (result.exit_code, "2 dropped" in result.output) == (0, True)
 
 
@@ -446,9 +446,9 @@ async def test_a_daemon_that_does_not_get_round_to_it(tmp_path: Path) -> None:
     await _fill(directory)
     locked = LockedDirectory.acquire(directory, "dead_letters.path")
     try:
-        (file,) = letter_files([directory / DEAD_LETTERS])
+        (file,) = dead_letter_files([directory / DEAD_LETTERS])
         assert inspect_letters.drop(
-            [inspect_letters.SelectedLetters(file, [1, 2])], lambda _: None
+            [inspect_letters.SelectedDeadLetters(file, [1, 2])], lambda _: None
         ) == (0, 2)
     finally:
         locked.release()

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.core.event import CHUNK_OVERHEAD, EVENT_OVERHEAD, Batch, Chunk, Lane, Where
-from forwarder.core.ports import Reason, letters_of
+from forwarder.core.ports import Reason, dead_letters_of
 from tests.support.cases import cases
 
 LANE = Lane("phc_corecorecore1234")
@@ -99,7 +99,7 @@ def test_a_letter_says_where_its_event_was() -> None:
     letters = [
         [
             (each.coordinates, each.place, each.attributes)
-            for each in letters_of(chunk, Reason.REFUSED, "no", 1.0)
+            for each in dead_letters_of(chunk, Reason.REFUSED, "no", 1.0)
         ]
         for chunk in made
     ]

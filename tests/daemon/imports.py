@@ -20,7 +20,7 @@ import msgspec
 from forwarder.core.event import Batch, Lane
 from forwarder.core.outcome import Reply
 from forwarder.daemon import imports
-from forwarder.daemon.import_letters import ImportDeadLetters, LetterReplays
+from forwarder.daemon.import_dead_letters import DeadLetterReplays, ImportDeadLetters
 from forwarder.daemon.imports import ImportPipeline
 from forwarder.deadletter.schema import open_readable
 from forwarder.delivery.batching import BatchPolicy
@@ -269,7 +269,7 @@ class Setting:
             retry=RetryPolicy(),
             concurrency=self.concurrency,
             keys=None,
-            replays=LetterReplays(
+            replays=DeadLetterReplays(
                 self.dead_letters, ledger, alone, limits, MAX_EVENT, LANE, self.clock
             ),
         )

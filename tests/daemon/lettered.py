@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from forwarder.core.event import Lane
-from forwarder.core.ports import DeadLetter, Reason, letters_of
-from forwarder.daemon.import_letters import ImportDeadLetters
+from forwarder.core.ports import DeadLetter, Reason, dead_letters_of
+from forwarder.daemon.import_dead_letters import ImportDeadLetters
 from forwarder.deadletter.schema import open_writable
 from forwarder.deadletter.selection import mark_for_replay
 from forwarder.sources.files.record_blocks import RecordLocation, SourceFile
-from forwarder.sources.imports.blocks import ImportChunk, letter_of
+from forwarder.sources.imports.blocks import ImportChunk, dead_letter_of
 from forwarder.sources.imports.columns import EventColumns, FinishedEvent
 from forwarder.sources.imports.conversion import ImportDeadLetter
 from forwarder.storage.directory import DEAD_LETTERS
@@ -63,7 +63,7 @@ def offer(letters: ImportDeadLetters, records: Sequence[ImportDeadLetter]) -> bo
     is no room.
     """
     made = [
-        letter_of(record, SourceFile(record.place.file, FILE.identity), LANE, 5.0)
+        dead_letter_of(record, SourceFile(record.place.file, FILE.identity), LANE, 5.0)
         for record in records
     ]
     reserved = letters.reserve(sum(len(each.data) for each in made), len(made))
@@ -103,7 +103,7 @@ def chunk_of(events: Sequence[FinishedEvent]) -> ImportChunk:
 
 def refused_events(events: Sequence[FinishedEvent], why: str = "400: no") -> list[DeadLetter]:
     """What delivery makes of events that the service refuses."""
-    return letters_of(chunk_of(events), Reason.REFUSED, why, 5.0)
+    return dead_letters_of(chunk_of(events), Reason.REFUSED, why, 5.0)
 
 
 def rows(state: Path, columns: str = "coordinates, data") -> list[Any]:

@@ -153,7 +153,7 @@ async def test_rules_are_applied_in_it(decoder: DecoderProcess, tmp_path: Path) 
         await waiter.called.wait()
         assert not waiter.failures
     assert rig.figures(Lane(KEY)) == (8, 2, {Reason.RULE_FAILED: 2}, {"rule:gone": 4})
-    assert "takes over 1 s of CPU" in rig.dead_letters.letters[0].why
+    assert "takes over 1 s of CPU" in rig.dead_letters.dead_letters[0].why
     assert b"ann" not in b"".join(rig.events())
     assert decoder.starts == 1
     await rig.conditions.close()

@@ -13,7 +13,7 @@ from pathlib import Path
 from structlog.testing import capture_logs
 
 from forwarder.core.ports import Reason
-from forwarder.daemon.import_letters import ImportDeadLetters
+from forwarder.daemon.import_dead_letters import ImportDeadLetters
 from forwarder.deadletter.room import DEAD_LETTER_OVERHEAD
 from forwarder.deadletter.schema import open_writable
 from forwarder.deadletter.selection import mark_for_drop

@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 
 from forwarder.core.event import Chunk
-from forwarder.core.ports import Reason, letters_of
-from forwarder.daemon.import_letters import ImportDeadLetters, LetterReplays
+from forwarder.core.ports import Reason, dead_letters_of
+from forwarder.daemon.import_dead_letters import DeadLetterReplays, ImportDeadLetters
 from forwarder.sources.files.record_blocks import RecordBlock, SourceFile
 from forwarder.sources.imports.blocks import ChunkLimits
 from forwarder.sources.imports.checkpoint import FileCheckpoint, ImportCheckpoint, ImportJob
@@ -83,10 +83,10 @@ class Job:
         assert self.checkpoint.files[0].books.repaired == self.ledger.books.repaired
         return self.ledger.books.repaired
 
-    def replays(self, letters: ImportDeadLetters) -> LetterReplays:
+    def replays(self, letters: ImportDeadLetters) -> DeadLetterReplays:
         """The letters' way back in one run."""
         self.ledger = ImportLedger(self.checkpoint)
-        return LetterReplays(
+        return DeadLetterReplays(
             letters,
             self.ledger,
             self.conversion,
@@ -97,7 +97,7 @@ class Job:
         )
 
     async def run(
-        self, letters: ImportDeadLetters, replays: LetterReplays | None = None
+        self, letters: ImportDeadLetters, replays: DeadLetterReplays | None = None
     ) -> list[bytes]:
         """Replay what is marked; the events that the service accepts meanwhile."""
         before = len(self.sent)
@@ -107,7 +107,7 @@ class Job:
                 for index, data in enumerate(chunk.events()):
                     if self.refusing and self.refusing in data:
                         assert letters.add(
-                            [letters_of(chunk, Reason.REFUSED, "400: no", 5.0)[index]]
+                            [dead_letters_of(chunk, Reason.REFUSED, "400: no", 5.0)[index]]
                         )
                     else:
                         self.sent.append(data)

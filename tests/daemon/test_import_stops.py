@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import Batch
 from forwarder.core.outcome import Reply
-from forwarder.daemon.import_letters import ImportDeadLetters
+from forwarder.daemon.import_dead_letters import ImportDeadLetters
 from forwarder.daemon.imports import STOP_SECONDS
 from forwarder.delivery.batching import BatchPolicy
 from forwarder.sources.files.record_blocks import ReadOptions
-from forwarder.sources.imports.blocks import MarkedLetter
+from forwarder.sources.imports.blocks import ReadableDeadLetter
 from forwarder.sources.imports.checkpoint import SourceChanged
 from forwarder.sources.imports.conversion import EventFilters
 from forwarder.sources.imports.import_books import DayTally, digest_hex, uuid_hashes
@@ -167,7 +167,7 @@ async def test_stopped_while_marked_letters_can_t_be_read_it_ends(
     unreadable = asyncio.Event()
     asked = False
 
-    async def never(_: ImportDeadLetters) -> Sequence[MarkedLetter]:
+    async def never(_: ImportDeadLetters) -> Sequence[ReadableDeadLetter]:
         nonlocal asked
         asked = True
         await unreadable.wait()

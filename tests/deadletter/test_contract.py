@@ -51,7 +51,12 @@ async def test_it_keeps_original_bytes(stack: tuple[str, AsyncExitStack], tmp_pa
     buried = [letter(), letter()]
     assert store.add(buried)
     now = store.statistics()
-    assert (now.letters, now.bytes, now.limit_bytes, now.failing) == (2, 2 * COST, 10 * COST, "")
+    assert (now.dead_letters, now.bytes, now.limit_bytes, now.failing) == (
+        2,
+        2 * COST,
+        10 * COST,
+        "",
+    )
 
 
 async def test_all_or_none(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
@@ -59,7 +64,7 @@ async def test_all_or_none(stack: tuple[str, AsyncExitStack], tmp_path: Path) ->
     store = await make(stack, tmp_path, 3 * COST)
     assert store.add([letter(), letter()])
     assert not store.add([letter(), letter()])
-    assert store.statistics().letters == 2
+    assert store.statistics().dead_letters == 2
     assert store.add([letter()])
     assert not store.add([letter(DEAD_LETTER_OVERHEAD)])
 
@@ -76,7 +81,7 @@ async def test_room_can_be_kept_free(stack: tuple[str, AsyncExitStack], tmp_path
     assert not store.could_hold(3 * COST, 1), "not even if it were empty"
     assert not store.add([letter(), letter()])
     store.add_reserved([letter()], reserved)
-    assert (store.statistics().bytes, store.statistics().letters) == (COST, 1)
+    assert (store.statistics().bytes, store.statistics().dead_letters) == (COST, 1)
     again = store.reserve(2 * (COST - DEAD_LETTER_OVERHEAD), 2)
     assert again is not None
     store.release(again)
@@ -131,7 +136,7 @@ async def test_required_dead_letters_are_kept_or_rejected_together(
     assert not store.reserve_at_receipt([of_key("a")] * 4)
     store.add_reserved_at_receipt([of_key("a")] * 3)
     store.release_at_receipt([of_key("a")])
-    assert (store.statistics().bytes, store.statistics().letters) == (3 * COST, 3)
+    assert (store.statistics().bytes, store.statistics().dead_letters) == (3 * COST, 3)
     assert store.reserve_at_receipt([of_key("a")] * 4)
     assert store.could_hold_at_receipt([of_key("a")] * 7)
     assert not store.could_hold_at_receipt([of_key("a")] * 8)
@@ -145,7 +150,7 @@ async def test_one_key_leaves_room_to_others(
     """
     store = await make(stack, tmp_path, RECEIPT_SHARE * 64 * COST)
     store.add_at_receipt([letter() for _ in range(100)])
-    assert store.statistics().letters == 56
+    assert store.statistics().dead_letters == 56
     assert store.reserve_at_receipt([of_key("b")] * 7)
     assert not store.reserve_at_receipt([letter()])
 
@@ -213,7 +218,7 @@ async def test_the_end_knows_no_limit(stack: tuple[str, AsyncExitStack], tmp_pat
     """
     store = await make(stack, tmp_path, COST)
     store.add_at_exit([letter() for _ in range(5)])
-    assert store.statistics().letters == 5
+    assert store.statistics().dead_letters == 5
 
 
 async def test_receipt_is_logged_once_a_lane_and_reason(

@@ -15,4 +15,4 @@ def test_nothing_is_waited_for() -> None:
     buried = [letter(), letter()]
     assert store.add(buried)
     assert store.when_durable(held)
-    assert (store.letters, held.reported) == (buried, [])
+    assert (store.dead_letters, held.reported) == (buried, [])

@@ -96,7 +96,7 @@ class DeadLetterModel:
         twice; the books say so.
         """
         held = rig.data()
-        assert len(held) == len(set(held)) == rig.store.statistics().letters
+        assert len(held) == len(set(held)) == rig.store.statistics().dead_letters
         assert self.durable <= set(held) <= self.durable | allowed
         account = rig.store.accounts().get(LANE)
         dead, dropped, received = (

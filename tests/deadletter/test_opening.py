@@ -67,7 +67,7 @@ async def test_another_version_is_quarantined_whole(tmp_path: Path) -> None:
     assert rig.store.statistics().warnings == (
         f"a file of dead letters couldn't be read, and was quarantined as {aside}",
     )
-    assert (rig.store.statistics().letters, rig.store.statistics().failing) == (0, "")
+    assert (rig.store.statistics().dead_letters, rig.store.statistics().failing) == (0, "")
     rig.store.close()
 
 
@@ -94,7 +94,7 @@ async def test_letters_survive_a_garbled_page(tmp_path: Path) -> None:
     data[middle : middle + 4096] = os.urandom(4096)
     (tmp_path / DEAD_LETTERS).write_bytes(data)
     rig, errors = opened(tmp_path)
-    saved = rig.store.statistics().letters
+    saved = rig.store.statistics().dead_letters
     assert LETTERS * 0.8 < saved < LETTERS
     assert f"'letters_saved': {saved}" in errors[0]
     (aside,) = moved(tmp_path)
@@ -128,7 +128,7 @@ async def test_a_truncated_file(tmp_path: Path) -> None:
     rig, errors = opened(tmp_path)
     assert len(errors) == 1
     assert len(moved(tmp_path)) == 1
-    assert rig.store.statistics().letters < LETTERS
+    assert rig.store.statistics().dead_letters < LETTERS
     rig.store.close()
 
 
@@ -149,7 +149,7 @@ async def test_the_instant_of_a_crash(tmp_path: Path) -> None:
         await rig.commit()
         shutil.copytree(tmp_path / "one", tmp_path / "two")
     rig, errors = opened(tmp_path / "two")
-    assert (rig.store.statistics().letters, errors) == (1, [])
+    assert (rig.store.statistics().dead_letters, errors) == (1, [])
     assert rig.store.accounts()[LANE].dead_lettered == {Reason.REFUSED: 1}
     rig.store.close()
 
@@ -187,7 +187,7 @@ async def test_a_read_only_file_is_read(tmp_path: Path, monkeypatch: pytest.Monk
         await rig.clock.advance(1)
         await rig.commit()
         assert rig.store.statistics().failing == ""
-        assert rig.store.statistics().letters == LETTERS
+        assert rig.store.statistics().dead_letters == LETTERS
         assert rig.store.add([letter()])
 
 

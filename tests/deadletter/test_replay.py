@@ -107,7 +107,7 @@ async def test_a_marked_letter_goes_through_the_intake(tmp_path: Path) -> None:
             ),
         ]
         await turn(rig)
-        assert (rig.data(), rig.store.statistics().letters, rig.store.busy) == ([], 0, set())
+        assert (rig.data(), rig.store.statistics().dead_letters, rig.store.busy) == ([], 0, set())
         assert replayer.statistics().replayed == 2
 
 
@@ -247,9 +247,9 @@ async def test_a_crash_between_buffer_and_removal(tmp_path: Path) -> None:
             await turn(rig, 1.5)
             assert (len(door.taken), rig.data()) == (1, [])
     crashed = StoreRig(tmp_path / "crashed")
-    assert crashed.store.statistics().letters == 1
+    assert crashed.store.statistics().dead_letters == 1
     crashed.store.forget([incoming.replayed.number for incoming in door.taken if incoming.replayed])
-    assert (crashed.store.accounts(), crashed.store.statistics().letters) == ({}, 0)
+    assert (crashed.store.accounts(), crashed.store.statistics().dead_letters) == ({}, 0)
     crashed.store.close()
 
 

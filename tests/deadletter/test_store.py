@@ -216,7 +216,7 @@ async def test_another_event_at_the_same_place_is_kept(tmp_path: Path) -> None:
         rig.store.add([event_letter(b'{"a":2}', place=(5, 0))])
         await rig.commit()
         assert rig.data() == [b'{"a":1}', b'{"a":2}']
-        assert rig.store.statistics().letters == 2
+        assert rig.store.statistics().dead_letters == 2
         assert rig.store.accounts()[LANE].received == {}
 
 
@@ -277,7 +277,7 @@ async def test_a_replayed_letter_is_removed(tmp_path: Path) -> None:
         rig.store.busy.add(1)
         rig.store.remove([1])
         await rig.commit()
-        assert (rig.store.statistics().letters, rig.store.busy) == (1, set())
+        assert (rig.store.statistics().dead_letters, rig.store.busy) == (1, set())
     assert accounts(tmp_path)[LANE] == DeadLetterTotals({Reason.REFUSED: 1}, {"http": 2}, {})
 
 
@@ -302,7 +302,7 @@ async def test_a_letter_that_the_log_has_is_removed(tmp_path: Path) -> None:
     rig = StoreRig(tmp_path)
     rig.store.forget([2, 99])
     assert rig.store.accounts()[LANE].dead_lettered == {Reason.REFUSED: 1}
-    assert rig.store.statistics().letters == 1
+    assert rig.store.statistics().dead_letters == 1
     rig.store.close()
     assert query(tmp_path, "SELECT number FROM letters") == [(1,)]
 
@@ -320,7 +320,7 @@ async def test_letters_that_an_operator_drops_are_counted(tmp_path: Path, *, log
         rig.store.busy.add(2)
         rig.store.poll(1, lambda _: None)
         await rig.commit()
-        assert rig.store.statistics().letters == 1
+        assert rig.store.statistics().dead_letters == 1
         books = rig.books.accounts[LANE]
         assert (books.dead_lettered, books.dropped) == (
             {Reason.REFUSED: 1},
@@ -373,7 +373,7 @@ async def test_letters_at_receipt_wait_in_bounds_while_nothing_can_be_written(
         failpoints.arm("")
         await rig.clock.advance(1)
         await rig.commit()
-        assert rig.store.statistics().letters == len(rig.data()) == 3
+        assert rig.store.statistics().dead_letters == len(rig.data()) == 3
         assert rig.store.add_at_receipt([letter()]) == 1
 
 

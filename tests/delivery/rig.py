@@ -206,7 +206,8 @@ class Rig:
     def buried(self) -> list[str]:
         """The names of the events that became dead letters."""
         return [
-            str(msgspec.json.decode(letter.data)["event"]) for letter in self.dead_letters.letters
+            str(msgspec.json.decode(letter.data)["event"])
+            for letter in self.dead_letters.dead_letters
         ]
 
     def times_accepted(self) -> Counter[str]:

@@ -366,7 +366,7 @@ async def test_no_key_is_in_the_logs() -> None:
             "delivered, but the answer was odd",
         }
         assert LANE.api_key not in str(logs)
-        assert LANE.api_key not in str([letter.why for letter in rig.dead_letters.letters])
+        assert LANE.api_key not in str([letter.why for letter in rig.dead_letters.dead_letters])
         assert sum(line["event"] == "delivered, but the answer was odd" for line in logs) == 1
 
 

@@ -272,7 +272,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         """An event is a dead letter as refused or too large only in a lane of which
         something was delivered.
         """
-        for letter in self.letters.letters:
+        for letter in self.letters.dead_letters:
             if letter.reason in {Reason.REFUSED, Reason.TOO_LARGE}:
                 assert letter.lane is not None
                 assert self.accepted[letter.lane]
@@ -292,7 +292,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         assert not self.buffer.used
         assert self.scheduler.pending_lanes() == []
         names = [msgspec.json.decode(raw)["event"] for lane in LANES for raw in self.accepted[lane]]
-        names += [msgspec.json.decode(letter.data)["event"] for letter in self.letters.letters]
+        names += [msgspec.json.decode(letter.data)["event"] for letter in self.letters.dead_letters]
         names += self.withdrawn
         assert Counter(names) == self.offered
 

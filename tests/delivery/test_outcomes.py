@@ -130,7 +130,7 @@ async def test_a_single_event_too_large_becomes_a_dead_letter() -> None:
         rig.offer([*events(3), event("big"), *events(2, "f")])
         await rig.emptied()
         assert upstream.delivered == ["e0", "e1", "e2", "f0", "f1"]
-        assert [(letter.reason, letter.why) for letter in rig.dead_letters.letters] == [
+        assert [(letter.reason, letter.why) for letter in rig.dead_letters.dead_letters] == [
             (Reason.TOO_LARGE, "HTTP 413: over 1 MB")
         ]
         rig.assert_balanced()
@@ -149,7 +149,7 @@ async def test_413_to_a_lone_event_is_no_proof_against_it() -> None:
         rig.offer([event("good")])
         await rig.emptied()
         assert upstream.delivered == ["good"]
-        assert [(letter.reason, letter.why) for letter in rig.dead_letters.letters] == [
+        assert [(letter.reason, letter.why) for letter in rig.dead_letters.dead_letters] == [
             (Reason.TOO_LARGE, "HTTP 413: over 1 MB")
         ]
         assert rig.halt_reason() is None

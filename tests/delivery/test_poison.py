@@ -49,10 +49,10 @@ async def test_poison_is_found_within_the_bound(
             f"e{number}": 1 for number in range(1000) if f"e{number}" not in poison
         }
         assert sorted(rig.buried()) == sorted(poison)
-        assert {(letter.reason, letter.why) for letter in rig.dead_letters.letters} == {
+        assert {(letter.reason, letter.why) for letter in rig.dead_letters.dead_letters} == {
             (Reason.REFUSED, "HTTP 400: not an event")
         }
-        assert {letter.data for letter in rig.dead_letters.letters} == {
+        assert {letter.data for letter in rig.dead_letters.dead_letters} == {
             everything[int(name[1:])] for name in poison
         }
         assert len(upstream.requests) <= 10 * 2 * log2(1000)
@@ -248,7 +248,7 @@ async def test_given_up_events_become_dead_letters() -> None:
         rig.dead_letters.max_bytes = 10_000
         await rig.emptied()
         assert rig.buried() == ["e0", "e1"]
-        assert {letter.reason for letter in rig.dead_letters.letters} == {Reason.GAVE_UP}
+        assert {letter.reason for letter in rig.dead_letters.dead_letters} == {Reason.GAVE_UP}
         rig.assert_balanced()
 
 

@@ -452,9 +452,9 @@ class PipelineRig:
                     if id(chunk) not in self._held:
                         self._held[id(chunk)] = chunk
                         chunks.append(_chunk(name, chunk))
-            if dead_letters.letters:
-                letters += [_letter(name, letter) for letter in dead_letters.letters]
-                dead_letters.letters.clear()
+            if dead_letters.dead_letters:
+                letters += [_letter(name, letter) for letter in dead_letters.dead_letters]
+                dead_letters.dead_letters.clear()
             if books.accounts:
                 accounts += _accounts(name, books.accounts)
                 books.accounts.clear()

@@ -60,7 +60,7 @@ async def test_a_dead_letter_is_acknowledged_once_it_is_durable(buffer: dict[str
 
     def waiting(job: DeadLetterCommit, connection: sqlite3.Connection, *, drops: bool) -> None:
         """Write letters only when the test says so."""
-        if job.letters:
+        if job.dead_letters:
             at_it.set()
             assert go_on.wait(20)
         write(job, connection, drops=drops)

@@ -115,7 +115,7 @@ def test_dead_letters_of_a_request_wait_for_its_events() -> None:
     rig = IntakeRig(ack=DISK, durable=True)
     rig.dead_letters.slow = True
     callback = rig.ask(stamped_event(), BAD)
-    assert rig.dead_letters.letters == []
+    assert rig.dead_letters.dead_letters == []
     rig.slow.hold()
     assert rig.figures(LANE) == (2, 1, {Reason.MISSING_DISTINCT_ID: 1}, {})
     assert (rig.balanced(), callback.code) == (True, "waiting")

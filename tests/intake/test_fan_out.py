@@ -173,8 +173,8 @@ def test_dead_letters_of_a_source_are_kept_at_every_destination(waits: bool) -> 
     """
     two = Two((10_000, 10_000), required=(True, False))
     letter = DeadLetter(Reason.MISSING_DISTINCT_ID, LANE, b"{}", 0.0)
-    parts = two.fan.divide(Content(letters=[letter], ruled=True), source_waits=waits)
-    kept = [len(part.submission.letters) for part in parts]
+    parts = two.fan.divide(Content(dead_letters=[letter], ruled=True), source_waits=waits)
+    kept = [len(part.submission.dead_letters) for part in parts]
     assert kept == ([1, 1] if waits else [0, 0])
     assert [len(part.submission.droppable) for part in parts] == ([0, 0] if waits else [1, 1])
 
@@ -190,7 +190,7 @@ def test_events_that_an_optional_destination_drops_are_in_its_books() -> None:
     content = Content([chunk()])
     take_steps(content, None, two.fan.routes)
     (_, part) = two.fan.divide(content, source_waits=True)
-    part.submission.chunks, part.submission.letters = (), [letter]
+    part.submission.chunks, part.submission.dead_letters = (), [letter]
     two.admissions[1].drop_at_receipt(part.submission, DropReason.OPTIONAL_DESTINATION)
     assert rig.books.accounts[theirs].received == {"http": 1}
     assert rig.books.accounts[theirs].dropped == {"optional_destination": 1}

@@ -211,7 +211,7 @@ def test_bad_events_become_dead_letters_and_the_others_are_accepted() -> None:
     good = json.dumps(BARE).encode()
     rig.take(b'{"api_key":"%b","batch":[%b]}' % (KEY.encode(), b" , ".join([good, *bad, good])))
     assert len(rig.events()) == 2
-    letters = {letter.reason: letter for letter in rig.dead_letters.letters}
+    letters = {letter.reason: letter for letter in rig.dead_letters.dead_letters}
     assert {reason: letter.data for reason, letter in letters.items()} == dict(
         zip(
             [
@@ -248,7 +248,7 @@ def test_dead_letters_past_their_share_are_dropped_and_counted() -> None:
     rig = IntakeRig(dead_letter_bytes=50_000)
     rig.take(batch(*[{"event": "e", "n": number} for number in range(100)], BARE))
     received, buffered, buried, dropped = rig.figures(LANE)
-    kept = len(rig.dead_letters.letters)
+    kept = len(rig.dead_letters.dead_letters)
     assert 0 < kept < 100
     assert (received, buffered, buried, dropped) == (
         101,
@@ -275,7 +275,7 @@ def test_what_the_service_would_ingest_is_never_dropped_at_receipt() -> None:
             rig.take(body)
         assert caught.value.retry_after > 0
     assert rig.figures(LANE) == (2, 1, {Reason.TOO_LARGE: 1}, {})
-    assert len(rig.dead_letters.letters) == 1
+    assert len(rig.dead_letters.dead_letters) == 1
     assert rig.balanced()
     rig.take(batch({"event": "no id"}, BARE))
     assert rig.figures(LANE)[:2] == (4, 2)
@@ -339,9 +339,9 @@ def test_a_lone_surrogate_dead_letters_its_event_alone(wrap: bytes) -> None:
     rig = IntakeRig()
     lone = LONE % b"phc_other"
     rig.take(wrap % lone)
-    assert [(letter.reason, letter.lane, letter.data) for letter in rig.dead_letters.letters] == [
-        (Reason.LONE_SURROGATE, Lane("phc_other"), lone)
-    ]
+    assert [
+        (letter.reason, letter.lane, letter.data) for letter in rig.dead_letters.dead_letters
+    ] == [(Reason.LONE_SURROGATE, Lane("phc_other"), lone)]
     assert [json.loads(event)["event"] for event in rig.events()] == (
         ["ok"] if b"ok" in wrap else []
     )
@@ -355,7 +355,7 @@ def test_surrogate_pairs_are_kept_as_they_are() -> None:
         b'{"api_key":"%b","event":"\\ud83d\\ude00","distinct_id":"d","batch":null}' % KEY.encode()
     )
     assert b'"\\ud83d\\ude00"' in rig.events()[0]
-    assert not rig.dead_letters.letters
+    assert not rig.dead_letters.dead_letters
 
 
 def test_nan_becomes_null_and_is_counted() -> None:
@@ -435,7 +435,7 @@ def test_a_request_is_accepted_whole_or_rejected(
         {lane: rig.figures(lane) for lane in rig.books.accounts},
         rig.woken,
     ) == before
-    assert not rig.dead_letters.letters
+    assert not rig.dead_letters.dead_letters
     assert rig.balanced()
 
 

@@ -445,7 +445,8 @@ async def _outcome(rig: IntakeRig, body: bytes, hints: dict[str, Any]) -> tuple[
         for lane in rig.buffer.waiting_lanes()
     }
     letters = sorted(
-        (letter.reason, letter.lane, letter.data, letter.why) for letter in rig.dead_letters.letters
+        (letter.reason, letter.lane, letter.data, letter.why)
+        for letter in rig.dead_letters.dead_letters
     )
     results = None if answer or head is None or head.results is None else head.results.body()
     assert rig.balanced()

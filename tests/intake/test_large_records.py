@@ -128,7 +128,7 @@ async def test_a_record_that_cannot_be_read_is_one_dead_letter(rig: RecordDecode
     """With the bytes that came, and where they were."""
     value = b"[" * 2_000_000
     await rig.take_all(record_list(value, offset=7))
-    (letter,) = rig.dead_letters.letters
+    (letter,) = rig.dead_letters.dead_letters
     assert (letter.reason, letter.data, letter.coordinates) == (
         Reason.UNDECODABLE,
         value,
@@ -143,7 +143,7 @@ async def test_an_event_that_no_dead_letters_could_hold_does_not_stop_its_partit
     rig = RecordDecoderRig(dead_letter_bytes=1_000_000)
     value = gzip.compress(json.dumps(batch({**EVENT, "x": "y" * 3_000_000})).encode())
     await rig.take_all(record_list(value))
-    (letter,) = rig.dead_letters.letters
+    (letter,) = rig.dead_letters.dead_letters
     assert (letter.reason, letter.data) == (Reason.TOO_LARGE, value)
     await rig.conditions.close()
 
@@ -211,7 +211,7 @@ async def test_the_decoder_process_reads_records_as_the_daemon_does(
         ]
         letters = sorted(
             (each.reason, each.lane or LANE, each.data, each.why, each.attributes)
-            for each in rig.dead_letters.letters
+            for each in rig.dead_letters.dead_letters
         )
         found.append((chunks, letters, rig.intake.statistics().nulled_numbers))
     assert found[0] == found[1]
@@ -236,5 +236,5 @@ async def test_rejected_records_beside_a_large_one_are_kept(value: Any, rules: A
     await rig.take_all(record_list(value))
     await rig.take_all(RecordList([], rejected=[refused]))
     assert len(rig.here.bodies) == 1
-    assert [letter.data for letter in rig.dead_letters.letters] == [b"x"]
+    assert [letter.data for letter in rig.dead_letters.dead_letters] == [b"x"]
     await rig.conditions.close()

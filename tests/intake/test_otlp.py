@@ -228,7 +228,7 @@ def test_a_record_that_is_no_event_is_rejected_alone(protobuf: bool) -> None:
         assert partial["rejectedLogRecords"] == "2"
         assert partial["errorMessage"].startswith("2 log records are no events")
         assert "unmappable: event: " in partial["errorMessage"]
-    letters = {letter.reason: letter for letter in rig.dead_letters.letters}
+    letters = {letter.reason: letter for letter in rig.dead_letters.dead_letters}
     assert set(letters) == {Reason.UNMAPPABLE, Reason.MISSING_DISTINCT_ID}
     unmappable = letters[Reason.UNMAPPABLE]
     assert (unmappable.lane, unmappable.source) == (LANE, "otlp")
@@ -391,8 +391,8 @@ async def test_many_records_go_to_the_decoder_process(
     assert there.answer == at_once.answer
     assert rig.intake.statistics().filtered_records == here.intake.statistics().filtered_records > 0
     assert rig.figures(LANE) == here.figures(LANE)
-    assert [letter.data for letter in rig.dead_letters.letters] == [
-        letter.data for letter in here.dead_letters.letters
+    assert [letter.data for letter in rig.dead_letters.dead_letters] == [
+        letter.data for letter in here.dead_letters.dead_letters
     ]
     assert {chunk.source for chunk in rig.chunks()} == {"otlp"}
 
@@ -430,7 +430,7 @@ async def test_expensive_records_go_to_the_decoder_process(
     rig, decoder = large
     await answered(rig, body=body, content_encoding=b"gzip" if body[:2] == b"\x1f\x8b" else b"")
     assert len(decoder.bodies) == 1
-    assert rig.events() or rig.dead_letters.letters
+    assert rig.events() or rig.dead_letters.dead_letters
 
 
 async def test_the_decoder_process_finds_the_same_errors(

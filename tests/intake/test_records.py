@@ -63,7 +63,7 @@ def derived(offset: int, index: int = 0) -> str:
 
 def letters(rig: RecordsRig) -> list[tuple[Reason, Lane | None, bytes]]:
     """The dead letters."""
-    return [(letter.reason, letter.lane, letter.data) for letter in rig.dead_letters.letters]
+    return [(letter.reason, letter.lane, letter.data) for letter in rig.dead_letters.dead_letters]
 
 
 # The fast way
@@ -353,17 +353,17 @@ def test_invalid_records_become_dead_letters(
     """With its original bytes, its place and what its source knows; its neighbours continue."""
     rig = RecordsRig(max_event=800)
     callback = take(rig, record_list(stamped_event(n=0), record, stamped_event(n=1), offset=40))
-    (letter,) = rig.dead_letters.letters
-    assert (letter.reason, letter.lane, letter.data, letter.source) == (
+    (dead_letter,) = rig.dead_letters.dead_letters
+    assert (dead_letter.reason, dead_letter.lane, dead_letter.data, dead_letter.source) == (
         reason,
         lane,
         record,
         "kafka",
     )
-    assert letter.coordinates == f"{PLACE}/41"
-    assert json.loads(letter.attributes)["offset"] == 41
-    assert letter.why
-    assert letter.at == rig.clock.now()  # the record's own time is still to come
+    assert dead_letter.coordinates == f"{PLACE}/41"
+    assert json.loads(dead_letter.attributes)["offset"] == 41
+    assert dead_letter.why
+    assert dead_letter.at == rig.clock.now()  # the record's own time is still to come
     assert [unique(event)["n"] for event in rig.events()] == [0, 1]
     account = rig.books.accounts[lane]
     assert (account.dead_lettered, account.received["kafka"]) == (
@@ -393,7 +393,7 @@ def test_records_may_be_as_odd_as_bodies(odd: dict[str, Any]) -> None:
     """
     rig = RecordsRig()
     take(rig, record_list({**stamped_event(), **odd}))
-    assert rig.dead_letters.letters == []
+    assert rig.dead_letters.dead_letters == []
     one = rig.one()
     assert {name: one[name] for name in odd if name != "timestamp"} == {
         name: value for name, value in odd.items() if name != "timestamp"
@@ -407,7 +407,7 @@ def test_an_element_that_is_no_object_is_a_dead_letter(record: bytes, lane: Lane
     """It is a dead letter by itself, of the key that stands beside it."""
     rig = RecordsRig()
     take(rig, record_list(stamped_event(), record))
-    (letter,) = rig.dead_letters.letters
+    (letter,) = rig.dead_letters.dead_letters
     assert (letter.reason, letter.lane, letter.data) == (Reason.INVALID_EVENT, lane, b"5")
 
 
@@ -451,14 +451,18 @@ def test_records_that_their_source_refused_become_dead_letters() -> None:
         '{"offset":5}',
     )
     callback = take(rig, RecordList([], rejected=[refused]))
-    (letter,) = rig.dead_letters.letters
-    assert (letter.reason, letter.lane, letter.data, letter.why) == (
+    (dead_letter,) = rig.dead_letters.dead_letters
+    assert (dead_letter.reason, dead_letter.lane, dead_letter.data, dead_letter.why) == (
         Reason.UNMAPPABLE,
         None,
         b"csv,line",
         "no field `id`",
     )
-    assert (letter.coordinates, letter.attributes, letter.at) == (f"{PLACE}/5", '{"offset":5}', AT)
+    assert (dead_letter.coordinates, dead_letter.attributes, dead_letter.at) == (
+        f"{PLACE}/5",
+        '{"offset":5}',
+        AT,
+    )
     assert callback.code == "taken"
 
 
@@ -532,7 +536,7 @@ def test_dead_letters_of_records_wait_for_room() -> None:
     """
     rig = RecordsRig(dead_letter_bytes=10_000)
     take(rig, record_list(*[b"rubbish"] * 10))
-    assert rig.dead_letters.statistics().letters == 10
+    assert rig.dead_letters.statistics().dead_letters == 10
     used = rig.dead_letters.statistics().bytes
     with pytest.raises(DeadLettersFull) as error:
         take(rig, record_list(stamped_event(), *[b"rubbish"] * 10))
@@ -604,9 +608,13 @@ def test_at_the_level_disk_a_unit_is_settled_by_the_buffer() -> None:
     """Its events carry no ack; it enters the books when the buffer has it."""
     rig = RecordsRig(durable=True)
     callback = take(rig, record_list(stamped_event(), b"rubbish"), AckLevel.DISK)
-    assert (callback.code, rig.figures(LANE)[0], rig.dead_letters.letters) == ("waiting", 0, [])
+    assert (callback.code, rig.figures(LANE)[0], rig.dead_letters.dead_letters) == (
+        "waiting",
+        0,
+        [],
+    )
     rig.slow.hold()
-    assert (callback.code, rig.figures(LANE), len(rig.dead_letters.letters)) == (
+    assert (callback.code, rig.figures(LANE), len(rig.dead_letters.dead_letters)) == (
         "taken",
         (1, 1, {}, {}),
         1,
@@ -721,9 +729,9 @@ def test_a_halted_lanes_events_are_buried() -> None:
     known = [each for each in units if each is not None]
     assert all(LANE in each.lanes for each in known)
     assert rig.records.dead_letter(known[:2], LANE, "401 for an hour")
-    assert [(letter.reason, letter.lane, letter.why) for letter in rig.dead_letters.letters] == [
-        (Reason.LANE_HALTED, LANE, "401 for an hour")
-    ] * 2
+    assert [
+        (letter.reason, letter.lane, letter.why) for letter in rig.dead_letters.dead_letters
+    ] == [(Reason.LANE_HALTED, LANE, "401 for an hour")] * 2
     assert rig.balanced()
     assert (callback[0].answers, callback[1].answers) == ([None], [])
     assert (rig.buffer.count(LANE), rig.buffer.count(OTHER)) == (1, 1)
@@ -739,7 +747,7 @@ def test_a_record_of_very_many_bad_events_is_one_dead_letter() -> None:
         rig.records.accept(record_list(stamped_event(), bad), IntakeCallback(), AckLevel.DELIVERED)
     take(rig, record_list(bad))
     assert letters(rig) == [(Reason.TOO_LARGE, None, bad)]
-    assert "1000 of its events can't be delivered" in rig.dead_letters.letters[0].why
+    assert "1000 of its events can't be delivered" in rig.dead_letters.dead_letters[0].why
     take(rig, record_list(b"[{},{}]", offset=1))
     assert len(letters(rig)) == 3
 

@@ -132,7 +132,7 @@ def outcome(records: RecordList, ordering: Ordering) -> list[Any]:
     assert rig.balanced()
     letters = [
         (letter.reason, letter.lane, letter.data, letter.coordinates, letter.why)
-        for letter in rig.dead_letters.letters
+        for letter in rig.dead_letters.dead_letters
     ]
     assert not [why for *_, why in letters if why.startswith("unforeseen")]
     chunks = [
@@ -198,7 +198,7 @@ def test_each_record_is_decoded_by_itself() -> None:
         IntakeCallback(),
         AckLevel.DELIVERED,
     )
-    assert [letter.reason for letter in rig.dead_letters.letters] == [Reason.UNDECODABLE] * 3
+    assert [letter.reason for letter in rig.dead_letters.dead_letters] == [Reason.UNDECODABLE] * 3
     assert rig.buffer.count(Lane(KEY)) == 1
 
 

@@ -21,7 +21,7 @@ from forwarder.buffer.memory import MemoryBuffer
 from forwarder.core.ack import AckLevel
 from forwarder.core.errors import Backpressure
 from forwarder.core.event import Ack, Chunk, Lane
-from forwarder.core.ports import DropReason, Fate, Reason, WhenFull, letters_of
+from forwarder.core.ports import DropReason, Fate, Reason, WhenFull, dead_letters_of
 from forwarder.core.record_intake import AcceptedBatch
 from forwarder.deadletter.memory import MemoryDeadLetters
 from forwarder.deadletter.store import DeadLetterStore
@@ -200,7 +200,7 @@ class UnitsMachine(RuleBasedStateMachine):
             return
         chunk = self.sending.flying[0]
         if fate is Fate.DEAD_LETTERED:
-            if not self.here.letters.add(letters_of(chunk, Reason.REFUSED, "400", 0.0)):
+            if not self.here.letters.add(dead_letters_of(chunk, Reason.REFUSED, "400", 0.0)):
                 return
             self.here.books.dead_letter(chunk.lane, Reason.REFUSED, chunk.count)
         else:
@@ -255,10 +255,10 @@ class UnitsMachine(RuleBasedStateMachine):
     def bury(self, data: st.DataObject, lane: Lane) -> None:
         """What waits of one lane's events in some units becomes dead letters, or nothing does."""
         names = data.draw(st.lists(st.sampled_from(sorted(self.units)), unique=True, max_size=5))
-        before = self.held().total(), self.here.letters.statistics().letters
+        before = self.held().total(), self.here.letters.statistics().dead_letters
         units = [taken for name in names if (taken := self.units[name][0]) is not None]
         done = self.records.dead_letter(units, lane, "halted for an hour")
-        after = self.held().total(), self.here.letters.statistics().letters
+        after = self.held().total(), self.here.letters.statistics().dead_letters
         assert sum(before) == sum(after)
         assert done or before == after
 
@@ -272,7 +272,7 @@ class UnitsMachine(RuleBasedStateMachine):
         dead = sum(
             sum(account.dead_lettered.values()) for account in self.here.books.accounts.values()
         )
-        assert dead == self.here.letters.statistics().letters
+        assert dead == self.here.letters.statistics().dead_letters
 
     @invariant()
     def no_callback_is_called_too_early(self) -> None:

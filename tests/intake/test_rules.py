@@ -264,7 +264,7 @@ def test_project_keys_of_a_record_count_as_rules_leave_them() -> None:
     rig.records.accept(record_list(one), IntakeCallback(), AckLevel.DELIVERED)
     (left,) = rig.events()
     assert json.loads(left)["event"] == "a"
-    assert not rig.dead_letters.letters
+    assert not rig.dead_letters.dead_letters
 
 
 def test_a_record_that_can_not_be_protected_is_a_dead_letter() -> None:
@@ -283,7 +283,7 @@ def test_a_record_that_can_not_be_protected_is_a_dead_letter() -> None:
         assert rig.balanced()
         assert [
             (letter.coordinates, letter.attributes, letter.at)
-            for letter in rig.dead_letters.letters
+            for letter in rig.dead_letters.dead_letters
         ] == [(found.facts(at).name, found.attributes(at), 5.0) for at in failing]
 
 
@@ -437,8 +437,8 @@ async def test_rules_do_the_same_in_the_decoder_process(tmp_path: Path) -> None:
         inline, elsewhere = rigs
         assert elsewhere.events() == inline.events()
         assert elsewhere.figures(LANE) == inline.figures(LANE)
-        assert [each.data for each in elsewhere.dead_letters.letters] == [
-            each.data for each in inline.dead_letters.letters
+        assert [each.data for each in elsewhere.dead_letters.dead_letters] == [
+            each.data for each in inline.dead_letters.dead_letters
         ]
         assert elsewhere.conditions.rules is not None
         assert inline.conditions.rules is not None
@@ -520,7 +520,7 @@ async def test_a_large_record_on_which_rules_fail_too_often_is_one_dead_letter()
         rig.records.accept(value, IntakeCallback(), AckLevel.DELIVERED)
     await rig.conditions.drain(10.0)
     rig.records.accept(value, IntakeCallback(), AckLevel.DELIVERED)
-    (letter,) = rig.dead_letters.letters
+    (letter,) = rig.dead_letters.dead_letters
     assert (letter.reason, letter.data) == (Reason.TOO_LARGE, value.values[0])
     assert rig.balanced()
     await rig.conditions.close()

@@ -47,7 +47,7 @@ def test_trap_1_one_bad_element_does_not_reach_the_merged_batch(bad: Any) -> Non
     rig = IntakeRig()
     rig.take(batch(stamped_event(n=1), bad, stamped_event(n=2)))
     assert [json.loads(event)["n"] for event in rig.events()] == [1, 2]
-    assert len(rig.dead_letters.letters) == 1
+    assert len(rig.dead_letters.dead_letters) == 1
 
 
 def test_trap_2_an_event_without_name_or_id_is_answered_200() -> None:
@@ -57,7 +57,7 @@ def test_trap_2_an_event_without_name_or_id_is_answered_200() -> None:
     rig = IntakeRig()
     rig.take({"api_key": KEY, "event": "e"})
     rig.take({"api_key": KEY, "distinct_id": "d"})
-    assert [letter.reason for letter in rig.dead_letters.letters] == [
+    assert [letter.reason for letter in rig.dead_letters.dead_letters] == [
         Reason.MISSING_DISTINCT_ID,
         Reason.MISSING_EVENT,
     ]
@@ -257,7 +257,7 @@ def test_trap_18_surrogates_and_nan_do_not_poison_the_batch() -> None:
     lone = b'{"event":"e","distinct_id":"d","properties":{"s":"\\udead"}}'
     rig.take(b'{"api_key":"phc_good","batch":[%b,%b]}' % (good, lone))
     assert rig.one()["properties"] == {"n": None}
-    assert [(letter.reason, letter.data) for letter in rig.dead_letters.letters] == [
+    assert [(letter.reason, letter.data) for letter in rig.dead_letters.dead_letters] == [
         (Reason.LONE_SURROGATE, lone)
     ]
 
@@ -291,7 +291,7 @@ def test_trap_20_a_single_oversized_event_goes_to_the_dead_letters() -> None:
     rig = IntakeRig(max_event=1000)
     rig.take(batch(stamped_event(n=1), stamped_event(x="y" * 1000), stamped_event(n=2)))
     assert [json.loads(event)["n"] for event in rig.events()] == [1, 2]
-    assert [(letter.reason, len(letter.data) > 1000) for letter in rig.dead_letters.letters] == [
-        (Reason.TOO_LARGE, True)
-    ]
-    assert UUID in rig.dead_letters.letters[0].data.decode()
+    assert [
+        (letter.reason, len(letter.data) > 1000) for letter in rig.dead_letters.dead_letters
+    ] == [(Reason.TOO_LARGE, True)]
+    assert UUID in rig.dead_letters.dead_letters[0].data.decode()

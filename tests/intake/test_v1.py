@@ -246,7 +246,7 @@ def test_a_dropped_v1_event_is_a_dead_letter(
     rig = IntakeRig(max_event=2000)
     sender = V1RequestSender(rig, *([bad, event()] if first else [event(), bad]))
     assert sender.results == {UUID: "ok", OTHER: f"drop {details}"}
-    (letter,) = rig.dead_letters.letters
+    (letter,) = rig.dead_letters.dead_letters
     assert (letter.reason, letter.lane) == (reason, LANE)
     assert why in letter.why
     assert rig.figures(LANE) == (2, 1, {reason: 1}, {})
@@ -267,7 +267,7 @@ def test_a_dead_letter_can_be_sent_again() -> None:
     """
     rig = IntakeRig()
     V1RequestSender(rig, event(distinct_id="", session_id="s"))
-    (letter,) = rig.dead_letters.letters
+    (letter,) = rig.dead_letters.dead_letters
     rig.take(
         b'{"api_key":"phc_good","batch":[%b]}'
         % letter.data.replace(b'"distinct_id":""', b'"distinct_id":"ann"')

@@ -259,7 +259,7 @@ class Evidence:
         for each in self.pipeline._parts.destinations:
             store = each.stores.dead_letters
             if each.name in (name, "") and isinstance(store, MemoryDeadLetters):
-                found = [Letter(letter.reason.value, letter.data) for letter in store.letters]
+                found = [Letter(letter.reason.value, letter.data) for letter in store.dead_letters]
         return found
 
     def has_marks(self, name: str) -> bool:

@@ -127,7 +127,7 @@ def write_letters(directory: Path, letters: Sequence[DeadLetter]) -> None:
             NumberedDeadLetter(number, letter, receipt=False)
             for number, letter in enumerate(letters, 1)
         ]
-        DeadLetterCommit(file, logged=True, letters=numbered).run(alone=False)
+        DeadLetterCommit(file, logged=True, dead_letters=numbered).run(alone=False)
     finally:
         file.close()
 

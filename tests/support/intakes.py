@@ -176,7 +176,7 @@ class IntakeRig:
             counted
             or self.buffer.used
             or self.buffer.holdings
-            or self.dead_letters.letters
+            or self.dead_letters.dead_letters
             or self.woken
         )
 

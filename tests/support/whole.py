@@ -280,7 +280,7 @@ class Whole:
         """The events among the dead letters and why each is one, once all are written."""
         letters = self.pipeline._parts.destinations[0].stores.dead_letters
         if isinstance(letters, MemoryDeadLetters):
-            return [(letter.data, letter.why) for letter in letters.letters]
+            return [(letter.data, letter.why) for letter in letters.dead_letters]
         await self.pipeline._parts.destinations[0].stores.committer.settle()
         path = letters.statistics().path
         assert path is not None

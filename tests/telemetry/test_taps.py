@@ -202,7 +202,7 @@ def test_a_dead_letter_that_is_no_event(data: bytes, excerpt: str | None) -> Non
     letter = DeadLetter(
         Reason.UNDECODABLE, None, data, 0.0, why="not JSON, phc_aaaaaaaaaaaa1234\x1b"
     )
-    tapped.point.tap.letters(TapOutcome.DEAD_LETTERED, [letter])
+    tapped.point.tap.dead_letters(TapOutcome.DEAD_LETTERED, [letter])
     (event,) = shown(tapped.batch())
     assert (event["lane"], event["reason"], event["why"]) == (
         "none",
@@ -237,7 +237,7 @@ def test_a_dead_letter_is_found_by_its_name() -> None:
         DeadLetter(Reason.REFUSED, None, data, 0.0)
         for data in (b'{"event":"a"}', b'{"event":"b"}', b'"a" {', huge)
     ]
-    tapped.point.tap.letters(TapOutcome.DEAD_LETTERED, letters)
+    tapped.point.tap.dead_letters(TapOutcome.DEAD_LETTERED, letters)
     assert names(tapped.batch()) == ["a"]
 
 

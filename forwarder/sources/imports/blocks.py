@@ -144,7 +144,7 @@ class ImportBlock:
     """Of its records, by the numbers of their files."""
     examples: list[tuple[str, RefusalExample]] = field(default_factory=list)
     """Of what its format refused, with the reasons."""
-    letters: list[ImportDeadLetter] = field(default_factory=list)
+    dead_letters: list[ImportDeadLetter] = field(default_factory=list)
     """What its format refused."""
     parts: list[EventColumns] = field(default_factory=list)
     """What is sent: the events of each chunk. Without their data once they are in chunks."""
@@ -185,7 +185,7 @@ class ImportBlock:
     def take(self, made: ConvertedRecords, limits: ChunkLimits) -> None:
         """What became of its records is counted, and sent."""
         self.records = len(made.counts)
-        self.letters = made.refused
+        self.dead_letters = made.refused
         self.books[self.file] = RecordBooks(
             self.records, self.records - len(made.fates) - len(made.partly)
         )
@@ -395,7 +395,7 @@ def _changed(name: str, how: str) -> SourceChanged:
     )
 
 
-class MarkedLetter(NamedTuple):
+class ReadableDeadLetter(NamedTuple):
     """A dead letter that is marked to be replayed."""
 
     number: int
@@ -420,7 +420,7 @@ class MarkedLetter(NamedTuple):
         return RecordBlock(self.file, origin.record, [self.data], [self.line], members)
 
 
-class LetterOrigin(msgspec.Struct, frozen=True, tag_field="holds"):
+class DeadLetterOrigin(msgspec.Struct, frozen=True, tag_field="holds"):
     """A dead letter's attributes: with its place they say how it becomes a record or an event
     again.
 
@@ -450,14 +450,14 @@ class LetterOrigin(msgspec.Struct, frozen=True, tag_field="holds"):
         )
 
 
-class RecordOrigin(LetterOrigin, frozen=True, tag="record"):
+class RecordOrigin(DeadLetterOrigin, frozen=True, tag="record"):
     """The letter holds a record as it was read, or one event of a record that holds several."""
 
     part: int
     why: str = msgspec.field(name="refused_as")
 
 
-class EventOrigin(LetterOrigin, frozen=True, tag="event"):
+class EventOrigin(DeadLetterOrigin, frozen=True, tag="event"):
     """The letter holds an event as it was sent, which the service refused."""
 
     event: int
@@ -479,7 +479,9 @@ def read_origin(attributes: str) -> RecordOrigin | EventOrigin | None:
         return None
 
 
-def letter_of(record: ImportDeadLetter, file: SourceFile, lane: Lane, now: float) -> DeadLetter:
+def dead_letter_of(
+    record: ImportDeadLetter, file: SourceFile, lane: Lane, now: float
+) -> DeadLetter:
     """The dead letter of a record that its format refused."""
     origin = RecordOrigin(
         record.file_number, record.number, file.identity, record.part, record.why.value

@@ -181,7 +181,7 @@ def _read(
                 examples.example(fate.reason, fate.example)
         for event, shared in zip(made.events, _shared(made), strict=True):
             sorter.add(event, shared)
-        yield records, ImportBlock(block.files, count, letters=made.refused)
+        yield records, ImportBlock(block.files, count, dead_letters=made.refused)
 
 
 def _shared(made: ConvertedRecords) -> Iterator[SharedRecord | None]:

@@ -29,7 +29,7 @@ from forwarder.core.ports import DeadLetter
 from forwarder.core.record_intake import EventIntake
 from forwarder.core.watermark import Span, Watermark
 from forwarder.sources.files.record_blocks import BrokenSource, SourceFile
-from forwarder.sources.imports.blocks import ImportBlock, letter_of
+from forwarder.sources.imports.blocks import ImportBlock, dead_letter_of
 from forwarder.sources.imports.checkpoint import (
     FileCheckpoint,
     ImportCheckpoint,
@@ -372,18 +372,18 @@ class ImportSource:
         if self._stopping:
             return
         now = self._clock.now()
-        letters = [
-            letter_of(record, block.files[record.file_number], self._lane, now)
-            for record in block.letters
+        dead_letters = [
+            dead_letter_of(record, block.files[record.file_number], self._lane, now)
+            for record in block.dead_letters
         ]
-        block.letters = []
+        block.dead_letters = []
         held = (
             max(block.records, sum(map(len, block.parts)))
-            + sum([len(letter.data) for letter in letters]) // LETTER_BYTES
+            + sum([len(dead_letter.data) for dead_letter in dead_letters]) // LETTER_BYTES
         )
         span = self._watermark.open(self._watermark.read, self._watermark.read + 1, held)
         self._held[span] = block
-        await self._submit(block.chunks(self._lane, now), letters, lambda: self._settled(span))
+        await self._submit(block.chunks(self._lane, now), dead_letters, lambda: self._settled(span))
 
     async def submit(self, chunks: Sequence[Chunk]) -> bool:
         """Bring events that belong to no block; returns once they are settled, or False when the
@@ -395,7 +395,10 @@ class ImportSource:
         return settled.is_set()
 
     async def _submit(
-        self, chunks: Sequence[Chunk], letters: Sequence[DeadLetter], settled: Callable[[], None]
+        self,
+        chunks: Sequence[Chunk],
+        dead_letters: Sequence[DeadLetter],
+        settled: Callable[[], None],
     ) -> None:
         """Hand over events and dead letters as soon as there is room for them; `settled` is called
         when they are.
@@ -414,7 +417,7 @@ class ImportSource:
         while not self._stopping:
             self._settlement.clear()
             try:
-                waits = self._intake.accept_made(chunks, letters, callback)
+                waits = self._intake.accept_made(chunks, dead_letters, callback)
             except Backpressure as full:
                 # until something is settled; where nothing is in flight, until the room may have
                 # come from elsewhere

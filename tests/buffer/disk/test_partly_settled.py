@@ -12,7 +12,7 @@ import pytest
 
 from forwarder.buffer.disk.buffer import DiskBuffer
 from forwarder.core.event import NO_IDS, Chunk, Lane
-from forwarder.core.ports import DropReason, Fate, Ordering, Reason, letters_of
+from forwarder.core.ports import DropReason, Fate, Ordering, Reason, dead_letters_of
 from forwarder.daemon import stores
 from forwarder.daemon.roles import Role
 from forwarder.deadletter.schema import open_readable
@@ -66,7 +66,7 @@ class Opened:
 
     def bury(self, chunk: Chunk) -> None:
         """The upstream refused it for good."""
-        assert self.letters.add(letters_of(chunk, Reason.REFUSED, "no", 0.0))
+        assert self.letters.add(dead_letters_of(chunk, Reason.REFUSED, "no", 0.0))
         self.buffer.settle([chunk], Fate.DEAD_LETTERED)
         self.books.dead_letter(LANE, Reason.REFUSED, chunk.count)
 

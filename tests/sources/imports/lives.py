@@ -113,7 +113,7 @@ class ImportLife:
         )
         self._held[span] = block
         self.flying.append((span, block))
-        self.letters |= {(each.file_number, each.number, each.part) for each in block.letters}
+        self.letters |= {(each.file_number, each.number, each.part) for each in block.dead_letters}
         block.chunks(LANE, 0.0)
         self.left += [event for part in block.parts for event in part]
         return block

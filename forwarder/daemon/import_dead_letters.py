@@ -41,7 +41,7 @@ from forwarder.sources.imports.blocks import (
     ChunkLimits,
     EventOrigin,
     ImportBlock,
-    MarkedLetter,
+    ReadableDeadLetter,
     RecordKey,
     RecordOrigin,
     event_key,
@@ -115,13 +115,15 @@ class ImportDeadLetters(DeadLetterStore):
         Raises `ConfigurationError` if that can't be done.
         """
         # an import counts by record
-        letters = cls.open(folder, max_bytes, Committer(clock), clock, books=Books(), logged=False)
-        letters.folder = folder
-        letters.refusals = {}
-        letters.returning = {}
-        letters.forget(replayed)
-        letters.remove(replayed)  # again, to know when they are gone
-        return letters
+        dead_letters = cls.open(
+            folder, max_bytes, Committer(clock), clock, books=Books(), logged=False
+        )
+        dead_letters.folder = folder
+        dead_letters.refusals = {}
+        dead_letters.returning = {}
+        dead_letters.forget(replayed)
+        dead_letters.remove(replayed)  # again, to know when they are gone
+        return dead_letters
 
     def start(self) -> None:
         """Begin to write, on the running loop."""
@@ -149,28 +151,30 @@ class ImportDeadLetters(DeadLetterStore):
             )
         return ""
 
-    def add(self, letters: Sequence[DeadLetter]) -> bool:
+    def add(self, dead_letters: Sequence[DeadLetter]) -> bool:
         """Keep events that the service refused, all or none: False, there is no room, or nothing
         can be written. See `durable`.
 
         The event of a letter in flight stays that letter, with a note.
         """
-        by_key = {event_key(letter.place): letter for letter in letters}
+        by_key = {event_key(dead_letter.place): dead_letter for dead_letter in dead_letters}
         accepted = super().add(
-            [letter for key, letter in by_key.items() if key not in self.returning]
+            [dead_letter for key, dead_letter in by_key.items() if key not in self.returning]
         )
         self._note(full=not accepted)
         if not accepted:
             return False
-        for key, letter in by_key.items():
-            file, _, line = letter.coordinates.rpartition(":")
+        for key, dead_letter in by_key.items():
+            file, _, line = dead_letter.coordinates.rpartition(":")
             self.refusals[key] = RecordFate(
-                FateKind.REFUSED, letter.reason.value, RefusalExample(file, int(line), letter.why)
+                FateKind.REFUSED,
+                dead_letter.reason.value,
+                RefusalExample(file, int(line), dead_letter.why),
             )
             if key in self.returning:
                 self.unmark(
                     self.returning[key],
-                    f"the service refused it again: {letter.why or letter.reason}",
+                    f"the service refused it again: {dead_letter.why or dead_letter.reason}",
                 )
         return True
 
@@ -199,7 +203,7 @@ class ImportDeadLetters(DeadLetterStore):
             heard.clear()
         return True
 
-    async def take_marked(self) -> Sequence[MarkedLetter]:
+    async def take_marked(self) -> Sequence[ReadableDeadLetter]:
         """The next letters that are marked for a replay, some of them; none if there are no
         others. Those marked to be dropped are dropped.
 
@@ -209,27 +213,27 @@ class ImportDeadLetters(DeadLetterStore):
         while True:
             answers = asyncio.Queue[Sequence[MarkedDeadLetter]]()
             self.poll(AT_ONCE, answers.put_nowait)
-            marked_letters = await answers.get()
-            self.busy.update(stored.number for stored in marked_letters)
+            polled = await answers.get()
+            self.busy.update(stored.number for stored in polled)
             if marked := [
-                letter
-                for stored in marked_letters
-                if (letter := self._readable(stored)) is not None
+                dead_letter
+                for stored in polled
+                if (dead_letter := self._readable(stored)) is not None
             ]:
                 return marked
-            if not marked_letters:
+            if not polled:
                 if not self.statistics().failing:
                     return ()
                 await self._clock.sleep(RETRY_SECONDS)
 
-    def _readable(self, marked: MarkedDeadLetter) -> MarkedLetter | None:
+    def _readable(self, marked: MarkedDeadLetter) -> ReadableDeadLetter | None:
         """None: it can't be replayed, and stays."""
         origin = read_origin(marked.attributes)
         if origin is None or not marked.intact:
             self.unmark(marked.number, _DAMAGED if origin else _FOREIGN)
             return None
         file, _, line = marked.coordinates.rpartition(":")
-        return MarkedLetter(
+        return ReadableDeadLetter(
             marked.number,
             SourceFile(file, origin.identity),
             int(line),
@@ -250,10 +254,10 @@ class ImportDeadLetters(DeadLetterStore):
 
 
 @dataclass
-class LetterReplays:
+class DeadLetterReplays:
     """How letters that are marked for it are sent again; see the module."""
 
-    letters: ImportDeadLetters
+    dead_letters: ImportDeadLetters
     ledger: ImportLedger
     """Where the source's records are counted."""
     conversion: Conversion
@@ -275,18 +279,20 @@ class LetterReplays:
         Waits while the letters can't be read. Cancelled, it counts nothing more: what is in flight
         is sent again by the next run.
         """
-        while marked := await self.letters.take_marked():
+        while marked := await self.dead_letters.take_marked():
             left = self._left(marked)
             opened = self._open(marked)
-            block = ImportBlock({letter.origin.file: letter.file for letter in marked})
+            block = ImportBlock(
+                {dead_letter.origin.file: dead_letter.file for dead_letter in marked}
+            )
             for _, events in groupby(
                 chain.from_iterable([events for _, events in opened]), attrgetter("file")
             ):
                 block.send(EventColumns.of(list(events)), self.limits)
             if opened and not await send(block.chunks(self.lane, self.clock.now())):
                 return
-            for letter, made in opened:
-                self._conclude(letter, made, left)
+            for dead_letter, made in opened:
+                self._conclude(dead_letter, made, left)
             on_counted()
 
     def saved(self) -> None:
@@ -294,34 +300,34 @@ class LetterReplays:
         them until they are gone.
         """
         replayed = self.ledger.totals.replayed
-        replayed[:] = [number for number in replayed if not self.letters.is_gone(number)]
-        self.letters.remove(replayed)
+        replayed[:] = [number for number in replayed if not self.dead_letters.is_gone(number)]
+        self.dead_letters.remove(replayed)
 
-    def _left(self, marked: Sequence[MarkedLetter]) -> Counter[RecordKey]:
+    def _left(self, marked: Sequence[ReadableDeadLetter]) -> Counter[RecordKey]:
         """How many letters there are of each record, without those that are counted as replayed."""
         self._records = {
             number: record
             for number, record in self._records.items()
-            if not self.letters.is_gone(number)
+            if not self.dead_letters.is_gone(number)
         }
         left: Counter[RecordKey] = Counter()
-        for letter in marked:
-            left[letter.origin.key] = max(left[letter.origin.key], letter.together)
+        for dead_letter in marked:
+            left[dead_letter.origin.key] = max(left[dead_letter.origin.key], dead_letter.together)
         left.subtract(self._records.values())
         return left
 
     def _open(
-        self, marked: Sequence[MarkedLetter]
-    ) -> list[tuple[MarkedLetter, Sequence[FinishedEvent]]]:
+        self, marked: Sequence[ReadableDeadLetter]
+    ) -> list[tuple[ReadableDeadLetter, Sequence[FinishedEvent]]]:
         """The events of letters; without the letters that stay."""
-        opened: list[tuple[MarkedLetter, Sequence[FinishedEvent]]] = []
+        opened: list[tuple[ReadableDeadLetter, Sequence[FinishedEvent]]] = []
         in_flight: set[EventKey] = set()
-        for letter in marked:
-            origin = letter.origin
+        for dead_letter in marked:
+            origin = dead_letter.origin
             events = (
-                self._as_sent(letter, origin)
+                self._as_sent(dead_letter, origin)
                 if isinstance(origin, EventOrigin)
-                else self._made(letter, origin)
+                else self._made(dead_letter, origin)
             )
             if not isinstance(events, str) and not in_flight.isdisjoint(
                 [event.key for event in events]
@@ -331,17 +337,19 @@ class LetterReplays:
                     "it is still needed"
                 )
             if isinstance(events, str):
-                self.letters.unmark(letter.number, events)
+                self.dead_letters.unmark(dead_letter.number, events)
                 continue
             in_flight.update([event.key for event in events])
-            opened.append((letter, events))
-            if isinstance(letter.origin, EventOrigin):
-                self.letters.returning[events[0].key] = letter.number
+            opened.append((dead_letter, events))
+            if isinstance(dead_letter.origin, EventOrigin):
+                self.dead_letters.returning[events[0].key] = dead_letter.number
         return opened
 
-    def _made(self, letter: MarkedLetter, origin: RecordOrigin) -> Sequence[FinishedEvent] | str:
+    def _made(
+        self, dead_letter: ReadableDeadLetter, origin: RecordOrigin
+    ) -> Sequence[FinishedEvent] | str:
         """What the format makes of a record; why it stays a letter, unless that is all events."""
-        made = self.conversion.convert(letter.block, origin.file, 0)
+        made = self.conversion.convert(dead_letter.block, origin.file, 0)
         if made.refused:
             return f"{made.refused[0].why}: {made.refused[0].detail}"
         if not made.events:
@@ -354,12 +362,14 @@ class LetterReplays:
             for turn, event in enumerate(made.events)
         ]
 
-    def _as_sent(self, letter: MarkedLetter, origin: EventOrigin) -> Sequence[FinishedEvent] | str:
+    def _as_sent(
+        self, dead_letter: ReadableDeadLetter, origin: EventOrigin
+    ) -> Sequence[FinishedEvent] | str:
         """An event as it was sent, or as it was edited since; why it stays a letter, if it can't
         be sent as it stands.
         """
         try:
-            block = _read_as_sent(letter.block)
+            block = _read_as_sent(dead_letter.block)
         except RecordRefused as refused:
             return f"{refused.why}: {refused.detail}"
         (text,) = block.texts
@@ -369,24 +379,27 @@ class LetterReplays:
         texts = block.distinct_ids[0], block.names[0], block.uuids[0], text
         return [
             FinishedEvent(
-                block.times[0], *texts, origin.file, letter.line, origin.record, origin.event
+                block.times[0], *texts, origin.file, dead_letter.line, origin.record, origin.event
             )
         ]
 
     def _conclude(
-        self, letter: MarkedLetter, events: Sequence[FinishedEvent], left: Counter[RecordKey]
+        self,
+        dead_letter: ReadableDeadLetter,
+        events: Sequence[FinishedEvent],
+        left: Counter[RecordKey],
     ) -> None:
         """All events of a letter are settled: count it, unless it stays. `left`: how many letters
         there are of each record.
         """
-        origin = letter.origin
+        origin = dead_letter.origin
         arrived: list[FinishedEvent] = []
         refused: list[FinishedEvent] = []
         for event in events:
-            self.letters.returning.pop(event.key, None)
-            (arrived if self.letters.refusals.pop(event.key, None) is None else refused).append(
-                event
-            )
+            self.dead_letters.returning.pop(event.key, None)
+            (
+                arrived if self.dead_letters.refusals.pop(event.key, None) is None else refused
+            ).append(event)
         if refused and isinstance(origin, EventOrigin):
             return  # it stays; its note was written when the service refused it
         count_replayed(
@@ -397,6 +410,6 @@ class LetterReplays:
         )
         left[origin.key] += len(refused) - 1
         if not left[origin.key]:
-            self.ledger.count_repaired(letter.file.name, letter.line)
-        self.ledger.totals.replayed.append(letter.number)
-        self._records[letter.number] = origin.key
+            self.ledger.count_repaired(dead_letter.file.name, dead_letter.line)
+        self.ledger.totals.replayed.append(dead_letter.number)
+        self._records[dead_letter.number] = origin.key
