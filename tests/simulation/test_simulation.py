@@ -19,7 +19,6 @@ LIVES = 30
 FOUND = {
     "rules are skipped on the single event's way": 1,
     "an event that is rejected at receipt isn't kept": 1,
-    "one address may have all connections": 2,
     "the second destination is forgotten": 4,
     "a body that never ends is waited for": 4,
     "two requests of a person are sent at once": 22,
