@@ -477,6 +477,7 @@ class _World:
             await _ended(self._beside)
         pipeline = await self._running()
         if delivered:
+            await passing(2.0)  # the marks of what is settled are written with the next commit
             self._explain(at_the_end=True)
         left = await self._end(pipeline)
         for service in self._services.values():
