@@ -37,7 +37,6 @@ from forwarder.sources.http.listener import HttpListener
 from forwarder.sources.http.protocol.limits import BodyPace
 from forwarder.sources.logs.followed import FollowedFile
 from forwarder.sources.logs.following import Follower
-from forwarder.sources.logs.identity import Recognition
 from forwarder.storage.committer import Committer
 from forwarder.telemetry.books import Books
 from forwarder.telemetry.taps import EventTap
@@ -186,15 +185,6 @@ def _given_up(right: Any) -> Any:
     return publish
 
 
-def _as_if_new(right: Any) -> Any:
-    def move(self: Any, former: Any, file: FollowedFile, content: Any) -> Any:
-        right(self, former, file, content)
-        former.examined = file.size, file.modified
-        return former
-
-    return move
-
-
 def _removes_first(right: Any) -> Any:
     def replay(self: Any, marked: Any) -> Any:
         self._store.remove([marked.number])
@@ -340,16 +330,10 @@ DEFECTS: Final[Mapping[str, Change]] = {
         _stored_too_far,
     ),
     "the rest of a renamed log is forgotten": (Follower, "_update", _forgets_rest),
-    "a log's copy isn't read to its end": (Recognition, "_move", _as_if_new),
     "a file of the archive isn't synced before it has its name": (
         folders,
         "os",
         lambda _: _NeverSyncs(),
-    ),
-    "the name of the archive's file isn't synced": (
-        folders,
-        "sync_directory",
-        lambda _: lambda _directory: None,
     ),
     "a file of the archive that couldn't be written counts": (LocalFolder, "publish", _given_up),
     "the time of reading a line isn't stored": (

@@ -24,6 +24,8 @@ FOUND = {
     "two requests of a person are sent at once": 22,
 }
 """Defects, each with a seed that finds it."""
+ONCE_BROKEN = (486,)
+"""Seeds beyond the first ones that have found a fault of the product."""
 
 
 @pytest.mark.parametrize("first", range(1, LIVES + 1, 10))
@@ -35,6 +37,13 @@ def test_lives_keep_their_promises(first: int) -> None:
         life = live(drawn(seed))
         assert life.broken is None, story(life, 60)
         assert life.trace.steps > 1
+
+
+@pytest.mark.parametrize("seed", ONCE_BROKEN)
+def test_a_life_that_found_a_fault_keeps_its_promises(seed: int) -> None:
+    """What it has found stays repaired."""
+    life = live(drawn(seed))
+    assert life.broken is None, story(life, 60)
 
 
 def test_a_life_is_the_same_each_time() -> None:
