@@ -24,7 +24,7 @@ RUN /opt/forwarder/bin/pip install --require-hashes --only-binary :all: -r requi
 FROM python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b AS base
 LABEL org.opencontainers.image.title="forwarder" \
       org.opencontainers.image.description="Forwards product-analytics events to your analytics service: buffered, unchanged, and accounted for." \
-      org.opencontainers.image.version="0.1.0" \
+      org.opencontainers.image.version="1.0.0rc1" \
       org.opencontainers.image.licenses="MIT"
 # /var/lib/forwarder is all that it ever writes to: the root file system can be read-only, and nothing else is this user's.
 RUN groupadd --system --gid 10001 forwarder \

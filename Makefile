@@ -33,8 +33,11 @@ PROGRESS = { count=0; while read -r word rest; do case $$word in \
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 	--no-emit-index-url --no-emit-find-links $(UPGRADE)
 
-# One process more than cores, because many tests wait for processes of their own; a test that needs quiet has no place among them.
-PARALLEL = --numprocesses $$($(BIN)/python -c 'import os; print((os.cpu_count() or 1) + 1)') --dist worksteal
+# One process more than cores, because some tests wait; slow ones mostly wait, for processes of their own: two for each core. A test that
+# needs quiet has no place among them.
+CORES = $$($(BIN)/python -c 'import os; print(os.cpu_count() or 1)')
+PARALLEL = --dist worksteal --numprocesses $$(($(CORES) + 1))
+WAITING = --dist worksteal --numprocesses $$(($(CORES) * 2))
 
 .PHONY: help setup sbom demo demo-kafka demo-logs drill check test lint types layers unit format other-python test-crash test-crash-restarts test-crash-kafka test-crash-import test-crash-logs test-crash-destinations test-crash-archive test-differential simulate test-browser test-sdks looks pictures man bench soak docs requirements clean
 
@@ -75,8 +78,12 @@ check: lint types layers unit  ## the quick half of the tests: lint, types, laye
 $(VENV)/.broker: $(VENV)/.installed forwarder/demo/broker/jars.txt
 	@test -n "$$KAFKA_BOOTSTRAP_SERVERS" || { $(BIN)/python -m forwarder.demo.broker && touch $@; }
 
-test: lint types layers $(VENV)/.broker  ## every test; PYTHON=python3.13 chooses the Python
-	$(BIN)/pytest $(PARALLEL) $(PYTEST)
+test: lint types layers $(VENV)/.broker  ## every test but the long ones; PYTHON=python3.13 chooses the Python
+	$(BIN)/pytest $(WAITING) -m "not long" $(PYTEST)
+
+.PHONY: test-long
+test-long: $(VENV)/.broker  ## the tests that `make test` leaves out: scale, and more of what its slow tests show
+	$(BIN)/pytest $(WAITING) -m long $(PYTEST)
 
 lint: setup
 	$(BIN)/ruff check
@@ -106,7 +113,7 @@ docs: $(VENV)/.docs  ## the documents as a site with search, in build/site; a br
 	@echo "open build/site/index.html; for the search: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/site 8000"
 
 unit: setup
-	$(BIN)/pytest $(PARALLEL) -m "not slow" --hypothesis-profile quick
+	$(BIN)/pytest $(PARALLEL) -m "not slow and not long" --hypothesis-profile quick
 
 test-crash: setup  ## kill the daemon 220 times under load and look for what is lost; CRASH="--seed 7 --kills 20" chooses
 	$(BIN)/python -m tests.crash $(CRASH)
@@ -176,8 +183,10 @@ bench: setup  ## measure throughput and memory beside their floors; BENCH="--cas
 soak: $(VENV)/.broker  ## a mixed load for an hour while the upstream fails now and then: books, memory, descriptors, latencies; SOAK="--minutes 10" chooses
 	$(BIN)/python -m tests.soak $(SOAK)
 
-man: setup  ## make the manual page again, after a change of commands
+man: setup  ## make the manual page and the pages of commands and keys again
 	$(BIN)/python -m tests.support.manual
+	$(BIN)/python -m tests.support.commands_page
+	$(BIN)/python -m tests.support.configuration_pages
 
 requirements: setup  ## compile requirements/*.txt again; UPGRADE=--upgrade takes the newest of everything
 	$(COMPILE) --output-file requirements/run.txt pyproject.toml

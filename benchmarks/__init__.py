@@ -1,3 +1,3 @@
 """How fast forwarder is and how much memory it takes, beside floors measured in the
-same run (docs/explanation/benchmarks.md).
+same run (docs/maintainers/benchmarks.md).
 """

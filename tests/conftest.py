@@ -39,6 +39,10 @@ property. Pytest's own can only end the whole run: an exception that a signal ra
 running loop ends whichever task it meets, not the test.
 """
 
+QUICK: Final = "quick"
+MOST_QUICK: Final = 40
+"""Examples of a property that says how many, by the profile of `make check`."""
+
 # No limit for one example: what a machine does in a given moment is no property of the code.
 # Pytest's own limit ends what hangs. In continuous integration a change is judged by the same
 # examples each time, as in Hypothesis's own profile for it; elsewhere they vary.
@@ -46,9 +50,9 @@ hypothesis.settings.register_profile(
     "tests", deadline=None, derandomize=os.environ.get("CI") == "true"
 )
 hypothesis.settings.load_profile("tests")
-# `make check` tries fewer, unless a test says how many; `make test` tries them all.
+# `make check` tries fewer; `make test` tries them all.
 hypothesis.settings.register_profile(
-    "quick", hypothesis.settings.get_profile("tests"), max_examples=25
+    QUICK, hypothesis.settings.get_profile("tests"), max_examples=25
 )
 
 pytest_plugins = ["tests.support.kafka", "tests.support.secure_kafka"]
@@ -90,7 +94,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     The check for what is open is around that: it looks once the test's loop is closed.
     """
+    is_quick = hypothesis.settings.get_current_profile_name() == QUICK
     for item in items:
+        if is_quick and isinstance(item, pytest.Function):
+            _try_fewer(item)
         if isinstance(item, pytest.Function) and pytest_asyncio.is_async_test(item):
             item.fixturenames.insert(
                 item.fixturenames.index("leaves_nothing_open") + 1, "leaves_no_task"
@@ -127,7 +134,7 @@ async def leaves_no_task() -> AsyncIterator[None]:
 def state_of_its_own(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a forwarder keeps without being told where goes to a place that no other test has seen,
+    """What a forwarder keeps by default goes to a place that no other test has seen,
     made only when it is used.
     """
     place = tmp_path_factory.getbasetemp() / f"state-{next(_places)}"
@@ -156,6 +163,20 @@ def hears_signals() -> Iterator[None]:
 def clock() -> FakeClock:
     """A clock that stands still."""
     return FakeClock()
+
+
+def _try_fewer(item: pytest.Function) -> None:
+    """Give a property `MOST_QUICK` examples at most. A state machine has its settings in its class,
+    any other property in an attribute that `hypothesis.settings` sets when it decorates.
+    """
+    owner, name = (
+        (item.cls, "settings")
+        if hasattr(item.cls, "settings")
+        else (getattr(item.obj, "__func__", item.obj), "_hypothesis_internal_use_settings")
+    )
+    given = getattr(owner, name, None)
+    if isinstance(given, hypothesis.settings) and given.max_examples > MOST_QUICK:
+        setattr(owner, name, hypothesis.settings(given, max_examples=MOST_QUICK))
 
 
 def _limit(item: pytest.Function) -> None:

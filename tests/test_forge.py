@@ -89,6 +89,16 @@ def test_updates_find_what_they_update() -> None:
             assert "older" not in each
 
 
+def test_continuous_integration_runs_its_script() -> None:
+    """On the oldest Python, whose path sudo would leave out; the newer ones run the tests."""
+    jobs = read(FORGE / "workflows" / "ci.yml")["jobs"]
+    commands_of = {
+        name: [step["run"] for step in job["steps"] if "run" in step] for name, job in jobs.items()
+    }
+    assert commands_of["everything"] == ['sudo env "PATH=$PATH" "CI=$CI" bash .ci/run']
+    assert commands_of["tests"] == ["make test PYTHON=python PYTEST=--durations=25"]
+
+
 def test_the_documents_are_published_from_main_only() -> None:
     """A pull request builds the site by `make docs` and publishes nothing; only the job that
     publishes may write, and it runs nothing of the repository.

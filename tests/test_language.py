@@ -1,9 +1,10 @@
-"""Plain English: phrases that have a standard form in the field stand nowhere in help, messages
-and documents.
+"""Plain English: phrases that have a standard form in the field stand nowhere in help, messages,
+documents, and what tests say about themselves.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from typing import Final
 
@@ -105,3 +106,35 @@ def test_documents_are_plain_english() -> None:
         for phrase in PHRASES.finditer(_COMMENT.sub("", text) if path.suffix == ".js" else text)
     ]
     assert found == []
+
+
+NAMES_OF_TESTS: Final = re.compile(f"{PHRASES.pattern}|\\btaken\\b", re.IGNORECASE)
+_TITLE: Final = re.compile(r"def (test_\w+)")
+ELSEWHERE: Final = "tests/simulation"
+"""Tests that follow later."""
+
+
+def test_docstrings_of_tests_are_plain_english() -> None:
+    """None has one of the phrases, except as code."""
+    found: list[str] = []
+    for path in files(".py", "tests"):
+        text = path.read_text("utf-8")
+        if name(path).startswith(ELSEWHERE) or not PHRASES.search(" ".join(text.split())):
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
+                words = re.sub(r"`[^`]*`", "", ast.get_docstring(node) or "")
+                phrases = PHRASES.findall(" ".join(words.split()))
+                found += [f"{name(path)}: {phrase!r}" for phrase in phrases]
+    assert found == []
+
+
+def test_titles_of_tests_are_plain_english() -> None:
+    """None has one of the phrases."""
+    assert [
+        f"{name(path)}: {title}"
+        for path in files(".py", "tests")
+        if not name(path).startswith(ELSEWHERE)
+        for title in _TITLE.findall(path.read_text("utf-8"))
+        if NAMES_OF_TESTS.search(title.replace("_", " "))
+    ] == []

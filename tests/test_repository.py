@@ -8,11 +8,13 @@ import re
 import subprocess
 import sys
 import tomllib
+from datetime import date
 from pathlib import Path
 
 import pytest
 import yaml
 
+from forwarder import __version__
 from tests.support.cases import cases
 from tests.support.repository import ROOT, files, name, trees
 
@@ -22,6 +24,9 @@ REGISTRY = re.compile(
 LOOSE_ENDS = re.compile(r"\b(?:TO[D]O|FIX[M]E|X[X]X)\b")
 UNCODED = re.compile(r"#\s*type:\s*ignore(?!\[)|#\s*noqa(?!:)")
 SLEEP = re.compile(r"\btime[.]sleep\(|asyncio[.]sleep\((?!0\))")
+TEST = re.compile(r"^(?: {4})?(?:async )?def test_\w+", re.MULTILINE)
+DOCUMENTED = re.compile(TEST.pattern + r"\([^()]*\)[^:\n]*:\n +\"\"\"\S", re.MULTILINE)
+"""A test whose parameters have no parentheses in them, with its docstring."""
 SKIP = re.compile(r"mark[.](?:skip|xfail)\(\s*\)|mark[.](?:skip|xfail)\s*$", re.MULTILINE)
 LINK = re.compile(r"\]\((?!https?:|#|mailto:)([^)#\s]+)")
 DOCUMENT = re.compile(r"(?<![\w/-])docs/[\w/-]+\.md")
@@ -82,7 +87,11 @@ def test_every_module_and_test_says_what_it_is_for() -> None:
         for path, tree in trees(under)
         if ast.get_docstring(tree) is None
     ]
-    for path, tree in trees("tests", "def test_"):
+    for path in files(".py", "tests"):
+        text = path.read_text("utf-8")
+        if len(TEST.findall(text)) == len(DOCUMENTED.findall(text)):
+            continue  # to parse all of them takes seconds
+        tree = ast.parse(text)
         classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
         nodes = [*tree.body, *(node for each in classes for node in each.body)]
         functions = [
@@ -188,16 +197,33 @@ def test_decisions_are_numbered_without_gaps() -> None:
         f"{number:04}" for number in range(1, len(records) + 1)
     ]
     assert [
-        path.name
-        for path in records
-        if not path.read_text().startswith(f"# {int(path.name[:4])}. ")
+        path.name for path in records if f"\n---\n# {int(path.name[:4])}. " not in path.read_text()
     ] == []
 
 
-def test_the_changelog_has_a_place_for_what_is_next() -> None:
-    """The newest section is what is not released yet, or the version of the package."""
-    sections = re.findall(r"^## \[([^\]]+)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    assert sections[0] == "Unreleased"
+CHANGELOG = (ROOT / "CHANGELOG.md").read_text()
+LONGEST_ENTRY = 320
+
+
+def test_the_changelog_begins_with_what_is_next() -> None:
+    """The newest section is what is not released yet, or the version of the package; each release
+    has its day.
+    """
+    sections = re.findall(r"^## \[([^\]]+)\](?: - (\S+))?", CHANGELOG, re.MULTILINE)
+    assert sections[0][0] in {"Unreleased", __version__}
+    days = [date.fromisoformat(day) for name, day in sections if name != "Unreleased"]
+    assert days == sorted(days, reverse=True)
+
+
+def test_the_changelog_has_a_line_for_each_change() -> None:
+    """Grouped as Keep a Changelog has it, and short enough to be read."""
+    groups = re.findall(r"^### (.*)", CHANGELOG, re.MULTILINE)
+    assert set(groups) <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    below = CHANGELOG[CHANGELOG.index("\n## ") :].splitlines()
+    assert [
+        line for line in below if line.startswith(("-", " ")) and len(line) > LONGEST_ENTRY
+    ] == []
+    assert [line for line in below if line.startswith(" ")] == []
 
 
 def test_layers_hold() -> None:

@@ -355,7 +355,8 @@ class Archiver(EventDelivery):
         file = await self._until_it_works(self._open)
         try:
             await self._fill(file, lane, self._policy.partition.number(received_at))
-            await self._publish(file, lane, received_at)
+            if self._taken:  # else they were dropped or withdrawn while the file was opened
+                await self._publish(file, lane, received_at)
         finally:
             file.close()
 

@@ -30,10 +30,11 @@ from forwarder.core.installation import help_on
 from forwarder.core.proposals import proposed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from forwarder.config.settings import Settings
     from forwarder.inspect.buffer_contents import BufferContent, Flaw, LaneContent, QuarantinedFile
+    from forwarder.telemetry.labels import LaneNames
     from forwarder.telemetry.snapshot import LaneSnapshot
 
 app = CommandGroup(
@@ -65,15 +66,18 @@ OfDestination = Annotated[
 def ls(path: Directory = None, config: Config = None, output: TableOrJson = Output.TABLE) -> None:
     """List buffered events by worker and lane: count, bytes and the age of the oldest.
 
-    Works while the daemon runs. Project keys are shown by their labels only.
+    Works while the daemon runs. Project keys are shown by their names or labels only.
 
     Example: forwarder buffer ls /var/lib/forwarder
     """
+    from forwarder.cli.settings import configured_names
+
     contents = _inspect(_directories(path, config))
+    names = configured_names(config)
     if output is Output.JSON:
-        typer.echo(json.dumps(as_json(contents), indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(as_json(contents, names), indent=2, ensure_ascii=False))
     else:
-        print_contents(contents)
+        print_contents(contents, names)
 
 
 @app.command()
@@ -91,10 +95,12 @@ def verify(
 
     Example: forwarder buffer verify /var/lib/forwarder/worker-0
     """
+    from forwarder.cli.settings import configured_names
+
     contents = _inspect(_directories(path, config))
     damaged = any(content.damaged for content in contents)
     if output is TextOutput.JSON and not quiet:
-        document = {"damaged": damaged, **as_json(contents)}
+        document = {"damaged": damaged, **as_json(contents, configured_names(config))}
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
     elif damaged or not quiet:
         for line in verdict(contents):
@@ -114,7 +120,9 @@ def export(  # noqa: PLR0917 - a command's options
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
     lane: Annotated[
         str | None,
-        typer.Option("--lane", metavar="LABEL", help="Only this lane, by its label in `ls`."),
+        typer.Option(
+            "--lane", metavar="LABEL", help="Only this lane, by its name or label in `ls`."
+        ),
     ] = None,
     destination: OfDestination = None,
 ) -> None:
@@ -126,24 +134,24 @@ def export(  # noqa: PLR0917 - a command's options
 
     Example: forwarder buffer export /var/lib/forwarder --output events.jsonl
     """
-    from forwarder.inspect.export import check_lane
+    from forwarder.cli.settings import configured_names
+    from forwarder.inspect.export import labels_of
     from forwarder.storage.private import atomic_file
 
     directories = _directories(path, config, destination)
     contents = _inspect(directories)
-    if lane is not None:
-        check_lane(contents, lane)
+    labels = None if lane is None else labels_of(lane, contents, configured_names(config))
     total = sum(
         totals.events
         for content in contents
         for totals in content.lanes
-        if lane in (None, totals.label)
+        if labels is None or totals.label in labels
     )
     if output is None:
-        count = _export(directories, lane, sys.stdout.buffer, total)
+        count = _export(directories, labels, sys.stdout.buffer, total)
     else:
         with atomic_file(output, replace=force) as file:
-            count = _export(directories, lane, file, total)
+            count = _export(directories, labels, file, total)
     where = f" to {output}" if output else ""
     sys.stderr.write(
         f"{_events(count)} exported{where}. Events contain project keys: protect them like the "
@@ -206,7 +214,9 @@ def _reject_several(directories: Sequence[Path]) -> None:
         )
 
 
-def _export(directories: Sequence[Path], lane: str | None, file: BinaryIO, total: int) -> int:
+def _export(
+    directories: Sequence[Path], labels: Collection[str] | None, file: BinaryIO, total: int
+) -> int:
     from forwarder.cli.tables import EventProgress
     from forwarder.inspect.export import export as write_lines
 
@@ -214,7 +224,7 @@ def _export(directories: Sequence[Path], lane: str | None, file: BinaryIO, total
         with EventProgress("exporting", total) as progress:
             count = 0
             for directory in directories:
-                count += write_lines(directory, lane, file.write, progress.advance)
+                count += write_lines(directory, labels, file.write, progress.advance)
         file.flush()
     except BrokenPipeError:
         # or the interpreter fails on the pipe when it exits
@@ -333,7 +343,7 @@ def _inspect(directories: Sequence[Path]) -> list[BufferContent]:
     return [read_contents(directory) for directory in directories]
 
 
-def print_contents(contents: Sequence[BufferContent]) -> None:
+def print_contents(contents: Sequence[BufferContent], names: LaneNames) -> None:
     """Print a table for each worker's directory, and the total."""
     from rich.text import Text
 
@@ -347,7 +357,7 @@ def print_contents(contents: Sequence[BufferContent]) -> None:
         for lane in lanes:
             oldest = "" if lane.oldest is None else duration(max(0.0, now - lane.oldest))
             rows.add_row(
-                Text(lane.label),
+                Text(names.show(lane.label)),
                 f"{lane.events:,}",
                 size(lane.bytes),
                 oldest,
@@ -396,21 +406,21 @@ def left_lines(lanes: Iterable[LaneSnapshot]) -> Iterator[str]:
             if lane.halted
             else ""
         )
-        yield f"! lane {lane.label} still has {_events(lane.buffered)}{why}"
+        yield f"! lane {lane.shown} still has {_events(lane.buffered)}{why}"
         if lane.hint:
             yield f"    what to do: {lane.hint}"
 
 
-def as_json(contents: Sequence[BufferContent]) -> dict[str, Any]:
+def as_json(contents: Sequence[BufferContent], names: LaneNames) -> dict[str, Any]:
     """The same for programs: times in ISO 8601, sizes in bytes."""
     return {
-        "directories": [_content_as_json(content) for content in contents],
+        "directories": [_content_as_json(content, names) for content in contents],
         "events": sum(content.events for content in contents),
         "bytes": sum(content.bytes for content in contents),
     }
 
 
-def _content_as_json(content: BufferContent) -> dict[str, Any]:
+def _content_as_json(content: BufferContent, names: LaneNames) -> dict[str, Any]:
     return {
         "directory": str(content.directory),
         "in_use": content.process is not None,
@@ -418,6 +428,7 @@ def _content_as_json(content: BufferContent) -> dict[str, Any]:
         "lanes": [
             {
                 "lane": lane.label,
+                **names.beside(lane.label),
                 "historical": lane.historical,
                 "events": lane.events,
                 "bytes": lane.bytes,

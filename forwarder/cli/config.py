@@ -101,9 +101,9 @@ def check(
     for url, answer in _answers(settings) if online and valid else ():
         code = answer.exit_code()
         worst = max(worst, code)
-        answers.append(answer.as_json(url))
+        answers.append(answer.as_json(url, settings.key_names))
         if said or (output is TextOutput.TEXT and code != ExitCode.DONE):
-            typer.echo("\n".join(answer.lines(url)), err=code != ExitCode.DONE)
+            typer.echo("\n".join(answer.lines(url, settings.key_names)), err=code != ExitCode.DONE)
     if output is TextOutput.JSON and not quiet:
         document = {
             "valid": valid,

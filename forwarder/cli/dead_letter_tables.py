@@ -1,7 +1,7 @@
 """What `forwarder dead-letters` prints: tables, one letter, and the same for programs.
 
-Invariant: project keys are shown by their labels, everything in an event that looks like a key is
-masked, and control characters are escaped.
+Invariant: project keys are shown by their names or labels, everything in an event that looks like
+a key is masked, and control characters are escaped.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from forwarder.core.stamps import utc_text
 from forwarder.deadletter.selection import DeadLetterContent, DeadLetterSummary
 from forwarder.inspect.dead_letters import WorkerDeadLetters
 from forwarder.sources.imports.blocks import SOURCE
+from forwarder.telemetry.labels import LaneNames
 from forwarder.telemetry.readable import duration, plural, size
 
 _MAX_WHY: Final = 80
@@ -36,7 +37,10 @@ def dead_letter_count(count: int) -> str:
 
 
 def print_table(
-    rows: Sequence[tuple[WorkerDeadLetters, DeadLetterSummary]], total: int, now: float
+    rows: Sequence[tuple[WorkerDeadLetters, DeadLetterSummary]],
+    total: int,
+    lanes: LaneNames,
+    now: float,
 ) -> None:
     """Print a row per letter. For those of an import, the record's file and line stand in place of
     the lane.
@@ -64,7 +68,7 @@ def print_table(
         where = (
             _end_of(without_keys(dead_letter.coordinates, dead_letter.lane))
             if imported
-            else dead_letter.label
+            else lanes.show(dead_letter.label)
         )
         row = (
             file.name(dead_letter.number),
@@ -83,12 +87,18 @@ def print_table(
 
 
 def print_dead_letter(
-    file: WorkerDeadLetters, dead_letter: DeadLetterSummary, content: DeadLetterContent
+    file: WorkerDeadLetters,
+    dead_letter: DeadLetterSummary,
+    content: DeadLetterContent,
+    lanes: LaneNames,
 ) -> None:
     """Print everything about a letter, and its event."""
     out = console()
     changed = "" if content.intact else "; damaged: they differ from the bytes that were written"
-    shown = {**dead_letter_as_json(file, dead_letter), "bytes": f"{dead_letter.size:,}{changed}"}
+    shown = {
+        **dead_letter_as_json(file, dead_letter, lanes),
+        "bytes": f"{dead_letter.size:,}{changed}",
+    }
     origin = origin_lines(shown.pop("attributes"))
     for name, value in (*shown.items(), *origin):
         if value not in (None, ""):
@@ -99,7 +109,9 @@ def print_dead_letter(
         out.print(Text(readable(content.replacement, dead_letter.lane)), soft_wrap=True)
 
 
-def dead_letter_as_json(file: WorkerDeadLetters, dead_letter: DeadLetterSummary) -> dict[str, Any]:
+def dead_letter_as_json(
+    file: WorkerDeadLetters, dead_letter: DeadLetterSummary, lanes: LaneNames
+) -> dict[str, Any]:
     """A letter for programs, without keys: times in ISO 8601, sizes in bytes."""
 
     def masked(text: str | None) -> str | None:
@@ -109,6 +121,7 @@ def dead_letter_as_json(file: WorkerDeadLetters, dead_letter: DeadLetterSummary)
         "number": file.name(dead_letter.number),
         "reason": dead_letter.reason,
         "lane": dead_letter.label,
+        **lanes.beside(dead_letter.label),
         "at": utc_text(dead_letter.at, "milliseconds"),
         "why": masked(dead_letter.why),
         "source": dead_letter.source,
@@ -126,11 +139,14 @@ def dead_letter_as_json(file: WorkerDeadLetters, dead_letter: DeadLetterSummary)
 
 
 def content_as_json(
-    file: WorkerDeadLetters, dead_letter: DeadLetterSummary, content: DeadLetterContent
+    file: WorkerDeadLetters,
+    dead_letter: DeadLetterSummary,
+    content: DeadLetterContent,
+    lanes: LaneNames,
 ) -> dict[str, Any]:
     """A letter with its event for programs, without keys; an event that isn't UTF-8 in base64."""
     document = {
-        **dead_letter_as_json(file, dead_letter),
+        **dead_letter_as_json(file, dead_letter, lanes),
         "intact": content.intact,
         **_data_as_json("data", content.data, dead_letter.lane),
     }

@@ -39,6 +39,7 @@ from forwarder.cli.options import (
     events_per_second,
 )
 from forwarder.cli.output import confirm
+from forwarder.cli.settings import configured_names
 from forwarder.cli.tables import EventProgress
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.event import Lane
@@ -69,6 +70,7 @@ from forwarder.sources.imports.preflight_report import PREFLIGHT
 
 if TYPE_CHECKING:
     from forwarder.deadletter.editing import Edit, Replacement
+    from forwarder.telemetry.labels import LaneNames
 
     Editor = Edit | Replacement
 
@@ -97,7 +99,8 @@ WithEvent = Annotated[
     str, typer.Option("--event", metavar="NAME", help="Only events of this name.")
 ]
 WithLane = Annotated[
-    str, typer.Option("--lane", metavar="LABEL", help="Only this lane, by its label in `ls`.")
+    str,
+    typer.Option("--lane", metavar="LABEL", help="Only this lane, by its name or label in `ls`."),
 ]
 Since = Annotated[
     str,
@@ -142,24 +145,27 @@ def ls(
 ) -> None:
     """List the dead letters of all workers, the newest first, with their reasons and marks.
 
-    Works while the daemon runs. Project keys are shown by their labels only.
+    Works while the daemon runs. Project keys are shown by their names or labels only.
 
     Example: forwarder dead-letters ls --reason refused --since 2h
     """
     files = _files(config, path)
+    lanes = configured_names(config)
     dead_letters, total = newest(
-        files, _query(names, files, reason=reason, event=event, lane=lane, since=since), limit
+        files,
+        _query(names, files, reason=reason, event=event, lanes=lanes.labels(lane), since=since),
+        limit,
     )
     if output is Output.JSON:
         document = {
             "count": total,
             "results": [
-                dead_letter_as_json(file, dead_letter) for file, dead_letter in dead_letters
+                dead_letter_as_json(file, dead_letter, lanes) for file, dead_letter in dead_letters
             ],
         }
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
     else:
-        print_table(dead_letters, total, time.time())
+        print_table(dead_letters, total, lanes, time.time())
 
 
 @app.command()
@@ -188,6 +194,7 @@ def show(
     Example: forwarder dead-letters show 17 --raw > event.json
     """
     files = _files(config, path)
+    lanes = configured_names(config)
     query = _query([name], files)
     selected = with_content(files, query)
     if not selected:
@@ -206,7 +213,7 @@ def show(
         sys.stdout.buffer.write(selected[0][2].data)
         sys.stdout.buffer.flush()
     elif output is Output.JSON:
-        documents = [content_as_json(*dead_letter) for dead_letter in selected]
+        documents = [content_as_json(*dead_letter, lanes) for dead_letter in selected]
         typer.echo(
             json.dumps(
                 {"count": len(documents), "results": documents}
@@ -218,7 +225,7 @@ def show(
         )
     else:
         for dead_letter in selected:
-            print_dead_letter(*dead_letter)
+            print_dead_letter(*dead_letter, lanes)
 
 
 @app.command()
@@ -282,16 +289,17 @@ def replay(
     chosen = bool(names or reason or event or lane or since or limit)
     _check_choice("replay", chosen=chosen, every=every or (dry_run and not chosen))
     files = _files(config, path)
+    lanes = configured_names(config)
     selected = _select(
         files,
-        _query(names, files, reason=reason, event=event, lane=lane, since=since),
+        _query(names, files, reason=reason, event=event, lanes=lanes.labels(lane), since=since),
         limit,
         None if output is TextOutput.TEXT else ReplayOutcome().as_json(dry_run=dry_run),
     )
     check_rate(selected, rate)
     change = editor(edit, replacement, selected)
     if dry_run:
-        preview(selected, change, output)
+        preview(selected, change, lanes, output)
         return
     check(selected, change)
     if not confirm(f"Send {dead_letter_count(_count(selected))} again?", yes=yes):
@@ -330,8 +338,11 @@ def drop(
     chosen = bool(names or reason or event or lane or since or limit)
     _check_choice("drop", chosen=chosen, every=every)
     files = _files(config, path)
+    lanes = configured_names(config)
     selected = _select(
-        files, _query(names, files, reason=reason, event=event, lane=lane, since=since), limit
+        files,
+        _query(names, files, reason=reason, event=event, lanes=lanes.labels(lane), since=since),
+        limit,
     )
     if not confirm(f"Drop {dead_letter_count(_count(selected))} permanently?", yes=yes):
         raise typer.Exit(ExitCode.NO)
@@ -381,7 +392,7 @@ def _query(
     *,
     reason: str = "",
     event: str = "",
-    lane: str = "",
+    lanes: tuple[str, ...] = (),
     since: str = "",
 ) -> DeadLetterQuery:
     if reason and reason not in list(Reason):
@@ -389,7 +400,7 @@ def _query(
             f"--reason: {reason!r} is not a reason", hint=f"The reasons are {', '.join(Reason)}."
         )
     return parse_query(
-        names or (), files, reason=reason, event=event, lane=lane, since=since, now=time.time()
+        names or (), files, reason=reason, event=event, lanes=lanes, since=since, now=time.time()
     )
 
 
@@ -469,14 +480,17 @@ def check_rate(selected: Sequence[SelectedDeadLetters], rate: float | None) -> N
 
 
 def preview(
-    selected: Sequence[SelectedDeadLetters], edit: Editor | None, output: TextOutput
+    selected: Sequence[SelectedDeadLetters],
+    edit: Editor | None,
+    lanes: LaneNames,
+    output: TextOutput,
 ) -> None:
     """Print what would be sent: the first few events, before and after the edit."""
     total = _count(selected)
     if output is TextOutput.JSON:
         results = [
             {
-                **dead_letter_as_json(file, dead_letter),
+                **dead_letter_as_json(file, dead_letter, lanes),
                 "data": readable(data, dead_letter.lane),
                 "edited": _after(edit, data, dead_letter.lane) if edit else None,
             }
@@ -488,7 +502,10 @@ def preview(
         return
     typer.echo(f"{dead_letter_count(total)} would be sent again; nothing was changed.")
     for file, dead_letter, data in _previewed(selected):
-        typer.echo(f"{file.name(dead_letter.number)}  {dead_letter.reason}  {dead_letter.label}")
+        typer.echo(
+            f"{file.name(dead_letter.number)}  {dead_letter.reason}  "
+            f"{lanes.show(dead_letter.label)}"
+        )
         typer.echo(f"  {'-' if edit else ' '} {readable(data, dead_letter.lane)}")
         if edit:
             typer.echo(f"  + {_after(edit, data, dead_letter.lane)}")

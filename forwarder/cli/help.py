@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 WIDTH: Final = 100
 """Documents are at most this wide, or as wide as the terminal."""
 _LEFT_OUT: Final = ("decisions", "index", "README")
+_MAINTAINERS: Final = "maintainers"
+"""What pages for those who change forwarder are listed under, at the end. They aren't searched,
+neither here nor on the site: their first lines say so.
+"""
+_NOT_SEARCHED: Final = "---\nsearch:\n  exclude: true\n"
 _FRONT_MATTER: Final = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
 _COMMENT: Final = re.compile(r"<!--.*?-->\n?", re.DOTALL)
 _IMAGE: Final = re.compile(
@@ -42,6 +47,20 @@ _EMPTY: Final = re.compile(
     "our|should|that|the|there|this|to|want|we|what|when|where|which|who|why|will|with|you|your"
 )
 """Words that say nothing of what is searched."""
+_ALSO: Final = {
+    "duplicate": "twice",
+    "fake": "sandbox",
+    "iphone": "ios",
+    "k8s": "kubernetes",
+    "mock": "sandbox",
+    "oom": "memory",
+    "ram": "memory",
+    "resend": "replay",
+    "throttl": "rate limit",
+    "timezone": "zone",
+    "unauthorized": "401",
+}
+"""What the documents call a word, by its stem."""
 _USUAL_LENGTH: Final = 1500
 """Characters of a section."""
 _OF_ONE_TOPIC: Final = 2
@@ -137,14 +156,15 @@ class HelpSearch:
 
     @classmethod
     def run(cls, asked: str, known: Mapping[str, HelpTopic]) -> HelpSearch:
-        """Search all documents. A word counts for more the fewer sections have it; a section counts
-        for more the more of the words it has.
+        """Search all documents for users. A word counts for more the fewer sections have it; a
+        section counts for more the more of the words it has.
         """
         typed = [
             word for word in re.findall(r"\w[\w$.-]*", asked.lower()) if not _EMPTY.fullmatch(word)
         ]
-        patterns = [re.compile(rf"(?<!\w){re.escape(_STEM.sub('', word))}", re.I) for word in typed]
-        sections = [section for topic in known.values() for section in sections_of(topic)]
+        patterns = [_pattern(word) for word in typed]
+        users = [topic for topic in known.values() if topic.folder != _MAINTAINERS]
+        sections = [section for topic in users for section in sections_of(topic)]
         counts = [section.counts(patterns) for section in sections]
         rarity = [
             log(1 + len(sections) / spread) if (spread := sum(map(bool, column))) else 0.0
@@ -168,15 +188,22 @@ class HelpSearch:
         )
 
 
+def _pattern(word: str) -> re.Pattern[str]:
+    """A word as it may occur: with any ending, or as what the documents call it."""
+    stem = _STEM.sub("", word)
+    forms = [stem, _ALSO[stem]] if stem in _ALSO else [stem]
+    return re.compile(rf"(?<!\w)(?:{'|'.join(map(re.escape, forms))})", re.I)
+
+
 def topics() -> dict[str, HelpTopic]:
-    """The documents by name, those of one folder after the other. Of documents with the same name
-    each is called `folder/name`.
+    """The documents by name, those of one folder after the other, the maintainers' last. Of
+    documents with the same name each is called `folder/name`.
     """
     root = shipped("docs")
     paths = [path.relative_to(root) for path in sorted(root.rglob("*.md"))]
     files = [path for path in paths if not {*path.parts[:-1], path.stem}.intersection(_LEFT_OUT)]
     names = [path.stem for path in files]
-    folders = {path: path.parent.as_posix() if path.parent.parts else "" for path in files}
+    folders = {path: _folder(root, path) for path in files}
     keys = {
         path: path.stem
         if names.count(path.stem) == 1 or not folders[path]
@@ -185,8 +212,16 @@ def topics() -> dict[str, HelpTopic]:
     }
     return {
         keys[path]: HelpTopic(keys[path], folders[path], root / path)
-        for path in sorted(files, key=lambda path: (folders[path], path))
+        for path in sorted(
+            files, key=lambda path: (folders[path] == _MAINTAINERS, folders[path], path)
+        )
     }
+
+
+def _folder(root: Path, path: Path) -> str:
+    if (root / path).read_text("utf-8").startswith(_NOT_SEARCHED):
+        return _MAINTAINERS
+    return path.parent.as_posix() if path.parent.parts else ""
 
 
 def _offered(incomplete: str) -> list[str]:

@@ -38,7 +38,6 @@ from forwarder.cli.output import can_ask, confirm, report_visible
 from forwarder.cli.tables import EVERY, console
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.proposals import proposed
-from forwarder.core.secrets import mask_key
 from forwarder.core.stop_requests import STOP_SIGNALS, StopRequests, remove_handlers
 from forwarder.daemon.imports import ImportRun, KeyUnverified
 from forwarder.sources.files.record_blocks import BrokenSource
@@ -124,7 +123,7 @@ class ImportCommand:
             events = preflight.report.to_send
             question = (
                 f"Send {plural(events, 'event')} to {self.request.address}, project "
-                f"{mask_key(self.request.own_key)}? This can't be undone."
+                f"{self.request.shown_project}? This can't be undone."
             )
             return self._send(events) if confirm(question, yes=self.typed.yes) else ExitCode.NO
 
@@ -176,7 +175,7 @@ class ImportCommand:
         )
         part = "" if request.shard is None else f" shard {request.shard}"
         say(
-            f"Sending{part} to {request.address}{via}, project {mask_key(request.own_key)}, "
+            f"Sending{part} to {request.address}{via}, project {request.shown_project}, "
             f"{rate}. State: {self.opened.state}"
         )
 

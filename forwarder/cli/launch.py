@@ -40,10 +40,11 @@ def _launch(config: Path | None) -> int:
 
     def load() -> Settings:
         from forwarder.config.load import load_settings
+        from forwarder.telemetry.labels import LaneNames
         from forwarder.telemetry.logs import configure_logging
 
         settings = load_settings(config, os.environ).settings
-        configure_logging(settings.log.format, settings.log.level)
+        configure_logging(settings.log.format, settings.log.level, LaneNames(settings.key_names))
         return settings
 
     arm_from_environment(os.environ)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -60,8 +61,13 @@ class UpstreamAnswer:
             return ExitCode.UNREACHABLE
         return ExitCode.NO if self._unknown() else ExitCode.DONE
 
-    def lines(self, url: str) -> list[str]:
-        """The answer in words."""
+    def lines(self, url: str, names: Mapping[str, str] = MappingProxyType({})) -> list[str]:
+        """The answer in words; `names`: of project keys."""
+
+        def shown(key: str) -> str:
+            name = names.get(key)
+            return f"{name} ({mask_key(key)})" if name else mask_key(key)
+
         if self.error:
             return [f"{url} {self.error}", f"    {self.hint}"]
         known = (
@@ -76,23 +82,29 @@ class UpstreamAnswer:
             else f" and knows {known} of the api_keys"
         )
         unknown = [
-            f"{mask_key(key)} is unknown to it: events with this key would be lost"
+            f"{shown(key)} is unknown to it: events with this key would be lost"
             for key in self._unknown()
         ]
         undecided = [
-            f"{mask_key(key)} can't be checked (HTTP {status})"
+            f"{shown(key)} can't be checked (HTTP {status})"
             for key, status in self._undecided().items()
         ]
         return [answers, *unknown, *undecided, *self._clock_lines()]
 
-    def as_json(self, url: str) -> dict[str, Any]:
-        """The answer for programs. `status` is that of a question without a key."""
+    def as_json(self, url: str, names: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
+        """The answer for programs; `names`: of project keys. `status` is that of a question without
+        a key.
+        """
         return {
             "url": without_credentials(url),
             "reached": self.reached,
             "status": self.statuses.get(""),
             "keys": [
-                {"key": mask_key(key), "status": status}
+                {
+                    "key": mask_key(key),
+                    **({"name": names[key]} if key in names else {}),
+                    "status": status,
+                }
                 for key, status in self.statuses.items()
                 if key
             ],

@@ -517,6 +517,12 @@ class LaneSearch:
             return self._undecided(now, may_wait=may_wait)
         return Whereabouts(EventPlace.DELIVERED)
 
+    def _shown(self, now: LaneSnapshot) -> str:
+        """What a person sees of the lane: its name, or else its label."""
+        if self._destination and now.name:
+            return now.at_destination(self._destination).shown
+        return now.name or self.name
+
     def _undecided(self, now: LaneSnapshot, *, may_wait: bool) -> Whereabouts:
         """What counts alone say, of a lane in which other events are settled meanwhile
         or pending.
@@ -532,7 +538,7 @@ class LaneSearch:
         if may_wait:
             return Whereabouts(
                 EventPlace.BUFFERED,
-                f"or settled: lane {self.name} has {now.buffered:,} buffered events",
+                f"or settled: lane {self._shown(now)} has {now.buffered:,} buffered events",
             )
         words = ", ".join(
             [
@@ -546,7 +552,7 @@ class LaneSearch:
         )
         return Whereabouts(
             EventPlace.UNKNOWN,
-            f"meanwhile lane {self.name} had new dead letters or dropped events ({words})",
+            f"meanwhile lane {self._shown(now)} had new dead letters or dropped events ({words})",
             hint,
         )
 
@@ -567,7 +573,7 @@ class LaneSearch:
         if now.halted:
             return Whereabouts(
                 EventPlace.BUFFERED,
-                f"lane {self.name} is halted: {now.halted}: {now.why}",
+                f"lane {self._shown(now)} is halted: {now.halted}: {now.why}",
                 now.hint,
                 halted=True,
             )
@@ -576,7 +582,7 @@ class LaneSearch:
                 EventPlace.BUFFERED,
                 f"the upstream {upstream.url} is down: {upstream.last_error}",
             )
-        return Whereabouts(EventPlace.BUFFERED, f"in lane {self.name}")
+        return Whereabouts(EventPlace.BUFFERED, f"in lane {self._shown(now)}")
 
 
 def post(target: EventTarget, body: bytes, seconds: float) -> tuple[int, str, float]:

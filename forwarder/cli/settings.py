@@ -7,6 +7,7 @@ Invariant: a key is part of no message.
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import os
 import sys
@@ -18,6 +19,7 @@ from forwarder.config.layers import DEFAULT, InvalidConfiguration, Place
 from forwarder.config.load import DEFAULT_FILE, Loaded, load_settings
 from forwarder.core.configured_files import check_file
 from forwarder.core.errors import ConfigurationError
+from forwarder.telemetry.labels import LaneNames
 
 _NOTHING: Final = Path(os.devnull)
 
@@ -44,6 +46,17 @@ def load_for_person(file: Path | None) -> Loaded:
     except InvalidConfiguration as error:
         # its hint is `config check`, which requires all that the daemon requires
         raise ConfigurationError(error.message) from None
+
+
+def configured_names(file: Path | None) -> LaneNames:
+    """The names of lanes in the configuration; none if it can't be used, which commands that need
+    it for more report.
+    """
+    for read_keys in (True, False):  # the file of keys may be the daemon's alone
+        with contextlib.suppress(InvalidConfiguration):
+            loaded = load_settings(file, os.environ, require_upstream=False, read_keys=read_keys)
+            return LaneNames(loaded.settings.key_names)
+    return LaneNames()
 
 
 def key_or_file(

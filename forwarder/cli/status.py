@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from forwarder.inspect.explain import Trace
     from forwarder.inspect.state_files import WorkerFiles
+    from forwarder.telemetry.labels import LaneNames
     from forwarder.telemetry.snapshot import LaneSnapshot
 
 _BUG: Final = "This is a bug in forwarder: please report the table above."
@@ -153,7 +154,7 @@ def audit(
     if files is None:
         books = AuditedBooks(_from_daemon(resolve(admin, config)), (), _BUG)
     else:
-        books = AuditedBooks(_from_files(files), _directories_of(files), _damage())
+        books = AuditedBooks(_from_files(files, config), _directories_of(files), _damage())
     if output is Output.JSON and not quiet:
         sys.stdout.write(as_json(books.as_json(), indent=2) + "\n")
     elif not quiet:
@@ -171,13 +172,14 @@ def explain(
     """Find one event: buffered, dead-lettered and why, or else delivered or never received.
 
     Asks the running daemon and searches the files of the buffer and the dead letters. Lanes are
-    shown by their labels.
+    shown by their names or labels.
 
     Exit codes: 0 found; 1 not found.
 
     Example: forwarder explain 01890a5d-ac96-774b-bcce-b302099a8057
     """
     from forwarder.admin.event_lookup import WantedUuid
+    from forwarder.cli.settings import configured_names
     from forwarder.inspect.explain import search_files
     from forwarder.inspect.state_files import configured_files
 
@@ -186,19 +188,20 @@ def explain(
     files = _files_at(path, empty=True) if path is not None else configured_files(config)
     sightings = search_files(wanted, files, path)
     traces = [*live, *(trace for trace in sightings if not _is_live(trace, live))]
+    names = configured_names(config)
     dropped = _dropped_by_rules(admin, config) if asked and not traces else {}
     if output is TextOutput.JSON:
         document = {
             "uuid": wanted.text,
             "count": len(traces),
-            "results": [_trace_as_json(trace) for trace in traces],
+            "results": [_trace_as_json(trace, names) for trace in traces],
             "daemon_asked": asked,
             "dropped_by_rules": dropped,
         }
         sys.stdout.write(as_json(document, indent=2) + "\n")
     else:
         for trace in traces:
-            typer.echo(_trace_line(trace, time.time()))
+            typer.echo(_trace_line(trace, names, time.time()))
     if traces:
         return
     if output is TextOutput.TEXT:
@@ -232,7 +235,10 @@ def _from_daemon(address: str) -> Sequence[LaneSnapshot]:
     return parse(require_status(address)).lanes
 
 
-def _from_files(files: Sequence[WorkerFiles]) -> Sequence[LaneSnapshot]:
+def _from_files(files: Sequence[WorkerFiles], config: Path | None) -> Sequence[LaneSnapshot]:
+    from dataclasses import replace
+
+    from forwarder.cli.settings import configured_names
     from forwarder.inspect.audit import books_of
     from forwarder.storage.directory import is_locked
 
@@ -241,7 +247,8 @@ def _from_files(files: Sequence[WorkerFiles]) -> Sequence[LaneSnapshot]:
             "These files are in use by a running process, so the figures may differ slightly. Ask "
             "it with --admin ADDRESS.\n"
         )
-    return books_of(files)
+    names = configured_names(config)
+    return [replace(lane, name=names.name(lane.label)) for lane in books_of(files)]
 
 
 def _directories_of(files: Sequence[WorkerFiles]) -> tuple[str, ...]:
@@ -289,7 +296,7 @@ class AuditedBooks:
 
     @property
     def _off(self) -> list[str]:
-        return [lane.label for lane in self.lanes if lane.difference]
+        return [lane.shown for lane in self.lanes if lane.difference]
 
     def print(self) -> None:
         """Print them as a table."""
@@ -311,6 +318,7 @@ class AuditedBooks:
             "lanes": [
                 {
                     "lane": lane.label,
+                    **({"lane_name": lane.name} if lane.name else {}),
                     "received": lane.total_received,
                     "delivered": lane.delivered,
                     "buffered": lane.buffered,
@@ -340,11 +348,12 @@ def _is_live(trace: Trace, live: list[Trace]) -> bool:
     )
 
 
-def _trace_as_json(trace: Trace) -> dict[str, str | None]:
+def _trace_as_json(trace: Trace, names: LaneNames) -> dict[str, str | None]:
     return {
         "where": trace.where,
         "destination": trace.destination or None,
         "lane": trace.lane,
+        **names.beside(trace.lane),
         "since": utc_text(trace.since, "milliseconds"),
         "reason": trace.reason or None,
         "why": trace.why or None,
@@ -352,13 +361,13 @@ def _trace_as_json(trace: Trace) -> dict[str, str | None]:
     }
 
 
-def _trace_line(trace: Trace, now: float) -> str:
+def _trace_line(trace: Trace, names: LaneNames, now: float) -> str:
     from forwarder.telemetry.readable import duration
 
     when = datetime.fromtimestamp(trace.since, UTC).isoformat(timespec="seconds")
     copy = f"{trace.where}, for {trace.destination}" if trace.destination else trace.where
     parts = [
-        f"{copy}, lane {trace.lane}, since {when} ({duration(now - trace.since)})",
+        f"{copy}, lane {names.show(trace.lane)}, since {when} ({duration(now - trace.since)})",
         trace.reason,
         trace.why,
     ]

@@ -150,7 +150,7 @@ class _LaneTable:
             )
             figures = (f"{lane.total_received:,}", f"{lane.delivered:,}", f"{lane.buffered:,}")
             table.add_row(
-                Text(lane.label), *figures, counted(lane.dead_lettered), counted(lane.dropped), end
+                Text(lane.shown), *figures, counted(lane.dead_lettered), counted(lane.dropped), end
             )
         return table
 
@@ -217,7 +217,7 @@ def attention(snapshot: Snapshot) -> Iterator[Text]:
     """What needs a person's attention, the most urgent first."""
     for why in snapshot.not_ready:
         yield Text(f"! accepts no events: {why}", style="red")
-    off = [lane.label for lane in unbalanced(snapshot)]
+    off = [lane.shown for lane in unbalanced(snapshot)]
     if off:
         yield Text(
             (
@@ -350,7 +350,7 @@ def _halts(lanes: Iterable[LaneSnapshot], now: float) -> Iterable[Text]:
     for lane in lanes:
         if lane.halted:
             text = Text(
-                f"! lane {lane.label} is halted: {lane.halted}{halt_times(lane, now)}", style="red"
+                f"! lane {lane.shown} is halted: {lane.halted}{halt_times(lane, now)}", style="red"
             )
             text.append(f" ({lane.why})" if lane.why else "")
             text.append(f"\n  what to do: {lane.hint}" if lane.hint else "", style="default")

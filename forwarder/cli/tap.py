@@ -42,7 +42,9 @@ _Events = Annotated[
 ]
 _Keys = Annotated[
     list[str] | None,
-    typer.Option("--key", metavar="KEY", help="Only this project key, or its label. Repeatable."),
+    typer.Option(
+        "--key", metavar="KEY", help="Only this project key, or its name or label. Repeatable."
+    ),
 ]
 _Sources = Annotated[
     list[Source] | None, typer.Option("--source", help="Only from this source. Repeatable.")
@@ -88,7 +90,7 @@ def tap(  # noqa: PLR0917 - a command's options
     dead-lettered, dropped.
 
     Values of properties whose names look like secrets are hidden, e-mail addresses are masked, and
-    keys are shown as labels.
+    keys are shown as names or labels.
 
     Exit codes: 0 after --limit events; 3 no daemon answers, or it ended; 130 ended by Ctrl-C.
 
@@ -176,7 +178,7 @@ def _as_text() -> Callable[[dict[str, Any]], int]:
             f"{record['outcome']:<13} ", style=f"not dim {_STYLES.get(record['outcome'], 'red')}"
         )
         at = f"@{record['destination']}" if record.get("destination") else ""
-        text.append(f"{record['lane']}{at} {record['source']}  ")
+        text.append(f"{record.get('lane_name') or record['lane']}{at} {record['source']}  ")
         text.append(_word(record.get("event")), style="not dim bold")
         text.append(f"  {_word(record.get('distinct_id'))}  ", style="not dim")
         text.append(visible(f"{reason}  ") if reason else "", style="not dim red")

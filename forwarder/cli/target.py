@@ -9,6 +9,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Final, TypeVar
 from urllib.parse import urlsplit
@@ -18,7 +19,7 @@ import typer
 from forwarder.cli.admin_client import ANY, NoDaemon, get, require_status, resolve
 from forwarder.cli.settings import load_for_person
 from forwarder.config.addresses import check_upstream
-from forwarder.config.api_keys import check_project_key, read_key_file
+from forwarder.config.api_keys import check_project_key, read_key_file, read_key_list
 from forwarder.config.settings import ImportSettings, Settings
 from forwarder.config.source_settings import KafkaSettings, LogSourceSettings, OtlpSettings
 from forwarder.core.configured_files import check_file
@@ -135,7 +136,8 @@ def _configured_keys(settings: Settings) -> Iterator[str]:
     http = sources.http
     yield from http.api_keys
     if http.api_keys_file is not None:
-        yield from checked("sources.http.api_keys_file", read_key_file, http.api_keys_file)
+        read = partial(read_key_list, known={})
+        yield from checked("sources.http.api_keys_file", read, http.api_keys_file)
     others: dict[str, OtlpSettings | KafkaSettings | LogSourceSettings | ImportSettings] = {
         "sources.http.otlp": http.otlp,
         **{f"sources.kafka[{number}]": source for number, source in enumerate(sources.kafka)},

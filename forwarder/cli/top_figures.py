@@ -54,7 +54,7 @@ class LaneRow:
 Sorting: TypeAlias = Callable[[LaneRow], tuple[float | str, ...]]
 
 COLUMNS: Final[Mapping[str, Sorting]] = {
-    "lane": lambda row: (row.lane.label,),
+    "lane": lambda row: (row.lane.shown,),
     "state": lambda row: (row.lane.halted or "",),
     "in/s": lambda row: (row.received, row.lane.total_received),
     "out/s": lambda row: (row.delivered, row.lane.delivered),
@@ -69,15 +69,17 @@ COLUMNS: Final[Mapping[str, Sorting]] = {
 def lane_rows(
     snapshot: Snapshot, rates: FlowRates | None, *, column: str, ascending: bool, wanted: str = ""
 ) -> list[LaneRow]:
-    """The lanes with `wanted` in their label or state, sorted by a column; equal ones by label."""
+    """The lanes with `wanted` in their name, label or state, sorted by a column; equal ones by
+    what they are called.
+    """
     snapshots = [
         lane
         for lane in by_label(snapshot.lanes)
-        if wanted.lower() in f"{lane.label} {lane.halted or 'ok'}".lower()
+        if wanted.lower() in f"{lane.name} {lane.label} {lane.halted or 'ok'}".lower()
     ]
     rows = [
         LaneRow(lane, *_rates_of(lane, rates))
-        for lane in sorted(snapshots, key=lambda lane: lane.label)
+        for lane in sorted(snapshots, key=lambda lane: lane.shown)
     ]
     return sorted(rows, key=COLUMNS[column], reverse=not ascending)
 
@@ -107,7 +109,7 @@ def cells(row: LaneRow) -> list[Text]:
         Text(text, style=style, justify=right)  # type: ignore[arg-type]
         for text, style in counts
     ]
-    return [Text(visible(lane.label)), state, *cells]
+    return [Text(visible(lane.shown)), state, *cells]
 
 
 def per_second(rate: float) -> str:
@@ -260,13 +262,13 @@ def details(row: LaneRow | None) -> Text:
     lane = row.lane
     if lane.halted:
         text = Text().append(
-            visible(f"{lane.label} is halted: {lane.halted}{f' ({lane.why})' if lane.why else ''}"),
+            visible(f"{lane.shown} is halted: {lane.halted}{f' ({lane.why})' if lane.why else ''}"),
             style="red",
         )
         return text.append("\nwhat to do: " + visible(lane.hint) if lane.hint else "")
     sources = ", ".join(f"{source} {count:,}" for source, count in lane.received.items())
     return Text().append(
-        visible(f"{lane.label}: received {sources or '0'}; delivered {lane.delivered:,}"),
+        visible(f"{lane.shown}: received {sources or '0'}; delivered {lane.delivered:,}"),
         style="dim",
     )
 

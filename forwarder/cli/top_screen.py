@@ -47,7 +47,7 @@ HELP: Final = """\
  p, space  pause, resume
  s         sort by the next column
  r         reverse the order
- /         filter lanes by label or state ("ok", or a halt's reason)
+ /         filter lanes by name, label or state ("ok", or a halt's reason)
  Enter     keep the filter
  Esc       remove the filter
  ↑ ↓       select a lane; details are below the table
@@ -138,7 +138,7 @@ class TopApp(App[None]):
         yield Static(id="details")
         yield Static(id="sources")
         yield Static(id="charts")
-        yield Input(placeholder="Filter by label or state; Enter keeps it, Esc removes it")
+        yield Input(placeholder="Filter by name, label or state; Enter keeps it, Esc removes it")
         yield Footer()
 
     async def on_mount(self) -> None:

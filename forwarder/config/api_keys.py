@@ -1,11 +1,11 @@
-"""Project keys and personal keys: what can be one, and files of them: one a line; empty lines and
-those that begin with # don't count.
+"""Project keys, their names, and personal keys: what can be one, and files of keys: one a line;
+empty lines and those that begin with # don't count.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +14,10 @@ from forwarder.core.error_text import error_text
 
 _PROJECT_KEY: Final = re.compile(r"[\x01-\x7f]{1,64}")
 _PERSONAL_KEY: Final = re.compile(r"[\x21-\x7e]{1,200}")
+_KEY_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
+_NAMED_KEY: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]{0,31})=(.+)")
+_RESERVED: Final = ("none", "other")
+"""What lanes are called whose key is unknown, or that have no label of their own."""
 
 
 def check_project_key(text: str) -> str:
@@ -27,6 +31,43 @@ def check_project_key(text: str) -> str:
     if not text.strip() or not _PROJECT_KEY.fullmatch(text):
         raise ValueError("it can't be a project key: one has 1 to 64 ASCII characters")
     return text
+
+
+def check_key_name(text: str) -> str:
+    """`text`, if it can be the name of a project key. Raises `ValueError` if not, not repeating
+    what may be a key.
+    """
+    if text.startswith(("phc_", "phx_")):
+        raise ValueError("a key stands where its name belongs: write the name first, {shop: phc_…}")
+    if not _KEY_NAME.fullmatch(text):
+        raise ValueError(
+            "the name isn't a plain word: use letters, digits, _ and -, 32 at most, no - or _ first"
+        )
+    if text in _RESERVED:
+        raise ValueError(f"{text} can't be a name: lanes without a name are called so")
+    return text
+
+
+class NamedKeys(dict[str, str]):
+    """Project keys, each with its name; the name is empty where a key has none."""
+
+    def add(self, name: str, key: str) -> None:
+        """Add a key, with its name if that isn't empty. Raises `ValueError` if it can't be a key,
+        or either has another partner already.
+        """
+        check_project_key(key)
+        if name and name in self.values():
+            raise ValueError(f"{name} names two keys: give each a name of its own")
+        other = self.get(key, "")
+        if name and other:
+            raise ValueError(f"{other} and {name} have the same key: leave one name")
+        self[key] = name or other
+
+
+def split_name(text: str) -> tuple[str, str]:
+    """Name and key of `shop=phc_…`; the name is empty where there is none."""
+    match = _NAMED_KEY.fullmatch(text)
+    return (match[1], match[2]) if match else ("", text)
 
 
 def check_personal_key(text: str) -> str:
@@ -46,12 +87,21 @@ def read_key_file(file: Path) -> tuple[str, ...]:
     """The project keys in `file`. Raises `ValueError`, repeating no key, if it can't be read,
     holds none, or one that can't be one.
     """
-    keys = tuple(_keys(_text(file), str(file), check_project_key))
-    if not keys:
-        raise ValueError(
-            f"{file} holds no key: write one a line (without the file every well-formed key is "
-            "accepted)"
-        )
+    return _read_keys(file, check_project_key)
+
+
+def read_key_list(file: Path, known: Mapping[str, str]) -> NamedKeys:
+    """The `known` keys, and those of a file, whose lines may be `NAME=KEY`. Raises `ValueError` as
+    `read_key_file`, and if a name or key has another partner already.
+    """
+    keys = NamedKeys(known)
+
+    def add(line: str) -> str:
+        name, key = split_name(line)
+        keys.add(check_key_name(name) if name else "", key)
+        return key
+
+    _read_keys(file, add)
     return keys
 
 
@@ -73,6 +123,16 @@ def personal_key_in(text: str, place: str) -> str:
             "API key in it"
         )
     return keys[0]
+
+
+def _read_keys(file: Path, check: Callable[[str], str]) -> tuple[str, ...]:
+    keys = tuple(_keys(_text(file), str(file), check))
+    if not keys:
+        raise ValueError(
+            f"{file} holds no key: write one a line (without the file every well-formed key is "
+            "accepted)"
+        )
+    return keys
 
 
 def _text(file: Path) -> str:

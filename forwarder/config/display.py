@@ -31,6 +31,7 @@ from forwarder.config.section import Items, Kind, Nested, Section, keys_of
 from forwarder.config.settings import Settings
 from forwarder.config.source_settings import KafkaSettings, LogSourceSettings
 from forwarder.config.units import format_size
+from forwarder.config.values import KeyList
 from forwarder.core.secrets import mask_credentials, mask_key
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -61,7 +62,7 @@ def effective(settings: Settings) -> dict[str, Any]:
         shown["max_in_flight"] = format_size(settings.max_in_flight(source))
     for path, value in [*leaves(tree)]:
         if keys()[in_table(path)].secret:
-            _section(tree, path)[path[-1]] = _masked(path[-1], value)
+            _section(tree, path)[path[-1]] = _masked(path, value)
     return tree
 
 
@@ -161,13 +162,17 @@ _IN_PART: Final = {"proxy": mask_credentials, "api_key": mask_key, "api_keys": m
 """What is shown of a secret, by its name; of all others nothing is."""
 
 
-def _masked(name: str, value: Any) -> Any:
+def _masked(path: Path, value: Any) -> Any:
+    name = path[-1]
     if isinstance(value, list):
-        return [_masked(name, item) for item in value]
-    if isinstance(value, dict) and (mask := _IN_PART.get(name)):  # secrets by secrets
-        return {mask(inner): mask(item) for inner, item in value.items()}
+        return [_masked(path, item) for item in value]
+    mask = _IN_PART.get(name)
+    if isinstance(value, dict) and mask:
+        if isinstance(keys()[in_table(path)].field.kind, KeyList):
+            return {inner: mask(item) for inner, item in value.items()}
+        return {mask(inner): mask(item) for inner, item in value.items()}  # secrets by secrets
     if isinstance(value, dict):  # of names that the user chose
-        return {inner: _masked(inner, item) for inner, item in value.items()}
+        return {inner: _masked((*path, inner), item) for inner, item in value.items()}
     return _IN_PART.get(name, _hidden)(value) if isinstance(value, str) else value
 
 

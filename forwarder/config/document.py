@@ -305,11 +305,13 @@ class NodeReader:
             self._problem(node, path, "is a list", _LIST_OF_SECTIONS)
 
     def _value(self, node: yaml.Node, path: Path, key_node: yaml.Node) -> None:
+        structured = keys()[in_table(path)].field.kind.structured
         if isinstance(node, yaml.MappingNode) and keys()[in_table(path)].named:
-            self.layer.values[path] = self._names(node, path, self._origin(key_node))
+            names = self._names(node, path, self._origin(key_node), structured=structured)
+            self.layer.values[path] = names
             return
         try:
-            value = self._construct(node, structured=keys()[in_table(path)].field.kind.structured)
+            value = self._construct(node, structured=structured)
         except (ValueError, KeyError) as error:  # KeyError: what YAML makes of `!!bool maybe`
             self._problem(node, path, *what_and_hint(error))
             return
@@ -319,18 +321,22 @@ class NodeReader:
                 value, self._origin(key_node), {index: self._origin(item) for index, item in items}
             )
 
-    def _names(self, node: yaml.MappingNode, path: Path, origin: Origin) -> Sourced:
-        """A mapping of names that the user chose; names without a value are left out."""
+    def _names(
+        self, node: yaml.MappingNode, path: Path, origin: Origin, *, structured: bool
+    ) -> Sourced:
+        """A mapping of names that the user chose; names without a value are left out, but null is
+        a value where it is `structured`.
+        """
         values = dict[str, Any]()
         items = dict[int | str, Origin]()
         for key_node, value_node in self._entries(node, path):
             name = _name(key_node)
             try:
-                value = self._construct(value_node)
+                value = self._construct(value_node, structured=structured)
             except (ValueError, KeyError) as error:
                 self._problem(value_node, (*path, name), *what_and_hint(error))
                 continue
-            if value is not None:
+            if value is not None or (structured and "${" not in value_node.value):
                 values[name], items[name] = value, self._origin(key_node)
         return Sourced(values, origin, items)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeVar
 
-from forwarder.config.api_keys import read_key_file
+from forwarder.config.api_keys import read_key_file, read_key_list
 from forwarder.config.checks import conflicts
 from forwarder.config.environment import read_environment
 from forwarder.config.keys import PREFIX, SEPARATOR, dotted, leaves, parts
@@ -308,14 +308,13 @@ def _validate(said: Layer, *, read_keys: bool) -> tuple[Settings, list[Problem],
 def _with_key_files(settings: Settings, said: Layer, problems: list[Problem]) -> Settings:
     """The settings with the project keys that files hold in their places."""
     http = settings.sources.http
-    known = tuple(
-        dict.fromkeys(
-            [
-                *http.api_keys,
-                *_keys_of(http.api_keys_file, "sources.http.api_keys_file", said, problems),
-            ]
-        )
-    )
+    known: Mapping[str, str] = http.api_keys
+    if http.api_keys_file is not None:
+        try:
+            known = read_key_list(http.api_keys_file, known)
+        except ValueError as error:
+            name = "sources.http.api_keys_file"
+            problems.append(Problem(_where(said, name), name, *what_and_hint(error)))
     otlp = _with_key_file(http.otlp, "sources.http.otlp", said, problems)
     kafka = [
         _with_key_file(source, f"sources.kafka[{number}]", said, problems)

@@ -429,6 +429,20 @@ class Settings(Section):
         return {key: [other for mine, other in pairs if mine == key] for key, _ in pairs}
 
     @property
+    def key_names(self) -> Mapping[str, str]:
+        """The names of project keys, by the key: of senders' keys, and of those that stand for
+        them at destinations, unless one stands for keys of different names.
+        """
+        named = self.sources.http.api_keys
+        names: dict[str, str] = {}
+        for key, others in self.other_keys.items():
+            name = named.get(key, "")
+            for other in others:
+                names[other] = name if names.get(other, name) == name else ""
+        names |= {key: name for key, name in named.items() if name}
+        return {key: name for key, name in names.items() if name}
+
+    @property
     def max_event(self) -> int:
         """Bytes of the largest event that any destination accepts."""
         return max(self.of_destination(name).upstream.max_event for name in self.destinations)

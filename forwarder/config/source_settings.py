@@ -4,6 +4,7 @@ how foreign records are mapped.
 Written as `settings.py`, whose section `sources` this is.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -18,6 +19,7 @@ from forwarder.config.values import (
     Count,
     Duration,
     Expressions,
+    KeyList,
     Listed,
     Listen,
     NonEmpty,
@@ -165,10 +167,13 @@ class HttpSettings(Section):
     """
     cors_origins: Annotated[tuple[Origin, ...], Listed()] = ("*",)
     """Origins that CORS allows: browser pages that may read the answers."""
-    api_keys: Annotated[tuple[ProjectKey, ...], Listed()] = field(default=(), repr=False)
-    """Accepted project keys. An empty list accepts every well-formed key."""
+    api_keys: Annotated[Mapping[str, str], KeyList()] = field(default_factory=dict, repr=False)
+    """Accepted project keys, as a list or with names that are shown for their lanes: {shop: phc_…}.
+    An empty list accepts every well-formed key.
+    """
     api_keys_file: Path | None = None
-    """File with further accepted project keys, one per line; lines that begin with # are comments.
+    """File with further accepted project keys, one per line, as KEY or NAME=KEY; lines that begin
+    with # are comments.
     """
     max_lanes: Annotated[int, Count(1, 1_000_000)] = 100
     """Maximum number of lanes (live and historical of one key are two); half of it for unknown

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar, get_args
 
@@ -27,7 +27,13 @@ from forwarder.config.addresses import (
     check_upstream,
     parse_network,
 )
-from forwarder.config.api_keys import check_personal_key, check_project_key
+from forwarder.config.api_keys import (
+    NamedKeys,
+    check_key_name,
+    check_personal_key,
+    check_project_key,
+    split_name,
+)
 from forwarder.config.section import (
     InvalidValues,
     Items,
@@ -411,8 +417,72 @@ class NamePairs(Named):
         return [{"type": "object", "additionalProperties": {"type": "string"}}]
 
 
+class KeyList(Named):
+    """Project keys: a list, or a mapping of names that the user chooses to keys; in a list, a
+    mapping of one name stands for a key, too. As a text: JSON, or `key,name=key`.
+    """
+
+    structured = True
+
+    def read(self, value: Any) -> Any:
+        """The keys. Nothing of a key is shown."""
+        if isinstance(value, NamedKeys):
+            return value
+        if isinstance(value, str):
+            value = _written_keys(value)
+        found = NamedKeys()
+        wrong: list[tuple[Location, str]] = []
+        for place, name, key in _named_keys(value):
+            with collecting(wrong, place):
+                if name is not None:
+                    check_key_name(read_text(name))
+                if key is not None:
+                    found.add(name or "", read_text(key))
+        if wrong:
+            raise InvalidValues(wrong)
+        return found
+
+    def write(self, value: Any) -> Any:
+        """A list without names, a mapping with names alone, else a list with both."""
+        if value and all(value.values()):
+            return {name: key for key, name in value.items()}
+        return [{name: key} if name else key for key, name in value.items()]
+
+    def schemas(self) -> list[JsonSchema]:
+        """An array, an object, or a string."""
+        names = {"type": "object", "additionalProperties": {"type": ["string", "null"]}}
+        item = {"anyOf": [{"type": "string"}, names]}
+        return [{"type": "array", "items": item}, names, {"type": "string"}]
+
+
+def _written_keys(text: str) -> object:
+    """The list or mapping that a text stands for."""
+    if text.lstrip().startswith("{"):
+        return _mapping(text, '{"shop": "phc_…"}')
+    found = split_list(text)
+    if not isinstance(found, list) or text.lstrip().startswith("["):
+        return found
+    return [{name: key} if name else key for name, key in map(split_name, found)]
+
+
+def _named_keys(value: object) -> Iterator[tuple[str | int, Any, Any]]:
+    """Where each key stands, its name (None: it has none), and the key."""
+    if isinstance(value, Mapping):
+        for name, key in value.items():
+            yield name, name, key
+    elif isinstance(value, list | tuple):
+        for number, item in enumerate(value):
+            for name, key in item.items() if isinstance(item, Mapping) else [(None, item)]:
+                yield number, name, key
+    else:
+        message = "is a list of keys, or a mapping of names to keys: {shop: phc_…}"
+        raise ValueError(message)  # noqa: TRY004 - collected
+
+
 class JsonValues(Named):
     """Names that the user chooses, with any JSON value each."""
+
+    structured = True
 
     def read(self, value: Any) -> Any:
         """The mapping; null is a value, too."""

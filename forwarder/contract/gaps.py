@@ -1,8 +1,8 @@
 """What the interface document leaves open or the service does otherwise, and what is decided about
 it here; one record each.
 
-Other modules name a gap where they close it: "gap `levels`". `docs/reference/interface.md` has the
-same rows for people to read.
+Other modules name a gap where they close it: "gap `levels`". `docs/maintainers/interface.md` has
+the same rows for people to read.
 """
 
 from __future__ import annotations

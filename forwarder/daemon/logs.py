@@ -21,7 +21,7 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.core.patterns import LinearPattern
 from forwarder.core.record_intake import RecordIntake
 from forwarder.daemon.mappings import log_mapping
-from forwarder.sources.logs.formats import line_format
+from forwarder.sources.logs.formats import DATED, line_format
 from forwarder.sources.logs.policy import LogPolicy
 from forwarder.sources.logs.positions import FILE, PositionStore
 from forwarder.sources.logs.source import LogSource
@@ -166,7 +166,7 @@ def policy_of(settings: Settings, number: int) -> LogPolicy:
         commit_interval=source.commit_interval,
         poll_interval=source.poll_interval,
         rotate_wait=source.rotate_wait,
-        stores_times=not records.has_time and rules.timestamp.source is None,
+        stores_times=source.format not in DATED,
     )
 
 

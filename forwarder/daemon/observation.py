@@ -28,7 +28,7 @@ from forwarder.intake.intake import Intake
 from forwarder.sources.http.listener import HttpListener
 from forwarder.sources.http.passthrough import PassThrough, PassThroughStatistics
 from forwarder.telemetry.books import Account, Books
-from forwarder.telemetry.labels import OTHER, LaneLabels, key_label
+from forwarder.telemetry.labels import OTHER, LaneLabels, LaneNames, key_label
 from forwarder.telemetry.merging import merge_figures
 from forwarder.telemetry.readable import duration, plural
 from forwarder.telemetry.snapshot import (
@@ -108,9 +108,15 @@ class Observer:
         self._clock = clock
         self._kind = settings.buffer.kind
         self._started_at = clock.now()
+        names = LaneNames(settings.key_names)
         self._destinations = [
-            _DestinationObserver(destination) for destination in parts.destinations
+            _DestinationObserver(destination, names) for destination in parts.destinations
         ]
+
+    def rename(self, names: LaneNames) -> None:
+        """Show these names from now on."""
+        for destination in self._destinations:
+            destination.names = names
 
     def snapshot(self, state: State) -> Snapshot:
         """The state of all parts now."""
@@ -199,7 +205,8 @@ def _named(
 class _DestinationObserver:
     """Observes one destination."""
 
-    def __init__(self, destination: EventDestination) -> None:
+    def __init__(self, destination: EventDestination, names: LaneNames) -> None:
+        self.names = names
         self._of = destination
         self._stores = destination.stores
         self._when_full = destination.settings.buffer.when_full
@@ -272,8 +279,10 @@ class _DestinationObserver:
         now: float,
     ) -> LaneSnapshot:
         since = oldest.get(lane) if lane else None
+        label = self._labels.label(lane)
         return replace(
-            _of_account(self._labels.label(lane), account),
+            _of_account(label, account),
+            name=self.names.name(label),
             buffered=self._stores.buffer.count(lane) if lane else 0,
             oldest_age=None if since is None else max(0.0, now - since),
             halted=halt.reason.value if halt else None,
@@ -287,9 +296,9 @@ class _DestinationObserver:
         """Lanes whose last request failed; the first few by name."""
         for retry in delivery.retries[:MAX_NAMED]:
             wait = duration(max(0.0, retry.next_attempt - now))
+            lane = self.names.show(self._labels.label(retry.lane))
             yield (
-                f"lane {self._labels.label(retry.lane)} is sent again in {wait}: {retry.why}; "
-                "its events stay in the buffer"
+                f"lane {lane} is sent again in {wait}: {retry.why}; its events stay in the buffer"
             )
         if len(delivery.retries) > MAX_NAMED:
             yield (

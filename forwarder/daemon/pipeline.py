@@ -66,6 +66,7 @@ from forwarder.sources.http.passthrough import PassThrough
 from forwarder.sources.http.sockets import adopt
 from forwarder.sources.http.tls import load_tls, reload_tls
 from forwarder.telemetry.books import Books
+from forwarder.telemetry.labels import LaneNames
 from forwarder.telemetry.snapshot import Snapshot, State
 from forwarder.telemetry.taps import TapBatch, TapRequest, Taps
 
@@ -450,7 +451,9 @@ class Pipeline:
         self._parts = parts
         self._observer = Observer(settings, clock, parts)
         self._taps = Taps(
-            {destination.name: destination.taps for destination in parts.destinations}, clock
+            {destination.name: destination.taps for destination in parts.destinations},
+            clock,
+            names=LaneNames(settings.key_names),
         )
         self._tls: ssl.SSLContext | None = None
         self.state = State.STARTING
@@ -663,6 +666,9 @@ class Pipeline:
             destination.admission.lanes.configure(http.max_lanes, own_keys(allowed, own))
             destination.known.configure(own_keys(http.api_keys, own))
         parts.rules.reload(settings.rules)
+        names = LaneNames(settings.key_names)
+        self._observer.rename(names)
+        self._taps.names = names
         return keys_needing_restart(self._settings, settings)
 
 

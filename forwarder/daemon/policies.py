@@ -8,7 +8,7 @@ the CA file.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 from forwarder.config.keys import dotted, is_number, leaves
@@ -167,7 +167,7 @@ def http_policy(settings: Settings, role: Role) -> HttpPolicy:
     )
 
 
-def allowed_keys(api_keys: Sequence[str], running: Settings) -> Sequence[str]:
+def allowed_keys(api_keys: Collection[str], running: Settings) -> Collection[str]:
     """The only project keys that HTTP senders may use; empty if they may use any. That of OTLP is
     one of them: it is configured.
     """

@@ -40,8 +40,8 @@ class DeadLetterFilter:
     """32 hexadecimal digits each."""
     reason: str = ""
     event: str = ""
-    lane: str = ""
-    """A label."""
+    lanes: tuple[str, ...] = ()
+    """Labels, each an alternative."""
     since: float | None = None
     """Wall-clock seconds."""
 
@@ -178,9 +178,9 @@ def _where(connection: sqlite3.Connection, criteria: DeadLetterFilter) -> tuple[
     if criteria.since is not None:
         parts.append("at >= ?")
         values.append(criteria.since)
-    if criteria.lane:
+    if criteria.lanes:
         rows = connection.execute("SELECT DISTINCT api_key, historical FROM letters")
-        lanes = [row for row in rows if label_of(lane_of(*row)) == criteria.lane]
+        lanes = [row for row in rows if label_of(lane_of(*row)) in criteria.lanes]
         parts.append(
             "(" + " OR ".join(["(api_key IS ? AND historical = ?)"] * len(lanes) or ["0"]) + ")"
         )

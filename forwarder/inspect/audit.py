@@ -13,7 +13,6 @@ import contextlib
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -47,7 +46,7 @@ def _named(files: WorkerFiles) -> list[LaneSnapshot]:
     directory = files.log or (files.dead_letters and files.dead_letters.parent)
     name = destination_of(directory) if directory else ""
     lanes = _of_worker(files)
-    return [replace(lane, label=f"{lane.label}@{name}") for lane in lanes] if name else lanes
+    return [lane.at_destination(name) for lane in lanes] if name else lanes
 
 
 def _of_worker(files: WorkerFiles) -> list[LaneSnapshot]:

@@ -131,10 +131,10 @@ class DeadLetterQuery:
 
     def of(self, file: WorkerDeadLetters) -> DeadLetterFilter | None:
         """The criteria for this file; None if they match nothing in it."""
-        lane, of_destination, name = self.criteria.lane.partition("@")
-        if of_destination and name != destination_of(file.path.parent):
+        lanes = [lane.partition("@") for lane in self.criteria.lanes]
+        if any(at and name != destination_of(file.path.parent) for _, at, name in lanes):
             return None
-        criteria = replace(self.criteria, lane=lane)
+        criteria = replace(self.criteria, lanes=tuple(label for label, _, _ in lanes))
         if not self.numbers and not criteria.uuids:
             return criteria
         numbers = tuple(number for worker, number in self.numbers if worker in ("", file.number))
@@ -178,7 +178,7 @@ def parse_query(
     *,
     reason: str = "",
     event: str = "",
-    lane: str = "",
+    lanes: tuple[str, ...] = (),
     since: str = "",
     now: float,
 ) -> DeadLetterQuery:
@@ -200,7 +200,7 @@ def parse_query(
         uuids=tuple(uuids),
         reason=reason,
         event=event,
-        lane=lane,
+        lanes=lanes,
         since=_time(since, now) if since else None,
     )
     return DeadLetterQuery(tuple(numbers), criteria)

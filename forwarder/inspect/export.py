@@ -6,7 +6,7 @@ only line breaks between its tokens become blanks. The lines contain project key
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -17,7 +17,7 @@ from forwarder.buffer.disk.recovery import UnsettledRecord
 from forwarder.core.errors import ForwarderError
 from forwarder.core.event import Lane
 from forwarder.inspect.buffer_contents import BufferContent, unsettled
-from forwarder.telemetry.labels import lane_label
+from forwarder.telemetry.labels import LaneNames, lane_label
 
 _BREAKS: Final = bytes.maketrans(b"\r\n", b"  ")
 
@@ -28,28 +28,33 @@ class NoSuchLane(ForwarderError):
     code = "no_such_lane"
 
 
-def check_lane(contents: Iterable[BufferContent], label: str) -> None:
-    """Raise `NoSuchLane`, naming the existing lanes, if no lane has that label."""
-    labels = sorted({lane.label for content in contents for lane in content.lanes})
-    if label not in labels:
-        hint = f"Lanes with events: {', '.join(labels)}." if labels else "The buffer is empty."
-        raise NoSuchLane(f"no lane {label} has events here", hint=hint)
+def labels_of(lane: str, contents: Iterable[BufferContent], names: LaneNames) -> tuple[str, ...]:
+    """The labels of a lane that is given by its name or label. Raises `NoSuchLane`, naming the
+    existing lanes, if it has no events.
+    """
+    labels = names.labels(lane)
+    there = sorted({lane.label for content in contents for lane in content.lanes})
+    if not set(labels) & set(there):
+        shown = ", ".join(map(names.show, there))
+        hint = f"Lanes with events: {shown}." if there else "The buffer is empty."
+        raise NoSuchLane(f"no lane {lane} has events here", hint=hint)
+    return labels
 
 
 def export(
     directory: Path,
-    label: str | None,
+    labels: Collection[str] | None,
     write: Callable[[bytes], object],
     report: Callable[[int], None],
 ) -> int:
-    """Write a line for each event of a worker's buffer, or of one lane; return how many.
+    """Write a line for each event of a worker's buffer, or of those lanes in it; return how many.
 
     `report` is called with the number of events of each record. Raises `ConfigurationError` if the
     files can't be read, and what `write` raises.
     """
     count = 0
     for record in unsettled(directory):
-        if label is None or lane_label(record.lane) == label:
+        if labels is None or lane_label(record.lane) in labels:
             write(b"".join(lines(record)))
             count += len(record.events)
             report(len(record.events))

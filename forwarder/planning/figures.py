@@ -1,5 +1,5 @@
 """What was measured, as far as capacity is planned with it: the same figures as in
-docs/reference/figures.md ("For planning").
+docs/maintainers/figures.md ("For planning").
 
 Events per CPU-second are those of one core at full load, without any reserve.
 """

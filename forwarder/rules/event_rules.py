@@ -26,7 +26,7 @@ from forwarder.core.error_text import error_text
 from forwarder.core.ports import RULE_PREFIX, RuleDrop
 from forwarder.mapping.expressions import EVALUATION_ERRORS
 from forwarder.mapping.ordered_edits import TooLong
-from forwarder.mapping.paths import Path, parse_path
+from forwarder.mapping.paths import Path, parse_path, spelled
 from forwarder.mapping.privacy import parse_paths, read_salt
 from forwarder.mapping.problems import Unmappable, misconfigured
 from forwarder.rules.costs import LOOKUP, edit_cost
@@ -382,7 +382,7 @@ def compile_rules(
     rules = _compile_all(settings, opened, read)
     digest = sha256()
     for rule, own in zip(rules, settings, strict=True):
-        digest.update(_encode([rule.name, own.as_document()]))
+        digest.update(_encode([rule.name, own.as_document(changed_only=True)]))
         if own.hash.salt_file is not None:
             digest.update(sha256(read_file(own.hash.salt_file)).digest())
     documents = [rule_settings.as_document(changed_only=True) for rule_settings in settings]
@@ -489,10 +489,14 @@ def _compile(
             raise misconfigured(where, "an event needs a name", "Write {old name: new name}.")
         return CompiledRule(name, matcher, dead_letters_failures, names=settings.rename_event)
     edit, paths = _edit(settings, action, where, read)
-    moves = any(
-        isinstance(step, str) and step in _ORDERED_BY for path in paths for step in path[-1:]
+    return CompiledRule(
+        name, matcher, dead_letters_failures, edit=edit, moves_ids=any(map(_may_order, paths))
     )
-    return CompiledRule(name, matcher, dead_letters_failures, edit=edit, moves_ids=moves)
+
+
+def _may_order(path: Path) -> bool:
+    """Whether what events are ordered by may be at a path, or below it."""
+    return path[-1] is None or path[-1] in _ORDERED_BY or path == ("properties",)
 
 
 def _edit(
@@ -558,7 +562,8 @@ def _names(text: str, key: str) -> Names:
 
 
 def _check(path: Path, key: str, protected: frozenset[str]) -> None:
-    if len(path) == 1 and path[0] in protected:
+    # [] is every member
+    if len(path) == 1 and (path[0] is None or path[0] in protected):
         hint = (
             "rename_event renames events; hash may replace .distinct_id."
             if path[0] in ("event", *IDENTITY)
@@ -566,6 +571,6 @@ def _check(path: Path, key: str, protected: frozenset[str]) -> None:
         )
         raise misconfigured(
             key,
-            f".{path[0]} can't be changed: it says which event it is, of whom, when and where",
+            f"{spelled(path)} can't be changed: it says which event it is, of whom, when and where",
             hint,
         )

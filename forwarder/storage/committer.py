@@ -21,7 +21,7 @@ from typing import Final, Protocol, TypeAlias
 
 import structlog
 
-from forwarder.core.clock import Clock
+from forwarder.core.clock import Clock, Timer
 from forwarder.core.errors import drop_frames
 
 RETRY_SECONDS: Final = 1.0
@@ -79,6 +79,8 @@ class Committer:
         self._idle.set()
         self._ended = asyncio.Event()
         """Set when the thread ends."""
+        self._retry: Timer | None = None
+        """The last one that was set."""
 
     def add(self, participant: CommitParticipant) -> None:
         """Add a participant; its jobs run after those of participants added before."""
@@ -106,7 +108,9 @@ class Committer:
 
     def retry(self) -> None:
         """Something failed: commit again in a second."""
-        self._clock.call_later(RETRY_SECONDS, self.request)
+        if self._retry is not None:
+            self._retry.cancel()
+        self._retry = self._clock.call_later(RETRY_SECONDS, self.request)
 
     async def settle(self) -> None:
         """Return when everything requested is durable, or failed. Cancellation only
@@ -122,6 +126,8 @@ class Committer:
         if self._thread is None:
             return
         await self.settle()
+        if self._retry is not None:
+            self._retry.cancel()
         self._groups.put(None)
         thread = self._thread
         self._thread = None

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Final
 
 from forwarder.core.event import Lane
@@ -25,6 +27,7 @@ OTHER: Final = "other"
 MAX_LABELS: Final = 200
 HISTORICAL: Final = "/historical"
 
+_END: Final = re.compile(r"[/@].*")
 _unprintable = re.compile(r"[^A-Za-z0-9_…-]")
 
 
@@ -39,6 +42,46 @@ def lane_label(lane: Lane) -> str:
     """The lane's label: its key's, with `/historical` appended for a historical lane."""
     label = key_label(lane.api_key)
     return label + HISTORICAL if lane.historical else label
+
+
+class LaneNames:
+    """The names that operators give to project keys, for lanes as people see them."""
+
+    def __init__(self, names: Mapping[str, str] = MappingProxyType({})) -> None:
+        """`names`: by project key."""
+        self._names = {key_label(key): name for key, name in names.items()}
+
+    def name(self, label: str) -> str:
+        """The name of the lane with this label: `shop`, `shop/historical`, `shop@eu`; empty if its
+        key has none.
+        """
+        key, rest = _split(label)
+        return self._names[key] + rest if key in self._names else ""
+
+    def show(self, label: str) -> str:
+        """The lane's name, or else its label."""
+        return self.name(label) or label
+
+    def labels(self, text: str) -> tuple[str, ...]:
+        """The labels that lanes with this name may have: its key can be another one at another
+        destination. Of a text that is no name the text itself, which may be a label; none of an
+        empty one.
+        """
+        if not text:
+            return ()
+        name, rest = _split(text)
+        return tuple(key + rest for key, each in self._names.items() if each == name) or (text,)
+
+    def beside(self, label: str) -> dict[str, str]:
+        """The member `lane_name` that stands in JSON beside a lane's label, if it has a name."""
+        name = self.name(label)
+        return {"lane_name": name} if name else {}
+
+
+def _split(text: str) -> tuple[str, str]:
+    """What stands for a key, and what follows it."""
+    match = _END.search(text)
+    return (text[: match.start()], match[0]) if match else (text, "")
 
 
 class LaneLabels:

@@ -26,6 +26,7 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 from forwarder.core.clock import Timer
 from forwarder.core.error_text import error_text
 from forwarder.core.secrets import mask_secrets
+from forwarder.telemetry.labels import LaneNames
 from forwarder.telemetry.log_limiter import LogLimiter
 
 LogFormat: TypeAlias = Literal["json", "console"]
@@ -145,9 +146,10 @@ class StandardErrorHandler(logging.Handler):
 def configure_logging(
     format: LogFormat | None = None,  # noqa: A002
     level: LogLevel = "info",
+    names: LaneNames | None = None,
 ) -> None:
     """Send all logging to standard error as JSON lines or for a console (None: console on a
-    terminal, else JSON).
+    terminal, else JSON). Lines about a lane that has a name say it, too.
 
     Times are ISO 8601 in UTC. At level debug every line is written, however often it comes. Can be
     called again, to change either. Handlers of others are left alone.
@@ -168,13 +170,18 @@ def configure_logging(
     logging.getLogger("aiohttp.access").setLevel(
         max(number, logging.WARNING) if number > logging.DEBUG else number
     )
-    _configure_structlog(number)
+    _configure_structlog(number, names or LaneNames())
 
 
-def _configure_structlog(level: int) -> None:
+def _configure_structlog(level: int, names: LaneNames) -> None:
+    def with_name(_logger: WrappedLogger, _method: str, line: EventDict) -> EventDict:
+        lane = line.get("lane")
+        return {**line, **names.beside(lane)} if isinstance(lane, str) else line
+
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
+            with_name,
             *_shared(),
             structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
         ],
@@ -240,8 +247,10 @@ def _plain(value: object) -> object:
 
 def _for_people(_logger: WrappedLogger, _method: str, line: EventDict) -> EventDict:
     """Fields as a person writes them: the console would show lists, mappings
-    and truth as Python does.
+    and truth as Python does. A lane that has a name is shown by it.
     """
+    if "lane_name" in line:
+        line["lane"] = line.pop("lane_name")
     return {name: value if name == "exc_info" else _shown(value) for name, value in line.items()}
 
 

@@ -124,6 +124,21 @@ class LaneSnapshot:
     """What the upstream said."""
     hint: Annotated[str, FIRST] = ""
     """What a person can do about it."""
+    name: Annotated[str, FIRST] = ""
+    """What an operator calls it; empty if its key has no name."""
+
+    @property
+    def shown(self) -> str:
+        """What a person sees: its name, or else its label."""
+        return self.name or self.label
+
+    def at_destination(self, destination: str) -> LaneSnapshot:
+        """The same, as it is called beside the lanes of other destinations."""
+        return replace(
+            self,
+            label=f"{self.label}@{destination}",
+            name=f"{self.name}@{destination}" if self.name else "",
+        )
 
     @property
     def total_received(self) -> int:
@@ -428,7 +443,7 @@ class DestinationSnapshot(DestinationFigures):
 
     def named_lanes(self) -> Iterator[LaneSnapshot]:
         """Its lanes as they are shown beside those of other destinations."""
-        return (replace(lane, label=f"{lane.label}@{self.name}") for lane in self.lanes)
+        return (lane.at_destination(self.name) for lane in self.lanes)
 
 
 def merge_destinations(

@@ -32,7 +32,7 @@ from forwarder.core.ports import DeadLetter
 from forwarder.core.secrets import mask_secrets, redact
 from forwarder.core.stamps import utc_text
 from forwarder.core.taps import TapOutcome, TapPoint
-from forwarder.telemetry.labels import UNDECODABLE, key_label, lane_label
+from forwarder.telemetry.labels import UNDECODABLE, LaneNames, key_label, lane_label
 from forwarder.telemetry.readable import line_excerpt, plain
 
 RATE: Final = 20.0
@@ -69,7 +69,8 @@ class TapFilter(Struct, frozen=True):
     events: tuple[str, ...] = ()
     """Names, or patterns with `*`, `?` and `[…]`."""
     keys: tuple[str, ...] = ()
-    """Labels of project keys, or how they end."""
+    """Labels of project keys, or how they end; names, or the labels that these would have as keys.
+    """
     sources: tuple[str, ...] = ()
     outcomes: tuple[TapOutcome, ...] = ()
     rate: float = RATE
@@ -114,14 +115,17 @@ class Taps:
         points: Mapping[str, TapPoint],
         clock: Clock,
         spent: Callable[[], float] = time.thread_time,
+        *,
+        names: LaneNames | None = None,
     ) -> None:
         """They are connected to the points, by the names of their destinations, as long as there
         are any. `spent`: seconds of CPU that this thread has had; a busy machine that runs others
-        meanwhile doesn't make a tap blind.
+        meanwhile doesn't make a tap blind. `names`: shown beside the labels of lanes.
         """
         self._points = points
         self._clock = clock
         self._spent = spent
+        self.names = names or LaneNames()
         self._open: dict[str, EventTap] = {}
         self._next_check = 0.0
 
@@ -133,7 +137,11 @@ class Taps:
         tap = self._open.get(request.tap)
         if tap is None:
             tap = self._open[request.tap] = EventTap(
-                request.wanted, self._clock.monotonic, self._clock.now, self._spent
+                request.wanted,
+                self._clock.monotonic,
+                self._clock.now,
+                self._spent,
+                lambda: self.names,
             )
             for destination, point in self._points.items():
                 point.tap = _DestinationTap(self, destination)
@@ -211,8 +219,10 @@ class EventTap:
         monotonic: Callable[[], float],
         wall: Callable[[], float],
         spent: Callable[[], float],
+        names: Callable[[], LaneNames],
     ) -> None:
         self._spent = spent
+        self._lane_names = names
         self._wall = wall
         self._rate = wanted.rate
         self._outcomes = frozenset(wanted.outcomes or TapOutcome)
@@ -332,8 +342,14 @@ class EventTap:
     def _wants(self, source: str, lane: Lane | None) -> bool:
         if self._sources and source not in self._sources:
             return False
+        if not self._keys:
+            return True
         label = key_label(lane.api_key) if lane else UNDECODABLE
-        return not self._keys or label.endswith(self._keys)
+        name = self._lane_names().name(label)
+        # what is typed for a key comes as a label, also where it is a name
+        return label.endswith(self._keys) or (
+            bool(name) and (name in self._keys or key_label(name).endswith(self._keys))
+        )
 
     def _look_at(self, destination: str, outcome: TapOutcome, chunk: Chunk, reason: str) -> None:
         """Choose from a chunk as many of the wanted events as the rate allows,
@@ -387,6 +403,7 @@ class EventTap:
             "time": utc_text(self._wall(), "milliseconds"),
             "outcome": outcome.value,
             "lane": label,
+            **self._lane_names().beside(label),
             "source": source,
             **more,
             **_shown(event, _key_of(lane)),

@@ -16,6 +16,7 @@ from forwarder.telemetry.labels import MAX_LABELS, OTHER, UNDECODABLE
 from forwarder.telemetry.merging import merge_figures
 from forwarder.telemetry.snapshot import (
     KafkaCluster,
+    LaneSnapshot,
     LogSourceState,
     Snapshot,
     State,
@@ -81,7 +82,7 @@ def merge(members: Sequence[WorkerShare], labels: Callable[[str], str] = str) ->
         merge_figures([(member.snapshot, member.there) for member in members]),
         state=_state(members),
         lanes=by_label(
-            replace(lane, label=labels(lane.label))
+            _labelled(lane, labels(lane.label))
             for member in members
             for lane in member.snapshot.lanes
         ),
@@ -108,6 +109,10 @@ def merge(members: Sequence[WorkerShare], labels: Callable[[str], str] = str) ->
         workers=(),
         destinations=merge_destinations(member.snapshot.destinations for member in members),
     )
+
+
+def _labelled(lane: LaneSnapshot, label: str) -> LaneSnapshot:
+    return lane if label == lane.label else replace(lane, label=label, name="")
 
 
 def merge_sources(

@@ -127,7 +127,7 @@ class ArchiveRig:
 
         turning = asyncio.get_running_loop().create_task(turn())
         try:
-            await eventually(condition, told=self.archiver.statistics)
+            await eventually(condition, explain=self.archiver.statistics)
         finally:
             turning.cancel()
             await asyncio.gather(turning, return_exceptions=True)

@@ -5,6 +5,7 @@ happens if they can't be published.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from forwarder.archive.folders import PublishFailed
 from forwarder.archive.spool import Partition, SpooledFile
 from forwarder.core.event import NO_IDS, Ack, Chunk, Lane
 from forwarder.core.outcome import HaltReason
+from forwarder.core.ports import Fate
 from forwarder.storage import failpoints
 from tests.archive.rig import LANE, MAX_AGE, ArchiveRig
 from tests.support.clock import MIDNIGHT, FakeClock
@@ -262,3 +264,26 @@ async def test_an_unexpected_failure_loses_nothing(
     async with ArchiveRig(tmp_path) as again:
         assert await again.archiver.drain(5)
         assert sorted(again.lines()) == [event(1), event(2)]
+
+
+async def test_what_is_dropped_while_its_file_is_opened_makes_no_empty_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its source took it back meanwhile. What comes next is archived as ever."""
+    async with ArchiveRig(tmp_path) as rig:
+        works = rig.archiver._until_it_works
+        taken_back: list[Chunk] = []
+
+        async def open_slowly(function: Callable[[], object]) -> object:
+            opened = await works(function)
+            if not taken_back:
+                taken_back.append(rig.buffer.queue(LANE).popleft())
+                rig.buffer.settle(taken_back, Fate.DEAD_LETTERED)
+            return opened
+
+        monkeypatch.setattr(rig.archiver, "_until_it_works", open_slowly)
+        await rig.put(event(1))
+        await rig.until(lambda: taken_back and not rig.buffer.holdings, MAX_AGE)
+        await rig.put(event(2))
+        await rig.until(rig.lines, MAX_AGE)
+        assert (rig.lines(), len(rig.folder.attempts)) == ([event(2)], 1)

@@ -171,8 +171,8 @@ SAID = {
 
 @pytest.mark.parametrize("why", SAID)
 def test_a_failure_says_what_the_store_answered(why: str) -> None:
-    """Nothing that differs from attempt to attempt, and what only an operator can change is told
-    from what may pass.
+    """Nothing that differs from attempt to attempt, and what only an operator can change is
+    distinguished from what may pass.
     """
     failure = _failure("s3://b/", SAID[why])
     assert failure.why == f"s3://b/: {why}"
@@ -182,7 +182,7 @@ def test_a_failure_says_what_the_store_answered(why: str) -> None:
 async def test_a_store_that_does_not_answer_is_an_outage(
     bucket: Bucket, thread: ThreadPoolExecutor
 ) -> None:
-    """It is retried, and nobody has to do anything."""
+    """It is retried, and no one has to do anything."""
     folder = open_folder(
         f"s3://{bucket.name}/", store_of(bucket, endpoint="http://127.0.0.1:1"), "0123ab", thread
     )

@@ -1,4 +1,4 @@
-"""Answers are told apart whichever way a server writes them."""
+"""Answers are distinguished whichever way a server writes them."""
 
 from __future__ import annotations
 

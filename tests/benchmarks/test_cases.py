@@ -12,7 +12,7 @@ def test_without_a_choice_everything_is_measured() -> None:
     assert len({case.name for case in cases}) == len(cases)
 
 
-def test_an_ordered_case_brings_the_one_that_it_is_held_against() -> None:
+def test_an_ordered_case_brings_the_one_it_is_compared_with() -> None:
     """Choosing an ordered case measures the same case without order, too."""
     cases, memory = select(["sdk-50-none-ordered"])
     assert [case.name for case in cases] == ["sdk-50-none", "sdk-50-none-ordered"]
@@ -28,7 +28,7 @@ def test_a_case_on_disk_brings_the_one_in_memory() -> None:
 
 
 def test_nginx_brings_the_cases_of_the_same_events() -> None:
-    """Choosing nginx measures forwarder with the same bodies, too, which nginx is held against."""
+    """Choosing nginx measures forwarder with the same bodies, too, which nginx is compared with."""
     cases, _ = select(["nginx-*"])
     assert [case.name for case in cases if not case.proxied] == [
         "stamped-1-none",

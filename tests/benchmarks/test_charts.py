@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from xml.etree import ElementTree
 
@@ -66,18 +65,6 @@ def test_what_is_not_known_interrupts_a_line() -> None:
     )
     [shape] = re.findall(r'class="line c0" d="([^"]*)"', drawn)
     assert re.sub(r"[\d. ]", "", shape) == "MLM"
-
-
-def test_names_do_not_touch() -> None:
-    """Lines that end at the same place have names one below the other, and none is
-    below the panel.
-    """
-    lines = [Line(f"line {number}", [(0, 0), (10, 0)]) for number in range(4)]
-    drawn = picture("", [Panel("", MINUTES, upper_axis(1, ""), lines)])
-    found = sorted(float(y) for y in re.findall(r'<text class="n\d" x="\d+" y="([\d.]+)"', drawn))
-    assert all(below - above >= 14 for above, below in itertools.pairwise(found))
-    [bottom] = {y for line in places(drawn) for _, y in line}
-    assert found[-1] <= bottom + 5
 
 
 @cases(

@@ -126,13 +126,13 @@ def test_what_comes_twice_arrived_at_first() -> None:
     ids=["good", "too late", "one lost", "no import"],
 )
 def test_what_is_good_beside_an_import(beside: Delivery, good: bool) -> None:
-    """All arrived, the slowest percent within twice what it was, and the import did go on."""
+    """All arrived, the slowest percent within twice what it was, and the import did continue."""
     result = ViaResult("import-via", Delivery(10, 10, 0.5, 1.0), beside, 60.0)
     assert result.good is good
     assert via_line(result).endswith("good" if good else "NOT GOOD")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @TWO_CORES
 def test_the_whole_command_is_measured_without_a_loss(tmp_path: Path) -> None:
     """From the first event that arrives to the last; its line has all that the table shows."""
@@ -153,7 +153,7 @@ def test_the_whole_command_is_measured_without_a_loss(tmp_path: Path) -> None:
     assert row[LOOKED] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @TWO_CORES
 def test_live_events_are_measured_beside_an_import(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every live event is found again, with the import and without it."""

@@ -69,20 +69,20 @@ def test_the_daemon_is_configured_for_its_case_only() -> None:
     """Everything else is a default; the project key is in the configuration
     where records bring none.
     """
-    told = {
+    reported = {
         case.name: json.loads(case.settings("b:9092", "t", "g")["FORWARDER_SOURCES__KAFKA"])
         for case in CASES
     }
     plain = {"bootstrap_servers": "b:9092", "topics": ["t"], "group_id": "g"}
-    assert told["kafka-stamped-gzip"] == [plain]
-    assert told["kafka-keyless-none"] == [{**plain, "api_key": API_KEY}]
-    assert told["kafka-stamped-none-disk"] == [{**plain, "commit": "disk"}]
+    assert reported["kafka-stamped-gzip"] == [plain]
+    assert reported["kafka-keyless-none"] == [{**plain, "api_key": API_KEY}]
+    assert reported["kafka-stamped-none-disk"] == [{**plain, "commit": "disk"}]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @TWO_CORES
 def test_floor_and_case_read_every_record(kafka: Kafka) -> None:
-    """Both read a whole topic, and nothing is lost; its line says what it is held against."""
+    """Both read a whole topic, and nothing is lost; its line says what it is compared with."""
     [case] = select(["kafka-stamped-gzip"])
     cores = sorted(os.sched_getaffinity(0))
     target = Target(free_port(), free_port())

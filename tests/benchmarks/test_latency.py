@@ -1,4 +1,4 @@
-"""Latencies: what counts of them, and how they are told."""
+"""Latencies: what counts of them, and how they are reported."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_slowest_percent_of_deliveries_decides(p99: float, *, good: bool) ->
     assert latency_table(result).endswith(": good" if good else "NOT GOOD")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @TWO_CORES
 def test_a_short_run_measures_each_request(tmp_path: Path) -> None:
     """Of a load that is found and of one that is given: every request is answered, every event

@@ -24,7 +24,7 @@ def test_cases_are_chosen_by_name() -> None:
     assert {case.kind for case in CASES} == set(LogKind)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(
     len(os.sched_getaffinity(0)) < 2,
     reason="the benchmarks need a core for the target and one for the load",

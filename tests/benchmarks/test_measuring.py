@@ -107,12 +107,12 @@ def test_forwarder_is_measured_without_a_loss(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @TWO_CORES
 @pytest.mark.skipif(not find_nginx(), reason=MISSING)
 def test_nginx_is_measured_in_its_place(tmp_path: Path) -> None:
     """The same bodies go through nginx to the sink, each event once, and are
-    held against forwarder's.
+    compared with forwarder's.
     """
     output = tmp_path / "figures.json"
     options = ["--case", "nginx-1000", "--seconds", "0.3", "--repeat", "1", "--output", str(output)]

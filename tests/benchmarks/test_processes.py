@@ -29,7 +29,7 @@ LIMIT = 60.0
 
 
 def server(port: int) -> list[str]:
-    """A program that listens, and forgives nobody who asks it to stop kindly."""
+    """A program that listens, and forgives no one who asks it to stop kindly."""
     listen = (
         "import signal, socket; signal.signal(signal.SIGTERM, signal.SIG_IGN); s = "
         f"socket.create_server(('127.0.0.1', {port}))"
@@ -38,7 +38,7 @@ def server(port: int) -> list[str]:
 
 
 def test_an_error_kills_the_program_at_once() -> None:
-    """Where there is nothing more to measure, nobody waits for a drain."""
+    """Where there is nothing more to measure, no one waits for a drain."""
     port = free_port()
     began = time.monotonic()
     with pytest.raises(ZeroDivisionError), running(server(port), CORE, port) as program:
@@ -51,7 +51,7 @@ def test_an_error_kills_the_program_at_once() -> None:
 @TWO_CORES
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_no_program_outlives_the_benchmark(number: signal.Signals) -> None:
-    """Whether it is told to end, interrupted or killed in the middle of a measurement: its target
+    """Whether it is asked to end, interrupted or killed in the middle of a measurement: its target
     ends too.
     """
     port = free_port()

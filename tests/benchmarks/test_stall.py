@@ -22,7 +22,7 @@ from forwarder.core.ports import Incoming
 from forwarder.wire.encodings import decode_body
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_bodies_are_different_and_may_be_sent() -> None:
     """None is over the limit of a body, and no record over a broker's."""
     found = {body.name: body for body in (*bodies(), *ruled_bodies())}

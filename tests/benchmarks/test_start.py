@@ -24,7 +24,7 @@ def test_each_start_is_compared_with_the_import_of_its_round(last: float, *, goo
     assert start_line(result).endswith(": good" if good else "NOT GOOD")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @TWO_CORES
 def test_a_start_is_measured_with_each_buffer() -> None:
     """Once each: every figure is there, and no start is over before it began."""

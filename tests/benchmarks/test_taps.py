@@ -1,4 +1,4 @@
-"""What a tap costs: how turns are judged, and the load that they have."""
+"""What a tap costs: how turns are checked, and the load that they have."""
 
 from __future__ import annotations
 

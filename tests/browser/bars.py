@@ -1,4 +1,4 @@
-"""The README's bars: what docs/reference/figures.md says of bodies of 50, as SVG for light and
+"""The README's bars: what docs/maintainers/figures.md says of bodies of 50, as SVG for light and
 dark pages.
 """
 

@@ -1,5 +1,5 @@
-"""The pictures of an import, for `make pictures`: what a terminal shows when it is killed and gone
-on with, and the page of its report.
+"""The pictures of an import, for `make pictures`: what a terminal shows when it is killed and
+resumed, and the page of its report.
 
 All of it happens, in a terminal of its own and into a real sandbox; only the names of temporary
 places are replaced by such as a user has.

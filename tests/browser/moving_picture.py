@@ -1,7 +1,7 @@
 """The README's moving picture: `forwarder demo` in a terminal, as SVG that moves by CSS alone.
 
 Each line of the terminal stands in the picture once for each span of time in which it was shown,
-and is visible in that span. Whoever prefers reduced motion sees the end; so does a viewer that
+and is visible in that span. Anyone who prefers reduced motion sees the end; so does a viewer that
 knows no animations.
 """
 

@@ -5,7 +5,7 @@ of a flag and of a batch export, by the example of a seed; those of an import
 a moving one and bars.
 
 Five minutes of a small shop: three apps, one of which changes an order and sends it again under
-its old uuid (a conflict), one whose project key nobody knows (a halted lane), and somebody who
+its old uuid (a conflict), one whose project key no one knows (a halted lane), and someone who
 sends rubbish. The sandbox's clock is turned so that it takes seconds.
 """
 
@@ -91,7 +91,7 @@ class Shop:
             yield self.event(self._random.choice(KINDS))
 
     def event(self, name: str, **more: Any) -> dict[str, Any]:
-        """One event of somebody."""
+        """One event of someone."""
         pick = self._random.choice
         properties: dict[str, Any] = {
             "$current_url": f"https://shop.example.com{pick(PAGES)}",
@@ -220,6 +220,7 @@ async def scene(now: Callable[[], float]) -> AsyncIterator[Scene]:
             sections: dict[str, Any] = {
                 "upstream": {"url": sandbox.url, "verify_keys": True},
                 "dead_letters": {"path": kept},
+                "http": {"api_keys": {**APPS, "old-app": UNKNOWN}},
             }
             whole = Whole(sandbox.url, SystemClock(), batch={"max_age": "10ms"}, **sections)
             async with whole as forwarder, _served(forwarder) as admin:
@@ -248,7 +249,7 @@ async def play(scene: Scene, turn: Callable[[], None]) -> None:
 
 
 async def shoot(browser: Browser, scene: Scene, folder: Path, *, dark: bool = False) -> None:
-    """Take both pictures, while traffic goes on."""
+    """Take both pictures, while traffic continues."""
     suffix = "-dark" if dark else ""
     window: dict[str, Any] = {"dark": dark, "width": WIDTH, "height": HEIGHT}
     async with visit(browser, **window) as visitor, visit(browser, **window) as other:

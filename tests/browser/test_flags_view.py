@@ -66,7 +66,7 @@ async def identify(shown: ManagementInBrowser, distinct_id: str, **properties: A
 
 
 async def opened(shown: ManagementInBrowser, key: str) -> Page:
-    """The page with a flag open, as somebody opens it."""
+    """The page with a flag open, as someone opens it."""
     page = await shown.open("#tab=flags")
     await page.locator("tr.row", has_text=key).click()
     await expect(page.locator("#detail h2")).to_have_text(key)
@@ -200,7 +200,7 @@ async def test_properties_in_the_question_count(browser: Browser, tmp_path: Path
 
 
 async def test_a_deleted_flag(browser: Browser, tmp_path: Path) -> None:
-    """What was deleted in the service's way is marked, and nobody gets it."""
+    """What was deleted in the service's way is marked, and no one gets it."""
     async with showing(browser, seeded(tmp_path)) as shown:
         body = json.dumps(
             {"active": True, "deleted": True, "filters": {"groups": [{"properties": []}]}}
@@ -214,7 +214,7 @@ async def test_a_deleted_flag(browser: Browser, tmp_path: Path) -> None:
 
 
 async def test_turning_off_and_on(browser: Browser, tmp_path: Path) -> None:
-    """One click turns a flag off for everybody, without a question; it shows at once, in what a
+    """One click turns a flag off for everyone, without a question; it shows at once, in what a
     person gets too; SDKs get the flag only while it is on.
     """
     async with showing(browser, seeded(tmp_path)) as shown:
@@ -260,7 +260,7 @@ async def test_changing_the_rollout(browser: Browser, tmp_path: Path) -> None:
 
 
 async def test_what_is_typed_stays(browser: Browser, tmp_path: Path) -> None:
-    """While events arrive and flags are set elsewhere, what somebody is typing stays, and so does
+    """While events arrive and flags are set elsewhere, what someone is typing stays, and so does
     the focus.
     """
     async with showing(browser, seeded(tmp_path)) as shown:

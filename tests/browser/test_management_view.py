@@ -83,7 +83,7 @@ async def showing(
     browser: Browser, options: SandboxOptions, **window: Any
 ) -> AsyncIterator[ManagementInBrowser]:
     """A sandbox and its page, not opened yet. At the end it must have complained of nothing, and
-    asked nobody but the sandbox.
+    asked no one but the sandbox.
     """
     async with talking(options) as client, visit(browser, **window) as visitor:
         yield ManagementInBrowser(client, visitor)
@@ -216,7 +216,7 @@ async def test_a_look_that_finds_the_same_changes_nothing(browser: Browser, tmp_
 
 
 async def test_pausing_holds_lists(browser: Browser, tmp_path: Path) -> None:
-    """While paused a list stays as it is; going on shows what has happened meanwhile."""
+    """While paused a list stays as it is; continuing shows what has happened meanwhile."""
     async with showing(browser, seeded(tmp_path)) as shown:
         page = await shown.open("#tab=domains")
         await expect(page.locator("tr.row")).to_have_count(3)
@@ -291,7 +291,7 @@ async def test_an_organization_opens_with_what_it_has(browser: Browser, tmp_path
 async def test_a_resource_opens_by_address(
     browser: Browser, tmp_path: Path, opened: str, words: list[str]
 ) -> None:
-    """Whatever is open stands in the address, so a link shows somebody else the same."""
+    """Whatever is open stands in the address, so a link shows someone else the same."""
     async with showing(browser, seeded(tmp_path)) as shown:
         page = await shown.open(f"#tab=organizations&open={opened}")
         for each in words:
@@ -343,7 +343,7 @@ async def test_filters_of_resources(browser: Browser, tmp_path: Path) -> None:
 
 
 async def test_a_choice_counts_at_once(browser: Browser, tmp_path: Path) -> None:
-    """An answer that was under way when somebody chose doesn't put the old choice back."""
+    """An answer that was in progress when someone chose doesn't put the old choice back."""
     async with showing(browser, seeded(tmp_path)) as shown:
         page = await shown.open("#tab=dashboards")
         await expect(page.locator('[name="organization"] option')).to_have_count(3)
@@ -428,7 +428,7 @@ async def test_what_is_managed_by_keyboard(browser: Browser, tmp_path: Path) -> 
 
 
 def evil_seed(folder: Path) -> SandboxOptions:
-    """Options of a sandbox in which every text that somebody can choose is a hostile one."""
+    """Options of a sandbox in which every text that someone can choose is a hostile one."""
     organizations = []
     for number, text in enumerate(EVIL):
         run = {"status": "Failed", "latest_error": text}
@@ -468,7 +468,7 @@ def evil_seed(folder: Path) -> SandboxOptions:
 
 
 async def test_names_stay_text(browser: Browser, tmp_path: Path) -> None:
-    """Whatever somebody calls a thing is shown as text, in lists, choices and details; nothing of
+    """Whatever someone calls a thing is shown as text, in lists, choices and details; nothing of
     it runs or breaks the layout.
     """
     async with showing(browser, evil_seed(tmp_path)) as shown:

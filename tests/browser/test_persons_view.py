@@ -51,7 +51,7 @@ async def send(shown: SandboxInBrowser, *events: dict[str, Any]) -> None:
 
 
 async def opened(shown: SandboxInBrowser, name: str = "ann") -> Page:
-    """The page with a person open, as somebody opens it."""
+    """The page with a person open, as someone opens it."""
     await shown.open("#tab=persons")
     page = shown.visit.page
     await page.locator("tr.row", has_text=name).first.click()

@@ -30,7 +30,7 @@ def test_a_forge_shows_them(name: str) -> None:
 
 
 def test_the_bars_are_the_pages_figures() -> None:
-    """The picture is what the script makes of docs/reference/figures.md now, for light and dark
+    """The picture is what the script makes of docs/maintainers/figures.md now, for light and dark
     pages; the README says the same.
     """
     assert (PICTURES / "throughput.svg").read_text() == bars()

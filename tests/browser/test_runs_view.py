@@ -292,7 +292,7 @@ async def test_runs_at_every_width(browser: Browser, tmp_path: Path, width: int)
 
 
 async def test_what_runs_is_looked_at_again(browser: Browser, tmp_path: Path) -> None:
-    """While a run goes on, the page asks for it again and again; what is typed meanwhile stays,
+    """While a run continues, the page asks for it again and again; what is typed meanwhile stays,
     and so do focus and log.
     """
     async with busy(browser, tmp_path) as page:

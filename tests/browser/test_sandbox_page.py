@@ -61,7 +61,7 @@ async def showing(
     browser: Browser, options: SandboxOptions | None = None, **window: Any
 ) -> AsyncIterator[SandboxInBrowser]:
     """A sandbox and its page, not opened yet. At the end it must have complained of nothing, and
-    asked nobody but the sandbox.
+    asked no one but the sandbox.
     """
     async with talking(options) as client, visit(browser, **window) as visitor:
         yield SandboxInBrowser(client, visitor)
@@ -124,7 +124,7 @@ async def test_it_says_that_there_is_nothing_only_once_it_knows(browser: Browser
 
 
 async def test_a_view_is_in_the_address(browser: Browser) -> None:
-    """What is filtered stands in the address, so somebody who is sent it sees the same; going back
+    """What is filtered stands in the address, so someone who is sent it sees the same; going back
     takes it away.
     """
     async with showing(browser) as shown, visit(browser) as other:
@@ -151,7 +151,7 @@ async def test_a_view_is_in_the_address(browser: Browser) -> None:
 
 
 async def test_times_are_seen_from_now(browser: Browser) -> None:
-    """A row says how long ago it came, by the sandbox's clock, and goes on saying so; the exact
+    """A row says how long ago it came, by the sandbox's clock, and keeps saying so; the exact
     time is the element's value and title.
     """
     clock = [1_777_882_830.0]
@@ -504,7 +504,7 @@ async def test_whatever_is_sent_stays_text(browser: Browser) -> None:
 
 
 async def test_a_burst_leaves_the_page_responsive(browser: Browser) -> None:
-    """While 10,000 events arrive at once the page goes on drawing, keeps a bounded number of rows,
+    """While 10,000 events arrive at once the page keeps drawing, keeps a bounded number of rows,
     and says how many it skipped.
     """
     async with showing(browser) as shown:
@@ -529,8 +529,8 @@ async def test_a_burst_leaves_the_page_responsive(browser: Browser) -> None:
 
 
 async def test_the_page_comes_back_by_itself(browser: Browser, tmp_path: Path) -> None:
-    """Without the sandbox it says that it is disconnected; once the sandbox is there again it goes
-    on where it was.
+    """Without the sandbox it says that it is disconnected; once the sandbox is there again it
+    resumes where it was.
     """
     database = tmp_path / "events.db"
     async with visit(browser) as visitor:
@@ -576,7 +576,7 @@ async def _send(url: str, name: str) -> None:
 
 
 async def test_pausing(browser: Browser) -> None:
-    """While paused no row moves, and it is said how many wait; going on shows them."""
+    """While paused no row moves, and it is said how many wait; continuing shows them."""
     async with showing(browser) as shown:
         page = shown.visit.page
         await shown.client.post("/batch/", batch(event(event="first")))
@@ -638,7 +638,7 @@ async def test_it_is_readable_at_every_width(browser: Browser, width: int) -> No
 
 
 async def test_two_pages_at_once(browser: Browser) -> None:
-    """Pages don't know of each other: each has its filter, and both are told."""
+    """Pages don't know of each other: each has its filter, and both are reported."""
     async with showing(browser) as shown, visit(browser) as other:
         await shown.open("#event=a")
         await other.page.goto(f"{shown.client.sandbox.url}/#event=b")

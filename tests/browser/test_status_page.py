@@ -33,7 +33,7 @@ async def showing(
     browser: Browser, take: Callable[[], Snapshot], **window: Any
 ) -> AsyncIterator[Visit]:
     """The page of what `take` sees. At the end it must have complained of nothing, and asked
-    nobody but its server.
+    no one but its server.
     """
     server = AdminServer(take)
     await server.start("127.0.0.1:0")
@@ -48,7 +48,7 @@ async def showing(
 
 
 async def test_the_flow_of_a_real_pipeline(browser: Browser) -> None:
-    """Received, delivered and dead letters are there, and go on by themselves with their rates;
+    """Received, delivered and dead letters are there, and continue by themselves with their rates;
     the page isn't loaded again.
     """
     async with (
@@ -117,8 +117,8 @@ async def test_everything_is_there_without_scripts(browser: Browser) -> None:
 
 
 async def test_two_hundred_lanes(browser: Browser) -> None:
-    """Many lanes can be searched; what is typed, the focus and the place stay
-    while the figures go on.
+    """Many lanes can be searched, by label also where a name is shown; what is typed, the focus
+    and the place stay while the figures continue.
     """
     looks = [0]
 
@@ -128,6 +128,7 @@ async def test_two_hundred_lanes(browser: Browser) -> None:
             replace(
                 GOOD,
                 label=f"lane-{number}",
+                name="shop" if number == 199 else "",
                 received={"http": 1200 + looks[0]},
                 buffered=40 + looks[0],
             )
@@ -164,7 +165,7 @@ async def test_workers_come_and_go(browser: Browser) -> None:
 
 
 async def test_a_daemon_that_is_gone(browser: Browser) -> None:
-    """When nobody answers any more the page says so and keeps what it knew; it goes on when the
+    """When no one answers any more the page says so and keeps what it knew; it continues when the
     daemon is back, with rates made anew.
     """
     server = AdminServer(lambda: FULL)

@@ -42,6 +42,7 @@ APPS: Final = {
     "phc_shopios_project_key_9xKe": 6,
     "phc_shopdroid_project_key_7Rza": 3,
 }
+KEYS: Final = dict(zip(("web", "ios", "android"), APPS, strict=True))
 UNKNOWN: Final = "phc_a_key_that_nobody_knows_Zz81"
 NAMES: Final = (
     "$pageview",
@@ -104,6 +105,7 @@ async def busy_daemon(url: str, folder: Path) -> AsyncIterator[str]:
     settings = {
         "FORWARDER_UPSTREAM__URL": url,
         "FORWARDER_SOURCES__HTTP__LISTEN": f"127.0.0.1:{port}",
+        "FORWARDER_SOURCES__HTTP__API_KEYS": json.dumps({**KEYS, "old-app": UNKNOWN}),
         "FORWARDER_ADMIN__LISTEN": admin,
         "FORWARDER_BUFFER__KIND": "disk",
         "FORWARDER_BUFFER__PATH": str(folder),

@@ -173,7 +173,7 @@ def figures(buffer: InspectedBuffer) -> tuple[int, int, int]:
 
 
 class RecordingCallback:
-    """A `core.ack.AckCallback` that keeps what it is told."""
+    """A `core.ack.AckCallback` that records its calls."""
 
     def __init__(self) -> None:
         self.answers: list[Backpressure | None] = []
@@ -189,7 +189,7 @@ def test_it_begins_empty(buffer: InspectedBuffer) -> None:
     assert not buffer.queue(LIVE)
 
 
-def test_what_is_offered_waits_in_order(buffer: InspectedBuffer) -> None:
+def test_offered_chunks_keep_their_order(buffer: InspectedBuffer) -> None:
     """A lane's chunks come out in the order in which they came in, of one request and
     of several.
     """
@@ -202,9 +202,9 @@ def test_what_is_offered_waits_in_order(buffer: InspectedBuffer) -> None:
 
 def test_acknowledgement_is_called_once_when_events_are_held(buffer: InspectedBuffer) -> None:
     """At once, by the answer, or later: never both."""
-    told = RecordingCallback()
-    at_once = buffer.offer([chunk()], told)
-    assert told.answers == ([] if at_once else [None])
+    callback = RecordingCallback()
+    at_once = buffer.offer([chunk()], callback)
+    assert callback.answers == ([] if at_once else [None])
     assert buffer.offer([chunk()])
     assert buffer.count(LIVE) == 2
 
@@ -238,7 +238,7 @@ def test_a_request_over_several_lanes_is_accepted_whole_or_not_at_all(
     assert buffer.count(OTHER) == 0
 
 
-def test_full_is_said_with_a_hint_and_when_to_come_back(buffer: InspectedBuffer) -> None:
+def test_buffer_full_has_a_hint_and_a_retry_time(buffer: InspectedBuffer) -> None:
     """The sender learns when, the operator where to look."""
     with pytest.raises(BufferFull) as caught:
         buffer.offer([chunk(padding=HALF), chunk(padding=HALF)])
@@ -257,7 +257,7 @@ def test_the_limit_can_be_used_to_the_last_byte(opened: Callable[[int], Inspecte
         opened(2 * cost - 1).offer([one, chunk(padding=100)])
 
 
-def test_what_is_in_flight_still_counts(opened: Callable[[int], InspectedBuffer]) -> None:
+def test_chunks_in_flight_still_count(opened: Callable[[int], InspectedBuffer]) -> None:
     """Taking a chunk off its queue frees nothing; settling it does."""
     cost = opened(LIMIT).cost(chunk(padding=100))
     buffer = opened(cost)
@@ -271,8 +271,8 @@ def test_what_is_in_flight_still_counts(opened: Callable[[int], InspectedBuffer]
     assert buffer.count(LIVE) == 1
 
 
-def test_what_is_put_back_is_first_again(buffer: InspectedBuffer) -> None:
-    """Whoever takes chunks and can't send them puts them back at their place, also when nothing
+def test_a_returned_chunk_is_first_again(buffer: InspectedBuffer) -> None:
+    """Anyone who takes chunks and can't send them puts them back at their place, also when nothing
     else waits meanwhile.
     """
     for number in range(3):
@@ -296,7 +296,7 @@ def test_a_lane_without_events_is_forgotten(buffer: InspectedBuffer) -> None:
     assert figures(buffer) == (0, LIMIT, 0)
 
 
-def test_parts_stand_for_what_was_cut(buffer: InspectedBuffer) -> None:
+def test_parts_of_a_cut_chunk_replace_it(buffer: InspectedBuffer) -> None:
     """After a cut the same events are held, at what the parts cost, and each
     part is settled by itself.
     """
@@ -388,7 +388,7 @@ def test_many_acks_are_withdrawn_in_one_go(buffer: InspectedBuffer) -> None:
 
 
 def test_the_oldest_is_dropped_first(buffer: InspectedBuffer) -> None:
-    """Of one lane, or of all; and its age is told."""
+    """Of one lane, or of all; and its age is reported."""
     buffer.offer([chunk("newer", at=2.0)])
     buffer.offer([chunk("older", lane=OTHER, at=1.0)])
     assert (buffer.oldest(LIVE), buffer.oldest(OTHER), buffer.oldest(HISTORICAL)) == (

@@ -38,7 +38,7 @@ def run(command: Callable[..., None], *arguments: str | Path) -> Finished:
 
 
 async def run_beside(command: Callable[..., None], *arguments: str | Path) -> Finished:
-    """The same, while this loop goes on."""
+    """The same, while this loop continues."""
     with ThreadPoolExecutor(1) as thread:
         return await asyncio.get_running_loop().run_in_executor(thread, run, command, *arguments)
 

@@ -63,11 +63,11 @@ class FakeImport:
     stopped: asyncio.Event = field(default_factory=asyncio.Event)
 
     def preflight(
-        self, told: Callable[[int, int], None]
+        self, reported: Callable[[int, int], None]
     ) -> tuple[PreflightReport, tuple[BrokenSource, ...]]:
         """See `Import`."""
         self.asked.append("preflight")
-        told(5, 500)
+        reported(5, 500)
         return self.found, self.broken
 
     async def check_key(self, _waits: Callable[[str, float], None] | None = None) -> None:
@@ -76,10 +76,10 @@ class FakeImport:
         if self.refuses is not None:
             raise self.refuses
 
-    async def run(self, told: ReportProgress) -> ImportManifest:
+    async def run(self, reported: ReportProgress) -> ImportManifest:
         """See `Import`."""
         self.asked.append("run")
-        told(PROGRESS)
+        reported(PROGRESS)
         if self.waits is not None:
             self.waits()
             await self.stopped.wait()

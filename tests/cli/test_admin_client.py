@@ -72,7 +72,7 @@ def test_file_that_is_not_there(tmp_path: Path) -> None:
 
 @cases("address", ["127.0.0.1:1", "unix:/nowhere/admin.sock", "[::1]:1", "http://127.0.0.1:1"])
 def test_connection_refused(address: str) -> None:
-    """Whatever the address is like, nobody there is `NoDaemon`, which names it."""
+    """Whatever the address is like, no one there is `NoDaemon`, which names it."""
     with pytest.raises(NoDaemon) as raised:
         get(address, "/livez")
     assert address in raised.value.message
@@ -80,7 +80,7 @@ def test_connection_refused(address: str) -> None:
 
 @cases("address", ["no-port", "127.0.0.1:x", "127.0.0.1:70000", "127.0.0.1:", ""])
 def test_what_is_no_address_is_wrong_usage(address: str) -> None:
-    """An address that can't be one is told from a daemon that isn't there."""
+    """An address that can't be one is distinguished from a daemon that isn't there."""
     with pytest.raises(ConfigurationError, match="is not an admin address"):
         get(address, "/livez")
 
@@ -97,7 +97,7 @@ def test_all_interfaces_are_reached_by_loopback() -> None:
 
 
 def test_something_that_speaks_no_http() -> None:
-    """A server of another kind is nobody."""
+    """A server of another kind is no one."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen()

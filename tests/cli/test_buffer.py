@@ -55,9 +55,9 @@ async def test_ls_tells_programs_the_same(tmp_path: Path) -> None:
     (log.directory / "aside" / "00000009.segment").write_bytes(b"xyz")
     with in_use(log.directory):
         done = await invoked("buffer", "ls", str(log.directory), "--output", "json")
-    told = json.loads(done.out)
-    (worker,) = told["directories"]
-    assert (told["events"], worker["events"], worker["in_use"], worker["damage"]) == (
+    reported = json.loads(done.out)
+    (worker,) = reported["directories"]
+    assert (reported["events"], worker["events"], worker["in_use"], worker["damage"]) == (
         5,
         5,
         True,
@@ -108,7 +108,7 @@ async def test_a_directory_without_a_buffer_is_an_error(tmp_path: Path, command:
 
 
 async def test_verify_says_that_all_is_whole(tmp_path: Path) -> None:
-    """Exit code 0, with what there is; what was moved aside before is mentioned."""
+    """Exit code 0, with what there is; what was quarantined before is mentioned."""
     log = write(tmp_path)
     done = await invoked("buffer", "verify", str(tmp_path))
     assert (done.code, done.out) == (0, f"{log.directory}: undamaged, 5 events\n")
@@ -197,8 +197,8 @@ async def test_export_writes_a_line_for_each_event(tmp_path: Path) -> None:
 
 
 async def test_export_of_one_lane_to_a_file(tmp_path: Path) -> None:
-    """The file is written whole, and never replaced unasked; a lane that isn't there is told with
-    those that are.
+    """The file is written whole, and never replaced unasked; a lane that isn't there is reported
+    with those that are.
     """
     write(tmp_path / "state")
     out = tmp_path / "out.jsonl"

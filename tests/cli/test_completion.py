@@ -107,7 +107,7 @@ def test_zsh_and_fish_are_offered_the_same() -> None:
 
 
 def test_completion_is_quick() -> None:
-    """Nothing heavy is imported for it: somebody waits with a finger on the key."""
+    """Nothing heavy is imported for it: someone waits with a finger on the key."""
     script = (
         "import sys\nfrom forwarder.cli.main import main\n"
         "try: main()\n"
@@ -188,6 +188,7 @@ def test_zsh_completes_with_what_is_installed(tmp_path: Path) -> None:
     assert shown.split() == ["_forwarder"]
 
 
+@pytest.mark.slow
 def test_bash_completes_with_what_is_installed(tmp_path: Path) -> None:
     """`--install-completion` writes what a new shell reads; then a word is completed there."""
     lines = [

@@ -130,7 +130,7 @@ def test_check_hints_at_keys_that_are_not_listed(tmp_path: Path) -> None:
 
 
 def test_check_tells_everything_on_standard_error(tmp_path: Path) -> None:
-    """File, line, key, what and how to mend; exit code 2."""
+    """File, line, key, what and how to repair; exit code 2."""
     file = tmp_path / "forwarder.yaml"
     file.write_text("upstream:\n  url: https://h.example.com\n  timout: 1s\nbatch: {max_age: 5}\n")
     result = run("check", "--config", str(file))
@@ -187,7 +187,7 @@ def test_check_counts_variables() -> None:
 
 
 def test_check_compiles_mappings(tmp_path: Path) -> None:
-    """An expression that jq can't read is told with its line, and what it
+    """An expression that jq can't read is reported with its line, and what it
     says; a whole one is fine.
     """
     file = tmp_path / "forwarder.yaml"
@@ -271,7 +271,7 @@ def test_check_of_a_file_that_is_not_there() -> None:
 
 
 def test_online_is_content_with_any_answer_without_keys(service: DecideService) -> None:
-    """Nothing to ask for but whether somebody is there."""
+    """Nothing to ask for but whether someone is there."""
     service.answers[""] = 400
     result = online(service)
     assert (result.exit_code, result.stdout.splitlines()[1]) == (
@@ -494,7 +494,7 @@ def test_schema_is_a_json_schema() -> None:
 
 @cases("command", ["check", "show", "schema"])
 def test_help_has_an_example(command: str) -> None:
-    """Everybody copies the example."""
+    """Everyone copies the example."""
     result = run(command, "--help")
     assert result.exit_code == 0
     assert f"Example: forwarder config {command}" in result.stdout

@@ -24,6 +24,7 @@ def forwarder(*args: str | Path) -> str:
     return result.output
 
 
+@pytest.mark.slow
 @cases("use", ConfigurationUse)
 def test_a_file_passes_the_check(tmp_path: Path, use: ConfigurationUse) -> None:
     """It is commented, names itself in its comments and no file of the repository, and is as the

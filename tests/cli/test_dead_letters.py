@@ -257,7 +257,7 @@ def test_a_limit_beyond_all_sense(state: Path) -> None:
 
 
 def test_a_path_without_any_state(tmp_path: Path) -> None:
-    """A mistyped path is told; it isn't taken for a place where all is well."""
+    """A mistyped path is reported; it isn't taken for a place where all is well."""
     (tmp_path / "foreign").mkdir()
     (tmp_path / "foreign" / "file").touch()
     for path in (tmp_path / "foreign", tmp_path / "foreign" / "file", tmp_path / "nowhere"):

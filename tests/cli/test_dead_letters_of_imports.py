@@ -1,4 +1,4 @@
-"""`forwarder dead-letters` on the letters of an import: file and line, mending what isn't JSON,
+"""`forwarder dead-letters` on the letters of an import: file and line, repairing what isn't JSON,
 and when they go.
 """
 
@@ -48,7 +48,7 @@ def state(tmp_path: Path) -> Path:
 
 
 def test_ls_has_file_and_line(state: Path) -> None:
-    """In the place of the lane, which is the same for all; the end of a long
+    """Instead of the lane, which is the same for all; the end of a long
     path, which has the line.
     """
     query(
@@ -65,7 +65,7 @@ def test_ls_has_file_and_line(state: Path) -> None:
 
 def test_show_has_the_record(state: Path, tmp_path: Path) -> None:
     """Bytes that are no text are shown as such; `--raw` has them as they were read, to
-    be mended.
+    be repaired.
     """
     output = invoke("show", "1", "--path", str(state)).output
     assert "export/a.json.gz:17" in output
@@ -136,7 +136,7 @@ def test_what_can_not_be_meant(state: Path, tmp_path: Path, args: list[str], wor
 
 
 def test_while_the_import_runs(state: Path) -> None:
-    """Nobody waits for it: it sends them at its end, which may be in days."""
+    """No one waits for it: it sends them at its end, which may be in days."""
     running = LockedDirectory.acquire(state, "--state")
     try:
         result = invoke("replay", "2", "--edit", ".time = 1", "--yes", "--path", str(state))

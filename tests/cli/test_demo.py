@@ -18,7 +18,7 @@ from forwarder.cli.tables import console
 from forwarder.demo.demo import DemoVerdict
 from forwarder.demo.drill.checks import Check, DrillVerdict, Step
 from forwarder.telemetry.snapshot import LaneSnapshot
-from tests.support.commands import forwarder, running
+from tests.support.commands import forwarder, invoked, running
 from tests.support.snapshots import FULL
 
 pytest.importorskip("posthog", reason="the demo's extra isn't installed")
@@ -36,7 +36,7 @@ async def test_once_exits_with_0_when_everything_arrived() -> None:
 
 @pytest.mark.slow
 async def test_interruption_drains_and_prints_the_books() -> None:
-    """The live form goes on until Ctrl-C, then drains, compares and prints the books."""
+    """The live form continues until Ctrl-C, then drains, compares and prints the books."""
     async with running("demo", "--port", "0") as command:
         await command.line("sent ", "out ")
         command.send(signal.SIGINT)
@@ -105,7 +105,7 @@ async def test_logs_once_exits_with_0_when_everything_arrived() -> None:
 
 async def test_two_demos_at_once_are_refused() -> None:
     """Kafka or logs: one of them."""
-    done = await forwarder("demo", "--kafka", "--logs", "--once")
+    done = await invoked("demo", "--kafka", "--logs", "--once")
     assert done.code == 2
     assert "--kafka and --logs can't be used together" in done.err
 
@@ -196,10 +196,10 @@ async def test_it_ends_with_all_events_there(place: Path) -> None:
     assert "0 missing, 0 changed in transit; the books balance." in done.out
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_a_lost_event_makes_1_and_is_named(tmp_path: Path) -> None:
     """With an SDK that loses an event the exit code is 1, and the missing
-    event is told by its uuid.
+    event is reported by its uuid.
     """
     (tmp_path / "posthog.py").write_text(LOSING_SDK)
     done = await forwarder("drill", "--port", "0", env={"PYTHONPATH": str(tmp_path)})
@@ -210,9 +210,10 @@ async def test_a_lost_event_makes_1_and_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "moment", ["sandbox ", "2. The upstream is down"], ids=["while it starts", "in the middle"]
+    ("moment", "number"),
+    [("sandbox ", signal.SIGINT), ("2. The upstream is down", signal.SIGTERM)],
+    ids=["while it starts", "in the middle"],
 )
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
 async def test_an_interruption_leaves_nothing(
     place: Path, moment: str, number: signal.Signals
 ) -> None:
@@ -231,7 +232,7 @@ async def test_an_interruption_leaves_nothing(
     assert [port for port in ports if listens(port)] == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_without_the_sdk_a_drill_names_the_extra(tmp_path: Path) -> None:
     """Without the official SDK: exit code 2, and what to install."""
     (tmp_path / "posthog.py").write_text("raise ImportError")
@@ -268,7 +269,7 @@ def test_what_is_wrong_goes_to_stderr(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_events_of_the_user_are_counted_beside(capsys: pytest.CaptureFixture[str]) -> None:
-    """What somebody sent to the running demo is shown, and is no failure."""
+    """What someone sent to the running demo is shown, and is no failure."""
     lane = LaneSnapshot(
         "phc_…1234#abcdef",
         received={"http": 4},
@@ -283,7 +284,7 @@ def test_events_of_the_user_are_counted_beside(capsys: pytest.CaptureFixture[str
 
 
 def listens(port: int) -> bool:
-    """Whether somebody listens there."""
+    """Whether someone listens there."""
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 

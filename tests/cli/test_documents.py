@@ -1,9 +1,8 @@
-"""docs/reference/commands.md is held against the commands: each command and each option is in its
-table, and nothing else.
+"""docs/reference/commands.md is made of the commands' own help: each command has a heading, each
+option a row.
 
-Those of the management API stand there as one: `test_manage_documents.py` holds the page
-that has them one by one. Imports of all formats have their common options there once,
-and each format its own.
+The commands of the management API have one heading together: `test_manage_documents.py` holds the
+page that has them one by one. So have imports of all formats.
 """
 
 from __future__ import annotations
@@ -12,26 +11,14 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from typer.main import get_command
-
-from forwarder.cli.app import app, load
+from forwarder.cli.app import load
 from forwarder.cli.exit_codes import ExitCode
-from forwarder.cli.import_options import parameters
-from forwarder.sources.imports.formats import catalog
-from tests.support.documents import text_of
+from tests.support import commands_page
+from tests.support.documents import sections, text_of
 
 DOCUMENT = text_of("commands")
 MANAGE = "forwarder manage"
-IMPORT = "forwarder import"
-FORMATS = {f"{IMPORT} {each.name}" for each in catalog.FORMATS}
-COMMON = set.intersection(
-    *({each.name for each in parameters(form)} for form in catalog.FORMATS)
-) | {"framing", "time_offset", "zone"}
-"""What most formats have."""
-ROW = re.compile(
-    r"^\| (?:`(?P<command>forwarder [a-z0-9 -]+)`)? ?\| (?:`(?P<option>--[a-z-]+)[^`]*`)? ?\|",
-    re.MULTILINE,
-)
+OPTION = re.compile(r"`(--[a-z-]+)")
 
 
 def commands(command: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -57,39 +44,24 @@ def options(path: str, command: Any) -> Iterator[str]:
             yield from (name for name in option.opts if name.startswith("--") and name != "--help")
 
 
-def rows(words: str, command: Any) -> Iterator[tuple[str, str]]:
-    """What the table has to have of a command."""
-    path = MANAGE if words.startswith(f"{MANAGE} ") else words
-    if words not in FORMATS:
-        yield path, ""
-        yield from ((path, name) for name in options(path, command))
-        return
-    yield IMPORT, ""
-    for option in command.params:
-        yield from (
-            (IMPORT if option.name in COMMON else words, name)
-            for name in option.opts
-            if name.startswith("--")
-        )
-
-
-def documented() -> set[tuple[str, str]]:
-    """Commands with their options, and once with none, as the table has them."""
-    found: set[tuple[str, str]] = set()
-    command = ""
-    for row in ROW.finditer(DOCUMENT):
-        command = row["command"] or command
-        if row["option"] or command not in FORMATS:
-            found.add((command, row["option"] or ""))
-    return found
+def test_the_page_is_what_help_says() -> None:
+    """`python -m tests.support.commands_page` writes it again."""
+    assert commands_page.current() == DOCUMENT
 
 
 def test_every_command_and_option_is_documented() -> None:
     """What can be typed is in the document, and what is in the document can be typed."""
-    real = set()
-    for words, command in commands(get_command(app), "forwarder"):
-        real |= set(rows(words, command))
-    assert documented() == real
+    headings = {name.strip("`") for name in sections(DOCUMENT)}
+    assert headings == {*commands_page.commands(), "Exit codes", "Common options"}
+    for heading, text in sections(DOCUMENT).items():
+        leaves = commands_page.commands().get(heading.strip("`"), {})
+        names = {
+            name for path, leaf in leaves.items() for name in options(heading.strip("`"), leaf)
+        }
+        rows = re.findall(r"^(?:\| `.*|\[Common options\].*)$", text, re.MULTILINE)
+        named = {name for row in rows for name in OPTION.findall(row.partition(" | ")[0])}
+        if leaves:
+            assert names <= named | {"--data"}, heading
 
 
 def test_every_exit_code_is_documented() -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from signal import SIGINT
 
-from tests.support.commands import forwarder, running
+import pytest
+
+from tests.support.commands import forwarder, invoked, running
 from tests.support.upstream import Upstream, plain
 
 KEY = ["--api-key", "phc_loadloadloadload1234"]
 
 
+@pytest.mark.slow
 async def test_sums_are_printed() -> None:
     """What was sent and accepted, at which rate, how it was answered, how long answers took."""
     async with Upstream() as upstream:
@@ -31,6 +34,7 @@ async def test_sums_are_printed() -> None:
     assert "answers    200: 3, 503: 1\n" in done.out
 
 
+@pytest.mark.slow
 async def test_sums_as_json() -> None:
     """One document on standard output; how far it is, is on standard error."""
     async with Upstream() as upstream:
@@ -43,6 +47,7 @@ async def test_sums_as_json() -> None:
     assert done.err.startswith(f"Sending to {upstream.url}: ")
 
 
+@pytest.mark.slow
 async def test_ctrl_c_ends_the_load_and_prints_the_sums() -> None:
     """Without a terminal a line is written every few seconds; the exit code says whether every
     event was accepted.
@@ -57,6 +62,7 @@ async def test_ctrl_c_ends_the_load_and_prints_the_sums() -> None:
     assert load.lines[-1].startswith("latency ")
 
 
+@pytest.mark.slow
 async def test_rejected_events_are_exit_code_1() -> None:
     """And are counted."""
     async with Upstream(lambda _: plain(401, "unknown")) as upstream:
@@ -65,6 +71,7 @@ async def test_rejected_events_are_exit_code_1() -> None:
     assert "10 rejected" in done.out
 
 
+@pytest.mark.slow
 async def test_a_target_that_is_not_there_is_exit_code_3() -> None:
     """Before anything is sent."""
     done = await forwarder("generate", "--to", "http://127.0.0.1:9", *KEY)
@@ -75,7 +82,7 @@ async def test_a_target_that_is_not_there_is_exit_code_3() -> None:
 
 async def test_another_machine_is_asked_about() -> None:
     """Generated events would become data of its project; without an answer nothing is sent."""
-    done = await forwarder("generate", "--to", "http://service.invalid", *KEY)
+    done = await invoked("generate", "--to", "http://service.invalid", *KEY)
     assert done.code == 1
     assert (
         "Generated events become data of a project at http://service.invalid. Send them? [y/N]"

@@ -157,6 +157,7 @@ def test_documents_of_one_name_are_distinguished(
     }
 
 
+@pytest.mark.slow
 def test_messages_name_topics_that_exist() -> None:
     """In texts of modules, in the schema's descriptions, and in the examples of configurations."""
     named = {topic for _, _, text in texts() for topic in TOPIC.findall(text)}

@@ -265,7 +265,7 @@ def test_another_key_of_hashes_is_another_job(tmp_path: Path) -> None:
 
 
 @cases(
-    ("text", "told"),
+    ("text", "reported"),
     [
         (None, "can't be read: No such file"),
         ("", "has no rules"),
@@ -279,13 +279,13 @@ def test_another_key_of_hashes_is_another_job(tmp_path: Path) -> None:
     ],
 )
 def test_rules_that_cannot_be_used_are_reported(
-    tmp_path: Path, text: str | None, told: str
+    tmp_path: Path, text: str | None, reported: str
 ) -> None:
     """With file and line where there is one; nothing points at the daemon's configuration."""
     file = tmp_path / "rules.yaml"
     if text is not None:
         file.write_text(text)
-    with pytest.raises(ConfigurationError, match=told) as raised:
+    with pytest.raises(ConfigurationError, match=reported) as raised:
         typed("mapping", "x", *TARGET, "--mapping", str(file))
     assert "config check" not in raised.value.hint
 
@@ -297,7 +297,7 @@ def test_a_mapping_without_rules_is_an_error() -> None:
 
 
 @cases(
-    ("words", "told"),
+    ("words", "reported"),
     [
         (("--accept", "nonsense"), "no finding is called 'nonsense'"),
         (("--since", "2025-01-01", "--until", "2024-01-01"), "no event is left"),
@@ -311,10 +311,10 @@ def test_a_mapping_without_rules_is_an_error() -> None:
     ],
 )
 def test_what_cannot_be_meant_is_said_before_anything_is_opened(
-    words: tuple[str, ...], told: str
+    words: tuple[str, ...], reported: str
 ) -> None:
     """By the option's name, and without the key."""
-    with pytest.raises(ConfigurationError, match=told) as raised:
+    with pytest.raises(ConfigurationError, match=reported) as raised:
         typed("native", "x", *TARGET, *words)
     assert "hunter2" not in raised.value.message + raised.value.hint
 
@@ -532,7 +532,7 @@ def test_rates(text: str, events: float | None) -> None:
 
 
 @cases("text", ["0", "-1", "fast", "nan", "inf", "1e9", ""])
-def test_what_is_no_rate(text: str) -> None:
+def test_an_invalid_rate_is_rejected(text: str) -> None:
     """Nothing and everything aren't rates."""
     with pytest.raises(ConfigurationError, match="invalid rate"):
         rate(text)

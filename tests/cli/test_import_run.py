@@ -115,7 +115,7 @@ def test_a_dry_run_verifies_no_key(opened: FakeImport) -> None:
 def test_findings_that_stop_it_stop_it(
     opened: FakeImport, capsys: pytest.CaptureFixture[str], accepted: frozenset[str]
 ) -> None:
-    """Nothing is sent while one of them isn't accepted; what was found is kept, and how to go on
+    """Nothing is sent while one of them isn't accepted; what was found is kept, and how to continue
     is said.
     """
     opened.found = report(STOPPING)
@@ -209,7 +209,7 @@ def test_a_later_run_resumes(opened: FakeImport, capsys: pytest.CaptureFixture[s
 def test_a_complete_one_sends_nothing(
     opened: FakeImport, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It says so, and shows what came of it once more; nobody needs to be asked about a key."""
+    """It says so, and shows what came of it once more; no one needs to be asked about a key."""
     opened.saved = checkpoint(complete=True)
     opened.is_complete = True
     assert flow(opened) == ExitCode.DONE
@@ -238,7 +238,7 @@ def test_a_look_at_a_complete_one_is_a_look(opened: FakeImport) -> None:
 
 
 def at_a_terminal(monkeypatch: pytest.MonkeyPatch, typed: str) -> None:
-    """Somebody sits there and types this."""
+    """Someone sits there and types this."""
     terminal = io.StringIO(typed)
     monkeypatch.setattr(terminal, "isatty", lambda: True)
     monkeypatch.setattr("sys.stdin", terminal)
@@ -330,7 +330,7 @@ def test_names_of_files_do_not_move_the_cursor(
 def test_a_signal_lets_it_end(
     opened: FakeImport, capsys: pytest.CaptureFixture[str], number: signal.Signals
 ) -> None:
-    """What is on its way is settled, the report says that it isn't complete, and the exit code is
+    """What is in flight is settled, the report says that it isn't complete, and the exit code is
     that of an interruption.
     """
     opened.result = manifest(2, ended=False)
@@ -343,7 +343,7 @@ def test_a_signal_lets_it_end(
 
 
 def test_exit_codes() -> None:
-    """Broken files and refused records are a no; records that were mended since aren't."""
+    """Broken files and refused records are a no; records that were repaired since aren't."""
     done = manifest(2)
     part = manifest(2, ended=False)
     assert (code_of(part, ()), code_of(part, (BROKEN,)), code_of(done, (BROKEN,))) == (
@@ -445,20 +445,20 @@ def test_a_bar_on_a_terminal(
     with closing(ImportDisplay()) as looking:
         looking.analyzed(10, 2048)
     shown = capsys.readouterr().err
-    told = (
+    reported = (
         "7 of 1,000 events",
         "9 of 1,000 events",
         "10 records read: 7 delivered, 1 refused",
         "waiting: quiet hours",
         "the source: 10 records, 2.0 KiB",
     )
-    assert [text for text in told if text not in shown] == []
+    assert [text for text in reported if text not in shown] == []
 
 
 def test_preflight_progress_is_printed_every_few_seconds(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """However often it is told, a line comes every few seconds."""
+    """However often it is reported, a line comes every few seconds."""
     watch = Watch()
     with closing(ImportDisplay(now=watch)) as progress:
         progress.analyzed(100, 1000)

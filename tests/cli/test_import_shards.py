@@ -40,7 +40,7 @@ def service() -> Iterator[RunningSandbox]:
 @dataclass(frozen=True, slots=True)
 class ShardedImport:
     """A folder of files, and where they are imported to: a project of the
-    sandbox that nobody else has.
+    sandbox that no one else has.
     """
 
     service: RunningSandbox
@@ -230,17 +230,17 @@ def cut(folder: Path) -> None:
 
 
 def doubled(folder: Path) -> None:
-    """Somebody put the shards of another division beside them."""
+    """Someone put the shards of another division beside them."""
     shutil.copytree(folder / f"shard-1-of-{OF}", folder / "shard-1-of-2")
 
 
 @pytest.mark.parametrize(
-    ("change", "code", "told"),
+    ("change", "code", "reported"),
     [(cut, 2, "has a damaged checkpoint"), (doubled, 1, "has shards of 2 and of 3")],
     ids=["damaged", "of two divisions"],
 )
 def test_what_cannot_be_verified(
-    case: ShardedImport, change: Callable[[Path], None], code: int, told: str
+    case: ShardedImport, change: Callable[[Path], None], code: int, reported: str
 ) -> None:
     """The others are shown all the same."""
     case.shards(*range(OF))
@@ -249,7 +249,7 @@ def test_what_cannot_be_verified(
     assert seen.code == code
     assert f"0/{OF}" in seen.out
     found = case.verified()
-    assert (found.code, told in found.err) == (2, True)
+    assert (found.code, reported in found.err) == (2, True)
 
 
 def test_shards_that_have_settled_nothing(tmp_path: Path) -> None:

@@ -44,13 +44,13 @@ def delivered() -> list[FinishedEvent]:
 def sent(each: FinishedEvent, job: str | None = JOB.id, **more: Any) -> dict[str, Any]:
     """An event as an import sends it."""
     properties = {} if job is None else {"$import_job_id": job}
-    told = {
+    reported = {
         "event": each.event,
         "distinct_id": each.distinct_id,
         "uuid": each.uuid,
         "timestamp": when(each.time),
     }
-    return {**told, "properties": properties, **more}
+    return {**reported, "properties": properties, **more}
 
 
 async def send(client: SandboxClient, events: Sequence[dict[str, Any]], key: str = KEY) -> None:
@@ -79,7 +79,7 @@ def kept(tmp_path: Path) -> Path:
 
 
 async def test_all_is_in_the_sandbox(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each event once, however many pages they take; repeats and events of nobody's import don't
+    """Each event once, however many pages they take; repeats and events of no one's import don't
     count. Exit code 0.
     """
     monkeypatch.setattr(verification, "PAGE", 3)
@@ -102,7 +102,7 @@ async def test_all_is_in_the_sandbox(kept: Path, monkeypatch: pytest.MonkeyPatch
 
 
 async def test_what_is_missing_in_the_sandbox(kept: Path) -> None:
-    """It is told by day. Exit code 1."""
+    """It is reported by day. Exit code 1."""
     async with talking() as client:
         await send(client, [sent(each) for each in delivered()[:-2]])
         done = await run_beside(verify, "--state", kept, "--sandbox", client.sandbox.url)

@@ -22,7 +22,7 @@ from tests.cli.import_commands import run, state
 from tests.sandbox.client import SandboxClient, talking
 from tests.sources.imports.preflights import report
 from tests.sources.imports.samples.manifests import JOB
-from tests.support.commands import LIMIT, Finished, forwarder, running
+from tests.support.commands import LIMIT, Finished, forwarder, invoked, running
 from tests.support.waiting import pause
 
 KEY = "phc_0123456789hunter2good"
@@ -153,7 +153,7 @@ async def test_findings_stop_it_until_they_are_accepted(
     assert "dead-letters ls --path" in done.err
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_a_key_that_is_unknown(service: SandboxClient, tmp_path: Path) -> None:
     """Exit code 3, before anything is read; the key is shown by its end alone."""
     done = await imported(
@@ -168,7 +168,7 @@ async def test_a_key_that_is_unknown(service: SandboxClient, tmp_path: Path) -> 
     assert "doesn't know the project key phc_…own1" in done.err
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_no_service(tmp_path: Path) -> None:
     """Exit code 3, with what to look at."""
     target = ("--upstream", "http://127.0.0.1:1", "--api-key", KEY, "--yes")
@@ -184,42 +184,14 @@ async def test_no_service(tmp_path: Path) -> None:
     assert "can't be reached" in done.err
 
 
-@pytest.mark.slow
-async def test_a_format_that_there_is_not() -> None:
+async def test_an_unknown_format_is_named_with_the_known_ones() -> None:
     """Exit code 2, with those that there are."""
-    done = await forwarder("import", "mixpanel_profiles", "x")
+    done = await invoked("import", "mixpanel_profiles", "x")
     assert done.code == 2
     assert (
         "Unknown format 'mixpanel_profiles'. Did you mean mixpanel-profiles? The formats are "
         "native, posthog,"
     ) in done.err
-
-
-@pytest.mark.slow
-async def test_a_dry_run_without_anything(tmp_path: Path) -> None:
-    """A look needs neither service nor key."""
-    done = await forwarder(
-        "import",
-        "native",
-        str(written(tmp_path, *events(5))),
-        "--state",
-        str(tmp_path / "state"),
-        "--dry-run",
-    )
-    assert done.code == 0
-    assert "5 events, " in done.out
-    assert "Nothing was sent" in done.err
-
-
-@pytest.mark.slow
-async def test_a_script_has_to_confirm(service: SandboxClient, tmp_path: Path) -> None:
-    """Exit code 2 without `--yes`, with what to do; nothing is sent."""
-    words = ("native", str(written(tmp_path, *events(2))), "--state", str(tmp_path / "state"))
-    done = await forwarder("import", *words, "--upstream", service.sandbox.url, "--api-key", KEY)
-    assert (done.code, done.out) == (2, "")
-    assert "the import isn't confirmed" in done.err
-    assert "add --yes" in done.err
-    assert not await held(service)
 
 
 @pytest.mark.slow
@@ -234,7 +206,7 @@ async def test_the_same_folder_for_another_import(service: SandboxClient, tmp_pa
 
 @pytest.mark.slow
 async def test_a_signal_and_the_same_command_again(service: SandboxClient, tmp_path: Path) -> None:
-    """What was taken is settled and saved, exit code 130; then it goes on, and
+    """What was taken is settled and saved, exit code 130; then it continues, and
     each event is there once.
     """
     file = written(tmp_path, *events(600))

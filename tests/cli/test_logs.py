@@ -102,7 +102,7 @@ def write_config(state: Path, admin: str) -> list[str]:
 
 
 async def test_without_a_daemon_and_positions_exits_with_3(tmp_path: Path) -> None:
-    """Where nobody answers and nothing is stored, the error says how to start one or where to
+    """Where no one answers and nothing is stored, the error says how to start one or where to
     look; with `--admin` nothing is read.
     """
     for options in (["--admin", NOBODY], write_config(tmp_path, NOBODY)):

@@ -88,6 +88,7 @@ def test_version() -> None:
     assert invoke("--version") == (0, f"forwarder {__version__}\n")
 
 
+@pytest.mark.slow
 @cases(
     "args", [["--help"], ["health", "--admin", "127.0.0.1:1"], ["status", "--admin", "127.0.0.1:1"]]
 )
@@ -122,7 +123,7 @@ async def test_run_without_upstream_says_what_to_set() -> None:
 @cases("args", [["nonsense"], ["status", "--nonsense"], ["status", "--output", "xml"]])
 async def test_wrong_usage_exits_with_2(args: list[str]) -> None:
     """What the command line doesn't know is said on stderr, with exit code 2."""
-    done = await forwarder(*args)
+    done = await invoked(*args)
     assert done.code == 2
     assert "Usage: " in done.err
 

@@ -40,7 +40,7 @@ REMOVALS = {
 
 @pytest.fixture
 async def manager(tmp_path: Path) -> AsyncIterator[Manager]:
-    """Somebody who types commands for a sandbox."""
+    """Someone who types commands for a sandbox."""
     async with serving(tmp_path) as service:
         yield Manager(service)
 
@@ -74,7 +74,9 @@ def test_every_removal_asks() -> None:
 
 
 async def test_what_is_not_there_is_not_asked_about(manager: Manager) -> None:
-    """Where it can be told; else the id alone is asked about, and the service says so."""
+    """Where it can be read from the call; else the id alone is asked about, and the service says
+    so.
+    """
     gone = await manager.type("domains", "delete", seed.UNKNOWN, stdin="y\n")
     assert (gone.code, "Remove" in gone.err, "HTTP 404" in gone.err) == (1, False, True)
     unlisted = await manager.type("invites", "delete", seed.UNKNOWN, stdin="y\n")
@@ -243,6 +245,7 @@ async def test_a_list_that_breaks_off_is_printed_as_far_as_it_came() -> None:
     assert "HTTP 404" in done.err
 
 
+@pytest.mark.slow
 async def test_the_reader_of_a_list_may_leave(tmp_path: Path) -> None:
     """As with `head`: no traceback."""
     async with serving(tmp_path) as service:
@@ -261,6 +264,7 @@ async def test_the_reader_of_a_list_may_leave(tmp_path: Path) -> None:
             assert not any("Traceback" in each for each in command.lines)
 
 
+@pytest.mark.slow
 async def test_an_interruption_is_130() -> None:
     """Ctrl-C while the service is silent."""
     heard = asyncio.Event()
@@ -344,7 +348,7 @@ def test_cells(field: str, value: Any, shown: str) -> None:
 
 
 def test_tables_are_not_cut_for_files(capsys: pytest.CaptureFixture[str]) -> None:
-    """Whoever reads a pipe gets everything, whatever the width of the screen."""
+    """Anyone who reads a pipe gets everything, whatever the width of the screen."""
     PagedTable(("id", "name")).print([{"id": "i" * 36, "name": "n" * 3000}])
     print_answer(BY_NAME["domains get"], {}, {"saml_x509_cert": "c" * 3000})
     out = capsys.readouterr().out

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from forwarder.cli.manage_fields import OWNERS, BodyField, FieldKind, fields_of
+from forwarder.cli.manage_fields import OWNERS
 from forwarder.contract.endpoints import ENDPOINTS
 from forwarder.sandbox import SandboxOptions
 from tests.cli.managing import aside
@@ -40,29 +40,6 @@ def commands() -> list[str]:
     return rows
 
 
-def fields() -> list[str]:
-    """The rows of the table of fields, commands with the same ones together."""
-    users: dict[tuple[BodyField, ...], list[str]] = {}
-    for endpoint in ENDPOINTS:
-        if endpoint.takes_body:
-            users.setdefault(fields_of(endpoint), []).append(f"`{endpoint.name}`")
-    return [
-        f"| {', '.join(names)} | {', '.join(map(option, found))} |"
-        for found, names in users.items()
-    ]
-
-
-def option(field: BodyField) -> str:
-    """How the page writes an option."""
-    special = {
-        FieldKind.FLAG: "",
-        FieldKind.LEVEL: " LEVEL",
-        FieldKind.JSON: " JSON",
-        FieldKind.TEXTS: " TEXT …",
-    }
-    return f"`{field.option}{special.get(field.kind, f' {field.kind}')}`"
-
-
 def examples() -> str:
     """What stands in the page to be typed, in order; without the set-up, which the
     test has made.
@@ -88,14 +65,6 @@ def test_every_command_is_there_with_its_scope() -> None:
     )
 
 
-def test_every_field_is_there() -> None:
-    """The table names each option for a field, and no other."""
-    assert (
-        re.findall(r"^\| `[a-z-]+ [a-z]+`(?:, `[a-z-]+ [a-z]+`)* \| `--.*$", PAGE, re.MULTILINE)
-        == fields()
-    )
-
-
 async def test_the_examples_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Typed one after the other, against a sandbox with the sample seed, each succeeds."""
     monkeypatch.chdir(tmp_path)
@@ -118,7 +87,9 @@ async def test_the_examples_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         }
         known = await ids(client)
         for domain in (await client.get("/sandbox/domains"))["results"]:
-            dns.told[f"_posthog-challenge.{domain['domain']}"] = [domain["verification_challenge"]]
+            dns.challenges[f"_posthog-challenge.{domain['domain']}"] = [
+                domain["verification_challenge"]
+            ]
         for example in examples().splitlines():
             command, _, _ = (
                 Template(example).substitute(known).removeprefix("cat key | ").partition(" > ")

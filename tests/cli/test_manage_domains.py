@@ -28,7 +28,7 @@ async def test_verify_says_whether_it_did(tmp_path: Path, strict: bool) -> None:
             assert "Done" not in failed.out
             assert f"_posthog-challenge.{domain['domain']}" in failed.err
             assert domain["verification_challenge"] in failed.err
-        service.dns.told = {
+        service.dns.challenges = {
             f"_posthog-challenge.{domain['domain']}": [domain["verification_challenge"]]
         }
         done = await manager.call("domains verify")

@@ -25,12 +25,12 @@ MORE = ("one", "two")
 
 @pytest.fixture
 async def manager(tmp_path: Path) -> AsyncIterator[Manager]:
-    """Somebody who types commands for a sandbox; the DNS has the challenge of
+    """Someone who types commands for a sandbox; the DNS has the challenge of
     the organization's domain.
     """
     async with serving(tmp_path) as service:
         challenge = (await service.call("domains get")).json["verification_challenge"]
-        service.dns.told = {"_posthog-challenge.example.com": [challenge]}
+        service.dns.challenges = {"_posthog-challenge.example.com": [challenge]}
         yield Manager(service)
 
 

@@ -23,7 +23,7 @@ URL = "https://service.example.com"
 
 @pytest.fixture(autouse=True)
 def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No settings but those of the test, and nobody to ask."""
+    """No settings but those of the test, and no one to ask."""
     for name in [name for name in os.environ if name.startswith("FORWARDER_")]:
         monkeypatch.delenv(name)
     monkeypatch.setattr(module, "DEFAULT_FILE", tmp_path / "none" / "forwarder.yaml")
@@ -82,7 +82,7 @@ def test_all_of_it_from_the_file(tmp_path: Path) -> None:
 
 @cases("text", ["management: {url: x}\n", "management: [\n", "managment: {}\n"])
 def test_an_error_of_the_file_does_not_name_the_daemons_check(tmp_path: Path, text: str) -> None:
-    """`config check` asks for an upstream, which nobody needs here."""
+    """`config check` asks for an upstream, which no one needs here."""
     said = refused(config=written(tmp_path, text))
     assert said.startswith(f"the configuration has 1 thing to fix\n{tmp_path}")
     assert "config check" not in said
@@ -207,7 +207,7 @@ def test_a_file_of_an_editor_that_marks_its_encoding(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_holds_one_key(tmp_path: Path, text: str, words: str) -> None:
-    """Anything else is told by its place, without repeating it."""
+    """Anything else is reported by its place, without repeating it."""
     (tmp_path / "key").write_text(text)
     said = refused(url=URL, organization="o", api_key_file=str(tmp_path / "key"))
     assert said.startswith(f"--api-key-file: {tmp_path / 'key'}")
@@ -215,7 +215,7 @@ def test_a_file_holds_one_key(tmp_path: Path, text: str, words: str) -> None:
 
 
 def test_a_file_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Is told by the setting that names it."""
+    """Is reported by the setting that names it."""
     settings(monkeypatch, url=URL, organization="o", api_key_file="/nowhere/at.all")
     assert refused().startswith(
         "management.api_key_file: /nowhere/at.all can't be read (No such file or directory)"
@@ -232,13 +232,13 @@ def test_a_file_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_an_address_that_is_none(url: str) -> None:
-    """Is told by its option, without what may be secret in it."""
+    """Is reported by its option, without what may be secret in it."""
     assert refused(url=url, organization="o").startswith("--url: it ")
 
 
 @cases("timeout", ["5", "soon", "0s", "2h", "never"])
 def test_a_time_that_is_none(timeout: str) -> None:
-    """Is told by its option."""
+    """Is reported by its option."""
     assert refused(url=URL, organization="o", timeout=timeout).startswith("--timeout: ")
 
 
@@ -275,7 +275,7 @@ def test_the_usual_file_may_be_closed(
 def test_a_key_in_the_clear_is_reported(
     url: str, times: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Everybody on the way to another machine could read it."""
+    """Everyone on the way to another machine could read it."""
     settings(monkeypatch, api_key=KEY)
     found(url=url, organization="o")
     assert capsys.readouterr().err.count("without TLS") == times
@@ -325,7 +325,7 @@ def test_each_kind_becomes_its_json() -> None:
 
 @cases(("text", "level"), [("member", 1), ("Admin", 8), ("owner", 15), ("8", 8), ("3", 3)])
 def test_levels_have_names_and_numbers(text: str, level: int) -> None:
-    """A number that the contract doesn't know is the service's to judge."""
+    """A number that the contract doesn't know is the service's to check."""
     assert body("members update", level=text) == {"level": level}
 
 

@@ -221,7 +221,7 @@ def test_a_sample_that_cant_be_read(config: Path, tmp_path: Path) -> None:
 
 @pytest.fixture
 def looping(config: Path, tmp_path: Path) -> list[str]:
-    """The words that try a rule on two records, of which the second has it loop for ever."""
+    """The words that try a rule on two records, of which the second has it loop indefinitely."""
     config.write_text(
         CONFIG.replace("uuid: .id", "uuid: 'if .loops then (def f: f; f) else null end'")
     )

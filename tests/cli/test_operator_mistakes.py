@@ -31,7 +31,7 @@ ADMIN = (
 
 @pytest.fixture(autouse=True)
 def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No settings of whoever runs the tests."""
+    """No settings of the one who runs the tests."""
     for name in [name for name in os.environ if name.startswith("FORWARDER_")]:
         monkeypatch.delenv(name)
 

@@ -27,7 +27,7 @@ from tests.support.cases import cases
 def test_only_a_yes_is_one(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], typed: str, *, agreed: bool
 ) -> None:
-    """Anything else, and nobody there, is a no: then it is said that nothing was changed."""
+    """Anything else, and no one there, is a no: then it is said that nothing was changed."""
     monkeypatch.setattr("sys.stdin", io.StringIO(typed))
     assert confirm("Remove it?", yes=False) is agreed
     asked = capsys.readouterr()
@@ -51,7 +51,7 @@ def test_what_follows_a_question_on_a_terminal_has_a_line_of_its_own(
 
 
 def test_who_said_yes_before_is_not_asked(capsys: pytest.CaptureFixture[str]) -> None:
-    """`--yes` goes on."""
+    """`--yes` continues."""
     assert confirm("Remove it?", yes=True)
     assert capsys.readouterr().err == ""
 

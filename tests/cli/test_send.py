@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 from typer.testing import CliRunner
 
 from forwarder.admin.server import AdminServer
@@ -22,7 +23,7 @@ from forwarder.inspect.explain import Trace
 from forwarder.telemetry.labels import lane_label
 from forwarder.telemetry.snapshot import LaneSnapshot, Snapshot, Upstream, UpstreamState
 from tests.support.cases import cases
-from tests.support.commands import forwarder
+from tests.support.commands import invoked
 from tests.support.snapshots import FULL
 from tests.support.upstream import Upstream as ScriptedUpstream
 from tests.support.upstream import plain
@@ -71,7 +72,7 @@ async def test_an_event_is_delivered(tmp_path: Path) -> None:
         ]
         given += ("large=1e999", r'half="\ud800"', f"deep={'[' * 400}{']' * 400}")
         properties = [word for each in given for word in ("--property", each)]
-        done = await forwarder("send", "signed up", "--distinct-id", "zoë", *properties, *options)
+        done = await invoked("send", "signed up", "--distinct-id", "zoë", *properties, *options)
         assert (done.code, done.err) == (0, "")
         assert [line.split()[0] for line in done.out.splitlines()][:2] == ["sent", "received"]
         assert done.out.splitlines()[-1].startswith("delivered ")
@@ -99,11 +100,12 @@ async def test_an_event_is_delivered(tmp_path: Path) -> None:
 async def test_a_dead_letter_is_found_in_the_files(tmp_path: Path) -> None:
     """Beside the dead letters of others, with its reason and what shows it; as JSON, too."""
     async with ScriptedUpstream() as upstream, daemon(tmp_path, upstream.url) as (_, options):
-        done = await forwarder("send", "x", "--distinct-id", "", *options)
+        done = await invoked("send", "x", "--distinct-id", "", *options)
         assert done.code == 1
         assert "Error: the event is a dead letter: missing_distinct_id" in done.err
         assert f"`forwarder dead-letters show 1 {' '.join(options)}`" in done.err
-        done = await forwarder("send", "x", "--distinct-id", "", "--output", "json", *options)
+        with capture_logs():  # the daemon's lines go where the command's do
+            done = await invoked("send", "x", "--distinct-id", "", "--output", "json", *options)
         assert (done.code, json.loads(done.out)["where"]) == (1, "dead letter")
 
 
@@ -118,7 +120,7 @@ async def test_files_of_another_daemon_decide_nothing(tmp_path: Path) -> None:
         configured = json.loads((tmp_path / "forwarder.yaml").read_text())
         configured["dead_letters"]["path"] = str(tmp_path / "other")
         (tmp_path / "forwarder.yaml").write_text(json.dumps(configured))
-        done = await forwarder("send", "x", "--distinct-id", "", *options)
+        done = await invoked("send", "x", "--distinct-id", "", *options)
         assert (
             done.code,
             "Error: the event is a dead letter: missing_distinct_id" in done.err,
@@ -128,10 +130,10 @@ async def test_files_of_another_daemon_decide_nothing(tmp_path: Path) -> None:
 async def test_what_is_not_delivered_in_time_stays(tmp_path: Path) -> None:
     """The command says why it is still buffered, and how to find it later."""
     async with daemon(tmp_path, "http://127.0.0.1:9") as (_, options):
-        done = await forwarder("send", "x", "--timeout", "2s", *options)
+        done = await invoked("send", "x", "--timeout", "500ms", *options)
     assert done.code == 1
     assert "the upstream http://127.0.0.1:9 is down" in done.out
-    assert "wasn't delivered within 2 s; it stays buffered\n  `forwarder explain " in done.err
+    assert "wasn't delivered within 0.5 s; it stays buffered\n  `forwarder explain " in done.err
 
 
 async def test_a_halted_lane_is_not_waited_for(tmp_path: Path) -> None:
@@ -140,7 +142,7 @@ async def test_a_halted_lane_is_not_waited_for(tmp_path: Path) -> None:
         ScriptedUpstream(lambda _: plain(401, "unknown key")) as upstream,
         daemon(tmp_path, upstream.url) as (_, options),
     ):
-        done = await forwarder("send", "x", "--timeout", "1h", *options)
+        done = await invoked("send", "x", "--timeout", "1h", *options)
     assert done.code == 1
     assert f"lane {LANE} is halted: unknown_key: " in done.out
     assert "the event isn't delivered while its lane is halted; it stays buffered\n  " in done.err
@@ -154,13 +156,13 @@ async def test_a_plain_service_accepts_or_rejects(tmp_path: Path) -> None:
     async with ScriptedUpstream() as upstream:
         upstream.script.append(plain(503, "full", retry_after="0"))
         to = ["--to", upstream.url, "--api-key", KEY, "--admin", "127.0.0.1:1"]
-        done = await forwarder("send", "x", *to[:4])
+        done = await invoked("send", "x", *to[:4])
         assert done.code == 0
         assert "waiting    503 full, retried in 0.05 s\naccepted " in done.out
         assert "so the event can't be followed" in done.err
     async with ScriptedUpstream() as upstream:
         upstream.script.append(plain(401, "API key is not valid"))
-        done = await forwarder("send", "x", "--to", upstream.url, "--api-key", KEY)
+        done = await invoked("send", "x", "--to", upstream.url, "--api-key", KEY)
         assert done.code == 1
         assert "rejected the event: 401 API key is not valid\n  Name a key" in done.err
 

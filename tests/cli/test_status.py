@@ -74,7 +74,7 @@ async def test_status_says_why_nothing_is_accepted(daemon: Answering) -> None:
 
 
 async def test_status_without_a_daemon_exits_with_3() -> None:
-    """Where nobody answers, the error says how to start one or where to look."""
+    """Where no one answers, the error says how to start one or where to look."""
     done = await invoked("status", "--admin", NOBODY)
     assert (done.code, done.out) == (3, "")
     assert f"no daemon answers at {NOBODY}: Connection refused" in done.err
@@ -82,7 +82,7 @@ async def test_status_without_a_daemon_exits_with_3() -> None:
 
 
 async def test_status_of_something_else_is_refused() -> None:
-    """An address that answers, but not as forwarder does, is told apart from a daemon."""
+    """An address that answers, but not as forwarder does, is distinguished from a daemon."""
     server = await asyncio.start_server(_not_found, "127.0.0.1", 0)
     async with server:
         host, port = server.sockets[0].getsockname()
@@ -136,7 +136,7 @@ async def test_health_ready(daemon: Answering) -> None:
 
 
 async def test_health_without_a_daemon_exits_with_1() -> None:
-    """For a container's health check nobody there is simply unhealthy."""
+    """For a container's health check no one there is simply unhealthy."""
     done = await invoked("health", "--admin", NOBODY)
     assert done.code == 1
     assert "no daemon answers" in done.err
@@ -226,7 +226,7 @@ async def test_books_as_json(daemon: Answering) -> None:
 
 
 async def test_no_daemon() -> None:
-    """Nobody there to ask is exit code 3, not a verdict on the books."""
+    """No one there to ask is exit code 3, not a verdict on the books."""
     assert (await invoked("audit", "--admin", "127.0.0.1:1")).code == 3
 
 
@@ -371,7 +371,7 @@ async def test_a_dead_letter_that_cannot_be_decoded(explained_state: Path) -> No
 
 @pytest.mark.slow
 async def test_an_event_that_is_gone_or_never_was(explained_state: Path) -> None:
-    """The two can't be told apart; exit code 1, and it says that no daemon was asked."""
+    """The two can't be distinguished; exit code 1, and it says that no daemon was asked."""
     done = await invoked("explain", uuid_of(GONE), "--path", str(explained_state), env=NO_DAEMON)
     assert (done.code, done.out) == (1, "not found: delivered, or never received\n")
     assert "No daemon answered" in done.err
@@ -446,7 +446,7 @@ async def test_the_daemon_knows_more_than_its_files(
 
 
 @pytest.mark.slow
-async def test_what_is_no_uuid() -> None:
+async def test_an_invalid_uuid_is_rejected() -> None:
     """Wrong usage."""
     done = await invoked("explain", "signup")
     assert done.code == 2
@@ -482,6 +482,6 @@ async def test_watch_as_json_is_a_document_a_line(daemon: Answering) -> None:
 
 @cases("given", ["--watch=fast", "--watch=0", "--watch=-1", "--watch=1e12"])
 async def test_watch_needs_a_time(given: str) -> None:
-    """What is no number of seconds, too small, or too large to wait for, is wrong usage."""
+    """What is not a number of seconds, too small, or too large to wait for, is wrong usage."""
     done = await invoked("status", given)
     assert (done.code, "--watch" in done.err) == (2, True)

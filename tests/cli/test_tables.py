@@ -46,7 +46,7 @@ def test_a_narrow_table_has_counts_without_reasons(width: int, *, whole: bool) -
 
 
 def test_a_halt_says_since_when_and_what_is_next() -> None:
-    """Whoever looks at a halted lane sees how long it has stood still, and when it is
+    """Anyone who looks at a halted lane sees how long it has stood still, and when it is
     tried again.
     """
     page = rendered(status_page(FULL, "127.0.0.1:8321"))
@@ -96,8 +96,8 @@ def test_a_bar_on_a_terminal(
 
 
 def test_what_needs_attention_comes_first() -> None:
-    """Whoever looks sees what is wrong before the figures, in the order of urgency; counts of one
-    are no plurals.
+    """Anyone who looks sees what is wrong before the figures, in the order of urgency; counts of
+    one are no plurals.
     """
     odd = replace(HALTED, received={"http": 31})
     snapshot = replace(

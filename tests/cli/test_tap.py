@@ -14,8 +14,9 @@ from forwarder.admin.server import AdminServer
 from forwarder.core.taps import TapPoint
 from forwarder.telemetry.labels import key_label
 from tests.support.commands import invoked, running
+from tests.support.listening import post
 from tests.support.upstream import Upstream
-from tests.support.whole import KEY, Whole, event
+from tests.support.whole import KEY, Whole, batch, event
 
 
 @dataclass
@@ -114,6 +115,30 @@ async def test_each_destination_has_a_line(output: str) -> None:
                     f'"destination": "{name}"',
                 ]
             assert [line for line in lines if all(part in line for part in wanted)], lines
+
+
+@pytest.mark.parametrize("output", ["text", "json"])
+async def test_a_key_with_a_name_is_shown_and_selected_by_it(output: str) -> None:
+    """In place of the label for people, beside it for programs."""
+    other = "phc_theotherproject1"
+    async with Upstream() as upstream:
+        named = Whole(upstream.url, http={"api_keys": {"shop": KEY, "blog": other}})
+        async with (
+            watched(named) as daemon,
+            running(
+                *("tap", "--admin", daemon.address, "--output", output),
+                *("--key", "shop", "--outcome", "received"),
+            ) as tap,
+        ):
+            await daemon.tapped()
+            for key, name in ((other, "read"), (KEY, "ordered")):
+                await daemon.whole.send(post("/batch/", batch([event(name, "anna")], key)))
+            line = await tap.line("ordered")
+        if output == "text":
+            assert " received      shop http  ordered  anna  " in line
+        else:
+            assert f'"lane": "{key_label(KEY)}", "lane_name": "shop"' in line
+        assert not [each for each in tap.lines if "read" in each]
 
 
 async def test_an_expression_is_evaluated_for_each_event(daemon: TappedDaemon) -> None:

@@ -52,7 +52,7 @@ def test_reads_addresses_to_listen_on(text: str, address: Address) -> None:
     ],
 )
 def test_refuses_what_is_no_address(text: str) -> None:
-    """What can't be listened on is told before anything starts."""
+    """What can't be listened on is reported before anything starts."""
     with pytest.raises(ValueError, match=r"\w"):
         parse_address(text)
 

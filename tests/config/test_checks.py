@@ -59,7 +59,7 @@ def write_pair(folder: Path, name: str, passphrase: bytes | None = None) -> tupl
 
 
 def test_the_defaults_fit() -> None:
-    """Nobody has to mend what they didn't write."""
+    """No one has to repair what they didn't write."""
     assert found() == {}
 
 
@@ -177,7 +177,7 @@ def test_what_fits_is_accepted(sections: dict[str, Any]) -> None:
 
 def test_a_certificate_and_its_key_fit(tmp_path: Path) -> None:
     """A pair that belongs together is taken; its authority too, and whatever key is beside a
-    certificate, for nobody reads that.
+    certificate, for no one reads that.
     """
     (cert, key) = write_pair(tmp_path, "one")
     (_, locked) = write_pair(tmp_path, "locked", b"passphrase")

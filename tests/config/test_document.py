@@ -22,7 +22,7 @@ def read(folder: Path, text: str, **environ: str) -> Layer:
     return read_document(file, environ)
 
 
-def told(layer: Layer) -> list[tuple[int, str]]:
+def placed(layer: Layer) -> list[tuple[int, str]]:
     """Line and key of each problem."""
     return [(int(problem.where.rsplit(":", 1)[1]), problem.key) for problem in layer.problems]
 
@@ -53,7 +53,7 @@ def test_each_value_knows_its_line(tmp_path: Path) -> None:
 def test_an_unknown_key_is_reported_with_its_line_and_a_proposal(tmp_path: Path) -> None:
     """A similar name beside it, or the same name elsewhere, is suggested."""
     layer = read(tmp_path, "upstream:\n  timout: 1s\n  listen: x\nkafka: []\nlog:\n  zzz: 1\n")
-    assert told(layer) == [
+    assert placed(layer) == [
         (2, "upstream.timout"),
         (3, "upstream.listen"),
         (4, "kafka"),
@@ -82,8 +82,8 @@ def test_keys_that_do_not_exist_are_refused(tmp_path: Path, key: str) -> None:
 
 def test_a_key_given_twice_is_refused(tmp_path: Path) -> None:
     """YAML would silently take the last one."""
-    assert told(read(tmp_path, "log:\n  level: info\n  level: debug\n")) == [(3, "log.level")]
-    assert told(read(tmp_path, "log: {level: info}\nlog: {level: info}\n")) == [(2, "log")]
+    assert placed(read(tmp_path, "log:\n  level: info\n  level: debug\n")) == [(3, "log.level")]
+    assert placed(read(tmp_path, "log: {level: info}\nlog: {level: info}\n")) == [(2, "log")]
 
 
 @cases("text", ["upstream: https://h\n", "sources: [1]\n", "just text\n", "- a\n"])
@@ -96,11 +96,11 @@ def test_a_section_needs_keys(tmp_path: Path, text: str) -> None:
 
 def test_a_value_is_no_mapping(tmp_path: Path) -> None:
     """A key takes one value or a list."""
-    assert told(read(tmp_path, "log:\n  level:\n    a: 1\n")) == [(3, "log.level")]
+    assert placed(read(tmp_path, "log:\n  level:\n    a: 1\n")) == [(3, "log.level")]
 
 
 def test_references_are_replaced_with_their_line_in_errors(tmp_path: Path) -> None:
-    """A missing variable is told with file, line and key; an empty one leaves the default."""
+    """A missing variable is reported with file, line and key; an empty one leaves the default."""
     text = (
         "upstream:\n  url: ${URL}\n  proxy: ${PROXY}\n  ca_file: ${CA}\nsources: {http: "
         "{api_keys: ['${KEY}', b]}}\n"
@@ -109,13 +109,13 @@ def test_references_are_replaced_with_their_line_in_errors(tmp_path: Path) -> No
     assert layer.values["upstream", "url"].value == "https://h"
     assert ("upstream", "proxy") not in layer.values
     assert layer.values["sources", "http", "api_keys"].value == ["a", "b"]
-    assert told(layer) == [(4, "upstream.ca_file")]
+    assert placed(layer) == [(4, "upstream.ca_file")]
 
 
 @cases("value", ["!!python/name:os.system x", "!!bool maybe", "!!int x", "!own x", "[!!set {a}]"])
 def test_tags_make_nothing_but_plain_values(tmp_path: Path, value: str) -> None:
     """A tag that YAML would make an object of is a problem of its key."""
-    assert told(read(tmp_path, f"log:\n  level: {value}\n")) == [(2, "log.level")]
+    assert placed(read(tmp_path, f"log:\n  level: {value}\n")) == [(2, "log.level")]
 
 
 @pytest.mark.parametrize("text", ["\U0001f4cf", "a\U0001f4cf\u00e9\U0001f600b"])
@@ -137,7 +137,7 @@ def test_what_looks_like_a_date_is_text(tmp_path: Path) -> None:
     """YAML reads more into plain text than settings mean."""
     layer = read(tmp_path, "upstream: {ca_file: 2024-01-01, proxy: 2024-99-99}\nlog: 2024-99-99\n")
     assert [sourced.value for sourced in layer.values.values()] == ["2024-01-01", "2024-99-99"]
-    assert told(layer) == [(2, "log")]
+    assert placed(layer) == [(2, "log")]
 
 
 def test_anchors_and_merges_work(tmp_path: Path) -> None:
@@ -155,8 +155,8 @@ def test_anchors_and_merges_work(tmp_path: Path) -> None:
 
 
 def test_a_list_that_contains_itself_is_refused(tmp_path: Path) -> None:
-    """An alias can close a circle, which must not be walked for ever."""
-    assert told(read(tmp_path, "sources:\n  http:\n    api_keys: &a [*a]\n")) == [
+    """An alias can close a circle, which must not be walked indefinitely."""
+    assert placed(read(tmp_path, "sources:\n  http:\n    api_keys: &a [*a]\n")) == [
         (3, "sources.http.api_keys")
     ]
 

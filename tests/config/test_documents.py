@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from forwarder.config.display import inline
 from forwarder.config.document import read_document
-from forwarder.config.keys import FIRST, Key, keys, lists
+from forwarder.config.keys import FIRST, dotted, keys, lists, sections
 from forwarder.config.keys import Path as KeyPath
 from forwarder.config.layers import nested
 from forwarder.config.load import load_settings
@@ -21,51 +20,55 @@ from forwarder.config.settings import Settings
 from forwarder.config.source_settings import KafkaSettings, LogSourceSettings
 from forwarder.daemon.mappings import mapping_of
 from forwarder.sources.imports.pacing import QuietHours
-from tests.support import chart_schema
+from tests.support import chart_schema, configuration_pages
 from tests.support.cases import cases
 from tests.support.certificates import make_certificate
-from tests.support.documents import page
+from tests.support.documents import text_of
 
 ROOT = Path(__file__).parents[2]
 ALL = ROOT / "config" / "all.yaml"
-PAGE = page("configuration")
 
 
-def row(key: Key) -> str:
-    """A key's row in the page's table."""
-    default = "(none)" if key.default in (None, "") else f"`{inline(key.default)}`"
-    return f"| `{key.name}` | `{key.variable}` | {default} | {key.description} |"
+@cases("file", configuration_pages.FILES, ids=lambda file: file.stem)
+def test_the_pages_are_what_the_settings_say(file: Path) -> None:
+    """Each key has a heading, with its meaning, variable, values and default."""
+    assert file.read_text("utf-8") == configuration_pages.current(file), (
+        "python -m tests.support.configuration_pages writes it again"
+    )
 
 
-def test_the_page_has_every_key_with_its_variable_default_and_meaning() -> None:
-    """The table is exactly the settings, in their order."""
-    rows = [
-        line
-        for line in PAGE.read_text("utf-8").splitlines()
-        if re.match(r"\| `[a-z_.\[\]0]+` \| `FORWARDER_", line)
+def test_every_key_and_section_has_one_heading() -> None:
+    """None is left out, because a section's heading was forgotten, or is there twice."""
+    headings = [
+        match
+        for file in configuration_pages.FILES
+        for match in re.findall(r"^##+ `(.+)`$", file.read_text("utf-8"), re.MULTILINE)
     ]
-    assert rows == [row(key) for key in keys().values()]
+    assert len(headings) == len(set(headings))
+    names = {configuration_pages.documented(path) for path in configuration_pages.entries()}
+    found = {name.removesuffix(f"[{FIRST}]") for name in names - {"sources"}}
+    assert found <= set(headings)
 
 
 def test_the_page_names_no_key_that_does_not_exist() -> None:
-    """Text that speaks of a key speaks of one that is there."""
+    """Text that speaks of a key or section speaks of one that is there."""
     known = {key.name for key in keys().values()}
     tops = (
         "upstream|sources|buffer|batch|delivery|dead_letters|limits|shutdown|admin|log|management"
         "|import"
     )
-    named = re.findall(rf"`((?:{tops})\.[a-z_.\[\]0-9]+)`", PAGE.read_text("utf-8"))
-    assert set(named) <= known
+    text = text_of(*configuration_pages.FILES)
+    named = re.findall(rf"`((?:{tops})\.[a-z_.\[\]0-9]+)`", text)
+    assert set(named) <= known | {dotted(path) for path in sections()}
 
 
 @pytest.mark.parametrize(("name", "least"), [("kafka", 20), ("logs", 15)])
 def test_what_the_page_says_of_an_item_it_says_of_its_keys(name: str, least: int) -> None:
     """Under the words for each item, keys are named as they stand in one."""
     text = (
-        PAGE.read_text("utf-8")
-        .partition(f"For each item of `sources.{name}`:")[2]
-        .partition("\n\n`")[0]
-        .partition("\n\nFor each")[0]
+        text_of("configuration-sources")
+        .partition(f"## `sources.{name}`\n")[2]
+        .partition(configuration_pages.MARK)[0]
     )
     known = [f".{key.name}." for key in keys().values()]
     named = {span for span in re.findall(r"`([a-z_.]+)(?::[^`]*)?`", text) if span != "token"}
@@ -95,7 +98,7 @@ def test_all_yaml_has_every_key_at_its_default() -> None:
 def test_all_yaml_has_every_key_of_an_item_in_a_comment(
     tmp_path: Path, name: str, section: type[Section]
 ) -> None:
-    """What stands behind `#` in the place of an empty list is an item with each key, in order, at
+    """What stands behind `#` instead of an empty list is an item with each key, in order, at
     its default.
     """
     above, _, below = ALL.read_text("utf-8").partition(f"  #{name}:\n")

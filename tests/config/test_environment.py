@@ -23,7 +23,7 @@ def test_every_key_has_its_variable() -> None:
 
 
 def test_an_empty_variable_is_not_set() -> None:
-    """Compose files pass on variables that nobody set as empty ones."""
+    """Compose files pass on variables that no one set as empty ones."""
     layer = read_environment({"FORWARDER_UPSTREAM__PROXY": "", "FORWARDER_LOG__LEVEL": " "})
     assert not layer.values
     assert not layer.problems

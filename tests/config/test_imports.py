@@ -84,7 +84,7 @@ def test_rates_as_people_write_them(tmp_path: Path, rate: str, events: int) -> N
 
 
 def test_rules_in_a_file_of_their_own(tmp_path: Path) -> None:
-    """The section alone, with `${VAR}`; what is wrong in it is told with its line."""
+    """The section alone, with `${VAR}`; what is wrong in it is reported with its line."""
     file = written(tmp_path, "event: .name\ntimestamp: ${WHEN}\nproperties: {a: .b}\n")
     rules = load_part("import.mapping", file, {"WHEN": ".at"}).import_.mapping
     assert (rules.event, rules.timestamp.source, rules.properties) == (".name", ".at", {"a": ".b"})

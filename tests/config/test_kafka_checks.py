@@ -28,7 +28,9 @@ def found(*clusters: dict[str, Any], **sections: Any) -> dict[str, str]:
 
 
 def test_a_cluster_and_its_topics_are_enough() -> None:
-    """Nobody has to mend what they didn't write, whatever the buffer and the number of workers."""
+    """No one has to repair what they didn't write, whatever the buffer and the number
+    of workers.
+    """
     assert found(CLUSTER) == {}
     assert found({"bootstrap_servers": ["h:9092", "[::1]:9093"], "topics_pattern": "events"}) == {}
     assert found(CLUSTER, buffer={"kind": "disk"}) == {}
@@ -134,9 +136,9 @@ def test_a_cluster_and_its_topics_are_enough() -> None:
 )
 def test_what_does_not_fit_is_reported(cluster: dict[str, Any], key: str, message: str) -> None:
     """One message, which names the keys and says which way to turn them."""
-    told = found(cluster)
-    assert list(told) == [key]
-    assert message in told[key]
+    reported = found(cluster)
+    assert list(reported) == [key]
+    assert message in reported[key]
 
 
 def test_clusters_have_names_of_their_own() -> None:
@@ -148,7 +150,7 @@ def test_clusters_have_names_of_their_own() -> None:
 
 
 def test_a_member_is_in_its_group_once() -> None:
-    """The group would shut out the one that was there first, for ever in turns."""
+    """The group would shut out the one that was there first, again and again."""
     member = {**CLUSTER, "group_instance_id": "me"}
     assert list(found(member, {**member, "name": "b", "bootstrap_servers": "other:1,h:9092"})) == [
         "[1].group_instance_id"
@@ -351,14 +353,14 @@ def test_ways_to_sign_in_that_do_not_fit_are_reported(
     }
     files["FILE"].write_text("hunter2")
     files["EMPTY"].write_text("\n")
-    told = found(
+    reported = found(
         {
             **CLUSTER,
             "security": {key: str(files.get(value, value)) for key, value in security.items()},
         }
     )
-    assert list(told) == [f"[0].security.{key}" for key in keys]
-    assert message in next(iter(told.values()))
+    assert list(reported) == [f"[0].security.{key}" for key in keys]
+    assert message in next(iter(reported.values()))
 
 
 def test_certificates_that_belong_together_fit(tmp_path: Path) -> None:
@@ -375,4 +377,4 @@ def test_certificates_that_belong_together_fit(tmp_path: Path) -> None:
 
 def test_the_page_tells_what_is_sent_in_the_clear() -> None:
     """There is no place for warnings in a check: the document has it."""
-    assert "SASL_PLAINTEXT with PLAIN sends the password" in text_of("configuration")
+    assert "SASL_PLAINTEXT with PLAIN sends the password" in text_of("configuration-sources")

@@ -146,7 +146,7 @@ def test_an_error_in_an_item_is_reported_with_its_line(
 
 @cases("written", ["{name: a}", "5", "true", "just text"])
 def test_a_list_needs_dashes(tmp_path: Path, written: str) -> None:
-    """A single section, or a value, in the place of the list is told where it stands."""
+    """A single section, or a value, instead of the list is reported where it stands."""
     (problem,) = problems(tmp_path, f"sources:\n  kafka: {written}\n")
     assert problem.startswith("forwarder.yaml:2: sources.kafka: ")
 
@@ -201,8 +201,34 @@ def test_what_merges_may_be_named_again(tmp_path: Path) -> None:
     assert "<< takes a section" in problems(tmp_path, "sources: {kafka: [{<<: 5}]}")[0]
 
 
+def test_rule_sets_any_json_value(tmp_path: Path) -> None:
+    """As the file says it: objects, arrays and null too, and what a variable gives. A variable
+    that is empty sets nothing.
+    """
+    text = """
+        rules:
+          - set:
+              .properties.object: {a: 1, b: {c: [true, null]}}
+              .properties.list: [1, {d: x}]
+              .properties.nothing: null
+              .properties.plan: '${PLAN}'
+              .properties.empty: '${EMPTY}'
+          - set: {.properties.only: null}
+    """
+    rules = load(tmp_path, text, {"PLAN": "pro", "EMPTY": ""}).settings.rules
+    assert [rule.set for rule in rules] == [
+        {
+            ".properties.object": {"a": 1, "b": {"c": [True, None]}},
+            ".properties.list": [1, {"d": "x"}],
+            ".properties.nothing": None,
+            ".properties.plan": "pro",
+        },
+        {".properties.only": None},
+    ]
+
+
 def test_a_list_that_contains_itself_is_refused(tmp_path: Path) -> None:
-    """An alias can close a circle, which must not be walked for ever."""
+    """An alias can close a circle, which must not be walked indefinitely."""
     assert problems(tmp_path, "sources: {kafka: &a [*a]}")
     for mapping in ("&a {set: *a}", "{set: &a {b: *a}}", "{set: &a {<<: *a}}"):
         assert problems(tmp_path, f"sources: {{kafka: [{{mapping: {mapping}}}]}}")
@@ -272,7 +298,7 @@ KEYS = {"NAME": "", "TOPICS": "", "BOOTSTRAP_SERVERS": ":1"}
 
 @cases(("text", "missing"), [("", 0), (TWO, 2), ("sources: {kafka: []}", 0)])
 def test_a_gap_in_the_numbers_is_an_error(tmp_path: Path, text: str, missing: int) -> None:
-    """An item that nobody meant would be empty, and the others would be counted otherwise than
+    """An item that no one meant would be empty, and the others would be counted otherwise than
     they are called.
     """
     environ = {f"{LIST}__{missing + 1}__TOPICS": "a b", f"{LIST}__{missing + 5}__NAME": "x"}
@@ -285,12 +311,12 @@ def test_a_gap_in_the_numbers_is_an_error(tmp_path: Path, text: str, missing: in
 
 
 def test_an_empty_variable_makes_no_item(tmp_path: Path) -> None:
-    """Compose files pass on variables that nobody set as empty ones."""
+    """Compose files pass on variables that no one set as empty ones."""
     assert load(tmp_path, "", {LIST: " ", f"{LIST}__3__TOPICS": ""}).settings.sources.kafka == ()
 
 
 def test_the_whole_list_can_be_json(tmp_path: Path) -> None:
-    """In a variable it takes the place of the file's, with single keys over it; the file can refer
+    """In a variable it replaces the file's, with single keys over it; the file can refer
     to a variable that holds it.
     """
     written = json.dumps(
@@ -340,7 +366,7 @@ def test_the_whole_list_can_be_json(tmp_path: Path) -> None:
     ],
 )
 def test_json_that_cannot_be_used_is_reported(tmp_path: Path, written: str, message: str) -> None:
-    """As in a file, with the variable in the place of the line; through a reference with the line
+    """As in a file, with the variable instead of the line; through a reference with the line
     that refers to it.
     """
     assert any(
@@ -389,7 +415,7 @@ def test_names_that_the_user_chose_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_section_may_be_written_short(tmp_path: Path) -> None:
-    """Text in the place of a timestamp is its expression; the environment can change
+    """Text instead of a timestamp is its expression; the environment can change
     it either way.
     """
     item = (
@@ -586,9 +612,9 @@ def test_single_keys_go_over_the_whole_list_over_the_file(
         ]
     except InvalidConfiguration as error:
         found = []
-        told = str(error)
-        assert ("there is no sources.kafka" in told) == (there != list(range(len(there)))), told
-        assert "bootstrap_servers: is missing" in told or there[:1] != [0]
+        text = str(error)
+        assert ("there is no sources.kafka" in text) == (there != list(range(len(there)))), text
+        assert "bootstrap_servers: is missing" in text or there[:1] != [0]
     else:
         assert there == []
     assert all({**item, **said[number]} == item for number, item in enumerate(found))

@@ -44,16 +44,16 @@ def test_nothing_is_there(tmp_path: Path) -> None:
 
 
 @cases(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("upstream: {url: 7}\n", ":1: upstream.url"),
         ("sources: {kafka: [{x: 1}]}\n", ":1: sources.kafka[0].x: unknown setting"),
         ("rules: [{x: 1}]\n", "rules[0].x: unknown setting"),
     ],
 )
-def test_the_rest_is_checked_too(tmp_path: Path, text: str, told: str) -> None:
+def test_the_rest_is_checked_too(tmp_path: Path, text: str, reported: str) -> None:
     """A configuration is right or wrong for all commands alike."""
-    with pytest.raises(InvalidConfiguration, match=re.escape(told)):
+    with pytest.raises(InvalidConfiguration, match=re.escape(reported)):
         for_person(written(tmp_path, f"{text}management: {{url: {URL}}}\n"), {})
 
 
@@ -66,7 +66,7 @@ def test_files_of_project_keys_are_not_read(tmp_path: Path) -> None:
 
 
 @cases(
-    ("text", "environ", "told"),
+    ("text", "environ", "reported"),
     [
         ("management: 7\n", {}, ":1: management: is a section"),
         (
@@ -89,17 +89,17 @@ def test_files_of_project_keys_are_not_read(tmp_path: Path) -> None:
     ],
 )
 def test_errors_of_the_section_are_reported(
-    tmp_path: Path, text: str, environ: dict[str, str], told: str
+    tmp_path: Path, text: str, environ: dict[str, str], reported: str
 ) -> None:
     """And what belongs to no section, for it may be this one, misspelled."""
     with pytest.raises(InvalidConfiguration) as raised:
         for_person(written(tmp_path, text), environ)
-    assert told in raised.value.message
+    assert reported in raised.value.message
     assert "hunter2" not in raised.value.message
 
 
 def test_the_daemon_does_not_care_for_the_section(tmp_path: Path) -> None:
-    """Its files may be somebody else's: they aren't opened."""
+    """Its files may be someone else's: they aren't opened."""
     section = f"{{url: {URL}, api_key_file: /no/where, ca_file: /no/where, organization: o}}"
     file = written(tmp_path, f"upstream: {{url: https://h.example.com}}\nmanagement: {section}\n")
     assert load_settings(file, {}).settings.management.organization == "o"

@@ -115,7 +115,7 @@ def test_an_address_to_listen_on(tmp_path: Path, listen: str, hint: str) -> None
             "it is a personal key, which must not be here\n    use the project's key",
         ),
         (
-            "sources.http.api_keys",
+            "sources.http.trusted_proxies",
             "{a: b}",
             "it is a mapping\n    this key takes a single value or a list",
         ),
@@ -293,7 +293,7 @@ def test_what_is_no_mistake(tmp_path: Path, text: bytes) -> None:
     assert load_settings(file, {}).settings.upstream.url.startswith("https://h")
 
 
-def test_a_directory_is_no_file(tmp_path: Path) -> None:
+def test_a_directory_instead_of_a_file(tmp_path: Path) -> None:
     """The message names the file that may be meant."""
     with pytest.raises(
         InvalidConfiguration,

@@ -34,7 +34,7 @@ from tests.support.cases import cases
     ],
 )
 def test_reads_sizes(text: str | int, size: int) -> None:
-    """Powers of 1000 and of 1024 are told apart by the i; a plain number is bytes."""
+    """Powers of 1000 and of 1024 are distinguished by the i; a plain number is bytes."""
     assert parse_size(text) == size
 
 
@@ -73,7 +73,7 @@ def test_reads_numbers(text: str, number: int) -> None:
 
 
 @cases("text", ["", "k", "10m", "10 kB", "-1", "nan", "10/min", "1,5", "_1"])
-def test_rejects_what_is_no_number(text: str) -> None:
+def test_rejects_invalid_numbers(text: str) -> None:
     """What could mean something else is none."""
     assert parse_number(text, per_second=True) is None
 
@@ -98,7 +98,7 @@ def test_reads_times(text: str | int, seconds: float) -> None:
 
 
 @cases("text", ["", "s", "-1s", "1w", "1min", "1m30s", "inf", "never", "30", 30, 0.5, True])
-def test_refuses_what_is_no_time(text: str) -> None:
+def test_rejects_invalid_times(text: str) -> None:
     """A time without unit could be seconds or milliseconds, and is refused."""
     with pytest.raises(ValueError, match="time"):
         parse_duration(text)

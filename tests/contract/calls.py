@@ -1,4 +1,5 @@
-"""Calls of the management endpoints over plain HTTP, by the rows of `docs/reference/interface.md`:
+"""Calls of the management endpoints over plain HTTP, by the rows of
+`docs/maintainers/interface.md`:
 of a sandbox with two organizations.
 """
 
@@ -23,14 +24,14 @@ CHANGED: Final = {"level": 8}
 
 
 class Challenges:
-    """A DNS that has the challenges that it was told."""
+    """A DNS that has the challenges that it was given."""
 
     def __init__(self) -> None:
-        self.told: dict[str, list[str]] = {}
+        self.challenges: dict[str, list[str]] = {}
 
     async def texts(self, name: str) -> Sequence[str]:
         """See `Resolver.texts`."""
-        return self.told.get(name, [])
+        return self.challenges.get(name, [])
 
 
 class CalledSandbox:

@@ -1,4 +1,4 @@
-"""Reads the tables of `docs/reference/interface.md`: what a person reads there is what
+"""Reads the tables of `docs/maintainers/interface.md`: what a person reads there is what
 tests go by.
 """
 

@@ -209,7 +209,7 @@ def test_no_accepted_field_of_the_interface_is_missing(heading: str, operation: 
 
 
 def test_no_resource_of_the_interface_is_missing() -> None:
-    """What is listed by hand is everything: each table of fields is either held against the
+    """What is listed by hand is everything: each table of fields is either compared with the
     interface or explained here.
     """
     ours = {"Retry", "ProjectAccess", "BatchEvent", "Answer to events", "Error body"}

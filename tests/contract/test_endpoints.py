@@ -96,7 +96,7 @@ def test_strict_answers_are_of_endpoints() -> None:
 
 @EVERY
 async def test_no_key_and_unknown_keys(row: EndpointRow, tmp_path: Path) -> None:
-    """Without a key, and with one that nobody has, a project's among them, it is 401; only the
+    """Without a key, and with one that no one has, a project's among them, it is 401; only the
     Authorization header counts.
     """
     async with serving(tmp_path) as service:
@@ -138,8 +138,8 @@ def _only(scope: str) -> str:
 
 @EVERY
 async def test_levels(row: EndpointRow, tmp_path: Path) -> None:
-    """A member is refused where an admin is needed, before the body is looked at; whoever has the
-    level is not.
+    """A member is refused where an admin is needed, before the body is looked at; anyone who has
+    the level is not.
     """
     async with serving(tmp_path) as service:
         if row.level == "admin":

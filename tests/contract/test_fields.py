@@ -200,7 +200,7 @@ async def test_what_actions_accept(row: EndpointRow, tmp_path: Path) -> None:
 
 @cases("call", ["domains create", "invites create", "projects create"])
 async def test_defaults(call: str, tmp_path: Path) -> None:
-    """What nobody sent has the documented default."""
+    """What no one sent has the documented default."""
     row = ROWS[call]
     async with serving(tmp_path) as service:
         made = (await service.call(call)).json

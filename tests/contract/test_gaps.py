@@ -75,7 +75,7 @@ ELSEWHERE: Final = {
         "tests/sandbox/flags/test_service_answers.py::test_decide_by_the_contract_and_strictly"
     ),
     "decide-numbers": (
-        "tests/sandbox/flags/test_service_answers.py::test_what_is_no_number_is_null_strictly"
+        "tests/sandbox/flags/test_service_answers.py::test_an_invalid_number_is_null"
     ),
     "run-transitions": (
         "tests/sandbox/exports/test_scheduler.py::test_a_run_goes_through_its_states"
@@ -183,11 +183,11 @@ async def test_a_domain_is_verified_by_its_challenge(tmp_path: Path) -> None:
             ("example.com", [challenge]),
             ("_posthog-challenge.example.com", ["another"]),
         ):
-            service.dns.told = {name: texts}
+            service.dns.challenges = {name: texts}
             reply = await service.call("domains verify")
             assert (reply.status, reply.text) == (200, "")
             assert (await service.call("domains get")).json["is_verified"] is False
-        service.dns.told = {"_posthog-challenge.example.com": ["another", challenge]}
+        service.dns.challenges = {"_posthog-challenge.example.com": ["another", challenge]}
         assert (await service.call("domains verify")).status == 200
         domain = (await service.call("domains get")).json
         assert domain["is_verified"] is (domain["verified_at"] is not None) is True

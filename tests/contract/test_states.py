@@ -51,7 +51,7 @@ async def test_verification(row: dict[str, str], tmp_path: Path) -> None:
     async with serving(tmp_path) as service:
         before = (await service.call("domains get", id=identity)).json
         if "challenge is found" in row["by"]:
-            service.dns.told = {CHALLENGE: [before["verification_challenge"]]}
+            service.dns.challenges = {CHALLENGE: [before["verification_challenge"]]}
         reply = await service.call("domains verify", id=identity)
         after = (await service.call("domains get", id=identity)).json
         assert after["is_verified"] is (row["next"] == "verified")

@@ -42,7 +42,7 @@ async def test_an_event_that_is_set_is_not_waited_for(clock: FakeClock) -> None:
     assert clock.pending == 0
 
 
-async def test_no_time_to_wait_is_an_answer(clock: FakeClock) -> None:
+async def test_a_limit_of_zero_checks_once(clock: FakeClock) -> None:
     """A limit of zero or less looks once."""
     assert not await wait_for_event(asyncio.Event(), 0.0, clock)
     assert not await wait_for_event(asyncio.Event(), -1.0, clock)

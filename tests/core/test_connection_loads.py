@@ -59,8 +59,8 @@ def test_connections_decide_first(three: Three, own: int, others: list[int], roo
 
 
 def test_turns_decide_among_those_with_equal_connections(three: Three) -> None:
-    """Where connections end at once, whoever has accepted most leaves the next to the others; one
-    with fewer connections doesn't.
+    """Where connections end at once, no matter who has accepted most leaves the next to the others;
+    one with fewer connections doesn't.
     """
     one, other, busy = three.workers
     for each in (one, other):
@@ -114,7 +114,7 @@ def test_a_worker_that_is_excluded_counts_again_when_it_writes(three: Three) -> 
     assert one.room < 0
 
 
-def test_one_that_waits_for_room_is_called_when_connections_end(three: Three) -> None:
+def test_a_listener_waiting_for_room_is_called_when_connections_end(three: Three) -> None:
     """Each time that there are fewer and there is room, until it waits no longer."""
     one, other, _ = three.workers
     calls: list[int] = []
@@ -132,7 +132,7 @@ def test_one_that_waits_for_room_is_called_when_connections_end(three: Three) ->
 
 
 def test_processes_share_it(three: Three) -> None:
-    """A process that inherits the descriptor sees what this one writes, and the other way round."""
+    """A process that inherits the descriptor sees what this one writes, and the reverse."""
     loads = three.loads
     loads.write(0, 7, 70)
     script = f"""

@@ -231,7 +231,7 @@ async def test_broken_answers(answer: bytes | None, text: str) -> None:
         assert found in (text, "the connection was closed" if answer is None else text)
 
 
-async def test_no_answer_in_time() -> None:
+async def test_a_timeout_is_named() -> None:
     """A server that accepts and says nothing."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
@@ -297,7 +297,9 @@ def test_files_of_certificates(tmp_path: Path) -> None:
 
 
 def test_the_known_classes_exist() -> None:
-    """Each name in the table is one of a package that is used, so that none is written in vain."""
+    """Each name in the table is one of a package that is used, so that none
+    is unused.
+    """
     packages = {
         "aiohttp": [aiohttp],
         "http": [http.client],
@@ -333,7 +335,7 @@ FOREIGN: Final = frozenset(
 
 
 def _as_python_says(tree: ast.Module) -> Iterator[int]:
-    """Lines on which the text, the class or the words of somebody else's
+    """Lines on which the text, the class or the words of someone else's
     error are used as they are.
     """
     for node in ast.walk(tree):

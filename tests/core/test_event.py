@@ -47,7 +47,7 @@ def test_events_come_out_byte_for_byte(events: list[bytes]) -> None:
         st.tuples(st.sampled_from(EVENTS), st.text(" \t\r\n", max_size=3)), min_size=2, max_size=6
     )
 )
-def test_white_space_between_events_is_nobodys(padded: list[tuple[bytes, str]]) -> None:
+def test_white_space_between_events_belongs_to_none(padded: list[tuple[bytes, str]]) -> None:
     """It counts as bytes of the chunk, and of no event."""
     data = b",".join(space.encode() + event + space.encode() for event, space in padded)
     assert Chunk(LANE, data, len(padded), frozenset(), 0.0).events() == [

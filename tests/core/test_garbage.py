@@ -34,6 +34,7 @@ def seldom() -> Iterator[None]:
     gc.collect()
 
 
+@pytest.mark.slow
 def test_cycles_with_bodies_are_collected_after_so_many_bytes() -> None:
     """A megabyte each: there are never more than the bound allows."""
     most = 0

@@ -17,7 +17,7 @@ from tests.support.cases import cases
         ("[::]:65535", "::", 65535),
     ],
 )
-def test_what_is_read_is_written_the_same(text: str, host: str, port: int) -> None:
+def test_host_and_port_round_trip(text: str, host: str, port: int) -> None:
     """Reading and writing are each other's inverse."""
     assert split_host_port(text) == (host, port)
     assert join_host_port(host, port) == text
@@ -43,7 +43,7 @@ def test_all_interfaces() -> None:
         "a:" + "9" * 5000,
     ],
 )
-def test_what_is_no_address(text: str) -> None:
+def test_invalid_addresses_are_rejected(text: str) -> None:
     """A port is digits, and one that exists."""
     with pytest.raises(ValueError, match="is not host:port"):
         split_host_port(text)

@@ -22,7 +22,9 @@ class DayChunk(Chunk):
 
 
 def chunk(number: int, count: int = 1) -> Chunk:
-    """A chunk that can be told from others, of one of three days, with an ack of its own."""
+    """A chunk that can be distinguished from others, of one of three days, with an ack
+    of its own.
+    """
     data = b",".join([b'{"n":%d}' % number] * count)
     made = DayChunk(
         LANE, data, count, frozenset(), float(number), ack=Ack(count, lambda _error: None)
@@ -52,7 +54,7 @@ def test_the_oldest_is_the_one_in_front() -> None:
 
 @pytest.mark.parametrize("kind", [LaneQueue, DayQueue])
 @given(data=st.data())
-def test_it_is_a_line_whose_sums_are_right(kind: type[LaneQueue], data: st.DataObject) -> None:
+def test_a_queue_keeps_order_and_sums(kind: type[LaneQueue], data: st.DataObject) -> None:
     """Whatever is appended, taken from the front or from the midst, and put back: the order is a
     plain list's, and the sums are its chunks', those of each day too.
     """

@@ -54,8 +54,8 @@ def test_a_path_is_read_as_it_is_written() -> None:
         "\xff",
     ],
 )
-def test_what_no_forwarder_writes_is_ignored(text: str) -> None:
-    """It neither rejects a request nor goes on."""
+def test_an_invalid_path_header_is_ignored(text: str) -> None:
+    """It neither rejects a request nor continues."""
     assert parse_path(text.encode("latin-1")) is None
 
 
@@ -86,7 +86,7 @@ def test_a_batch_names_what_its_lane_came_by() -> None:
 
 
 def test_a_made_up_path_does_not_count_beside_honest_ones() -> None:
-    """The least number of hops counts: a project key is public, and nobody who has it may halt its
+    """The least number of hops counts: a project key is public, and no one who has it may halt its
     lane behind this forwarder.
     """
     path = ForwarderPath(FakeClock(), OWN)
@@ -109,7 +109,7 @@ async def test_paths_are_forgotten() -> None:
     assert not path.active
 
 
-async def test_what_is_remembered_is_bounded() -> None:
+async def test_remembered_paths_are_bounded() -> None:
     """In paths, ids and lanes; what was seen first stays, so that the value is stable."""
     clock = FakeClock()
     path = ForwarderPath(clock, OWN)

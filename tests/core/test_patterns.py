@@ -103,6 +103,7 @@ def test_any_pattern_means_what_python_says(tree: str, lines: list[str]) -> None
         assert linear.fields(text.encode()) == python_fields(pattern, text)
 
 
+@pytest.mark.slow
 @cases(
     ("flag", "members"),
     [
@@ -143,7 +144,7 @@ def test_bytes_are_searched_as_python_does(start: bytes) -> None:
     ],
 )
 @pytest.mark.timeout(120)
-def test_no_line_takes_long(pattern: str, line: bytes) -> None:
+def test_patterns_take_linear_time(pattern: str, line: bytes) -> None:
     """Patterns that take Python minutes to years for such a line, because they can be tried in as
     many ways, or from as many places.
     """

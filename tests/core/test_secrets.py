@@ -82,7 +82,7 @@ def test_an_address_loses_its_credentials(text: str, shown: str) -> None:
         ),
     ],
 )
-def test_what_looks_like_a_secret_is_hidden(value: dict[str, object], shown: str) -> None:
+def test_values_of_secret_names_are_hidden(value: dict[str, object], shown: str) -> None:
     """Whatever a property holds whose name looks like a secret's, in any spelling and depth, is
     not shown.
     """

@@ -128,7 +128,7 @@ def test_without_a_buffer() -> None:
     assert Headroom(1000).bound() == 1000
 
 
-def test_what_is_being_received_counts() -> None:
+def test_bodies_being_received_count() -> None:
     """A request is worked on if there is room for it twice beside the bodies that come in; it may
     be sent again otherwise.
     """
@@ -165,8 +165,8 @@ def test_one_sender_leaves_room_for_others() -> None:
     assert headroom.receiving == 3_500_000
 
 
-def test_what_is_received_is_reported_by_its_bytes() -> None:
-    """Once for each so many bytes, whoever sends them; what goes away again doesn't count."""
+def test_received_bytes_are_reported_in_steps() -> None:
+    """Once for each so many bytes, no matter who sends them; what goes away again doesn't count."""
     headroom = Headroom(10 * WATCHED)
     calls: list[int] = []
     headroom.on_received = lambda: calls.append(headroom.receiving)

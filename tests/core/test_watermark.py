@@ -1,4 +1,4 @@
-"""The watermark, held against a naive model that remembers every offset."""
+"""The watermark, compared with a naive model that remembers every offset."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Naive:
 
 
 @given(st.integers(0, 2**40), st.data())
-def test_it_is_the_naive_model(start: int, data: st.DataObject) -> None:
+def test_the_watermark_equals_a_naive_model(start: int, data: st.DataObject) -> None:
     """Whatever is left out between units and whatever order they are settled in, no unsettled
     record is ever passed, each span is reported once, in order, and when all are settled nothing
     is left behind.
@@ -145,7 +145,7 @@ def test_the_window_counts_from_the_first_unsettled_record() -> None:
     assert (watermark.window, watermark.outstanding) == (0, False)
 
 
-def test_what_holds_no_record_is_passed_by() -> None:
+def test_offsets_without_records_are_passed() -> None:
     """Marks of transactions move the position once nothing is outstanding, at once or when the
     last unit is settled.
     """

@@ -1,5 +1,5 @@
-"""The crash test itself: load and faults go on while the daemon is killed again and again; then
-all is healed, drained and judged.
+"""The crash test itself: load and faults continue while the daemon is killed again and again; then
+all is healed, drained and checked.
 """
 
 from __future__ import annotations
@@ -253,7 +253,7 @@ class CrashCampaign:
             await asyncio.gather(task, ended, return_exceptions=True)
 
     def _after(self, code: int) -> None:
-        """Judge what was seen of the daemon that has just been killed."""
+        """Check what was seen of the daemon that has just been killed."""
         if self._scraper.last is not None:
             self._received = {
                 lane: account.received for lane, account in books_of(self._scraper.last).items()
@@ -263,13 +263,13 @@ class CrashCampaign:
         self._evidence.check(self._evidence.complaints())
 
     async def _look(self, quiet_books: dict[Lane, Account] | None) -> None:
-        """With the daemon down: stop the load for a moment, and judge the files."""
+        """With the daemon down: stop the load for a moment, and check the files."""
         await self._sender.ask("pause")
         self._oracle.hear(self._journal.more())
         saved = self._places.root / "arrivals"
-        told = await self._upstream.ask("save", path=str(saved))
-        self.report.repeats = told["repeats"]
-        self.report.refused = told["refused"]
+        reported = await self._upstream.ask("save", path=str(saved))
+        self.report.repeats = reported["repeats"]
+        self.report.refused = reported["refused"]
         try:
             holdings = await read_files(self._places)
         except Unreadable as error:
@@ -288,7 +288,7 @@ class CrashCampaign:
         await self._sender.ask("go")
 
     async def _end(self) -> None:
-        """Heal the upstream, let everything arrive, end the daemon in good order, and judge."""
+        """Heal the upstream, let everything arrive, end the daemon in good order, and check."""
         self._evidence.check([f"never hit: {name}" for name in self._schedule.never_hit()])
         await self._upstream.ask("become", healed=True, stuck=False, away=False)
         self._scraper.expect()
@@ -298,7 +298,7 @@ class CrashCampaign:
             code = await victim.stopped()
         finally:
             await victim.killed()
-        self._evidence.check([f"the daemon ended with {code} when it was told to"] if code else ())
+        self._evidence.check([f"the daemon ended with {code} when it was asked to"] if code else ())
         self._evidence.check(self._scraper.problems)
         self._evidence.check(self._evidence.complaints())
         books = books_of(status)
@@ -309,7 +309,7 @@ class CrashCampaign:
 
     async def _drained(self, victim: CrashVictim) -> Status:
         """The status once nothing waits any more. Poison becomes a dead letter only while its
-        lane's other events are taken, so a few clean ones go on coming until little is left.
+        lane's other events are taken, so a few clean ones keep coming until little is left.
         """
         deadline = time.monotonic() + DRAIN_LIMIT
         while time.monotonic() < deadline and not victim.ended:

@@ -1,6 +1,6 @@
 """Reads what a dead daemon left in its files, as an operator would: the buffer with
 `forwarder buffer export`, the dead letters' database as any program can. The database is copied
-first: looking at it must not mend it.
+first: looking at it must not repair it.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class JournalReader(Generic[Noted]):
         self._offset = 0
 
     def more(self) -> list[Noted]:
-        """The entries that are new; none if there is no file yet."""
+        """The entries that are new; none before the file exists."""
         if not self._path.exists():
             return []
         with self._path.open("rb") as file:

@@ -1,8 +1,8 @@
 """What the crash test sends: every request, and every byte of every event, follows from a seed and
 a number.
 
-So nothing that was sent has to be kept: whoever knows an event's number, which stands in its uuid,
-can say what its bytes must be.
+So nothing that was sent has to be kept: anyone who knows an event's number, which stands in its
+uuid, can say what its bytes must be.
 """
 
 from __future__ import annotations

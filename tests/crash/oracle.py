@@ -1,9 +1,9 @@
-"""The judge of the crash test: says what is wrong with what is left, given what was sent and what
+"""The checker of the crash test: says what is wrong with what is left, given what was sent and what
 was promised.
 
 It shares no code with the daemon: an event's bytes follow from its number, and where it may be
 follows from its kind. Every event is sent once, so that each has one place at the end: delivered,
-among the dead letters, or dropped for a reason that somebody gave.
+among the dead letters, or dropped for a reason that someone gave.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Oracle:
             self.promised[request.lane] += request.count if status == PROMISED else 0
 
     def judge(self, arrivals: Arrivals, holdings: Holdings) -> list[str]:
-        """What is wrong. To be asked while nothing is under way and no daemon runs."""
+        """What is wrong. To be asked while nothing is in progress and no daemon runs."""
         found = [
             *arrivals.conflicts,
             *(f"came and was never sent: {event}" for event in arrivals.strangers),
@@ -171,7 +171,7 @@ class Oracle:
 
     def judge_books(self, books: Mapping[Lane, Account], *, quiet: bool) -> list[str]:
         """What is wrong with the books of a daemon that runs, or ran. `quiet`: no request has been
-        under way since the last `hear`.
+        in progress since the last `hear`.
         """
         found = [
             f"the books of {lane} are off by {account.difference}: {account}"

@@ -15,7 +15,7 @@ from forwarder.core.processes import send_signal
 from tests.support.commands import command_line, environment
 
 ENDS_WITHIN: Final = 40.0
-"""Seconds that a process which was told to end may take."""
+"""Seconds that a process which was asked to end may take."""
 LOOKS: Final = 0.02
 """Seconds between two looks at its memory."""
 _HIGHEST: Final = re.compile(r"^VmHWM:\s+(\d+) kB$", re.MULTILINE)

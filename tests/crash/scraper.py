@@ -122,7 +122,7 @@ class Scraper:
         return await self.running()
 
     async def run(self) -> None:
-        """Look, for ever."""
+        """Look, indefinitely."""
         while True:
             with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError):
                 await self._look_on()

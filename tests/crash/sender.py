@@ -1,4 +1,4 @@
-"""The load, in a process of its own: four connections, each with one request under way, at a
+"""The load, in a process of its own: four connections, each with one request in progress, at a
 steady pace while the daemon is up.
 
 A request is sent once, never again: so no event is accepted twice, and what the dead letters hold
@@ -97,7 +97,7 @@ class CrashSender:
 
     async def handle(self, message: Message) -> Message:
         """Obey a command: `go`, `trickle` (single clean events of each lane), `pause` (answered
-        once no request is under way).
+        once no request is in progress).
         """
         self._trickling = message["do"] == "trickle"
         if message["do"] == "pause":
@@ -108,7 +108,7 @@ class CrashSender:
         return {}
 
     async def run(self) -> None:
-        """Send, for ever. Cancellation closes the connections."""
+        """Send, indefinitely. Cancellation closes the connections."""
         async with asyncio.TaskGroup() as tasks:
             for each in range(CONNECTIONS):
                 tasks.create_task(self._work(each))
@@ -159,7 +159,7 @@ class Load(Protocol):
         """Obey a command of the campaign."""
 
     async def run(self) -> None:
-        """Send, for ever."""
+        """Send, indefinitely."""
 
 
 async def serve(make: Callable[[LoadPlan, JournalWriter, int, float], Load]) -> None:

@@ -57,7 +57,7 @@ def test_a_command_ends_with_the_verdict_and_keeps_what_failed(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """The files of a campaign that passed are removed unless they are wanted;
+    """The files of a campaign that passed are removed unless they are required;
     those of a failure stay.
     """
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))

@@ -1,4 +1,4 @@
-"""The judge itself: it is content with a run in which nothing is wrong, and
+"""The checker itself: it is content with a run in which nothing is wrong, and
 says so when anything is.
 """
 
@@ -131,7 +131,7 @@ def test_an_event_that_came_with_an_unfinished_answer_is_not_delivered(run: Faul
 
 
 def test_a_changed_event_is_found_wherever_it_is(run: FaultlessRun) -> None:
-    """One byte is enough: on its way, in the buffer, among the dead letters."""
+    """One byte is enough: in flight, in the buffer, among the dead letters."""
     number, event = run.buffered.popitem()
     run.arrivals.note(number, event.replace(b"person", b"persom"), answered=True)
     other, event = run.buffered.popitem()
@@ -174,7 +174,7 @@ def test_an_event_that_is_twice_in_the_buffer_is_found(run: FaultlessRun) -> Non
 
 
 def test_a_clean_event_among_the_dead_letters_is_found(run: FaultlessRun) -> None:
-    """Nobody refused it, so it must not be there."""
+    """No one refused it, so it must not be there."""
     number, event = run.buffered.popitem()
     run.letters[number] = StoredLetter(event)
     assert f"event {number} is a dead letter, and nobody refused it" in run.judged()

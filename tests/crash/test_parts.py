@@ -1,4 +1,4 @@
-"""The parts of the crash test beside its judge: the schedule of kills, the faulty upstream, the
+"""The parts of the crash test beside its checker: the schedule of kills, the faulty upstream, the
 sender, the reading of statuses.
 """
 
@@ -65,7 +65,7 @@ def test_a_failpoint_that_is_missed_is_tried_again_earlier_and_counts_as_random(
     assert schedule.never_hit() == ["commit.begin", "settle.marked"]
 
 
-def test_a_miss_takes_the_place_of_a_kill_at_random() -> None:
+def test_a_miss_replaces_a_random_kill() -> None:
     """The number of kills stays what was asked for, as long as there are others to come."""
     schedule = Schedule(7, 10, 10, ["commit.begin"])
     missed = 0
@@ -106,7 +106,7 @@ async def test_the_upstream_always_refuses_poison() -> None:
 
 
 async def test_a_healed_upstream_takes_all_and_notes_it() -> None:
-    """An event that comes again with other bytes is a conflict; one that is nobody's
+    """An event that comes again with other bytes is a conflict; one that is no one's
     is a stranger.
     """
     service = FaultyService(PLAN)
@@ -151,7 +151,7 @@ async def test_a_faulty_upstream_fails_in_every_way() -> None:
 
 async def test_the_sender_keeps_a_journal_and_can_be_paused(tmp_path: Path) -> None:
     """Each request is sent once; what is answered 200 is journaled as promised, and after a pause
-    nothing is under way.
+    nothing is in progress.
     """
     journal = JournalWriter(tmp_path / "journal", ENTRIES)
     reader = JournalReader(tmp_path / "journal", ENTRIES)
@@ -181,7 +181,7 @@ async def test_the_sender_keeps_a_journal_and_can_be_paused(tmp_path: Path) -> N
 
 
 async def test_the_sender_outlives_who_it_sends_to(tmp_path: Path) -> None:
-    """While nobody listens nothing counts as sent; afterwards it goes on."""
+    """While no one listens nothing counts as sent; afterwards it continues."""
     journal = JournalWriter(tmp_path / "journal", ENTRIES)
     reader = JournalReader(tmp_path / "journal", ENTRIES)
     port = Places.choose(tmp_path).ingestion

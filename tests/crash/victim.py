@@ -22,7 +22,7 @@ from forwarder.core.processes import send_signal
 from tests.crash.load_plan import LANES
 
 ENDS_WITHIN: Final = 40.0
-"""Seconds that a process which was told to end may take."""
+"""Seconds that a process which was asked to end may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Places:
 
     @property
     def before(self) -> Path:
-        """What the state was before the last start, for whoever looks into a failure."""
+        """What the state was before the last start, for anyone who looks into a failure."""
         return self.root / "before"
 
     @property

@@ -133,7 +133,7 @@ class ScriptedSink:
 
 
 class HeldCommits(SimpleQueue[Any]):
-    """Commits of dead letters, which begin when a test lets them: whoever doesn't wait for them
+    """Commits of dead letters, which begin when a test lets them: anyone who doesn't wait for them
     loses them in a kill.
     """
 
@@ -195,7 +195,7 @@ class Setting:
     max_letters: int = 1 << 30
     """Bytes."""
     doing: str = ""
-    told: list[ImportProgress] = field(default_factory=list)
+    reported: list[ImportProgress] = field(default_factory=list)
     pipeline: ImportPipeline = field(init=False)
     dead_letters: ImportDeadLetters = field(init=False)
     commits: HeldCommits = field(init=False)
@@ -238,7 +238,9 @@ class Setting:
                 checkpoint.exhausted = checkpoint.complete
                 self.pipeline = self._pipeline(source, ImportLedger(checkpoint), repeats)
                 await self._driven(
-                    asyncio.create_task(self.pipeline.run(self.told.append, lambda: self.doing)),
+                    asyncio.create_task(
+                        self.pipeline.run(self.reported.append, lambda: self.doing)
+                    ),
                     during,
                     seconds,
                 )
@@ -301,7 +303,7 @@ class Setting:
         end = self.clock.monotonic() + seconds
         try:
             while not (task.done() or self.folder.dead):
-                assert self.clock.monotonic() < end, f"it doesn't end: {self.told[-1:]}"
+                assert self.clock.monotonic() < end, f"it doesn't end: {self.reported[-1:]}"
                 if during is not None:
                     await during(self)
                 await self._pass()

@@ -56,7 +56,7 @@ class FakeRestart(InPlaceRestart):
         self.done: list[str] = []
 
     async def objection(self) -> str:
-        """What was told."""
+        """What was reported."""
         self.done.append("check")
         return self.why
 
@@ -162,7 +162,7 @@ async def test_the_end_of_standard_input_ends_it_as_a_signal_does(life: RunningD
 async def test_during_the_delay_events_are_accepted_but_readiness_fails(
     life: RunningDaemon,
 ) -> None:
-    """During `shutdown.delay` events are taken, while `/readyz` fails so that nobody is routed
+    """During `shutdown.delay` events are taken, while `/readyz` fails so that no one is routed
     here any more.
     """
     life.begin(settings(shutdown={"delay": "10s"}))
@@ -186,8 +186,8 @@ async def test_during_the_delay_events_are_accepted_but_readiness_fails(
 async def test_events_left_behind_make_1_and_are_named(
     life: RunningDaemon, kept_at: str, meaning: str
 ) -> None:
-    """What memory still held is told per lane label with the oldest's time, and where it is now;
-    the exit code is 1.
+    """What memory still held is reported per lane label with the oldest's time, and where it is
+    now; the exit code is 1.
     """
     lane = Lane("phc_abcdefghijklmnop")
     letters = [
@@ -231,7 +231,7 @@ async def test_a_second_signal_ends_the_drain(life: RunningDaemon) -> None:
 
 
 @pytest.mark.parametrize("by", ["signal", "clock"])
-async def test_what_takes_too_long_after_it_is_cut_off(life: RunningDaemon, by: str) -> None:
+async def test_a_stop_that_takes_too_long_is_cut_off(life: RunningDaemon, by: str) -> None:
     """A third signal, or a disk that doesn't write, ends the process, and the log says what is
     lost.
     """
@@ -260,7 +260,7 @@ async def test_what_takes_too_long_after_it_is_cut_off(life: RunningDaemon, by: 
 
 
 async def test_a_signal_after_the_end_of_standard_input_is_the_first(life: RunningDaemon) -> None:
-    """The daemon drains already, and goes on with it."""
+    """The daemon drains already, and continues with it."""
     life.begin(settings(shutdown={"delay": "1h"}))
     await life.started()
     life.pipeline.input_ended()
@@ -324,7 +324,7 @@ async def test_hangup_reads_the_configuration_again(life: RunningDaemon) -> None
 
 
 async def test_a_bad_configuration_on_hangup_changes_nothing(life: RunningDaemon) -> None:
-    """A configuration that can't be used is logged with what to do, and the daemon goes on with
+    """A configuration that can't be used is logged with what to do, and the daemon continues with
     the one it has.
     """
 
@@ -342,7 +342,7 @@ async def test_a_bad_configuration_on_hangup_changes_nothing(life: RunningDaemon
 
 
 async def test_hangup_without_a_configuration_to_read(life: RunningDaemon) -> None:
-    """A daemon that was given its settings by a caller says that it can't reload, and goes on."""
+    """A daemon that was given its settings by a caller says that it can't reload, and continues."""
     life.daemon = Daemon(settings(), life._build, clock=life.clock)
     life.task = asyncio.create_task(life.daemon.run())
     await life.started()
@@ -420,7 +420,7 @@ async def test_a_restart_in_place_keeps_sockets_and_waits_for_no_client(
 
 
 async def test_a_restart_that_the_new_program_objects_to(life: RunningDaemon) -> None:
-    """The reason is in the log, the daemon goes on, and the next signal has it checked anew."""
+    """The reason is in the log, the daemon continues, and the next signal has it checked anew."""
     life.restart.why = "upstream.url is missing"
     life.begin(settings())
     await life.started()
@@ -458,10 +458,10 @@ from forwarder.daemon.daemon import run_tuned
 
 gc.disable()  # as `forwarder run` does before it loads anything
 
-class Cycle: pass
+class Leak: pass
 
 def leave(found):
-    cycle = Cycle()
+    cycle = Leak()
     cycle.itself = cycle
     weakref.finalize(cycle, found.set)
 
@@ -477,7 +477,8 @@ run_tuned(main)
 """
 
 
-def test_what_a_start_leaves_is_collected_once_it_runs() -> None:
+@pytest.mark.slow
+def test_garbage_of_the_start_is_collected_later() -> None:
     """A start looks for no garbage; the running daemon does, and what is alive then is set aside
     for good.
     """

@@ -87,7 +87,9 @@ async def decoder() -> AsyncIterator[DecoderProcess]:
     assert decoder.pid is None
 
 
-async def test_it_starts_when_it_is_needed_and_stays(decoder: DecoderProcess) -> None:
+async def test_the_decoder_process_starts_with_the_first_large_body(
+    decoder: DecoderProcess,
+) -> None:
     """One process for all bodies, none before the first; large ones in both directions."""
     assert decoder.pid is None
     assert sum(count for _, count, _ in (await decoded(decoder)).head.pieces) == 5000
@@ -104,7 +106,7 @@ async def test_it_starts_when_it_is_needed_and_stays(decoder: DecoderProcess) ->
     assert (decoder.pid, decoder.starts) == (pid, 1)
 
 
-async def test_it_has_nothing_of_this_process_but_its_socket(
+async def test_the_decoder_process_inherits_one_socket_only(
     decoder: DecoderProcess, tmp_path: Path
 ) -> None:
     """A listening socket that could be inherited isn't: the port is free when the
@@ -119,6 +121,7 @@ async def test_it_has_nothing_of_this_process_but_its_socket(
     assert not [each for each in held if "lock" in each]
 
 
+@pytest.mark.slow
 async def test_rules_are_applied_in_it(decoder: DecoderProcess, tmp_path: Path) -> None:
     """People are looked up in the daemon's file; a condition that takes too long fails for its
     event alone, and other bodies are read as before.
@@ -147,7 +150,7 @@ async def test_rules_are_applied_in_it(decoder: DecoderProcess, tmp_path: Path) 
     for _ in range(2):
         waiter = Patient()
         rig.offer(batch(*events), waiter)
-        await waiter.told.wait()
+        await waiter.called.wait()
         assert not waiter.failures
     assert rig.figures(Lane(KEY)) == (8, 2, {Reason.RULE_FAILED: 2}, {"rule:gone": 4})
     assert "takes over 1 s of CPU" in rig.dead_letters.dead_letters[0].why
@@ -166,7 +169,7 @@ async def test_signals_for_the_whole_group_do_not_end_it(decoder: DecoderProcess
     assert decoder.starts == 1
 
 
-async def test_one_that_was_killed_is_replaced(decoder: DecoderProcess) -> None:
+async def test_a_killed_decoder_process_is_replaced(decoder: DecoderProcess) -> None:
     """By whatever: the body that it worked on is tried once more."""
     await decoded(decoder)
     assert decoder.pid is not None
@@ -231,8 +234,8 @@ async def test_without_a_process_senders_are_asked_to_come_back() -> None:
     await decoder.close()
 
 
-async def test_what_finds_no_room_is_not_kept(decoder: DecoderProcess) -> None:
-    """The outcome's bytes are discarded as they come, and the process goes on with the
+async def test_an_outcome_without_room_is_discarded(decoder: DecoderProcess) -> None:
+    """The outcome's bytes are discarded as they come, and the process continues with the
     next body.
     """
 
@@ -246,7 +249,7 @@ async def test_what_finds_no_room_is_not_kept(decoder: DecoderProcess) -> None:
     assert decoder.starts == 1
 
 
-async def test_it_ends_when_it_has_nothing_to_do() -> None:
+async def test_an_idle_decoder_process_ends() -> None:
     """After a while."""
     clock = FakeClock()
     decoder = decoder_of(clock)
@@ -259,7 +262,7 @@ async def test_it_ends_when_it_has_nothing_to_do() -> None:
 
 
 async def test_a_cancelled_body_ends_its_process(decoder: DecoderProcess) -> None:
-    """Nothing works on for nobody."""
+    """Nothing works on for no one."""
     await decoded(decoder)
     waiting = asyncio.ensure_future(decoded(decoder))
     await tick()
@@ -268,7 +271,7 @@ async def test_a_cancelled_body_ends_its_process(decoder: DecoderProcess) -> Non
     assert decoder.pid is None
 
 
-def test_it_does_nothing_without_the_process_that_has_started_it() -> None:
+def test_an_orphaned_decoder_process_ends() -> None:
     """As when that one died meanwhile: it ends at once."""
     command = [sys.executable, "-m", "forwarder.daemon.decoder_process", "1", str(1 << 40)]
     mine, its = socket.socketpair()

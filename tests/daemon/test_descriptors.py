@@ -78,7 +78,7 @@ def test_fewer_connections_where_it_cannot_be_raised_as_far(
     assert "10500" in line["hint"]
 
 
-def test_where_the_system_has_another_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lower_limit_of_the_system_is_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it doesn't allow is done without."""
     with_limits(monkeypatch, 1024, resource.RLIM_INFINITY, most=1024)
     assert reserve_descriptors(10_000, 500) == 524
@@ -90,7 +90,7 @@ def test_a_quarter_is_left_to_connections(monkeypatch: pytest.MonkeyPatch) -> No
     assert reserve_descriptors(1024, 500) == 64
 
 
-def test_what_needs_files() -> None:
+def test_the_needed_descriptors() -> None:
     """The pass-through's connections, a disk buffer's files, requests in flight."""
     plain = files_beside_connections(settings("http://a", passthrough={"enabled": False}))
     assert files_beside_connections(settings("http://a")) == plain + 256

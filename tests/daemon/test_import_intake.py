@@ -121,9 +121,9 @@ class OneSource:
             if not self.buffer.used:
                 return
 
-    async def written(self, told: IntakeCallback) -> None:
+    async def written(self, answer: IntakeCallback) -> None:
         """Let the dead letters be written, until the source is called."""
-        while not told.answers:
+        while not answer.answers:
             await self.letters.commit()
             await settle()
 
@@ -148,18 +148,20 @@ async def one_source(
             await source.delivery.close()
 
 
-async def test_what_is_accepted_is_settled_once(tmp_path: Path) -> None:
+async def test_accepted_events_are_settled_once(tmp_path: Path) -> None:
     """Events go to the upstream as they are, count in the books, and the callback comes once, when
     the last is delivered.
     """
     async with one_source(tmp_path) as source:
-        told = IntakeCallback()
-        accepted = source.intake.accept_made([source.chunk("a", "b"), source.chunk("c")], (), told)
+        answer = IntakeCallback()
+        accepted = source.intake.accept_made(
+            [source.chunk("a", "b"), source.chunk("c")], (), answer
+        )
         assert accepted is not None
         assert (set(accepted.lanes), accepted.at) == ({LANE}, source.clock.now())
-        assert (source.figures(), told.answers) == ((3, 0, 0), [])
+        assert (source.figures(), answer.answers) == ((3, 0, 0), [])
         await source.deliver()
-        assert (source.figures(), told.answers) == ((3, 3, 0), [None])
+        assert (source.figures(), answer.answers) == ((3, 3, 0), [None])
         assert source.upstream.delivered == [
             *source.chunk("a", "b").events(),
             *source.chunk("c").events(),
@@ -171,14 +173,14 @@ async def test_a_refused_event_is_durable_before_the_callback(tmp_path: Path) ->
     called when that is on disk.
     """
     async with one_source(tmp_path) as source:
-        told = IntakeCallback()
+        answer = IntakeCallback()
         assert source.intake.accept_made(
-            [source.chunk("good", "bad", "fine")], [source.letter(7)], told
+            [source.chunk("good", "bad", "fine")], [source.letter(7)], answer
         )
         await source.deliver()
         assert source.figures() == (4, 2, 2)
-        await source.written(told)
-        assert told.answers == [None]
+        await source.written(answer)
+        assert answer.answers == [None]
         rows = source.letters.query(
             "SELECT reason, coordinates, attributes, data FROM letters ORDER BY coordinates"
         )
@@ -202,14 +204,14 @@ async def test_the_callback_waits_for_the_letters(
             return False
 
         monkeypatch.setattr(source.letters.store, "when_durable", not_yet)
-        told = IntakeCallback()
-        source.intake.accept_made([source.chunk("a")], [source.letter(1)], told)
+        answer = IntakeCallback()
+        source.intake.accept_made([source.chunk("a")], [source.letter(1)], answer)
         await source.deliver()
-        assert (source.figures(), told.answers, len(asked)) == ((2, 1, 1), [], 1)
+        assert (source.figures(), answer.answers, len(asked)) == ((2, 1, 1), [], 1)
         asked[0](Backpressure("dead letters can't be written"))
-        assert (told.answers, len(asked)) == ([], 2)
+        assert (answer.answers, len(asked)) == ([], 2)
         asked[1](None)
-        assert told.answers == [None]
+        assert answer.answers == [None]
 
 
 async def test_a_full_buffer_accepts_nothing(tmp_path: Path) -> None:
@@ -217,9 +219,9 @@ async def test_a_full_buffer_accepts_nothing(tmp_path: Path) -> None:
     chunks are accepted later.
     """
     async with one_source(tmp_path, 10_000) as source:
-        told = IntakeCallback()
+        answer = IntakeCallback()
         second = IntakeCallback()
-        source.intake.accept_made([source.chunk("a", padding=6000)], (), told)
+        source.intake.accept_made([source.chunk("a", padding=6000)], (), answer)
         unit = [source.chunk("b"), source.chunk("c", padding=3000)]
         with pytest.raises(BufferFull):
             source.intake.accept_made(unit, [source.letter(1)], second)
@@ -229,7 +231,7 @@ async def test_a_full_buffer_accepts_nothing(tmp_path: Path) -> None:
         assert source.intake.accept_made(unit, [source.letter(1)], second) is not None
         await source.deliver()
         await source.written(second)
-        assert (source.figures(), told.answers, second.answers) == ((4, 3, 1), [None], [None])
+        assert (source.figures(), answer.answers, second.answers) == ((4, 3, 1), [None], [None])
 
 
 async def test_the_only_lane_has_the_whole_buffer(tmp_path: Path) -> None:
@@ -249,14 +251,16 @@ async def test_the_only_lane_has_the_whole_buffer(tmp_path: Path) -> None:
 async def test_letters_alone_and_nothing_at_all(tmp_path: Path) -> None:
     """Letters are waited for until they are durable; what holds nothing is settled at once."""
     async with one_source(tmp_path) as source:
-        told = IntakeCallback()
+        answer = IntakeCallback()
         none = IntakeCallback()
-        assert source.intake.accept_made((), [source.letter(1), source.letter(2)], told) is not None
+        assert (
+            source.intake.accept_made((), [source.letter(1), source.letter(2)], answer) is not None
+        )
         none.reached = source.intake.accept_made((), (), none) is None
         assert none.code == "taken"
-        assert told.answers == []
-        await source.written(told)
-        assert (told.answers, source.figures()) == ([None], (2, 0, 2))
+        assert answer.answers == []
+        await source.written(answer)
+        assert (answer.answers, source.figures()) == ([None], (2, 0, 2))
 
 
 async def test_letters_without_room_are_waited_for(tmp_path: Path) -> None:

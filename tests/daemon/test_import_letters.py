@@ -80,7 +80,7 @@ async def test_a_refused_record_is_kept_with_file_and_line(tmp_path: Path) -> No
     }
 
 
-async def test_what_the_service_refused_has_file_and_line_too(tmp_path: Path) -> None:
+async def test_refused_events_have_file_and_line(tmp_path: Path) -> None:
     """Each event of a chunk its own, also after the chunk was cut; and the day
     under which it was counted.
     """
@@ -218,7 +218,7 @@ def test_a_folder_without_letters_has_none_marked(tmp_path: Path) -> None:
     assert ImportDeadLetters.marked_in(tmp_path) == 0
 
 
-async def test_what_a_checkpoint_counts_as_replayed_is_removed_at_the_start(tmp_path: Path) -> None:
+async def test_replayed_letters_are_removed_at_the_start(tmp_path: Path) -> None:
     """Killed between the checkpoint and the removal: it isn't sent again, and no other letter gets
     its number.
     """
@@ -232,7 +232,7 @@ async def test_what_a_checkpoint_counts_as_replayed_is_removed_at_the_start(tmp_
 
 
 async def test_dead_letters_that_remain_are_reported(tmp_path: Path) -> None:
-    """While nothing can be written, checkpoints have to go on naming them."""
+    """While nothing can be written, checkpoints have to keep naming them."""
     clock = FakeClock()
     async with opened(tmp_path, clock=clock) as letters:
         await bury(letters, [refused(1)])
@@ -269,7 +269,7 @@ async def test_an_event_that_is_refused_again_stays_the_letter_that_it_is(tmp_pa
     assert second == (event(2).data, None)
 
 
-async def test_what_is_damaged_or_foreign_stays(tmp_path: Path) -> None:
+async def test_damaged_and_foreign_letters_stay(tmp_path: Path) -> None:
     """The disk may have changed a letter's bytes; a letter that a daemon wrote isn't taken for a
     record of an import.
     """
@@ -292,7 +292,7 @@ async def test_what_is_damaged_or_foreign_stays(tmp_path: Path) -> None:
 
 
 async def _turn(clock: FakeClock, *tasks: asyncio.Task[bool]) -> None:
-    """Let the clock go on until they are done."""
+    """Let the clock continue until they are done."""
     passing = asyncio.create_task(_pass(clock))
     await asyncio.gather(*tasks)
     passing.cancel()

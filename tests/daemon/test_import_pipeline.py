@@ -45,11 +45,11 @@ async def test_all_of_a_source_arrives_once(tmp_path: Path) -> None:
     assert max(map(len, setting.service.sent)) <= 5
     for batch in setting.service.sent:
         assert len({msgspec.json.decode(event)["timestamp"][:10] for event in batch}) == 1
-    assert setting.told[-1].in_flight == 0
+    assert setting.reported[-1].in_flight == 0
 
 
 async def test_a_person_s_events_arrive_in_the_order_of_the_source(tmp_path: Path) -> None:
-    """Also where a service is slow with some of them, and several requests are under way."""
+    """Also where a service is slow with some of them, and several requests are in progress."""
     setting = Setting(three_files(tmp_path, each=60), tmp_path / "state", concurrency=4)
     setting.service.answer = lambda _: BUSY if len(setting.service.sent) % 5 == 2 else OK
     await setting.run()
@@ -119,12 +119,12 @@ async def test_a_service_that_answers_413_to_everything_is_waited_for(tmp_path: 
     await setting.run()
     assert_all_there(setting, 12)
     assert not setting.letters
-    assert any("refuses" in told.waiting for told in setting.told)
+    assert any("refuses" in reported.waiting for reported in setting.reported)
 
 
 async def test_a_service_that_refuses_everything_is_waited_for(tmp_path: Path) -> None:
-    """Nothing is buried on the word of what may be a proxy; then all goes on, and not one event at
-    a time.
+    """Nothing is buried on the word of what may be a proxy; then all continues, and not one event
+    at a time.
     """
     setting = Setting(
         three_files(tmp_path),
@@ -134,7 +134,7 @@ async def test_a_service_that_refuses_everything_is_waited_for(tmp_path: Path) -
     await setting.run()
     assert_all_there(setting, 60)
     assert not setting.letters
-    assert any("refuses" in told.waiting for told in setting.told)
+    assert any("refuses" in reported.waiting for reported in setting.reported)
     assert len(setting.service.sent) < 12 + 25
 
 
@@ -195,7 +195,7 @@ async def test_an_outage_of_minutes_is_waited_for(tmp_path: Path) -> None:
     await setting.run()
     assert_all_there(setting, 60)
     assert setting.clock.monotonic() - 1000 > 20
-    assert any("connection refused" in told.waiting for told in setting.told)
+    assert any("connection refused" in reported.waiting for reported in setting.reported)
 
 
 async def test_a_key_that_is_refused_in_mid_run_halts_until_it_is_accepted(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ async def test_a_key_that_is_refused_in_mid_run_halts_until_it_is_accepted(tmp_p
     setting.service.answer = lambda batch: unknown(batch) if len(setting.service.sent) > 3 else OK
     await setting.run()
     assert_all_there(setting, 60)
-    assert any("unknown key" in told.waiting for told in setting.told)
+    assert any("unknown key" in reported.waiting for reported in setting.reported)
 
 
 async def test_bad_lines_are_dead_letters_before_they_count(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ async def test_bad_lines_are_dead_letters_before_they_count(tmp_path: Path) -> N
 
 
 async def test_a_broken_file_is_reported_and_the_others_arrive(tmp_path: Path) -> None:
-    """The import isn't complete. Where the same records come in a whole file, a run goes on after
+    """The import isn't complete. Where the same records come in a whole file, a run continues after
     those that it had.
     """
     paths = three_files(tmp_path)
@@ -257,12 +257,12 @@ async def test_a_refused_event_waits_for_room_among_the_dead_letters(tmp_path: P
     await setting.run(make_room)
     assert_all_there(setting, 60)
     assert len(setting.letters) == 1
-    assert any("No space left" in told.waiting for told in setting.told)
+    assert any("No space left" in reported.waiting for reported in setting.reported)
 
 
 async def test_a_rate_that_can_t_be_kept_ends_the_run(tmp_path: Path) -> None:
     """The file by which processes share it can't be written: nothing may be sent, and waiting
-    would be for ever.
+    would never end.
     """
     setting = Setting(
         three_files(tmp_path),
@@ -319,7 +319,9 @@ async def test_nothing_is_sent_in_quiet_hours_also_nothing_again(tmp_path: Path)
     assert service.times[0] < 1060
     assert not [at for at in service.times if 1060 <= at < 1119.99]
     assert [at for at in service.times if 1119.99 <= at < 1170]
-    assert any(told.waiting == "paused until 00:02 by --quiet-hours" for told in setting.told)
+    assert any(
+        reported.waiting == "paused until 00:02 by --quiet-hours" for reported in setting.reported
+    )
 
 
 async def test_a_429_slows_it_down(tmp_path: Path) -> None:
@@ -363,8 +365,8 @@ async def test_a_rate_is_kept(tmp_path: Path) -> None:
 
 
 async def test_days_don_t_meet_where_batches_may_be_joined(tmp_path: Path) -> None:
-    """Through a daemon, which may join what waits: events of two days are never under
-    way together.
+    """Through a daemon, which may join pending chunks: events of two days are never in flight
+    together.
     """
     lines = [line(n, day=n % 3 if n < 30 else 3 + n // 30) for n in range(120)]
     setting = Setting([write(tmp_path / "a.jsonl", lines)], tmp_path / "state", concurrency=4)
@@ -375,7 +377,7 @@ async def test_days_don_t_meet_where_batches_may_be_joined(tmp_path: Path) -> No
     assert max(map(len, setting.service.days_at_once)) == 1
 
 
-async def test_what_little_is_wanted_of_much_doesn_t_fill_memory(
+async def test_a_small_selection_of_a_large_source_doesn_t_fill_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A batch that waits for more of its day leaves in time, and reading waits while too many
@@ -426,7 +428,7 @@ async def test_reading_waits_while_too_much_can_t_be_counted(
 
 def test_a_batch_that_becomes_due_between_two_questions_is_not_forgotten() -> None:
     """Both questions of one pass have one answer: not yet, and when. Otherwise no timer is set,
-    and the import stands still for ever.
+    and the import stands still indefinitely.
     """
     buffer = MemoryBuffer(1 << 20, by_day=True)
     batcher = Batcher(

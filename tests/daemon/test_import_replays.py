@@ -192,7 +192,7 @@ async def test_killed_before_it_was_counted_it_is_sent_again(tmp_path: Path) -> 
     assert runs[0] == runs[1] != []
 
 
-async def test_what_is_in_flight_when_the_run_is_stopped_is_not_counted(tmp_path: Path) -> None:
+async def test_events_in_flight_at_a_stop_are_not_counted(tmp_path: Path) -> None:
     """Neither if sending says so, nor if it is cancelled: what the service refuses then stays the
     letter that it is.
     """
@@ -226,7 +226,7 @@ async def test_what_is_in_flight_when_the_run_is_stopped_is_not_counted(tmp_path
     assert (job.repaired, job.totals) == (0, ImportTotals())
 
 
-async def test_what_the_format_refuses_again_stays(tmp_path: Path) -> None:
+async def test_letters_that_the_format_refuses_again_stay(tmp_path: Path) -> None:
     """With a note, unmarked, and with its own bytes; so does what no event is made of, and what
     the filters leave out.
     """
@@ -262,7 +262,7 @@ async def test_an_event_goes_as_it_is(tmp_path: Path) -> None:
 
 
 async def test_an_event_that_was_edited_to_none_stays(tmp_path: Path) -> None:
-    """It would be stamped with now, or be nobody's, or be dropped for its size."""
+    """It would be stamped with now, or be no one's, or be dropped for its size."""
     edits = [
         event(1).data.replace(b"timestamp", b"time"),
         event(1).data.replace(b"ann", b""),
@@ -301,7 +301,7 @@ async def test_an_event_that_the_service_refuses_again_stays(tmp_path: Path) -> 
 async def test_a_repaired_record_that_the_service_refuses_is_a_letter_of_its_event(
     tmp_path: Path,
 ) -> None:
-    """In the place of the record's: it is what has to be repaired now.
+    """Instead of the record's: it is what has to be repaired now.
     Replayed, the record is repaired.
     """
     job = native()
@@ -366,7 +366,7 @@ async def test_a_record_is_repaired_only_when_none_of_its_letters_is_left(tmp_pa
     assert job.repaired == 1
 
 
-async def test_one_event_by_two_letters_goes_once(tmp_path: Path) -> None:
+async def test_an_event_with_two_dead_letters_is_sent_once(tmp_path: Path) -> None:
     """A run was stopped after the service had refused a repaired record's event: the record's
     letter is there, too. One of them waits.
     """

@@ -31,7 +31,7 @@ from tests.support.upstream import Upstream
 
 NATIVE = ChosenFormat("native", {}, lambda _: NativeConverter("oldest"), ("timestamp",))
 KEY = "phc_imports12345678"
-Told = Callable[[ImportRun, ImportProgress], None]
+OnProgress = Callable[[ImportRun, ImportProgress], None]
 EACH = 6
 """Events of a file."""
 
@@ -99,13 +99,13 @@ def closed(wanted: ImportRequest) -> ImportRun:
 
 async def run(
     wanted: ImportRequest,
-    told: Told = lambda _import, _progress: None,
+    on_progress: OnProgress = lambda _import, _progress: None,
     clock: SystemClock | None = None,
 ) -> ImportManifest:
     """A run to its end."""
     it = opened(wanted, clock)
     try:
-        return await it.run(lambda progress: told(it, progress))
+        return await it.run(lambda progress: on_progress(it, progress))
     finally:
         it.close()
 
@@ -308,7 +308,7 @@ def changed(source: Path) -> None:
 
 @pytest.mark.parametrize("begun", [True, False], ids=["resumed", "new"])
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "reported"),
     [
         (added, "it has 12 files now, and had 11"),
         (removed, "it has 10 files now, and had 11"),
@@ -320,7 +320,7 @@ async def test_another_list_of_files_is_rejected(
     upstream: Upstream,
     source: Path,
     change: Callable[[Path], None],
-    told: str,
+    reported: str,
     *,
     begun: bool,
 ) -> None:
@@ -332,11 +332,11 @@ async def test_another_list_of_files_is_rejected(
     before = len(upstream.requests)
     kept = contents(source)
     change(source)
-    with pytest.raises(SourceChanged, match=told):
+    with pytest.raises(SourceChanged, match=reported):
         opened(wanted)
     if begun:  # also where only its own checkpoint knows
         (tmp_path / "state" / SHARDS).unlink()
-        with pytest.raises(SourceChanged, match=told):
+        with pytest.raises(SourceChanged, match=reported):
             opened(wanted)
     assert len(upstream.requests) == before
     (source / "part_2b.jsonl").unlink(missing_ok=True)
@@ -362,7 +362,7 @@ async def test_a_list_that_changes_while_shards_look_at_their_files(
 
 
 @pytest.mark.parametrize(
-    ("first", "then", "told"),
+    ("first", "then", "reported"),
     [
         ("0/2", "0/4", "began in 2 shards, this one is in 4 shards"),
         ("0/2", "", "began in 2 shards, this one is without shards"),
@@ -371,12 +371,12 @@ async def test_a_list_that_changes_while_shards_look_at_their_files(
     ],
 )
 async def test_another_division_is_rejected(
-    request_: Requests, first: str, then: str, told: str
+    request_: Requests, first: str, then: str, reported: str
 ) -> None:
     """Before anything is sent, and what was begun can be resumed as it began."""
     wanted = request_(first)
     await run(wanted, lambda it, _progress: it.stop())
-    with pytest.raises(OtherJob, match=told) as rejected:
+    with pytest.raises(OtherJob, match=reported) as rejected:
         opened(request_(then))
     assert (f"--shard K/{first[-1]}" if first else "without --shard") in rejected.value.hint
     assert (await run(wanted)).complete
@@ -402,7 +402,7 @@ async def test_a_shards_own_folder_is_not_an_imports(
         opened(request(upstream, tmp_path / "state" / "shard-0-of-2", source))
 
 
-async def test_what_the_shards_share_is_written_again_if_it_is_damaged(
+async def test_a_damaged_shared_file_of_shards_is_rewritten(
     tmp_path: Path, upstream: Upstream, source: Path
 ) -> None:
     """A process that is killed while it writes leaves half of it: each checkpoint has the same."""
@@ -433,9 +433,7 @@ async def test_a_folder_that_cannot_be_written_is_reported(
     assert not upstream.requests
 
 
-async def test_what_one_process_alone_can_read_is_not_divided(
-    tmp_path: Path, upstream: Upstream
-) -> None:
+async def test_standard_input_and_pipes_are_not_sharded(tmp_path: Path, upstream: Upstream) -> None:
     """Standard input, and a pipe, which isn't even opened: that would wait for who writes."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

@@ -86,8 +86,8 @@ async def test_each_batch_is_saved_when_it_is_settled(tmp_path: Path) -> None:
 async def test_a_record_counts_once_its_dead_letter_is_durable(
     tmp_path: Path, by_service: bool
 ) -> None:
-    """Whoever refused it, the format or the service: a kill before would lose it. What comes after
-    it arrives meanwhile.
+    """No matter who refused it, the format or the service: a kill before would lose it. What comes
+    after it arrives meanwhile.
     """
     lines = [b'{"cut' if not n and not by_service else line(n) for n in range(10)]
     setting = Setting([write(tmp_path / "a.jsonl", lines)], tmp_path / "state", reading=A_RECORD)
@@ -119,7 +119,7 @@ async def test_a_stopped_import_settles_what_is_in_flight(tmp_path: Path) -> Non
 
 
 async def test_stopped_it_doesn_t_begin_what_waits_for_its_turn(tmp_path: Path) -> None:
-    """At a slow rate a window of events would take minutes; only requests that are under way are
+    """At a slow rate a window of events would take minutes; only requests that are in progress are
     waited for.
     """
     setting = Setting(three_files(tmp_path), tmp_path / "state", rate=1.0)
@@ -130,7 +130,7 @@ async def test_stopped_it_doesn_t_begin_what_waits_for_its_turn(tmp_path: Path) 
 
 
 async def test_stopped_it_ends_soon_though_an_answer_never_comes(tmp_path: Path) -> None:
-    """What was under way is sent again by the next run, the same bytes."""
+    """What was in progress is sent again by the next run, the same bytes."""
     setting = Setting(
         three_files(tmp_path), tmp_path / "state", service=ScriptedSink(lambda _: None)
     )
@@ -143,7 +143,7 @@ async def test_stopped_it_ends_soon_though_an_answer_never_comes(tmp_path: Path)
 
 
 async def test_stopped_in_an_outage_it_ends_at_once(tmp_path: Path) -> None:
-    """What waits to be sent again isn't on its way: the next run sends it."""
+    """What waits to be sent again isn't in flight: the next run sends it."""
     setting = Setting(
         three_files(tmp_path),
         tmp_path / "state",
@@ -151,7 +151,7 @@ async def test_stopped_in_an_outage_it_ends_at_once(tmp_path: Path) -> None:
     )
     began = setting.clock.monotonic()
     await setting.run(after(4, lambda it: it.pipeline.stop()), seconds=100)
-    stopped = next(told for told in setting.told if told.waiting)
+    stopped = next(report for report in setting.reported if report.waiting)
     assert "connection refused" in stopped.waiting
     assert setting.clock.monotonic() - began < 12
     setting.service.answer = lambda _: OK
@@ -198,12 +198,15 @@ async def test_stopped_while_dead_letters_can_t_be_written_it_ends(tmp_path: Pat
     setting = Setting(paths, tmp_path / "state")
     setting.fill_disk()
 
-    async def stop_when_told(it: Setting) -> None:
-        if any("No space left" in told.waiting for told in it.told) and it.clock.monotonic() > 1010:
+    async def stop_once_the_disk_is_full(it: Setting) -> None:
+        if (
+            any("No space left" in each.waiting for each in it.reported)
+            and it.clock.monotonic() > 1010
+        ):
             it.pipeline.stop()
 
     with pytest.raises(ConfigurationError, match="No space left"):
-        await setting.run(stop_when_told, seconds=100)
+        await setting.run(stop_once_the_disk_is_full, seconds=100)
     setting.make_room()
     await setting.run()
     saved = setting.saved
@@ -216,7 +219,7 @@ async def test_a_state_folder_that_can_t_be_written_ends_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sending on without a checkpoint would send it all again after a kill. What was saved before
-    is where the next run goes on.
+    is where the next run continues.
     """
     setting = Setting(three_files(tmp_path), tmp_path / "state", rate=5.0)
     saves = 0
@@ -259,7 +262,7 @@ async def test_a_progress_that_can_t_be_reported_ends_the_run(tmp_path: Path) ->
             if progress.events:
                 raise BrokenPipeError("nobody reads")
 
-    setting.told = BrokenProgress()
+    setting.reported = BrokenProgress()
     with pytest.raises(BrokenPipeError):
         await setting.run(seconds=60)
     assert setting.saved is not None
@@ -269,7 +272,7 @@ async def test_a_progress_that_can_t_be_reported_ends_the_run(tmp_path: Path) ->
 async def test_a_source_that_changed_in_mid_run_ends_it_and_what_arrived_is_saved(
     tmp_path: Path,
 ) -> None:
-    """A file whose first records aren't those that were imported is told
+    """A file whose first records aren't those that were imported is reported
     before anything of it is sent.
     """
     paths = three_files(tmp_path, each=60)
@@ -292,7 +295,7 @@ async def test_a_source_that_changed_in_mid_run_ends_it_and_what_arrived_is_save
 async def test_a_file_with_fewer_records_than_were_imported_is_refused(
     tmp_path: Path, left: int
 ) -> None:
-    """Going on in it would leave out events."""
+    """Continuing in it would leave out events."""
     paths = three_files(tmp_path)
     setting = Setting(paths, tmp_path / "state")
     await setting.run()
@@ -360,9 +363,10 @@ FORTUNES = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(FORTUNES)
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_whatever_is_answered_and_whenever_it_is_killed_each_event_settles(
+def test_every_event_settles_whatever_the_answers_and_kills(
     fortune: Fortune,
 ) -> None:
     """It arrives, or is a dead letter; what is sent again is the same; the books are right, and

@@ -30,7 +30,7 @@ def days_of(request: Request) -> set[str]:
 
 @pytest.mark.slow
 async def test_all_arrives_though_the_daemon_says_503_meanwhile(tmp_path: Path) -> None:
-    """It waits for the service longer than the daemon does, and is told to come again: nothing is
+    """It waits for the service longer than the daemon does, and is asked to come again: nothing is
     lost or changed, and no two days meet in a request that the daemon joins.
     """
     path = write(

@@ -1,5 +1,5 @@
-"""One import, from its opening to its report: what makes it this one, and what another command on
-its state is told.
+"""One import, from its opening to its report: what makes it this one, and what another command
+on its state is answered.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ def opened(wanted: ImportRequest) -> ImportRun:
 
 async def run(
     wanted: ImportRequest,
-    told: Callable[[ImportRun, ImportProgress], None] = lambda _import, _progress: None,
+    reported: Callable[[ImportRun, ImportProgress], None] = lambda _import, _progress: None,
 ) -> ImportManifest:
     """A run to its end."""
     it = opened(wanted)
     try:
-        return await it.run(lambda progress: told(it, progress))
+        return await it.run(lambda progress: reported(it, progress))
     finally:
         it.close()
 
@@ -166,7 +166,7 @@ def removed(paths: list[Path]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "reported"),
     [
         (appended, r"b\.jsonl grew by"),
         (shortened, r"b\.jsonl shrank by 50 bytes"),
@@ -177,10 +177,10 @@ def removed(paths: list[Path]) -> None:
     ],
 )
 async def test_a_folder_that_changed_is_refused(
-    tmp_path: Path, upstream: Upstream, change: Callable[[list[Path]], None], told: str
+    tmp_path: Path, upstream: Upstream, change: Callable[[list[Path]], None], reported: str
 ) -> None:
     """What is where another record was would be left out or sent twice. Nothing is changed, and it
-    goes on once it is as before.
+    continues once it is as before.
     """
     source = tmp_path / "export"
     source.mkdir()
@@ -190,7 +190,7 @@ async def test_a_folder_that_changed_is_refused(
     kept = {path: path.read_bytes() for path in paths}
     before = len(upstream.requests)
     change(paths)
-    with pytest.raises(SourceChanged, match=told):
+    with pytest.raises(SourceChanged, match=reported):
         opened(wanted)
     assert len(upstream.requests) == before
     (source / "c.jsonl").unlink(missing_ok=True)
@@ -229,7 +229,7 @@ async def test_files_in_another_order_are_another_import(
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "reported"),
     [
         ({"geoip": True}, "--geoip"),
         ({"person_properties": "none"}, "--person-properties"),
@@ -240,12 +240,12 @@ async def test_files_in_another_order_are_another_import(
     ],
 )
 async def test_another_option_on_the_same_state_is_refused(
-    tmp_path: Path, upstream: Upstream, more: dict[str, Any], told: str
+    tmp_path: Path, upstream: Upstream, more: dict[str, Any], reported: str
 ) -> None:
     """Also another project: what one has isn't in the other. No key is shown."""
     wanted = request(upstream, tmp_path / "state", *files(tmp_path))
     await partly(wanted)
-    with pytest.raises(OtherJob, match=told) as refused:
+    with pytest.raises(OtherJob, match=reported) as refused:
         opened(replace(wanted, **more))
     assert KEY not in str(refused.value)
     assert "phc_another12345678" not in str(refused.value)
@@ -317,7 +317,7 @@ class _Later(SystemClock):
 
 
 @pytest.mark.parametrize(
-    ("damage", "told"),
+    ("damage", "reported"),
     [
         (lambda data: data.replace(b'"version":1', b'"version":2'), "it is of version 2"),
         (lambda data: data[: len(data) // 2], "can't be read"),
@@ -328,19 +328,19 @@ class _Later(SystemClock):
     ],
 )
 async def test_an_unreliable_checkpoint_is_reported(
-    tmp_path: Path, upstream: Upstream, damage: Callable[[bytes], bytes], told: str
+    tmp_path: Path, upstream: Upstream, damage: Callable[[bytes], bytes], reported: str
 ) -> None:
     """It is never taken for a new import."""
     wanted = request(upstream, tmp_path / "state", *files(tmp_path))
     await partly(wanted)
     path = tmp_path / "state" / FILE
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(CheckpointDamaged, match=told):
+    with pytest.raises(CheckpointDamaged, match=reported):
         opened(wanted)
 
 
 async def test_one_process_at_a_time_has_an_import(tmp_path: Path, upstream: Upstream) -> None:
-    """A second one on the same folder is told so."""
+    """A second one on the same folder is an error."""
     wanted = request(upstream, tmp_path / "state", *files(tmp_path))
     it = opened(wanted)
     try:
@@ -407,7 +407,7 @@ async def check_key(wanted: ImportRequest) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "reported"),
     [
         (UNAUTHORIZED, "doesn't know the project key phc_…5678"),
         (plain(404), "answered HTTP 404"),
@@ -415,12 +415,12 @@ async def check_key(wanted: ImportRequest) -> None:
     ],
 )
 async def test_an_unknown_key_is_reported_before_anything_is_read(
-    tmp_path: Path, upstream: Upstream, answer: Answer, told: str
+    tmp_path: Path, upstream: Upstream, answer: Answer, reported: str
 ) -> None:
-    """Also where nobody can say: what is dropped there can't be seen later. No key is shown."""
+    """Also where no one can say: what is dropped there can't be seen later. No key is shown."""
     wanted = request(upstream, tmp_path / "state", *files(tmp_path))
     upstream.decide = lambda _: answer
-    with pytest.raises(UpstreamRefuses, match=told) as refused:
+    with pytest.raises(UpstreamRefuses, match=reported) as refused:
         await check_key(wanted)
     assert KEY not in str(refused.value)
     upstream.decide = lambda _: plain(200)
@@ -488,7 +488,7 @@ async def test_a_daemon_is_asked_to_answer_once_the_service_has_them(
 async def test_a_rate_is_shared_with_imports_whose_folders_are_elsewhere(
     tmp_path: Path, upstream: Upstream
 ) -> None:
-    """The line lies where all imports have their folders unless they are told otherwise."""
+    """The line lies where all imports have their folders by default."""
     for name in ("one", "other"):
         wanted = request(
             upstream,
@@ -519,7 +519,7 @@ async def test_a_rate_can_t_be_shared_where_no_folder_is_ours(
 async def test_a_full_disk_ends_a_run_with_a_reason(
     tmp_path: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next one goes on from the last checkpoint."""
+    """The next one continues from the last checkpoint."""
     wanted = request(upstream, tmp_path / "state", *files(tmp_path))
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", _no_space)

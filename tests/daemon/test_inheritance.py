@@ -28,7 +28,7 @@ def systemd(count: int, names: str = "", process: int | None = None) -> dict[str
 
 
 def test_sockets_of_systemd(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They are told apart by their names, no child has them, and the variables are removed."""
+    """They are distinguished by their names, no child has them, and the variables are removed."""
     with socket.socket() as one, socket.socket() as other:
         first, second = sorted((one.fileno(), other.fileno()))
         monkeypatch.setattr(inheritance, "FIRST", first)
@@ -46,7 +46,7 @@ def test_sockets_of_systemd(monkeypatch: pytest.MonkeyPatch) -> None:
     "environment",
     [{}, systemd(1, process=1), {"LISTEN_PID": "x", "LISTEN_FDS": "1"}, {"LISTEN_FDS": "1"}],
 )
-def test_what_is_another_process_s_is_not_inherited(environment: dict[str, str]) -> None:
+def test_variables_of_another_process_announce_no_sockets(environment: dict[str, str]) -> None:
     """Variables that name another process, or none, announce nothing."""
     assert inherit(environment) == NOTHING
     assert "LISTEN_FDS" not in environment
@@ -59,7 +59,7 @@ def test_descriptors_that_arent_open_are_an_error(monkeypatch: pytest.MonkeyPatc
         inherit(systemd(1))
 
 
-def test_what_a_process_keeps_for_itself() -> None:
+def test_announced_sockets_pass_to_the_next_program_only() -> None:
     """The next program of a process has what was announced to it; a child that sees the variable
     has not.
     """

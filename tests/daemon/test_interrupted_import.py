@@ -41,7 +41,7 @@ that, what had yet to be read is sent.
 async def test_an_interrupted_import_of_an_older_version_is_resumed_and_verified(
     tmp_path: Path, order: str
 ) -> None:
-    """The counts go on from the old checkpoint, what was delivered is not sent again, and the
+    """The counts continue from the old checkpoint, what was delivered is not sent again, and the
     service has every event once.
     """
     state = tmp_path / "state"

@@ -141,7 +141,7 @@ async def test_a_worker_without_listener_reads_nothing() -> None:
 
 def test_workers_clusters_are_one() -> None:
     """What was counted adds up, for the dead too; partitions and state are those of the living,
-    and the gravest state is told.
+    and the gravest state is reported.
     """
     down = KafkaCluster(
         "main",
@@ -307,9 +307,9 @@ async def test_a_secret_in_the_clear_is_warned_of_once(
         (KafkaCluster("m", state="joining"), []),
     ],
 )
-def test_what_a_person_should_know(cluster: KafkaCluster, words: list[str]) -> None:
+def test_kafka_warnings_of_the_status(cluster: KafkaCluster, words: list[str]) -> None:
     """A sentence for each thing that isn't as it should be; that a
-    partition is paused needs nobody.
+    partition is paused needs no one.
     """
     assert [*kafka_warnings([cluster], NOW), *kafka_notices([cluster])] == words
     assert all("paused" in notice for notice in kafka_notices([cluster]))

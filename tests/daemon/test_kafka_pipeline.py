@@ -33,7 +33,9 @@ def sources(kafka: Kafka, topic: str, **cluster: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", ["memory", "disk"])
-async def test_what_wasnt_delivered_goes_back(kafka: Kafka, topic: MakeTopic, kind: str) -> None:
+async def test_undelivered_records_are_not_committed(
+    kafka: Kafka, topic: MakeTopic, kind: str
+) -> None:
     """With requests in flight that get no answer: nothing becomes a dead letter, nothing stays in
     the files, the books balance, and the offset that is committed is the one before all of it.
     """
@@ -67,7 +69,7 @@ async def test_what_wasnt_delivered_goes_back(kafka: Kafka, topic: MakeTopic, ki
     assert await committed(kafka.bootstrap, read["kafka"][0]["group_id"], name) in ({}, {0: 0})
 
 
-async def test_what_was_delivered_in_the_drain_is_committed(kafka: Kafka, topic: MakeTopic) -> None:
+async def test_records_delivered_in_the_drain_are_committed(kafka: Kafka, topic: MakeTopic) -> None:
     """The group is left after the drain, so that nothing of it comes twice."""
     name = await topic()
     await produce(kafka.bootstrap, name, [EVENT % number for number in range(1000)])

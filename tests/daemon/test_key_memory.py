@@ -37,7 +37,7 @@ async def test_a_verified_key_is_known_after_a_restart(tmp_path: Path) -> None:
     await memory.close()
 
 
-async def test_what_another_worker_verifies_is_learned(tmp_path: Path) -> None:
+async def test_keys_verified_by_another_worker_are_learned(tmp_path: Path) -> None:
     """With the next look at the file."""
     clock = FakeClock()
     known = KnownKeys()

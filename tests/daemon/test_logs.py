@@ -88,14 +88,14 @@ def test_records_are_found_as_they_are_written() -> None:
     )
 
 
-def test_times_are_stored_where_no_other_is_known() -> None:
-    """Neither the line's own, nor one that the mapping reads."""
+def test_times_are_stored_where_a_line_may_have_none() -> None:
+    """Also where the mapping reads one, which may be null, and of syslog, where it may be `-`."""
     at = {"mapping": {**SOURCE["mapping"], "timestamp": {"from": ".at"}}}
     stored = [
         policy_of(settings(source), 0).stores_times
-        for source in ({}, {"format": "combined"}, {"format": "syslog"}, at)
+        for source in ({}, at, {"format": "syslog"}, {"format": "combined"}, {"format": "cri"})
     ]
-    assert stored == [True, False, False, False]
+    assert stored == [True, True, True, False, False]
 
 
 def test_the_zone_is_that_of_times_without_one() -> None:
@@ -108,7 +108,7 @@ def test_the_zone_is_that_of_times_without_one() -> None:
     assert parsed[1].startswith(b'"2026-10-11T20:14:15')
 
 
-def test_what_cant_be_compiled_is_an_error() -> None:
+def test_an_invalid_mapping_of_logs_is_an_error() -> None:
     """Which names the key."""
     source = {"mapping": {"event": "| |", "distinct_id": ".u"}}
     with pytest.raises(ConfigurationError, match=re.escape("sources.logs[0].mapping.event: ")):
@@ -120,7 +120,7 @@ def test_its_keys_need_a_restart() -> None:
     assert changed_keys(settings({}), settings({"host": "other"})) == ["sources.logs"]
 
 
-async def test_one_worker_reads_them(tmp_path: Path) -> None:
+async def test_one_worker_reads_logs(tmp_path: Path) -> None:
     """The others deliver what it reads; so does one that only empties a directory."""
     configured = settings({}, dead_letters={"path": str(tmp_path)}, workers=2)
     for role, reads in (

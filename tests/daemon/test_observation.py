@@ -42,7 +42,9 @@ def test_not_ready_only_when_nothing_can_be_accepted(state: State, used: int, re
 
 
 def test_not_ready_while_the_disk_refuses() -> None:
-    """It says so, with the system's words; the end that is about to come is told before that."""
+    """It says so, with the system's words; the end that is about to come is reported
+    before that.
+    """
     (why,) = _not_ready(State.RUNNING, 1000, 1000, "No space left on device")
     assert why == "the disk refuses to write: No space left on device; senders get 503"
     assert "draining" in _not_ready(State.DRAINING, 0, 1000, "No space left on device")[0]
@@ -64,7 +66,7 @@ async def test_the_buffer_is_what_is_configured(clock: FakeClock) -> None:
 
 
 async def test_quarantined_files_are_a_warning(clock: FakeClock, tmp_path: Path) -> None:
-    """Files of buffer and dead letters that couldn't be read are told, at the start that finds
+    """Files of buffer and dead letters that couldn't be read are reported, at the start that finds
     them; those of the buffer later too.
     """
     disk = {"kind": "disk", "max_bytes": "8MiB", "path": tmp_path}
@@ -158,7 +160,7 @@ async def test_the_age_grows_while_events_wait_for_a_retry(clock: FakeClock) -> 
 @pytest.mark.parametrize("status", [500, 502, 429])
 async def test_a_lane_that_is_sent_again_is_a_notice(clock: FakeClock, status: int) -> None:
     """Answers that make one lane wait are seen, with the upstream's words and the next attempt,
-    until they end; nobody is needed.
+    until they end; no one is needed.
     """
     answers = [plain(status, "overloaded", retry_after="600")]
     async with (

@@ -100,7 +100,7 @@ def test_ports_that_are_not_written() -> None:
     assert keys("0.0.0.0:443", url="https://localhost") == ["upstream.url"]
 
 
-def test_what_else_is_connected_to() -> None:
+def test_other_addresses_that_are_connected_to() -> None:
     """The assets' address too; with a proxy it is the proxy alone, which looks up the others."""
     assert keys(
         "127.0.0.1:8320", url="https://us.example.com", assets_url="http://127.0.0.1:8320"

@@ -28,7 +28,8 @@ LIVE = Lane(KEY)
 HISTORICAL = Lane(KEY, historical=True)
 
 
-def test_what_is_not_configured_is_not_loaded() -> None:
+@pytest.mark.slow
+def test_unconfigured_parts_are_not_imported() -> None:
     """A daemon with a memory buffer loads no Kafka client, no SQLite, no disk buffer and no
     import; nor do the modules of its workers.
     """
@@ -94,7 +95,7 @@ async def test_states_follow_each_other(clock: FakeClock) -> None:
     assert clock.pending == 0
 
 
-async def test_what_is_left_becomes_dead_letters_with_its_own_bytes(clock: FakeClock) -> None:
+async def test_undelivered_events_of_a_drain_become_dead_letters(clock: FakeClock) -> None:
     """Waiting and between attempts alike, each event once, with when it was received; the buffer
     is empty and the books balance.
     """
@@ -190,7 +191,7 @@ async def test_the_key_of_otlp_is_allowed(clock: FakeClock) -> None:
         assert {request.api_key for request in upstream.requests} == {KEY}
 
 
-async def test_what_needs_a_restart_is_said_each_time(clock: FakeClock) -> None:
+async def test_settings_that_need_a_restart_are_logged_at_each_reload(clock: FakeClock) -> None:
     """A second reload of the same file says so again: the process still runs with the
     old values.
     """
@@ -203,7 +204,7 @@ async def test_what_needs_a_restart_is_said_each_time(clock: FakeClock) -> None:
 
 
 async def test_the_file_of_keys_is_live(clock: FakeClock, tmp_path: Path) -> None:
-    """Whoever reads the configuration reads the keys in it: another file needs no restart."""
+    """Anyone who reads the configuration reads the keys in it: another file needs no restart."""
     keys = tmp_path / "keys"
     keys.write_text(KEY)
     async with Upstream() as upstream, Whole(upstream.url, clock) as whole:
@@ -223,7 +224,7 @@ async def test_a_limit_that_needs_a_restart_changes_no_batch(clock: FakeClock) -
 
 
 async def test_a_smaller_number_of_lanes_leaves_those_that_are_there(clock: FakeClock) -> None:
-    """After the reload no new lane gets in; the ones that hold events go on."""
+    """After the reload no new lane gets in; the ones that hold events continue."""
     keys = [f"phc_lanenumber{number:08}" for number in range(4)]
     async with (
         Upstream(lambda _: plain(503, retry_after="3600")) as upstream,

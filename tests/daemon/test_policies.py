@@ -73,7 +73,7 @@ def test_only_what_a_reload_cannot_change_needs_a_restart() -> None:
     ) == ["buffer.max_bytes"]
 
 
-def test_what_can_be_reloaded_exists_and_is_documented() -> None:
+def test_reloadable_settings_exist_and_are_documented() -> None:
     """Each name in the lists of live keys is a setting, or a section of them, that
     docs/how-to/operations.md names.
     """

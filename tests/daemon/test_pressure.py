@@ -72,7 +72,7 @@ def decide(gauge: MemoryGauge, used: int, now: float, *, empty: bool = False) ->
         ([800, 899, 1500, 801, 10, 899], [False, False, True, True, False, False]),
     ],
 )
-def test_it_begins_at_nine_tenths_and_ends_below_eight(
+def test_memory_is_short_from_nine_tenths_until_below_eight(
     figures: list[int], expected: list[bool]
 ) -> None:
     """Between the two it stays as it is."""
@@ -84,7 +84,9 @@ def test_it_begins_at_nine_tenths_and_ends_below_eight(
     st.integers(10, 10**12),
     st.lists(st.tuples(st.floats(0, 2), st.floats(0, 10), st.booleans(), st.floats(0, 1))),
 )
-def test_what_always_holds(limit: int, steps: list[tuple[float, float, bool, float]]) -> None:
+def test_memory_pressure_invariants(
+    limit: int, steps: list[tuple[float, float, bool, float]]
+) -> None:
     """Whatever is used: below eight tenths and with an empty buffer memory isn't short, from nine
     tenths on with events it is, and reclaiming is asked for at most once a second, before that.
     """
@@ -109,7 +111,7 @@ def test_what_always_holds(limit: int, steps: list[tuple[float, float, bool, flo
             assert gauge.short is before
 
 
-def test_what_can_be_reclaimed_rejects_nothing() -> None:
+def test_reclaimable_memory_rejects_nothing() -> None:
     """Garbage and free memory are given back first; memory is short only if that isn't enough."""
     rig = PressureRig(frees=200)
     assert not rig.use(950)
@@ -120,7 +122,7 @@ def test_what_can_be_reclaimed_rejects_nothing() -> None:
     assert rig.changes == [True]
 
 
-async def test_it_is_reclaimed_again_while_it_is_short() -> None:
+async def test_memory_is_reclaimed_at_intervals_while_it_is_short() -> None:
     """Now and then, not each time that memory is measured."""
     rig = PressureRig()
     rig.use(950)
@@ -135,8 +137,8 @@ async def test_it_is_reclaimed_again_while_it_is_short() -> None:
 
 
 async def test_an_empty_buffer_ends_it() -> None:
-    """Nothing is left that could be delivered to free memory: events are accepted, whoever takes
-    it, after one more attempt to reclaim some.
+    """Nothing is left that could be delivered to free memory: events are accepted, no matter who
+    takes it, after one more attempt to reclaim some.
     """
     rig = PressureRig()
     assert rig.use(990)
@@ -149,7 +151,7 @@ async def test_an_empty_buffer_ends_it() -> None:
     assert "although the buffer is empty" in warning
 
 
-async def test_it_is_measured_by_a_timer() -> None:
+async def test_memory_is_measured_by_a_timer() -> None:
     """From the start to the stop; the last figure counts for a while, then what can't be measured
     rejects nothing, and a warning says so.
     """

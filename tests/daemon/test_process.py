@@ -95,7 +95,7 @@ async def test_a_signal_drains_accepted_events(number: signal.Signals) -> None:
         assert sorted(upstream.delivered) == ["first", "second"]
 
 
-async def test_what_is_left_is_named_and_makes_1() -> None:
+async def test_undelivered_events_are_logged_and_exit_code_1() -> None:
     """When the drain's time is over, what memory still holds is named per lane, without the key,
     and the exit code is 1.
     """
@@ -190,7 +190,9 @@ async def test_hangup_reads_the_file_again(upstream: Upstream, tmp_path: Path) -
 async def test_hangup_with_a_broken_file_changes_nothing(
     upstream: Upstream, tmp_path: Path
 ) -> None:
-    """A file that can't be used is told with its line, and the daemon goes on with what it has."""
+    """A file that can't be used is reported with its line, and the daemon continues with what it
+    has.
+    """
     file = tmp_path / "forwarder.yaml"
     file.write_text("batch: {max_events: 10}\n")
     async with daemon(upstream.url, "--config", str(file)) as process:
@@ -237,7 +239,7 @@ async def test_a_halted_lane_is_seen_and_is_no_reason_to_stop() -> None:
 
 @pytest.mark.parametrize("key", ["SOURCES__HTTP__LISTEN", "ADMIN__LISTEN"])
 async def test_a_port_in_use_is_one_clear_error(key: str) -> None:
-    """A port that somebody else has: exit code 2, one error that names it, no traceback."""
+    """A port that someone else has: exit code 2, one error that names it, no traceback."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

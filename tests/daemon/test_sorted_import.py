@@ -92,9 +92,9 @@ async def test_all_is_sorted_before_the_first_event_leaves(tmp_path: Path) -> No
     assert setting.saved.complete
     assert setting.saved.books == RecordBooks(61, 60, refused={"undecodable": 1})
     assert setting.letters == [(f"{tmp_path}/a.jsonl:31", "undecodable")]
-    waited = {progress.waiting.split(":")[0] for progress in setting.told if not progress.events}
+    waited = {each.waiting.split(":")[0] for each in setting.reported if not each.events}
     assert "it sorts before it sends" in waited
-    assert setting.told[-1].waiting == ""
+    assert setting.reported[-1].waiting == ""
 
 
 @pytest.mark.parametrize("events", [4, 60])
@@ -114,7 +114,7 @@ async def test_dead_letters_that_cant_be_kept_hold_up_the_sorting(
             it.make_room()
 
     await setting.run(mended)
-    assert "No space left" in setting.told[50].waiting
+    assert "No space left" in setting.reported[50].waiting
     assert len(setting.letters) == 1
     assert len(setting.service.uuids) == events
 

@@ -36,7 +36,7 @@ def disk(path: Path, **more: Any) -> dict[str, Any]:
     return {"buffer": {"kind": "disk", "path": str(path), **more}}
 
 
-def test_what_can_be_used_is_not_mentioned(tmp_path: Path) -> None:
+def test_usable_surroundings_are_not_mentioned(tmp_path: Path) -> None:
     """Folders that will be made, sockets in a folder that exists, a free port;
     and nothing is left there.
     """
@@ -50,8 +50,8 @@ def test_what_can_be_used_is_not_mentioned(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_is_no_directory(tmp_path: Path) -> None:
-    """A file in the place of a directory, or above it."""
+def test_a_file_instead_of_a_directory(tmp_path: Path) -> None:
+    """A file instead of a directory, or above it."""
     (tmp_path / "file").touch()
     found = said(
         unusable_surroundings(
@@ -73,7 +73,7 @@ def test_a_file_is_no_directory(tmp_path: Path) -> None:
     ("closed", "message"),
     [("", "{0}/state doesn't exist, and {0}"), ("state/worker-0/lock", "{0}/state/worker-0/lock")],
 )
-def test_what_this_user_may_not_write(
+def test_unwritable_folders_are_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, closed: str, message: str
 ) -> None:
     """The folder in which the directory would be made, or files that another user's daemon left:
@@ -90,7 +90,7 @@ def test_what_this_user_may_not_write(
     )
 
 
-def test_where_a_socket_cannot_be(tmp_path: Path) -> None:
+def test_impossible_socket_paths_are_reported(tmp_path: Path) -> None:
     """A folder that doesn't exist, and a file that is no socket."""
     (tmp_path / "admin").touch()
     found = said(

@@ -73,7 +73,7 @@ async def test_events_come_in_and_are_settled() -> None:
         assert watched.look()[-1] == ("dead-lettered", "late", "undelivered_at_exit")
 
 
-async def test_what_is_dropped_has_its_reason() -> None:
+async def test_a_tap_shows_why_an_event_was_dropped() -> None:
     """What found no room, and what made room."""
     for rule in ("drop_newest", "drop_oldest"):
         buffer = {"max_bytes": "1MiB", "when_full": rule}
@@ -89,8 +89,8 @@ async def test_what_is_dropped_has_its_reason() -> None:
             )
 
 
-async def test_what_a_rule_drops_names_it() -> None:
-    """And the tap goes on."""
+async def test_a_tap_names_the_rule_that_dropped_an_event() -> None:
+    """And the tap continues."""
     rules = [{"name": "noise", "match": {"event": "noise*"}, "drop": True}]
     async with Upstream() as upstream, Whole(upstream.url, rules=rules) as whole:
         watched = TapView(whole)

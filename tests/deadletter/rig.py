@@ -41,14 +41,14 @@ def event_letter(
 
 
 class HoldingCallback:
-    """A `core.ack.AckCallback` that keeps what it is told."""
+    """A `core.ack.AckCallback` that records its calls."""
 
     def __init__(self) -> None:
-        self.told: list[Backpressure | None] = []
+        self.reported: list[Backpressure | None] = []
 
     def __call__(self, error: Backpressure | None) -> None:
         """See `AckCallback`."""
-        self.told.append(error)
+        self.reported.append(error)
 
 
 @dataclass

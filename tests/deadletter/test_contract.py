@@ -70,7 +70,7 @@ async def test_all_or_none(stack: tuple[str, AsyncExitStack], tmp_path: Path) ->
 
 
 async def test_room_can_be_kept_free(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
-    """Nobody else gets it; what its letters don't need of it, and all of it if
+    """No one else gets it; what its letters don't need of it, and all of it if
     none come, is free again.
     """
     store = await make(stack, tmp_path, 3 * COST)
@@ -88,7 +88,7 @@ async def test_room_can_be_kept_free(stack: tuple[str, AsyncExitStack], tmp_path
     assert store.add([letter(), letter()])
 
 
-async def test_what_its_source_knows_of_it_counts_too(
+async def test_the_key_and_headers_of_a_record_count(
     stack: tuple[str, AsyncExitStack], tmp_path: Path
 ) -> None:
     """Key and headers of a record may be larger than it."""
@@ -125,7 +125,7 @@ def of_key(name: str, size: int = COST) -> DeadLetter:
     )
 
 
-async def test_what_has_to_be_kept_is_kept_or_there_is_no_room(
+async def test_required_dead_letters_are_kept_or_rejected_together(
     stack: tuple[str, AsyncExitStack], tmp_path: Path
 ) -> None:
     """All of it or none; room that was taken and isn't needed is free again,
@@ -242,7 +242,9 @@ async def test_receipt_is_logged_once_a_lane_and_reason(
     assert "xxx" not in str(logs)
 
 
-async def test_what_is_dropped_is_said(stack: tuple[str, AsyncExitStack], tmp_path: Path) -> None:
+async def test_dropped_dead_letters_are_logged(
+    stack: tuple[str, AsyncExitStack], tmp_path: Path
+) -> None:
     """Past the share there is a line with how many events are gone."""
     store = await make(stack, tmp_path, RECEIPT_SHARE * (COST * 8 // 7 + 1))
     with capture_logs() as logs:

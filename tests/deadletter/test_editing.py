@@ -62,14 +62,14 @@ def test_an_edit() -> None:
         (".", b"{} {}", "jq: "),
     ],
 )
-def test_what_makes_no_event(expression: str, event: bytes, why: str) -> None:
+def test_edits_that_make_no_event_are_rejected(expression: str, event: bytes, why: str) -> None:
     """A result that isn't exactly one object is refused, and so is text that jq can't read."""
     with pytest.raises(NotEditable, match=why):
         Edit(expression).apply(event)
 
 
 @pytest.mark.parametrize("expression", ["", "nonsense", ".a |", ".a) , (.b", '"'])
-def test_what_is_no_expression(expression: str) -> None:
+def test_an_invalid_expression_is_reported_first(expression: str) -> None:
     """It is said before any event is looked at, also what would be one only within ours."""
     with pytest.raises(ConfigurationError, match="--edit"):
         Edit(expression)
@@ -77,12 +77,12 @@ def test_what_is_no_expression(expression: str) -> None:
 
 @pytest.mark.parametrize("event", [b"\xff", b"", b'{"cut', b"{} {}"])
 def test_unreadable_and_uneditable_letters_have_different_errors(event: bytes) -> None:
-    """It has to be mended in another way; an expression that fails isn't the event's fault."""
+    """It has to be repaired in another way; an expression that fails isn't the event's fault."""
     with pytest.raises(UnreadableEvent):
         Edit(".").apply(event)
-    with pytest.raises(NotEditable) as told:
+    with pytest.raises(NotEditable) as reported:
         Edit('error("no")').apply(b"{}")
-    assert not isinstance(told.value, UnreadableEvent)
+    assert not isinstance(reported.value, UnreadableEvent)
 
 
 def test_a_file_takes_an_events_place(tmp_path: Path) -> None:

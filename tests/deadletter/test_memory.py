@@ -9,10 +9,10 @@ from tests.deadletter.rig import COST, HoldingCallback, letter
 
 
 def test_nothing_is_waited_for() -> None:
-    """There is nothing to wait for, and nobody is told."""
+    """There is nothing to wait for, and no caller is notified."""
     store = MemoryDeadLetters(10 * COST)
     held = HoldingCallback()
     buried = [letter(), letter()]
     assert store.add(buried)
     assert store.when_durable(held)
-    assert (store.dead_letters, held.told) == (buried, [])
+    assert (store.dead_letters, held.reported) == (buried, [])

@@ -1,5 +1,5 @@
 """Opening the dead letters' file in whatever state it is: nothing is deleted, and what can be read
-goes on.
+continues.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def opened(directory: Path) -> tuple[StoreRig, list[str]]:
 
 
 async def test_another_version_is_quarantined_whole(tmp_path: Path) -> None:
-    """A file of a later version isn't touched: it is moved aside as it is,
+    """A file of a later version isn't touched: it is quarantined as it is,
     said, and a new one is begun.
     """
     await filled(tmp_path)
@@ -86,8 +86,8 @@ async def test_a_file_that_is_no_database_is_quarantined(tmp_path: Path) -> None
 
 
 async def test_letters_survive_a_garbled_page(tmp_path: Path) -> None:
-    """Of a file with a page overwritten, the letters that can be read go on, under their numbers;
-    how many, is said.
+    """Of a file with a page overwritten, the letters that can be read continue, under their
+    numbers; how many, is said.
     """
     data = bytearray(await filled(tmp_path))
     middle = len(data) // 2 // 4096 * 4096
@@ -122,7 +122,7 @@ async def test_a_flipped_bit_in_an_event_is_not_passed_on(tmp_path: Path) -> Non
 
 
 async def test_a_truncated_file(tmp_path: Path) -> None:
-    """A file that was cut off is kept, and what is before the cut goes on."""
+    """A file that was cut off is kept, and what is before the cut continues."""
     data = await filled(tmp_path)
     (tmp_path / DEAD_LETTERS).write_bytes(data[: len(data) // 2])
     rig, errors = opened(tmp_path)

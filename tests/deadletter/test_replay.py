@@ -36,7 +36,7 @@ EVENT = (
 
 @dataclass
 class ReplayIntake:
-    """An intake that answers as it is told to, and keeps what it took."""
+    """An intake that gives scripted answers, and keeps what it took."""
 
     answer: Exception | bool = True
     taken: list[Incoming] = field(default_factory=list)
@@ -112,7 +112,7 @@ async def test_a_marked_letter_goes_through_the_intake(tmp_path: Path) -> None:
 
 
 async def test_an_edited_letter_goes_instead(tmp_path: Path) -> None:
-    """What somebody put in its place is sent."""
+    """What someone put in its place is sent."""
     door = ReplayIntake()
     async with started(tmp_path) as rig, replaying(rig, door):
         rig.store.add([event_letter(b'{"event":""}')])
@@ -122,7 +122,7 @@ async def test_an_edited_letter_goes_instead(tmp_path: Path) -> None:
         assert b'"batch":[{"event":"b"}]' in door.bodies[0]
 
 
-async def test_no_faster_than_asked(tmp_path: Path) -> None:
+async def test_a_replay_keeps_its_rate(tmp_path: Path) -> None:
     """The rate is the letters' own; without one it is a hundred a second."""
     door = ReplayIntake()
     async with started(tmp_path) as rig, replaying(rig, door):
@@ -179,7 +179,7 @@ async def test_a_buffer_that_fails_later_is_waited_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "data", [b'{"event":', b'1],"api_key":"phc_other","batch":[2', b"1,2", b""]
 )
-async def test_what_is_not_one_event_stays(tmp_path: Path, data: bytes) -> None:
+async def test_a_letter_that_is_no_event_stays(tmp_path: Path, data: bytes) -> None:
     """It is unmarked with a note that says why, and never part of a request's envelope."""
     door = ReplayIntake()
     async with started(tmp_path) as rig, replaying(rig, door) as replayer:
@@ -281,7 +281,7 @@ async def test_rules_match_the_key_of_the_sender(
     assert (replayed.sender_key, replayed.source) == (key, "kafka")
 
 
-async def test_it_stops_with_letters_in_hand(tmp_path: Path) -> None:
+async def test_a_stopped_replay_leaves_letters_marked(tmp_path: Path) -> None:
     """What was not taken yet stays marked, for the next start."""
     door = ReplayIntake(BufferFull("full"))
     async with started(tmp_path) as rig:

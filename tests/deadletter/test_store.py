@@ -48,8 +48,8 @@ def accounts(directory: Path, *, logged: bool = True) -> dict[Lane | None, DeadL
 
 
 async def test_a_letter_is_durable_with_the_next_group(tmp_path: Path) -> None:
-    """Whoever waits is told once the commit is done, not before, and not when there is nothing to
-    wait for.
+    """A waiting caller is notified once the commit is done, not before, and not when there is
+    nothing to wait for.
     """
     async with started(tmp_path) as rig:
         early = HoldingCallback()
@@ -57,13 +57,13 @@ async def test_a_letter_is_durable_with_the_next_group(tmp_path: Path) -> None:
         assert rig.store.when_durable(early)
         rig.store.add([event_letter(b'{"event":"a"}', place=(7, 0))])
         assert not rig.store.when_durable(late)
-        assert (late.told, rig.data()) == ([], [])
+        assert (late.reported, rig.data()) == ([], [])
         await rig.commit()
-        assert (late.told, early.told, rig.data()) == ([None], [], [b'{"event":"a"}'])
+        assert (late.reported, early.reported, rig.data()) == ([None], [], [b'{"event":"a"}'])
         assert rig.store.when_durable(early)
 
 
-async def test_what_is_kept_of_a_letter(tmp_path: Path) -> None:
+async def test_the_fields_of_a_stored_letter(tmp_path: Path) -> None:
     """Everything that is known of it, and of the event's own words what helps to find it."""
     event = (
         b'{ "uuid":"0190a0a0-1111-7222-8333-444455556666","event":"sign '
@@ -233,7 +233,7 @@ async def test_a_failed_commit_is_tried_again(tmp_path: Path, where: str) -> Non
         rig.store.when_durable(held)
         await rig.commit()
         assert "No space left" in rig.store.statistics().failing
-        assert [type(told).__name__ for told in held.told] == ["Backpressure"]
+        assert [type(callback).__name__ for callback in held.reported] == ["Backpressure"]
         assert not rig.store.add([letter()])
         await rig.clock.advance(1)
         await rig.commit()
@@ -295,7 +295,7 @@ async def test_without_a_log_a_replayed_letter_was_never_received(tmp_path: Path
     assert accounts(tmp_path)[LANE] == DeadLetterTotals({Reason.REFUSED: 1}, {"http": 1}, {})
 
 
-async def test_what_the_log_has_is_forgotten(tmp_path: Path) -> None:
+async def test_a_letter_that_the_log_has_is_removed(tmp_path: Path) -> None:
     """A crash between a replay's record and the removal of its letter leaves no second copy."""
     async with started(tmp_path) as rig:
         rig.store.add([letter(place=(1, 0)), letter(place=(1, 1))])
@@ -308,9 +308,9 @@ async def test_what_the_log_has_is_forgotten(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("logged", [True, False])
-async def test_what_an_operator_drops_is_counted(tmp_path: Path, *, logged: bool) -> None:
+async def test_letters_that_an_operator_drops_are_counted(tmp_path: Path, *, logged: bool) -> None:
     """Marked letters are dropped by the daemon, in one transaction with their counter and one
-    callback with the books; not those that are on their way back.
+    callback with the books; not those that are in flight back.
     """
     async with started(tmp_path, logged=logged) as rig:
         rig.store.add([letter(place=(1, 0)), letter(place=(1, 1))])
@@ -335,7 +335,7 @@ async def test_what_an_operator_drops_is_counted(tmp_path: Path, *, logged: bool
     assert account.received == ({} if logged else {"http": 2})
 
 
-async def test_what_could_not_be_written_at_the_end_is_said(tmp_path: Path) -> None:
+async def test_letters_lost_at_the_end_are_logged(tmp_path: Path) -> None:
     """Letters that are lost with the process are an error in the log, with their number."""
     rig = StoreRig(tmp_path)
     rig.store.add_at_exit([letter(), letter()])

@@ -132,7 +132,7 @@ def version(directory: Path) -> int:
 
 
 async def test_an_old_file_is_brought_up_to_date_in_place(tmp_path: Path) -> None:
-    """The store goes on with its letters, its numbers and its books, and keeps new ones with all
+    """The store continues with its letters, its numbers and its books, and keeps new ones with all
     that is known of them.
     """
     old_file(tmp_path)
@@ -161,8 +161,8 @@ def test_an_old_file_is_read_as_it_is(tmp_path: Path) -> None:
     assert version(tmp_path) == 1
 
 
-def test_what_one_process_brought_up_to_date_stays_so(tmp_path: Path) -> None:
-    """Also beside a daemon of the older version, which goes on writing, and says again which
+def test_a_migrated_file_stays_migrated_beside_an_older_daemon(tmp_path: Path) -> None:
+    """Also beside a daemon of the older version, which keeps writing, and says again which
     version it has.
     """
     path = old_file(tmp_path)

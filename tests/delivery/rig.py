@@ -74,7 +74,7 @@ def upper(_low: float, high: float) -> float:
 
 
 class CountingSink:
-    """A sink that passes on, and says how much is under way."""
+    """A sink that passes on, and says how much is in progress."""
 
     def __init__(self, inner: Sink) -> None:
         self.inner = inner

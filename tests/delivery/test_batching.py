@@ -186,7 +186,7 @@ def test_one_event_over_the_limit_goes_alone() -> None:
     assert [names(batch) for batch in drained(batcher)] == [["a"], ["huge"], ["b"]]
 
 
-def test_a_lesson_makes_smaller_batches() -> None:
+def test_a_learned_limit_makes_smaller_batches() -> None:
     """`max_body` and `max_events` bound one batch below the policy; above it they
     change nothing.
     """
@@ -213,7 +213,7 @@ def test_blocked_chunks_stay_and_others_pass() -> None:
     assert names(batcher.next(LANE, NOW, flush=True)) == ["a1", "b1", "a2"]
 
 
-def test_a_lane_that_is_blocked_as_a_whole_keeps_still() -> None:
+def test_a_blocked_lane_has_no_batch() -> None:
     """There is no batch, and everything is where it was."""
     batcher, _ = batcher_of(chunk(event("a1", "ann")), chunk(event("a2", "ann")))
     assert batcher.next(LANE, NOW, flush=True, blocked={"ann"}) is None
@@ -252,7 +252,7 @@ def test_what_is_held_back_in_one_request_is_held_back_in_the_next() -> None:
     assert names(batcher.next(LANE, NOW, flush=True)) == ["$create_alias", "x", "b", "x2"]
 
 
-def test_what_did_not_fit_is_not_passed() -> None:
+def test_an_event_that_did_not_fit_is_not_overtaken() -> None:
     """Once an event finds no room, the batch is closed: a later event of the same person can't
     take its place.
     """
@@ -272,7 +272,7 @@ def test_what_did_not_fit_is_not_passed() -> None:
 
 
 def test_reading_ahead_is_bounded() -> None:
-    """Past so many chunks that may not go, nobody looks for others: a pass stays short however
+    """Past so many chunks that may not go, no one looks for others: a pass stays short however
     much waits.
     """
     stuck = [chunk(event(f"a{number}", "ann")) for number in range(READ_AHEAD_CHUNKS)]
@@ -296,10 +296,12 @@ def test_reading_ahead_is_bounded_in_ids() -> None:
     st.integers(150, 2000),
     st.integers(1, 10),
 )
-def test_sizes_are_exact_whatever_is_offered(
+def test_batch_sizes_are_exact(
     requests: Sequence[Sequence[int]], limit: int, max_events: int
 ) -> None:
-    """All events come out once, in order, in bodies of exactly the told size, below both limits."""
+    """All events come out once, in order, in bodies of exactly the stated size, below
+    both limits.
+    """
     numbered = iter(range(1000))
     chunks = [
         chunk(

@@ -104,7 +104,7 @@ class BatchingModel(RuleBasedStateMachine):
         return chunk
 
     def check_order(self, waiting: list[str], taken: list[str], blocked: set[str]) -> None:
-        """What was taken waited, comes in the order of the queue, isn't blocked, and passed nobody
+        """What was taken waited, comes in the order of the queue, isn't blocked, and passed no one
         that it shares an id with.
         """
         assert [name for name in waiting if name in taken] == taken

@@ -65,7 +65,7 @@ ROWS: list[tuple[Reply, Outcome]] = [
 
 
 @cases(("reply", "outcome"), ROWS, ids=[f"{reply.status}-{reply.body[:12]!r}" for reply, _ in ROWS])
-def test_each_row_of_the_table(reply: Reply, outcome: Outcome) -> None:
+def test_each_kind_of_reply_has_its_outcome(reply: Reply, outcome: Outcome) -> None:
     """Each kind of reply has its outcome."""
     assert classify(reply) == outcome
 
@@ -82,7 +82,7 @@ def test_a_web_page_is_retried_once_and_then_halts() -> None:
     )
 
 
-def test_words_are_short_clean_and_without_the_key() -> None:
+def test_the_upstreams_words_are_short_printable_and_without_the_key() -> None:
     """What the upstream said fits a log line, and the project key isn't in it, not even in part."""
     said = summarize(
         Reply(400, body=b"bad\r\n\x1b[31m key phc_secret123 " + b"x" * 1000 + b"phc_secret123"),

@@ -57,7 +57,7 @@ def chunk(day: int, *events: bytes, at: float = NOW) -> PartedDayChunk:
 
 
 def event(name: str, person: str = "", size: int = 0) -> bytes:
-    """An event of `person`, or of somebody of its own, of at least `size` bytes."""
+    """An event of `person`, or of someone of its own, of at least `size` bytes."""
     text = b'{"event":"%b","distinct_id":"%b","p":""}' % (name.encode(), (person or name).encode())
     return text[:-2] + b"x" * (size - len(text)) + text[-2:]
 
@@ -170,7 +170,7 @@ def test_a_day_that_seems_over_goes_before_a_later_full_one() -> None:
     [[chunk(1, event("a", "ann"))], [chunk(day, event(f"a{day}")) for day in range(2, 302)]],
     ids=["one person", "many days"],
 )
-def test_what_is_due_goes_though_a_full_day_is_behind_what_is_not(before: list[Chunk]) -> None:
+def test_a_due_day_goes_before_a_blocked_full_day(before: list[Chunk]) -> None:
     """A full day that shares an id with what came before, or stands too far behind, lets that go
     first: else nothing ever would.
     """
@@ -205,7 +205,7 @@ def test_what_is_withdrawn_or_dropped_is_not_counted() -> None:
     assert drained(batcher) == [["b0", "b2", "b3", "b4", "b5"]]
 
 
-def test_one_day_in_flight() -> None:
+def test_with_one_day_only_one_day_is_in_flight() -> None:
     """With `one_day` nothing of another day goes while any ids are in flight;
     more of the same day does.
     """
@@ -316,7 +316,7 @@ steps = st.one_of(offers, st.just("take"), st.just("settle"), st.just("again"))
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(steps, max_size=40), st.booleans(), st.sampled_from([0, 4000, 1 << 30]))
-def test_whatever_comes_leaves_by_day_and_in_order(
+def test_batches_never_mix_days_and_keep_order(
     plan: list[object], one_day: bool, gather: int
 ) -> None:
     """Nothing is lost or doubled, no batch mixes days, each is below its limits, and the events of

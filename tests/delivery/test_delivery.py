@@ -31,7 +31,7 @@ async def test_a_full_batch_goes_at_once_and_another_when_it_is_old() -> None:
         await upstream.until(lambda: len(upstream.delivered) == 5)
 
 
-async def test_many_wakes_make_one_pass() -> None:
+async def test_many_notifications_start_one_pass() -> None:
     """News of the buffer is gathered: a thousand requests within some milliseconds set
     one timer.
     """
@@ -61,7 +61,7 @@ async def test_a_fixed_concurrency_is_never_passed(fixed: int) -> None:
         assert upstream.most_in_flight == fixed
 
 
-async def test_adaptive_concurrency_grows_and_gives_way() -> None:
+async def test_adaptive_concurrency_grows_and_shrinks() -> None:
     """While the upstream takes all, more goes at once; when it answers 503, less, and one request
     at a time until it is back.
     """
@@ -134,7 +134,7 @@ async def test_a_second_request_of_ordered_events_waits_a_moment() -> None:
 
 
 async def test_429_pauses_its_lane_alone() -> None:
-    """A lane told to slow down waits; the others go on."""
+    """A lane that is asked to slow down waits; the others continue."""
     busy = Lane("phc_busybusybusy")
     async with Upstream() as upstream, Rig(upstream) as rig:
         upstream.answer = lambda request: (
@@ -229,7 +229,7 @@ async def test_drain_ends_at_its_deadline() -> None:
 
 
 async def test_drain_probes_halted_lanes_once_more() -> None:
-    """A halted lane gets a last probe at once; in vain: drain ends without waiting for the
+    """A halted lane gets a last probe at once; without success: drain ends without waiting for the
     deadline; in time: all is delivered.
     """
     async with Upstream(lambda _: plain(403)) as upstream, Rig(upstream) as rig:
@@ -382,8 +382,8 @@ async def test_a_lane_that_keeps_failing_is_logged_once() -> None:
         with structlog.testing.capture_logs() as logs:
             rig.offer(events(2))
             await rig.emptied()
-        told = [(line["event"], line["log_level"]) for line in logs]
-        assert told == [
+        reported = [(line["event"], line["log_level"]) for line in logs]
+        assert reported == [
             ("lane keeps failing, its deliveries wait", "warning"),
             ("lane recovered", "info"),
         ]
@@ -412,7 +412,7 @@ async def test_a_sink_that_raises_loses_nothing() -> None:
 
 async def test_a_fault_in_a_pass_doesnt_end_delivery(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault of our own while batches are made is logged, and delivery
-    goes on with the next event.
+    continues with the next event.
     """
     async with Upstream() as upstream, Rig(upstream) as rig:
         due_at = Batcher.due_at

@@ -1,4 +1,4 @@
-"""Halted lanes: one reason at a time, probes at growing intervals, and what people are told."""
+"""Halted lanes: one reason at a time, probes at growing intervals, and what people see."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_report_says_what_to_do(halts: Halts) -> None:
 
 
 def test_each_change_is_logged_once_without_the_key(halts: Halts) -> None:
-    """One line when a lane halts, one when it goes on; the same lane's further refusals are
+    """One line when a lane halts, one when it continues; the same lane's further refusals are
     silent; keys aren't shown.
     """
     with structlog.testing.capture_logs() as logs:

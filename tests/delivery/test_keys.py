@@ -85,7 +85,7 @@ async def test_a_key_that_was_revoked_is_found_within_the_hour() -> None:
 
 @cases("answer", [plain(404), plain(500), plain(429), failing(Fault.RESET)])
 async def test_any_other_answer_means_deliver(answer: Answer) -> None:
-    """Neither 200 nor 401: nobody knows better, so the events go."""
+    """Neither 200 nor 401: no one knows better, so the events go."""
     async with (
         Upstream(decide=lambda _: answer) as upstream,
         Rig(upstream, verify_keys=True) as rig,
@@ -113,7 +113,7 @@ async def test_a_first_batch_waits_five_seconds_at_most() -> None:
 
 async def test_made_up_keys_dont_slow_a_good_lane() -> None:
     """10,000 made-up keys are being asked about when a good lane begins: it waits five seconds at
-    most, and then goes on unhindered.
+    most, and then continues unhindered.
     """
     slow = asyncio.Event()
     async with (
@@ -206,7 +206,7 @@ def test_what_is_known_survives_a_failed_check() -> None:
     ]
 
 
-def test_the_clock_of_a_test_is_enough() -> None:
+def test_the_key_ledger_takes_times_as_arguments() -> None:
     """The ledger takes its times as arguments."""
     clock = FakeClock()
     ledger = KeyLedger()
@@ -219,7 +219,7 @@ FLOODED = 100
 
 def test_a_flood_of_made_up_keys_grows_nothing() -> None:
     """However many keys come in while hardly any is checked, no more than twice the capacity is
-    held, and checks go on.
+    held, and checks continue.
     """
     ledger = KeyLedger(FLOODED)
     for number in range(100 * FLOODED):

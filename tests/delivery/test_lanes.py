@@ -22,7 +22,7 @@ def pause() -> Pause:
     return Pause(Backoff(0.5, 30.0, upper))
 
 
-def test_a_round_counts_once() -> None:
+def test_failures_of_one_round_count_once() -> None:
     """Ten requests of one round fail: the streak rises by one. A request of the next round raises
     it again.
     """
@@ -34,7 +34,7 @@ def test_a_round_counts_once() -> None:
     assert (one.streak, one.until) == (2, 102.0)
 
 
-def test_an_old_success_ends_nothing() -> None:
+def test_a_success_from_before_the_failure_ends_no_streak() -> None:
     """A request that began before the failure and succeeds after it tells of an earlier time."""
     one = pause()
     one.failed(5, 6, 100.0, 0.0, "HTTP 503")
@@ -98,7 +98,7 @@ async def test_a_batch_that_waits_for_its_retry_is_returned() -> None:
         rig.assert_balanced()
 
 
-async def test_what_is_in_flight_goes_its_way() -> None:
+async def test_events_in_flight_are_not_returned() -> None:
     """It may have arrived."""
     release = asyncio.Event()
     async with Upstream(lambda _: Answer(when=release)) as upstream, Rig(upstream) as rig:
@@ -111,7 +111,7 @@ async def test_what_is_in_flight_goes_its_way() -> None:
 
 
 async def test_a_drain_ends_when_the_rest_is_returned() -> None:
-    """Nobody waits for what is gone."""
+    """No one waits for what is gone."""
     async with Upstream(lambda _: plain(500)) as upstream, Rig(upstream) as rig:
         ack = offer(rig, *[f"e{number}" for number in range(3)])
         await rig.until(lambda: bool(upstream.requests) and not rig.tap.busy)

@@ -58,7 +58,7 @@ class Feed:
         (Halt(HaltReason.FORBIDDEN, ""), LoadSignal.NEUTRAL),
     ],
 )
-def test_what_moves_the_limit(
+def test_only_load_changes_the_concurrency_limit(
     outcome: Delivered | Retry | Split | Bisect | Halt, signal: LoadSignal
 ) -> None:
     """400, 401, 403 and 413 tell of the request, not of the load."""
@@ -126,7 +126,9 @@ def test_sizes_are_compared_with_their_like() -> None:
         max_size=200,
     )
 )
-def test_it_never_leaves_its_bounds(answers: list[tuple[LoadSignal, bool, int, float]]) -> None:
+def test_the_concurrency_limit_stays_in_bounds(
+    answers: list[tuple[LoadSignal, bool, int, float]],
+) -> None:
     """Whatever is answered, at least one request may be made, and never more than the maximum; a
     fixed limit never moves.
     """

@@ -105,16 +105,16 @@ class DeliveryMachine(RuleBasedStateMachine):
             raw.append(event(name, person, **({"$anon_distinct_id": other} if other else {})))
         self.books.receive(lane, "http", len(raw))
         chunk = chunk_of(raw, self.now, lane, self.ordering)
-        told = IntakeCallback()
-        chunk.ack = Ack(len(raw), told)
-        self.units.append((chunk.ack, told))
+        callback = IntakeCallback()
+        chunk.ack = Ack(len(raw), callback)
+        self.units.append((chunk.ack, callback))
         self.buffer.offer([chunk])
         self.send(1.1)
 
     @precondition(lambda self: self.units)
     @rule(data=st.data(), lane=st.none() | st.sampled_from(LANES))
     def withdraw(self, data: st.DataObject, lane: Lane | None) -> None:
-        """Some of those who wait let go of their events: what isn't in flight is taken back, and
+        """Some of those who wait released their events: what isn't in flight is taken back, and
         settled by them.
         """
         acks = {ack for ack, _ in data.draw(st.lists(st.sampled_from(self.units[-8:]), max_size=6))}
@@ -152,7 +152,7 @@ class DeliveryMachine(RuleBasedStateMachine):
                 assert part.batch.size == envelope_size(state.lane, part.batch.chunks)
 
     @invariant()
-    def everybody_is_told_once_all_is_settled(self) -> None:
+    def callbacks_are_called_once_all_is_settled(self) -> None:
         """And not before."""
         unsettled = (
             Counter(chunk.ack for chunk in self.scheduler.unsettled())
@@ -160,8 +160,8 @@ class DeliveryMachine(RuleBasedStateMachine):
             else Counter()
         )
         waiting = Counter(chunk.ack for lane in LANES for chunk in self.buffer.queue(lane))
-        for ack, told in self.units:
-            assert bool(told.answers) != bool(unsettled[ack] or waiting[ack])
+        for ack, callback in self.units:
+            assert bool(callback.answers) != bool(unsettled[ack] or waiting[ack])
 
     @rule(seconds=st.sampled_from([PARALLEL_AFTER, 1.1, 1.1, 5.0, 61.0]))
     def send(self, seconds: float = PARALLEL_AFTER) -> None:

@@ -29,7 +29,7 @@ def overlapping(requests: list[Request]) -> list[tuple[list[str], list[str]]]:
 
 
 @cases("ordering", list(Ordering))
-async def test_halves_go_left_then_right(ordering: Ordering) -> None:
+async def test_halves_of_a_split_batch_go_in_order(ordering: Ordering) -> None:
     """Under every ordering the halves of a batch that was too large go one after the other, the
     left one first.
     """
@@ -42,7 +42,7 @@ async def test_halves_go_left_then_right(ordering: Ordering) -> None:
 
 
 async def test_ids_of_unsent_events_stay_blocked_through_a_split() -> None:
-    """While the right half of a split batch is on its way, no later event of its ids is sent,
+    """While the right half of a split batch is in flight, no later event of its ids is sent,
     though the left half is settled.
     """
     release = asyncio.Event()

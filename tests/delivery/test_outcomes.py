@@ -105,7 +105,7 @@ async def test_a_date_as_retry_after_is_understood() -> None:
         assert 60.0 <= await rig.emptied() <= 62.0
 
 
-async def test_413_is_split_in_order_and_teaches_the_lane() -> None:
+async def test_413_splits_the_batch_and_lowers_the_lanes_limit() -> None:
     """A body too large goes in halves, left first; for a while the lane makes
     smaller batches at once.
     """
@@ -157,7 +157,7 @@ async def test_413_to_a_lone_event_is_no_proof_against_it() -> None:
 
 
 @cases("ordering", list(Ordering))
-async def test_413_to_everything_halts_and_teaches_nothing(ordering: Ordering) -> None:
+async def test_413_to_everything_halts_the_lane_without_a_lower_limit(ordering: Ordering) -> None:
     """No event becomes a dead letter; when it is over all are delivered once, and new ones in one
     batch again.
     """
@@ -177,7 +177,7 @@ async def test_413_to_everything_halts_and_teaches_nothing(ordering: Ordering) -
         assert len(upstream.requests) == before + 1
 
 
-async def test_a_larger_body_that_is_accepted_ends_the_lesson_of_413() -> None:
+async def test_a_larger_accepted_body_ends_the_limit_of_413() -> None:
     """A proxy that answers 413 only for a moment doesn't keep batches small for minutes."""
     async with Upstream() as upstream, Rig(upstream, ordering=Ordering.NONE) as rig:
         upstream.script.extend([plain(413)] * 3)
@@ -273,7 +273,7 @@ async def test_a_proxy_that_refuses_everything_halts_the_lane_and_buries_nothing
 
 async def test_dead_letters_full_halts_the_lane_and_keeps_the_events() -> None:
     """A refused event without a place to go stops its lane; when there is room, it goes there, and
-    the lane goes on.
+    the lane continues.
     """
     async with Upstream() as upstream, Rig(upstream, dead_letter_bytes=10) as rig:
         upstream.answer = lambda request: plain(400, "bad") if "poison" in request.names else OK

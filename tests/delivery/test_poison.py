@@ -65,7 +65,7 @@ def nul(name: str) -> bytes:
 
 
 @cases("ordering", list(Ordering))
-async def test_who_is_refused_for_a_reason_of_its_own_is_no_precedent(ordering: Ordering) -> None:
+async def test_an_event_refused_for_its_own_reason_is_no_precedent(ordering: Ordering) -> None:
     """Of 40 suspects that look alike the upstream refuses two: those become dead letters, all
     others are delivered once, in order.
     """
@@ -189,8 +189,8 @@ async def test_an_event_refused_by_a_proxy_that_went_away_is_delivered() -> None
 
 
 async def test_proof_comes_from_the_same_lane_only() -> None:
-    """Another project's deliveries say nothing about the lane that is refused, and go
-    on beside it.
+    """Another project's deliveries say nothing about the lane that is refused, and continue beside
+    it.
     """
     other = LANE._replace(api_key="phc_anotherproject99")
     async with refusing({"bad"}) as upstream, Rig(upstream) as rig:
@@ -252,7 +252,7 @@ async def test_given_up_events_become_dead_letters() -> None:
         rig.assert_balanced()
 
 
-async def test_who_saw_the_upstream_take_an_event_can_vouch_for_it() -> None:
+async def test_an_accepted_event_proves_that_the_upstream_accepts() -> None:
     """Then an event that is refused alone is at fault itself, though nothing else of its lane is
     left to show that.
     """

@@ -148,7 +148,7 @@ async def test_a_hang_is_a_time_out() -> None:
 
 
 async def test_a_refused_connection_is_named() -> None:
-    """A port where nobody listens."""
+    """A port where no one listens."""
     async with Upstream() as upstream:
         url = upstream.url
     assert (
@@ -158,7 +158,7 @@ async def test_a_refused_connection_is_named() -> None:
 
 
 async def test_an_unknown_host_is_named() -> None:
-    """A host name that nobody knows; the reply says which."""
+    """A host name that no one knows; the reply says which."""
     reply = await send(UpstreamPolicy("http://nowhere.invalid"))
     await asyncio.get_running_loop().shutdown_default_executor()
     assert reply.status is None
@@ -229,7 +229,7 @@ async def test_tls_with_a_trusted_certificate(tmp_path: Path) -> None:
 
 
 async def test_an_untrusted_certificate_is_named(tmp_path: Path) -> None:
-    """A certificate that nobody vouches for isn't talked to."""
+    """A certificate that no one vouches for isn't talked to."""
     tls, _ = certificate(tmp_path, days=60)
     async with Upstream(tls=tls) as upstream:
         reply = await send(UpstreamPolicy(upstream.url))
@@ -285,7 +285,7 @@ async def test_cancelling_drops_the_connection() -> None:
         await sink.close()
 
 
-async def test_a_wait_beyond_all_calendars_is_none() -> None:
+async def test_an_impossible_retry_after_date_is_ignored() -> None:
     """A date that no calendar has is no wish, and no error: the answer counts as any other 503."""
     async with Upstream(
         lambda _: plain(503, retry_after=f"Thu, 01 Jan {'9' * 30} 00:00:00 GMT")
@@ -303,7 +303,7 @@ async def test_an_hour_is_the_longest_wait(value: str) -> None:
         assert (await send(UpstreamPolicy(upstream.url))).retry_after == MAX_RETRY_AFTER
 
 
-async def test_it_says_which_forwarders_a_batch_has_passed() -> None:
+async def test_requests_name_the_forwarders_they_passed() -> None:
     """The daemon's id on every request, and on a lane's batches what its events came by."""
     path = ForwarderPath(FakeClock(), "a" * 12)
     path.note(LANE, parse_path(b"1; " + b"b" * 12))

@@ -63,14 +63,14 @@ def test_a_cut_keeps_every_byte_and_the_order(counts: list[int], data: st.DataOb
 
 
 def test_halves_know_their_own_keys() -> None:
-    """A cut chunk's ordering keys are told anew, so that each half blocks only its own."""
+    """A cut chunk's ordering keys are computed anew, so that each half blocks only its own."""
     batch = batch_of([2])
     left, right = halves(batch, HeldChunks(batch.chunks).replace)
     assert [left.ids(), right.ids()] == [frozenset({"p0"}), frozenset({"p1"})]
 
 
 @pytest.mark.parametrize("at", [0, 3])
-def test_a_batch_is_cut_inside(at: int) -> None:
+def test_both_sides_of_a_cut_have_events(at: int) -> None:
     """There is no empty side."""
     batch = batch_of([2, 1])
     with pytest.raises(ValueError, match="inside"):

@@ -126,7 +126,7 @@ def test_suspects_are_apart_and_order_is_kept(
 
 
 @given(EVENTS, st.sampled_from(list(Ordering)))
-def test_what_is_cleared_goes_with_the_others_again(
+def test_cleared_suspects_rejoin_the_others(
     events: list[tuple[int, int | None]], ordering: Ordering
 ) -> None:
     """Once no kind is suspected any more, everything is one part again, in an
@@ -156,7 +156,7 @@ def deep(levels: int) -> Suspicion:
     return Suspicion((Oddity.NESTED_120,), (levels,))
 
 
-def test_three_that_were_refused_alone_cover_what_is_at_least_as_odd() -> None:
+def test_three_precedents_cover_events_at_least_as_odd() -> None:
     """Two don't; and none of them says anything of a less odd event, or of another kind."""
     precedents = Precedents()
     for levels in (150, 140)[: REFUSED_ALONE - 1]:
@@ -225,7 +225,7 @@ async def test_suspects_are_named_by_their_index() -> None:
     }
 
 
-async def test_others_have_their_turn_meanwhile() -> None:
+async def test_scanning_suspects_yields_to_other_work() -> None:
     """Between events, and within one that is large."""
     many = batch_of([event(f"e{number}", text="x" * 1000) for number in range(1000)])
     large = batch_of([odd(b"[" + b"1,2," * 50_000 + b"1e999]")])

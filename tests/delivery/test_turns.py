@@ -28,7 +28,7 @@ def serve(turns: Turns, waiting: list[Lane], size: int = 100, times: int = 1) ->
 
 
 def test_no_lane_is_pending() -> None:
-    """Then it is nobody's turn."""
+    """Then it is no one's turn."""
     assert list(Turns().order([], [])) == []
 
 

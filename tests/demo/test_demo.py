@@ -48,7 +48,7 @@ async def test_everything_arrives() -> None:
 
 
 async def test_a_demo_leaves_nothing_behind() -> None:
-    """It neither reads nor writes what a forwarder that is in earnest keeps on this machine."""
+    """It neither reads nor writes what a forwarder in production keeps on this machine."""
     before = kept()
     assert (await verdict(lambda _: None)).good
     assert kept() == before
@@ -61,7 +61,7 @@ async def test_a_lost_event_is_noticed() -> None:
 
 
 async def test_an_event_of_the_user_is_counted_beside() -> None:
-    """Somebody tries the address that is printed, with good events and a bad one: that is no
+    """Someone tries the address that is printed, with good events and a bad one: that is no
     failure of the demo.
     """
 
@@ -80,7 +80,7 @@ async def test_an_event_of_the_user_is_counted_beside() -> None:
 
 
 async def test_an_event_that_arrives_under_two_uuids_is_noticed() -> None:
-    """A copy of the demo's own event isn't somebody else's."""
+    """A copy of the demo's own event isn't someone else's."""
     found = await verdict(lambda events: events.append({**events[0], "uuid": str(uuid4())}))
     assert (found.conflicts > 0, found.extra, found.good) == (True, 0, False)
 

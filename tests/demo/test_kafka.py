@@ -60,7 +60,7 @@ async def test_everything_arrives(demo: KafkaDemo) -> None:
 async def test_records_of_other_producers_are_counted_separately(
     demo: KafkaDemo, kafka: Kafka
 ) -> None:
-    """An event of somebody else's, and one that can't be read, are no failure of the demo."""
+    """An event of someone else's, and one that can't be read, are no failure of the demo."""
     await produce(
         kafka.bootstrap,
         EVENTS_TOPIC,
@@ -88,16 +88,16 @@ async def test_endless_traffic_can_be_stopped(demo: KafkaDemo) -> None:
     assert (await demo.verdict()).missing == 0
 
 
-def told(visitors: int) -> list[SampleRecord]:
+def story_of(visitors: int) -> list[SampleRecord]:
     """The story of so many visitors."""
     return list(records(visitors))
 
 
 def test_it_holds_what_topics_hold() -> None:
     """Events with and without uuid and timestamp, a tombstone, a record that can't be read, and
-    JSON of somebody else's.
+    JSON of someone else's.
     """
-    story = told(60)
+    story = story_of(60)
     events = [
         json.loads(each.value)
         for each in story
@@ -116,7 +116,9 @@ def test_it_holds_what_topics_hold() -> None:
 def test_every_event_has_a_number_of_its_own() -> None:
     """It is in the event's properties, or in the payment, and nothing else has one."""
     numbered = {
-        each.number: json.loads(each.value or b"") for each in told(20) if each.number is not None
+        each.number: json.loads(each.value or b"")
+        for each in story_of(20)
+        if each.number is not None
     }
     assert list(numbered) == list(range(len(numbered)))
     assert all(
@@ -127,11 +129,11 @@ def test_every_event_has_a_number_of_its_own() -> None:
 
 def test_a_persons_records_have_one_key() -> None:
     """The key is the distinct_id: a person's events come from one partition."""
-    for each in told(10):
+    for each in story_of(10):
         if each.topic == EVENTS_TOPIC and each.number is not None:
             assert json.loads(each.value or b"")["distinct_id"] == each.key
 
 
 def test_it_has_no_end() -> None:
-    """The live form goes on for as long as it is listened to."""
+    """The live form continues for as long as it is listened to."""
     assert len(list(islice(records(None), 5000))) == 5000

@@ -107,7 +107,7 @@ def test_it_holds_what_logs_hold() -> None:
 
 
 def test_the_story_is_the_same_for_the_same_seed() -> None:
-    """And has no end, if it isn't told how many visitors there are."""
+    """And has no end, if the number of visitors isn't given."""
     assert list(lines(20)) == list(lines(20)) != list(lines(20, seed=1))
     assert len(list(islice(lines(None), 5000))) == 5000
 

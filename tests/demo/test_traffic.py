@@ -16,7 +16,7 @@ from forwarder.demo.traffic import connect, play, story
 from tests.support.sdk import RecordingSdk
 
 
-def told(visitors: int | None, limit: int | None = None, **how: Any) -> RecordingSdk:
+def story_of(visitors: int | None, limit: int | None = None, **how: Any) -> RecordingSdk:
     """What the SDK was asked to send."""
     sdk = RecordingSdk()
     play(sdk, islice(story(visitors, **how), limit), set(), threading.Event())
@@ -31,15 +31,15 @@ def test_story_is_the_same_for_the_same_seed() -> None:
             {key: value for key, value in event.items() if key != "uuid"} for event in sdk.events
         ]
 
-    assert without_uuids(told(20)) == without_uuids(told(20))
-    assert without_uuids(told(20, seed=1)) != without_uuids(told(20, seed=2))
+    assert without_uuids(story_of(20)) == without_uuids(story_of(20))
+    assert without_uuids(story_of(20, seed=1)) != without_uuids(story_of(20, seed=2))
 
 
 def test_story_holds_what_breaks_on_the_way() -> None:
     """An anonymous visitor becomes known, ids are aliased, groups described; there are big
     integers and text beyond ASCII.
     """
-    events = told(60).events
+    events = story_of(60).events
     assert {
         "$pageview",
         "product added",
@@ -57,8 +57,8 @@ def test_story_holds_what_breaks_on_the_way() -> None:
 
 
 def test_story_without_end() -> None:
-    """The live form goes on for as long as it is listened to."""
-    assert len(told(None, limit=5000).events) == 5000
+    """The live form continues for as long as it is listened to."""
+    assert len(story_of(None, limit=5000).events) == 5000
 
 
 def test_every_event_has_a_uuid_that_is_remembered() -> None:

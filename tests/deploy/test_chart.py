@@ -1,4 +1,4 @@
-"""The Helm chart, rendered by helm with several sets of values, and what it renders held against
+"""The Helm chart, rendered by helm with several sets of values, and what it renders compared with
 the code.
 """
 
@@ -583,7 +583,7 @@ def reading(cluster: dict[str, Any], autoscaling: dict[str, Any] | None = None) 
     ],
 )
 def test_what_cant_work_is_refused(values: dict[str, Any], says: str, tmp_path: Path) -> None:
-    """A mistake is told when the chart is rendered, by the name of the value."""
+    """A mistake is reported when the chart is rendered, by the name of the value."""
     done = template(tmp_path, values)
     assert done.returncode != 0
     assert says in done.stderr

@@ -72,7 +72,7 @@ def test_both_forwarders_are_members_of_one_group() -> None:
     """They read the same file, whose group has no name of a member in it; each has a volume and an
     address of its own.
     """
-    assert {SERVICES[each]["image"] for each in MEMBERS} == {"forwarder:0.1.0"}
+    assert {SERVICES[each]["image"] for each in MEMBERS} == {"forwarder:1.0.0rc1"}
     for each in MEMBERS:
         assert f"./{FILE.relative_to(FOLDER)}:{CONFIGURATION}:ro" in SERVICES[each]["volumes"]
         assert f"{each}:{STATE}" in SERVICES[each]["volumes"]
@@ -101,7 +101,7 @@ def test_addresses_between_services() -> None:
 
 
 def test_the_broker_is_one_node() -> None:
-    """Every listener has a protocol, clients are told of all but the controller's, and nothing
+    """Every listener has a protocol, clients are notified of all but the controller's, and nothing
     wants more copies than there are nodes.
     """
     listeners = dict(each.split("://") for each in BROKER["KAFKA_LISTENERS"].split(","))

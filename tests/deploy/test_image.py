@@ -47,7 +47,7 @@ def test_it_runs_as_an_unprivileged_user() -> None:
 
 
 def test_it_writes_in_one_directory_alone() -> None:
-    """Buffer, dead letters and temporary files are in the one volume, which is the user's; nobody
+    """Buffer, dead letters and temporary files are in the one volume, which is the user's; no one
     else may read it.
     """
     assert IMAGE.last("VOLUME") == [STATE]
@@ -176,6 +176,6 @@ def test_the_samples_requirements_are_those_that_are_tested() -> None:
 
 
 def test_no_file_names_an_image_without_version() -> None:
-    """`latest` is in no file that is deployed: nobody could say what runs."""
+    """`latest` is in no file that is deployed: no one could say what runs."""
     where = [*files("", "deploy"), ROOT / "Dockerfile", page("deploy"), page("deploy-kubernetes")]
     assert [name(path) for path in where if re.search(r"\w:latest\b", path.read_text())] == []

@@ -1,4 +1,4 @@
-"""The plain Kubernetes manifests: known to Kubernetes, and held against the code."""
+"""The plain Kubernetes manifests: known to Kubernetes, and compared with the code."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_the_sidecar() -> None:
 
 
 def test_standalone(configuration: Path) -> None:
-    """Each pod has a volume for its buffer, and goes on taking events until no node sends new
+    """Each pod has a volume for its buffer, and keeps taking events until no node sends new
     connections to it.
     """
     [stateful] = of_kind(STANDALONE, "StatefulSet")

@@ -68,9 +68,12 @@ def test_commands_can_be_typed(path: Path, text: str) -> None:
 
 
 def test_versions_are_the_projects() -> None:
-    """Every image of forwarder, the sample's and the chart have the version of the code."""
+    """Every image of forwarder, the sample's and the chart have the version of the code; the
+    chart's own is written as Semantic Versioning has it, which helm requires.
+    """
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
+    assert chart["appVersion"] == __version__
+    assert chart["version"] == re.sub(r"(?<=\d)(rc|a|b)(?=\d)", r"-\1", __version__)
     named = {
         each
         for _, text in EVERYTHING

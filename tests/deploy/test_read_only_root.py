@@ -1,7 +1,7 @@
 """A container's root file system can be read-only: the daemon writes to /var/lib/forwarder, and
 nowhere else.
 
-The image's environment, with a directory of the test in the place of the volume, on a root that
+The image's environment, with a directory of the test instead of the volume, on a root that
 can't be written to.
 """
 

@@ -94,7 +94,7 @@ def test_it_waits_for_the_drain() -> None:
 
 
 def test_its_files_are_where_the_daemon_looks() -> None:
-    """systemd makes the default directory of `buffer.path`, for nobody else to read; the
+    """systemd makes the default directory of `buffer.path`, for no one else to read; the
     configuration is where it is looked for.
     """
     assert (
@@ -153,7 +153,7 @@ def test_the_socket_is_where_senders_look() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])
 async def test_sockets_that_systemd_passes_are_used(tmp_path: Path, workers: int) -> None:
     """In place of the configured addresses: events come in on one, the socket named admin shows
     the status; both outlive the daemon.

@@ -17,7 +17,7 @@ from tests.support.repository import ROOT, files, name
 from tests.support.typed import command, commands, options
 from tests.test_repository import PYPROJECT, found
 
-TOLD = [
+EXCLUDED = [
     path
     for path in files()
     if path.suffix in {".md", ".py", ".yaml", ".tpl", ".txt"} and path != Path(__file__)
@@ -50,13 +50,13 @@ def typed(text: str) -> list[str]:
 
 
 def test_nothing_installs_a_package_from_an_index() -> None:
-    """The distribution's name is free on any index: whoever takes it would be installed."""
-    assert found(DISTRIBUTION, TOLD) == []
+    """The distribution's name is free on any index: anyone who takes it would be installed."""
+    assert found(DISTRIBUTION, EXCLUDED) == []
 
 
 def test_each_installation_is_of_the_clone() -> None:
     """And each extra that is named exists."""
-    texts = [path.read_text() for path in TOLD]
+    texts = [path.read_text() for path in EXCLUDED]
     sources = {
         source for text in texts for source in INSTALLATION.findall(text) if "{" not in source
     }
@@ -74,13 +74,13 @@ def test_no_image_is_pulled() -> None:
     of one's own registry has.
     """
     assert [
-        each for each in found(ELSEWHERE, TOLD) if "registry.example.com/forwarder" not in each
+        each for each in found(ELSEWHERE, EXCLUDED) if "registry.example.com/forwarder" not in each
     ] == []
 
 
 @cases("path", DOCUMENTS, ids=name)
 def test_each_container_is_of_an_image_that_was_built_before(path: Path) -> None:
-    """Docker asks its registry for a name that it doesn't know, unless it is told not to."""
+    """Docker asks its registry for a name that it doesn't know, unless it is configured not to."""
     lines = typed(path.read_text())
     for index, line in enumerate(lines):
         if line.startswith("docker run "):

@@ -169,7 +169,7 @@ def _parameters(kind: type) -> Collection[str]:
 
 
 def _find(root: object, wanted: Callable[[type], bool]) -> Any:
-    """The first object that is wanted among those that `root` leads to, breadth first."""
+    """The first object that is required among those that `root` leads to, breadth first."""
     seen = {id(root)}
     queue = deque([root])
     while queue:

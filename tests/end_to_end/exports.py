@@ -1,5 +1,5 @@
-"""Exports as vendors give them, of at least 2,000 records each, as files that somebody would
-import; and what must be refused of them.
+"""Exports of at least 2,000 records each, as files that someone would import; and what must be
+refused of them. Mixpanel's are imported by `test_vendor_models.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import yaml
 
-from tests.sources.imports.samples import amplitude, mapped, mixpanel, native, segment
+from tests.sources.imports.samples import amplitude, mapped, native, segment
 from tests.sources.imports.samples import csv as tables
 
 RULES: Final = {
@@ -64,26 +64,6 @@ def amplitude_download(folder: Path) -> VendorExport:
     path = folder / "export.zip"
     path.write_bytes(amplitude.archive())
     return VendorExport("amplitude", [path], refused=_reasons(amplitude.sample()))
-
-
-def mixpanel_events(folder: Path) -> VendorExport:
-    """The raw export."""
-    return VendorExport(
-        "mixpanel",
-        [_lines(folder / "export.json", mixpanel.event_export())],
-        refused=_reasons(mixpanel.STRANGE),
-    )
-
-
-def mixpanel_profiles(folder: Path) -> VendorExport:
-    """An export of profiles; those that were never seen have no time."""
-    profiles = mixpanel.profile_export()
-    return VendorExport(
-        "mixpanel-profiles",
-        [_lines(folder / "profiles.jsonl", profiles)],
-        ("--time-offset", "0"),
-        {"missing_timestamp": sum(b"$last_seen" not in profile for profile in profiles)},
-    )
 
 
 def segment_logs(folder: Path) -> VendorExport:
@@ -143,8 +123,6 @@ def mapped_parquet(folder: Path) -> VendorExport:
 EXPORTS: Final[Sequence[Callable[[Path], VendorExport]]] = (
     native_lines,
     amplitude_download,
-    mixpanel_events,
-    mixpanel_profiles,
     segment_logs,
     csv_table,
     mapped_lines,

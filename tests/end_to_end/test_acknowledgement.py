@@ -29,7 +29,7 @@ async def test_delivered_means_delivered() -> None:
 
 async def test_a_poison_event_is_acknowledged_too() -> None:
     """What the upstream refuses for good is a dead letter: its sender isn't
-    made to repeat it for ever.
+    made to repeat it indefinitely.
     """
     refused: Answer = plain(400)
     async with (
@@ -76,7 +76,7 @@ async def test_too_late_is_withdrawn() -> None:
 
 
 async def test_disk_needs_a_disk() -> None:
-    """A sender that wants its events on disk isn't told 200 by a buffer in memory."""
+    """A sender that wants its events on disk isn't answered 200 by a buffer in memory."""
     async with Upstream() as upstream, Whole(upstream.url) as whole:
         reply = await whole.send(post("/batch/", batch(events(1)), "Forwarder-Ack: disk"))
         assert (reply.status, b"in memory" in reply.body) == (400, True)

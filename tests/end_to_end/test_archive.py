@@ -151,7 +151,7 @@ async def test_an_archive_alone_is_in_a_bucket(tmp_path: Path, bucket: Bucket) -
         assert lines_in(content) == split(body())
 
 
-async def test_what_does_not_fit_an_archive_is_said(tmp_path: Path) -> None:
+async def test_settings_that_do_not_fit_an_archive_are_reported(tmp_path: Path) -> None:
     """It needs a disk buffer, is no service at the same time, answers no calls, and confirms no
     delivery in time.
     """

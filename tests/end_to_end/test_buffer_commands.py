@@ -149,8 +149,8 @@ async def test_drain_with_a_lower_limit_than_the_buffer_was_filled_with(tmp_path
 
 
 async def test_readers_beside_a_busy_daemon_see_no_damage(tmp_path: Path) -> None:
-    """While segments are written and used again, every look is whole, and no event is
-    told twice.
+    """While segments are written and used again, every look is whole, and no event is reported
+    twice.
     """
     stop = threading.Event()
 
@@ -158,8 +158,10 @@ async def test_readers_beside_a_busy_daemon_see_no_damage(tmp_path: Path) -> Non
         looks = 0
         while not stop.is_set():
             assert read_contents(tmp_path / "worker-0").flaws == ()
-            told = [event for record in unsettled(tmp_path / "worker-0") for event in record.events]
-            assert len(set(told)) == len(told)
+            found = [
+                event for record in unsettled(tmp_path / "worker-0") for event in record.events
+            ]
+            assert len(set(found)) == len(found)
             looks += 1
         return looks
 

@@ -237,7 +237,7 @@ def knowing(key: str) -> Callable[[Request], Answer]:
 
 
 async def test_calls_and_imports_use_the_key_of_their_destination(tmp_path: Path) -> None:
-    """With `passthrough.destination` flags go on for senders that know the old key; an import
+    """With `passthrough.destination` flags continue for senders that know the old key; an import
     reaches each service directly, and both through the daemon.
     """
     source = tmp_path / "export.jsonl"

@@ -107,7 +107,7 @@ async def test_each_event_goes_where_its_route_says(kind: str) -> None:
 
 
 async def test_a_sample_has_people_whole() -> None:
-    """All events of a person are in the sample, or none is; everybody goes to the destination
+    """All events of a person are in the sample, or none is; everyone goes to the destination
     without a sample.
     """
     sent = [event(f"e{number}", f"person{number % 40}") for number in range(200)]
@@ -153,7 +153,7 @@ async def test_a_destination_that_is_down_delays_no_sender_until_its_buffer_is_f
 
 
 async def test_an_optional_one_drops_what_it_has_no_room_for() -> None:
-    """Nobody is rejected or waits for it; what it drops is in its books."""
+    """No one is rejected or waits for it; what it drops is in its books."""
     async with Upstream() as us, Upstream(lambda _: plain(500)) as eu:
         where = several(us, eu, eu={"required": False})
         async with Whole("", buffer={"max_bytes": "1MiB"}, **where, **SMALL) as whole:
@@ -207,7 +207,7 @@ async def test_delivered_waits_for_all_required_ones() -> None:
         assert whole.snapshot.destinations[0].buffered == 0
 
 
-async def test_what_is_on_disk_for_both_survives_for_both() -> None:
+async def test_a_crash_loses_nothing_for_either_destination() -> None:
     """After a crash each destination gets all that was acknowledged, from files of its own."""
     down: Callable[[Request], Answer] = lambda _: plain(503)  # noqa: E731
     async with (
@@ -258,7 +258,7 @@ async def test_a_dead_letter_goes_back_to_its_own_destination(tmp_path: Path) ->
     assert us.delivered.count("bad") == eu.delivered.count("bad") == 1
 
 
-async def test_what_waits_stays_with_the_first_when_upstream_becomes_upstreams(
+async def test_pending_events_stay_with_the_first_of_new_destinations(
     tmp_path: Path,
 ) -> None:
     """The files without a name become those of the first destination."""
@@ -302,7 +302,7 @@ async def test_metrics_name_the_destination_only_where_there_are_several() -> No
     assert "destination" not in alone
 
 
-async def test_what_is_rejected_at_receipt_is_a_dead_letter_of_each() -> None:
+async def test_an_event_rejected_at_receipt_is_a_dead_letter_of_each_destination() -> None:
     """So each destination's books have all that is routed to it."""
     async with Upstream() as us, Upstream() as eu, Whole("", **several(us, eu)) as whole:
         with always_balanced(whole.pipeline):
@@ -355,7 +355,10 @@ def long_event(name: str, to: str) -> bytes:
     return event(name, properties=LONG % to.encode())
 
 
-@pytest.mark.parametrize("entrance", ["single", "batch", "v1", "log"])
+@pytest.mark.parametrize(
+    "entrance",
+    ["batch", "log", *(pytest.param(each, marks=pytest.mark.long) for each in ("single", "v1"))],
+)
 async def test_slow_conditions_delay_no_sender(entrance: str, tmp_path: Path) -> None:
     """The decoder process evaluates those of routes, also of what becomes a dead letter; each event
     goes where its route says, in order, as it was received.
@@ -391,7 +394,7 @@ async def test_slow_conditions_delay_no_sender(entrance: str, tmp_path: Path) ->
             letters = int(entrance in ("batch", "log"))
             await eventually(
                 lambda: whole.total(lambda lane: lane.total_received) == len(sent) + letters,
-                told=lambda: whole.snapshot,
+                explain=lambda: whole.snapshot,
             )
             await whole.emptied()
             snapshot = whole.snapshot

@@ -76,9 +76,9 @@ async def test_faults_poison_and_restarts(seed: int) -> None:
         ) == (196, 4)
 
 
-async def test_what_was_answered_200_is_there_after_a_crash() -> None:
+async def test_events_answered_200_survive_a_crash() -> None:
     """Senders that are answered while the process is about to die find their events delivered,
-    unchanged; the books go on.
+    unchanged; the books continue.
     """
     random = Random(5)
     answered: list[bytes] = []
@@ -160,7 +160,7 @@ async def test_order_holds_across_restarts(ordering: str, *, crash: bool) -> Non
     however often the process ends.
     """
     random = Random(11)
-    told = story(random, 12)
+    reported = story(random, 12)
 
     def answer(_: Request) -> Answer:
         return random.choice(FAILURES) if random.random() < 0.25 else slow(random)
@@ -177,11 +177,11 @@ async def test_order_holds_across_restarts(ordering: str, *, crash: bool) -> Non
     ):
         with always_balanced(whole):
             for step in range(1000):
-                if not told:
+                if not reported:
                     break
                 size = random.randint(1, 5)
-                await whole.take(told[:size])
-                del told[:size]
+                await whole.take(reported[:size])
+                del reported[:size]
                 if step % 9 == 8:
                     await whole.restart(crash=crash)
             await whole.emptied()
@@ -194,13 +194,13 @@ async def test_order_holds_across_restarts(ordering: str, *, crash: bool) -> Non
 
 async def test_historical_lanes_keep_their_order_across_crashes() -> None:
     """By default, without a setting."""
-    told = story(Random(7), 6)
+    reported = story(Random(7), 6)
     taking = False
     async with (
         Upstream(lambda _: OK if taking else plain(500)) as upstream,
         Whole(upstream.url, buffer=DISK, window=4096) as whole,
     ):
-        for number, raw in enumerate(told):
+        for number, raw in enumerate(reported):
             assert (await whole.send(post("/batch/", batch([raw], more=HISTORICAL)))).status == 200
             if number % 20 == 19:
                 await whole.restart(crash=True)

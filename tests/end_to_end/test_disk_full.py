@@ -90,7 +90,7 @@ async def test_a_historical_lane_has_half() -> None:
 
 async def test_a_halted_lane_has_a_quarter() -> None:
     """A lane that the upstream refuses may hold a quarter, also after a restart, once it is halted
-    again; others go on.
+    again; others continue.
     """
     async with (
         Upstream(lambda request: plain(403, "no") if request.api_key == BAD else OK) as upstream,
@@ -120,7 +120,7 @@ class Pressed:
 async def press(whole: Whole, *, patient: bool = False) -> Pressed:
     """Send to three lanes, more than fits.
 
-    A patient sender comes back when what was under way is written, as its Retry-After says.
+    A patient sender comes back when what was in progress is written, as its Retry-After says.
     """
     pressed = Pressed()
     for number in range(200):
@@ -196,7 +196,7 @@ async def test_reject_drops_nothing() -> None:
 
 
 async def test_a_failing_disk_is_reported_and_waited_for() -> None:
-    """While nothing can be written senders get 503 and `/readyz` says why; delivery goes on, and
+    """While nothing can be written senders get 503 and `/readyz` says why; delivery continues, and
     taking too as soon as it can.
     """
     refuse = False
@@ -264,7 +264,7 @@ async def send_large(
 
 async def test_a_request_that_empty_files_may_not_hold_is_too_large() -> None:
     """Less than seven eighths of the buffer, and more than its files hold for certain: 413, not 503
-    for ever. What is smaller is accepted, and so is what comes next.
+    indefinitely. What is smaller is accepted, and so is what comes next.
     """
     buffer = {"kind": "disk", "max_bytes": 1 << 20}
     async with Upstream() as upstream, Whole(upstream.url, buffer=buffer) as whole:

@@ -82,7 +82,7 @@ class DiskOutage:
         self.historical += made
 
     async def pass_by(self) -> None:
-        """Ten hours in which both lanes go on."""
+        """Ten hours in which both lanes continue."""
         assert isinstance(self.whole.clock, FakeClock)
         for _ in range(int(HOURS * 3600 / STEP)):
             await self.send("live")

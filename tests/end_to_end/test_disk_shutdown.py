@@ -53,7 +53,7 @@ async def test_a_backlog_on_disk_waits_for_the_next_start(tmp_path: Path) -> Non
         assert sorted(upstream.delivered) == sorted(f"e{number}" for number in range(30))
 
 
-async def test_what_memory_held_is_replayed(tmp_path: Path) -> None:
+async def test_dead_letters_of_a_memory_buffer_can_be_replayed(tmp_path: Path) -> None:
     """What a drain leaves behind in memory becomes dead letters in a file, with exit code 1; the
     next daemon sends them on command.
     """
@@ -86,7 +86,7 @@ async def test_what_memory_held_is_replayed(tmp_path: Path) -> None:
 
 
 async def test_a_drain_of_a_disk_buffer_delivers_what_it_can() -> None:
-    """Within its time it delivers what isn't at hand yet, too; what is left then goes on at the
+    """Within its time it delivers what isn't available yet, too; what is left then continues at the
     next start, none of it a dead letter.
     """
     sent = events(4000, padding=1000)

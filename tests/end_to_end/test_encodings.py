@@ -1,7 +1,7 @@
 """Ten thousand events through each encoding and shape that senders use, into a sandbox: what
 arrives is what was sent.
 
-The wall clock stands still, so that each event's time can be told beforehand (wire facts: Time).
+The wall clock stands still, so that each event's time can be known beforehand (wire facts: Time).
 """
 
 from __future__ import annotations

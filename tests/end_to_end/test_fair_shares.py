@@ -178,7 +178,7 @@ async def test_a_large_event_is_kept_or_its_sender_keeps_it(kind: str, tmp_path:
 
 @pytest.mark.parametrize("kind", ["memory", "disk"])
 async def test_nameless_events_do_not_get_other_senders_rejected(kind: str) -> None:
-    """A sender that fills the share of what is rejected at receipt, and goes on: others' batches
+    """A sender that fills the share of what is rejected at receipt, and continues: others' batches
     are accepted, with a large event too.
     """
     settings: dict[str, Any] = {

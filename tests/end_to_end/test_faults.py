@@ -26,7 +26,7 @@ PASSING = [
 @pytest.mark.parametrize(
     "answer", PASSING, ids=[f"{answer.status}-{answer.fault.name}" for answer in PASSING]
 )
-async def test_what_passes_is_waited_for(answer: Answer) -> None:
+async def test_temporary_failures_are_retried(answer: Answer) -> None:
     """Each kind of failure, several times in a row, then none: every event is accepted once, and
     the books balance all the time.
     """
@@ -124,7 +124,7 @@ async def test_413_splits_until_it_fits() -> None:
 
 
 async def test_everything_at_once() -> None:
-    """Failures of all kinds in a row while requests go on coming in: each event is accepted once,
+    """Failures of all kinds in a row while requests keep coming in: each event is accepted once,
     the books balance at every instant.
     """
     sent = events(300)

@@ -1,4 +1,4 @@
-"""What waits on disk holds project keys and people's events: it is nobody else's to read."""
+"""What waits on disk holds project keys and people's events: it is no one else's to read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.whole import Whole
 
 @pytest.fixture
 def a_generous_umask() -> Iterator[None]:
-    """A umask that would let everybody read, until the test is over."""
+    """A umask that would let everyone read, until the test is over."""
     before = os.umask(0)
     yield
     os.umask(before)

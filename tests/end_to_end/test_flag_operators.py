@@ -81,7 +81,7 @@ TABLE: Final[list[tuple[str, Any, Any, bool]]] = [
 
 
 def flag(key: str, *properties: dict[str, Any], **more: Any) -> dict[str, Any]:
-    """A flag with one condition, for everybody who meets it."""
+    """A flag with one condition, for everyone who meets it."""
     return {
         "key": key,
         "active": True,
@@ -160,7 +160,7 @@ async def test_values() -> None:
 
 
 @pytest.mark.parametrize("path", ["/decide?v=3", "/flags/?v=2"])
-async def test_what_cannot_be_computed_spoils_nothing_else(path: str) -> None:
+async def test_an_uncomputable_flag_spoils_no_other(path: str) -> None:
     """An unknown operator, a cohort that isn't there, flags that need each other: the answer says
     so, and the other flags are right.
     """
@@ -185,7 +185,7 @@ async def test_what_cannot_be_computed_spoils_nothing_else(path: str) -> None:
         assert answers.values["off"] is False
 
 
-async def test_what_the_service_knows_counts_where_the_request_says_nothing() -> None:
+async def test_stored_properties_count_unless_the_request_has_them() -> None:
     """A person's and a group's stored properties, each under what the request says of it."""
     drinks = flag("tea", condition("exact", "tea"))
     big = flag("big", {**condition("gt", 100, "seats", "group"), "group_type_index": 0})
@@ -216,7 +216,7 @@ async def test_what_the_service_knows_counts_where_the_request_says_nothing() ->
         assert (await table.ask(NOTHING, "bob", **acme)).values == {"tea": False, "big": True}
 
 
-async def test_who_asks_is_a_property_too() -> None:
+async def test_distinct_id_can_be_a_condition() -> None:
     """A condition on `distinct_id` needs nothing of the request but the id itself, as posthog-node
     decides it.
     """
@@ -226,7 +226,7 @@ async def test_who_asks_is_a_property_too() -> None:
         assert (await table.ask(NOTHING, "bob")).values == {"ann's": False}
 
 
-async def test_who_enrolled() -> None:
+async def test_enrollment_decides_an_early_access_feature() -> None:
     """`$feature_enrollment/KEY` decides over an early access feature; where it isn't set, the
     conditions do.
     """

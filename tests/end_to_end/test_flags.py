@@ -2,7 +2,7 @@
 answers, directly and through forwarder.
 
 The SDK is the version of `requirements/dev.txt`, unchanged. Where it can't decide a flag by itself
-(what it isn't told about a visitor, what only the service has), nothing is compared; the table of
+(what it isn't given about a visitor, what only the service has), nothing is compared; the table of
 `test_flag_operators.py` has these cases.
 """
 
@@ -129,17 +129,17 @@ async def test_the_sdk_asks() -> None:
                 return decide(client, people, locally=False)
 
         decided = await in_thread(lambda: service.local(people))
-        told = await in_thread(asked)
+        reported = await in_thread(asked)
         usual = of_those_answered(service.project, decided)
-        assert differences(usual, told, people) == []
-        assert {frozenset(each.values) for each in told} == {service.project.answered}
+        assert differences(usual, reported, people) == []
+        assert {frozenset(each.values) for each in reported} == {service.project.answered}
 
 
-async def test_where_the_sdk_decides_otherwise() -> None:
+async def test_exceptions_of_the_sdks_local_decisions() -> None:
     """The first exception: of a flag of groups that another depends on, the SDK asks whether the
     person would have it.
 
-    The service, and posthog-node, decide it as they do by itself: nobody is in a company here, so
+    The service, and posthog-node, decide it as they do by itself: no one is in a company here, so
     it is off, and so is what needs it.
     """
     everybody = {"properties": [], "rollout_percentage": 100}

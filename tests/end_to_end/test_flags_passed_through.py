@@ -23,7 +23,7 @@ DEFINITIONS: Final = f"/flags/definitions?token={KEY}&send_cohorts"
 
 
 def switch(*, active: bool) -> dict[str, Any]:
-    """A flag for everybody, or for nobody."""
+    """A flag for everyone, or for no one."""
     return {
         "key": "switch",
         "active": active,
@@ -44,7 +44,7 @@ class Behind:
         await set_flag(self.session, self.sandbox.url, KEY, flag)
 
     async def value(self, key: str, path: str = FLAGS, **headers: str) -> bool | str | None:
-        """What a flag is for somebody, through forwarder; None if it isn't answered."""
+        """What a flag is for someone, through forwarder; None if it isn't answered."""
         answers = await ask(self.session, self.url, KEY, path, {"distinct_id": "ann"}, **headers)
         assert not answers.failed
         return answers.values.get(key)
@@ -100,7 +100,7 @@ async def test_definitions_are_confirmed_by_their_tag() -> None:
         assert new != tag
 
 
-async def test_what_is_cached_and_what_is_not() -> None:
+async def test_definitions_are_cached_and_flags_are_not() -> None:
     """Definitions may be as old as `definitions_max_age`, and what the SDK decides by them;
     `/flags` and `/decide` know changes at once.
     """
@@ -134,7 +134,7 @@ async def test_what_is_cached_and_what_is_not() -> None:
     ids=["nowhere", "ipv4", "ipv6", "inside", "unknown", "literal", "literal before usual"],
 )
 @pytest.mark.parametrize("path", [FLAGS, DECIDE])
-async def test_where_a_client_is(
+async def test_the_clients_address_decides_geoip(
     path: str, headers: dict[str, str], country: str | None, tmp_path: Path
 ) -> None:
     """The address that the sender says, to which forwarder appends the sender's own, decides a

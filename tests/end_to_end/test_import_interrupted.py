@@ -64,7 +64,7 @@ def times_delivered(upstream: Upstream) -> Counter[int]:
 async def test_sigterm_settles_what_is_in_flight_and_the_same_command_resumes(
     tmp_path: Path,
 ) -> None:
-    """It ends with 130 once the requests that were on their way are answered; the next run sends
+    """It ends with 130 once the requests that were in flight are answered; the next run sends
     all the others, and none of these.
     """
     path = source(tmp_path)

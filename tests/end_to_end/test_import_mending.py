@@ -1,5 +1,5 @@
-"""Refused records of an import, mended and replayed, all the way: the format's, the service's, and
-those that are refused again.
+"""Refused records of an import, repaired and replayed, all the way: the format's, the service's,
+and those that are refused again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def refusing(request: Request) -> Answer:
     return plain(400, "bad events are refused") if "bad" in request.names else OK
 
 
-def taken(upstream: Upstream) -> dict[str, bytes]:
+def delivered_by_number(upstream: Upstream) -> dict[str, bytes]:
     """The events of the requests that were answered with 200, by uuid."""
     events = [
         event
@@ -77,7 +77,7 @@ async def run(source: Path, state: Path, upstream: Upstream) -> ImportManifest:
 
 
 def figures(manifest: ImportManifest) -> tuple[int, Mapping[str, int], int]:
-    """Records delivered, refused by reason, and mended."""
+    """Records delivered, refused by reason, and repaired."""
     return manifest.books.delivered, manifest.books.refused, manifest.books.repaired
 
 
@@ -147,7 +147,7 @@ async def test_repaired_records_arrive(tmp_path: Path) -> None:
         }
         mark(state, good)
         third = await run(source, state, upstream)
-        there = taken(upstream)
+        there = delivered_by_number(upstream)
         with contextlib.closing(opened(source, state, upstream)) as job:
             assert job.is_complete
     assert figures(third) == (16, first.books.refused, 4)

@@ -201,7 +201,7 @@ def test_a_table_of_a_known_name_is_that_one_whatever_its_columns(
     assert sorted(event["event"] for event in events) == ["$identify", "$pageview"]
 
 
-@pytest.mark.parametrize("choice", ["history", "newest"])
+@pytest.mark.parametrize("choice", [pytest.param("history", marks=pytest.mark.long), "newest"])
 def test_persons_of_ga4_end_as_chosen(choice: str, service: RunningSandbox, tmp_path: Path) -> None:
     """A user, and a browser that isn't one's yet, have the newest user properties; where they came
     from first stays.
@@ -229,7 +229,7 @@ def test_persons_of_ga4_end_as_chosen(choice: str, service: RunningSandbox, tmp_
     check_persons(service, tmp_path, choice, said, live, "ga4", path)
 
 
-@pytest.mark.parametrize("choice", ["history", "newest"])
+@pytest.mark.parametrize("choice", ["history", pytest.param("newest", marks=pytest.mark.long)])
 def test_persons_of_segments_warehouse_end_as_chosen(
     choice: str, service: RunningSandbox, tmp_path: Path
 ) -> None:

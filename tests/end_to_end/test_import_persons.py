@@ -1,4 +1,4 @@
-"""What a person was told to be today isn't what an old export says: the formats that set
+"""What a person is today isn't what an old export says: the formats that set
 properties of persons, by the command alone.
 """
 
@@ -263,7 +263,7 @@ def has_settled(importer: Killable, state: Path, records: int) -> bool:
     return importer.ended or is_settled(state, records)
 
 
-@pytest.mark.parametrize("choice", ["history", "newest"])
+@pytest.mark.parametrize("choice", [pytest.param("history", marks=pytest.mark.long), "newest"])
 async def test_killed_an_import_resumes_with_the_same_properties(
     choice: str, tmp_path: Path
 ) -> None:
@@ -292,7 +292,7 @@ async def test_killed_an_import_resumes_with_the_same_properties(
             async with Killable.living(command, tmp_path / "log") as importer:
                 await eventually(
                     partial(has_settled, importer, state, settled),
-                    told=(tmp_path / "log").read_text,
+                    explain=(tmp_path / "log").read_text,
                 )
                 assert await importer.killed() == -9, (tmp_path / "log").read_text()
         before = (state / INDEX).read_bytes() if choice == "newest" else b""

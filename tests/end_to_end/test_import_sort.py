@@ -31,7 +31,7 @@ async def test_killed_while_it_sorts_and_while_it_sends_all_arrives_once_and_in_
 ) -> None:
     """Each event is there once, the days came one after the other and each person's events in the
     order of time; what came twice was in flight. Killed while it sorts nothing was sent, and it
-    begins again; then it goes on where it stood.
+    begins again; then it continues where it stood.
     """
     paths = shuffled(tmp_path)
     state = tmp_path / "state"
@@ -129,7 +129,7 @@ async def killed_when(
     """A life of it until the condition holds."""
     async with Killable.living(command(service, paths, state), state.parent / "log") as importer:
         await eventually(
-            lambda: importer.ended or condition(), told=(state.parent / "log").read_text
+            lambda: importer.ended or condition(), explain=(state.parent / "log").read_text
         )
         assert await importer.killed() == -9, (state.parent / "log").read_text()
 

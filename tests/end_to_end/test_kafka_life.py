@@ -110,7 +110,7 @@ async def test_a_missing_topic_is_an_error_where_that_is_asked_for(
     kafka: Kafka, topic: MakeTopic, tmp_path: Path
 ) -> None:
     """With `missing_topics: fail` nothing of the cluster is read, also not of topics that are
-    there, and the log and `/status` say why; what else the daemon does goes on.
+    there, and the log and `/status` say why; what else the daemon does continues.
     """
     stream = GroupTopic(kafka.bootstrap, await topic(1))
     missing = unique("missing")
@@ -243,7 +243,7 @@ async def test_a_static_member_comes_back_without_a_rebalance(
     kafka: Kafka, topic: MakeTopic, tmp_path: Path
 ) -> None:
     """With `group_instance_id` a member that ends and comes back within its session has its
-    partitions again, and nobody else notices.
+    partitions again, and no one else notices.
     """
     stream = GroupTopic(kafka.bootstrap, await topic(4))
     async with group(tmp_path, stream, session_timeout="20s") as (members, upstream):
@@ -263,7 +263,7 @@ async def test_a_static_member_comes_back_without_a_rebalance(
 
 @pytest.mark.parametrize("bad", ["no.such.host.invalid:9092", "127.0.0.1:1"])
 async def test_a_wrong_address_is_reported(tmp_path: Path, bad: str) -> None:
-    """A cluster that nobody finds at its address is a warning that names the address; the daemon
+    """A cluster that no one finds at its address is a warning that names the address; the daemon
     takes HTTP meanwhile, and ends with 0.
     """
     async with group(tmp_path, GroupTopic(bad, "nothing")) as (members, _):

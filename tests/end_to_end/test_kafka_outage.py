@@ -39,7 +39,7 @@ def waited(shown: Snapshot) -> float:
 async def test_an_outage_longer_than_max_poll_interval(
     kafka: Kafka, topic: MakeTopic, tmp_path: Path
 ) -> None:
-    """The same member, no rebalance, partitions paused, a lag that is told, memory flat; then
+    """The same member, no rebalance, partitions paused, a lag that is reported, memory flat; then
     everything once, and no lag.
     """
     stream = GroupTopic(kafka.bootstrap, await topic(4))
@@ -81,8 +81,8 @@ async def test_an_outage_longer_than_max_poll_interval(
 async def test_memory_stays_flat_while_records_flow(
     kafka: Kafka, topic: MakeTopic, tmp_path: Path
 ) -> None:
-    """Partitions that pause and go on again and again, since little may be in flight, cost no more
-    memory for that.
+    """Partitions that pause and continue again and again, since little may be in flight, cost no
+    more memory for that.
     """
     stream = GroupTopic(kafka.bootstrap, await topic(8))
     raw = events(60_000, padding=200)

@@ -134,8 +134,8 @@ async def test_poison_is_kept_and_holds_nothing_up(
                 "topic": stream.topic,
                 "partition": 0,
                 "offset": offset,
-                "key": as_told(poison.record.key),
-                "headers": [[name, as_told(value)] for name, value in poison.record.headers],
+                "key": as_logged(poison.record.key),
+                "headers": [[name, as_logged(value)] for name, value in poison.record.headers],
             }
         for number in (0, 1, len(POISON) - 1):
             poison = POISON[number]
@@ -144,7 +144,7 @@ async def test_poison_is_kept_and_holds_nothing_up(
             )
 
 
-async def test_what_the_service_refuses_is_kept(
+async def test_events_that_the_service_refuses_are_kept(
     kafka: Kafka, topic: MakeTopic, tmp_path: Path
 ) -> None:
     """Events that the service answers 400 to, each among good ones, are found, kept and passed by;
@@ -174,7 +174,7 @@ async def test_what_the_service_refuses_is_kept(
         assert await member.stop() == 0
 
 
-def as_told(data: bytes | None) -> object:
+def as_logged(data: bytes | None) -> object:
     """Bytes as the attributes have them."""
     if data is None:
         return None
@@ -188,7 +188,7 @@ async def test_a_halted_lane_blocks_nothing_permanently(
     kafka: Kafka, topic: MakeTopic, tmp_path: Path
 ) -> None:
     """A key that the service doesn't know: its events become dead letters after `halt_after`, the
-    other lane's go on flowing, the group gets to the end; once the key is known the lane goes on
+    other lane's keep flowing, the group gets to the end; once the key is known the lane continues
     with what comes when the next probe is due, and all after that.
     """
     stream = GroupTopic(kafka.bootstrap, await topic(1))

@@ -90,7 +90,7 @@ class RebalanceRig:
         member = await self.members.start("one", program=self.program)
         await eventually(
             lambda: self.holding.answered.issuperset(ANSWERED),
-            told=lambda: len(self.holding.answered),
+            explain=lambda: len(self.holding.answered),
         )
         await self.stream.write(records(range(LATE + 100, ALL)))
         await member.until(

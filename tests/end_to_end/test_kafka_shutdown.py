@@ -1,5 +1,5 @@
 """A member ends, in good order or not, with its buffer in memory or on disk: nothing is lost, and
-the next one goes on from there.
+the next one continues from there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RAW = events(3000)
 async def test_sigterm_in_mid_stream_repeats_nothing(
     kafka: Kafka, topic: MakeTopic, tmp_path: Path
 ) -> None:
-    """What was read is delivered and committed, the exit code is 0, and the next start goes on:
+    """What was read is delivered and committed, the exit code is 0, and the next start continues:
     each event arrives once.
     """
     stream = GroupTopic(kafka.bootstrap, await topic(2))
@@ -54,7 +54,7 @@ async def test_sigterm_in_mid_stream_repeats_nothing(
         assert accepted(upstream) == dict.fromkeys(RAW, 1)
 
 
-async def test_what_a_drain_leaves_is_read_again(
+async def test_records_that_a_drain_leaves_are_read_again(
     kafka: Kafka, topic: MakeTopic, tmp_path: Path
 ) -> None:
     """With the upstream down a member with a memory buffer commits nothing, makes no dead letters,

@@ -103,7 +103,7 @@ async def killed(member: RunningMember) -> None:
     await member.kill()
 
 
-@pytest.mark.parametrize("end", [stopped, killed])
+@pytest.mark.parametrize("end", [stopped, pytest.param(killed, marks=pytest.mark.long)])
 async def test_replacing_static_members_one_by_one(
     kafka: Kafka, topic: MakeTopic, tmp_path: Path, end: Callable[[RunningMember], Awaitable[None]]
 ) -> None:
@@ -143,7 +143,7 @@ async def test_replacing_static_members_one_by_one(
             assert await member.stop() == 0
 
 
-async def test_what_a_removed_member_had_is_read_after_its_session(
+async def test_records_of_a_removed_member_are_read_after_its_session(
     kafka: Kafka, topic: MakeTopic, tmp_path: Path
 ) -> None:
     """As at a scale-in: it delivers, commits, and doesn't come back. After the session the other

@@ -94,7 +94,7 @@ class Followed:
         await eventually(
             lambda: self.read().total() >= sum(results.values()),
             LIMIT,
-            told=lambda: self.forwarder.pipeline.snapshot().logs,
+            explain=lambda: self.forwarder.pipeline.snapshot().logs,
         )
         assert self.read() == Counter(results)
         await eventually(
@@ -344,7 +344,7 @@ async def nginx(place: Path, log: Path) -> AsyncIterator[Path]:
 
 
 async def test_an_applications_log(tmp_path: Path) -> None:
-    """Its events arrive with their own times, without passwords, with a hash in the place of the
+    """Its events arrive with their own times, without passwords, with a hash instead of the
     e-mail address.
     """
     user = {"id": "u-17", "email": "ann@example.com", "plan": "pro"}
@@ -423,7 +423,7 @@ async def test_logrotate_itself(tmp_path: Path, way: str) -> None:
                 await eventually(
                     # B023: this round alone calls it.
                     lambda: found.read().total() >= users.stop,  # noqa: B023
-                    told=found.read,
+                    explain=found.read,
                 )
             await rotate(configuration)
         await found.counted(taken=ROUNDS * LINES)

@@ -149,7 +149,7 @@ async def test_a_repeated_request_repeats_its_events(sender: str) -> None:
 
 
 @pytest.mark.parametrize("sender", SENDERS)
-async def test_it_comes_back_while_forwarder_is_full(sender: str) -> None:
+async def test_log_senders_retry_while_forwarder_is_full(sender: str) -> None:
     """503 with Retry-After, which both of them repeat; then the events are accepted once."""
     request = SENDERS[sender](
         [{"event": "at last", "user": "ann", "padding": "".join(map(str, range(60_000)))}]
@@ -183,7 +183,7 @@ async def test_fluent_bits_other_formats_are_refused(separator: str) -> None:
 
 def test_the_configurations_name_what_forwarder_needs() -> None:
     """The record becomes an event with project key, name, person and uuid; and what isn't sent yet
-    is repeated for ever.
+    is repeated indefinitely.
     """
     lua, modifier = FLUENT_BIT["pipeline"]["filters"]
     assert set(re.findall(r"[{ ](\w+) = ", lua["code"].partition("return 2")[2])) == {

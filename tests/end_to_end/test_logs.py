@@ -279,7 +279,7 @@ async def test_a_closed_standard_input_is_an_error_at_the_start(tmp_path: Path) 
     assert b"standard input is to be read, and is closed" in said
 
 
-async def test_what_a_signal_leaves_of_standard_input_becomes_dead_letters(tmp_path: Path) -> None:
+async def test_undelivered_lines_of_stdin_become_dead_letters_at_a_signal(tmp_path: Path) -> None:
     """A pipe can't be read again: with the upstream down, a stop keeps what was accepted, and the
     exit code says so.
     """

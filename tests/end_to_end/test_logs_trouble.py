@@ -152,17 +152,19 @@ async def test_the_disk_of_buffer_and_positions_fills(disk: Mounted, log: Log) -
         log.write(10_000)
         await eventually(
             lambda: state(whole).why and len(arrived(upstream)) < log.count,
-            told=lambda: state(whole),
+            explain=lambda: state(whole),
         )
         await whole.restart(crash=True)
-        await eventually(lambda: state(whole).files and state(whole).why, told=lambda: state(whole))
+        await eventually(
+            lambda: state(whole).files and state(whole).why, explain=lambda: state(whole)
+        )
         assert before <= position(whole) < log.path.stat().st_size
         assert state(whole).in_flight_bytes <= MAX_IN_FLIGHT * 3
         ballast.unlink()
-        await eventually(lambda: len(arrived(upstream)) == log.count, told=lambda: state(whole))
+        await eventually(lambda: len(arrived(upstream)) == log.count, explain=lambda: state(whole))
         await eventually(
             lambda: position(whole) == log.path.stat().st_size and not state(whole).why,
-            told=lambda: state(whole),
+            explain=lambda: state(whole),
         )
         assert balanced(whole.snapshot)
     assert different(upstream) == log.count
@@ -183,14 +185,15 @@ async def test_the_disk_of_the_positions_fills(disk: Mounted, log: Log) -> None:
         ballast = disk.fill()
         log.write(5000)
         await eventually(lambda: len(arrived(upstream)) == log.count)
-        await eventually(lambda: state(whole).state == "down", told=lambda: state(whole))
+        await eventually(lambda: state(whole).state == "down", explain=lambda: state(whole))
         assert "positions can't be stored" in state(whole).why
         await whole.restart(crash=True)
         await eventually(
-            lambda: sum(arrived(upstream).values()) == log.count + 5000, told=lambda: state(whole)
+            lambda: sum(arrived(upstream).values()) == log.count + 5000,
+            explain=lambda: state(whole),
         )
         ballast.unlink()
-        await eventually(lambda: state(whole).state == "reading", told=lambda: state(whole))
+        await eventually(lambda: state(whole).state == "reading", explain=lambda: state(whole))
         await eventually(lambda: stored(disk) == log.path.stat().st_size)
         await whole.restart(crash=True)
         log.write(10)
@@ -216,12 +219,12 @@ async def test_lines_without_a_time_wait_for_the_disk_of_the_positions(
         )
         ballast = disk.fill()
         log.write(5000)
-        await eventually(lambda: state(whole).state == "down", told=lambda: state(whole))
+        await eventually(lambda: state(whole).state == "down", explain=lambda: state(whole))
         await whole.restart(crash=True)
-        await eventually(lambda: state(whole).state == "down", told=lambda: state(whole))
+        await eventually(lambda: state(whole).state == "down", explain=lambda: state(whole))
         assert len(arrived(upstream)) < log.count
         ballast.unlink()
-        await eventually(lambda: len(arrived(upstream)) == log.count, told=lambda: state(whole))
+        await eventually(lambda: len(arrived(upstream)) == log.count, explain=lambda: state(whole))
         await eventually(
             lambda: state(whole).state == "reading" and position(whole) == log.path.stat().st_size
         )

@@ -87,7 +87,7 @@ def test_the_tables_are_all_compared() -> None:
 
 
 @EVERY
-async def test_ids_of_another_organization_are_nobodys(
+async def test_ids_of_another_organization_are_404(
     endpoint: Endpoint[Any, Any], tmp_path: Path
 ) -> None:
     """With any id of the first organization, in every mixture with own ones, an endpoint is 404 to

@@ -49,7 +49,7 @@ class WriteAnswers:
 
 
 class WritingClients:
-    """Clients of one life of the sandbox: each writes until nobody answers."""
+    """Clients of one life of the sandbox: each writes until no one answers."""
 
     def __init__(self, url: str, answered: WriteAnswers, number: int) -> None:
         self.url = url
@@ -88,7 +88,7 @@ class WritingClients:
         self.answered.projects[project["id"]] = project["api_token"]
 
     async def invites(self, client: Client, turn: int) -> None:
-        """Invites somebody, and takes every other invite back."""
+        """Invites someone, and takes every other invite back."""
         invite = await client.invites.create(
             seed.ORGANIZATION, target_email=f"somebody-{self.number}-{turn}@example.net"
         )
@@ -110,7 +110,7 @@ class WritingClients:
         self.answered.events.add(event["event"])
 
 
-async def test_what_was_answered_survives_a_kill(tmp_path: Path) -> None:
+async def test_answered_writes_survive_a_kill(tmp_path: Path) -> None:
     """Killed twice under load: every change, project, invite and event that was answered is there,
     and what was removed is gone.
     """

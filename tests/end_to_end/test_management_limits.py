@@ -17,7 +17,7 @@ from tests.end_to_end.halves import BODIES, EVERY, REFUSED, halves
 from tests.support import management as seed
 
 
-async def test_who_was_removed_is_a_stranger(tmp_path: Path) -> None:
+async def test_a_removed_members_key_is_rejected(tmp_path: Path) -> None:
     """The key of a member who was removed is good for nothing from then on: every
     endpoint is 404.
     """
@@ -105,7 +105,7 @@ async def test_a_level_reaches_no_further(endpoint: Endpoint[Any, Any], tmp_path
 async def test_no_member_raises_their_own_level(
     key: str, endpoint: Endpoint[Any, Any], whom: str, body: Any, tmp_path: Path
 ) -> None:
-    """Nobody invites, lifts, lowers or removes beyond their own level, nor changes their own: 403,
+    """No one invites, lifts, lowers or removes beyond their own level, nor changes their own: 403,
     and nothing changes.
     """
     ids = {"organization_id": seed.ORGANIZATION, "id": seed.INVITE, "user__uuid": whom}

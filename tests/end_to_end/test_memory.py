@@ -1,5 +1,5 @@
-"""Full: senders are told to come back, nothing that was answered 200 is lost, and one lane's
-trouble isn't everybody's.
+"""Full: senders are asked to come back, nothing that was answered 200 is lost, and one lane's
+trouble isn't everyone's.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ async def test_senders_that_push_on_lose_nothing() -> None:
 
 
 async def test_a_request_that_could_never_fit_is_413() -> None:
-    """More than one lane may ever hold: coming back would be in vain, and the sender is told so."""
+    """More than one lane may ever hold: coming back would never help, and the sender learns it."""
     async with Upstream() as upstream, Whole(upstream.url, **SMALL) as whole:
         reply = await whole.send(post("/batch/", batch(events(30, padding=60_000))))
         assert reply.status == 413

@@ -148,8 +148,10 @@ async def status(forwarder: DaemonProcess) -> dict[str, Any]:
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is measured on Linux")
 @pytest.mark.parametrize(
     ("limit", "buffer", "rejected"),
-    [(160 * MB, 16 * MB, 300), (80 * MB, 256 * MB, 100)],
-    ids=["a buffer that fits", "a buffer that doesn't fit"],
+    [
+        pytest.param(160 * MB, 16 * MB, 300, id="a buffer that fits", marks=pytest.mark.long),
+        pytest.param(80 * MB, 256 * MB, 100, id="a buffer that doesn't fit"),
+    ],
 )
 async def test_an_outage_with_large_requests_is_survived(
     limit: int, buffer: int, rejected: int
@@ -180,7 +182,7 @@ async def test_an_outage_with_large_requests_is_survived(
 HOUR: Final = 3600
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is measured on Linux")
 async def test_an_hour_without_upstream_is_survived_in_160_mb() -> None:
     """By the daemon's clock, with as many requests as senders can make meanwhile. The kernel kills
@@ -234,7 +236,7 @@ async def over(senders: Senders, upstream: Upstream) -> None:
     """End the outage, and wait until senders get 200 again."""
     held = len(senders.names)
     upstream.answer = lambda _: OK
-    await eventually(lambda: len(senders.names) >= held + 20, told=lambda: senders.answers)
+    await eventually(lambda: len(senders.names) >= held + 20, explain=lambda: senders.answers)
 
 
 async def all_delivered(forwarder: DaemonProcess, senders: Senders, upstream: Upstream) -> None:

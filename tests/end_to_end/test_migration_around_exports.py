@@ -60,7 +60,7 @@ def exported() -> bytes:
 
 
 def begin(folder: Path) -> list[str]:
-    """Put in place what somebody has before the first command; what the sandbox is started with."""
+    """Put in place what someone has before the first command; what the sandbox is started with."""
     (folder / "export").mkdir()
     (folder / "export" / "2024.json.gz").write_bytes(gzip.compress(exported()))
     for name, key in (("project-key", TOKEN), ("personal-key", OWNER_KEY)):
@@ -122,7 +122,7 @@ def shipped(folder: Path) -> list[tuple[Path, str]]:
 @pytest.mark.slow
 @pytest.mark.timeout(4 * LIMIT)
 async def test_the_commands_of_the_page(tmp_path: Path) -> None:
-    """The export rests while history arrives, and goes on after it; one backfill has exactly the
+    """The export rests while history arrives, and continues after it; one backfill has exactly the
     days of the manifest, another the pause; what was exported is what was imported; and nothing of
     the pause is lost.
     """

@@ -138,8 +138,15 @@ async def following(
             yield whole, write_lines
 
 
+USUAL: Final = ("accepted", "not mapped", "rule that fails", "decoded and dropped", "buffer full")
+"""Of the outcomes, for `make test`."""
+
+
 @cases("stdin", [False, True], ids=["file", "stdin"])
-@pytest.mark.parametrize("name", LINES)
+@pytest.mark.parametrize(
+    "name",
+    [each if each in USUAL else pytest.param(each, marks=pytest.mark.long) for each in LINES],
+)
 async def test_a_line_leaves_nothing_to_the_garbage_collector(
     name: str, stdin: bool, tmp_path: Path
 ) -> None:
@@ -170,11 +177,11 @@ async def test_a_line_leaves_nothing_to_the_garbage_collector(
                 upstream.answer = lambda _: outcome.answer
                 with counted(SourceIntake) as tries:
                     writing = asyncio.create_task(in_thread(partial(write_lines, text * count)))
-                    await eventually(lambda: not full or tries() > TRIES + count, told=tries)
+                    await eventually(lambda: not full or tries() > TRIES + count, explain=tries)
                 if full:
                     upstream.answer = lambda _: OK
                 await writing
-                await eventually(is_settled, told=logs.observe)
+                await eventually(is_settled, explain=logs.observe)
                 await whole.emptied()
                 await committed(whole)
 
@@ -294,7 +301,7 @@ async def test_a_record_of_an_import_leaves_nothing_to_the_garbage_collector(
                 ended = True
                 stack.close()
             if outcome.disk_is_full:
-                (run.make_room if len(run.told) % 4 else run.fill_disk)()
+                (run.make_room if len(run.reported) % 4 else run.fill_disk)()
 
         await setting.run(during)
         assert ended
@@ -351,7 +358,7 @@ async def test_a_replayed_letter_leaves_nothing_to_the_garbage_collector(
                     upstream.answer = lambda _: OK
                 await eventually(
                     lambda: handled() == before + LETTERS,
-                    told=lambda: (
+                    explain=lambda: (
                         replayer.statistics(),
                         query(where, "SELECT number, mark, note, reason FROM letters"),
                     ),

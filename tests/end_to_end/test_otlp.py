@@ -138,7 +138,7 @@ async def test_a_full_buffer(protobuf: bool) -> None:
 
 
 @BOTH
-async def test_what_becomes_no_event(protobuf: bool) -> None:
+async def test_partial_success_names_rejected_records(protobuf: bool) -> None:
     """Partial success, also of a large request; what was rejected is among the dead letters as the
     mapping sees it.
     """
@@ -208,7 +208,7 @@ async def test_what_becomes_no_event(protobuf: bool) -> None:
         "traces",
     ],
 )
-async def test_what_is_rejected(asked: bytes, status: int) -> None:
+async def test_invalid_otlp_requests_are_rejected(asked: bytes, status: int) -> None:
     """None of these is to be repeated, and the next request is accepted as ever."""
     async with Sandbox() as sandbox, Whole(sandbox.url, SystemClock(), http=HTTP) as whole:
         reply = await whole.send(asked)
@@ -232,7 +232,7 @@ async def test_an_empty_request_succeeds(protobuf: bool) -> None:
             assert accepted(await whole.send(asked), protobuf=protobuf)
 
 
-async def test_what_was_answered_is_on_disk() -> None:
+async def test_answered_log_records_survive_a_crash() -> None:
     """With a disk buffer and `ack: disk` an answer of 200 holds over a crash."""
     buffer = {"kind": "disk", "ack": "disk", "max_bytes": "64MiB"}
     async with (

@@ -116,8 +116,8 @@ async def test_the_key_of_the_destination_in_place_of_the_senders() -> None:
 
 
 async def test_an_outage() -> None:
-    """Down: events are taken, flag calls fail within their time, then at once, definitions go on,
-    `/status` says it. Back: all works.
+    """Down: events are taken, flag calls fail within their time, then at once, definitions
+    continue, `/status` says it. Back: all works.
     """
     async with origin(service) as upstream, passing(upstream.url, clock := FakeClock()) as daemon:
         poll = get("/flags/definitions?token=x", "Authorization: Bearer y")
@@ -155,7 +155,7 @@ async def test_an_outage() -> None:
 
 
 async def test_shutdown_waits_for_calls_in_flight() -> None:
-    """A drain lets calls end that are under way, though no event is left to deliver."""
+    """A drain lets calls end that are in progress, though no event is left to deliver."""
     go = asyncio.Event()
 
     async def slow(request: Asked) -> None:
@@ -198,7 +198,9 @@ async def test_assets_url() -> None:
 
 
 async def test_memory_stays_bounded() -> None:
-    """60 MB up and 60 MB down, with whoever reads being slow, take no more than a few buffers."""
+    """60 MB up and 60 MB down, with the one who reads being slow, take no more than a
+    few buffers.
+    """
     size = 60_000_000
     piece = b"z" * 50_000
     read = 0

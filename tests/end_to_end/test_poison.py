@@ -83,7 +83,7 @@ async def test_five_hundred_poison_events_of_ten_thousand_cost_fifty_requests(
             assert delivered == sorted(delivered)
 
 
-async def test_what_only_looks_suspicious_is_delivered() -> None:
+async def test_suspicious_events_that_are_accepted_are_delivered() -> None:
     """An upstream that accepts what we suspect, and refuses events of its own taste, gets all that
     it accepts; nothing else is rejected.
     """

@@ -59,7 +59,7 @@ class DaemonProcess:
             return response.status, await response.text()
 
     async def attempt(self, name: str) -> int | None:
-        """Send an event; None if nobody listens any more."""
+        """Send an event; None if no one listens any more."""
         try:
             return (await self.send(1, name))[0]
         except aiohttp.ClientError:
@@ -121,7 +121,7 @@ async def test_the_sdk_through_two_processes() -> None:
 
 
 async def test_a_slow_upstream_is_waited_for_while_draining() -> None:
-    """After SIGTERM `/readyz` fails, `/livez` goes on, and what still comes is accepted until the
+    """After SIGTERM `/readyz` fails, `/livez` continues, and what still comes is accepted until the
     port is closed; with the last event delivered the exit code is 0.
     """
     go_on = asyncio.Event()

@@ -1,5 +1,5 @@
 """Upstreams that refuse: proxies that refuse everything, poison among good events, and keys that
-nobody knows.
+no one knows.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ async def test_an_unknown_key_is_held_and_delivered_when_it_is_known() -> None:
 
 
 async def test_made_up_keys_do_not_stop_a_good_one() -> None:
-    """Ten thousand keys that nobody knows, beside one good lane: the good one's events are taken
+    """Ten thousand keys that no one knows, beside one good lane: the good one's events are taken
     and delivered all the while.
     """
     async with Upstream(
@@ -158,7 +158,7 @@ async def test_made_up_keys_do_not_stop_a_good_one() -> None:
 
 
 async def test_a_good_key_that_comes_after_made_up_ones_gets_in() -> None:
-    """A key that is new while made-up ones hold their share is told to come back, is checked
+    """A key that is new while made-up ones hold their share is asked to come back, is checked
     meanwhile, and then taken.
     """
     upstream = Upstream(decide=lambda request: OK if request.api_key == GOOD else UNAUTHORIZED)

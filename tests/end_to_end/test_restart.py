@@ -1,4 +1,4 @@
-"""Restarts in place, with real processes: the same process id, the same address, and nobody else
+"""Restarts in place, with real processes: the same process id, the same address, and no one else
 in the directory meanwhile.
 """
 

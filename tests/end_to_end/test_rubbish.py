@@ -134,7 +134,7 @@ def requests(draw: st.DrawFn) -> Incoming:
     ],
     "none",
 )
-def test_no_bytes_break_it(incoming: list[Incoming], ordering: str) -> None:
+def test_any_bytes_are_answered(incoming: list[Incoming], ordering: str) -> None:
     """No input raises anything but the errors that are answered; every event is in the buffer or
     accounted for; each batch is valid.
     """

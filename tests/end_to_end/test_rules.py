@@ -166,10 +166,10 @@ KEPT = (
 
 async def replay(state: Path, *args: str) -> None:
     """Have all dead letters in a directory sent again, by the command."""
-    told = await forwarder(
+    reported = await forwarder(
         "dead-letters", "replay", "--all", *args, "--path", str(state), "--yes", "--no-wait"
     )
-    assert told.code == 0, told.err
+    assert reported.code == 0, reported.err
 
 
 async def test_a_replayed_event_is_ruled_as_its_senders_event_was(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ async def test_a_replayed_event_is_ruled_as_its_senders_event_was(tmp_path: Path
 
 
 @cases("status", [400, 413])
-async def test_what_the_service_refused_is_not_ruled_again(tmp_path: Path, status: int) -> None:
+async def test_rules_are_not_applied_twice_to_refused_events(tmp_path: Path, status: int) -> None:
     """Whatever its reason: a hash stays a hash, and not one of a hash."""
     salt = tmp_path / "salt"
     salt.write_text("salt")

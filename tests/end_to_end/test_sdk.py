@@ -15,13 +15,13 @@ from tests.support.upstream import OK, Upstream, plain
 from tests.support.waiting import in_thread
 from tests.support.whole import KEY, Whole, always_balanced
 
-TOLD = 40
+NOTICES = 40
 
 
 def talk(client: Posthog) -> list[str]:
     """What an application does with it; the uuids of the events, in order."""
     uuids = []
-    for number in range(TOLD):
+    for number in range(NOTICES):
         properties = {
             "n": number,
             "big": 2**60 + number,
@@ -76,15 +76,15 @@ async def test_every_event_of_the_sdk_arrives_once_and_unchanged(sync: bool, gzi
         summary = await sandbox.summary()
         arrived = await sandbox.events()
         requests = await sandbox.requests()
-    assert len(uuids) == TOLD + 3
+    assert len(uuids) == NOTICES + 3
     assert sorted(event.uuid for event in arrived) == sorted(uuids)
     assert (summary.duplicates, summary.conflicts, summary.not_ingested) == (0, 0, 0)
     assert {request.path.partition("?")[0] for request in requests} == {"/batch/", "/decide"}
     for event in arrived:
-        told = tap.events[event.uuid]
-        assert (event.event, event.distinct_id) == (told["event"], told["distinct_id"])
+        notices = tap.events[event.uuid]
+        assert (event.event, event.distinct_id) == (notices["event"], notices["distinct_id"])
         assert msgspec.json.decode(event.raw)["properties"] == msgspec.json.decode(
-            msgspec.json.encode(told["properties"], enc_hook=str)
+            msgspec.json.encode(notices["properties"], enc_hook=str)
         )
 
 
@@ -134,7 +134,7 @@ class _Event(msgspec.Struct):
 
 
 async def test_the_sdk_waits_while_forwarder_is_full() -> None:
-    """Told 503 with Retry-After, the SDK comes back, and nothing is lost on its side either."""
+    """Answered 503 with Retry-After, the SDK comes back, and nothing is lost on its side either."""
     errors: list[Exception] = []
     async with (
         Upstream(lambda _: plain(503)) as upstream,

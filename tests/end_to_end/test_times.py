@@ -1,5 +1,5 @@
 """Times as senders write them: what the service reads leaves byte for byte, what only we read as
-RFC 3339, and what is no time as that of receipt.
+RFC 3339, and what is not a time as that of receipt.
 """
 
 from __future__ import annotations

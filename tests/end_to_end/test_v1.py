@@ -104,11 +104,11 @@ async def test_every_event_arrives_once_and_with_the_properties_it_was_given(
     assert (summary.duplicates, summary.conflicts, summary.not_ingested) == (0, 0, 0)
     assert {request.path.partition("?")[0] for request in requests} == {"/batch/", "/decide"}
     for event in arrived:
-        told = tap.events[event.uuid]
+        reported = tap.events[event.uuid]
         written = msgspec.json.decode(event.raw)
-        moved = {key: told[key] for key in ("$set", "$set_once") if key in told}
+        moved = {key: reported[key] for key in ("$set", "$set_once") if key in reported}
         expected = msgspec.json.decode(
-            msgspec.json.encode({**moved, **told["properties"]}, enc_hook=str)
+            msgspec.json.encode({**moved, **reported["properties"]}, enc_hook=str)
         )
         assert written["properties"] == expected
         assert not {"options", "session_id", "window_id"} & set(written)
@@ -165,8 +165,8 @@ async def test_only_what_was_not_delivered_in_time_comes_again() -> None:
 
 
 async def test_browsers_and_others_may_send_brotli() -> None:
-    """The one encoding that the Python SDK doesn't have; a bad event beside good ones is told to
-    its sender.
+    """The one encoding that the Python SDK doesn't have; a bad event beside good ones is
+    reported to its sender.
     """
     good = {
         "event": "good",

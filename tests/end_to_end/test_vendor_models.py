@@ -29,16 +29,17 @@ from tests.end_to_end.vendor_models import (
     segment,
 )
 
+LONG = pytest.mark.long
 CASES = (
-    (amplitude, "oldest", ""),
-    (amplitude, "history", ""),
+    pytest.param(amplitude, "oldest", "", marks=LONG),
+    pytest.param(amplitude, "history", "", marks=LONG),
     (amplitude, "newest", "user-5@example.com"),
-    (segment, "oldest", ""),
+    pytest.param(segment, "oldest", "", marks=LONG),
     (segment, "history", ""),
-    (segment, "newest", "user-5"),
+    pytest.param(segment, "newest", "user-5", marks=LONG),
     (rudderstack, "oldest", ""),
-    (rudderstack, "history", ""),
-    (rudderstack, "newest", "user-5"),
+    pytest.param(rudderstack, "history", "", marks=LONG),
+    pytest.param(rudderstack, "newest", "user-5", marks=LONG),
     (mixpanel, "", ""),
 )
 """A model, what becomes of persons (Mixpanel's events say nothing of them), and a live person."""
@@ -82,7 +83,7 @@ def test_an_export_becomes_what_its_vendors_rules_say(
     _import_again(service, tmp_path, key, command)
 
 
-@pytest.mark.parametrize("choice", ["history", "newest"])
+@pytest.mark.parametrize("choice", [pytest.param("history", marks=LONG), "newest"])
 def test_profiles_of_mixpanel_end_as_chosen(
     choice: str, service: RunningSandbox, tmp_path: Path
 ) -> None:

@@ -235,7 +235,7 @@ async def test_hangup_reaches_the_workers(upstream: Upstream, tmp_path: Path) ->
 
 
 async def test_an_address_in_use_is_one_clear_error() -> None:
-    """An address that somebody listens on, or another forwarder shares, ends the start with 2,
+    """An address that someone listens on, or another forwarder shares, ends the start with 2,
     naming it once.
     """
     with socket.socket() as taken:

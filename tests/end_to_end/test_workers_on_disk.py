@@ -28,7 +28,7 @@ DOWN = plain(503)
 
 
 class StoppableService(Upstream):
-    """A service that is down until it is told otherwise."""
+    """A service that is down until it is started."""
 
     def __init__(self) -> None:
         super().__init__(lambda _: self.now)
@@ -232,7 +232,7 @@ async def test_a_directory_in_use_is_one_clear_error(tmp_path: Path) -> None:
 async def test_workers_leave_their_directories_when_the_supervisor_dies(
     upstream: StoppableService, tmp_path: Path
 ) -> None:
-    """A killed supervisor's workers end at once, without draining; the next start goes on with
+    """A killed supervisor's workers end at once, without draining; the next start continues with
     what they held.
     """
     async with on_disk(upstream.url, tmp_path, FORWARDER_SHUTDOWN__DRAIN_TIMEOUT="1h") as daemon:

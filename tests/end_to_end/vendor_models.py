@@ -3,7 +3,7 @@ them: a model beside the generator, from the vendors' documents, without the cod
 
 A generator knows who did what and when; it writes the records as the vendor does, and says which
 events and groups there have to be, and what each event says of its person: `person_model` says what
-becomes of persons. The sources of the rules are named in `docs/reference/import-formats.md`.
+becomes of persons. The sources of the rules are named in `docs/maintainers/sandbox-sources.md`.
 """
 
 from __future__ import annotations

@@ -243,7 +243,7 @@ class Writers:
         return job
 
     def invites_others(self, number: int) -> Job:
-        """Invites addresses that nobody else invites, one by one and three at once."""
+        """Invites addresses that no one else invites, one by one and three at once."""
 
         async def job(client: Client) -> None:
             for count in range(ROUNDS // 2):

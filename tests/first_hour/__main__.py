@@ -36,7 +36,7 @@ LISTENING: Final = "…listening…"
 
 
 class BareShell(Shell):
-    """A shell of somebody who has just arrived: a home with nothing in it, and the machine's own
+    """A shell of someone who has just arrived: a home with nothing in it, and the machine's own
     programs.
 
     What a block exports holds for those after it, and for new terminals, in which the pages have

@@ -24,13 +24,21 @@ QUICK = {
     "native_limit_70",
 }
 """Those of `make check`."""
+LONG = {case.name for case in CASES if case.options and case.export not in {"native", "amplitude"}}
+"""Options do the same to the events of each format: the others are left to `make test-long`."""
 PARTS = ("sources", "events", "letters", "manifest", "report", "preflight", "code")
 
 
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(each, id=each.name, marks=[] if each.name in QUICK else [pytest.mark.slow])
+        pytest.param(
+            each,
+            id=each.name,
+            marks=[]
+            if each.name in QUICK
+            else [pytest.mark.long if each.name in LONG else pytest.mark.slow],
+        )
         for each in CASES
     ],
 )

@@ -7,11 +7,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.golden_imports.recording import load, without_messages
 from tests.golden_imports.unfinished import OLD, OldState, resume
 from tests.support.cases import cases
 
 
+@pytest.mark.slow
 @cases("old", OLD, ids=lambda each: each.name)
 def test_an_import_of_the_old_version_is_resumed(old: OldState, tmp_path: Path) -> None:
     """All is delivered with the same bytes, what was settled is not sent again, marked dead

@@ -1,1 +1,1 @@
-"""The guides in docs/, held against code, rules and tests."""
+"""The guides in docs/, compared with code, rules and tests."""

@@ -61,7 +61,7 @@ def test_every_alert_is_documented_as_it_is(file: Path) -> None:
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.relative_to(ROOT).as_posix())
 def test_every_metric_in_the_rules_exists(file: Path) -> None:
-    """What a rule asks for is one of docs/reference/metrics.md, which is held against the code."""
+    """What a rule asks for is one of docs/reference/metrics.md, which is compared with the code."""
     known = set(re.findall(r"^\| `(forwarder_\w+)`", text_of("metrics"), re.MULTILINE))
     named = {
         name for rule in rules_in(file) for name in re.findall(r"\bforwarder_\w+", rule["expr"])

@@ -62,6 +62,7 @@ def test_an_example_has_a_configuration_and_a_short_page(example: Path) -> None:
         assert {word for word in words if word.startswith("--")} <= options(words), words
 
 
+@pytest.mark.slow
 @cases("example", EXAMPLES, ids=name)
 async def test_a_configuration_is_valid_as_it_stands(example: Path, tmp_path: Path) -> None:
     """`forwarder config check` finds nothing in the example's folder, once the salt is there."""

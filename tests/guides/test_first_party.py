@@ -79,10 +79,10 @@ def test_next_js(tmp_path: Path) -> None:
         "const c = require('./next.config.js'); c.rewrites().then(r => "
         "console.log(JSON.stringify([c.skipTrailingSlashRedirect, r])))"
     )
-    told = subprocess.run(
+    reported = subprocess.run(
         ["node", "-e", ask], cwd=tmp_path, check=True, capture_output=True, text=True
     ).stdout
-    assert json.loads(told) == [
+    assert json.loads(reported) == [
         True,
         [{"source": f"{prefix}/:path*", "destination": f"{address}{prefix}/:path*"}],
     ]

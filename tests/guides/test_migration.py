@@ -126,7 +126,7 @@ def test_formats_are_real() -> None:
 
 
 def test_messages_are_those_of_the_program() -> None:
-    """What somebody sees in the terminal is what the table has, so that it can be searched for."""
+    """What someone sees in the terminal is what the table has, so that it can be searched for."""
     rows = re.findall(r"^\| ([^|]+) \| [^|]+ \| [^|]+ \|$", PARTS["Troubleshooting"], re.MULTILINE)
     quoted = [
         part
@@ -171,7 +171,7 @@ def tabulated() -> set[str]:
 
 
 async def test_the_state_folder_has_these_files(tmp_path: Path) -> None:
-    """After a run, and while one sorts and sends; nobody else may read them, and the key is among
+    """After a run, and while one sorts and sends; no one else may read them, and the key is among
     the dead letters alone.
     """
     state = tmp_path / "state"

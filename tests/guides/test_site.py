@@ -16,6 +16,16 @@ from tests.support.repository import ROOT, name
 PAGES = sorted(DOCS.rglob("*.md"))
 LONGEST = 1500
 """Words of a page that is read from its beginning to its end."""
+LOOKED_UP = (
+    "reference/",
+    "explanation/what-happens-when.md",
+    "maintainers/benchmark-cases.md",
+    "maintainers/figures.md",
+    "maintainers/interface.md",
+    "maintainers/sandbox-sources.md",
+    "maintainers/wire.md",
+)
+NOT_SEARCHED = "---\nsearch:\n  exclude: true\n---\n"
 
 
 def _pages(navigation: list[Any]) -> Iterator[str]:
@@ -47,9 +57,20 @@ def test_links_lead_somewhere(file: Path) -> None:
 
 def test_pages_are_short() -> None:
     """A page that isn't a reference can be read in one go."""
-    words = {path.relative_to(DOCS).as_posix(): len(text_of(path).split()) for path in PAGES}
+    words = {
+        path.relative_to(DOCS).as_posix(): len(text_of(path).removeprefix(NOT_SEARCHED).split())
+        for path in PAGES
+    }
     assert {
         page: count
         for page, count in words.items()
-        if count > LONGEST and not page.startswith("reference/")
+        if count > LONGEST and not page.startswith(LOOKED_UP)
     } == {}
+
+
+def test_the_sites_search_has_the_users_pages_alone() -> None:
+    """Pages for those who change forwarder are excluded, and no other is."""
+    excluded = {path for path in PAGES if text_of(path).startswith(NOT_SEARCHED)}
+    folders = {DOCS / "decisions", DOCS / "maintainers"}
+    code = {DOCS / "explanation" / "architecture.md", DOCS / "explanation" / "simulation.md"}
+    assert excluded == code | {path for path in PAGES if path.parent in folders}

@@ -20,6 +20,8 @@ from tests.support.shells import Shell, missing
 from tests.support.walkthrough import Walkthrough
 
 PAGES: Final = sorted((DOCS / "tutorials").glob("*.md"))
+FIRST: Final = "first-event"
+"""The page that `make first-hour` follows, too."""
 SET_UP: Final = "make setup"
 """What a step has that makes the environment: the tests run in it."""
 WORDS: Final = 1500
@@ -35,7 +37,13 @@ def followed(page: Path) -> list[Step]:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(bool(missing()), reason=f"not installed: {', '.join(missing())}")
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=page.stem, marks=pytest.mark.long if page.stem == FIRST else ())
+        for page in PAGES
+    ],
+)
 def test_a_tutorial_works_as_it_is_written(page: Path, tmp_path: Path) -> None:
     """Each command succeeds, or ends with the code that the page says, and shows the lines that
     stand below it.

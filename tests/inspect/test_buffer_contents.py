@@ -47,8 +47,8 @@ def test_records_come_in_order_without_what_is_settled(tmp_path: Path) -> None:
 def test_a_segment_that_is_used_again_meanwhile_is_looked_for_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was in it is settled or was copied forward: it isn't told from bytes that may be others
-    by now, and nothing is told twice.
+    """What was in it is settled or was copied forward: it isn't distinguished from bytes that may
+    be others by now, and nothing is reported twice.
     """
     log = LogWriter(tmp_path)
     log.events(LANE, [b'{"n":1}'])

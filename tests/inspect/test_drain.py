@@ -23,7 +23,7 @@ LANE = LaneSnapshot("phc_…lane#000000", {"http": 10}, delivered=2, buffered=8)
 
 class FakeDrain:
     """A pipeline of one lane; each drain does the next of `steps` to it, and takes all of its time
-    unless told otherwise.
+    by default.
     """
 
     def __init__(
@@ -83,13 +83,13 @@ async def turned(clock: FakeClock, work: asyncio.Task[object]) -> None:
 
 async def test_a_drain_continues_while_events_are_delivered(clock: FakeClock) -> None:
     """Also past the time of one drain; what became a dead letter is counted apart."""
-    told: list[int] = []
+    reported: list[int] = []
     pipeline = FakeDrain(clock, delivering(3), burying, delivering(4))
-    work = asyncio.create_task(drain_pipeline(pipeline, clock, told.append))
+    work = asyncio.create_task(drain_pipeline(pipeline, clock, reported.append))
     await turned(clock, work)
     done = work.result()
     assert (done.delivered, done.dead_lettered, done.left_events, done.unreachable) == (7, 1, 0, "")
-    assert sum(told) == 8
+    assert sum(reported) == 8
     assert pipeline.closed
 
 
@@ -104,7 +104,7 @@ async def test_it_gives_up_on_an_upstream_that_fails(clock: FakeClock) -> None:
 
 async def test_a_drain_leaves_what_is_not_accepted(clock: FakeClock) -> None:
     """A drain that ends early with something left has nothing but lanes that were
-    probed in vain.
+    probed without success.
     """
     pipeline = FakeDrain(clock, delivering(5), seconds=2.0)
     work = asyncio.create_task(drain_pipeline(pipeline, clock, lambda _: None))

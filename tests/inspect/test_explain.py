@@ -24,7 +24,7 @@ def uuid_of(raw: bytes) -> WantedUuid:
 
 
 async def test_an_event_is_followed_from_waiting_to_gone() -> None:
-    """It waits for its batch, is being sent, and is at hand no more once it was delivered."""
+    """It waits for its batch, is being sent, and is available no more once it was delivered."""
     first = event("first")
     second = event("second")
     async with Upstream() as upstream, Whole(upstream.url, batch={"max_age": "1h"}) as whole:
@@ -51,7 +51,7 @@ def test_dead_letters_in_memory_are_explained() -> None:
 
 
 async def test_an_event_in_flight_is_being_sent() -> None:
-    """What delivery has taken from the buffer is told apart from what waits."""
+    """What delivery has taken from the buffer is distinguished from what waits."""
     raw = event("held up")
     async with Whole("http://127.0.0.1:9") as whole:
         await whole.take([raw])
@@ -61,15 +61,15 @@ async def test_an_event_in_flight_is_being_sent() -> None:
 
 
 async def test_the_admin_server_answers_without_project_keys() -> None:
-    """`/explain` says lane, place and time as JSON; a wrong question is told, and without anybody
-    to ask there is no such page.
+    """`/explain` says lane, place and time as JSON; a wrong question is an error, and without a
+    source of answers there is no such page.
     """
-    told = Sighting(LABEL, "waiting", 1000.0)
+    reported = Sighting(LABEL, "waiting", 1000.0)
     asked: list[WantedUuid] = []
 
     def explain(wanted: WantedUuid) -> list[Sighting]:
         asked.append(wanted)
-        return [told]
+        return [reported]
 
     server = AdminServer(lambda: FULL, explain)
     deaf = AdminServer(lambda: FULL)
@@ -80,7 +80,7 @@ async def test_the_admin_server_answers_without_project_keys() -> None:
         async with client.get(
             f"http://{server.address}/explain", params={"uuid": wanted.text.upper()}
         ) as answer:
-            assert msgspec.json.decode(await answer.read(), type=list[Sighting]) == [told]
+            assert msgspec.json.decode(await answer.read(), type=list[Sighting]) == [reported]
         assert [each.text for each in asked] == [wanted.text]
         async with client.get(
             f"http://{server.address}/explain", params={"uuid": "rubbish"}

@@ -55,7 +55,7 @@ def received(rig: IntakeRig) -> int:
 @cases(("configured", "durable"), CONFIGURED)
 @cases("asked", [None, *AckLevel])
 @cases("single", [False, True])
-def test_the_higher_level_is_due(
+def test_the_higher_acknowledgement_level_wins(
     configured: AckLevel, asked: AckLevel | None, durable: bool, single: bool
 ) -> None:
     """Of what is configured and what the sender asks for, the higher counts, for every kind of
@@ -69,35 +69,35 @@ def test_the_higher_level_is_due(
             rig.take(body, ack=asked)
         assert rig.untouched()
         return
-    told = IntakeCallback()
-    told.reached = rig.offer(body, told, ack=asked)
-    assert told.code == ("taken" if due is MEMORY else "waiting")
+    callback = IntakeCallback()
+    callback.reached = rig.offer(body, callback, ack=asked)
+    assert callback.code == ("taken" if due is MEMORY else "waiting")
     assert rig.balanced()
     assert received(rig) == (0 if durable and due is not MEMORY else 1)
     rig.slow.hold()
     assert rig.balanced()
     assert received(rig) == 1
-    assert told.code == ("waiting" if due is DELIVERED else "taken")
+    assert callback.code == ("waiting" if due is DELIVERED else "taken")
     deliver(rig, *take_off(rig))
-    assert told.code == "taken"
+    assert callback.code == "taken"
     assert rig.clock.pending == 0
 
 
-def test_a_late_refusal_takes_nothing() -> None:
+def test_a_write_that_fails_later_accepts_nothing() -> None:
     """When the buffer couldn't write what it was offered, nothing of the request is counted, and
     its sender comes again.
     """
     for level in (DISK, DELIVERED):
         rig = IntakeRig(ack=level, durable=True)
-        told = rig.ask(stamped_event(), BAD)
+        callback = rig.ask(stamped_event(), BAD)
         rig.slow.fail()
-        assert told.code == "backpressure"
+        assert callback.code == "backpressure"
         assert rig.untouched()
         assert (rig.clock.pending, rig.intake.statistics().awaiting_delivery) == (0, 0)
 
 
-def test_a_refusal_at_once_takes_nothing() -> None:
-    """What the buffer doesn't take at all raises, at each level, and nobody is called later."""
+def test_an_immediate_rejection_accepts_nothing() -> None:
+    """What the buffer doesn't take at all raises, at each level, and no one is called later."""
     for level in AckLevel:
         rig = IntakeRig(ack=level, durable=True, max_bytes=3000)
         rig.buffer.used = 3000
@@ -108,19 +108,19 @@ def test_a_refusal_at_once_takes_nothing() -> None:
         assert rig.clock.pending == 0
 
 
-def test_letters_of_a_request_wait_for_its_events() -> None:
+def test_dead_letters_of_a_request_wait_for_its_events() -> None:
     """What is refused at receipt becomes a dead letter only once the rest is held, and the answer
     waits until it is written too.
     """
     rig = IntakeRig(ack=DISK, durable=True)
     rig.dead_letters.slow = True
-    told = rig.ask(stamped_event(), BAD)
+    callback = rig.ask(stamped_event(), BAD)
     assert rig.dead_letters.dead_letters == []
     rig.slow.hold()
     assert rig.figures(LANE) == (2, 1, {Reason.MISSING_DISTINCT_ID: 1}, {})
-    assert (rig.balanced(), told.code) == (True, "waiting")
+    assert (rig.balanced(), callback.code) == (True, "waiting")
     rig.dead_letters.write()
-    assert told.code == "taken"
+    assert callback.code == "taken"
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -129,34 +129,34 @@ def test_a_request_of_letters_alone(durable: bool) -> None:
     for level in (MEMORY, DELIVERED, *([DISK] if durable else [])):
         rig = IntakeRig(ack=level, durable=durable)
         rig.dead_letters.slow = True
-        told = rig.ask(BAD, BAD)
+        callback = rig.ask(BAD, BAD)
         assert rig.figures(LANE)[2] == {Reason.MISSING_DISTINCT_ID: 2}
-        assert told.code == ("taken" if level is MEMORY else "waiting")
+        assert callback.code == ("taken" if level is MEMORY else "waiting")
         rig.dead_letters.write(Backpressure("the disk is full"))
-        assert told.code == ("taken" if level is MEMORY else "backpressure")
+        assert callback.code == ("taken" if level is MEMORY else "backpressure")
 
 
-def test_delivered_is_all_of_it() -> None:
+def test_level_delivered_waits_for_every_event() -> None:
     """The answer waits for the last event, however the request is cut, and for the dead letters to
     be written.
     """
     rig = IntakeRig(ack=DELIVERED)
-    told = rig.ask(stamped_event(), stamped_event(), stamped_event())
+    callback = rig.ask(stamped_event(), stamped_event(), stamped_event())
     (whole,) = take_off(rig)
     parts = [whole.part(event, 1, whole.ids, index) for index, event in enumerate(whole.events())]
     rig.buffer.replace(whole, parts)
     deliver(rig, parts[0], parts[2])
-    assert told.code == "waiting"
+    assert callback.code == "waiting"
     rig.dead_letters.slow = True
     rig.books.dead_letter(LANE, Reason.REFUSED, 1)
     rig.buffer.settle([parts[1]], Fate.DEAD_LETTERED)
-    assert (told.code, rig.intake.statistics().awaiting_delivery) == ("waiting", 1)
+    assert (callback.code, rig.intake.statistics().awaiting_delivery) == ("waiting", 1)
     rig.dead_letters.write()
-    assert (told.code, rig.intake.statistics().awaiting_delivery) == ("taken", 0)
+    assert (callback.code, rig.intake.statistics().awaiting_delivery) == ("taken", 0)
     assert rig.clock.pending == 0
 
 
-def test_what_waits_holds_no_events() -> None:
+def test_a_pending_request_holds_no_events() -> None:
     """Once they are counted they are the buffer's alone, which may have them on disk."""
     rig = IntakeRig(ack=DELIVERED)
     rig.ask(stamped_event(), stamped_event(), {"event": "no id"})
@@ -165,7 +165,7 @@ def test_what_waits_holds_no_events() -> None:
     assert (submission.chunks, submission.content.chunks) == ((), [])
 
 
-async def test_what_waits_too_long_is_withdrawn() -> None:
+async def test_a_request_past_its_ack_timeout_is_withdrawn() -> None:
     """After the time limit the sender comes again: what still waits is dropped and counted, what
     is in flight is not.
     """
@@ -187,31 +187,31 @@ async def test_what_waits_too_long_is_withdrawn() -> None:
     assert rig.intake.statistics().not_acknowledged == 2
 
 
-async def test_a_request_partly_in_flight() -> None:
-    """Of one request the part that was sent goes on, the rest is withdrawn;
-    the sender is told once.
+async def test_only_the_part_that_is_not_in_flight_is_withdrawn() -> None:
+    """Of one request the part that was sent continues, the rest is withdrawn;
+    the sender is notified once.
     """
     rig = IntakeRig(ack=DELIVERED)
-    told = rig.ask(stamped_event(), stamped_event())
+    callback = rig.ask(stamped_event(), stamped_event())
     (whole,) = take_off(rig)
     parts = [whole.part(event, 1, whole.ids, index) for index, event in enumerate(whole.events())]
     rig.buffer.replace(whole, parts)
     rig.buffer.queue(LANE).put_back(parts[1:])
     await rig.clock.advance(5)
-    assert told.code == "not_acknowledged"
+    assert callback.code == "not_acknowledged"
     assert rig.figures(LANE) == (2, 1, {}, {DropReason.WITHDRAWN: 1})
     deliver(rig, parts[0])
     assert rig.buffer.used == 0
 
 
-async def test_the_time_may_be_over_before_the_buffer_holds_it() -> None:
+async def test_the_ack_timeout_may_end_before_the_buffer_holds_the_events() -> None:
     """The limit runs from the offer; what the buffer holds only later is withdrawn in the same
     step, and what it refuses is nothing.
     """
     rig = IntakeRig(ack=DELIVERED, durable=True)
-    told = rig.ask(stamped_event(), BAD)
+    callback = rig.ask(stamped_event(), BAD)
     await rig.clock.advance(5)
-    assert (told.code, received(rig)) == ("not_acknowledged", 0)
+    assert (callback.code, received(rig)) == ("not_acknowledged", 0)
     rig.slow.hold()
     assert rig.figures(LANE) == (2, 0, {Reason.MISSING_DISTINCT_ID: 1}, {DropReason.WITHDRAWN: 1})
     assert (rig.balanced(), rig.buffer.used) == (True, 0)
@@ -222,17 +222,17 @@ async def test_the_time_may_be_over_before_the_buffer_holds_it() -> None:
 
 
 def test_pending_requests_are_answered_at_the_end() -> None:
-    """When nothing will be delivered any more, each sender that waits is told so, and what it will
+    """When nothing will be delivered any more, each pending sender is rejected, and what it will
     bring again is dropped.
     """
     rig = IntakeRig(ack=DELIVERED)
-    told = [rig.ask(stamped_event()) for _ in range(3)]
+    callback = [rig.ask(stamped_event()) for _ in range(3)]
     rig.conditions.draining = True
     with pytest.raises(Draining):
         rig.ask(stamped_event())
-    assert [each.code for each in told] == ["waiting"] * 3
+    assert [each.code for each in callback] == ["waiting"] * 3
     rig.admission.end_waiting()
-    assert [each.code for each in told] == ["draining"] * 3
+    assert [each.code for each in callback] == ["draining"] * 3
     assert (rig.figures(LANE)[3], rig.clock.pending, rig.balanced()) == (
         {DropReason.WITHDRAWN: 3},
         0,
@@ -240,24 +240,24 @@ def test_pending_requests_are_answered_at_the_end() -> None:
     )
 
 
-async def test_giving_up_looks_no_further_than_it_must() -> None:
+async def test_expired_requests_are_found_at_the_front() -> None:
     """Requests that give up one after the other are found at the front, and no
     other's events are touched.
     """
     rig = IntakeRig(ack=DELIVERED)
-    told = []
+    callback = []
     for _ in range(4):
-        told.append(rig.ask(stamped_event()))
+        callback.append(rig.ask(stamped_event()))
         await rig.clock.advance(1)
     await rig.clock.advance(2)
-    assert [each.code for each in told] == [
+    assert [each.code for each in callback] == [
         "not_acknowledged",
         "not_acknowledged",
         "waiting",
         "waiting",
     ]
     deliver(rig, *take_off(rig))
-    assert [each.code for each in told[2:]] == ["taken", "taken"]
+    assert [each.code for each in callback[2:]] == ["taken", "taken"]
 
 
 def test_not_acknowledged_is_backpressure() -> None:
@@ -268,19 +268,21 @@ def test_not_acknowledged_is_backpressure() -> None:
 
 @cases("durable", [False, True])
 @cases("configured", [MEMORY, DELIVERED])
-def test_a_dead_letter_comes_back(durable: bool, configured: AckLevel) -> None:
+def test_a_replayed_dead_letter_moves_between_accounts(durable: bool, configured: AckLevel) -> None:
     """It isn't received anew: its account moves from the dead letters to the buffer, once the
     buffer holds it; it is never withdrawn.
     """
     rig = IntakeRig(ack=configured, durable=durable)
     rig.books.receive(LANE, "kafka", 1)
     rig.books.dead_letter(LANE, Reason.REFUSED, 1)
-    told = rig.ask(stamped_event(), source="kafka", replayed=ReplayedDeadLetter(7, Reason.REFUSED))
-    assert told.code == ("waiting" if durable else "taken")
+    callback = rig.ask(
+        stamped_event(), source="kafka", replayed=ReplayedDeadLetter(7, Reason.REFUSED)
+    )
+    assert callback.code == ("waiting" if durable else "taken")
     if durable:
         assert rig.figures(LANE) == (1, 0, {Reason.REFUSED: 1}, {})
         rig.slow.hold()
-    assert told.code == "taken"
+    assert callback.code == "taken"
     assert rig.figures(LANE) == (1, 1, {Reason.REFUSED: 0}, {})
     (chunk,) = rig.chunks()
     assert (chunk.origin, chunk.source, chunk.ack) == (7, "kafka", None)
@@ -298,7 +300,7 @@ def test_a_dead_letter_that_is_refused_again_stays_one() -> None:
     assert rig.untouched()
 
 
-def test_where_events_came_from_goes_with_them() -> None:
+def test_chunks_know_their_source() -> None:
     """Each chunk knows its source, for its letters and for the books on disk."""
     rig = IntakeRig()
     rig.take(SINGLE, source="kafka")
@@ -330,7 +332,7 @@ def filled(when_full: WhenFull, **options: Any) -> IntakeRig:
     return rig
 
 
-def test_reject() -> None:
+def test_reject_asks_the_sender_to_come_back() -> None:
     """The sender is asked to come back, and nothing is dropped."""
     rig = filled(WhenFull.REJECT)
     with pytest.raises(LaneFull):
@@ -339,7 +341,7 @@ def test_reject() -> None:
 
 
 @cases("level", [*AckLevel])
-def test_drop_newest(level: AckLevel) -> None:
+def test_drop_newest_accepts_and_drops_the_request(level: AckLevel) -> None:
     """The request is answered as taken at any level; its events are received and dropped, and
     those refused at receipt are letters.
     """
@@ -399,7 +401,7 @@ async def test_drop_oldest_of_all() -> None:
     assert rig.balanced()
 
 
-def test_nothing_left_to_drop() -> None:
+def test_drop_oldest_rejects_when_everything_is_in_flight() -> None:
     """What is in flight can't make room: then the sender is asked to come back after all."""
     rig = filled(WhenFull.DROP_OLDEST)
     queue = rig.buffer.queue(LANE)
@@ -410,8 +412,8 @@ def test_nothing_left_to_drop() -> None:
 
 
 def test_a_sender_whose_pending_request_is_dropped_retries() -> None:
-    """A sender that waits for delivery isn't told 200 because its event was dropped; what else it
-    brought is withdrawn.
+    """A sender that waits for delivery isn't answered 200 because its event was dropped; what else
+    it brought is withdrawn.
     """
     rig = IntakeRig(max_bytes=8_800, when_full=WhenFull.DROP_OLDEST)
     first = rig.ask(padded("old-0"), padded("old-1"), ack=DELIVERED)
@@ -428,8 +430,8 @@ def test_a_sender_whose_pending_request_is_dropped_retries() -> None:
 
 
 @pytest.mark.parametrize("when_full", [WhenFull.DROP_NEWEST, WhenFull.DROP_OLDEST])
-def test_other_refusals_stay_what_they_are(when_full: WhenFull) -> None:
-    """Too many lanes, a request that could never fit, and a dead letter on its way back are
+def test_drop_policies_apply_to_a_full_buffer_only(when_full: WhenFull) -> None:
+    """Too many lanes, a request that could never fit, and a dead letter in flight back are
     refused: nothing is dropped for them.
     """
     rig = filled(when_full, max_lanes=1)
@@ -442,7 +444,7 @@ def test_other_refusals_stay_what_they_are(when_full: WhenFull) -> None:
     assert rig.figures(LANE) == (3, 3, {}, {})
 
 
-def test_a_disk_that_refuses_is_no_full_buffer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_disk_drops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Events aren't dropped because they can't be written now: their senders keep them."""
 
     class DiskRefuses(BufferFull):
@@ -464,10 +466,10 @@ def test_a_disk_that_refuses_is_no_full_buffer(monkeypatch: pytest.MonkeyPatch) 
 def test_room_is_made_at_each_level(level: AckLevel) -> None:
     """Dropping the oldest lets a request in that then waits as it would have."""
     rig = filled(WhenFull.DROP_OLDEST, durable=True)
-    told = rig.ask(padded("new"), ack=level)
-    assert told.code == "waiting"
+    callback = rig.ask(padded("new"), ack=level)
+    assert callback.code == "waiting"
     rig.slow.hold()
-    assert told.code == ("taken" if level is DISK else "waiting")
+    assert callback.code == ("taken" if level is DISK else "waiting")
     assert rig.figures(LANE)[3] == {DropReason.DROP_OLDEST: 1}
     rig.admission.end_waiting()
     assert (rig.balanced(), rig.clock.pending) == (True, 0)

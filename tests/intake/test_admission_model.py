@@ -1,4 +1,4 @@
-"""Requests at all levels, on their way through a slow buffer, in any order of
+"""Requests at all levels, in flight through a slow buffer, in any order of
 what can happen to them.
 """
 
@@ -24,8 +24,8 @@ LANE = Lane(KEY)
 
 
 class Levels(RuleBasedStateMachine):
-    """The books balance after every step, every sender is told once, and 200 never means more, or
-    less, than it should.
+    """The books balance after every step, every sender is notified once, and 200 never means more,
+    or less, than it should.
     """
 
     def __init__(self) -> None:
@@ -42,11 +42,11 @@ class Levels(RuleBasedStateMachine):
         name = f"request-{len(self.asked)}"
         good: list[Any] = [stamped_event(event=name, properties={"p": "x" * 500})] * events
         try:
-            told = self.rig.ask(*good, *[{"event": name}] * bad, ack=level)
+            notified = self.rig.ask(*good, *[{"event": name}] * bad, ack=level)
         except Backpressure:
             return
-        assert told.reached == (level is AckLevel.MEMORY)
-        self.asked[name] = level, told
+        assert notified.reached == (level is AckLevel.MEMORY)
+        self.asked[name] = level, notified
 
     @rule(well=st.booleans())
     def commit(self, *, well: bool) -> None:
@@ -110,19 +110,21 @@ class Levels(RuleBasedStateMachine):
             for chunk in [*self.flying, *self.rig.buffer.queue(LANE)]
             for event in chunk.events()
         }
-        for name, (level, told) in self.asked.items():
-            if level is AckLevel.DELIVERED and told.code == "taken":
+        for name, (level, notified) in self.asked.items():
+            if level is AckLevel.DELIVERED and notified.code == "taken":
                 assert name not in held
                 assert name in self.settled
 
     def teardown(self) -> None:
-        """In the end everybody is told, and nothing of those who come again is left waiting."""
+        """In the end every caller is notified, and nothing of those who come again is
+        left waiting.
+        """
         self.rig.slow.hold()
         self.rig.admission.end_waiting()
-        assert all(told.code != "waiting" for _, told in self.asked.values())
+        assert all(notified.code != "waiting" for _, notified in self.asked.values())
         assert self.rig.balanced()
-        for level, told in self.asked.values():
-            assert level is not AckLevel.MEMORY or told.reached
+        for level, notified in self.asked.values():
+            assert level is not AckLevel.MEMORY or notified.reached
         waiting = [chunk for chunk in self.rig.buffer.queue(LANE) if chunk.ack is not None]
         assert not waiting
         assert set(self.rig.figures(LANE)[3]) <= {

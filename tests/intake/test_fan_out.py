@@ -30,7 +30,9 @@ EVENTS = b'{"event":"a"},{"event":"b"},{"event":"c"}'
 
 
 class Fixed:
-    """Routes to these destinations; events named `b` to the first alone, if they are told apart."""
+    """Routes to these destinations; events named `b` to the first alone, if they are
+    distinguished.
+    """
 
     def __init__(self, to: Sequence[int], *, apart: bool = False) -> None:
         self.to = to
@@ -121,7 +123,7 @@ def chunk() -> Chunk:
     return Chunk(LANE, EVENTS, 3, frozenset(), 0.0)
 
 
-def test_each_has_chunks_and_lanes_of_its_own() -> None:
+def test_each_destination_has_its_own_chunks_and_lanes() -> None:
     """The bytes are the same; the sender's chunk stays as it was."""
     two = Two((10_000, 10_000))
     mine = chunk()
@@ -145,7 +147,7 @@ def test_events_of_one_chunk_may_go_different_ways() -> None:
 
 
 @pytest.mark.parametrize("rooms", [(10_000, 100), (100, 10_000)])
-def test_by_all_or_by_none(rooms: tuple[int, int]) -> None:
+def test_all_destinations_accept_or_none(rooms: tuple[int, int]) -> None:
     """Whichever has no room: nothing is held or counted anywhere."""
     two = Two(rooms)
     with pytest.raises(BufferFull):
@@ -156,7 +158,7 @@ def test_by_all_or_by_none(rooms: tuple[int, int]) -> None:
     assert not any(rig.books.accounts for rig in two.rigs)
 
 
-def test_an_optional_one_without_room_drops() -> None:
+def test_an_optional_destination_without_room_drops() -> None:
     """It rejects nothing; its books have what it dropped."""
     two = Two((10_000, 100), required=(True, False))
     assert two.enter(chunk())
@@ -165,7 +167,7 @@ def test_an_optional_one_without_room_drops() -> None:
 
 
 @pytest.mark.parametrize("waits", [True, False])
-def test_a_sources_letters_are_kept_everywhere(waits: bool) -> None:
+def test_dead_letters_of_a_source_are_kept_at_every_destination(waits: bool) -> None:
     """Also where the service wouldn't ingest the event, and by an optional destination, which no
     source waits for; those of a request may be dropped.
     """
@@ -177,7 +179,7 @@ def test_a_sources_letters_are_kept_everywhere(waits: bool) -> None:
     assert [len(part.submission.droppable) for part in parts] == ([0, 0] if waits else [1, 1])
 
 
-def test_what_an_optional_destination_gives_up_is_in_its_books() -> None:
+def test_events_that_an_optional_destination_drops_are_in_its_books() -> None:
     """Events of a lane that was halted for too long, for which neither buffer nor dead letters have
     room, are received and dropped there.
     """
@@ -194,7 +196,7 @@ def test_what_an_optional_destination_gives_up_is_in_its_books() -> None:
     assert rig.books.accounts[theirs].dropped == {"optional_destination": 1}
 
 
-def test_what_is_dropped_of_two_keys_is_counted_together() -> None:
+def test_drops_of_two_keys_are_counted_together() -> None:
     """Where both are one key at a destination."""
     two = Two((10_000, 10_000))
     theirs = Lane("phc_other_key")
@@ -214,21 +216,21 @@ def test_results_are_of_the_destination_that_gets_events() -> None:
     assert [part.submission.content.results for part in parts] == [None, results]
 
 
-def test_a_source_waits_for_all_required_ones() -> None:
+def test_a_source_waits_for_all_required_destinations() -> None:
     """Its batch is settled when the last destination has delivered it; given back, it is withdrawn
     from all.
     """
     two = Two((10_000, 10_000))
     records = SourceIntake(two.gate, two.branches, source="kafka")
-    told = IntakeCallback()
+    callback = IntakeCallback()
     other = IntakeCallback()
-    accepted = records.accept_made([chunk()], [], told)
+    accepted = records.accept_made([chunk()], [], callback)
     assert accepted is not None
     assert set(accepted.lanes) == {LANE, Lane("phc_other_key")}
     two.settle(0)
-    assert told.answers == []
+    assert callback.answers == []
     two.settle(1)
-    assert told.answers == [None]
+    assert callback.answers == [None]
     second = records.accept_made([chunk()], [], other)
     assert second is not None
     two.settle(1)
@@ -239,15 +241,15 @@ def test_a_source_waits_for_all_required_ones() -> None:
 def test_what_one_halted_destination_holds_too_long_is_buried_there_alone() -> None:
     """The other still delivers it, and the batch is settled by both."""
     two = Two((10_000, 10_000))
-    told = IntakeCallback()
+    callback = IntakeCallback()
     records = SourceIntake(two.gate, two.branches, source="kafka")
-    accepted = records.accept_made([chunk()], [], told)
+    accepted = records.accept_made([chunk()], [], callback)
     assert accepted is not None
     theirs = Lane("phc_other_key")
     two.idle[1].lanes[theirs] = 5.0
     assert records.halted() == {theirs: 5.0}
     assert records.dead_letter([accepted], theirs, "halted")
     assert two.held() == [[(LANE, EVENTS)], []]
-    assert told.answers == []
+    assert callback.answers == []
     two.settle(0)
-    assert told.answers == [None]
+    assert callback.answers == [None]

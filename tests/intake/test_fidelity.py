@@ -87,7 +87,7 @@ def test_every_byte_is_kept_through_the_whole_intake(
     IPS,
     st.booleans(),
 )
-def test_the_fast_ways_and_the_loose_one_agree(
+def test_fast_and_slow_parsers_agree(
     events: list[SpelledEvent], ip: str | None, ordered: bool
 ) -> None:
     """An event that fits several ways leaves each of them with the same bytes, and the request

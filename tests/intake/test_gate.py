@@ -105,7 +105,7 @@ def test_nothing_is_admitted_that_passed_no_routes(
     assert (bare.chunks(), bare.books.accounts) == ([], {})
 
 
-async def test_what_the_decoder_process_did_not_rule_is_ruled_after_it(
+async def test_rules_are_applied_after_the_decoder_process_if_it_did_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It says whether it did."""

@@ -39,7 +39,7 @@ def keyed(key: str, **changes: Any) -> dict[str, Any]:
 
 
 def test_a_batch_is_accepted() -> None:
-    """Stamped, as one chunk of its lane, counted, and whoever delivers is told once."""
+    """Stamped, as one chunk of its lane, counted, and the deliverer is notified once."""
     rig = IntakeRig()
     rig.take(batch(BARE, stamped_event()))
     (chunk,) = rig.chunks()
@@ -81,8 +81,8 @@ def test_every_shape_is_accepted_with_white_space_around_it(ip: str | None, spac
             assert json.loads(b"[" + rig.chunks()[0].data + b"]") == found
 
 
-def test_the_address_of_who_brings_history_isn_t_that_of_its_events() -> None:
-    """An import from elsewhere goes on as it came; the same events sent live
+def test_historical_events_dont_get_the_senders_address() -> None:
+    """An import from elsewhere continues as it came; the same events sent live
     get their sender's address.
     """
     sent = [{**stamped_event(), "properties": {"n": 1}}]
@@ -151,7 +151,7 @@ def test_ids_are_collected_where_order_needs_them(ordering: Ordering) -> None:
         b'{"api_key":"k","event":"e","distinct_id":"d","x":"\xc3"}',
     ],
 )
-def test_what_is_no_request(body: bytes) -> None:
+def test_invalid_requests_are_rejected(body: bytes) -> None:
     """Refused with 400, and nothing was counted."""
     rig = IntakeRig()
     with pytest.raises(InvalidRequest):
@@ -233,7 +233,7 @@ def test_bad_events_become_dead_letters_and_the_others_are_accepted() -> None:
 
 
 def test_a_request_of_bad_events_alone_is_accepted() -> None:
-    """The contract says 200; nobody is woken for it, and no lane is opened."""
+    """The contract says 200; no one is woken for it, and no lane is opened."""
     rig = IntakeRig(max_lanes=1)
     rig.take({"api_key": KEY, "distinct_id": "d"})
     rig.take(batch({"event": "e"}, {"event": "e"}, api_key="phc_other"))
@@ -281,15 +281,15 @@ def test_what_the_service_would_ingest_is_never_dropped_at_receipt() -> None:
     assert rig.figures(LANE)[:2] == (4, 2)
 
 
-def test_what_the_dead_letters_could_never_hold_is_too_large() -> None:
-    """Its sender would come again for ever."""
+def test_an_event_larger_than_all_dead_letters_is_too_large() -> None:
+    """Its sender would come again indefinitely."""
     rig = IntakeRig(dead_letter_bytes=3_000, max_event=2_000)
     with pytest.raises(RequestTooLarge):
         rig.take(batch(LARGE, BARE))
     assert rig.untouched()
 
 
-def test_nameless_events_of_one_key_do_not_get_other_senders_rejected() -> None:
+def test_invalid_events_of_one_key_leave_room_for_other_senders() -> None:
     """They fill what they may, are dropped beyond it, and leave room for what
     has to be kept of others.
     """
@@ -333,7 +333,7 @@ LONE = b'{"token":"%b" , "event":"e","distinct_id":"d","x":"\\uD83D half","n":1e
     [b"%b", b" %b\n", b"[%b]", b'[%b , {"token":"phc_good","event":"ok","distinct_id":"d"}]'],
 )
 def test_a_lone_surrogate_dead_letters_its_event_alone(wrap: bytes) -> None:
-    """In any shape, with the bytes that were sent; its neighbours go on, also those of
+    """In any shape, with the bytes that were sent; its neighbours continue, also those of
     another key.
     """
     rig = IntakeRig()
@@ -358,7 +358,7 @@ def test_surrogate_pairs_are_kept_as_they_are() -> None:
     assert not rig.dead_letters.dead_letters
 
 
-def test_numbers_that_are_none_become_null_and_are_counted() -> None:
+def test_nan_becomes_null_and_is_counted() -> None:
     """Outside strings; and only where the request is taken."""
     rig = IntakeRig()
     rig.take(
@@ -403,7 +403,9 @@ def refused_rig(why: str) -> IntakeRig:
     ],
 )
 @cases("first", [True, False])
-def test_all_or_none(why: str, error: type[ForwarderError], first: bool) -> None:
+def test_a_request_is_accepted_whole_or_rejected(
+    why: str, error: type[ForwarderError], first: bool
+) -> None:
     """Where one lane of a request has no room, no other lane takes anything, nothing is buried and
     nothing is counted.
     """

@@ -40,9 +40,9 @@ def lane(number: int) -> Lane:
     return Lane(f"phc_{number}")
 
 
-def test_lanes_up_to_the_limit() -> None:
+def test_a_lane_over_the_limit_waits() -> None:
     """One more than there may be has to wait, however many are new in one request; lanes that are
-    there go on.
+    there continue.
     """
     held = {lane(number): HeldByLane() for number in range(3)}
     registry = LaneRegistry(4, held, AllKnown())
@@ -63,7 +63,7 @@ def test_live_and_historical_events_are_two_lanes() -> None:
         )
 
 
-def test_made_up_keys_leave_half_of_the_places() -> None:
+def test_unknown_keys_may_open_half_of_the_lanes() -> None:
     """Unknown keys fill half of the lanes; the next is asked about, and a
     known one is still accepted.
     """
@@ -89,7 +89,7 @@ def test_a_verified_key_opens_a_lane_among_too_many_unknown_ones() -> None:
     registry.admit(chunks(lane(6)))
 
 
-def test_where_no_key_can_become_known_they_have_all_places() -> None:
+def test_without_key_check_unknown_keys_may_open_every_lane() -> None:
     """Without the key check and a list of keys none is better than another; with a
     list they are.
     """
@@ -102,7 +102,7 @@ def test_where_no_key_can_become_known_they_have_all_places() -> None:
 
 
 @cases("max_lanes", [1, 2, 3])
-def test_a_single_unknown_key_always_finds_a_place(max_lanes: int) -> None:
+def test_one_unknown_key_may_always_open_a_lane(max_lanes: int) -> None:
     """However few lanes there may be, or none could ever begin; a second one waits."""
     known = KnownKeys(["phc_good"])
     LaneRegistry(max_lanes, {}, known).admit(chunks(lane(0)))
@@ -110,8 +110,8 @@ def test_a_single_unknown_key_always_finds_a_place(max_lanes: int) -> None:
         LaneRegistry(max_lanes, hold(known, lane(0)), known).admit(chunks(lane(1)))
 
 
-def test_configured_keys() -> None:
-    """Where keys are configured, no other is taken, they need nobody's word,
+def test_only_configured_keys_are_accepted() -> None:
+    """Where keys are configured, no other is taken, they need no one's word,
     and a reload changes them.
     """
     known = KnownKeys(["phc_7"])
@@ -178,7 +178,7 @@ def test_listeners_are_called_on_changes() -> None:
     assert heard == ["change", "verified", "change", "verified"]
 
 
-def test_when_there_is_something_to_protect() -> None:
+def test_known_keys_are_protected_once_there_are_any() -> None:
     """Any known key; without the key check only the list for senders, who could become known in no
     other way.
     """

@@ -62,7 +62,7 @@ class DecoderRig(IntakeRig):
         waiter = waiter or Patient()
         waiter.reached = self.offer(body, waiter, **hints)
         if not waiter.reached:
-            await waiter.told.wait()
+            await waiter.called.wait()
         await self.conditions.drain(10.0)
         assert self.balanced()
         return waiter
@@ -84,7 +84,7 @@ async def shut() -> AsyncIterator[DecoderRig]:
     await rig.conditions.close()
 
 
-async def test_a_usual_body_never_sees_the_decoder(rig: DecoderRig) -> None:
+async def test_a_small_body_is_read_without_the_decoder_process(rig: DecoderRig) -> None:
     """A thousand events that need stamps are worked on at once."""
     body = json.dumps(batch(*[EVENT] * 1000)).encode()
     assert (await rig.answer(body)).code == "taken"
@@ -109,7 +109,7 @@ async def test_a_usual_body_never_sees_the_decoder(rig: DecoderRig) -> None:
     ],
     ids=["plain", "gzip", "zstd", "br", "deflate", "form", "base64", "v1"],
 )
-async def test_a_large_body_goes_through_the_decoder(
+async def test_a_large_body_is_read_by_the_decoder_process(
     rig: DecoderRig, body: bytes, hints: dict[str, Any]
 ) -> None:
     """Whatever it is wrapped in; its events are buffered in pieces that are quick to work with."""
@@ -123,7 +123,7 @@ async def test_a_large_body_goes_through_the_decoder(
     )
 
 
-async def test_the_pieces_of_a_large_body_are_one_lane() -> None:
+async def test_the_pieces_of_a_large_body_count_as_one_lane() -> None:
     """Where there is room for one lane only, and for the shares that they count
     against together.
     """
@@ -150,7 +150,7 @@ async def test_many_events_that_need_work_are_a_large_body(rig: DecoderRig, body
     assert len(rig.here.bodies) == 1
 
 
-async def test_repairs_of_much_text_are_made_elsewhere(rig: DecoderRig) -> None:
+async def test_a_long_text_is_repaired_by_the_decoder_process(rig: DecoderRig) -> None:
     """NaN in a body over the bound is found by the decoder; in a small one at once."""
     text = json.dumps(
         batch({**EVENT, "properties": {"a": ["x" * 100] * 3000, "b": float("nan")}})
@@ -164,7 +164,7 @@ async def test_repairs_of_much_text_are_made_elsewhere(rig: DecoderRig) -> None:
     assert len(rig.here.bodies) == 1
 
 
-async def test_a_tiny_bomb_is_unpacked_elsewhere_and_rejected(rig: DecoderRig) -> None:
+async def test_a_compression_bomb_is_rejected_by_the_decoder_process(rig: DecoderRig) -> None:
     """A few bytes of brotli stand for more than a body may have."""
     bomb = brotli.compress(b"[" + b" " * 21_000_000, quality=1)
     (failure,) = (await rig.answer(bomb, content_encoding=b"br")).failures
@@ -252,7 +252,7 @@ async def test_what_waits_is_bounded_in_bytes() -> None:
 
 
 async def test_waiting_for_a_turn_ends(shut: DecoderRig) -> None:
-    """Who has waited for too long is asked to come back; the one that is worked on goes on."""
+    """Who has waited for too long is asked to come back; the one that is worked on continues."""
     first = Patient("a")
     second = Patient("b")
     shut.offer(large_body(), first)
@@ -267,7 +267,7 @@ async def test_waiting_for_a_turn_ends(shut: DecoderRig) -> None:
 
 
 async def test_small_requests_of_others_do_not_wait(shut: DecoderRig) -> None:
-    """While a large body is decoded, everybody else is answered at once."""
+    """While a large body is decoded, everyone else is answered at once."""
     shut.offer(large_body(), Patient())
     assert shut.offer(batch(EVENT), Patient()) is True
 
@@ -286,7 +286,7 @@ async def test_requests_of_one_connection_keep_their_order(shut: DecoderRig) -> 
     assert shut.offer(batch(EVENT), Patient(origin=connection)) is True
 
 
-async def test_who_hung_up_costs_nothing_more(shut: DecoderRig) -> None:
+async def test_a_body_whose_client_disconnected_is_not_decoded(shut: DecoderRig) -> None:
     """A body whose connection is gone before its turn isn't decoded; one that is being decoded
     isn't accepted.
     """
@@ -328,8 +328,8 @@ async def test_draining_waits_for_large_bodies(shut: DecoderRig) -> None:
     assert waiter.code == "taken"
 
 
-async def test_a_failure_of_ours_is_not_the_senders(rig: DecoderRig) -> None:
-    """What nobody foresaw comes to the listener as it is, which says 500."""
+async def test_an_unexpected_decoder_error_is_answered_500(rig: DecoderRig) -> None:
+    """What no one foresaw comes to the listener as it is, which says 500."""
     rig.here.failure = RuntimeError("a mistake")
     (failure,) = (await rig.answer(large_body())).failures
     assert isinstance(failure, RuntimeError)
@@ -414,14 +414,14 @@ def _wrapped(body: Any, how: str) -> tuple[bytes, dict[str, Any]]:
     return data, {}
 
 
-async def _taken(rig: IntakeRig, body: bytes, hints: dict[str, Any]) -> tuple[Any, ...]:
+async def _outcome(rig: IntakeRig, body: bytes, hints: dict[str, Any]) -> tuple[Any, ...]:
     """Everything that can be seen of an intake after a body, but for new uuids."""
     waiter = Patient()
     head = hints.get("v1")
     answer = ""
     try:
         if not rig.intake.accept(Incoming(body, **hints), waiter):
-            await waiter.told.wait()
+            await waiter.called.wait()
             answer = (
                 ""
                 if not waiter.failures
@@ -472,7 +472,7 @@ def _seen(event: bytes) -> bytes:
     body=_bodies, how=_wraps, ordered=st.booleans(), client=st.sampled_from([None, "203.0.113.7"])
 )
 @settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
-async def test_the_decoder_makes_of_a_body_what_is_made_of_it_at_once(
+async def test_the_decoder_process_reads_bodies_as_the_daemon_does(
     body: Any, how: str, ordered: bool, client: str | None
 ) -> None:
     """Byte for byte, letters, ids and errors too."""
@@ -480,21 +480,21 @@ async def test_the_decoder_makes_of_a_body_what_is_made_of_it_at_once(
     ordering = Ordering.PER_DISTINCT_ID if ordered else Ordering.NONE
     here = IntakeRig(ordering=ordering)
     there = IntakeRig(ordering=ordering, decoder=HereDecoder(), effort=NOTHING)
-    assert await _taken(here, data, {**hints, "client": client}) == await _taken(
+    assert await _outcome(here, data, {**hints, "client": client}) == await _outcome(
         there, data, {**hints, "client": client}
     )
 
 
 @given(events=st.lists(_events, max_size=5), level=st.sampled_from([None, AckLevel.MEMORY]))
 @settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow])
-async def test_the_decoder_makes_of_a_v1_body_what_is_made_of_it_at_once(
+async def test_the_decoder_process_reads_v1_bodies_as_the_daemon_does(
     events: list[Any], level: AckLevel | None
 ) -> None:
     """With a result for each event."""
     data = json.dumps({"batch": events}).encode()
     rigs = IntakeRig(), IntakeRig(decoder=HereDecoder(), effort=NOTHING)
     here, there = [
-        await _taken(
+        await _outcome(
             rig, data, {"head": V1Head(b"Bearer " + KEY.encode(), b"lib/1.0"), "ack": level}
         )
         for rig in rigs
@@ -502,7 +502,7 @@ async def test_the_decoder_makes_of_a_v1_body_what_is_made_of_it_at_once(
     assert here == there
 
 
-async def test_errors_are_the_same_elsewhere(rig: DecoderRig) -> None:
+async def test_the_decoder_process_raises_the_same_errors(rig: DecoderRig) -> None:
     """Of each kind one."""
     for body, kind in [
         (b"[" * 2_000_000, InvalidRequest),

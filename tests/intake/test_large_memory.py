@@ -110,7 +110,7 @@ def test_a_large_request_beside_a_full_buffer() -> None:
 
 
 def test_what_could_never_fit_a_small_buffer() -> None:
-    """The sender is told so (413), not to come back, also while the buffer isn't empty."""
+    """The sender gets 413 and doesn't come back, also while the buffer isn't empty."""
     rig = IntakeRig(max_bytes=2_000_000)
     rig.take(body(BARE, 10))
     with pytest.raises(RequestTooLarge):

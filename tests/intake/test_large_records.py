@@ -72,8 +72,8 @@ async def rig() -> AsyncIterator[RecordDecoderRig]:
     await rig.conditions.close()
 
 
-async def test_a_large_record_comes_again_when_it_is_decoded(rig: RecordDecoderRig) -> None:
-    """Its source is told when; then all of it is taken at once."""
+async def test_a_large_record_is_accepted_once_it_is_decoded(rig: RecordDecoderRig) -> None:
+    """Its source is notified when there is; then all of it is taken at once."""
     records = large()
     called = []
     error = rig.try_to_take(records)
@@ -102,7 +102,7 @@ async def test_a_large_record_is_decoded_once_however_long_it_waits_for_room(
     assert len(rig.here.bodies) == 1
 
 
-async def test_several_records_that_take_too_much_together_come_in_smaller_parts(
+async def test_records_that_take_too_long_together_are_split(
     rig: RecordDecoderRig,
 ) -> None:
     """None of them goes to the decoder for the others' sake."""
@@ -159,7 +159,7 @@ async def test_records_that_are_decoded_and_find_no_room_are_few() -> None:
 
 
 async def test_a_record_whose_decoding_was_ended_is_decoded_again(rig: RecordDecoderRig) -> None:
-    """What kept it from being read is told once."""
+    """What kept it from being read is reported once."""
     rig.here.failure = Draining("the daemon ends")
     records = large()
     rig.try_to_take(records)
@@ -194,7 +194,7 @@ _records = st.one_of(_events, st.lists(_events | st.just(7), max_size=4), _batch
     foreign=st.booleans(),
 )
 @settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
-async def test_the_decoder_makes_of_a_record_what_is_made_of_it_at_once(
+async def test_the_decoder_process_reads_records_as_the_daemon_does(
     record: Any, key: str | None, ordered: bool, foreign: bool
 ) -> None:
     """Byte for byte: uuids come from its place; and its dead letters."""
@@ -224,9 +224,7 @@ async def test_the_decoder_makes_of_a_record_what_is_made_of_it_at_once(
         (stamped_event(), [{"match": {"where": "[range(9)] | length > 9"}, "drop": True}]),
     ],
 )
-async def test_what_a_source_refused_is_not_lost_beside_a_large_record(
-    value: Any, rules: Any
-) -> None:
+async def test_rejected_records_beside_a_large_one_are_kept(value: Any, rules: Any) -> None:
     """They come again one by one."""
     rig = RecordDecoderRig(rules=rules)
     refused = RejectedRecord(RecordFacts("kafka/events/0/1", None), Reason.UNMAPPABLE, b"x", "why")

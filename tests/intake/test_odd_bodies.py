@@ -101,7 +101,7 @@ def test_nesting_has_one_limit(
 
 
 @cases("text", [b"[" * 900, b'{"a":' * 900, b"[" * 5000, b'{"batch":[' * 900])
-def test_what_never_ends_is_too_deep_first(text: bytes) -> None:
+def test_truncated_deep_nesting_is_reported_as_too_deep(text: bytes) -> None:
     """A text that is cut off is reported as too deep on every Python."""
     with pytest.raises(ForwarderError, match=f"at most {MAX_NESTING} levels"):
         IntakeRig().take(text)

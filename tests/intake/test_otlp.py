@@ -64,14 +64,14 @@ class OtlpExport:
         *records: Any,
         protobuf: bool = True,
         body: bytes | None = None,
-        told: IntakeCallback | None = None,
+        callback: IntakeCallback | None = None,
         **hints: Any,
     ) -> None:
         self.head = OtlpHead(hints.pop("authorization", b""), protobuf)
-        self.told = told or IntakeCallback()
-        self.told.reached = rig.offer(
+        self.callback = callback or IntakeCallback()
+        self.callback.reached = rig.offer(
             export(*records, protobuf=protobuf) if body is None else body,
-            self.told,
+            self.callback,
             head=self.head,
             content_type=hints.pop("content_type", (PROTOBUF if protobuf else JSON).encode()),
             **hints,
@@ -81,7 +81,7 @@ class OtlpExport:
     @property
     def answer(self) -> Any:
         """The answer's body: bytes in protobuf, else what its JSON says."""
-        assert self.told.code == "taken"
+        assert self.callback.code == "taken"
         assert self.head.results is not None
         assert not self.head.results.retries
         body = self.head.results.body()
@@ -155,7 +155,7 @@ def test_a_record_without_any_time_is_a_new_event() -> None:
     assert timed == same
 
 
-def test_the_mapping_may_say_when_and_which() -> None:
+def test_the_mappings_time_and_uuid_win() -> None:
     """Its time and uuid win; with its time alone the uuid can be derived as well."""
     timestamp = TimestampRule(".attributes.at", "unix")
     rig = rig_of(
@@ -183,7 +183,7 @@ def test_the_mapping_may_say_when_and_which() -> None:
 
 
 @BOTH
-def test_what_the_rules_leave_out_is_counted(protobuf: bool) -> None:
+def test_records_that_the_mapping_filters_are_counted(protobuf: bool) -> None:
     """It is no event and no error, also where nothing else is in the request."""
     rig = rig_of()
     found = OtlpExport(
@@ -206,7 +206,7 @@ def test_a_request_without_records(protobuf: bool) -> None:
 
 
 @BOTH
-def test_what_is_no_event_is_rejected_alone(protobuf: bool) -> None:
+def test_a_record_that_is_no_event_is_rejected_alone(protobuf: bool) -> None:
     """The others are accepted; it becomes a dead letter with the record as the rules see it, and
     the answer says how many and why.
     """
@@ -266,7 +266,7 @@ def test_the_project_is_the_configured_one(authorization: bytes) -> None:
 
 
 def test_a_request_for_another_project() -> None:
-    """It was meant for somebody else."""
+    """It was meant for someone else."""
     rig = rig_of()
     with pytest.raises(InvalidToken, match="bearer token"):
         OtlpExport(rig, record(), authorization=b"Bearer phc_other")
@@ -283,7 +283,9 @@ def test_a_request_for_another_project() -> None:
         (gzip.compress(b"\0" * 3000, mtime=0), PROTOBUF, RequestTooLarge),
     ],
 )
-def test_what_is_no_request(body: bytes, content_type: str, kind: type[Exception]) -> None:
+def test_invalid_requests_are_rejected(
+    body: bytes, content_type: str, kind: type[Exception]
+) -> None:
     """It is rejected, and leaves nothing behind."""
     rig = rig_of(max_body=2000)
     with pytest.raises(kind):
@@ -331,7 +333,7 @@ def test_acknowledged_when_delivered() -> None:
     """At that level the answer waits for the events, and says the same."""
     rig = rig_of(ack=AckLevel.DELIVERED)
     found = OtlpExport(rig, record("a"), record("b", event_name=""), protobuf=False)
-    assert found.told.code == "waiting"
+    assert found.callback.code == "waiting"
     (chunk,) = rig.chunks()
     rig.buffer.queue(LANE).popleft()
     rig.books.deliver(LANE, 1)
@@ -354,9 +356,9 @@ async def large() -> AsyncIterator[tuple[IntakeRig, HereDecoder]]:
 async def answered(rig: IntakeRig, *records: Any, **options: Any) -> OtlpExport:
     """A request that the decoder may have to read."""
     waiter = Patient()
-    found = OtlpExport(rig, *records, told=waiter, **options)
+    found = OtlpExport(rig, *records, callback=waiter, **options)
     if not waiter.reached:
-        await waiter.told.wait()
+        await waiter.called.wait()
     if waiter.failures:
         raise waiter.failures[0]
     return found
@@ -376,7 +378,7 @@ def some(count: int) -> list[dict[str, Any]]:
 
 
 @BOTH
-async def test_many_records_are_read_elsewhere(
+async def test_many_records_go_to_the_decoder_process(
     large: tuple[IntakeRig, HereDecoder], protobuf: bool
 ) -> None:
     """What comes of them is what would have come of them on the loop."""
@@ -395,7 +397,9 @@ async def test_many_records_are_read_elsewhere(
     assert {chunk.source for chunk in rig.chunks()} == {"otlp"}
 
 
-async def test_a_usual_request_never_sees_the_decoder(large: tuple[IntakeRig, HereDecoder]) -> None:
+async def test_a_small_request_is_read_without_the_decoder_process(
+    large: tuple[IntakeRig, HereDecoder],
+) -> None:
     """One of as many records as may be mapped on the loop."""
     rig, decoder = large
     await answered(rig, *some(MANY - 1))
@@ -419,7 +423,7 @@ async def test_a_usual_request_never_sees_the_decoder(large: tuple[IntakeRig, He
     ],
     ids=["bytes", "repeated resource", "repeated attributes", "values", "compressed"],
 )
-async def test_other_work_is_done_elsewhere(
+async def test_expensive_records_go_to_the_decoder_process(
     large: tuple[IntakeRig, HereDecoder], body: bytes
 ) -> None:
     """A large text, a resource that each record repeats, and a record of many values."""
@@ -429,7 +433,9 @@ async def test_other_work_is_done_elsewhere(
     assert rig.events() or rig.dead_letters.dead_letters
 
 
-async def test_what_is_wrong_is_found_elsewhere_too(large: tuple[IntakeRig, HereDecoder]) -> None:
+async def test_the_decoder_process_finds_the_same_errors(
+    large: tuple[IntakeRig, HereDecoder],
+) -> None:
     """A large body that is no request, and one that would become too much."""
     rig, _ = large
     with pytest.raises(InvalidRequest):
@@ -493,12 +499,12 @@ async def test_a_request_behind_a_large_one_is_one_of_log_records() -> None:
     rig = rig_of(decoder=decoder)
     connection = object()
     first = Patient(origin=connection)
-    assert not OtlpExport(rig, *some(MANY), told=first, client="8.8.8.8").told.reached
+    assert not OtlpExport(rig, *some(MANY), callback=first, client="8.8.8.8").callback.reached
     second = Patient(origin=connection)
-    assert not OtlpExport(rig, *some(1), told=second, client="8.8.8.8").told.reached
+    assert not OtlpExport(rig, *some(1), callback=second, client="8.8.8.8").callback.reached
     with pytest.raises(InvalidToken):
         OtlpExport(
-            rig, *some(1), told=Patient(origin=connection), authorization=b"Bearer phc_another"
+            rig, *some(1), callback=Patient(origin=connection), authorization=b"Bearer phc_another"
         )
     decoder.open()
     await rig.conditions.drain(10.0)

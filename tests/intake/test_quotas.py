@@ -1,5 +1,5 @@
-"""How much of the buffer a lane may hold: the one rule over free bytes, held
-against a model in fractions.
+"""How much of the buffer a lane may hold: the one rule over free bytes, compared with a model in
+fractions.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class QuotaRig:
         return low
 
 
-def test_a_lane_that_is_alone_may_fill_seven_eighths() -> None:
+def test_a_single_lane_may_fill_seven_eighths() -> None:
     """To the byte, at once or bit by bit; then its sender waits, and another lane finds seven
     eighths of the rest.
     """
@@ -186,7 +186,7 @@ def test_lanes_of_one_request_count_together() -> None:
         QuotaRig().hold(A, 60_000).accept((A, 5_000), (B, 9_000))
 
 
-def test_what_has_no_room_is_rejected_before_any_work() -> None:
+def test_a_request_without_room_is_rejected_before_parsing() -> None:
     """Bytes alone tell that a lane is full; what an empty lane could never hold is left for the
     check that says so.
     """
@@ -341,7 +341,7 @@ TestQuotaMachine.settings = settings(max_examples=100, stateful_step_count=20, d
 
 
 @given(lanes=st.lists(st.integers(OVERHEAD, LIMIT), min_size=1, max_size=30))
-def test_a_known_lane_that_is_new_finds_room_while_there_is_any_to_speak_of(
+def test_a_new_known_lane_finds_room(
     lanes: list[int],
 ) -> None:
     """Whatever others took by the rule, a lane that holds nothing may have seven eighths of what

@@ -1,4 +1,4 @@
-"""Units of records: what becomes of each record, in which order, and who is told when."""
+"""Units of records: what becomes of each record, in which order, and who is notified when."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def take(
     rig: RecordsRig, records: RecordList, level: AckLevel = AckLevel.DELIVERED
 ) -> IntakeCallback:
     """Take a batch; who waits for it."""
-    told = IntakeCallback()
-    told.reached = rig.records.accept(records, told, level) is None
+    callback = IntakeCallback()
+    callback.reached = rig.records.accept(records, callback, level) is None
     assert rig.balanced()
-    return told
+    return callback
 
 
 def deliver(rig: RecordsRig, lane: Lane = LANE) -> list[Chunk]:
@@ -73,7 +73,7 @@ def test_complete_records_stay_unchanged() -> None:
     """Joined, in one chunk, in their order; nothing more is asked about them."""
     rig = RecordsRig()
     records = record_list(*[stamped_event(n=n) for n in range(5)])
-    told = take(rig, records)
+    callback = take(rig, records)
     (chunk,) = rig.chunks()
     assert chunk.events() == list(records.values)
     assert (chunk.lane, chunk.source, chunk.ids, chunk.received_at) == (
@@ -82,10 +82,10 @@ def test_complete_records_stay_unchanged() -> None:
         frozenset(),
         rig.clock.now(),
     )
-    assert (records.asked, told.code, rig.woken) == ([], "waiting", 1)
+    assert (records.asked, callback.code, rig.woken) == ([], "waiting", 1)
     assert rig.figures(LANE) == (5, 5, {}, {})
     deliver(rig)
-    assert told.code == "taken"
+    assert callback.code == "taken"
 
 
 def test_a_record_may_name_its_own_project_key() -> None:
@@ -150,7 +150,7 @@ def test_a_key_that_http_senders_may_not_use_is_fine_for_records() -> None:
 # What is missing
 
 
-def test_what_is_missing_comes_from_the_record() -> None:
+def test_missing_fields_come_from_the_record() -> None:
     """Uuid from its place, time from its own, distinct_id from its key: the same bytes each time
     it is read.
     """
@@ -196,7 +196,7 @@ def test_the_keys_id_is_only_for_events_that_have_none() -> None:
     assert [chunk.ids for chunk in rig.chunks()] == [{"a", "b", "c", "key"}]
 
 
-def test_each_event_of_a_record_has_a_place_of_its_own() -> None:
+def test_each_event_of_a_record_has_its_own_index() -> None:
     """Its index in the record, whatever lane it is of."""
     rig = RecordsRig()
     events = [
@@ -210,7 +210,7 @@ def test_each_event_of_a_record_has_a_place_of_its_own() -> None:
 
 @cases("at", [None, float("nan"), float("inf"), 1e18, -1.0])
 def test_without_any_time_an_event_is_a_dead_letter(at: float | None) -> None:
-    """One that has a time of its own goes on, also if it says how long ago it was."""
+    """One that has a time of its own continues, also if it says how long ago it was."""
     rig = RecordsRig()
     timeless = stamped_event(timestamp=None)
     offset = stamped_event(offset=1000)
@@ -347,12 +347,12 @@ def test_no_address_is_ever_stamped() -> None:
     ],
     ids=lambda value: repr(value)[:40],
 )
-def test_what_is_no_good_becomes_a_dead_letter(
+def test_invalid_records_become_dead_letters(
     record: bytes, reason: Reason, lane: Lane | None
 ) -> None:
-    """With its original bytes, its place and what its source knows; its neighbours go on."""
+    """With its original bytes, its place and what its source knows; its neighbours continue."""
     rig = RecordsRig(max_event=800)
-    told = take(rig, record_list(stamped_event(n=0), record, stamped_event(n=1), offset=40))
+    callback = take(rig, record_list(stamped_event(n=0), record, stamped_event(n=1), offset=40))
     (letter,) = rig.dead_letters.dead_letters
     assert (letter.reason, letter.lane, letter.data, letter.source) == (
         reason,
@@ -371,7 +371,7 @@ def test_what_is_no_good_becomes_a_dead_letter(
         1 if lane is None else 3,
     )
     deliver(rig)
-    assert told.code == "taken"
+    assert callback.code == "taken"
 
 
 @cases(
@@ -387,9 +387,9 @@ def test_what_is_no_good_becomes_a_dead_letter(
     ],
     ids=str,
 )
-def test_odd_records_are_events_all_the_same(odd: dict[str, Any]) -> None:
+def test_records_may_be_as_odd_as_bodies(odd: dict[str, Any]) -> None:
     """What is odd about a body and accepted over HTTP is accepted of a record, too
-    (docs/reference/interface.md, Odd bodies).
+    (docs/maintainers/interface.md, Odd bodies).
     """
     rig = RecordsRig()
     take(rig, record_list({**stamped_event(), **odd}))
@@ -403,7 +403,7 @@ def test_odd_records_are_events_all_the_same(odd: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("record", "lane"), [(b"[5]", None), (b'{"api_key":"%b","batch":[5]}' % KEY.encode(), LANE)]
 )
-def test_what_is_no_object_among_events(record: bytes, lane: Lane | None) -> None:
+def test_an_element_that_is_no_object_is_a_dead_letter(record: bytes, lane: Lane | None) -> None:
     """It is a dead letter by itself, of the key that stands beside it."""
     rig = RecordsRig()
     take(rig, record_list(stamped_event(), record))
@@ -412,7 +412,7 @@ def test_what_is_no_object_among_events(record: bytes, lane: Lane | None) -> Non
 
 
 def test_one_event_without_a_good_key_doesnt_spoil_its_record() -> None:
-    """The others of an array go on; so they do beside what is no object at all."""
+    """The others of an array continue; so they do beside what is no object at all."""
     rig = RecordsRig()
     good = stamped_event(api_key=KEY)
     bad = stamped_event(api_key="phx_x")
@@ -425,7 +425,7 @@ def test_one_event_without_a_good_key_doesnt_spoil_its_record() -> None:
 
 
 def test_without_any_key_a_record_is_a_dead_letter() -> None:
-    """Nobody can tell whose it is; the same if the configured or the header's can't be one."""
+    """No one can tell whose it is; the same if the configured or the header's can't be one."""
     for more in (
         {"api_key": None},
         {"api_key": "\u2603"},
@@ -450,7 +450,7 @@ def test_records_that_their_source_refused_become_dead_letters() -> None:
         "no field `id`",
         '{"offset":5}',
     )
-    told = take(rig, RecordList([], rejected=[refused]))
+    callback = take(rig, RecordList([], rejected=[refused]))
     (letter,) = rig.dead_letters.dead_letters
     assert (letter.reason, letter.lane, letter.data, letter.why) == (
         Reason.UNMAPPABLE,
@@ -459,7 +459,7 @@ def test_records_that_their_source_refused_become_dead_letters() -> None:
         "no field `id`",
     )
     assert (letter.coordinates, letter.attributes, letter.at) == (f"{PLACE}/5", '{"offset":5}', AT)
-    assert told.code == "taken"
+    assert callback.code == "taken"
 
 
 def test_a_body_that_unpacks_to_too_much_is_a_dead_letter() -> None:
@@ -483,9 +483,9 @@ def test_records_that_never_fit_together_have_to_come_in_parts() -> None:
     take(rig, record_list(large, large))
     whole = batch(*[large] * 3)
     deliver(rig)
-    told = take(rig, record_list(whole))
+    callback = take(rig, record_list(whole))
     assert letters(rig) == [(Reason.TOO_LARGE, LANE, json.dumps(whole).encode())]
-    assert told.code == "taken"
+    assert callback.code == "taken"
 
 
 def test_records_that_unpack_to_too_much_together_have_to_come_in_parts() -> None:
@@ -508,7 +508,7 @@ def test_more_keys_than_can_be_held_come_in_parts() -> None:
 
 
 def test_a_full_buffer_makes_its_source_wait() -> None:
-    """Whatever `when_full` says: nothing is dropped, nothing counted, nobody told."""
+    """Whatever `when_full` says: nothing is dropped, nothing counted, no caller notified."""
     for when_full in WhenFull:
         rig = RecordsRig(max_bytes=34_000, when_full=when_full)
         large = record_list(stamped_event(properties={"p": "x" * 15_000}))
@@ -526,7 +526,7 @@ def test_too_many_lanes_make_its_source_wait() -> None:
         take(rig, record_list(stamped_event(api_key="phc_other")))
 
 
-def test_what_is_refused_uses_the_whole_room_and_then_waits() -> None:
+def test_dead_letters_of_records_wait_for_room() -> None:
     """It is never dropped: with no room for its letters a batch isn't taken, and room that wasn't
     needed is free again.
     """
@@ -575,38 +575,42 @@ def test_dead_letters_are_durable_before_the_acknowledgement() -> None:
     for level in (AckLevel.DELIVERED, AckLevel.DISK):
         rig = RecordsRig(durable=True)
         rig.dead_letters.slow = True
-        told = take(rig, record_list(stamped_event(), b"rubbish"), level)
+        callback = take(rig, record_list(stamped_event(), b"rubbish"), level)
         rig.slow.hold()
         if level is AckLevel.DELIVERED:
             deliver(rig)
-        assert told.code == "waiting"
+        assert callback.code == "waiting"
         rig.dead_letters.write(LaneFull("the disk is full"))
-        assert told.code == "waiting"
+        assert callback.code == "waiting"
         rig.dead_letters.write()
-        assert told.code == "taken"
+        assert callback.code == "taken"
         assert rig.balanced()
 
 
-def test_letters_alone_are_waited_for() -> None:
+def test_a_batch_of_dead_letters_alone_waits_until_they_are_durable() -> None:
     """A batch of nothing but rubbish is settled once that is durable; one
     of nothing at all at once.
     """
     rig = RecordsRig()
     rig.dead_letters.slow = True
-    told = take(rig, record_list(b"rubbish"))
-    assert told.code == "waiting"
+    callback = take(rig, record_list(b"rubbish"))
+    assert callback.code == "waiting"
     rig.dead_letters.write()
-    assert told.code == "taken"
+    assert callback.code == "taken"
     assert take(RecordsRig(), RecordList([])).reached
 
 
 def test_at_the_level_disk_a_unit_is_settled_by_the_buffer() -> None:
     """Its events carry no ack; it enters the books when the buffer has it."""
     rig = RecordsRig(durable=True)
-    told = take(rig, record_list(stamped_event(), b"rubbish"), AckLevel.DISK)
-    assert (told.code, rig.figures(LANE)[0], rig.dead_letters.dead_letters) == ("waiting", 0, [])
+    callback = take(rig, record_list(stamped_event(), b"rubbish"), AckLevel.DISK)
+    assert (callback.code, rig.figures(LANE)[0], rig.dead_letters.dead_letters) == (
+        "waiting",
+        0,
+        [],
+    )
     rig.slow.hold()
-    assert (told.code, rig.figures(LANE), len(rig.dead_letters.dead_letters)) == (
+    assert (callback.code, rig.figures(LANE), len(rig.dead_letters.dead_letters)) == (
         "taken",
         (1, 1, {}, {}),
         1,
@@ -615,11 +619,11 @@ def test_at_the_level_disk_a_unit_is_settled_by_the_buffer() -> None:
 
 
 def test_a_late_disk_failure_rejects_the_records() -> None:
-    """Nothing is counted or buried, the room is free again, and its source is told."""
+    """Nothing is counted or buried, the room is free again, and its source is notified."""
     rig = RecordsRig(durable=True)
-    told = take(rig, record_list(stamped_event(), b"rubbish"), AckLevel.DISK)
+    callback = take(rig, record_list(stamped_event(), b"rubbish"), AckLevel.DISK)
     rig.slow.fail()
-    assert told.code == "backpressure"
+    assert callback.code == "backpressure"
     assert rig.untouched()
     assert rig.dead_letters.statistics().bytes == 0
 
@@ -627,22 +631,22 @@ def test_a_late_disk_failure_rejects_the_records() -> None:
 def test_a_unit_of_several_lanes_is_settled_with_the_last() -> None:
     """However each ends."""
     rig = RecordsRig()
-    told = take(rig, record_list(stamped_event(), stamped_event(api_key="phc_other")))
+    callback = take(rig, record_list(stamped_event(), stamped_event(api_key="phc_other")))
     deliver(rig)
-    assert told.code == "waiting"
+    assert callback.code == "waiting"
     deliver(rig, OTHER)
-    assert told.code == "taken"
+    assert callback.code == "taken"
 
 
-def test_a_newer_request_may_push_events_out_where_that_is_wished() -> None:
+def test_drop_oldest_settles_dropped_records() -> None:
     """They are counted as dropped, and their batch is settled as to those: the same rule as for
     requests' events.
     """
     rig = RecordsRig(max_bytes=24_000, when_full=WhenFull.DROP_OLDEST)
     large = stamped_event(properties={"p": "x" * 15_000})
-    told = take(rig, record_list(large))
+    callback = take(rig, record_list(large))
     rig.intake.accept(Incoming(json.dumps(batch(large)).encode()), IntakeCallback())
-    assert told.code == "taken"
+    assert callback.code == "taken"
     assert rig.balanced()
     assert rig.figures(LANE)[3] == {DropReason.DROP_OLDEST: 1}
 
@@ -651,12 +655,14 @@ def test_a_newer_request_may_push_events_out_where_that_is_wished() -> None:
 
 
 def test_units_that_are_given_back_are_gone() -> None:
-    """What waits is dropped as returned; what is under way goes its way; nobody is told."""
+    """What waits is dropped as returned; what is in progress goes its way; no caller is
+    notified.
+    """
     rig = RecordsRig()
-    told = [IntakeCallback() for _ in range(3)]
+    callback = [IntakeCallback() for _ in range(3)]
     units = [
         rig.records.accept(
-            record_list(stamped_event(n=n), stamped_event(n=n)), told[n], AckLevel.DELIVERED
+            record_list(stamped_event(n=n), stamped_event(n=n)), callback[n], AckLevel.DELIVERED
         )
         for n in range(3)
     ]
@@ -668,16 +674,18 @@ def test_units_that_are_given_back_are_gone() -> None:
     rig.books.deliver(LANE, 2)
     assert [unique(event)["n"] for event in rig.events()] == [2, 2]
     deliver(rig)
-    assert [each.code for each in told] == ["waiting", "waiting", "taken"]
+    assert [each.code for each in callback] == ["waiting", "waiting", "taken"]
     assert rig.balanced()
 
 
 def test_units_that_cant_be_read_again_are_kept() -> None:
-    """They are delivered; nobody is told, and at an exit they end as a request's events do."""
+    """They are delivered; no caller is notified, and at an exit they end as a request's
+    events do.
+    """
     rig = RecordsRig()
-    told = IntakeCallback()
+    callback = IntakeCallback()
     taken = rig.records.accept(
-        record_list(stamped_event(n=1), stamped_event(n=2)), told, AckLevel.DELIVERED
+        record_list(stamped_event(n=1), stamped_event(n=2)), callback, AckLevel.DELIVERED
     )
     assert taken is not None
     rig.records.keep([taken])
@@ -685,19 +693,19 @@ def test_units_that_cant_be_read_again_are_kept() -> None:
         chunk.ack is not None and chunk.ack.comes_again for chunk in [*rig.buffer.queue(LANE)]
     ] == [True]
     deliver(rig)
-    assert (told.code, rig.figures(LANE)[3]) == ("waiting", {})
+    assert (callback.code, rig.figures(LANE)[3]) == ("waiting", {})
     assert rig.balanced()
 
 
-def test_a_unit_at_the_level_disk_goes_its_way() -> None:
-    """The buffer has it, or will: whoever reads it again brings the same bytes."""
+def test_a_unit_at_level_disk_is_not_given_back() -> None:
+    """The buffer has it, or will: anyone who reads it again brings the same bytes."""
     rig = RecordsRig(durable=True)
-    told = IntakeCallback()
-    taken = rig.records.accept(record_list(stamped_event()), told, AckLevel.DISK)
+    callback = IntakeCallback()
+    taken = rig.records.accept(record_list(stamped_event()), callback, AckLevel.DISK)
     assert taken is not None
     assert rig.records.give_back([taken]) == 0
     rig.slow.hold()
-    assert (told.code, len(rig.events())) == ("waiting", 1)
+    assert (callback.code, len(rig.events())) == ("waiting", 1)
     assert rig.balanced()
 
 
@@ -708,10 +716,10 @@ def test_a_halted_lanes_events_are_buried() -> None:
     rig = RecordsRig()
     rig.idle.lanes[LANE] = 5.0
     assert rig.records.halted() == {LANE: 5.0}
-    told = [IntakeCallback() for _ in range(3)]
+    callback = [IntakeCallback() for _ in range(3)]
     both = [stamped_event(), stamped_event(api_key="phc_other")]
     units = [
-        rig.records.accept(record_list(*both[: n + 1]), told[n % 3], AckLevel.DELIVERED)
+        rig.records.accept(record_list(*both[: n + 1]), callback[n % 3], AckLevel.DELIVERED)
         for n in (0, 1, 0)
     ]
     known = [each for each in units if each is not None]
@@ -721,13 +729,13 @@ def test_a_halted_lanes_events_are_buried() -> None:
         (letter.reason, letter.lane, letter.why) for letter in rig.dead_letters.dead_letters
     ] == [(Reason.LANE_HALTED, LANE, "401 for an hour")] * 2
     assert rig.balanced()
-    assert (told[0].answers, told[1].answers) == ([None], [])
+    assert (callback[0].answers, callback[1].answers) == ([None], [])
     assert (rig.buffer.count(LANE), rig.buffer.count(OTHER)) == (1, 1)
 
 
 def test_a_record_of_very_many_bad_events_is_one_dead_letter() -> None:
     """Where the dead letters could never hold one for each: else it would hold up its partition
-    for ever.
+    indefinitely.
     """
     rig = RecordsRig(dead_letter_bytes=64 * 1024)
     bad = b"[%b]" % b",".join([b"{}"] * 1000)
@@ -800,28 +808,28 @@ def test_a_lane_that_was_given_up_doesnt_hold_up_the_others() -> None:
     large = stamped_event(properties={"p": "x" * 6_000})
     other = stamped_event(api_key="phc_other")
     take(rig, record_list(large))
-    told = IntakeCallback()
+    callback = IntakeCallback()
     with pytest.raises(LaneFull):
-        rig.records.accept(record_list(large, other), told, AckLevel.DELIVERED, given_up=[LANE])
+        rig.records.accept(record_list(large, other), callback, AckLevel.DELIVERED, given_up=[LANE])
     rig.idle.lanes[LANE] = 5.0
     with pytest.raises(LaneFull):
-        rig.records.accept(record_list(large, other), told, AckLevel.DELIVERED)
+        rig.records.accept(record_list(large, other), callback, AckLevel.DELIVERED)
     assert (
-        rig.records.accept(record_list(large, other), told, AckLevel.DELIVERED, given_up=[LANE])
+        rig.records.accept(record_list(large, other), callback, AckLevel.DELIVERED, given_up=[LANE])
         is not None
     )
     assert rig.balanced()
     assert letters(rig) == [(Reason.LANE_HALTED, LANE, json.dumps(large).encode())]
     assert rig.figures(LANE) == (2, 1, {Reason.LANE_HALTED: 1}, {})
     deliver(rig, OTHER)
-    assert told.code == "taken"
+    assert callback.code == "taken"
 
 
 def test_without_room_for_the_letters_nothing_is_buried() -> None:
     """All or none."""
     rig = RecordsRig(dead_letter_bytes=1_000)
-    told = IntakeCallback()
-    taken = rig.records.accept(record_list(*[stamped_event()] * 5), told, AckLevel.DELIVERED)
+    callback = IntakeCallback()
+    taken = rig.records.accept(record_list(*[stamped_event()] * 5), callback, AckLevel.DELIVERED)
     assert taken is not None
     assert not rig.records.dead_letter([taken], LANE, "halted")
     assert rig.figures(LANE) == (5, 5, {}, {})

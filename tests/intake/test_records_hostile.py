@@ -1,5 +1,5 @@
-"""Whatever records hold: a batch is accepted, each event goes on or is a dead letter, and how fast
-its way is makes no difference.
+"""Whatever records hold: a batch is accepted, each event continues or is a dead letter, and how
+fast its way is makes no difference.
 """
 
 from __future__ import annotations
@@ -126,9 +126,9 @@ def outcome(records: RecordList, ordering: Ordering) -> list[Any]:
     books balance.
     """
     rig = RecordsRig(ordering=ordering, max_event=2_000)
-    told = IntakeCallback()
-    taken = rig.records.accept(records, told, AckLevel.DELIVERED)
-    told.reached = taken is None
+    callback = IntakeCallback()
+    taken = rig.records.accept(records, callback, AckLevel.DELIVERED)
+    callback.reached = taken is None
     assert rig.balanced()
     letters = [
         (letter.reason, letter.lane, letter.data, letter.coordinates, letter.why)
@@ -146,7 +146,7 @@ def outcome(records: RecordList, ordering: Ordering) -> list[Any]:
             chunk = queue.popleft()
             rig.books.deliver(lane, chunk.count)
             rig.buffer.settle([chunk], Fate.DELIVERED)
-    assert told.code == "taken"
+    assert callback.code == "taken"
     assert rig.buffer.used == 0
     return [chunks, letters]
 
@@ -162,9 +162,7 @@ def test_any_record_is_accepted(records: RecordList, ordering: Ordering) -> None
 @pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(records=UNITS, ordering=st.sampled_from([Ordering.NONE, Ordering.PER_DISTINCT_ID]))
-def test_the_fast_ways_yield_what_the_slow_one_does(
-    records: RecordList, ordering: Ordering
-) -> None:
+def test_fast_and_slow_parsers_of_records_agree(records: RecordList, ordering: Ordering) -> None:
     """Records are as they would be if each were read by itself through the wire, byte for byte."""
     fast = outcome(records, ordering)
     with pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,4 @@
-"""Units on their way through real buffers and real dead letters, in memory and on disk, in any
+"""Units in flight through real buffers and real dead letters, in memory and on disk, in any
 order of what can happen to them.
 """
 
@@ -113,7 +113,7 @@ class Sending:
 
 
 class UnitsMachine(RuleBasedStateMachine):
-    """The books balance after every step, and nobody is told too early, twice, or never."""
+    """The books balance after every step, and no caller is notified too early, twice, or never."""
 
     world: type[Memory] = Memory
 
@@ -155,7 +155,7 @@ class UnitsMachine(RuleBasedStateMachine):
     def take(self, level: AckLevel, lanes: list[Lane], bad: int, padding: int) -> None:
         """A batch is handed over."""
         name = f"unit-{len(self.units)}"
-        told = IntakeCallback()
+        notified = IntakeCallback()
         good = [
             json.dumps(stamped_event(event=name, api_key=lane.api_key, p="x" * padding)).encode()
             for lane in lanes
@@ -163,14 +163,14 @@ class UnitsMachine(RuleBasedStateMachine):
         records: RecordList = record_list(*good, *[b"rubbish"] * bad)
         before = self.here.letters.statistics().bytes
         try:
-            taken = self.records.accept(records, told, level)
+            taken = self.records.accept(records, notified, level)
         except Backpressure:
             assert self.here.letters.statistics().bytes == before
             return
-        assert not told.answers
-        told.reached = taken is None
-        assert not told.reached or not lanes or (level, self.world) == (AckLevel.DISK, Memory)
-        self.units[name] = taken, told, level
+        assert not notified.answers
+        notified.reached = taken is None
+        assert not notified.reached or not lanes or (level, self.world) == (AckLevel.DISK, Memory)
+        self.units[name] = taken, notified, level
         self.rejected += bad
 
     @rule()
@@ -226,7 +226,7 @@ class UnitsMachine(RuleBasedStateMachine):
             self.admission.drop(dropped, DropReason.DROP_OLDEST)
 
     def held(self) -> Counter[str]:
-        """The events that were taken from the buffer or wait at hand, by their batch's name."""
+        """The events that were taken from the buffer or wait available, by their batch's name."""
         queued = [chunk for lane in LANES for chunk in self.here.buffer.queue(lane)]
         chunks = [*queued, *self.sending.flying, *self.sending.pending]
         return Counter(json.loads(event)["event"] for chunk in chunks for event in chunk.events())
@@ -275,18 +275,18 @@ class UnitsMachine(RuleBasedStateMachine):
         assert dead == self.here.letters.statistics().dead_letters
 
     @invariant()
-    def nobody_is_told_too_early(self) -> None:
+    def no_callback_is_called_too_early(self) -> None:
         """Of a batch that was delivered nothing is held; one that was given back
         is never heard of again.
         """
         held = self.held()
-        for name, (_, told, level) in self.units.items():
-            if told.code == "taken" and level is AckLevel.DELIVERED:
+        for name, (_, notified, level) in self.units.items():
+            if notified.code == "taken" and level is AckLevel.DELIVERED:
                 assert not held[name]
-            assert name not in self.returned or not told.answers
+            assert name not in self.returned or not notified.answers
 
     def teardown(self) -> None:
-        """In the end everything is delivered, and everybody told who wasn't given back."""
+        """In the end everything is delivered, and every caller notified that wasn't given back."""
         failpoints.arm("")
         for _ in range(3):
             self.here.commit()
@@ -302,7 +302,7 @@ class UnitsMachine(RuleBasedStateMachine):
             self.books_balance()
         assert not self.here.buffer.used
         assert {
-            name for name, (_, told, _) in self.units.items() if told.code == "waiting"
+            name for name, (_, notified, _) in self.units.items() if notified.code == "waiting"
         } == self.returned
         assert self.here.books.accounts[None].dead_lettered[Reason.UNDECODABLE] == self.rejected
         self.here.close()

@@ -22,6 +22,7 @@ from forwarder.intake.otlp import OtlpMapping, OtlpSource
 from forwarder.mapping import MappingRules
 from forwarder.rules.event_rules import RuleOutcome
 from forwarder.wire.effort import INLINE
+from forwarder.wire.identity import ids_of
 from tests.support.cases import cases
 from tests.support.decoders import NOTHING, HereDecoder, Patient
 from tests.support.intakes import KEY, UUID, IntakeRig, batch, compiled_rules, stamped_event
@@ -93,7 +94,7 @@ def test_rules_hold_in_every_encoding(body: bytes, hints: dict[str, Any]) -> Non
     assert rig.balanced()
 
 
-def test_an_event_alone() -> None:
+def test_rules_apply_to_a_single_event_body() -> None:
     """Its own body: changed, dropped, or as it was."""
     rig = IntakeRig(rules=RULES)
     for name in ("$autocapture", "Signed Up", "other"):
@@ -164,24 +165,24 @@ def v1_event(name: str, uuid: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("ack", [AckLevel.MEMORY, AckLevel.DELIVERED])
-def test_v1(ack: AckLevel) -> None:
+def test_rules_apply_to_v1_requests(ack: AckLevel) -> None:
     """A dropped event is accepted for its sender, and isn't waited for."""
     rig = IntakeRig(rules=RULES, ack=ack)
     other = UUID.replace("0190", "0191")
     head = V1Head(b"Bearer " + KEY.encode(), b"sdk/1")
-    told = IntakeCallback()
+    callback = IntakeCallback()
     body = {
         "created_at": "2026-01-01T00:00:00Z",
         "batch": [v1_event("$autocapture", UUID), v1_event("Signed Up", other)],
     }
-    reached = rig.offer(body, told, head=head)
+    reached = rig.offer(body, callback, head=head)
     assert reached is (ack is AckLevel.MEMORY)
     (chunk,) = rig.chunks()
     if not reached:
         rig.buffer.queue(LANE).popleft()
         rig.books.deliver(LANE, 1)
         rig.buffer.settle([chunk], Fate.DELIVERED)
-        assert told.code == "taken"
+        assert callback.code == "taken"
     assert head.results is not None
     assert json.loads(head.results.body())["results"] == {
         UUID: {"result": "ok"},
@@ -219,7 +220,7 @@ def test_log_records_of_opentelemetry() -> None:
     assert json.loads(rig.events()[0])["properties"] == {}
 
 
-def test_records() -> None:
+def test_rules_apply_to_records() -> None:
     """Uuids are derived before rules; a record of which nothing is left is settled at once."""
     plain = RecordsRig()
     rig = RecordsRig(rules=RULES)
@@ -313,7 +314,7 @@ async def test_conditions_on_many_events_do_not_hold_the_loop() -> None:
     rig = IntakeRig(rules=rules, decoder=here)
     waiter = Patient()
     assert not rig.offer(json.dumps(batch(*events)).encode(), waiter)
-    await waiter.told.wait()
+    await waiter.called.wait()
     await rig.conditions.drain(10.0)
     assert not waiter.failures
     assert rig.figures(LANE) == (900, 300, {}, {"rule:ones": 300, "rule:twos": 300})
@@ -367,7 +368,7 @@ async def test_an_event_that_rules_take_long_for_is_read_elsewhere(tmp_path: Pat
             assert rig.ask({**stamped_event(), "event": "other", "properties": {}}).reached
         here.open()
         for waiter in waiters:
-            await waiter.told.wait()
+            await waiter.called.wait()
             assert not waiter.failures
         assert len(here.bodies) == 2
         assert rig.figures(LANE)[0] == 4
@@ -459,13 +460,13 @@ async def test_rules_never_make_more_of_a_request_than_fits(tmp_path: Path) -> N
     rig = IntakeRig(rules=[rule], decoder=HereDecoder(), max_bytes=2_000_000)
     waiter = Patient()
     assert not rig.offer(json.dumps(batch(*[event] * 40)).encode(), waiter)
-    await waiter.told.wait()
+    await waiter.called.wait()
     assert "rules make more of the request" in str(waiter.failures[0])
     assert rig.untouched()
     await rig.conditions.close()
 
 
-async def test_a_large_record() -> None:
+async def test_rules_apply_once_to_a_large_record() -> None:
     """Its rules are applied once, when it is back from the decoder process."""
     rig = RecordsRig(rules=RULES, decoder=HereDecoder())
     value = record_list(
@@ -483,15 +484,29 @@ async def test_a_large_record() -> None:
     await rig.conditions.close()
 
 
-def test_a_hashed_id_is_what_order_is_kept_by(tmp_path: Path) -> None:
-    """As it would be after a restart, when the ids are read from the events."""
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"hash": {"field": [".distinct_id", ".properties.alias"]}},
+        {"hash": {"field": [".distinct_id", ".properties[]"]}},
+        {"remove": ".properties.alias"},
+        {"remove": ".properties[]"},
+        {"remove": ".properties"},
+    ],
+)
+def test_order_is_kept_by_the_ids_that_rules_leave(tmp_path: Path, rule: dict[str, Any]) -> None:
+    """As it would be after a restart, when the ids are read from the events: no id that a rule
+    hides is written beside them.
+    """
     salt = tmp_path / "salt"
     salt.write_text("salt")
-    rules = [{"hash": {"field": [".distinct_id"], "salt_file": str(salt)}}]
-    rig = IntakeRig(rules=rules, ordering=Ordering.PER_DISTINCT_ID)
-    rig.take(batch(stamped_event(), stamped_event()))
+    if "hash" in rule:
+        rule = {"hash": {**rule["hash"], "salt_file": str(salt)}}
+    rig = IntakeRig(rules=[rule], ordering=Ordering.PER_DISTINCT_ID)
+    rig.take(batch(*[stamped_event(properties={"alias": "ann@example.com"}) for _ in range(2)]))
     (chunk,) = rig.chunks()
-    assert chunk.ids == {json.loads(event)["distinct_id"] for event in rig.events()}
+    assert chunk.ids == frozenset().union(*map(ids_of, rig.events()))
+    assert "ann@example.com" not in chunk.ids
     assert rig.conditions.rules is not None
     assert rig.conditions.rules.counts == {("rule-1", RuleOutcome.CHANGED): 2}
 

@@ -41,8 +41,8 @@ FORM = b"application/x-www-form-urlencoded"
     ],
 )
 def test_trap_1_one_bad_element_does_not_reach_the_merged_batch(bad: Any) -> None:
-    """Events are judged one by one before those of several senders are merged:
-    the good ones go on alone.
+    """Events are checked one by one before those of several senders are merged:
+    the good ones continue alone.
     """
     rig = IntakeRig()
     rig.take(batch(stamped_event(n=1), bad, stamped_event(n=2)))
@@ -278,7 +278,7 @@ def test_trap_18_surrogates_and_nan_do_not_poison_the_batch() -> None:
     ],
 )
 def test_trap_19_both_ids_of_an_event_are_known(event: dict[str, Any], ids: set[str]) -> None:
-    """An event that names a second id is ordered with both; whoever delivers
+    """An event that names a second id is ordered with both; anyone who delivers
     need not look into it again.
     """
     rig = IntakeRig(ordering=Ordering.PER_DISTINCT_ID)

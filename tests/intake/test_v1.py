@@ -1,4 +1,4 @@
-"""A v1 request in the intake: taken as any other, and told event by event."""
+"""A v1 request in the intake: taken as any other, and answered event by event."""
 
 from __future__ import annotations
 
@@ -52,18 +52,20 @@ class V1RequestSender:
     ) -> None:
         self.rig = rig
         self.head = V1Head(b"Bearer " + KEY.encode(), b"sdk/1", timestamp)
-        self.told = IntakeCallback()
+        self.callback = IntakeCallback()
         data = (
             body
             or json.dumps({"created_at": "2026-01-01T00:00:00Z", "batch": list(events)}).encode()
         )
-        self.told.reached = rig.offer(data, self.told, head=self.head, **hints)
+        self.callback.reached = rig.offer(data, self.callback, head=self.head, **hints)
         assert rig.balanced()
 
     @property
     def results(self) -> dict[str, Any]:
-        """What it is told of each event: the result alone if it is ok, else with the details."""
-        assert self.told.code == "taken"
+        """What the sender learns of each event: the result alone if it is ok, else with the
+        details.
+        """
+        assert self.callback.code == "taken"
         assert self.head.results is not None
         found = json.loads(self.head.results.body())["results"]
         return {key: " ".join(each.values()) for key, each in found.items()}
@@ -136,7 +138,7 @@ def test_ordering_and_address() -> None:
     ]
 
 
-def test_clock_skew() -> None:
+def test_v1_clock_skew_is_corrected() -> None:
     """The head's time corrects each event's but those that want none of it; a small difference
     changes nothing.
     """
@@ -158,7 +160,7 @@ def test_clock_skew() -> None:
     assert rig.one()["timestamp"] == "2025-12-31T12:00:00Z"
 
 
-def test_warnings() -> None:
+def test_v1_warnings_name_what_was_replaced() -> None:
     """What had to be replaced is said; the key is the uuid that was sent."""
     rig = IntakeRig()
     sender = V1RequestSender(
@@ -235,9 +237,11 @@ def test_a_uuid_that_is_there_twice() -> None:
     ],
 )
 @cases("first", [False, True])
-def test_drops(bad: Any, details: str, reason: Reason, why: str, first: bool) -> None:
-    """An event that can't be delivered is a dead letter, alone; the sender is told, and the others
-    go on.
+def test_a_dropped_v1_event_is_a_dead_letter(
+    bad: Any, details: str, reason: Reason, why: str, first: bool
+) -> None:
+    """An event that can't be delivered is a dead letter, alone; the sender is notified, and the
+    others continue.
     """
     rig = IntakeRig(max_event=2000)
     sender = V1RequestSender(rig, *([bad, event()] if first else [event(), bad]))
@@ -248,7 +252,7 @@ def test_drops(bad: Any, details: str, reason: Reason, why: str, first: bool) ->
     assert rig.figures(LANE) == (2, 1, {reason: 1}, {})
 
 
-def test_drops_alone() -> None:
+def test_a_v1_request_of_dropped_events_alone_is_accepted() -> None:
     """A request of nothing but such events is taken too; one of no events at all is none."""
     rig = IntakeRig()
     assert V1RequestSender(rig, event(event="")).results == {UUID: "drop missing_event_name"}
@@ -258,7 +262,7 @@ def test_drops_alone() -> None:
 
 
 def test_a_dead_letter_can_be_sent_again() -> None:
-    """It has the classic shape, so that nothing is lost when its id is mended and it
+    """It has the classic shape, so that nothing is lost when its id is repaired and it
     is replayed.
     """
     rig = IntakeRig()
@@ -271,7 +275,7 @@ def test_a_dead_letter_can_be_sent_again() -> None:
     assert rig.one()["properties"]["$session_id"] == "s"
 
 
-def test_refused_whole() -> None:
+def test_a_v1_request_is_rejected_as_a_whole() -> None:
     """A bad key, one that isn't allowed, a foreign encoding: nothing is taken."""
     rig = IntakeRig(api_keys=["phc_other"])
     with pytest.raises(InvalidToken, match="api_keys"):
@@ -304,17 +308,17 @@ def test_what_a_full_buffer_drops_is_reported() -> None:
 
 
 def test_at_level_disk_it_waits() -> None:
-    """The results are told once the events are on disk; if they can't be written, the whole
+    """The results are reported once the events are on disk; if they can't be written, the whole
     request has to come again.
     """
     rig = IntakeRig(ack=AckLevel.DISK, durable=True)
     sender = V1RequestSender(rig, event(), event(OTHER, event=""))
-    assert sender.told.code == "waiting"
+    assert sender.callback.code == "waiting"
     rig.slow.hold()
     assert sender.results == {UUID: "ok", OTHER: "drop missing_event_name"}
     sender = V1RequestSender(rig, event())
     rig.slow.fail()
-    assert sender.told.code == "backpressure"
+    assert sender.callback.code == "backpressure"
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -332,7 +336,7 @@ class TestDelivered:
         rig.slow.hold()
         one, two, three = take_off(rig, 3)
         settle(rig, Fate.DELIVERED, three, one)
-        assert sender.told.code == "waiting"
+        assert sender.callback.code == "waiting"
         settle(rig, Fate.DEAD_LETTERED, two)
         assert sender.results == {
             "x": "warning uuid_replaced",
@@ -342,8 +346,8 @@ class TestDelivered:
         assert rig.clock.pending == 0
 
     async def test_a_part_of_it_in_time(self, durable: bool) -> None:
-        """Delivered is ok; what waits is withdrawn and has to come again, what is under way too,
-        for nobody knows of it.
+        """Delivered is ok; what waits is withdrawn and has to come again, what is in progress too,
+        for no one knows of it.
         """
         rig = self.rig(durable)
         sender = V1RequestSender(rig, event(), event(OTHER), event(THIRD), event("bad", event=""))
@@ -374,7 +378,7 @@ class TestDelivered:
         sender = V1RequestSender(rig, event(), event(OTHER))
         rig.slow.hold()
         await rig.clock.advance(5.0)
-        assert sender.told.code == NotAcknowledged.code
+        assert sender.callback.code == NotAcknowledged.code
         assert rig.figures(LANE) == (2, 0, {}, {DropReason.WITHDRAWN: 2})
 
     async def test_one_of_two_with_one_uuid(self, durable: bool) -> None:
@@ -387,18 +391,18 @@ class TestDelivered:
         assert sender.results == {UUID: "retry not_delivered"}
 
     async def test_one_without_a_uuid(self, durable: bool) -> None:
-        """It has no key by which it could be told to come again: the whole request has to."""
+        """It has no key by which it could be retried: the whole request has to."""
         rig = self.rig(durable)
         sender = V1RequestSender(rig, event(), event(None))
         rig.slow.hold()
         settle(rig, Fate.DELIVERED, *take_off(rig, 1))
         await rig.clock.advance(5.0)
-        assert sender.told.code == NotAcknowledged.code
+        assert sender.callback.code == NotAcknowledged.code
         assert rig.figures(LANE) == (2, 0, {}, {DropReason.WITHDRAWN: 1})
 
     async def test_what_is_heard_too_late(self, durable: bool) -> None:
-        """An event that has to come again is told so, though it becomes a dead letter just before:
-        nothing waited for the letter.
+        """An event that has to come again is reported as such, though it becomes a dead letter just
+        before: nothing waited for the letter.
         """
         rig = self.rig(durable)
         rig.dead_letters.slow = True
@@ -407,7 +411,7 @@ class TestDelivered:
         one, two = take_off(rig, 2)
         settle(rig, Fate.DELIVERED, one)
         await rig.clock.advance(5.0)
-        assert sender.told.code == "waiting"
+        assert sender.callback.code == "waiting"
         settle(rig, Fate.DEAD_LETTERED, two)
         rig.dead_letters.write(None)
         assert sender.results == {
@@ -417,7 +421,7 @@ class TestDelivered:
         }
 
     async def test_a_part_waits_for_its_letters(self, durable: bool) -> None:
-        """What is told to be a dead letter is written before; if it can't
+        """An event that is reported as a dead letter is written before; if it can't
         be, all has to come again.
         """
         for error, code in ((None, "taken"), (Backpressure("the disk is full"), "backpressure")):
@@ -426,9 +430,9 @@ class TestDelivered:
             sender = V1RequestSender(rig, event(), event(OTHER, event=""))
             rig.slow.hold()
             await rig.clock.advance(5.0)
-            assert sender.told.code == "waiting"
+            assert sender.callback.code == "waiting"
             rig.dead_letters.write(error)
-            assert sender.told.code == code
+            assert sender.callback.code == code
 
     def test_the_end(self, durable: bool) -> None:
         """A daemon that ends tells of what was delivered."""

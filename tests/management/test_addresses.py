@@ -96,7 +96,7 @@ def test_a_key_that_no_header_can_hold_is_refused_without_being_shown(key: str) 
 
 
 def test_the_key_of_a_project_is_refused_with_a_hint() -> None:
-    """Who gives a project's key learns which one is wanted."""
+    """Who gives a project's key learns which one is required."""
     with pytest.raises(ConfigurationError, match="project's key") as caught:
         check_key("phc_0123456789abcdef")
     assert "phx_" in caught.value.hint

@@ -43,7 +43,7 @@ async def test_reads_are_retried_until_they_are_answered() -> None:
 
 
 async def test_reading_ends_after_four_attempts() -> None:
-    """The last answer is told, and how often it was tried."""
+    """The last answer is reported, and how often it was tried."""
     clock = FakeClock()
     async with talking(clock, *[UNAVAILABLE] * 5) as (client, service):
         error = await waited(refusal(client.domains.get(ORGANIZATION, DOMAIN)), clock)

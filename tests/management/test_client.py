@@ -52,7 +52,7 @@ EVERY = pytest.mark.parametrize(
 
 @pytest.fixture
 async def client() -> AsyncIterator[Client]:
-    """A client that calls nobody."""
+    """A client that calls no one."""
     async with Client("http://service.invalid", KEY) as unused:
         yield unused
 
@@ -80,8 +80,8 @@ async def test_there_is_a_method_for_each_row_and_no_other(client: Client) -> No
 async def test_a_method_takes_what_its_row_takes(
     client: Client, endpoint: Endpoint[Any, Any]
 ) -> None:
-    """Ids by position, in the order of the path; the accepted fields as keywords; and it is told
-    in the types what comes back.
+    """Ids by position, in the order of the path; the accepted fields as keywords; and the
+    types say what comes back.
     """
     group = groups_of(client)[endpoint.resource.replace("-", "_")]
     method = getattr(type(group), endpoint.verb)

@@ -90,7 +90,7 @@ def test_a_body_without_an_error_is_shown_by_its_status(status: int, kind: str, 
 
 
 def test_plain_text_is_shown() -> None:
-    """A text is told as it is, on one line."""
+    """A text is shown as it is, on one line."""
     assert (
         read_error_body(HttpReply(502, b"upstream\r\n  failed\n", "text/plain"), KEY).detail
         == "upstream failed"
@@ -110,7 +110,7 @@ def test_plain_text_is_shown() -> None:
     ],
 )
 def test_a_web_page_is_named_as_such(body: bytes, content_type: str, detail: str) -> None:
-    """Of a web page its title is told, whatever it says to be."""
+    """Of a web page its title is shown, whatever it says to be."""
     assert read_error_body(HttpReply(502, body, content_type), KEY).detail == detail
 
 

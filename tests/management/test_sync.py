@@ -41,7 +41,7 @@ async def blocking(service: Upstream, work: Callable[[SyncClient], Any], *answer
 
 
 def public(owner: object) -> dict[str, Any]:
-    """What somebody may use of it."""
+    """What someone may use of it."""
     return {name: getattr(owner, name) for name in dir(owner) if not name.startswith("_")}
 
 
@@ -139,7 +139,7 @@ async def test_it_works_where_a_loop_is_running() -> None:
 
 
 async def test_any_thread_may_call() -> None:
-    """Threads share a client; their calls go on at the same time."""
+    """Threads share a client; their calls continue at the same time."""
     async with Upstream() as service:
         together = asyncio.Event()
         service.script.extend([Answer(200, FOUND.body, when=together)] * 8)
@@ -170,8 +170,8 @@ def test_without_a_call_there_is_no_thread() -> None:
 
 
 async def test_closing_ends_what_runs() -> None:
-    """A call that is under way in another thread when the client is closed ends with an error that
-    says so.
+    """A call that is in progress in another thread when the client is closed ends with an error
+    that says so.
     """
     async with Upstream() as service:
         service.script.append(failing(Fault.HANG))
@@ -252,7 +252,7 @@ def test_a_forked_process_must_create_its_own_client() -> None:
 @pytest.mark.slow
 @cases("ending", ["", "sys.exit()", "del client", "client.close()"])
 def test_a_program_that_does_not_close_it_ends_all_the_same(ending: str) -> None:
-    """Nobody has to close a client for the program to end, and nothing is complained about."""
+    """No one has to close a client for the program to end, and nothing is complained about."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         program = f"""
 import sys

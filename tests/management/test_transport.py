@@ -36,7 +36,7 @@ LAST = said({"detail": "Enough."}, 400)
 
 
 async def test_what_a_request_is_like() -> None:
-    """The key is a bearer, JSON goes both ways, and nothing else is told but who asks."""
+    """The key is a bearer, JSON goes both ways, and nothing else is sent but who asks."""
     async with talking(None, SOMETHING, SOMETHING) as (client, service):
         await client.domains.create(ORGANIZATION, domain="example.com")
         await client.domains.get(ORGANIZATION, DOMAIN)
@@ -97,7 +97,7 @@ async def test_a_connection_that_breaks_is_no_reason_for_reading_to_fail(
 @cases("kept", [False, True], ids=["new connection", "kept connection"])
 @cases("verb", ["create", "update", "delete"])
 async def test_a_change_is_sent_once(verb: str, fault: Fault, kept: bool) -> None:
-    """A change whose connection ends isn't sent again, by nobody; the error says that it may have
+    """A change whose connection ends isn't sent again, by no one; the error says that it may have
     been done.
     """
     before = [SOMETHING] if kept else []
@@ -121,7 +121,7 @@ async def test_a_change_is_sent_once(verb: str, fault: Fault, kept: bool) -> Non
 
 
 async def test_a_change_has_a_connection_of_its_own() -> None:
-    """Reading shares a connection; a change goes on none that was used
+    """Reading shares a connection; a change continues none that was used
     before, which may be closing.
     """
     async with talking(None, *[SOMETHING] * 6) as (client, service):
@@ -197,7 +197,7 @@ async def test_an_answer_that_would_fill_the_memory_is_refused() -> None:
 
 
 async def test_of_a_large_error_the_beginning_is_read() -> None:
-    """An error may be as large as it likes: what it begins with is told."""
+    """An error may be as large as it likes: its beginning is shown."""
     async with talking(None, raw(b"no " * 100_000, 400, "text/plain")) as (client, _):
         error = await refusal(client.domains.get(ORGANIZATION, DOMAIN))
     assert (error.status, error.detail[:9]) == (400, "no no no ")
@@ -220,7 +220,7 @@ async def test_redirects_are_not_followed() -> None:
 
 @cases("location", ["", "javascript:alert(1)", "http://[", "http://h:99999/", "//\x7f/"])
 async def test_redirects_to_nowhere(location: str) -> None:
-    """A redirect whose target can't be told is one all the same."""
+    """A redirect whose target is unknown is one all the same."""
     async with talking(None, Answer(301, b"", {"Location": location} if location else {})) as (
         client,
         _,
@@ -300,7 +300,7 @@ async def test_tls(tmp_path: Path) -> None:
 
 
 async def test_https_where_http_is_spoken() -> None:
-    """A service that doesn't speak TLS is told as such."""
+    """A service that doesn't speak TLS is reported as such."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
@@ -318,7 +318,7 @@ async def test_https_where_http_is_spoken() -> None:
 
 
 async def test_what_is_not_http() -> None:
-    """A server that answers something else than HTTP is told as such."""
+    """A server that answers something else than HTTP is reported as such."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -366,7 +366,7 @@ CONNECTION_KEY = ConnectionKey(
 
 
 def test_an_unknown_host() -> None:
-    """A name that nobody knows is named; nothing was sent, and trying again may help."""
+    """A name that no one knows is named; nothing was sent, and trying again may help."""
     error = aiohttp.ClientConnectorDNSError(
         CONNECTION_KEY, socket.gaierror(socket.EAI_NONAME, "Name or service not known")
     )

@@ -63,7 +63,7 @@ KEY = "sources.kafka[0].mapping"
     ],
 )
 def test_a_rule_that_cant_be_used(rules: dict[str, Any], key: str, problem: str, hint: str) -> None:
-    """The key of the rule, what is wrong with it in few words, and how to mend it."""
+    """The key of the rule, what is wrong with it in few words, and how to repair it."""
     with pytest.raises(ConfigurationError) as caught:
         mapping(**rules)
     assert caught.value.message.startswith(f"{KEY}.{key}: ")

@@ -1,4 +1,4 @@
-"""docs/reference/mapping.md is held against the rules: its examples give what it says, and it
+"""docs/reference/mapping.md is compared with the rules: its examples give what it says, and it
 names every rule and format.
 """
 

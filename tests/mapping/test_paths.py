@@ -61,7 +61,7 @@ def test_paths(text: str, path: tuple[Step, ...]) -> None:
     ],
 )
 def test_other_expressions(text: str) -> None:
-    """These are jq's, or nobody's."""
+    """These are jq's, or no one's."""
     assert parse_path(text) is None
 
 

@@ -42,7 +42,7 @@ RULES: dict[str, Any] = {"distinct_id": ".d", "properties": {}}
     ],
 )
 def test_what_is_no_json(record: bytes, why: str) -> None:
-    """It is told apart from what the rules can't use."""
+    """It is distinguished from what the rules can't use."""
     for each in (
         mapping(**RULES),
         mapping(**RULES, where=".x | . == null"),
@@ -84,8 +84,8 @@ def test_an_array_is_mapped_whole_or_not_at_all() -> None:
         mapping(**RULES).map_record(b'[{"d":"a"},{"d":{}}]')
 
 
-def test_mending() -> None:
-    """What some producers write that isn't JSON is mended first, if the caller has a way, in
+def test_repair() -> None:
+    """What some producers write that isn't JSON is repaired first, if the caller has a way, in
     arrays too; the rest stays as it is.
     """
 
@@ -104,7 +104,7 @@ def test_mending() -> None:
 
 
 def test_values_that_only_look_like_others() -> None:
-    """Braces and quotes within strings, and members whose names hold them, mislead nobody."""
+    """Braces and quotes within strings, and members whose names hold them, mislead no one."""
     record = b'{"a\\"b":"},{","c":"[\\\\","d":"x","e":{"}":"]"}}'
     made = mapping(distinct_id=".d", drop=(".e", '.["a\\"b"]')).map(record)
     assert made == b'{"event":"e","distinct_id":"x","properties":{"c":"[\\\\","d":"x"}}'
@@ -159,6 +159,7 @@ SOME_RULES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.slow
 @given(HOSTILE, st.sampled_from(SOME_RULES))
 def test_nothing_else_is_ever_raised(record: bytes, rules: dict[str, Any]) -> None:
     """Whatever a record holds, it gives JSON, or nothing, or one of the two errors."""

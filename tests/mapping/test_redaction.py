@@ -110,7 +110,7 @@ def test_several_paths_to_one_place(drop: tuple[str, ...], expected: str) -> Non
     ],
 )
 def test_hash(salt: Path, value: str, expected: str) -> None:
-    """A value's text is hashed, the elements of an array each; what stands for nobody stays, or
+    """A value's text is hashed, the elements of an array each; what stands for no one stays, or
     nobodies would all be one.
     """
     rule = HashRule((".m",), salt)
@@ -150,7 +150,7 @@ def test_one_value_has_one_hash(salt: Path) -> None:
 
 
 def test_placeholders_of_ids_are_no_ids(salt: Path) -> None:
-    """An empty id isn't hashed into somebody."""
+    """An empty id isn't hashed into someone."""
     for nobody in ('""', "null", '" "'):
         made = mapped(
             f'{{"id":{nobody}}}', distinct_id=".id", properties={}, hash=HashRule((".id",), salt)
@@ -255,7 +255,7 @@ def test_what_is_left_is_what_a_parser_would_leave(record: str) -> None:
 
 def test_a_mapping_that_only_hashes_reads_the_file_once(salt: Path) -> None:
     """A salt that is changed takes effect with the next start: half a topic hashed otherwise would
-    help nobody.
+    help no one.
     """
     each = mapping(properties={"m": ".m"}, hash=HashRule((".m",), salt))
     first = each.map(b'{"m":"x"}')

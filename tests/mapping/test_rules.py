@@ -178,7 +178,7 @@ def test_properties(rule: Any, expected: str) -> None:
     ],
 )
 def test_person_and_groups(rules: dict[str, Any], expected: str) -> None:
-    """They are properties of their own, which come first, and take the place of those that the
+    """They are properties of their own, which come first, and replace those that the
     record has.
     """
     assert properties(RECORD, **rules) == expected
@@ -207,7 +207,7 @@ def test_where(condition: str, goes: bool) -> None:
 
 
 def test_other_rules_are_not_asked_when_where_says_no() -> None:
-    """What a record of another kind holds is nobody's mistake."""
+    """What a record of another kind holds is no one's mistake."""
     rules = {"distinct_id": ".user.id", "uuid": ".type | error", "event": ".kind"}
     assert mapped('{"type":"x","user":"none"}', where='.type == "y"', **rules) is None
     assert mapped('{"type":"x","user":"none","ok":false}', where=".ok", **rules) is None

@@ -59,7 +59,7 @@ async def test_a_file_is_served_as_what_it_is(
 
 
 async def test_a_file_that_is_known_isnt_sent_again(session: aiohttp.ClientSession) -> None:
-    """Who has the file as it is now is told 304; who has another one gets it."""
+    """Who has the file as it is now gets 304; who has another one gets it."""
     async with session.get("/page/base.css") as response:
         tag = response.headers["ETag"]
     for known, status in ((tag, 304), ('"another"', 200)):

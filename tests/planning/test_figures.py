@@ -1,4 +1,4 @@
-"""What is planned with is what docs/reference/figures.md says was measured."""
+"""What is planned with is what docs/maintainers/figures.md says was measured."""
 
 from __future__ import annotations
 

@@ -70,6 +70,7 @@ def quotas_of(buffer: SharedBuffer, requests: list[Chunk]) -> Quotas:
     return Quotas(buffer, (), known(requests))
 
 
+@pytest.mark.slow
 @cases("keys", [1, 3])
 @cases("max_bytes", [16 * MIB, 43 * MIB])
 @cases(("event_bytes", "count"), REQUESTS)

@@ -21,7 +21,15 @@ from forwarder.planning.capacity import (
 from forwarder.planning.plan import about, plan_import, plan_load, rounded_size
 from forwarder.sources.http.protocol.limits import HttpPolicy
 from tests.support.documents import text_of
-from tests.support.scaling_tables import DISK, FILE, HOUR, TABLES, WORKERS, current
+from tests.support.scaling_tables import (
+    DISK,
+    FILE,
+    HOUR,
+    MEMORY,
+    TABLES,
+    WORKERS,
+    current,
+)
 
 TEXT = text_of(FILE)
 
@@ -58,6 +66,14 @@ def test_what_its_sentences_say() -> None:
     ]
     assert [each for each in said if each not in TEXT] == []
     assert format_duration(settings.batch.max_age) == "1s"
+
+
+def test_buffers_in_memory_need_little_more() -> None:
+    """The table has those on disk; beside it stands how much more memory it takes."""
+    load = Load(rate=50_000, outage=8 * HOUR, cores=2)
+    disk, memory = (capacity_of(load, settings) for settings in (DISK, MEMORY))
+    more = memory.max_bytes * memory.carrying / (disk.max_bytes * disk.carrying) - 1
+    assert f"Buffers in memory need {more:.0%} more".replace("%", " %") in TEXT
 
 
 def test_the_first_example() -> None:

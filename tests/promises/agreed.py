@@ -38,7 +38,7 @@ def share_of(person: str) -> float:
 
 
 def people(*, sampled: bool) -> str:
-    """Somebody who is in the sample, or who isn't."""
+    """Someone who is in the sample, or who isn't."""
     numbered = (f"person-{number}" for number in range(100))
     return next(person for person in numbered if (share_of(person) < SHARE) is sampled)
 

@@ -171,7 +171,7 @@ class Entrance:
             received: int = sum(lane["received"].get(self.source, 0) for lane in lanes)
             return received >= expected
 
-        await eventually(are_there, told=world.status)
+        await eventually(are_there, explain=world.status)
 
     def uuid_of(self, event: PromisedEvent) -> str:
         """The uuid that an event has."""

@@ -86,8 +86,6 @@ DESTINATIONS: Final = "docs/how-to/destinations.md"
 LETTERS: Final = "docs/how-to/dead-letters.md"
 OPERATIONS: Final = "docs/how-to/operations.md"
 WHEN: Final = "docs/explanation/what-happens-when.md"
-HERE: Final = "docs/explanation/what-happens-here.md"
-SOURCES: Final = "docs/explanation/what-happens-sources.md"
 
 _SOURCES: Final = ("http", "otlp", "kafka", "logs", "import")
 
@@ -95,7 +93,7 @@ PROMISES: Final = (
     PromiseRow(
         name="drop",
         topic=Topic.RULES,
-        quotes={RULES: "| `drop: true` | the event isn't sent; its sender gets 200 (v1: `ok`) |"},
+        quotes={RULES: "`drop: true`: the event isn't sent; its sender gets 200 (v1: `ok`)"},
         samples=(Sample(event="noise", is_dropped=True),),
         rules=({"name": "noise", "match": {"event": "noise"}, "drop": True},),
         check=checks.is_dropped,
@@ -103,7 +101,7 @@ PROMISES: Final = (
     PromiseRow(
         name="sample",
         topic=Topic.RULES,
-        quotes={RULES: "one is in the sample with all events or with none, on each machine"},
+        quotes={RULES: "all of a person's events are in the sample, or none, on each machine"},
         samples=tuple(
             Sample(
                 event="video frame",
@@ -118,7 +116,7 @@ PROMISES: Final = (
     PromiseRow(
         name="set",
         topic=Topic.RULES,
-        quotes={RULES: "sets a JSON value; objects on the way are created"},
+        quotes={RULES: "sets a JSON value, and creates the objects on the way"},
         samples=(Sample(event="staged"),),
         rules=(
             {"match": {"event": "staged"}, "set": {".properties.env.name": "staging"}},
@@ -129,7 +127,7 @@ PROMISES: Final = (
     PromiseRow(
         name="rename",
         topic=Topic.RULES,
-        quotes={RULES: "moves a field, in place of what was there"},
+        quotes={RULES: "moves a field, and replaces what was there"},
         samples=(Sample(event="planned", properties={"plan_name": "team", "plan": "old"}),),
         rules=(
             {
@@ -150,7 +148,7 @@ PROMISES: Final = (
     PromiseRow(
         name="rules see what those before left",
         topic=Topic.RULES,
-        quotes={RULES: "each rule sees the event as the rules before it left it"},
+        quotes={RULES: "Each rule sees the event as the rules before it left it"},
         samples=(Sample(event="first name"),),
         rules=(
             {"rename_event": {"first name": "second name"}},
@@ -219,8 +217,8 @@ PROMISES: Final = (
         name="people to forget, as hashes",
         topic=Topic.REDACTION,
         quotes={
-            RULES: "With `salt_file` beside it the lines are keyed hashes instead, so that the "
-            "file shows no id"
+            RULES: "With `salt_file` beside it the lines are keyed hashes, so that the file "
+            "shows no id"
         },
         samples=(Sample(event="of somebody salted", distinct_id=SALTED, is_dropped=True),),
         rules=(
@@ -255,7 +253,10 @@ PROMISES: Final = (
     PromiseRow(
         name="hash",
         topic=Topic.REDACTION,
-        quotes={RULES: "replaces a value by its HMAC-SHA256, keyed with the file's content"},
+        quotes={
+            RULES: "replaces a value by its HMAC-SHA256 in 64 hex digits, keyed with the"
+            " file's content"
+        },
         samples=(Sample(event="mailed", properties={"email": "ann@example.com"}),),
         rules=({"hash": {"field": ".properties.email", "salt_file": "{folder}/salt"}},),
         check=checks.is_hashed,
@@ -303,7 +304,7 @@ PROMISES: Final = (
         name="routes",
         topic=Topic.ROUTES,
         quotes={
-            DESTINATIONS: "The first route that matches decides. An event that none matches goes "
+            DESTINATIONS: "The first route that matches decides. Events that no route matches go "
             "to the first destination."
         },
         samples=(
@@ -321,7 +322,7 @@ PROMISES: Final = (
         name="routes by share",
         topic=Topic.ROUTES,
         quotes={
-            DESTINATIONS: "With `sample` a share of all people goes there, each person with all "
+            DESTINATIONS: "With `sample`, a share of all people goes there, each person with all "
             "events or with none"
         },
         samples=tuple(
@@ -338,10 +339,7 @@ PROMISES: Final = (
     PromiseRow(
         name="keys",
         topic=Topic.KEYS,
-        quotes={
-            DESTINATIONS: "`api_keys` says which project key stands for a sender's at that "
-            "destination"
-        },
+        quotes={DESTINATIONS: "`api_keys` maps a sender's project key to that destination's"},
         samples=(Sample(event="both of a key", to=frozenset({"us", "eu"})),),
         check=checks.keys_are_translated,
     ),
@@ -351,7 +349,7 @@ PROMISES: Final = (
         quotes={
             OPERATIONS: "Log, metrics and status pages never contain a project key: a lane is "
             "shown as `phc_…`",
-            LETTERS: "Project keys are shown as their lanes' labels.",
+            LETTERS: "Project keys are shown as their lanes' labels or names.",
         },
         samples=(Sample(event="with a key"),),
         check=checks.no_key_is_shown,
@@ -456,7 +454,7 @@ PROMISES: Final = (
         quotes={
             README: "**Nothing that was answered 200 is lost**, however long the service is down.",
             DESTINATIONS: "The same holds for offsets of Kafka and positions in logs.",
-            HERE: "with a disk buffer, everything answered at level `disk` or `delivered` is "
+            WHEN: "with a disk buffer, everything answered at level `disk` or `delivered` is "
             "there at the next start",
         },
         samples=(Sample(event="asked for"),),
@@ -505,7 +503,7 @@ PROMISES: Final = (
         topic=Topic.DEAD_LETTERS,
         quotes={
             LETTERS: "`show` prints a record's topic, partition, offset, key and headers",
-            SOURCES: "the record becomes a dead letter with file and line",
+            WHEN: "the record becomes a dead letter with file and line",
         },
         samples=(Sample(event="guarded", properties={"n": 2}),),
         check=checks.failure_says_where_it_came_from,
@@ -537,7 +535,7 @@ PROMISES: Final = (
     PromiseRow(
         name="secrets in a tap",
         topic=Topic.TAP,
-        quotes={SECURITY: "Before anything leaves the daemon, secrets are hidden by one rule"},
+        quotes={SECURITY: "Before anything leaves the daemon, secrets are hidden"},
         samples=(Sample(event="tap secret", properties={"client_secret": SECRET}),),
         check=checks.secrets_are_hidden,
     ),
@@ -555,7 +553,8 @@ PROMISES: Final = (
         name="explain: dead letter",
         topic=Topic.EXPLAIN,
         quotes={
-            OPERATIONS: "| `forwarder explain UUID` | where one event is; 1 when it isn't here"
+            OPERATIONS: "`forwarder explain UUID`: where one event is; exit code 1 when it isn't "
+            "here"
         },
         samples=(Sample(event="explained", properties={"big": BIG}),),
         check=checks.letter_is_explained,
@@ -574,7 +573,7 @@ PROMISES: Final = (
         name="each event once",
         topic=Topic.MORE,
         quotes={
-            SOURCES: "are retried with growing backoff, the same bytes",
+            WHEN: "are retried with growing backoff, the same bytes",
             DESTINATIONS: "An event for two destinations is stored in both.",
         },
         samples=tuple(Sample(event="one of three", properties={"n": n}) for n in range(3)),

@@ -72,7 +72,7 @@ class FollowedLog(Entrance):
 
     async def finish(self, world: PromiseWorld) -> None:
         """Wait until it is settled."""
-        await eventually(lambda: self._is_settled(world), told=world.status)
+        await eventually(lambda: self._is_settled(world), explain=world.status)
 
     async def end(self, world: PromiseWorld) -> None:
         """What became of the line that is too long."""

@@ -22,7 +22,7 @@ _REASON: Final = re.compile(r"\b([\d,]+) ((?:rule:)?[a-z][a-z0-9_-]*)\b")
 
 @dataclass(frozen=True, slots=True)
 class PromisedEvent:
-    """An event on its way through one entrance."""
+    """An event in flight through one entrance."""
 
     cell: str
     """Entrance and promise, as its properties name it."""

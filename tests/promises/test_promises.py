@@ -38,7 +38,7 @@ QUICK: Final = ("daemon", "stdin", "import")
 PROMISED: Final = (
     *("README.md", "docs/how-to/security.md", "docs/how-to/rules.md"),
     *("docs/how-to/destinations.md", "docs/how-to/dead-letters.md", "docs/how-to/operations.md"),
-    *(f"docs/explanation/what-happens-{which}.md" for which in ("when", "here", "sources")),
+    "docs/explanation/what-happens-when.md",
 )
 """The documents whose promises are rows."""
 BRINGS_NO_EVENTS: Final = frozenset(

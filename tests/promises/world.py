@@ -2,7 +2,7 @@
 them, a tap on it; and the order in which everything happens.
 
 The services refuse events at first (503), so that what an entrance accepts is seen while it is
-buffered; then they accept them. In between the worlds differ: the daemon goes on, is killed and
+buffered; then they accept them. In between the worlds differ: the daemon continues, is killed and
 started again, or is stopped and its buffer drained. Each entrance has project keys of its own, and
 each event names its cell: columns of one world don't disturb each other.
 """
@@ -48,7 +48,7 @@ LIST: Final = ("dead-letters", "ls", "--output", "json", "--limit", "10000")
 
 
 class PromiseWorld:
-    """A daemon that goes on while the services are down; see the module."""
+    """A daemon that continues while the services are down; see the module."""
 
     name = "daemon"
     """Entrances whose worlds have one name share it."""
@@ -247,7 +247,7 @@ class PromiseWorld:
 
     async def settle(self) -> None:
         """Wait until nothing is buffered any more."""
-        await eventually(lambda: self.buffered() == 0, told=self.status)
+        await eventually(lambda: self.buffered() == 0, explain=self.status)
 
     async def close(self) -> None:
         """End all processes."""

@@ -55,6 +55,13 @@ def test_both_images_are_for_both_platforms_with_sbom_and_provenance() -> None:
     assert steps("images", "docker/setup-qemu-action")
 
 
+def test_a_candidate_is_a_prerelease() -> None:
+    """Else it would be shown as the latest release."""
+    [step] = [step for step in JOBS["packages"]["steps"] if "run" in step]
+    assert '--prerelease="$PRERELEASE"' in step["run"]
+    assert step["env"]["PRERELEASE"] == "${{ contains(github.ref_name, 'rc') }}"
+
+
 def test_what_was_proved_is_attested() -> None:
     """The files of the check are those of the release, and each has an
     attestation of where it was built.

@@ -72,7 +72,7 @@ def test_usual_conditions_on_a_usual_batch_stay_on_the_loop(expression: str) -> 
         "what_a_later_jq_may_have",
     ],
 )
-def test_what_may_take_long_for_a_short_event_does_not(expression: str) -> None:
+def test_a_condition_that_is_slow_for_short_events_is_slow(expression: str) -> None:
     """One event is enough."""
     assert ConditionCost(expression).of([EVENT]) > SLICE
 
@@ -124,9 +124,7 @@ LISTS = b'{"event":"e","properties":{"a":[%b],"b":[%b]}}' % ((b"0," * 1500 + b"1
         ("[.properties.a[] as $x | .properties.a | tojson] | length > 0", LISTS),
     ],
 )
-def test_what_grows_with_the_square_of_a_text_or_list_leaves_the_loop(
-    expression: str, event: bytes
-) -> None:
+def test_quadratic_conditions_go_to_the_decoder_process(expression: str, event: bytes) -> None:
     """Some kilobytes are enough; what is usual goes through them once."""
     assert ConditionCost(expression).of([event]) > SLICE
     assert ConditionCost('.properties.t | test("^a")').of([event]) < SLICE

@@ -32,7 +32,7 @@ def test_an_event_that_a_condition_takes_too_long_for_fails_alone() -> None:
     assert failed[1] == "where: jq takes over 0.05 s of CPU, or all memory"
 
 
-def test_what_conditions_take_for_a_job_is_bounded() -> None:
+def test_conditions_of_a_job_have_a_time_limit() -> None:
     """Events that are left then fail at once, until the next job."""
     conditions = DeadlinedConditions(event_seconds=0.05, total=0.01)
     found, failed = evaluated(conditions, ENDLESS, b'{"n":0}', b'{"n":9}')
@@ -49,13 +49,13 @@ def test_a_condition_that_fails_says_why() -> None:
     assert failed[0].startswith("where: jq: startswith")
 
 
-def test_what_is_short_needs_no_child() -> None:
+def test_short_conditions_need_no_child_process() -> None:
     """It is evaluated even where no time is left."""
     conditions = DeadlinedConditions(total=0.0)
     assert evaluated(conditions, ".n > 5", b'{"n":9}', b'{"n":1}') == ([0], {})
 
 
-def test_what_a_job_may_take_binds_within_a_child() -> None:
+def test_the_time_limit_of_a_job_holds_in_a_child_process() -> None:
     """Many events, of which none takes too long by itself, end when all together do."""
     loop = "[range(100) as $a | range(100)] | length > 0"
     conditions = DeadlinedConditions(event_seconds=5.0, total=0.1)

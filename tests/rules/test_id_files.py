@@ -103,10 +103,10 @@ async def test_a_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
         (lambda path: path.symlink_to("/dev/zero"), "it is a device, not a regular file"),
     ],
 )
-async def test_what_is_no_file_holds_up_no_other(
+async def test_an_invalid_file_delays_no_other(
     tmp_path: Path, put: Callable[[Path], object], words: str
 ) -> None:
-    """In the place of a file it is reported, and the last content stays in force; the others are
+    """Instead of a file it is reported, and the last content stays in force; the others are
     read again, and so is the file once it is one again.
     """
     paths = [tmp_path / name for name in ("odd", "other")]
@@ -163,7 +163,7 @@ async def test_a_file_system_that_hangs_holds_up_no_other_file(
 
 
 def odd_path(folder: Path, put: Callable[[Path], object]) -> Path:
-    """A new path, with something there that is no file."""
+    """A new path, with something there that is not a file."""
     path = folder / f"start-{len([*folder.iterdir()])}"
     put(path)
     return path

@@ -92,7 +92,7 @@ def test_events_go_where_the_model_says(
     assert whole is None or all([NAMES[number] for number in whole] == each for each in found)
 
 
-def test_what_cant_be_read_is_routed_by_key_and_source_alone() -> None:
+def test_unreadable_events_are_routed_by_key_and_source() -> None:
     """A dead letter at receipt has no name that a glob could match."""
     table = EventRoutes(
         [

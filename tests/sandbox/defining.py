@@ -19,7 +19,7 @@ def person_is(
 
 
 def flag(*conditions: Mapping[str, Any], **filters: Any) -> dict[str, Any]:
-    """A flag for whoever meets all these conditions."""
+    """A flag for anyone who meets all these conditions."""
     return {
         "filters": {
             "groups": [{"properties": list(conditions), "rollout_percentage": 100}],

@@ -52,7 +52,7 @@ _PROJECT: Final = "INSERT INTO projects VALUES (NULL, ?, ?, ?, '', '', '', '{}')
 
 
 @dataclass(frozen=True, slots=True)
-class Somebody:
+class MemberOfHome:
     """A user in an organization."""
 
     user: int
@@ -78,8 +78,10 @@ class ManagementTables:
         )
         return identity
 
-    def member(self, email: str, level: int = OWNER, organization: str | None = None) -> Somebody:
-        """A new user in an organization, `home` unless told otherwise."""
+    def member(
+        self, email: str, level: int = OWNER, organization: str | None = None
+    ) -> MemberOfHome:
+        """A new user in an organization, `home` by default."""
         place = organization or self.home
         uuid = str(uuid4())
         user = self.database.execute(_USER, (uuid, uuid, email)).lastrowid
@@ -89,7 +91,7 @@ class ManagementTables:
             "INSERT INTO members VALUES (NULL, ?, ?, ?, ?, ?, ?)",
             (str(uuid4()), place, user, level, now, now),
         )
-        return Somebody(user, uuid, place)
+        return MemberOfHome(user, uuid, place)
 
     def project(self, organization: str | None = None) -> int:
         """A new project."""
@@ -123,14 +125,14 @@ class ManagementTables:
         endpoint: Endpoint[Any, Any],
         body: Any = None,
         *,
-        by: Somebody | None = None,
+        by: MemberOfHome | None = None,
         project: int | None = None,
         page: PageBounds = FIRST,
         strict: bool = False,
         handler: Handler | None = None,
         **ids: str,
     ) -> Result:
-        """What an endpoint answers to somebody (the owner), in a transaction of its own. The body
+        """What an endpoint answers to someone (the owner), in a transaction of its own. The body
         must be one that is accepted.
         """
         somebody = by or self.owner

@@ -135,12 +135,12 @@ async def ship(
     root: Path | None,
     *,
     private: bool = True,
-    told: ProgressCalls | None = None,
+    callback: ProgressCalls | None = None,
 ) -> ProgressCalls:
     """Run a job; what its progress was."""
-    told = told or ProgressCalls()
-    await export_records(work, thread, DestinationPolicy(root, private), told)
-    return told
+    callback = callback or ProgressCalls()
+    await export_records(work, thread, DestinationPolicy(root, private), callback)
+    return callback
 
 
 def read_part(name: str, content: bytes) -> list[dict[str, Any]]:

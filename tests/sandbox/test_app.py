@@ -109,7 +109,7 @@ async def test_an_address_in_use_is_named(tmp_path: Path) -> None:
 
 
 async def test_shutdown_answers_requests_in_flight() -> None:
-    """A request that is in when the end comes is answered and kept; afterwards nobody listens."""
+    """A request that is in when the end comes is answered and kept; afterwards no one listens."""
     async with aiohttp.ClientSession() as session:
         async with Sandbox() as sandbox:
             url = sandbox.url

@@ -1,4 +1,4 @@
-"""The pages about the sandbox are held against it: what they list is there, and
+"""The pages about the sandbox are compared with it: what they list is there, and
 what is there is listed.
 """
 
@@ -125,7 +125,7 @@ def test_every_operator_of_a_condition_is_there() -> None:
 
 @cases("path", [path for path in document()["paths"] if path.startswith("/sandbox/")])
 def test_every_endpoint_of_its_own_is_there(path: str) -> None:
-    """By its whole path; the description of the endpoints is held against
+    """By its whole path; the description of the endpoints is compared with
     the application elsewhere.
     """
     assert re.search(rf"{re.escape(path)}(?![\w/])", ENDPOINTS)

@@ -230,16 +230,16 @@ def changed(*, second: bool = False, **more: Any) -> dict[str, Any]:
 
 async def everything(service: CalledSandbox) -> list[Any]:
     """What the API tells of the first organization."""
-    told: list[Any] = [await service.items(name) for name in LISTS]
-    told += [
+    reported: list[Any] = [await service.items(name) for name in LISTS]
+    reported += [
         (await service.call("projects get", id=project)).json
         for project in (seed.PROJECT, seed.SECOND_PROJECT)
     ]
-    told += [
+    reported += [
         (await service.call("batch-exports get", id=each)).json
         for each in (seed.EXPORT, seed.PAUSED_EXPORT)
     ]
-    return [*told, await service.items("dashboards list")]
+    return [*reported, await service.items("dashboards list")]
 
 
 async def test_applying_organizations_again_changes_nothing(tmp_path: Path) -> None:
@@ -475,8 +475,8 @@ async def test_the_example_of_organizations(tmp_path: Path) -> None:
                 path = endpoint.path.format(organization_id=organization["id"], project_id=1)
                 reply = await client.ask("GET", path, None, headers)
                 assert (reply.status, bool(reply.json["results"])) == (200, True), path
-        told = await client.get("/sandbox/batch-exports")
-        assert [len(export["latest_runs"]) for export in told["results"]] == [0, 2, 0]
+        reported = await client.get("/sandbox/batch-exports")
+        assert [len(export["latest_runs"]) for export in reported["results"]] == [0, 2, 0]
 
 
 async def test_flags_of_the_example_decide() -> None:

@@ -2,7 +2,7 @@
 holds.
 
 Each variant is run once a process. A run is over when forwarder has nothing left: then forwarder
-is told to stop, and the sandbox is asked through a sandbox of its own on the same file.
+is asked to stop, and the sandbox is asked through a sandbox of its own on the same file.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Asking:
         self._client = client
 
     async def person(self, distinct_id: str) -> dict[str, Any] | None:
-        """Whose id that is; None if nobody's."""
+        """Whose id that is; None if no one's."""
         found = (await self._ask(f"persons?api_key={KEY}&distinct_id={distinct_id}"))["results"]
         assert len(found) <= 1, f"{distinct_id} is {len(found)} people"
         return found[0] if found else None
@@ -166,7 +166,7 @@ def identity(line: dict[str, Any]) -> tuple[object, ...]:
 def held_as(
     journal: list[dict[str, Any]], events: list[StoredEvent]
 ) -> Counter[tuple[object, ...]]:
-    """The sandbox's events, told apart as those of the journal are."""
+    """The sandbox's events, distinguished as those of the journal are."""
     named = {line["uuid"] for line in journal if line.get("uuid")}
     return Counter(identity(_line(event, event.uuid in named)) for event in events)
 

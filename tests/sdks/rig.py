@@ -121,7 +121,7 @@ class Chain:
 
     async def finish(self, sender: Program, count: int) -> list[dict[str, Any]]:
         """Let a program come to its end; its journal. One that waits until its events have left is
-        told when they have.
+        notified when they have.
         """
         if sender.waits_to_end:
             await self._until(

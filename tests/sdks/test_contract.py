@@ -16,16 +16,16 @@ each = for_each(VARIANTS)
 @each
 def test_every_event_arrives_once(outcome: SdkOutcome) -> None:
     """The sandbox holds what the program says that it sent, event by event, and nothing else."""
-    told = Counter(map(identity, outcome.journal))
+    reported = Counter(map(identity, outcome.journal))
     held = held_as(outcome.journal, outcome.events)
     assert len(outcome.journal) >= COUNT
-    assert told - held == Counter(), "missing"
-    assert held - told == Counter(), "came from nowhere"
+    assert reported - held == Counter(), "missing"
+    assert held - reported == Counter(), "came from nowhere"
 
 
 @each
 def test_no_event_contradicts_another(outcome: SdkOutcome) -> None:
-    """No uuid came twice with other bytes, and no event was turned away."""
+    """No uuid came twice with other bytes, and no event was rejected."""
     assert (outcome.summary.conflicts, outcome.summary.not_ingested) == (0, 0)
     assert [
         request
@@ -59,7 +59,7 @@ def test_migrations_stay_apart(variant: Variant, outcome: SdkOutcome) -> None:
 
 @for_each(V1)
 def test_the_newer_protocol_is_spoken(outcome: SdkOutcome) -> None:
-    """An SDK that is told to speak v1 does so with forwarder, which takes all of it; upstream its
+    """An SDK that is asked to speak v1 does so with forwarder, which takes all of it; upstream its
     events go by `/batch/`.
     """
     assert outcome.received("/i/v1/analytics/events")[200] > 0

@@ -97,7 +97,7 @@ async def test_surveys(outcome: SdkOutcome) -> None:
 
 @each
 async def test_flag_calls(outcome: SdkOutcome) -> None:
-    """A flag that was asked for is told by the SDK itself (`new-checkout`), and one that the
+    """A flag that was asked for is reported by the SDK itself (`new-checkout`), and one that the
     application tells is there beside it.
     """
     async with outcome.asking() as ask:
@@ -131,7 +131,7 @@ async def test_views(outcome: SdkOutcome) -> None:
 
 @each
 async def test_an_anonymous_event_makes_no_person(variant: Variant, outcome: SdkOutcome) -> None:
-    """With `$process_person_profile: false` the event is there and nobody comes of it."""
+    """With `$process_person_profile: false` the event is there and no one comes of it."""
     async with outcome.asking() as ask:
         glimpsed = await ask.event("page glimpsed")
         ann = await ask.person("ann")
@@ -147,7 +147,7 @@ async def test_an_anonymous_event_makes_no_person(variant: Variant, outcome: Sdk
 
 @each
 async def test_an_event_keeps_its_own_time(outcome: SdkOutcome) -> None:
-    """An event that is told with a time long ago has that time, but for the seconds between the
+    """An event that is reported with a time long ago has that time, but for the seconds between the
     SDK's `sent_at` and the arrival.
     """
     async with outcome.asking() as ask:

@@ -151,7 +151,9 @@ async def test_a_page(name: str, tmp_path: Path) -> None:
         await page.wait_for_function("window.posthog?.isFeatureEnabled?.(" + json.dumps(FLAG) + ")")
         await page.wait_for_function("window.posthog.sessionRecordingStarted()")
         await page.click("#buy")
-        await eventually(lambda: site.upstream.recorded, told=lambda: (visitor.urls, visitor.said))
+        await eventually(
+            lambda: site.upstream.recorded, explain=lambda: (visitor.urls, visitor.said)
+        )
         sent: list[str] = await page.evaluate("window.sent")
         assert len(sent) >= 20
         async with asyncio.timeout(60):
@@ -192,7 +194,7 @@ async def test_the_largest_recording(name: str, tmp_path: Path) -> None:
 
 @each
 async def test_the_visitors_address(name: str, tmp_path: Path) -> None:
-    """The proxy says who the visitor is, and the service is told so; a path that only begins like
+    """The proxy says who the visitor is, and the service gets it; a path that only begins like
     the prefix is the site's own.
     """
     visitor = aiohttp.TCPConnector(local_addr=("127.0.0.5", 0))

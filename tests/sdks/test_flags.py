@@ -210,11 +210,11 @@ async def test_the_sdk_decides_as_the_service_does(deciding: DecidingSdk, tmp_pa
     assert differences(decided, answered, people) == []
     assert sum(len(each.values) for each in decided) > 0.6 * VISITORS * len(project.answered)
     assert {frozenset(each.values) for each in answered} == {project.answered}
-    told = [_told(each["answered"]["flags"]) for each in said[:ASKED]]
-    assert told == [_told(each.values) for each in answered[:ASKED]]
+    from_sdk = [_comparable(each["answered"]["flags"]) for each in said[:ASKED]]
+    assert from_sdk == [_comparable(each.values) for each in answered[:ASKED]]
 
 
-def _told(values: Mapping[str, Any]) -> dict[str, Any]:
+def _comparable(values: Mapping[str, Any]) -> dict[str, Any]:
     """What an SDK was answered, without the odd values: it sends some of them in another form, as
     JavaScript 1.0 as 1.
     """

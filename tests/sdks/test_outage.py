@@ -1,5 +1,5 @@
 """The upstream goes away under the SDKs, and comes back: what was answered 200 arrives, flags fail
-in their time, definitions go on.
+in their time, definitions continue.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ async def _definitions(variant: Variant, place: Path) -> None:
 @each
 @pytest.mark.parametrize("silent", [True, False], ids=["silent", "gone"])
 def test_flag_calls_fail_in_their_time(variant: Variant, silent: bool, tmp_path: Path) -> None:
-    """An application that asks for a flag while the upstream is gone, or silent, goes on without
+    """An application that asks for a flag while the upstream is gone, or silent, continues without
     it before its SDK would give up.
     """
     asyncio.run(_flags(variant, tmp_path, silent=silent))

@@ -1,4 +1,4 @@
-"""Every way in which each SDK is tried: an SDK, and how it is told to send."""
+"""Every way in which each SDK is tried: an SDK, and how it is asked to send."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def _look_for_planted(most: int, part: str) -> int:
 
 
 def _failed(life: Life) -> int:
-    print(f"seed {life.plan.seed}: {life.broken}")
+    print(f"seed {life.plan.seed}: {str(life.broken)[:1000]}")
     smaller = shrunk(life)
     print(f"shrunk from {len(life.plan.acts)} acts to {len(smaller.plan.acts)}:\n")
     print(story(smaller, 60))

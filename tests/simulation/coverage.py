@@ -11,12 +11,15 @@ from typing import Final
 
 from forwarder.core.ports import DropReason, Reason
 from tests.simulation.life import Life
+from tests.simulation.log_acts import LOG_FAULTS, LOGS, ROTATIONS, LogRemoval, LogRotation
 from tests.simulation.plan import (
+    ARCHIVE_FAULTS,
     DISK,
     DISK_FAULTS,
     FAULTS,
     KAFKA,
     KAFKA_FAULTS,
+    SECOND,
     ClockJump,
     Marks,
     Plan,
@@ -33,6 +36,9 @@ PLANNED: Final = (
     *(f"service: {what}" for what in FAULTS),
     *(f"disk: {what}" for what in DISK_FAULTS),
     *(f"kafka: {what}" for what in KAFKA_FAULTS),
+    *(f"logs: {what}" for what in (*LOG_FAULTS, *ROTATIONS)),
+    "logs: a file is removed",
+    *(f"archive: {what}" for what in ARCHIVE_FAULTS),
     "ends: stop",
     "ends: kill",
     "ends: power",
@@ -57,6 +63,16 @@ REACHABLE: Final = (
     "log: kafka: reading",
     "log: kafka: can't read",
     "log: kafka: reading again",
+    "a position was stored",
+    "logs: between two calls",
+    "logs: a line was cut",
+    "logs: an inode is used again",
+    "log: logs: a file can't be read",
+    "log: logs: positions can't be stored",
+    "log: logs: positions are stored again",
+    "log: the archive fails; its events stay in the buffer",
+    "log: the archive works again",
+    "files of an archive",
 )
 
 
@@ -98,12 +114,18 @@ def faults_of(plan: Plan) -> set[str]:
     found = set()
     for act in plan.acts:
         if isinstance(act, Trouble):
-            kind = act.where if act.where in (DISK, KAFKA) else "service"
+            kind = act.where if act.where in (DISK, KAFKA, LOGS) else "service"
+            if plan.archive is not None and act.where == SECOND:
+                kind = "archive"
             found.add(f"{kind}: {act.what}")
         elif isinstance(act, Restart):
             found.add(f"ends: {act.how}")
             if act.again:
                 found.add("a start is killed")
+        elif isinstance(act, LogRotation):
+            found.add(f"logs: {act.how}")
+        elif isinstance(act, LogRemoval):
+            found.add("logs: a file is removed")
         elif isinstance(act, Reload):
             found.add("reload")
         elif isinstance(act, ClockJump):

@@ -13,9 +13,9 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -26,7 +26,8 @@ from tests.simulation.process import PROCESS, Killed, SimulatedProcess
 BLOCK: Final = 512
 """Bytes that are written whole or not at all."""
 SQLITE: Final = (".db", ".db-wal", ".db-shm", ".db-journal")
-_open, _close, _dup2, _pread, _link = os.open, os.close, os.dup2, os.pread, os.link
+_open, _close, _dup, _dup2 = os.open, os.close, os.dup, os.dup2
+_pread, _link = os.pread, os.link
 _rename, _unlink = os.rename, os.unlink
 
 
@@ -85,6 +86,7 @@ class SimulatedDisk:
             for name, call in (
                 ("open", self._on_open),
                 ("close", self._on_close),
+                ("dup", self._on_dup),
                 ("fsync", self._on_sync),
                 ("fdatasync", self._on_sync),
                 ("pwrite", self._on_write(os.pwrite)),
@@ -168,7 +170,8 @@ class SimulatedDisk:
                 raise Killed
         return True
 
-    def _writes(self, what: str) -> bool:
+    def writes(self, what: str) -> bool:
+        """An operation that needs room; whether it is of a process. Raises `OSError` if full."""
         ours = self._step(what)
         if ours and self.trouble == "full":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -184,7 +187,7 @@ class SimulatedDisk:
         if not name:
             return _open(path, flags, *args, **more)
         creates = bool(flags & os.O_CREAT) and not os.path.lexists(name)
-        if not (self._writes("create a file") if creates else self._step("open a file")):
+        if not (self.writes("create a file") if creates else self._step("open a file")):
             return _open(path, flags, *args, **more)
         descriptor = _open(path, flags & ~os.O_TRUNC, *args, **more)
         process = PROCESS.get()
@@ -195,6 +198,17 @@ class SimulatedDisk:
         if flags & os.O_TRUNC:
             self._on_truncate(descriptor, 0)
         return descriptor
+
+    def _on_dup(self, descriptor: int) -> int:
+        duplicate = _dup(descriptor)
+        if opened := self._opened.get(descriptor):
+            self._opened[duplicate] = replace(opened)
+        return duplicate
+
+    def hand_over(self, descriptors: Iterable[int], process: SimulatedProcess) -> None:
+        """These are another process's."""
+        for descriptor in descriptors:
+            self._opened[descriptor].process = process
 
     def _on_close(self, descriptor: int) -> None:
         process = PROCESS.get()
@@ -225,7 +239,7 @@ class SimulatedDisk:
                     self._remember(descriptor, opened, at, len(part))
                     os.lseek(descriptor, at, os.SEEK_SET)
                     os.write(descriptor, part)
-                if self._writes("write into a file"):
+                if self.writes("write into a file"):
                     self._remember(descriptor, opened, at, len(whole))
             return real(descriptor, data, at, *more)
 

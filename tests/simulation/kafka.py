@@ -5,7 +5,6 @@ whose partitions change (`forwarder.sources.kafka.client.Brokers`).
 from __future__ import annotations
 
 import asyncio
-import json
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -18,6 +17,7 @@ from aiokafka import TopicPartition
 from aiokafka.errors import CommitFailedError, KafkaConnectionError, NoOffsetForPartitionError
 
 from forwarder.sources.kafka.diagnosis import Trouble
+from tests.simulation.entrances import record_of
 from tests.simulation.network import passing
 from tests.simulation.plan import PARTITIONS, Event, Produce
 from tests.simulation.process import PROCESS
@@ -72,7 +72,7 @@ class SimulatedBrokers:
                 SimulatedRecord(
                     offset,
                     math.ceil(now * 1000),
-                    None if tombstone else json.dumps(event.data).encode(),
+                    None if tombstone else record_of(event),
                     None if tombstone else event,
                 )
             )

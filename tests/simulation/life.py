@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,7 +22,7 @@ import structlog
 from forwarder.config.settings import Settings
 from forwarder.core.errors import ConfigurationError
 from forwarder.core.ports import DeadLetter
-from forwarder.daemon.pipeline import Pipeline, build
+from forwarder.daemon.pipeline import KeptDescriptors, Pipeline, build
 from forwarder.daemon.roles import Role
 from forwarder.deadletter.schema import open_writable
 from forwarder.deadletter.selection import (
@@ -32,23 +33,38 @@ from forwarder.deadletter.selection import (
 )
 from forwarder.delivery.outcomes import OutcomeHandler
 from forwarder.intake.decoder_jobs import LookUp, work
+from forwarder.telemetry.taps import Taps
+from tests.simulation.archive import SimulatedArchive, judge_archive
+from tests.simulation.crowd import Crowd
 from tests.simulation.disk import SimulatedDisk
+from tests.simulation.entrances import MAPPING
 from tests.simulation.kafka import TOPIC, SimulatedBrokers
+from tests.simulation.log_acts import LOGS, LogAct, LogWrite
+from tests.simulation.logs import LogFolder
 from tests.simulation.loop import SimulatedLoop, StandsStill
 from tests.simulation.network import Connected, Network, Weather, passing
-from tests.simulation.oracle import Evidence, Promise, books_of, judge, number_of
+from tests.simulation.operating import drain, drainable, judge_explanations, watch
+from tests.simulation.oracle import LEAST, SMALL, Evidence, Promise, books_of, judge, number_of
 from tests.simulation.plan import (
     DISK,
     KAFKA,
+    KEYS,
+    ORDERLY,
     RULES,
+    SECOND,
+    SMALL_BODIES,
     ClockJump,
+    Explain,
+    Hold,
     Marks,
+    Odd,
     Plan,
     Produce,
     Rebalance,
     Reload,
     Restart,
     Send,
+    Tap,
     Trouble,
     Weathered,
     told,
@@ -65,12 +81,23 @@ LONG: Final = 4 * 3600.0
 """Seconds within which everything has to be delivered once all is well."""
 OWN: Final = ("127.0.0.1", 8318)
 ADDRESSES: Final = {"a": ("10.1.0.1", 80), "b": ("10.1.0.2", 80)}
+MEMORY: Final = "/dev/shm" if Path("/dev/shm").is_dir() else None
+"""Where the files are, if a file system is in memory: losses are simulated, syncing costs time."""
 SENDERS: Final = 4
+SMALL_BOUNDS: Final = (
+    ("forwarder.core.shares.LEAST", LEAST),
+    ("forwarder.daemon.policies.LEAST", LEAST),
+    ("forwarder.sources.http.connection.SMALL_BODY", SMALL),
+)
+"""What may be received at a time, small enough that it is reached."""
 TORN: Final = (
     "part of the buffer's files is damaged; a copy is quarantined",
     "events of the buffer are missing; they count as dropped",
 )
 """What a start says of a record that was being written when the daemon was killed."""
+
+
+UNREADABLE_LOG: Final = "logs: a file can't be read"
 
 
 class SimulatedClock:
@@ -151,7 +178,7 @@ def live(plan: Plan) -> Life:
     try:
         with (
             _deterministic(plan.seed),
-            TemporaryDirectory(prefix="simulation-") as folder,
+            TemporaryDirectory(prefix="simulation-", dir=MEMORY) as folder,
             ExitStack() as stack,
         ):
             disk = SimulatedDisk(Path(folder), loop.chance, trace.note)
@@ -238,24 +265,41 @@ class _World:
     ) -> None:
         self._plan = plan
         self._loop = loop
+        self._trace = trace
         self._say = trace.note
         self._met = met
         self._disk = disk
         self._network = Network(loop, loop.chance)
         self._logged: list[str] = []
         """What the daemon's log says that nothing in the plan explains."""
-        self._services = {
+        self._archive: SimulatedArchive | None = None
+        self._services: dict[str, Service | SimulatedArchive] = {
             name: Service(name, ADDRESSES[name], self._network, loop, self._say)
             for name in plan.destinations
         }
+        if plan.archive is not None:
+            self._archive = SimulatedArchive(SECOND, disk, loop)
+            self._services[SECOND] = self._archive
+            stack.enter_context(self._archive.intercepted())
         self._senders = [
             Sender(number, loop, self._network, lambda: OWN, self._say) for number in range(SENDERS)
         ]
         self._rules = plan.rules
         self._clock = SimulatedClock(loop)
         self._brokers = SimulatedBrokers(loop, loop.chance, trace.note)
-        self._evidence = Evidence(plan, self._services, self._senders, disk.root, self._brokers)
+        self._crowd = Crowd(loop, self._network, OWN, self._say)
+        self._evidence = Evidence(
+            plan, self._services, self._senders, disk.root, self._brokers, self._crowd
+        )
         self._brokers.on_commit = self._evidence.committed
+        if self._archive is not None:
+            self._archive.broken = self._evidence.broken
+        self._logs: LogFolder | None = None
+        if plan.logs is not None:
+            self._logs = LogFolder(plan.logs, loop, self._clock, trace.note)
+            self._logs.on_saved = self._evidence.passed
+            self._evidence.logs = self._logs
+            stack.enter_context(self._logs.intercepted())
         self._evidence.rules.append((0.0, plan.rules))
         self.processes: list[SimulatedProcess] = []
         """The daemon's, the last one at the end."""
@@ -264,6 +308,11 @@ class _World:
         self._restart = Restart(0.0, "stop", 0, 0.0, 0)
         """How it ends next, if that is not its last end."""
         self._beside: list[asyncio.Task[None]] = []
+        self._aside: list[asyncio.Task[None]] = []
+        """What senders and the operator do beside the rest: odd requests, watching."""
+        self._kept: KeptDescriptors | None = None
+        """What the program in its place inherits."""
+        self._successor: SimulatedProcess | None = None
 
         async def start_connection(addresses: Any, **_: object) -> Connected:
             host, port = addresses[0][4][:2]
@@ -272,6 +321,13 @@ class _World:
         for what, replacement in (
             ("forwarder.upstream.connections.start_connection", start_connection),
             ("forwarder.sources.http.listener.bind_tcp", self._bind),
+            ("forwarder.sources.http.listener.duplicates", self._network.duplicates),
+            ("forwarder.daemon.pipeline.adopt", self._network.adopt),
+            ("forwarder.daemon.pipeline.find_memory", lambda *_: Unlimited()),
+            ("forwarder.daemon.pipeline.Taps", partial(Taps, spent=loop.time)),
+            # what it would wait for can't happen meanwhile
+            ("forwarder.inspect.buffer_contents.READS", 1),
+            *(SMALL_BOUNDS if plan.settings["http"]["max_body"] in SMALL_BODIES else ()),
             ("forwarder.daemon.pipeline.DecoderProcess", SimulatedDecoder),
             ("forwarder.storage.committer.threading.Thread", CommitThread),
             ("forwarder.sources.kafka.source.RealBrokers", lambda: self._brokers),
@@ -305,19 +361,22 @@ class _World:
         self._say("log", f"{method}: {event.get('event')}")
         self._met[f"log: {event.get('event')}"] += 1
         if method in ("error", "exception", "critical") and not self._is_expected(event):
-            self._logged.append(f"{method}: {event}")
+            error = f" {sys.exc_info()[1]!r}" if event.get("exc_info") else ""
+            self._logged.append(f"{method}: {event}{error}")
         raise structlog.DropEvent
 
     def _is_expected(self, event: Mapping[str, Any]) -> bool:
         """Whether the plan explains an error: the disk doesn't work, or the brokers don't, or
         didn't just now; or a record was being written when the daemon was killed.
         """
-        if event.get("event") in TORN and any(how != "stop" for _, how in self._evidence.ends):
+        if event.get("event") in TORN and any(how not in ORDERLY for _, how in self._evidence.ends):
             self._met["a record was torn"] += 1
             return True
+        name = str(event.get("event"))
+        where = KAFKA if name.startswith("kafka") else LOGS if name == UNREADABLE_LOG else DISK
         return any(
             isinstance(act, Trouble)
-            and act.where == (KAFKA if str(event.get("event")).startswith("kafka") else DISK)
+            and act.where == where
             and act.at <= self._loop.time() <= act.until + 60.0
             for act in self._plan.acts
         )
@@ -340,10 +399,23 @@ class _World:
         )
         for each in several.get("upstreams", [several.get("upstream")]):
             each["verify_keys"] = False
+        if self._archive is not None and plan.archive is not None:
+            own = several["upstreams"][1]
+            for name in ("url", "verify_keys", *plan.settings["upstream"]):
+                del own[name]
+            own["archive"] = {
+                "url": self._archive.url,
+                "partition": plan.archive.partition,
+                "max_age": plan.archive.max_age,
+            }
         settings = Settings.parse(
             {
                 "sources": {
-                    "http": {"listen": "{}:{}".format(*OWN)},
+                    "http": {
+                        "listen": "{}:{}".format(*OWN),
+                        **plan.settings["http"],
+                        "otlp": {"api_key": KEYS[0], "mapping": dict(MAPPING)},
+                    },
                     "kafka": [
                         {
                             "bootstrap_servers": ["broker:9092"],
@@ -353,6 +425,7 @@ class _World:
                     ]
                     if plan.kafka
                     else [],
+                    "logs": [dict(plan.logs.source)] if plan.logs is not None else [],
                 },
                 "admin": {"listen": "127.0.0.1:0"},
                 "buffer": {
@@ -391,29 +464,50 @@ class _World:
         ]
         try:
             await self._act()
+            if self._logs is not None:
+                self._logs.finish()
             for sender in self._senders:
                 sender.send(None)
-            await asyncio.gather(*sending)
-            if self._plan.early and self._plan.durable:
-                # what isn't delivered by then is the next one's
-                await self._end_by(Restart(loop.time(), "stop", 0, 0.1, 0), await self._running())
-            if not self._plan.early or self._plan.durable or self._plan.kafka:
-                await self._until_delivered()
-            if self._plan.replays:
-                for name in self._services:
-                    self._mark(name, "replay")
-                await self._until_delivered()
+            await asyncio.gather(*sending, *self._aside)
+            delivered = await self._settle()
         finally:
-            await _ended(sending, check=False)
+            await _ended([*sending, *self._aside], check=False)
             await _ended(self._beside)
         pipeline = await self._running()
+        if delivered:
+            self._explain(at_the_end=True)
         left = await self._end(pipeline)
         for service in self._services.values():
             await service.close()
         await passing(3.0)
+        self._judge(pipeline, left)
+
+    def _judge(self, pipeline: Pipeline, left: Sequence[DeadLetter]) -> None:
+        """Raises the first `Promise` that was broken in a life that is over."""
         if self._logged:
             raise Promise(f"the log has an error: {self._logged[0]}")
         judge(self._evidence, pipeline, left, self._met)
+        if self._archive is not None:
+            judge_archive(self._evidence, self._archive, self._process)
+            self._met["files of an archive"] += len(self._archive.files)
+        if self._logs is not None:
+            self._met.update(self._logs.met)
+
+    async def _settle(self) -> bool:
+        """Wait until all is delivered, if it is to be; whether it is."""
+        plan = self._plan
+        if plan.early and plan.durable:
+            # what isn't delivered by then is the next one's
+            restart = Restart(self._loop.time(), "stop", 0, 0.1, 0)
+            await self._end_by(restart, await self._running())
+        delivered = not plan.early or plan.durable or bool(plan.kafka)
+        if delivered:
+            await self._until_delivered()
+        if plan.replays:
+            for name in self._services:
+                self._mark(name, "replay")
+            await self._until_delivered()
+        return delivered
 
     # The daemon's starts and ends
 
@@ -424,18 +518,16 @@ class _World:
     async def _start(self, kill_after: int) -> None:
         """Start it, again and again if it is killed meanwhile."""
         while True:
-            process = SimulatedProcess(self._loop)
-            process.on_kill += [
-                partial(self._network.end, process),
-                partial(self._disk.end, process),
-            ]
+            process = self._successor or self._new_process()
+            self._successor = None
             self.processes.append(process)
             self._disk.kill_after = kill_after
             role = Role(instance="0" * 12)
+            if self._kept is not None:
+                role = replace(role, descriptors=self._kept.sockets, locks=self._kept.locks)
+                self._kept = None
             try:
-                pipeline = process.call(
-                    partial(build, self._settings(), self._clock, role, memory=Unlimited())
-                )
+                pipeline = process.call(partial(build, self._settings(), self._clock, role))
                 await process.run(pipeline.start())
             except Killed:
                 self._met["killed while it started"] += 1
@@ -454,8 +546,14 @@ class _World:
             if kill_after:
                 self._disk.kill_after = 0
             self._pipeline = self._evidence.pipeline = pipeline
+            self._evidence.starts.append(self._loop.time())
             self._evidence.check()
             return
+
+    def _new_process(self) -> SimulatedProcess:
+        process = SimulatedProcess(self._loop)
+        process.on_kill += [partial(self._network.end, process), partial(self._disk.end, process)]
+        return process
 
     async def _keep_alive(self) -> None:
         """Start it again whenever it has ended."""
@@ -467,13 +565,45 @@ class _World:
             self._evidence.ends.append((self._loop.time(), restart.how))
             self._say("plan", f"the daemon has ended: {restart.how}")
             self._lose_power()
+            began = self._loop.time()
             await passing(restart.away)
+            if restart.how == "drain":
+                await self._drain(restart.after)
+            starts = len(self.processes)
             await self._start(restart.again)
+            if restart.how == "replace" and len(self.processes) == starts + 1:
+                self._evidence.replaced.append((began, self._loop.time()))
             self._say("plan", "the daemon has started")
+
+    async def _drain(self, kill_after: int) -> None:
+        """`forwarder buffer drain`, which may be killed."""
+        for directory in drainable(self._disk.root):
+            process = self._new_process()
+            self.processes.append(process)
+            self._disk.kill_after = kill_after
+            work = drain(self._settings(), directory, self._clock, self._say)
+            try:
+                await process.run(work)
+                self._met["drained"] += 1
+                self._check_left(process)
+            except Killed:
+                self._met["killed while it drained"] += 1
+                self._evidence.ends.append((self._loop.time(), "kill"))
+                return
+            except ConfigurationError:
+                if not self._disk.trouble:
+                    raise
+                self._met["couldn't drain"] += 1
+            finally:
+                self._disk.kill_after = 0
+                process.kill()
 
     def _lose_power(self) -> None:
         if self._restart.how == "power":
             self._disk.lose_power()
+            for each in (self._logs, self._archive):
+                if each is not None:
+                    each.lose_power()
 
     async def _running(self) -> Pipeline:
         """It, as soon as it runs."""
@@ -487,23 +617,36 @@ class _World:
         """End it in good order; the dead letters that are in memory."""
         process = self._process
         self._pipeline = None
+        self._evidence.stops.append(self._loop.time())
         self._disk.kill_after = 0
         await process.run(pipeline.shut_down(self._plan.shut_down))
         self._evidence.check()
         left = await process.run(pipeline.close())
         self._evidence.check(closed=not self._plan.durable)
         await passing(1.0)
+        if self._kept is not None:
+            self._successor = self._new_process()
+            self._network.hand_over(self._kept.sockets, self._successor)
+            self._disk.hand_over([lock for _, lock in self._kept.locks], self._successor)
+        self._check_left(process)
+        return left
+
+    def _check_left(self, process: SimulatedProcess) -> None:
+        """A process that has ended has left nothing behind. Raises `Promise`."""
         if left_open := self._network.held_by(process) + self._loop.timers_of(process):
             raise Promise(f"it has ended, and this is left: {left_open[0]}")
+        if self._logs is not None and self._logs.open_by(process):
+            raise Promise("it has ended, and logs are open")
         process.kill()
         if process.left:
             names = ", ".join(sorted(each.get_name() for each in process.left))
             raise Promise(f"tasks are left: {names}")
-        return left
 
     async def _end_by(self, restart: Restart, pipeline: Pipeline) -> None:
         self._restart = restart
-        if restart.how == "stop":
+        if restart.how == "replace":
+            self._kept = self._process.call(pipeline.keep_descriptors)
+        if restart.how in ORDERLY:
             await self._end(pipeline)
         elif restart.after:
             self._disk.kill_after = restart.after
@@ -527,10 +670,10 @@ class _World:
             act = acts.pop(0)
             for line in told(act):
                 self._say("plan", line)
-            if isinstance(act, Send | Produce):
+            if isinstance(act, Send | Odd | Hold | Produce | LogAct):
                 self._send(act)
             elif isinstance(act, Trouble):
-                if act.where in (*self._services, DISK, KAFKA):
+                if act.where in (*self._services, DISK, KAFKA, LOGS):
                     self._trouble(act)
                     ends.append((act.until, act))
             elif isinstance(act, Rebalance):
@@ -549,16 +692,44 @@ class _World:
         if self._brokers.elsewhere:
             self._brokers.rebalance(())
 
-    def _send(self, act: Send | Produce) -> None:
-        self._evidence.sent(act.events)
+    def _send(self, act: Send | Odd | Hold | Produce | LogAct) -> None:
+        if isinstance(act, Hold):
+            self._begin(self._crowd.hold(act), "the crowd")
+            return
+        if isinstance(act, Odd):
+            max_body = self._plan.settings["http"]["max_body"]
+            work = self._senders[act.sender].ask_oddly(act, max_body)
+            self._begin(work, f"something odd: {act.what}")
+            return
+        if isinstance(act, Send | Produce | LogWrite):
+            self._evidence.sent(act.events)
         if isinstance(act, Send):
             self._senders[act.sender].send(act)
-        else:
+        elif isinstance(act, Produce):
             self._brokers.produce(act, self._clock.now())
+        elif self._logs is not None:
+            self._logs.perform(act)
 
-    async def _operate(self, act: Reload | Restart | Marks) -> None:
+    def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self._aside.append(self._loop.create_task(work, name=name))
+
+    def _explain(self, *, at_the_end: bool = False) -> None:
+        self._met["explained"] += judge_explanations(
+            self._evidence, self._loop, at_the_end=at_the_end
+        )
+
+    async def _tap(self, act: Tap) -> None:
+        self._met[f"tap: {act.outcome}"] += await watch(
+            act, self._evidence, self._process, self._loop
+        )
+
+    async def _operate(self, act: Reload | Restart | Marks | Explain | Tap) -> None:
         """What an operator does."""
-        if isinstance(act, Marks):
+        if isinstance(act, Explain):
+            self._explain()
+        elif isinstance(act, Tap):
+            self._begin(self._tap(act), "the operator watches")
+        elif isinstance(act, Marks):
             if act.where in self._services:
                 self._mark(act.where, act.what)
         elif isinstance(act, Reload):
@@ -581,6 +752,7 @@ class _World:
             else:
                 mark_for_replay(database, [(each, None) for each in numbers], None, lambda _: None)
         self._met[f"dead letters marked: {what}"] += len(numbers)
+        self._evidence.marked_letters |= {each.known for each in self._evidence.letters(where)}
         self._evidence.marked[where, what] |= {
             number_of(each.data) for each in self._evidence.letters(where)
         }
@@ -590,6 +762,10 @@ class _World:
             self._brokers.trouble = "" if ends else act.what
             if ends:
                 self._say("plan", "the brokers are well")
+            return
+        if act.where == LOGS:
+            if self._logs is not None:
+                self._logs.trouble = "" if ends else act.what
             return
         if act.where == DISK:
             self._disk.trouble = "" if ends else act.what
@@ -606,30 +782,38 @@ class _World:
             service.trouble = act.what
 
     async def _watch(self) -> None:
-        """Look at the books now and then."""
+        """Look at the books now and then, if anything has happened."""
+        seen = -1
         while True:
             try:
-                self._evidence.check()
+                if self._trace.steps != seen:
+                    self._evidence.check()
             except Promise as broken:
                 self._say("oracle", str(broken))
                 raise
+            seen = self._trace.steps
             await passing(self._loop.chance.choice((0.01, 0.5, 30.0)))
 
     async def _until_delivered(self) -> None:
         end = self._loop.time() + LONG
+        logs = self._plan.logs
+        wait = 1.0
+        if logs is not None:
+            wait = 10.0
+            await passing(logs.quiet)
         while True:
-            books = books_of(await self._running())
-            marked = [name for name in self._services if self._evidence.has_marks(name)]
-            read = not self._plan.kafka or self._evidence.is_all_read()
+            pipeline = await self._running()
+            books = books_of(pipeline)
             if (
-                read
-                and not marked
-                and not any(lane.buffered for each in books for lane in each.lanes)
+                not any(lane.buffered for each in books for lane in each.lanes)
+                and not any(log.in_flight_bytes for log in pipeline.snapshot().logs)
+                and (not self._plan.kafka or self._evidence.is_all_read())
+                and not any(self._evidence.has_marks(name) for name in self._services)
             ):
                 return
             if self._loop.time() > end:
                 raise Promise(f"not all is delivered {LONG:.0f} s after all is well")
-            await passing(1.0)
+            await passing(wait)
 
 
 async def _ended(tasks: Sequence[asyncio.Task[None]], *, check: bool = True) -> None:

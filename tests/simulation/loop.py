@@ -139,13 +139,14 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     ) -> None:
         """Only of a listening socket."""
         context = copy_context()  # who connects has another
-        listening.on_arrival = lambda: self.call_soon(callback, *args, context=context)
-        if listening.waiting:
-            listening.on_arrival()
+        arrivals = listening.arrivals
+        arrivals.on_arrival = lambda: self.call_soon(callback, *args, context=context)
+        if arrivals.waiting:
+            arrivals.on_arrival()
 
     def remove_reader(self, listening: Any) -> bool:
         """See `add_reader`."""
-        listening.on_arrival = None
+        listening.arrivals.on_arrival = None
         return True
 
     async def create_connection(  # type: ignore[override]

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import Context, copy_context
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 HIGH_WATER: Final = 64 * 1024
 """Bytes on their way past which a writer is paused."""
 LOW_WATER: Final = 16 * 1024
+MOST_SEGMENTS: Final = 30
+"""Of what is written at once; the last one holds all the rest. More of them show nothing else."""
 _WIRE: Final = Context()
 """What is on its way is of no process."""
 
@@ -54,7 +56,8 @@ class Network:
     def __init__(self, loop: SimulatedLoop, chance: Random) -> None:
         self._loop = loop
         self._chance = chance
-        self._listening: dict[tuple[str, int], Listening] = {}
+        self._listening: list[Listening] = []
+        """All sockets that listen, the duplicates too."""
         self.weather = Weather()
         """Of new connections."""
         self._ports = 40_000
@@ -66,17 +69,41 @@ class Network:
         if not port:
             self._ports += 1
             port = self._ports
-        listening = self._listening[host, port] = Listening(self, (host, port))
+        return self._listens(Listening(self, (host, port), Arrivals()))
+
+    def _listens(self, listening: Listening) -> Listening:
+        self._listening.append(listening)
         return listening
 
-    def forget(self, listening: Listening) -> None:
-        """It doesn't listen any more."""
-        if self._listening.get(listening.name) is listening:
-            del self._listening[listening.name]
+    def forget(self, listening: Listening) -> bool:
+        """It doesn't listen any more; whether it was the last one with its queue."""
+        if listening in self._listening:
+            self._listening.remove(listening)
+        return not any(each.arrivals is listening.arrivals for each in self._listening)
+
+    def duplicates(self, sockets: Iterable[Listening]) -> tuple[int, ...]:
+        """See `forwarder.sources.http.sockets.duplicates`."""
+        made = [self._listens(Listening(self, each.name, each.arrivals)) for each in sockets]
+        return tuple(map(id, made))
+
+    def adopt(self, descriptor: int) -> Listening:
+        """See `forwarder.sources.http.sockets.adopt`."""
+        return next(each for each in self._listening if id(each) == descriptor)
+
+    def hand_over(self, descriptors: Iterable[int], process: SimulatedProcess) -> None:
+        """The duplicates are another process's."""
+        for descriptor in descriptors:
+            self.adopt(descriptor).owner = process
+
+    def accepted(self, prefix: str) -> int:
+        """Connections from addresses that begin so which have been accepted."""
+        return sum(
+            end.owner is not None and end.peer.name[0].startswith(prefix) for end in self.open
+        )
 
     def held_by(self, process: SimulatedProcess) -> list[str]:
         """What the process has open."""
-        listening = [each.name for each in self._listening.values() if each.owner is process]
+        listening = [each.name for each in self._listening if each.owner is process]
         return [f"a socket that listens on {name}" for name in listening] + [
             f"a connection from {end.name} to {end.peer.name}"
             for end in self.open
@@ -85,7 +112,7 @@ class Network:
 
     def end(self, process: SimulatedProcess) -> None:
         """The process has ended, whatever it had open: its kernel closes that."""
-        for listening in list(self._listening.values()):
+        for listening in list(self._listening):
             if listening.owner is process:
                 listening.close()
         for end in list(self.open):
@@ -95,7 +122,7 @@ class Network:
     async def connect(self, host: str, port: int, peer: str = "10.0.0.1") -> Connected:
         """Connect to an address. Raises `ConnectionRefusedError` if nobody listens."""
         await passing(self._chance.uniform(0.0, self.weather.latency))
-        listening = self._listening.get((host, port))
+        listening = next((each for each in self._listening if each.name == (host, port)), None)
         if listening is None:
             raise ConnectionRefusedError(111, "Connection refused")
         self._ports += 1
@@ -104,10 +131,18 @@ class Network:
         here.peer, there.peer = there, here
         here.owner = PROCESS.get()
         self.open[here] = self.open[there] = None
-        listening.waiting.append((Connected(there), (peer, self._ports)))
-        if listening.on_arrival is not None:
-            listening.on_arrival()
+        listening.arrivals.waiting.append((Connected(there), (peer, self._ports)))
+        if listening.arrivals.on_arrival is not None:
+            listening.arrivals.on_arrival()
         return Connected(here)
+
+
+@dataclass(slots=True, eq=False)
+class Arrivals:
+    """The queue of a socket that listens, which it shares with its duplicates."""
+
+    waiting: deque[tuple[Connected, tuple[str, int]]] = field(default_factory=deque)
+    on_arrival: Callable[[], object] | None = None
 
 
 class Listening:
@@ -115,20 +150,20 @@ class Listening:
 
     family = socket.AF_INET
 
-    def __init__(self, network: Network, name: tuple[str, int]) -> None:
+    def __init__(self, network: Network, name: tuple[str, int], arrivals: Arrivals) -> None:
         self._network = network
         self.name = name
         self.owner = PROCESS.get()
         """The process that listens."""
-        self.waiting: deque[tuple[Connected, tuple[str, int]]] = deque()
-        self.on_arrival: Callable[[], object] | None = None
+        self.arrivals = arrivals
 
     def accept(self) -> tuple[Connected, tuple[str, int]]:
         """See `socket.accept`. Raises `BlockingIOError` if nobody has connected."""
-        if not self.waiting:
+        waiting = self.arrivals.waiting
+        if not waiting:
             raise BlockingIOError
-        self.waiting[0][0].transport.owner = PROCESS.get()
-        return self.waiting.popleft()
+        waiting[0][0].transport.owner = PROCESS.get()
+        return waiting.popleft()
 
     def listen(self, _: int) -> None:
         """It does."""
@@ -141,10 +176,10 @@ class Listening:
         return self.name
 
     def close(self) -> None:
-        """Those that wait in its queue are reset."""
-        self._network.forget(self)
-        while self.waiting:
-            self.waiting.popleft()[0].close()
+        """Those that wait in its queue are reset, unless it has a duplicate."""
+        if self._network.forget(self):
+            while self.arrivals.waiting:
+                self.arrivals.waiting.popleft()[0].close()
 
 
 class Connected:
@@ -197,6 +232,8 @@ class SimulatedTransport(asyncio.Transport):
         self._writer_paused = False
         self._free_at = 0.0
         """When the last segment arrives: the next can't arrive before it."""
+        self.written = 0
+        """Bytes, ever."""
         self._wrote_end = False
         self._closing = False
         self._lost = False
@@ -223,11 +260,15 @@ class SimulatedTransport(asyncio.Transport):
             return
         data = bytes(data)
         self._on_way += len(data)
+        self.written += len(data)
         at = 0
-        while at < len(data):
+        for _ in range(MOST_SEGMENTS):
             size = self._chance.randint(1, self._weather.segment)
+            if at + size >= len(data):
+                break
             self._send(data[at : at + size])
             at += size
+        self._send(data[at:])
         if self._on_way > HIGH_WATER and not self._writer_paused:
             self._writer_paused = True
             self._protocol.pause_writing()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,18 +20,56 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from forwarder.core.ports import DeadLetter
 from forwarder.deadletter.memory import MemoryDeadLetters
 from forwarder.telemetry.snapshot import DestinationFigures, DestinationSnapshot
-from tests.simulation.plan import Event, Plan, Produce, Send
-from tests.simulation.senders import Answered, Sender
+from tests.simulation.crowd import PIECE, Crowd
+from tests.simulation.log_acts import READ, REFUSED, Line, LogWrite
+from tests.simulation.plan import (
+    LEFT_OUT,
+    OPTIONS,
+    ORDERLY,
+    OTLP,
+    SMALL_BODIES,
+    TOO_LARGE,
+    Event,
+    Plan,
+    Produce,
+    Send,
+)
+from tests.simulation.senders import Answered, Rejection, Sender
 from tests.simulation.services import LIMIT, Service
 
 if TYPE_CHECKING:
     from forwarder.daemon.pipeline import Pipeline
+    from tests.simulation.archive import SimulatedArchive
     from tests.simulation.kafka import SimulatedBrokers
+    from tests.simulation.logs import LogFolder
 
 BEGIN: Final = 1_767_225_600.0
 CUT: Final = 512
 """Bytes that an event may take in memory beyond its own, once it is a chunk by itself."""
+UNREADABLE: Final = ("unmappable", "missing_distinct_id")
+"""Why lines become dead letters that no rule and no service has seen."""
 MISSING: Final = "accepted, dropped for want of room"
+
+
+REASONS: Final[Mapping[str, str]] = {
+    "no name": "missing_event",
+    "no id": "missing_distinct_id",
+    "a number for a name": "invalid_event",
+    "no object": "invalid_event",
+    OPTIONS: "invalid_event",
+    "half a character": "lone_surrogate",
+    "no JSON": "undecodable",
+    "no key": "invalid_token",
+    TOO_LARGE: "too_large",
+}
+"""Of the dead letters of events with flaws."""
+_NUMBER: Final = re.compile(rb'"n": ?([0-9]+)')
+
+
+LEAST: Final = 40_000
+"""Bytes that may always be received, in the lives where little may be (`shares.LEAST`)."""
+SMALL: Final = 2000
+"""Bytes up to which a body is never too much, in those lives (`limits.SMALL_BODY`)."""
 
 
 class Promise(Exception):
@@ -44,17 +83,24 @@ class Letter:
     reason: str
     data: bytes
 
+    @property
+    def known(self) -> tuple[str, bytes | int | None]:
+        """What it is known by, as a line is (`Line.letter`)."""
+        mapped = self.reason == "missing_distinct_id"
+        return self.reason, _number_inside(self.data) if mapped else self.data
+
 
 @dataclass
 class Evidence:
     """What was seen during a life."""
 
     plan: Plan
-    services: Mapping[str, Service]
+    services: Mapping[str, Service | SimulatedArchive]
     senders: Sequence[Sender]
     disk: Path
     """Where the daemon keeps its files."""
     brokers: SimulatedBrokers
+    crowd: Crowd
     rules: list[tuple[float, tuple[str, ...]]] = field(default_factory=list)
     """From when on which rules held."""
     offsets: list[tuple[float, float]] = field(default_factory=lambda: [(0.0, 0.0)])
@@ -63,12 +109,37 @@ class Evidence:
     """When each event was handed to its sender."""
     ends: list[tuple[float, str]] = field(default_factory=list)
     """When the daemon has ended before its last end, and how."""
+    stops: list[float] = field(default_factory=list)
+    """When it was told to end."""
     marked: defaultdict[tuple[str, str], set[int | None]] = field(
         default_factory=lambda: defaultdict(set)
     )
     """The events of dead letters of a destination that were marked, for replay or to be dropped."""
+    replaced: list[tuple[float, float]] = field(default_factory=list)
+    """From when till when a new program took its place."""
+    starts: list[float] = field(default_factory=list)
+    """When it has started."""
     pipeline: Pipeline | None = None
     """While it runs."""
+    logs: LogFolder | None = None
+    broken: list[Promise] = field(default_factory=list)
+    """What was noticed within a step of the daemon, which would take it for an error."""
+    marked_letters: set[tuple[str, bytes | int | None]] = field(default_factory=set)
+    """Dead letters that were marked, by what they are known by."""
+
+    @property
+    def events(self) -> Iterator[Event]:
+        """All that are sent."""
+        for act in self.plan.acts:
+            if isinstance(act, Send | Produce | LogWrite):
+                yield from act.events
+
+    def runs(self, begin: float, end: float) -> bool:
+        """Whether the daemon ran all the time between, and wasn't about to end."""
+        before = [at for at in self.starts if at <= begin]
+        return bool(before) and not any(
+            before[-1] < at <= end + 1.0 for at in (*self.stops, *(at for at, _ in self.ends))
+        )
 
     def sent(self, events: Sequence[Event]) -> None:
         """A request is handed to its sender, or records to the brokers."""
@@ -92,6 +163,31 @@ class Evidence:
                 if before <= each.offset < offset and each.event is not None
             ]
             self._delivered(events, f"is before the committed offset {offset}")
+
+    def passed(self, lines: Sequence[Line]) -> None:
+        """A position behind these lines is stored just now: they have to be settled."""
+        assert self.logs is not None
+        drops = self.plan.settings["buffer"]["when_full"] != "reject"
+        if self.logs.plan.settings["commit"] == "delivered" and not drops:
+            why = "is before a stored position"
+            try:
+                self._delivered([line.event for line in lines if line.kind in READ], why)
+                self.refused([line for line in lines if line.kind in REFUSED], why)
+            except Promise as broken:
+                self.broken.append(broken)
+
+    def refused(self, lines: Sequence[Line], why: str) -> None:
+        """Raises `Promise` if lines that are no events aren't dead letters for the right reason."""
+        if not lines:
+            return
+        known = set(self.marked_letters)
+        for name in self.services:
+            known |= {each.known for each in self.letters(name)}
+        for line in lines:
+            if line.letter not in known:
+                raise Promise(
+                    f"line {line.event.number} ({line.kind}) {why}, and is no dead letter"
+                )
 
     def _delivered(self, events: Sequence[Event], why: str) -> None:
         letters = {
@@ -129,12 +225,26 @@ class Evidence:
         for sender in self.senders:
             yield from sender.answers
         end = self.brokers.loop.time()
+        for part, line in self.logs.due() if self.logs is not None else ():
+            began = self.began[line.event.number]
+            send = Send(began, 0, (line.event,), "record", "", "delivered", 1, False)
+            read = line.kind in READ
+            yield Answered(
+                send,
+                began,
+                [200] if read else [],
+                end,
+                part=part,
+                events=[line.event] if read else [],
+            )
         for (_, partition), log in self.brokers.records.items():
             for each in log:
                 if each.event is not None:
                     began = self.began[each.event.number]
-                    send = Send(began, 0, (each.event,), "record", False, "delivered", 1, False)
-                    yield Answered(send, began, [200], end, f"partition {partition}")
+                    send = Send(began, 0, (each.event,), "record", "", "delivered", 1, False)
+                    yield Answered(
+                        send, began, [200], end, part=f"partition {partition}", events=[each.event]
+                    )
 
     def letters(self, name: str) -> list[Letter]:
         """The dead letters of a destination."""
@@ -174,7 +284,7 @@ class Evidence:
         """
         durable = answered.send.ack in ("", "disk", "delivered") and self.plan.durable
         return (durable and not count_alone) or not any(
-            how != "stop" and at >= answered.began for at, how in self.ends
+            how not in ORDERLY and at >= answered.began for at, how in self.ends
         )
 
     def rules_between(self, begin: float, end: float) -> list[tuple[str, ...]]:
@@ -203,7 +313,8 @@ class Evidence:
         """Whether rules may have dropped the event."""
         now = next(iter(self.services.values())).loop.time()
         held = self.rules_between(self.began[event.number], now)
-        return event.name == "noise" and any("drops" in rules for rules in held)
+        dropped = event.name == "noise" and any("drops" in rules for rules in held)
+        return event.flaw == LEFT_OUT or (dropped and not event.flaw)
 
     def required(self, event: Event) -> list[str]:
         """The destinations that have to get the event."""
@@ -211,8 +322,23 @@ class Evidence:
         first = self.plan.destinations[0]
         return [name for name in wanted if name == first or not self.plan.optional]
 
+    def check_crowd(self) -> None:
+        """The crowd has no more than its share. Raises `Promise`."""
+        http = self.plan.settings["http"]
+        most = self.crowd.connections
+        if most > http["max_connections"] * 7 // 8:
+            raise Promise(f"one address has {most} connections")
+        small = http["max_body"] in SMALL_BODIES
+        whole = -(-http["max_body"] * 8 // 7) + (LEAST if small else 4_000_000)
+        beyond = most * ((SMALL if small else 16_384) + PIECE)
+        if self.crowd.received > whole * 7 // 8 + beyond:
+            raise Promise(f"{self.crowd.received} bytes are being received from one address")
+
     def check(self, *, closed: bool = False) -> None:
         """The books balance, and nothing is fuller than it may be. Raises `Promise`."""
+        self.check_crowd()
+        if self.broken:
+            raise self.broken[0]
         if self.pipeline is None:
             return
         for each in books_of(self.pipeline):
@@ -254,19 +380,22 @@ def books_of(pipeline: Pipeline) -> Sequence[DestinationFigures]:
 
 
 def destinations_of(plan: Plan, event: Event) -> Sequence[str]:
-    """Where the first route that matches leads."""
+    """Where the first route that matches leads. Of an event that can't be read only the key is
+    known, of a record without a key nothing.
+    """
+    if event.flaw in ("no JSON", "no key"):
+        return plan.destinations[:1]
+    name = "" if event.flaw and event.flaw not in ("no id", TOO_LARGE) else event.name
     for route in plan.routes:
         match = route.get("match", {})
-        if match.get("event", event.name) == event.name and (
-            match.get("api_key", event.key) == event.key
-        ):
+        if match.get("event", name) == name and (match.get("api_key", event.key) == event.key):
             return list(route["to"])
     return plan.destinations[:1]
 
 
 def expected(event: Event, rules: Sequence[str]) -> dict[str, Any] | None:
     """The event as these rules leave it."""
-    if "drops" in rules and event.name == "noise":
+    if event.flaw == LEFT_OUT or ("drops" in rules and event.name == "noise" and not event.flaw):
         return None
     data = event.data
     if "renames" in rules and event.name == "old name":
@@ -276,13 +405,19 @@ def expected(event: Event, rules: Sequence[str]) -> dict[str, Any] | None:
     return data
 
 
-def number_of(data: bytes) -> int | None:
-    """The number of an event by its bytes."""
+def _number_inside(data: bytes) -> int | None:
+    """The number of an event that can be read as one."""
     try:
         found = json.loads(data)["properties"]["n"]
     except (ValueError, KeyError, TypeError):
         return None
     return found if isinstance(found, int) else None
+
+
+def number_of(data: bytes) -> int | None:
+    """The number of an event by its bytes."""
+    found = _NUMBER.search(data)
+    return int(found[1]) if found else None
 
 
 Letters = Mapping[str, Sequence[Letter]]
@@ -299,21 +434,33 @@ def judge(
     letters = {name: evidence.letters(name) for name in evidence.services}
     first = next(iter(letters))
     letters[first] += [Letter(each.reason.value, each.data) for each in left]
-    if evidence.plan.replays and any(letters.values()):
-        raise Promise(f"dead letters are left that were to be sent again: {letters}")
+    if evidence.logs is not None:
+        for found in letters.values():
+            _judge_lines(evidence, evidence.logs, found)
+    flawed = {event.number for event in evidence.events if event.flaw}
+    if evidence.plan.replays and (
+        left_over := [
+            each
+            for found in letters.values()
+            for each in found
+            if number_of(each.data) not in flawed and not _is_of_line(evidence, each)
+        ]
+    ):
+        raise Promise(f"dead letters are left that were to be sent again: {left_over}")
     there = {name: _arrived(evidence, name, met) for name in evidence.services}
     met.update(f"dead letter: {each.reason}" for found in letters.values() for each in found)
     for books in books_of(pipeline):
         for lane in books.lanes:
             met.update({f"dropped: {reason}": count for reason, count in lane.dropped.items()})
     _judge_counts(evidence)
+    _judge_senders(evidence, met)
     if evidence.plan.settings["delivery"]["ordering"] == "per_distinct_id":
         for name in evidence.services:
             _judge_order(evidence, name, met)
     room = evidence.dropped_for_room()
     for answered in evidence.answers():
         met.update(f"answer {status}" for status in answered.statuses)
-        for event in answered.send.events if answered.accepted else ():
+        for event in answered.events:
             held = evidence.rules_between(evidence.began[event.number], answered.at)
             wanted = [expected(event, rules) for rules in held]
             for name in evidence.required(event):
@@ -328,6 +475,27 @@ def judge(
                     raise Promise(f"event {event.number} was accepted, and isn't at {name}")
 
 
+def _is_of_line(evidence: Evidence, letter: Letter) -> bool:
+    """Whether a dead letter is a line that is no event."""
+    return evidence.logs is not None and letter.reason in REFUSED.values()
+
+
+def _judge_lines(evidence: Evidence, logs: LogFolder, letters: Sequence[Letter]) -> None:
+    """Lines that are no events are dead letters, and nothing else of a log is one. Raises
+    `Promise`.
+    """
+    due = [line for _, line in logs.due()]
+    evidence.refused([line for line in due if line.kind in REFUSED], "was written")
+    known = {line.letter for line in logs.lines() if line.kind in REFUSED}
+    flawed = {event.number for event in evidence.events if event.flaw}
+    for letter in letters:
+        # what can't be read was a line that was cut by a truncation, or by a loss of power
+        readable = _number_inside(letter.data) is not None
+        of_line = number_of(letter.data) not in flawed
+        if of_line and readable and letter.reason in UNREADABLE and letter.known not in known:
+            raise Promise(f"{letter.data[:100]!r} is a dead letter ({letter.reason})")
+
+
 def _arrived(
     evidence: Evidence, name: str, met: Counter[str]
 ) -> Mapping[int, Sequence[dict[str, Any]]]:
@@ -335,37 +503,54 @@ def _arrived(
     not have come, or not like that.
     """
     plan = evidence.plan
-    events = {
-        event.number: event
-        for act in plan.acts
-        if isinstance(act, Send | Produce)
-        for event in act.events
+    events = {event.number: event for event in evidence.events}
+    of_logs = {
+        event.number for act in plan.acts if isinstance(act, LogWrite) for event in act.events
     }
     texts: dict[str, str] = {}
+    derived: dict[int, str] = {}
     found: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for stored in evidence.services[name].stored:
         number = stored.event["properties"].get("n")
         event = events.get(number)
         if event is None:
             raise Promise(f"nobody has sent what came to {name}: {stored.text[:200]}")
+        if event.flaw and not _may_come_with_flaw(event, name, evidence):
+            raise Promise(f"event {number} came to {name}: {event.flaw}")
+        if event.shape in OTLP and event.time:
+            uuid = stored.event["uuid"]
+            if derived.setdefault(event.number, uuid) != uuid:
+                raise Promise(f"event {number} came to {name} as two events")
         if stored.key != event.key:
             raise Promise(f"event {number} came to {name} with the key {stored.key}")
         if name not in destinations_of(plan, event):
             raise Promise(f"event {number} came to {name}, where no route leads")
-        before = texts.setdefault(stored.event["uuid"], stored.text)
-        if before != stored.text and not _is_received_anew(event, evidence):
+        of_log = number in of_logs
+        before = texts.setdefault(str(number) if of_log else stored.event["uuid"], stored.text)
+        if before != stored.text and not _is_received_anew(event, evidence, of_log=of_log):
             raise Promise(f"event {number} came to {name} with other bytes than before")
         found[number].append(stored.event)
         met["delivered"] += 1
     return found
 
 
-def _is_received_anew(event: Event, evidence: Evidence) -> bool:
+def _may_come_with_flaw(event: Event, name: str, evidence: Evidence) -> bool:
+    """Whether the operator has sent its dead letter again as it is, and a service might store it
+    like that (docs/reference/v1.md).
+    """
+    return event.flaw == OPTIONS and event.number in evidence.marked[name, "replay"]
+
+
+def _is_received_anew(event: Event, evidence: Evidence, *, of_log: bool) -> bool:
     """Whether the event is another one when its sender repeats it: without a time, or because other
-    rules hold by then.
+    rules hold by then; or when its line is read again, because a part of its log was lost.
     """
     held = evidence.rules_between(evidence.began[event.number], math.inf)
-    return (bool(event.uuid) and not event.time) or len(set(held)) > 1
+    if len(set(held)) > 1:
+        return True
+    if of_log:
+        return evidence.logs is not None and evidence.logs.shrunk
+    return bool(event.uuid) and not event.time
 
 
 def _judge_order(evidence: Evidence, name: str, met: Counter[str]) -> None:
@@ -375,7 +560,7 @@ def _judge_order(evidence: Evidence, name: str, met: Counter[str]) -> None:
         first.setdefault(stored.event["properties"]["n"], (stored.at, place))
     of_person: dict[tuple[str, str], list[tuple[Answered, Event]]] = defaultdict(list)
     for answered in evidence.answers():
-        for event in answered.send.events if answered.accepted else ():
+        for event in answered.events:
             # what may become a dead letter is out of its turn afterwards
             late = event.poisoned or _may_be_too_large(event, name, evidence)
             if (
@@ -389,6 +574,7 @@ def _judge_order(evidence: Evidence, name: str, met: Counter[str]) -> None:
             (before, event)
             for (one, before), (other, event) in pairwise(events)
             if one.whole == other.whole
+            and one.is_in_one
             # a loss of power may have left the second half of a try that wasn't answered
             and not any(one.began <= end <= other.at for end, _ in evidence.ends)
         ]
@@ -407,6 +593,58 @@ def _judge_order(evidence: Evidence, name: str, met: Counter[str]) -> None:
                 )
 
 
+def _judge_senders(evidence: Evidence, met: Counter[str]) -> None:
+    """Each sender gets an answer in time, and what is odd the answer that it deserves, unless the
+    daemon ends, or is busy. Raises `Promise`.
+    """
+    for sender in evidence.senders:
+        for answered in sender.answers:
+            for rejection in answered.rejections:
+                _judge_rejection(evidence, answered, rejection, met)
+        for began, at in sender.starved:
+            if evidence.runs(began, at):
+                raise Promise(
+                    f"a request that began at {began:.3f} s got no answer in all the time"
+                )
+        for at in sender.refused:
+            if any(begin <= at <= end for begin, end in evidence.replaced):
+                raise Promise(f"a connection was refused at {at:.3f} s, during a restart in place")
+        for answer in sender.odd:
+            met[f"odd: {answer.odd.what}: {answer.status}"] += 1
+            if answer.status not in (*answer.wanted, 503) and (
+                answer.status or evidence.runs(answer.began, answer.at)
+            ):
+                raise Promise(
+                    f"{answer.odd.what} was answered {answer.status}, not {answer.wanted[0]}"
+                )
+
+
+def _judge_rejection(
+    evidence: Evidence, answered: Answered, rejection: Rejection, met: Counter[str]
+) -> None:
+    """A request is only rejected for what is so. Raises `Promise`."""
+    plan = evidence.plan
+    http = plan.settings["http"]
+    first = answered.send.events[0].number
+    said = f"event {first} and what is with it were answered {rejection.status}: {rejection.why}"
+    met[f"answer {rejection.status}: {rejection.why[:40]}"] += 1
+    unpacked = sum(len(json.dumps(event.data)) for event in answered.send.events)
+    large = max(rejection.size, unpacked) > min(
+        http["max_body"] - 100, plan.settings["buffer"]["max_bytes"] // 8
+    )
+    # of an array with more commas than an empty buffer could hold events not all is looked at
+    array = large and any(event.flaw == "no object" for event in answered.send.events)
+    if rejection.status != 503 and not ((rejection.status == 413 and large) or array):
+        raise Promise(said)
+    if "Too much is being received" in rejection.why and rejection.size <= SMALL:
+        raise Promise(f"{said}, with {rejection.size} bytes")
+    if (
+        "too many connections" in rejection.why
+        and rejection.connections <= http["max_connections"] // 8
+    ):
+        raise Promise(f"{said}, with {rejection.connections} connections of senders")
+
+
 def _judge_counts(evidence: Evidence) -> None:
     """The books have received each event that was accepted, and none that nobody has sent."""
     assert evidence.pipeline is not None
@@ -415,13 +653,16 @@ def _judge_counts(evidence: Evidence) -> None:
     least = Counter[str]()
     most = Counter[str]()
     for answered in evidence.answers():
+        accepted = {event.number for event in answered.events}
         for event in answered.send.events:
+            if event.flaw == LEFT_OUT:
+                continue
             held = evidence.rules_between(evidence.began[event.number], answered.at)
             dropped = {expected(event, rules) is None for rules in held}
             for name in {*destinations_of(plan, event), first}:
                 # a record may be read any number of times
                 most[name] += 1000 if answered.send.shape == "record" else answered.maybe
-            if not answered.accepted or len(dropped) > 1:
+            if event.number not in accepted or len(dropped) > 1:
                 continue
             for name in [first] if dropped == {True} else destinations_of(plan, event):
                 # an optional destination is not waited for
@@ -451,7 +692,11 @@ def _fate(  # noqa: PLR0917 - all of it says what became of one event
     found = there.get(event.number, ())
     began = evidence.began[event.number]
     earliest = BEGIN + began + evidence.offset(began) - 0.001
-    for each in found:
+    if event.flaw == LEFT_OUT:
+        return "accepted, left out"
+    if evidence.logs is not None and evidence.logs.shrunk:
+        earliest = 0.0  # other lines were read before at the same place
+    for each in () if event.flaw else found:
         if not any(_is(each, want, earliest) for want in wanted if want):
             raise Promise(f"event {event.number} came to {name} as {each}, wanted {wanted}")
     if found:
@@ -474,10 +719,13 @@ def _fate(  # noqa: PLR0917 - all of it says what became of one event
 def _is_explained(event: Event, name: str, reason: str, evidence: Evidence) -> bool:
     """Whether the plan has a cause for a dead letter with this reason."""
     plan = evidence.plan
+    if event.flaw:
+        mapped = event.shape in OTLP and event.flaw == "no name"
+        return reason == ("unmappable" if mapped else REASONS[event.flaw])
     return {
         "refused": event.poisoned,
         "too_large": _may_be_too_large(event, name, evidence),
-        "lane_halted": bool(plan.kafka),
+        "lane_halted": bool(plan.kafka or plan.logs),
         "undelivered_at_exit": plan.early and not plan.durable,
     }.get(reason, False)
 

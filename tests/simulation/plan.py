@@ -4,12 +4,13 @@ operator does, all drawn from a seed before it begins. A story is a plan of whic
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Final
 from uuid import UUID
+
+from tests.simulation.log_acts import LOGS, LogAct, LogDrawing, LogPlan
 
 KEYS: Final = ("phc_simulated_first_key", "phc_simulated_other_key")
 NAMES: Final = ("pageview", "purchase", "noise", "old name", "signup")
@@ -30,6 +31,84 @@ KAFKA_FAULTS: Final = ("away", "silent")
 DISK: Final = "disk"
 DISK_FAULTS: Final = ("full", "broken")
 """What a disk does for a while: no room, or nothing becomes durable."""
+ARCHIVE_FAULTS: Final = ("forbidden", "broken")
+"""What an archive's folder does for a while: nothing can be created, or what is written isn't kept.
+"""
+
+V1: Final = "v1"
+OTLP: Final = ("logs in JSON", "logs in protobuf")
+"""Shapes of requests that have an entrance of their own."""
+SHAPES: Final = ("single", "batch", "batch", "array", V1, V1, *OTLP)
+CLASSIC_PATHS: Final = ("/batch/", "/batch/", "/e/", "/e/?beacon=1", "/i/v0/e", "//track/")
+CLASSIC_ENCODINGS: Final = (
+    "gzip",
+    "gzip, unsaid",
+    "deflate",
+    "br",
+    "zstd",
+    "base64",
+    "gzip in base64",
+    "form",
+    "base64 in a form",
+)
+OWN_ENCODINGS: Final = ("gzip", "deflate", "br", "zstd")
+"""Those of v1 and OpenTelemetry."""
+LINE: Final = "line"
+"""The shape of an event that is a line of a log."""
+TOO_LARGE: Final = "too large"
+LEFT_OUT: Final = "left out"
+OPTIONS: Final = "other options"
+FLAWS: Final[Mapping[str, Sequence[str]]] = {
+    "single": ("no name", "no id", "a number for a name", "half a character"),
+    "array": ("no name", "no id", "a number for a name", "half a character"),
+    "batch": ("no name", "no id", "a number for a name", "half a character", "no object"),
+    V1: ("no name", "no id", "a number for a name", "half a character", OPTIONS),
+    **dict.fromkeys(OTLP, ("no name", "no id", LEFT_OUT)),
+    "record": ("no JSON", "no key", "no name", "no id", "half a character"),
+}
+"""What may be wrong with one event of each shape, while the others of its request are accepted."""
+SMALL_EVENT: Final = 2500
+"""`upstream.max_event` in some lives."""
+LARGE_PADDING: Final = 3000
+
+ODDITIES: Final = (
+    "no JSON",
+    "empty",
+    "no events",
+    "a scalar",
+    "a batch that is no list",
+    "nested too deep",
+    "broken gzip",
+    "no key",
+    "a personal key",
+    "another acknowledgement",
+    "too long",
+    "too long, in chunks",
+    "too long once unpacked",
+    "another path",
+    "another method",
+    "v1 of another type",
+    "v1 without a key",
+    "logs with another key",
+    "logs that are none",
+    "two lengths",
+    "no host",
+    "another version",
+    "a long target",
+    "many headers",
+    "another expectation",
+    "garbage",
+    "a head that never ends",
+    "a body that never ends",
+)
+"""Requests that are rejected whole (`entrances.py`)."""
+
+ORDERLY: Final = ("stop", "drain", "replace")
+"""Ways in which a daemon ends in good order."""
+SMALL_BODIES: Final = (30_000, 100_000)
+"""`sources.http.max_body` where little may be received at a time."""
+FEW_CONNECTIONS: Final = 64
+TAPPED: Final = ("delivered", "delivered", "received", "dead-lettered", "dropped")
 
 FAULTS: Final = (
     "refused",
@@ -63,11 +142,20 @@ class Event:
     """Whether services refuse each batch that it is in."""
     keyed: bool
     """Whether it has its project key in it, because nothing around it has."""
+    shape: str = "record"
+    """Of its request."""
+    flaw: str = ""
+    """Why it is rejected at receipt, if it is (`FLAWS`)."""
 
     @property
     def data(self) -> dict[str, Any]:
-        """As an object."""
+        """As it is delivered, but for its flaw."""
         properties: dict[str, Any] = {"n": self.number, "p": "x" * self.padding}
+        if self.shape == V1:
+            properties |= {"$lib": "simulated", "$lib_version": "1.0"}
+            properties["$session_id"] = f"session of {self.person}"
+            if self.number % 3 == 0:
+                properties["$process_person_profile"] = self.number % 2 == 1
         if self.name == "signup":
             properties["secret"] = "s"
         if self.poisoned:
@@ -82,7 +170,8 @@ class Event:
         if self.uuid:
             made["uuid"] = self.uuid
         if self.time:
-            made["timestamp"] = self.time
+            # a log record's time is nanoseconds
+            made["timestamp"] = self.time.replace("Z", ".000Z" if self.shape in OTLP else "Z")
         return made
 
 
@@ -94,13 +183,26 @@ class Send:
     sender: int
     events: tuple[Event, ...]
     shape: str
-    """`single`, `batch` or `array`."""
-    gzip: bool
+    """One of `SHAPES`."""
+    encoding: str
+    """Of its body, or nothing."""
     ack: str
     """A level, or nothing."""
     tries: int
     breaks_off: bool
     """Whether its first try ends within the body."""
+    path: str = "/batch/"
+    """Of the shapes that have no entrance of their own."""
+    chunked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Odd:
+    """A request that is rejected, on a connection of its own."""
+
+    at: float
+    sender: int
+    what: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,9 +246,12 @@ class Restart:
 
     at: float
     how: str
-    """`stop`: in good order; `kill`; `power`: killed, and what wasn't synced may be lost."""
+    """`stop`: in good order; `drain`: in good order, and what is buffered is delivered while it is
+    away; `replace`: by a new program in its place; `kill`; `power`: killed, and what wasn't synced
+    may be lost.
+    """
     after: int
-    """So many operations on files later, if it is killed; 0: at once."""
+    """So many operations on files later, if it is killed, or a drain is; 0: at once, or never."""
     away: float
     """Seconds until it is started again."""
     again: int
@@ -180,7 +285,55 @@ class Rebalance:
     elsewhere: tuple[int, ...]
 
 
-Act = Send | Trouble | Reload | Weathered | ClockJump | Restart | Marks | Produce | Rebalance
+@dataclass(frozen=True, slots=True)
+class Explain:
+    """The operator asks where some events are."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tap:
+    """The operator watches the events with an outcome for a while."""
+
+    at: float
+    seconds: float
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A crowd behind one address sends this many bodies of this size at once, slowly."""
+
+    at: float
+    connections: int
+    size: int
+
+
+Act = (
+    Explain
+    | Tap
+    | Send
+    | Odd
+    | Hold
+    | Trouble
+    | Reload
+    | Weathered
+    | ClockJump
+    | Restart
+    | Marks
+    | Produce
+    | Rebalance
+    | LogAct
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivePlan:
+    """How files of an archive are made."""
+
+    partition: str
+    max_age: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +359,10 @@ class Plan:
     """Whether all dead letters are sent again at the end."""
     kafka: str
     """When offsets are committed, if a topic is read; else nothing."""
+    logs: LogPlan | None = None
+    """The logs that are read, if any are."""
+    archive: ArchivePlan | None = None
+    """The second destination, if that is an archive."""
 
     @property
     def durable(self) -> bool:
@@ -216,6 +373,11 @@ class Plan:
     def restarts(self) -> list[Restart]:
         """The daemon's ends before its last one."""
         return [act for act in self.acts if isinstance(act, Restart)]
+
+    @property
+    def marked(self) -> bool:
+        """Whether dead letters are marked meanwhile."""
+        return any(isinstance(act, Marks) for act in self.acts)
 
     def without(self, acts: Sequence[Act]) -> Plan:
         """The same with fewer acts."""
@@ -228,14 +390,20 @@ class _Drawing:
     number: int = 0
     ends: float = 0.0
     durable: bool = False
-    made: list[Act] = field(default_factory=list)
+    small_events: bool = False
+    """Whether `SMALL_EVENT` holds."""
 
     def moment(self) -> float:
         return round(self.chance.uniform(0.0, self.ends), 3)
 
-    def event(self, key: str, *, keyed: bool) -> Event:
+    def event(self, key: str, shape: str) -> Event:
         chance = self.chance
         self.number += 1
+        flaws = FLAWS.get(shape)
+        flaw = chance.choice(flaws) if flaws and chance.random() < 0.03 else ""
+        padding = 0 if flaw else chance.choice((0, 0, 50, 400, LARGE_PADDING))
+        if shape == LINE and self.small_events:
+            padding = min(padding, 400)
         return Event(
             self.number,
             chance.choice(NAMES),
@@ -243,28 +411,38 @@ class _Drawing:
             key,
             str(UUID(int=chance.getrandbits(128), version=4)) if chance.random() < 0.7 else None,
             "2025-12-31T12:00:00Z" if chance.random() < 0.6 else None,
-            chance.choice((0, 0, 50, 400, 3000)),
-            chance.random() < 0.02,
-            keyed,
+            padding,
+            not flaw and chance.random() < 0.02,
+            shape in ("single", "array", "record"),
+            shape,
+            TOO_LARGE if self.small_events and padding == LARGE_PADDING else flaw,
         )
 
     def send(self) -> Send:
         chance = self.chance
-        key = chance.choice(KEYS)
-        shape = chance.choice(("single", "batch", "batch", "array"))
+        shape = chance.choice(SHAPES)
+        own = shape == V1 or shape in OTLP
+        key = KEYS[0] if shape in OTLP else chance.choice(KEYS)
         count = 1 if shape == "single" else chance.choice((1, 2, 3, 10, 40))
         return Send(
             self.moment(),
             chance.randrange(4),
-            tuple(self.event(key, keyed=shape != "batch") for _ in range(count)),
+            tuple(self.event(key, shape) for _ in range(count)),
             shape,
-            chance.random() < 0.3,
+            chance.choice(OWN_ENCODINGS if own else CLASSIC_ENCODINGS)
+            if chance.random() < 0.4
+            else "",
             chance.choice(
                 ("", "", "", "memory", "delivered", *(("disk",) if self.durable else ()))
             ),
             chance.choice((1, 3, 6)),
             chance.random() < 0.05,
+            chance.choice(CLASSIC_PATHS),
+            chance.random() < 0.1,
         )
+
+    def odd(self) -> Odd:
+        return Odd(self.moment(), self.chance.randrange(4), self.chance.choice(ODDITIES))
 
     def trouble(self, places: Sequence[str]) -> Trouble:
         at = self.moment()
@@ -283,14 +461,14 @@ class _Drawing:
         return Produce(
             self.moment(),
             chance.randrange(PARTITIONS),
-            tuple(self.event(chance.choice(KEYS), keyed=True) for _ in range(count)),
+            tuple(self.event(chance.choice(KEYS), "record") for _ in range(count)),
         )
 
     def restart(self) -> Restart:
         chance = self.chance
         return Restart(
             self.moment(),
-            chance.choice(("stop", "kill", "kill", "power", "power")),
+            chance.choice(("stop", "drain", "replace", "kill", "kill", "power", "power")),
             chance.choice((0, 1, 2, 3, 5, 8, 13)),
             chance.choice((0.1, 2.0, 30.0)),
             chance.choice((0, 0, 0, chance.randint(1, 12))),
@@ -300,11 +478,14 @@ class _Drawing:
 def drawn(seed: int) -> Plan:
     """The plan of a seed."""
     chance = Random(seed)
-    ends = chance.choice((5.0, 60.0, 600.0, 7200.0))
+    ends = chance.choice((5.0, 5.0, 60.0, 60.0, 60.0, 600.0, 600.0, 7200.0))
     drawing = _Drawing(chance, ends=ends, durable=chance.random() < 0.5)
+    drawing.small_events = chance.random() < 0.3
     two = chance.random() < 0.6
     destinations = (FIRST, SECOND) if two else (FIRST,)
     settings = _settings(chance, durable=drawing.durable)
+    if drawing.small_events:
+        settings["upstream"]["max_event"] = SMALL_EVENT
     kafka = chance.choice(("", "", "delivered"))
     if kafka and drawing.durable and settings["delivery"]["ordering"] == "none":
         kafka = chance.choice(("delivered", "disk"))
@@ -314,6 +495,7 @@ def drawn(seed: int) -> Plan:
         *((KAFKA,) if kafka else ()),
     )
     acts: list[Act] = [drawing.send() for _ in range(chance.choice((2, 8, 20, 40)))]
+    acts += [drawing.odd() for _ in range(chance.choice((0, 0, 1, 5)))]
     acts += [drawing.trouble(places) for _ in range(chance.choice((0, 1, 3, 6)))]
     acts += [Reload(drawing.moment(), _rules(chance)) for _ in range(chance.choice((0, 0, 1, 2)))]
     acts += [
@@ -326,6 +508,12 @@ def drawn(seed: int) -> Plan:
     ]
     acts += [
         ClockJump(drawing.moment(), chance.choice((-7200.0, -1.5, 0.0, 3600.0)))
+        for _ in range(chance.choice((0, 0, 0, 1, 2)))
+    ]
+    acts += _holds(drawing, settings["http"])
+    acts += [Explain(drawing.moment()) for _ in range(chance.choice((0, 1, 3)))]
+    acts += [
+        Tap(drawing.moment(), chance.choice((1.0, 30.0)), chance.choice(TAPPED))
         for _ in range(chance.choice((0, 0, 0, 1, 2)))
     ]
     if kafka:
@@ -344,6 +532,28 @@ def drawn(seed: int) -> Plan:
             )
             for _ in range(chance.choice((0, 0, 1, 3)))
         ]
+    logs = None
+    if drawing.durable and (own := Random(f"logs {seed}")).random() < 0.4:
+        drawing.chance = own
+        key = own.choice(KEYS)
+        of_logs = LogDrawing(own, ends, lambda: drawing.event(key, LINE))
+        logs = of_logs.plan(key)
+        acts += of_logs.acts()
+        for _ in range(own.choice((0, 0, 1, 2))):
+            at, until, what = of_logs.trouble()
+            acts.append(Trouble(at, until, LOGS, what))
+        drawing.chance = chance
+    archive = None
+    if drawing.durable and two and (own := Random(f"archive {seed}")).random() < 0.4:
+        archive = ArchivePlan(
+            own.choice(("day", "hour", "hour")), own.choice(("1s", "1s", "30s", "300s"))
+        )
+        acts = [
+            replace(act, what=own.choice(ARCHIVE_FAULTS))
+            if isinstance(act, Trouble) and act.where == SECOND
+            else act
+            for act in acts
+        ]
     return Plan(
         seed,
         destinations,
@@ -357,7 +567,21 @@ def drawn(seed: int) -> Plan:
         chance.random() < 0.3,
         drawing.durable and chance.random() < 0.5,
         kafka,
+        logs,
+        archive,
     )
+
+
+def _holds(drawing: _Drawing, http: Mapping[str, int]) -> list[Act]:
+    """A crowd, where limits are small enough for it."""
+    if http["max_body"] not in SMALL_BODIES and http["max_connections"] != FEW_CONNECTIONS:
+        return []
+    chance = drawing.chance
+    size = min(http["max_body"], 30_000) - 1
+    return [
+        Hold(drawing.moment(), chance.choice((20, 80)), chance.choice((500, size)))
+        for _ in range(chance.choice((0, 1, 2)))
+    ]
 
 
 def _rules(chance: Random) -> tuple[str, ...]:
@@ -376,7 +600,7 @@ def _routes(chance: Random) -> tuple[Mapping[str, Any], ...]:
     )
 
 
-def _settings(chance: Random, *, durable: bool) -> Mapping[str, Any]:
+def _settings(chance: Random, *, durable: bool) -> dict[str, dict[str, Any]]:
     return {
         "buffer": {
             "kind": "disk" if durable else "memory",
@@ -392,18 +616,11 @@ def _settings(chance: Random, *, durable: bool) -> Mapping[str, Any]:
         },
         "delivery": {"ordering": chance.choice(("none", "per_distinct_id"))},
         "upstream": {"compression": chance.choice(("none", "gzip"))},
+        "http": {
+            "max_body": chance.choice((20_000_000, 20_000_000, *SMALL_BODIES)),
+            "max_connections": chance.choice((1024, 1024, FEW_CONNECTIONS)),
+        },
     }
-
-
-def body_of(act: Send) -> bytes:
-    """The request's text."""
-    key = act.events[0].key
-    events = [event.data for event in act.events]
-    if act.shape == "single":
-        return json.dumps(events[0]).encode()
-    if act.shape == "array":
-        return json.dumps(events).encode()
-    return json.dumps({"api_key": key, "batch": events}).encode()
 
 
 def told(act: Act) -> Iterator[str]:
@@ -411,14 +628,20 @@ def told(act: Act) -> Iterator[str]:
     if isinstance(act, Send):
         numbers = ", ".join(str(event.number) for event in act.events[:6])
         more = "…" if len(act.events) > 6 else ""
-        yield f"sender {act.sender} sends {act.shape} of events {numbers}{more}" + (
-            f", acknowledged {act.ack}" if act.ack else ""
+        yield f"sender {act.sender} sends {act.shape} of events {numbers}{more}" + "".join(
+            f", {each}"
+            for each in (act.encoding, act.chunked and "in chunks", act.ack and f"ack {act.ack}")
+            if each
         )
     elif isinstance(act, Trouble):
-        where = {DISK: "the disk", KAFKA: "the brokers"}.get(act.where, f"service {act.where}")
+        where = {DISK: "the disk", KAFKA: "the brokers", LOGS: "the logs"}.get(
+            act.where, f"service {act.where}"
+        )
         yield f"{where}: {act.what} until {act.until:.3f}"
     elif isinstance(act, Reload):
         yield f"the operator reloads with rules {', '.join(act.rules) or 'none'}"
+    elif isinstance(act, Odd | Hold | Explain | Tap):
+        yield _asked(act)
     elif isinstance(act, ClockJump):
         yield f"the wall clock is {act.offset} s off"
     elif isinstance(act, Produce):
@@ -427,12 +650,24 @@ def told(act: Act) -> Iterator[str]:
         yield f"records of events {numbers}{more} are in partition {act.partition}"
     elif isinstance(act, Rebalance):
         yield f"the group divides its partitions anew; another member has {list(act.elsewhere)}"
+    elif isinstance(act, LogAct):
+        yield act.told()
     elif isinstance(act, Marks):
         yield f"the operator marks the dead letters of {act.where}: {act.what}"
     elif isinstance(act, Restart):
-        when = f" after {act.after} operations on files" if act.how != "stop" else ""
+        when = f" after {act.after} operations on files" if act.how not in ORDERLY else ""
         yield f"the daemon ends ({act.how}){when}, and is started {act.away} s later" + (
             f", where it is killed after {act.again} operations" if act.again else ""
         )
     else:
         yield f"new connections have segments of {act.segment} bytes and {act.latency} s"
+
+
+def _asked(act: Odd | Hold | Explain | Tap) -> str:
+    if isinstance(act, Odd):
+        return f"sender {act.sender} sends something odd: {act.what}"
+    if isinstance(act, Hold):
+        return f"a crowd sends {act.connections} bodies of {act.size} bytes at once, slowly"
+    if isinstance(act, Explain):
+        return "the operator asks where events are"
+    return f"the operator watches what is {act.outcome} for {act.seconds} s"

@@ -4,17 +4,23 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any, Final
 from unittest.mock import patch
 
+from forwarder.archive import folders
+from forwarder.archive.folders import LocalFolder, PublishFailed
 from forwarder.buffer.disk import reading, segment
 from forwarder.buffer.disk.log import LogGroup
 from forwarder.core.ack import AckLevel
 from forwarder.core.event import Chunk
 from forwarder.core.outcome import Delivered, Retry, Scope
 from forwarder.core.ports import Ordering
+from forwarder.core.shares import Headroom, Pool
+from forwarder.core.stamps import new_uuid7
 from forwarder.core.watermark import Watermark
 from forwarder.daemon import pipeline
 from forwarder.daemon.configured_rules import ConfiguredRules
@@ -22,12 +28,20 @@ from forwarder.deadletter.replay import Replayer
 from forwarder.deadletter.store import DeadLetterStore
 from forwarder.delivery import outcomes
 from forwarder.delivery.delivery import Delivery
+from forwarder.inspect import drain
+from forwarder.intake import otlp
 from forwarder.intake.admission import Admission, Gate, Submission
 from forwarder.intake.fan_out import FanOut
 from forwarder.intake.source_intake import SourceIntake
 from forwarder.sources.http.listener import HttpListener
+from forwarder.sources.http.protocol.limits import BodyPace
+from forwarder.sources.logs.followed import FollowedFile
+from forwarder.sources.logs.following import Follower
+from forwarder.sources.logs.identity import Recognition
 from forwarder.storage.committer import Committer
 from forwarder.telemetry.books import Books
+from forwarder.telemetry.taps import EventTap
+from forwarder.wire.v1_results import Results
 from tests.simulation.life import Life, live
 from tests.simulation.plan import Plan
 
@@ -130,6 +144,57 @@ def _unruled(right: Any) -> Any:
     return accept
 
 
+def _stored_too_far(right: Any) -> Any:
+    def row(self: FollowedFile, now: float) -> Any:
+        return right(self, now)._replace(position=self.boundary, tail=self.check)
+
+    return row
+
+
+def _forgets_rest(right: Any) -> Any:
+    def update(self: Any, file: FollowedFile, found: Any) -> None:
+        right(self, file, found)
+        if file.renamed:
+            file.examined = file.size, file.modified
+
+    return update
+
+
+def _without_times(right: Any) -> Any:
+    def store(self: Any) -> Any:
+        self._new_times.clear()
+        return right(self)
+
+    return store
+
+
+class _NeverSyncs:
+    """The module `os`, whose `fsync` does nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
+
+    def fsync(self, descriptor: int) -> None:
+        """Nothing becomes durable."""
+
+
+def _given_up(right: Any) -> Any:
+    async def publish(self: LocalFolder, name: str, content: Any) -> None:
+        with suppress(PublishFailed):
+            await right(self, name, content)
+
+    return publish
+
+
+def _as_if_new(right: Any) -> Any:
+    def move(self: Any, former: Any, file: FollowedFile, content: Any) -> Any:
+        right(self, former, file, content)
+        former.examined = file.size, file.modified
+        return former
+
+    return move
+
+
 def _removes_first(right: Any) -> Any:
     def replay(self: Any, marked: Any) -> Any:
         self._store.remove([marked.number])
@@ -144,6 +209,21 @@ def _opens_twice(right: Any) -> Any:
         right(self, *figures)
 
     return open_books
+
+
+def _buries_nothing(admission: Admission, submission: Submission) -> None:
+    admission._count_dead_lettered(submission.droppable)
+
+
+def _hides_rest(right: Any) -> Any:
+    return lambda *args: replace(right(*args), left=())
+
+
+def _without_shares(pool: Pool, sender: Any) -> bool:
+    if pool.held >= pool.size:
+        return False
+    pool._shares.add(sender, 1)
+    return True
 
 
 async def _closes_nothing(listener: HttpListener, _: float) -> None:
@@ -179,7 +259,7 @@ DEFECTS: Final[Mapping[str, Change]] = {
     ),
     "a dropped event isn't counted": (
         Books,
-        "turn_away",
+        "drop_at_receipt",
         _every(2, lambda _: lambda *_args: None),
     ),
     "two requests of a person are sent at once": (
@@ -210,8 +290,73 @@ DEFECTS: Final[Mapping[str, Change]] = {
         _every(3, lambda _: lambda *_args: None),
     ),
     "a start counts twice what the files say": (Books, "open", _opens_twice),
+    "an event that is rejected at receipt isn't kept": (
+        Admission,
+        "_dead_letter_droppable",
+        lambda _: _buries_nothing,
+    ),
+    "the answer says ok of an event that is rejected": (
+        Results,
+        "drop",
+        lambda _: lambda *_args: None,
+    ),
+    "a log record is another event when it is repeated": (
+        otlp,
+        "derived_uuid",
+        lambda _: lambda _name: new_uuid7(0.0),
+    ),
+    "a body that never ends is waited for": (
+        BodyPace,
+        "late",
+        lambda _: lambda *_args: False,
+    ),
+    "an event in flight is said to be nowhere": (
+        Delivery,
+        "undelivered",
+        lambda _: lambda _delivery: [],
+    ),
+    "a drain hides what it leaves": (drain, "_result", _hides_rest),
+    "a restart in place closes its socket": (
+        HttpListener,
+        "duplicate_sockets",
+        lambda _: lambda _listener: (),
+    ),
+    "a tap forgets one event in five": (
+        EventTap,
+        "_choose",
+        _every(5, lambda _: lambda *_args: None),
+    ),
+    "what is being received has no bound": (
+        Headroom,
+        "exceeded",
+        lambda _: lambda *_args: False,
+    ),
+    "one address may have all connections": (Pool, "acquire", lambda _: _without_shares),
     "an offset is committed one batch too far": (Watermark, "settle", _one_too_far),
     "rules are skipped for records": (SourceIntake, "accept", _unruled),
+    "a log's position is stored before what is behind it is settled": (
+        FollowedFile,
+        "row",
+        _stored_too_far,
+    ),
+    "the rest of a renamed log is forgotten": (Follower, "_update", _forgets_rest),
+    "a log's copy isn't read to its end": (Recognition, "_move", _as_if_new),
+    "a file of the archive isn't synced before it has its name": (
+        folders,
+        "os",
+        lambda _: _NeverSyncs(),
+    ),
+    "the name of the archive's file isn't synced": (
+        folders,
+        "sync_directory",
+        lambda _: lambda _directory: None,
+    ),
+    "a file of the archive that couldn't be written counts": (LocalFolder, "publish", _given_up),
+    "the time of reading a line isn't stored": (
+        Follower,
+        "_store_rows",
+        _without_times,
+    ),
 }
 
 

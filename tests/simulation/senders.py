@@ -5,21 +5,36 @@ accepted, as SDKs do.
 from __future__ import annotations
 
 import asyncio
-import gzip
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
 
-from tests.simulation.http import read_message
+from tests.simulation.entrances import odd_request, request_of, to_repeat
+from tests.simulation.http import Message, read_message
 from tests.simulation.network import passing
-from tests.simulation.plan import Send, body_of
+from tests.simulation.plan import Event, Odd, Send
 
 if TYPE_CHECKING:
     from tests.simulation.loop import SimulatedLoop
     from tests.simulation.network import Network, SimulatedTransport
 
-PATIENCE = 60.0
-"""Seconds that a sender waits for an answer."""
+ADDRESSES: Final = "10.0.1."
+"""What the addresses of all senders begin with."""
+PATIENCE: Final = 60.0
+"""Seconds that a sender waits for an answer: longer than any answer takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A try that was rejected."""
+
+    status: int
+    why: str
+    """What the answer says."""
+    size: int
+    """Bytes of the body as it was sent."""
+    connections: int
+    """That senders had at that moment."""
 
 
 @dataclass(slots=True)
@@ -32,8 +47,11 @@ class Answered:
     statuses: list[int] = field(default_factory=list)
     at: float = 0.0
     """When the last answer came."""
+    rejections: list[Rejection] = field(default_factory=list)
     part: str = ""
     """What it is a part of, in order; else it is a whole by itself."""
+    events: list[Event] = field(default_factory=list)
+    """Those that were accepted."""
 
     @property
     def whole(self) -> object:
@@ -41,14 +59,25 @@ class Answered:
         return self.part or self.send.events
 
     @property
-    def accepted(self) -> bool:
-        """Whether it was answered 200."""
-        return 200 in self.statuses
+    def is_in_one(self) -> bool:
+        """Whether all of its events were accepted at once, if they were."""
+        return self.statuses.count(200) <= 1
 
     @property
     def maybe(self) -> int:
         """Tries that were accepted, perhaps."""
         return sum(status in (0, 200, 503) for status in self.statuses)
+
+
+@dataclass(frozen=True, slots=True)
+class OddAnswer:
+    """What became of an odd request; no status: there was no answer, or no connection."""
+
+    odd: Odd
+    began: float
+    at: float
+    status: int
+    wanted: Sequence[int]
 
 
 class Sender:
@@ -63,7 +92,7 @@ class Sender:
         say: Callable[[str, str], None],
     ) -> None:
         self._name = f"sender {number}"
-        self._peer = f"10.0.1.{number + 1}"
+        self._peer = f"{ADDRESSES}{number + 1}"
         self._loop = loop
         self._network = network
         self._to = to
@@ -72,6 +101,11 @@ class Sender:
         self._transport: SimulatedTransport | None = None
         self._reader: asyncio.StreamReader | None = None
         self.answers: list[Answered] = []
+        self.odd: list[OddAnswer] = []
+        self.refused: list[float] = []
+        """When a connection was."""
+        self.starved: list[tuple[float, float]] = []
+        """When a try began that got no answer in all the time, and when that was over."""
         self.on_accepted: Callable[[Send], None] = lambda _: None
         """Called at the moment of a 200."""
 
@@ -87,66 +121,95 @@ class Sender:
         finally:
             self._hang_up()
 
+    async def ask_oddly(self, odd: Odd, max_body: int) -> None:
+        """Send something odd, on a connection of its own, and read the answer."""
+        began = self._loop.time()
+        text, wanted = odd_request(odd, max_body)
+        status = 0
+        transport = None
+        try:
+            async with asyncio.timeout(2 * PATIENCE):
+                reader, transport = await self._connect()
+                transport.write(text)
+                if message := await read_message(reader):
+                    status = _status(message)
+        except (OSError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            if transport is not None:
+                transport.close()
+        self.odd.append(OddAnswer(odd, began, self._loop.time(), status, wanted))
+        self._say(self._name, f"something odd, {odd.what}: {status or 'no answer'}")
+
     async def _ask(self, request: Send) -> None:
         answered = Answered(request, self._loop.time())
         self.answers.append(answered)
+        left = list(request.events)
         for number in range(request.tries):
             if number:
                 await passing(0.5 * 2**number)
-            status = await self._try(request, breaks_off=request.breaks_off and not number)
+            text = request_of(request, left)
+            message = await self._try(text, breaks_off=request.breaks_off and not number)
+            status = 0 if message is None else _status(message)
             answered.statuses.append(status)
             answered.at = self._loop.time()
-            first = request.events[0].number
+            first = left[0].number
             self._say(self._name, f"event {first} and what is with it: {status or 'no answer'}")
-            if status == 200:
-                self.on_accepted(request)
-            if status and status < 500 and status != 429:
+            if status >= 400 and message is not None:
+                why = message.body.decode(errors="replace").strip()
+                size = len(text) - text.index(b"\r\n\r\n") - 4
+                there = self._network.accepted(ADDRESSES)
+                answered.rejections.append(Rejection(status, why, size, there))
+            if status == 200 and message is not None:
+                again = to_repeat(request, left, message.body)
+                accepted = [event for event in left if event not in again]
+                answered.events += accepted
+                self.on_accepted(replace(request, events=tuple(accepted)))
+                left = again
+            if not left or (status not in (0, 200, 429) and status < 500):
                 return
 
-    async def _try(self, request: Send, *, breaks_off: bool) -> int:
-        """The answer's status; 0 without one."""
-        body = body_of(request)
-        headers = ""
-        if request.gzip:
-            body = gzip.compress(body, mtime=0)
-            headers += "Content-Encoding: gzip\r\n"
-        if request.ack:
-            headers += f"Forwarder-Ack: {request.ack}\r\n"
-        head = (
-            f"POST /batch/ HTTP/1.1\r\nHost: localhost\r\n{headers}"
-            f"Content-Length: {len(body)}\r\n\r\n"
-        )
+    async def _try(self, text: bytes, *, breaks_off: bool) -> Message | None:
+        """The answer, if there is one."""
+        began = self._loop.time()
         try:
             async with asyncio.timeout(PATIENCE):
-                reader, transport = await self._connection()
+                if self._transport is None or self._transport.is_closing() or self._reader is None:
+                    self._reader, self._transport = await self._connect()
+                reader, transport = self._reader, self._transport
                 if breaks_off:
-                    transport.write(head.encode() + body[: len(body) // 2])
+                    transport.write(text[: len(text) * 2 // 3])
                     self._hang_up()
-                    return 0
-                transport.write(head.encode() + body)
+                    return None
+                transport.write(text)
                 message = await read_message(reader)
-        except (OSError, asyncio.IncompleteReadError):
+        except (OSError, asyncio.IncompleteReadError) as error:
+            if isinstance(error, TimeoutError):
+                self.starved.append((began, self._loop.time()))
             self._hang_up()
-            return 0
-        if message is None:
+            return None
+        if message is None or message.headers.get("connection") == "close":
             self._hang_up()
-            return 0
-        if message.headers.get("connection") == "close":
-            self._hang_up()
-        return int(message.first.split()[1])
+        return message
 
-    async def _connection(self) -> tuple[asyncio.StreamReader, SimulatedTransport]:
-        if self._transport is None or self._transport.is_closing() or self._reader is None:
+    async def _connect(self) -> tuple[asyncio.StreamReader, SimulatedTransport]:
+        try:
             connected = await self._network.connect(*self._to(), peer=self._peer)
-            reader = asyncio.StreamReader(loop=self._loop)
-            protocol = asyncio.StreamReaderProtocol(reader, loop=self._loop)
-            self._transport, _ = await self._loop.create_connection(
-                lambda: protocol, sock=connected
-            )
-            self._reader = reader
-        return self._reader, self._transport
+        except ConnectionRefusedError:
+            self.refused.append(self._loop.time())
+            raise
+        reader = asyncio.StreamReader(loop=self._loop)
+        protocol = asyncio.StreamReaderProtocol(reader, loop=self._loop)
+        transport, _ = await self._loop.create_connection(lambda: protocol, sock=connected)
+        return reader, transport
 
     def _hang_up(self) -> None:
         if self._transport is not None:
             self._transport.close()
         self._transport = self._reader = None
+
+
+def _status(message: Message) -> int:
+    """That of an answer; a beacon's 204 says the same as 200."""
+    status = int(message.first.split()[1])
+    return 200 if status == 204 else status

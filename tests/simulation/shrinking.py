@@ -49,7 +49,9 @@ def story(life: Life, lines: int) -> str:
         + f"; routes {[dict(each) for each in plan.routes]}; rules {list(plan.rules)}",
         f"settings {dict(plan.settings)}",
     ]
-    told += [f"{at:12.6f}  {who:12}  {what}" for at, who, what in list(life.trace.kept)[-lines:]]
+    told += [
+        f"{at:12.6f}  {who:12}  {what[:300]}" for at, who, what in list(life.trace.kept)[-lines:]
+    ]
     told.append("")
-    told.append(f"broken: {life.broken}" if life.broken else "all promises were kept")
+    told.append(f"broken: {str(life.broken)[:1000]}" if life.broken else "all promises were kept")
     return "\n".join(told)

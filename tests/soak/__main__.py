@@ -1,5 +1,5 @@
 """`python -m tests.soak`: the long form. Ctrl-C ends the load early; what was accepted is still
-drained, judged and reported.
+drained, checked and reported.
 
 It runs in a session of its own, so that Ctrl-C in a terminal reaches it alone and not the
 processes that it started.

@@ -1,6 +1,6 @@
-"""The judge of a soak: whether each event that was accepted over HTTP arrived or is a dead letter,
-and how long it took; and whether the daemon grew. Topics and imports are judged by their crash
-tests' judges.
+"""The checker of a soak: whether each event that was accepted over HTTP arrived or is a dead
+letter, and how long it took; and whether the daemon grew. Topics and imports are checked by their
+crash tests' checks.
 
 A request that was answered 200 is accepted; one without an answer may have been. Of an accepted
 request each event is at the sandbox as it was sent, with the sender's address, or, if it has no
@@ -102,7 +102,7 @@ class _Judging:
         """1 for each event that is at the sandbox or among the dead letters."""
 
     def look_at(self, arrival: SoakArrival) -> None:
-        """Judge one arrival."""
+        """Check one arrival."""
         event = self._plan.number(arrival.uuid)
         entry = None if event is None else self._entries.get(event // MAX_EVENTS)
         if event is None or entry is None or entry.status not in (PROMISED, UNKNOWN):
@@ -121,7 +121,7 @@ class _Judging:
                 self._tell("was changed", f"{event}: {arrival.raw[:300]!r}")
 
     def look_at_letter(self, letter: StoredLetter) -> None:
-        """Judge a dead letter: this load's are those without a name."""
+        """Check a dead letter: this load's are those without a name."""
         try:
             found: Any = msgspec.json.decode(letter.data)
         except msgspec.DecodeError:

@@ -61,7 +61,7 @@ class JournalWatch:
 
 
 async def main() -> None:
-    """Send until it is told to stop, or the parent closes the input."""
+    """Send until it is asked to stop, or the parent closes the input."""
     parser = argparse.ArgumentParser()
     for name, kind in (
         ("what", str),

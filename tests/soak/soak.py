@@ -1,5 +1,5 @@
 """The soak itself: for a long time the daemon gets a mixed load while the upstream fails now and
-then; then all is drained and judged.
+then; then all is drained and checked.
 
 The load: bodies of the official SDK and calls for flags over HTTP, a Kafka topic, and an import
 beside the daemon. The upstream is a sandbox that keeps everything; its faults come by a plan.
@@ -196,7 +196,7 @@ class Soak:
         """The loop's time when the load began."""
 
     def stop(self) -> bool:
-        """End the load now; what was accepted is still drained and judged. Whether there was a
+        """End the load now; what was accepted is still drained and checked. Whether there was a
         load to end.
         """
         if self._stopping.is_set():
@@ -228,7 +228,7 @@ class Soak:
             await self._stream.joined(1)
             self.report.before = _descriptors(daemon)
             async with self._load(daemon, port):
-                await self._goes_on(self._options.seconds)
+                await self._continues(self._options.seconds)
             final = await self._drained(daemon)
             await self._end(daemon)
             await in_thread(lambda: self._judge(database, daemon.home, final))
@@ -258,8 +258,8 @@ class Soak:
     def _rate(self, source: str) -> float:
         return self._options.rate * SHARES[source]
 
-    async def _goes_on(self, seconds: float) -> bool:
-        """Let so much time pass; whether the load goes on then. Its end ends the wait."""
+    async def _continues(self, seconds: float) -> bool:
+        """Let so much time pass; whether the load continues then. Its end ends the wait."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, seconds)):
                 await self._stopping.wait()
@@ -313,7 +313,7 @@ class Soak:
     async def _fail(self) -> None:
         """Let the upstream fail, by the plan."""
         for fault in planned_faults(self._options.seed, self._options.seconds):
-            if not await self._goes_on(fault.begins - self._now()):
+            if not await self._continues(fault.begins - self._now()):
                 return
             begins = self._now()
             async with self._client.post(
@@ -326,7 +326,7 @@ class Soak:
 
     async def _write(self) -> None:
         """Write the topic, at its rate."""
-        while await self._goes_on(WRITE_EVERY):
+        while await self._continues(WRITE_EVERY):
             due = min(self._records.count, int(self._now() * self._rate("kafka")))
             made = map(self._records.record, range(self.report.records, due))
             await self._stream.write(Record(each.value, each.key, each.headers) for each in made)
@@ -338,7 +338,7 @@ class Soak:
         """
         rate = f"{max(1, round(self._rate('import')))}"
         async with self._importer(rate) as self._importing:
-            while not self._importing.ended and await self._goes_on(1.0):
+            while not self._importing.ended and await self._continues(1.0):
                 pass
             if not self._importing.ended:
                 os.kill(self._importing.pid, signal.SIGINT)
@@ -372,7 +372,7 @@ class Soak:
         every = max(1.0, self._options.seconds / LOOKS)
         reader = JournalReader(self._root / "events", ANSWERS)
         said = 0.0
-        while await self._goes_on(every):
+        while await self._continues(every):
             try:
                 self.report.looks.append(self._look(await daemon.status(), daemon))
             except (

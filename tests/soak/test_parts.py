@@ -1,4 +1,4 @@
-"""The parts of a soak: what it sends, what its judge says, and what it tells."""
+"""The parts of a soak: what it sends, what its checker says, and what it tells."""
 
 from __future__ import annotations
 
@@ -266,6 +266,8 @@ def test_nothing_at_all_can_be_reported(tmp_path: Path) -> None:
 
 
 def test_entries_without_an_answer_are_counted_apart() -> None:
-    """They were accepted, or not: nobody knows."""
-    told = replace(report(), flags=[entry(1), entry(2, UNKNOWN), entry(3, 502)])
-    assert "flags: 3 calls, 1 answered 200, 1 without an answer, 1 answered 502" in soak_text(told)
+    """They were accepted, or not: no one knows."""
+    unknown = replace(report(), flags=[entry(1), entry(2, UNKNOWN), entry(3, 502)])
+    assert "flags: 3 calls, 1 answered 200, 1 without an answer, 1 answered 502" in soak_text(
+        unknown
+    )

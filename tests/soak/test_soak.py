@@ -18,7 +18,7 @@ SEED = 20240229
 LIMIT = 40.0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 async def test_everything_arrives_and_nothing_grows(kafka: Kafka, tmp_path: Path) -> None:
     """A mixed load with a fault upstream, ended while more was to come: every accepted event
     arrived or is a dead letter.

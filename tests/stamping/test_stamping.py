@@ -1,5 +1,5 @@
 """The three ways of stamping: which request takes which, and that a fast one never lets through
-what the loose one would have mended.
+what the loose one would have repaired.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def test_complete_events_are_one_piece(
 
 def test_an_address_is_put_in_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Complete events gain `$ip` without being taken apart; those that don't
-    want it go on beside them.
+    want it continue beside them.
     """
     forbid_loose(monkeypatch)
     events = [
@@ -126,7 +126,7 @@ def test_one_incomplete_event_is_completed_among_complete_ones(
 )
 @cases("ip", [None, IP])
 def test_one_bad_event_is_parted_from_the_others(change: dict[str, Any], ip: bytes | None) -> None:
-    """It is handed back as it was received, the others go on."""
+    """It is handed back as it was received, the others continue."""
     bad = stamped_event(**change)
     result = stamp(text_of(stamped_event(), bad, stamped_event()), StampContext(MIDNIGHT, ip=ip))
     assert (result.count, len(read(result.data))) == (2, 2)
@@ -134,7 +134,7 @@ def test_one_bad_event_is_parted_from_the_others(change: dict[str, Any], ip: byt
 
 
 def test_uuids_do_not_make_up_for_each_other() -> None:
-    """An empty uuid beside one of double length is mended, although both together look like two
+    """An empty uuid beside one of double length is repaired, although both together look like two
     good ones.
     """
     found = read(
@@ -157,7 +157,7 @@ def test_skew_makes_every_event_be_looked_at() -> None:
 @cases("ip", [None, IP])
 @cases("alone", [True, False])
 def test_the_size_limit_is_the_same_on_every_way(room: int, ip: bytes | None, alone: bool) -> None:
-    """An event at the limit with its stamps goes on, one byte over it
+    """An event at the limit with its stamps continues, one byte over it
     doesn't, however it is stamped.
     """
     event = json.dumps(stamped_event()).encode()

@@ -93,7 +93,7 @@ def test_what_is_no_database_or_a_damaged_one_is_unreadable(tmp_path: Path) -> N
 
 
 def test_missing_file_is_an_error(tmp_path: Path) -> None:
-    """Whoever opens it creates it, with permissions of its own."""
+    """Anyone who opens it creates it, with permissions of its own."""
     for opening in (FORMAT.open_writable, FORMAT.open_readable):
         with pytest.raises((sqlite3.OperationalError, FileNotFoundError)):
             opening(tmp_path / "absent.db")

@@ -79,7 +79,7 @@ def test_a_damaged_file_is_begun_anew(
 
 
 def test_a_file_that_can_not_be_replaced_stays(path: Path) -> None:
-    """A crash while it is written leaves the old one; a link that somebody
+    """A crash while it is written leaves the old one; a link that someone
     prepared is not followed.
     """
     merge_keys(path, ["phc_one"])

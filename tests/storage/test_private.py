@@ -137,7 +137,7 @@ def test_another_users_directory_is_rejected(tmp_path: Path) -> None:
 
 
 def test_a_file_in_the_way_is_an_error(tmp_path: Path) -> None:
-    """A file is no directory."""
+    """A file is not a directory."""
     (tmp_path / "worker-0").touch()
     with pytest.raises(NotADirectoryError):
         make_directory(tmp_path / "worker-0")
@@ -186,7 +186,7 @@ def test_what_fails_halfway_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_file_is_replaced_only_when_that_is_asked_for(tmp_path: Path) -> None:
-    """One that is there, or that somebody made meanwhile, stays."""
+    """One that is there, or that someone made meanwhile, stays."""
     target = tmp_path / "out"
     with (
         pytest.raises(ConfigurationError, match="already exists") as caught,

@@ -22,7 +22,7 @@ forwarder is long.
 """
 
 MIDNIGHT: Final = 1_767_225_600.0
-"""2026-01-01T00:00:00Z, where a fake clock begins unless told otherwise."""
+"""2026-01-01T00:00:00Z, where a fake clock begins by default."""
 
 
 async def settle(turns: int = TURNS) -> None:

@@ -45,7 +45,7 @@ class HereDecoder:
 
 
 class Patient(IntakeCallback):
-    """A `core.ports.PatientWaiter` that keeps what it is told."""
+    """A `core.ports.PatientWaiter` that records its calls."""
 
     def __init__(self, sender: Hashable = "somebody", origin: object | None = None) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Patient(IntakeCallback):
         self.origin: object | None = origin or self
         self.postponed = 0.0
         self.failures: list[Exception] = []
-        self.told = asyncio.Event()
+        self.called = asyncio.Event()
 
     def postpone(self, seconds: float) -> None:
         """See `PatientWaiter.postpone`."""
@@ -62,10 +62,10 @@ class Patient(IntakeCallback):
     def __call__(self, error: Backpressure | None) -> None:
         """See `AckCallback`."""
         super().__call__(error)
-        self.told.set()
+        self.called.set()
 
     def failed(self, error: Exception) -> None:
         """See `PatientWaiter.failed`."""
         assert not self.answers
         self.failures.append(error)
-        self.told.set()
+        self.called.set()

@@ -60,7 +60,7 @@ class InlineCommitter(Committer):
         self.due = True
 
     def pump(self) -> None:
-        """Commit until nothing is wanted any more."""
+        """Commit until nothing is required any more."""
         for _ in range(NEVER):
             if not self.due:
                 return

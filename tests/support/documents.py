@@ -35,8 +35,6 @@ GUIDES: Final = tuple(
     for title in (
         "connect-sdks",
         "what-happens-when",
-        "what-happens-here",
-        "what-happens-sources",
         "alerts",
         "security",
         "hostile-senders",

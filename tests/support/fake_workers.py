@@ -77,11 +77,11 @@ def fake(shown: Snapshot, **workers: Mapping[str, Any]) -> Launch:
     """
     behaviour = {str(number): {"shown": _plain(shown)} for number in range(10)}
     for name, how in workers.items():
-        told = {
+        reported = {
             key: _plain(value) if isinstance(value, Snapshot) else value
             for key, value in how.items()
         }
-        behaviour[name.removeprefix("w")].update(told)
+        behaviour[name.removeprefix("w")].update(reported)
     return Launch([sys.executable, "-S", "-c", _SCRIPT], {"FAKE_WORKER": json.dumps(behaviour)})
 
 

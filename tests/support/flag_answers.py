@@ -147,7 +147,7 @@ def decide(
     client: Posthog, visitors: Sequence[Visitor], *, locally: bool = True
 ) -> list[FlagAnswers]:
     """What the SDK says about each visitor: from the definitions alone, where flags that it can't
-    decide are absent, or as it is told.
+    decide are absent, or as it is set.
     """
     return [_decide(client, visitor, locally=locally) for visitor in visitors]
 

@@ -5,7 +5,7 @@ Versions and dates are in forms that SDKs read as the service does.
 
 A flag's key begins with its family. `operator-gt-1` has one condition with one property,
 `operator-gt-2` one with values that fit badly. The conditions of `mixed-…`, `group-…`, `cohort-…`,
-`holdout-…` and `needs-…` can be decided for each visitor by whoever has the definitions, as can
+`holdout-…` and `needs-…` can be decided for each visitor by the one who has the definitions, as can
 `depends-…`, which needs one flag of a special kind each; those of `sparse-…` ask for what some
 visitors don't have, and `device-…` for a device, which one in ten has not. `runtime-…` is for
 where it says. With `simple` the conditions are those that older SDKs

@@ -122,16 +122,16 @@ class IntakeRig:
         self.offer(body, IntakeCallback(), client=client, **hints)
 
     def offer(self, body: Any, waiter: IntakeCallback, **hints: Any) -> bool:
-        """Take a body, for somebody who waits."""
+        """Take a body, for someone who waits."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         return self.intake.accept(Incoming(data, **hints), waiter)
 
     def ask(self, *events: Any, **hints: Any) -> IntakeCallback:
         """Take events of the good key; who waits for the answer."""
-        told = IntakeCallback()
-        told.reached = self.offer(batch(*events), told, **hints)
+        callback = IntakeCallback()
+        callback.reached = self.offer(batch(*events), callback, **hints)
         assert self.balanced()
-        return told
+        return callback
 
     def chunks(self) -> list[Chunk]:
         """The chunks that wait, lane by lane; they stay."""

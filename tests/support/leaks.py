@@ -82,8 +82,8 @@ def forget_applications() -> None:
 
 
 def open_files() -> Files:
-    """The descriptors that are open now, without the standard streams: those are
-    whoever captures output's.
+    """The descriptors that are open now, without the standard streams: those
+    belong to what captures output.
     """
     found: Files = {}
     for entry in list(DESCRIPTORS.iterdir()):

@@ -28,7 +28,7 @@ Result = TypeVar("Result")
 
 @dataclass
 class FakeHttpIntake:
-    """Keeps what it is offered, or raises what it is told to; what is
+    """Keeps what it is offered, or raises a scripted error; what is
     `later` waits in `waiters`.
     """
 

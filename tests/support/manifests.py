@@ -1,4 +1,4 @@
-"""What must hold for Kubernetes objects that run forwarder, whoever wrote them: a
+"""What must hold for Kubernetes objects that run forwarder, no matter who wrote them: a
 person, or helm.
 """
 
@@ -66,7 +66,7 @@ def assert_known_to_kubernetes(objects: Iterable[Document]) -> None:
 
 def assert_confined(pod: Document, *, root: bool = False) -> None:
     """No container has privileges, a writable root or root's number (but where `root` needs it),
-    and nobody gets a token of the cluster.
+    and no one gets a token of the cluster.
     """
     assert pod["automountServiceAccountToken"] is False
     assert pod["enableServiceLinks"] is False

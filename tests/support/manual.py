@@ -80,7 +80,7 @@ def manual() -> str:
 
 def _commands() -> Iterator[str]:
     for name in get_command(app).commands:  # type: ignore[attr-defined]
-        leaves = dict(_leaves(name, load(name)))
+        leaves = dict(leaves_of(name, load(name)))
         together = {
             path: command
             for path, command in leaves.items()
@@ -93,14 +93,14 @@ def _commands() -> Iterator[str]:
                 yield from _command(path, command)
 
 
-def _leaves(path: str, command: Any) -> Iterator[tuple[str, Any]]:
+def leaves_of(path: str, command: Any) -> Iterator[tuple[str, Any]]:
     """The commands that can be run, by the words that run them."""
     children = getattr(command, "commands", None)
     if children is None:
         yield path, command
         return
     for name, child in children.items():
-        yield from _leaves(f"{path} {name}", child)
+        yield from leaves_of(f"{path} {name}", child)
 
 
 def _command(path: str, command: Any) -> Iterator[str]:
@@ -111,23 +111,23 @@ def _command(path: str, command: Any) -> Iterator[str]:
     ]
     words = [path, *(name if required else f"[{name}]" for name, required in given)]
     yield f".SS forwarder {_escaped(' '.join(words))}"
-    yield from _paragraphs(_help(command))
-    yield from _entries(_options(path, command).items())
+    yield from _paragraphs(help_of(command))
+    yield from _entries(options_of(path, command).items())
 
 
 def _group(name: str, group: Any, leaves: dict[str, Any]) -> Iterator[str]:
     """Commands that share their options, in a list."""
     yield f".SS forwarder {_escaped(f'{name} {TOGETHER[name]}')}"
-    yield from _paragraphs(_help(group))
-    yield from _entries((path, _help(command)[0]) for path, command in leaves.items())
+    yield from _paragraphs(help_of(group))
+    yield from _entries((path, help_of(command)[0]) for path, command in leaves.items())
     yield from _paragraphs(["Options:"])
     options: dict[str, str] = {}
     for path, command in leaves.items():
-        options = {**_options(path, command), **options}
+        options = {**options_of(path, command), **options}
     yield from _entries(options.items())
 
 
-def _options(path: str, command: Any) -> dict[str, str]:
+def options_of(path: str, command: Any) -> dict[str, str]:
     """What help says of each option; of the fields of single endpoints nothing."""
     shown = [
         each
@@ -142,7 +142,8 @@ def _context(path: str, command: Any) -> Any:
     return command.context_class(command, info_name=f"forwarder {path}")
 
 
-def _help(command: Any) -> list[str]:
+def help_of(command: Any) -> list[str]:
+    """The paragraphs of a command's help."""
     return [part.replace("\b\n", "") for part in (command.help or "").split("\n\n")]
 
 

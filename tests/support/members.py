@@ -2,7 +2,7 @@
 stopped for a while and replaced.
 
 Each has a directory of its own in the test's, with its configuration, its log and its files, which
-stay for whoever looks into a failure.
+stay for anyone who looks into a failure.
 """
 
 from __future__ import annotations
@@ -67,10 +67,10 @@ class RunningMember(Admin):
         await eventually(
             lambda: self._find(event) or self.process.returncode is not None,
             limit,
-            told=lambda: self._told(event),
+            explain=lambda: self._explain(event),
         )
         found = self._find(event)
-        assert found is not None, self._told(event)
+        assert found is not None, self._explain(event)
         self._looked_at = self._said.index(found) + 1
         return found
 
@@ -108,7 +108,7 @@ class RunningMember(Admin):
             (line for line in self.said()[self._looked_at :] if line.get("event") == event), None
         )
 
-    def _told(self, event: str) -> str:
+    def _explain(self, event: str) -> str:
         return f"no line {event!r} came from {self.home.name}:\n" + "\n".join(
             map(str, self.said()[-40:])
         )

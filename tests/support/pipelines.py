@@ -34,7 +34,7 @@ class FakePipeline:
         self.input_ended: Callable[[], None] = lambda: None
 
     async def start(self) -> None:
-        """Fail as told, or start."""
+        """Fail as set, or start."""
         self.done.append("start")
         if self.failure is not None:
             raise self.failure
@@ -45,7 +45,7 @@ class FakePipeline:
         return self.shown
 
     def explain(self, wanted: WantedUuid) -> list[Sighting]:
-        """Have nothing at hand but what was told."""
+        """Have nothing available but what was set."""
         return self.at_hand
 
     def tap(self, request: TapRequest) -> TapBatch:
@@ -76,6 +76,6 @@ class FakePipeline:
         self.done.append(f"shut_down {seconds:g}")
 
     async def close(self) -> list[DeadLetter]:
-        """Leave behind what was told."""
+        """Leave behind what was set."""
         self.done.append("close")
         return self.left

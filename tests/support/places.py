@@ -1,4 +1,4 @@
-"""A small database of places in MaxMind's format, of networks that nobody has."""
+"""A small database of places in MaxMind's format, of networks that no one has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A `core.record_intake.RecordIntake` that does as it is told, and records in the shape of
+"""A `core.record_intake.RecordIntake` that follows a script, and records in the shape of
 the client's.
 """
 

@@ -63,7 +63,9 @@ class RecordList:
 
 
 class Idle:
-    """In place of delivery and its halts: nothing is under way, and what `lanes` says is halted."""
+    """In place of delivery and its halts: nothing is in progress, and what `lanes` says
+    is halted.
+    """
 
     def __init__(self) -> None:
         self.lanes: dict[Lane, float] = {}

@@ -1,4 +1,4 @@
-"""An upstream that fails as it is told, and hands on what it takes to a real service behind it,
+"""An upstream that fails as scripted, and hands on what it takes to a real service behind it,
 whose answers it brings back.
 """
 

@@ -133,7 +133,7 @@ class ScriptedClient:
         return self.assigned
 
     def seek(self, key: PartitionKey, offset: int) -> None:
-        """Go on there."""
+        """Continue there."""
         self.done.append(f"seek {offset}")
         self.positions[key] = offset
         self._came.set()

@@ -1,4 +1,4 @@
-"""A broker with a listener for each way to be let in, and rules about who may read what.
+"""A broker with a listener for each way to authenticate, and rules about who may read what.
 
 Fixtures, registered in tests/conftest.py: `secure_kafka`, one broker for each process that runs
 such tests, and `access`, the settings that let one in. Its user may read everything but in the
@@ -58,7 +58,7 @@ _MODULE: Final = "org.apache.kafka.common.security"
 
 @dataclass(frozen=True, slots=True)
 class SecureKafka:
-    """The broker, and what is needed to be let in."""
+    """The broker, and what is needed to authenticate."""
 
     broker: Broker
     authority: Authority
@@ -72,7 +72,7 @@ class SecureKafka:
 
     def address(self, listener: str) -> str:
         """PLAIN, TLS, MUTUAL, LOGIN (SASL_PLAINTEXT), SECURE (SASL_SSL), SCRAMONLY (SASL_SSL),
-        EXPIRED (TLS), STRANGER (TLS), FARAWAY (which says that it is where nobody listens).
+        EXPIRED (TLS), STRANGER (TLS), FARAWAY (which says that it is where no one listens).
         """
         return self.broker.address(listener)
 
@@ -123,7 +123,7 @@ class Access:
 
 @pytest.fixture
 def access(secure_kafka: SecureKafka, tmp_path: Path) -> Access:
-    """Whatever is needed to be let in."""
+    """Whatever is needed to authenticate."""
     return Access(secure_kafka, tmp_path)
 
 
@@ -196,12 +196,12 @@ def _login(mechanisms: tuple[str, ...]) -> dict[str, str]:
             'unsecuredLoginStringClaim_sub="broker";'
         ),
     }
-    told = {f"{each.lower()}.sasl.jaas.config": modules[each] for each in mechanisms}
-    return told | {"sasl.enabled.mechanisms": ",".join(mechanisms)}
+    reported = {f"{each.lower()}.sasl.jaas.config": modules[each] for each in mechanisms}
+    return reported | {"sasl.enabled.mechanisms": ",".join(mechanisms)}
 
 
 async def _prepare(bootstrap: str) -> None:
-    """Nobody but `somebody` may use the forbidden ones: where there is a rule, who isn't named in
+    """No one but `somebody` may use the forbidden ones: where there is a rule, who isn't named in
     it is refused.
     """
     await create_topic(bootstrap, FORBIDDEN_TOPIC)

@@ -1,5 +1,5 @@
 """Shell blocks of documents, run as a reader would: in a folder of their own, with `forwarder` and
-`jq` at hand.
+`jq` available.
 """
 
 from __future__ import annotations

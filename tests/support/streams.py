@@ -1,5 +1,5 @@
-"""A topic and the group that reads it, which has the topic's name: how forwarders are told of
-them, and how far the group is.
+"""A topic and the group that reads it, which has the topic's name: how forwarders are configured
+for them, and how far the group is.
 """
 
 from __future__ import annotations

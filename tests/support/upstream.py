@@ -198,7 +198,7 @@ class Upstream:
         self._release()
 
     async def stop(self) -> None:
-        """Refuse and close all connections. Entering again opens the same port, which nobody else
+        """Refuse and close all connections. Entering again opens the same port, which no one else
         gets meanwhile: tests run beside this.
         """
         if self._server is None:

@@ -1,5 +1,5 @@
-"""Who waits for an answer of the intake, and what it was told; and stores that keep what they get
-when a test says so.
+"""Who waits for an answer of the intake, and what it was answered; and stores that keep what they
+get when a test says so.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from forwarder.deadletter.memory import MemoryDeadLetters
 
 
 class IntakeCallback:
-    """A `core.ack.AckCallback` that keeps what it is told."""
+    """A `core.ack.AckCallback` that records its calls."""
 
     def __init__(self) -> None:
         self.reached = False
@@ -29,7 +29,7 @@ class IntakeCallback:
 
     @property
     def code(self) -> str:
-        """How it was told: `waiting`, `taken`, or the code of the error."""
+        """How it was answered: `waiting`, `taken`, or the code of the error."""
         if self.reached:
             return "taken"
         if not self.answers:

@@ -29,15 +29,15 @@ waiting would keep a core busy.
 
 
 async def eventually(
-    condition: Callable[[], object], limit: float = LIMIT, *, told: Callable[[], object] = str
+    condition: Callable[[], object], limit: float = LIMIT, *, explain: Callable[[], object] = str
 ) -> None:
     """Return as soon as `condition` holds; it is asked again after iterations of the loop. Fails
-    after `limit` seconds, with what `told` says then. Cancellation ends the wait at once.
+    after `limit` seconds, with what `explain` says then. Cancellation ends the wait at once.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + limit
     while not condition():
-        assert loop.time() < deadline, f"not so after {limit:g} s: {told()}"
+        assert loop.time() < deadline, f"not so after {limit:g} s: {explain()}"
         await tick()
 
 
@@ -47,7 +47,7 @@ async def tick() -> None:
 
 
 async def pause(seconds: float) -> None:
-    """Let some time pass, where something has a pace: a load, or looks at what goes on. No test
+    """Let some time pass, where something has a pace: a load, or looks at what continues. No test
     waits for anything by it.
     """
     passed = asyncio.get_running_loop().create_future()
@@ -85,7 +85,7 @@ class FastClock:
     midnight on.
 
     For tests over real sockets in which pauses of seconds occur: they happen in their right order
-    and proportion, and nobody waits. On a slow machine it runs slower by as much: what takes
+    and proportion, and no one waits. On a slow machine it runs slower by as much: what takes
     milliseconds elsewhere would take seconds by this clock.
     """
 

@@ -1,6 +1,4 @@
-"""forwarder's wheel, built as the image builds it, its source archive, and environments that have
-it installed.
-"""
+"""forwarder's wheel, built as the image builds it, and its source archive."""
 
 from __future__ import annotations
 
@@ -8,8 +6,6 @@ import re
 import shutil
 import subprocess
 import sys
-import sysconfig
-import venv
 from pathlib import Path
 
 from tests.support.dockerfile import FORWARDER
@@ -45,35 +41,6 @@ def build_sdist(folder: Path) -> Path:
     assert done.returncode == 0, done.stderr
     [made] = (folder / "dist").iterdir()
     return made
-
-
-def wheel_of(sdist: Path, folder: Path) -> Path:
-    """The wheel, made of a source archive in a folder, with what is installed here to build it."""
-    _pip(
-        "wheel",
-        "--no-deps",
-        "--no-index",
-        "--no-build-isolation",
-        "--wheel-dir",
-        "wheels",
-        str(sdist),
-        cwd=folder,
-    )
-    [made] = (folder / "wheels").iterdir()
-    return made
-
-
-def install_wheel(wheel: Path, folder: Path) -> str:
-    """A new environment that has the wheel; its Python. What the wheel depends on is that of the
-    running environment, so nothing is fetched.
-    """
-    venv.create(folder, with_pip=False)
-    python = folder / "bin" / "python"
-    _pip("--python", str(python), "install", "--no-deps", "--no-index", str(wheel), cwd=folder)
-    [packages] = folder.glob("lib/python*/site-packages")
-    # after its own: the wheel's forwarder comes first
-    (packages / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
-    return str(python)
 
 
 def _pip(*arguments: str, cwd: Path) -> None:

@@ -71,7 +71,7 @@ class Whole:
     undelivered at its end.
 
     A disk buffer without a `path` gets a directory of its own, which is gone at the end. `window`:
-    bytes of its memory for events at hand. `memory`: what its memory is measured by.
+    bytes of its memory for events available. `memory`: what its memory is measured by.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class Whole:
         self.left = await self.pipeline.close()
 
     async def _abandon(self) -> None:
-        """Let go of everything, and write nothing: a process that is killed does no more."""
+        """Released everything, and write nothing: a process that is killed does no more."""
         pipeline = self.pipeline
         parts = pipeline._parts
         for destination in parts.destinations:
@@ -211,7 +211,7 @@ class Whole:
 
     @property
     def at_work(self) -> bool:
-        """Whether something is under way that takes real time: a request to the upstream, a
+        """Whether something is in progress that takes real time: a request to the upstream, a
         commit, a read from the disk.
         """
         stores = self.pipeline._parts.destinations[0].stores
@@ -253,12 +253,12 @@ class Whole:
         assert (reply.status, reply.body) == (200, b'{"status":"Ok"}')
 
     async def until(self, condition: Callable[[], object], limit: float = LIMIT) -> None:
-        """Wait for `condition`. A clock that stands still is turned whenever nothing is under way
+        """Wait for `condition`. A clock that stands still is turned whenever nothing is in progress
         that takes real time.
         """
         deadline = asyncio.get_running_loop().time() + limit
         if not isinstance(self.clock, FakeClock):
-            await eventually(condition, limit, told=lambda: self.snapshot)
+            await eventually(condition, limit, explain=lambda: self.snapshot)
             return
         while not condition():
             assert asyncio.get_running_loop().time() < deadline, (

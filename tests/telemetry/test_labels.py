@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forwarder.core.event import Lane
-from forwarder.telemetry.labels import MAX_LABELS, OTHER, UNDECODABLE, LaneLabels, lane_label
+from forwarder.telemetry.labels import (
+    MAX_LABELS,
+    OTHER,
+    UNDECODABLE,
+    LaneLabels,
+    LaneNames,
+    lane_label,
+)
+from tests.support.cases import cases
 
 KEY = "phc_abcdefghijklmnop"
 
@@ -28,6 +36,32 @@ def test_short_key_shows_none_of_itself() -> None:
     label = lane_label(Lane("abcd"))
     assert "abcd" not in label
     assert label.startswith("…#")
+
+
+NAMES = LaneNames({KEY: "shop", "phc_of_the_destination": "blog"})
+
+
+@cases("end", ["", "/historical", "@eu", "/historical@eu"])
+def test_a_name_stands_for_the_key_in_a_label(end: str) -> None:
+    """What follows the key stays, and the name leads back to the label."""
+    label = lane_label(Lane(KEY)) + end
+    assert (NAMES.name(label), NAMES.show(label)) == (f"shop{end}", f"shop{end}")
+    assert NAMES.labels(f"shop{end}") == NAMES.labels(label) == (label,)
+    assert NAMES.beside(label) == {"lane_name": f"shop{end}"}
+
+
+def test_a_name_may_have_several_labels() -> None:
+    """Where its key is another one at a destination."""
+    keys = KEY, "phc_of_the_destination"
+    names = LaneNames(dict.fromkeys(keys, "shop"))
+    assert names.labels("") == ()
+    assert names.labels("shop@eu") == tuple(f"{lane_label(Lane(key))}@eu" for key in keys)
+
+
+@cases("label", [lane_label(Lane("phc_another_project")), OTHER, UNDECODABLE, "shop", ""])
+def test_a_lane_without_a_name_has_its_label(label: str) -> None:
+    """Also those that stand for several lanes or for none."""
+    assert (NAMES.name(label), NAMES.show(label), NAMES.beside(label)) == ("", label, {})
 
 
 @given(st.text(max_size=80))

@@ -184,7 +184,7 @@ def test_the_count_is_written_at_the_end(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_at_level_debug_every_line_is_written(capsys: pytest.CaptureFixture[str]) -> None:
-    """Whoever asks for everything gets it."""
+    """Anyone who asks for everything gets it."""
     configure_logging("json", "debug")
     for _ in range(50):
         structlog.get_logger().info("again")

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import structlog
 
+from forwarder.core.event import Lane
+from forwarder.telemetry.labels import LaneNames, lane_label
 from forwarder.telemetry.logs import LogFormat, StandardErrorHandler, configure_logging, fold
 from tests.support.cases import cases
 
@@ -84,7 +86,7 @@ def test_requests_to_the_admin_server_are_no_news(capsys: pytest.CaptureFixture[
     assert len(lines(capsys)) == 1
 
 
-def test_it_can_be_configured_again(capsys: pytest.CaptureFixture[str]) -> None:
+def test_logging_can_be_configured_again(capsys: pytest.CaptureFixture[str]) -> None:
     """A new level holds for loggers that are in use, and no line is written twice."""
     log = structlog.get_logger("forwarder.test")
     configure_logging("json", "error")
@@ -154,6 +156,23 @@ def test_a_terminal_shows_sentences_below(
 def test_folded_lines(line: str, folded: str) -> None:
     """At words, by what is seen."""
     assert fold(line, 10) == folded
+
+
+def test_a_lane_with_a_name_is_shown_by_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """To people in place of the label, to programs beside it; other lanes have no such field."""
+    lanes = lane_label(Lane(KEY, historical=True)), lane_label(Lane("phc_another_project"))
+    for form in ("json", "console"):
+        configure_logging(form, names=LaneNames({KEY: "shop"}))
+        for lane in lanes:
+            structlog.get_logger().warning("lane halted", lane=lane)
+    named, other, *shown = capsys.readouterr().err.splitlines()
+    assert [json.loads(named)[each] for each in ("lane", "lane_name")] == [
+        lanes[0],
+        "shop/historical",
+    ]
+    assert "lane_name" not in json.loads(other)
+    assert ["lane=shop/historical" in shown[0], f"lane={lanes[1]}" in shown[1]] == [True, True]
+    assert lanes[0] not in shown[0]
 
 
 @pytest.mark.parametrize("form", ["json", "console"])

@@ -83,7 +83,7 @@ def test_each_field_is_merged_as_it_says() -> None:
     )
 
 
-def test_what_was_counted_stays_and_what_only_a_running_process_has_goes() -> None:
+def test_counters_of_ended_processes_stay_and_gauges_go() -> None:
     """A process that is away counts for what it did, and not for what is open; the first of those
     that run names the whole.
     """
@@ -93,7 +93,7 @@ def test_what_was_counted_stays_and_what_only_a_running_process_has_goes() -> No
     assert (nobody.name, nobody.total, nobody.open, nobody.refusing) == ("one", 3, 0, False)
 
 
-def test_one_alone_is_itself() -> None:
+def test_a_single_process_is_unchanged() -> None:
     """Nothing changes for a single process."""
     assert merge_figures([(ONE, True)]) == ONE
 

@@ -1,4 +1,4 @@
-"""The Prometheus exposition, held against docs/reference/metrics.md."""
+"""The Prometheus exposition, compared with docs/reference/metrics.md."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def value(exposition: str, name: str, **labels: str) -> float:
 
 def test_documents_and_collector_agree() -> None:
     """Each metric that exists is documented with its type, labels and meaning,
-    and the other way round.
+    and the reverse.
     """
     actual = {
         name: (

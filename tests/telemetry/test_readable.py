@@ -17,7 +17,7 @@ from tests.support.cases import cases
     ],
 )
 def test_sizes(count: int, text: str) -> None:
-    """Sizes are told in the largest unit that they fill."""
+    """Sizes are reported in the largest unit that they fill."""
     assert size(count) == text
 
 
@@ -34,7 +34,9 @@ def test_sizes(count: int, text: str) -> None:
     ],
 )
 def test_durations(seconds: float, text: str) -> None:
-    """Durations are told in their two largest parts, never negative (a clock may be set back)."""
+    """Durations are reported in their two largest parts, never negative (a clock may be
+    set back).
+    """
     assert duration(seconds) == text
 
 

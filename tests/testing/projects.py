@@ -38,40 +38,21 @@ def write(folder: Path, files: Mapping[str, str]) -> None:
         (folder / name).write_text(text, "utf-8")
 
 
-def run_tests(
-    folder: Path, *options: str, python: str = sys.executable, plugins: tuple[str, ...] | None = ()
-) -> ProjectRun:
-    """Run a project's tests with these plugins besides ours, and no others; with None with those
-    of the environment alone.
-    """
-    names = (
-        ["-p", "forwarder.testing.plugin", *(part for name in plugins for part in ("-p", name))]
-        if plugins is not None
-        else []
-    )
+def run_tests(folder: Path, *options: str, plugins: tuple[str, ...] = ()) -> ProjectRun:
+    """Run a project's tests with these plugins besides ours, and no others."""
+    names = [part for name in ("forwarder.testing.plugin", *plugins) for part in ("-p", name)]
     kept = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("PYTEST_", "FORWARDER_"))
     }
-    alone = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"} if plugins is not None else {}
-    strict = ("-W", "error") if plugins is not None else ()
-    command = [
-        python,
-        "-P",
-        *strict,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        *names,
-        *options,
-    ]
     done = subprocess.run(
-        command,
+        [
+            *(sys.executable, "-P", "-W", "error", "-m", "pytest", "-q", "-p", "no:cacheprovider"),
+            *(*names, *options),
+        ],
         cwd=folder,
-        env={**kept, **alone},
+        env={**kept, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

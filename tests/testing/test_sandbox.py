@@ -140,7 +140,7 @@ def test_a_misspelt_filter(sandbox: AnalyticsSandbox) -> None:
 def test_a_misspelt_member_of_a_flag(
     sandbox: AnalyticsSandbox, members: dict[str, Any], error: type[Exception], said: str
 ) -> None:
-    """The flag would be on for everybody: a test would pass whatever the application does."""
+    """The flag would be on for everyone: a test would pass whatever the application does."""
     with pytest.raises(error, match=said):
         sandbox.set_flag("new-checkout", **members)
     assert flags(sandbox) == ({}, {})

@@ -277,7 +277,7 @@ def test_protobuf_without_records(text: bytes) -> None:
     ],
 )
 def test_protobuf_with_unknown_fields_alone(text: bytes) -> None:
-    """It parses, as almost anything does, but whoever sent it meant something."""
+    """It parses, as almost anything does, but anyone who sent it meant something."""
     with pytest.raises(InvalidRequest, match="no log records, but a field"):
         read(text, protobuf=True)
 

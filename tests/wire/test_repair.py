@@ -1,4 +1,4 @@
-"""NaN, Infinity and lone surrogates: told apart from text that only looks like them."""
+"""NaN, Infinity and lone surrogates: distinguished from text that only looks like them."""
 
 from __future__ import annotations
 

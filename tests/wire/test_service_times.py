@@ -24,7 +24,7 @@ def test_as_the_service_reads_it(text: str) -> None:
 
 
 @cases("text", [text for text in TABLE if (time := expected(text)) and time.date() == NOW.date()])
-def test_a_part_is_no_time_without_a_now(text: str) -> None:
+def test_a_partial_time_needs_the_current_one(text: str) -> None:
     """A time of day, say."""
     assert service_time(text) is None
 

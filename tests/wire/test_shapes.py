@@ -83,7 +83,7 @@ def test_events_bring_their_own_tokens() -> None:
 
 
 def test_one_token_for_all_events_keeps_the_array() -> None:
-    """Where all events have the same, their array goes on as it is."""
+    """Where all events have the same, their array continues as it is."""
     text = b'[{"token":"a"} , {"$token":"a"}]'
     assert split_by_token(text) == {"a": text}
     assert split_by_token(b"[]") == {}
@@ -182,7 +182,7 @@ def test_historical(value: str, historical: bool) -> None:
 @cases("value", ['"true"', "1", "0", "[true]", "{}", '""'])
 @cases("rest", ['"batch":[{"event":"a"}]', '"event":"a"'])
 def test_historical_is_a_boolean(value: str, rest: str) -> None:
-    """Anything else is rejected: a migration's events would go on as live ones."""
+    """Anything else is rejected: a migration's events would continue as live ones."""
     with pytest.raises(InvalidRequest, match="historical_migration"):
         read_request(f'{{"api_key":"k","historical_migration":{value},{rest}}}'.encode())
 

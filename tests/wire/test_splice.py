@@ -37,7 +37,7 @@ def test_a_value_of_another_text_is_refused() -> None:
 
 
 def test_a_raw_is_a_text_too() -> None:
-    """Places can be told within a value that is itself a view."""
+    """Places can be found within a value that is itself a view."""
     outer = members_of(b'{"zzz":  {"a": 5} }')["zzz"]
     inner = msgspec.json.decode(outer, type=dict[str, Raw])["a"]
     assert Locator(outer).span(inner) == (6, 7)

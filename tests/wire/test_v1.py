@@ -36,7 +36,7 @@ def batch(*events: str, more: str = "") -> str:
     return f'{{"created_at":"2026-01-01T00:00:00Z",{more}"batch":[{",".join(events)}]}}'
 
 
-def told(request: V1Request) -> dict[str, Any]:
+def answer_of(request: V1Request) -> dict[str, Any]:
     """The results so far."""
     found: dict[str, Any] = json.loads(request.results.body())["results"]
     return found
@@ -88,7 +88,7 @@ def test_no_text() -> None:
         read(batch("[" * 5000 + "]" * 5000))
 
 
-def test_keys_are_looked_at_first() -> None:
+def test_keys_are_checked_before_events() -> None:
     """Without a good key nothing is read."""
     with pytest.raises(InvalidToken):
         read_v1(b"\xff", V1Head(b""), 10)
@@ -124,7 +124,7 @@ def test_each_event_is_validated_by_itself() -> None:
             "lone_surrogate",
         ),
     ]
-    assert told(request) == {
+    assert answer_of(request) == {
         "u-1": {"result": "ok"},
         "u-2": {"result": "drop", "details": "invalid_options"},
         "u-3": {"result": "drop", "details": "lone_surrogate"},
@@ -147,7 +147,7 @@ def test_numbers_that_are_none() -> None:
         1,
     ]
     warning = {"result": "warning", "details": "non_finite_numbers_nulled"}
-    assert told(request) == {
+    assert answer_of(request) == {
         "u-1": {"result": "ok"},
         "u-2": warning,
         "u-3": warning,
@@ -156,9 +156,9 @@ def test_numbers_that_are_none() -> None:
 
 
 def test_ids_that_are_cut() -> None:
-    """The sender is told of an id that is too long to be kept whole."""
+    """The sender learns of an id that is too long to be kept whole."""
     request = read(batch(GOOD.replace('"d"', f'"{"d" * 201}"')))
-    assert told(request) == {"u-1": {"result": "warning", "details": "distinct_id_cut"}}
+    assert answer_of(request) == {"u-1": {"result": "warning", "details": "distinct_id_cut"}}
 
 
 JSON = b'{"created_at":"2026-01-01T00:00:00Z","batch":[]}'

@@ -238,7 +238,7 @@ def test_long_ids() -> None:
 
 def test_what_is_no_text_is_kept_as_it_was_received() -> None:
     """Of an event with a lone surrogate the classic shape is made too, with the surrogate in it:
-    it may be mended by hand.
+    it may be repaired by hand.
     """
     original = f'{{{HEAD},"session_id":"\\ud800","properties":{{"$lib":"\\udc00","x":"\\ud83d"}}}}'
     masked = (

@@ -1,4 +1,4 @@
-"""What the sender is told of each event."""
+"""What the sender learns of each event."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from forwarder.core.ports import DropReason, Fate
 from forwarder.wire.v1_results import Results
 
 
-def told(results: Results) -> dict[str, Any]:
+def answer_of(results: Results) -> dict[str, Any]:
     """The results as a sender reads them."""
     found: dict[str, Any] = json.loads(results.body())["results"]
     return found
@@ -31,7 +31,7 @@ def test_each_has_its_own() -> None:
     results.drop(1, "why")
     results.warn(1, "late")
     results.replaced(3, "new")
-    assert told(results) == {
+    assert answer_of(results) == {
         "a": {"result": "warning", "details": "one,two"},
         "b": {"result": "drop", "details": "why"},
         "c": {"result": "ok"},
@@ -42,7 +42,7 @@ def test_of_two_with_one_uuid_the_worse_counts() -> None:
     """A key that stands for two events is a warning at least: the service may take them for one."""
     results = Results([b'"a"', b'"a"', b'"b"', b'"b"', b'"b"'])
     results.drop(4, "why")
-    assert told(results) == {
+    assert answer_of(results) == {
         "a": {"result": "warning", "details": "duplicate_uuid"},
         "b": {"result": "drop", "details": "why"},
     }
@@ -60,7 +60,7 @@ def test_what_was_delivered_need_not_come_again() -> None:
     results.settled(b'{"uuid":"c"}', DropReason.WITHDRAWN)
     assert results.retry_rest([b'{"uuid":"c"}'])
     assert results.retries
-    assert told(results) == {
+    assert answer_of(results) == {
         "a": {"result": "drop", "details": "dead_letter"},
         " b ": {"result": "ok"},
         "c": {"result": "retry", "details": "not_delivered"},
@@ -82,18 +82,18 @@ def test_a_full_buffer_drops_what_isn_t_dropped_yet() -> None:
     results = Results([b'"a"', b'"b"'])
     results.drop(0, "why")
     results.drop_rest("buffer_full")
-    assert told(results) == {
+    assert answer_of(results) == {
         "a": {"result": "drop", "details": "why"},
         "b": {"result": "drop", "details": "buffer_full"},
     }
 
 
 def test_two_events_with_one_uuid_come_to_an_end_one_by_one() -> None:
-    """When one of them was delivered, the other has to come again: nobody has it."""
+    """When one of them was delivered, the other has to come again: no one has it."""
     results = Results([b'"a"', b'"a"', b'"b"'])
     results.settled(b'{"uuid":"a"}', Fate.DELIVERED)
     assert results.retry_rest([b'{"uuid":"a"},{"uuid":"b"}'])
-    assert {key: each["result"] for key, each in told(results).items()} == {
+    assert {key: each["result"] for key, each in answer_of(results).items()} == {
         "a": "retry",
         "b": "retry",
     }

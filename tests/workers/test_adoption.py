@@ -90,7 +90,7 @@ def test_a_directory_with_events_or_dead_letters_stays(tmp_path: Path, last: Sna
 
 @pytest.mark.parametrize("file", ["aside/00000001.log", "notes.txt"])
 def test_a_directory_with_anything_else_stays(tmp_path: Path, file: str) -> None:
-    """What was moved aside, and what forwarder doesn't know, keeps a directory from
+    """What was quarantined, and what forwarder doesn't know, keeps a directory from
     being removed.
     """
     directory = left(tmp_path, 1)

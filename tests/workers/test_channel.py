@@ -97,7 +97,7 @@ async def pair() -> AsyncIterator[Pair]:
 
 async def test_questions_are_answered_in_order(pair: Pair) -> None:
     """Questions that are asked at once get their own answers; a snapshot is
-    also told to the listener.
+    also passed to the listener.
     """
     ask = pair.supervisor.ask
     answers = await asyncio.gather(
@@ -108,7 +108,7 @@ async def test_questions_are_answered_in_order(pair: Pair) -> None:
 
 
 async def test_a_question_that_fails_leaves_the_others_alone(pair: Pair) -> None:
-    """What can't be told is answered with nothing, and the next question gets its own answer."""
+    """What can't be encoded is answered with nothing, and the next question gets its own answer."""
     pair.broken = True
     assert await pair.supervisor.ask(Command.SHOW, LIMIT) == b""
     pair.broken = False
@@ -132,7 +132,7 @@ async def test_commands_are_obeyed(pair: Pair) -> None:
 
 
 async def test_start_and_last_words_are_heard(pair: Pair) -> None:
-    """What a worker says unasked is told to the listener, up to its last word."""
+    """What a worker says unasked is reported to the listener, up to its last word."""
     pair.worker.send(Message.STARTED, encode_snapshot(FULL))
     pair.worker.fail(ConfigurationError("no room", hint="make some"))
     pair.worker.send(Message.ENDED, encode_snapshot(FULL))
@@ -146,7 +146,7 @@ async def test_start_and_last_words_are_heard(pair: Pair) -> None:
 
 
 async def test_a_worker_learns_that_it_is_alone() -> None:
-    """When the supervisor's end closes, however that came, the worker is told;
+    """When the supervisor's end closes, however that came, the worker is notified;
     speaking on does no harm.
     """
     pair = Pair()
@@ -161,7 +161,7 @@ async def test_a_worker_learns_that_it_is_alone() -> None:
 
 
 async def test_questions_end_with_the_worker(pair: Pair) -> None:
-    """A question that is under way when the worker ends is answered with nothing."""
+    """A question that is in progress when the worker ends is answered with nothing."""
     pair.broken = True
     asking = asyncio.create_task(pair.supervisor.ask(Command.SHOW, LIMIT))
     await pair.worker.close()
@@ -187,7 +187,7 @@ GIVEN = Assignment.of(SETTINGS, Role(3, 4, descriptors=(9,)), 7, "127.0.0.1:4711
 
 
 def test_it_goes_through_the_environment() -> None:
-    """What is written into a process's environment is what the process reads; nobody else's is an
+    """What is written into a process's environment is what the process reads; no one else's is an
     assignment, nor a setting.
     """
     assert read_assignment(GIVEN.variable()) == GIVEN

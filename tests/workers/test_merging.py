@@ -173,8 +173,8 @@ def test_words_are_said_with_who_says_them() -> None:
 
 
 def test_what_workers_keep_on_disk_is_summed() -> None:
-    """Events that were found and letters that are wanted are added up; where letters are is told
-    by what their places have in common.
+    """Events that were found and letters that are required are added up; where letters are is
+    described by what their places have in common.
     """
     one, other = (
         replace(FULL, dead_letters_path=f"/var/lib/forwarder/worker-{number}/dead-letters.db")
@@ -212,6 +212,14 @@ def test_labels_are_bounded_and_kept() -> None:
         "a",
         OTHER,
     ]
+
+
+def test_a_name_goes_with_its_label() -> None:
+    """A lane without a label of its own shares `other` with lanes of any name."""
+    limit = LabelLimit(1)
+    lanes = [LaneSnapshot(f"phc_…{name}#123456", name=name) for name in ("shop", "blog")]
+    merged = merge([member(0, shown(lanes)), member(1, shown(lanes))], limit)
+    assert [lane.shown for lane in merged.lanes] == ["shop", OTHER]
 
 
 def test_log_sources_are_those_of_the_worker_that_reads_them() -> None:

@@ -58,7 +58,7 @@ def test_an_address_in_use_is_an_error(sharing: bool) -> None:
             hold_address(listen, NOTHING)
 
 
-def test_a_name_that_is_nobodys_is_an_error() -> None:
+def test_an_unknown_host_is_an_error() -> None:
     """A host that isn't known, or isn't this machine's, is named."""
     with pytest.raises(ConfigurationError, match=r"nowhere\.invalid"):
         hold_address("nowhere.invalid:0", NOTHING)
@@ -66,7 +66,7 @@ def test_a_name_that_is_nobodys_is_an_error() -> None:
 
 def test_a_unix_socket_is_bound_once_and_removed(tmp_path: Path) -> None:
     """A Unix socket is bound with a descriptor to inherit; its file goes at the end, unless it is
-    somebody else's by then.
+    someone else's by then.
     """
     path = tmp_path / "in.sock"
     held = hold_address(f"unix:{path}", NOTHING)

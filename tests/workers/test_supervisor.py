@@ -87,7 +87,7 @@ class RunningSupervisor:
         """Wait for a log line of that name."""
         await eventually(
             lambda: self.task.done() or any(line["event"] == event for line in self.logs),
-            told=lambda: self.logs,
+            explain=lambda: self.logs,
         )
         return dict(next(line for line in self.logs if line["event"] == event))
 
@@ -228,7 +228,7 @@ async def test_a_worker_that_ends_with_2_without_a_word(life: RunningSupervisor)
 async def test_a_worker_that_keeps_dying_is_started_with_growing_pauses(
     life: RunningSupervisor, tmp_path: Path
 ) -> None:
-    """Each end is told with the pause that follows; the other worker goes on,
+    """Each end is reported with the pause that follows; the other worker continues,
     and the daemon is ready.
     """
     life.begin(fake(SHOWN, w1={"exits": 1}))
@@ -294,7 +294,7 @@ async def test_a_process_that_is_stopped_before_it_listens(
 
 
 async def test_a_process_that_cant_be_made(life: RunningSupervisor) -> None:
-    """Without an interpreter nothing starts; that is told, and tried again."""
+    """Without an interpreter nothing starts; that is reported, and tried again."""
     life.begin(Launch(["/nowhere/python"], {}))
     assert "/nowhere/python" in (await life.logged("a worker ended"))["why"]
     assert not (await life.supervisor.snapshot()).ready
@@ -448,7 +448,7 @@ async def test_hangup_is_passed_on(life: RunningSupervisor) -> None:
 
 
 async def test_a_question_about_one_event_goes_to_all(life: RunningSupervisor) -> None:
-    """Where an event is at hand, each worker is asked."""
+    """Where an event is available, each worker is asked."""
     life.begin(fake(SHOWN))
     await life.started()
     found = await life.supervisor.find(WantedUuid.parse("01890a5d-ac96-774b-bcce-b302099a8057"))
@@ -516,7 +516,7 @@ async def test_directories_that_were_left_are_emptied(
 async def test_letters_that_are_marked_later_are_seen(
     life: RunningSupervisor, tmp_path: Path
 ) -> None:
-    """A directory that stays for its dead letters gets a worker again as soon as somebody has
+    """A directory that stays for its dead letters gets a worker again as soon as someone has
     marked one, even if that is in the database's log alone; not when they are only looked at.
     """
     letters = tmp_path / "worker-2" / "dead-letters.db"

@@ -90,7 +90,7 @@ class RunningWorker:
         self.inputs_ended += 1
 
     async def ended(self) -> int:
-        """Wait for the exit code; the clock goes on meanwhile."""
+        """Wait for the exit code; the clock continues meanwhile."""
         async with asyncio.timeout(LIMIT):
             while not self.task.done():
                 await self.clock.advance(0.5)
@@ -176,7 +176,7 @@ async def test_a_stop_is_obeyed_once(a_life: RunningWorker) -> None:
 
 
 async def test_alone_it_drains_a_memory_buffer_without_delay(a_life: RunningWorker) -> None:
-    """When the supervisor is gone nobody will take over what memory holds: it is
+    """When the supervisor is gone no one will take over what memory holds: it is
     drained at once.
     """
     await a_life.begin(shutdown={"delay": "1h"})
@@ -212,8 +212,8 @@ async def test_the_reason_of_a_failed_start_is_reported(a_life: RunningWorker) -
 
 
 async def test_without_a_listener_it_ends_when_nothing_is_left(a_life: RunningWorker) -> None:
-    """One that empties a directory goes on while events wait or dead letters are wanted, and ends
-    a moment after.
+    """One that empties a directory continues while events wait or dead letters are required, and
+    ends a moment after.
     """
     a_life.prepare = lambda pipeline: setattr(pipeline, "shown", FULL)
     await a_life.begin(Role(3, 2, listens=False), shutdown={"delay": "1h"})

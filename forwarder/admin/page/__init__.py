@@ -153,7 +153,7 @@ def _halts(snapshot: Snapshot, lanes: Iterable[LaneSnapshot]) -> Iterator[Markup
             said = f"<blockquote>{text(lane.why)}</blockquote>" if lane.why else ""
             advice = f"<p>What to do: {text(lane.hint)}</p>" if lane.hint else ""
             title = (
-                f"<strong>Lane {code(lane.label)} is halted: "
+                f"<strong>Lane {code(lane.shown)} is halted: "
                 f"{text(lane.halted)}{_halt_times(lane, snapshot.now)}</strong>"
             )
             pending = (
@@ -178,7 +178,7 @@ def _off(lanes: Iterable[LaneSnapshot]) -> Iterator[Markup]:
     for lane in lanes:
         if lane.difference:
             title = (
-                f"<strong>The books of lane {code(lane.label)} are off by "
+                f"<strong>The books of lane {code(lane.shown)} are off by "
                 f"{lane.difference:,}.</strong>"
             )
             yield _note(Severity.CRITICAL, Markup(f"{title} That is a bug."))

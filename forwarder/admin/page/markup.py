@@ -20,9 +20,10 @@ def text(words: object) -> Markup:
     return Markup(escape(str(words)))
 
 
-def code(words: str) -> Markup:
-    """A name, an address, a key."""
-    return Markup(f"<code>{escape(words)}</code>")
+def code(words: str, title: str = "") -> Markup:
+    """A name, an address, a key, with more about it on hover."""
+    more = f' title="{escape(title)}"' if title else ""
+    return Markup(f"<code{more}>{escape(words)}</code>")
 
 
 def pill(condition: HealthState) -> Markup:

@@ -123,9 +123,13 @@ function searchable(part) {
   if (part.querySelectorAll("tbody tr").length > MANY) part.querySelector("h2").after(finder);
 }
 
+function named(row) {
+  return `${row.textContent} ${row.querySelector("code").title}`; // a lane with a name has its label there
+}
+
 function sift() {
   const wanted = finder.isConnected ? finder.firstChild.value.toLowerCase() : "";
-  for (const row of document.querySelectorAll('[data-part="lanes"] tbody tr')) row.hidden = !row.textContent.toLowerCase().includes(wanted);
+  for (const row of document.querySelectorAll('[data-part="lanes"] tbody tr')) row.hidden = !named(row).toLowerCase().includes(wanted);
 }
 
 function lost(error) {

@@ -197,7 +197,7 @@ def _row_severity(severity: Severity) -> str:
 
 def _lane(lane: LaneSnapshot, now: float) -> list[str]:
     return [
-        code(lane.label),
+        code(lane.shown, lane.label if lane.name else ""),
         pill(lane_health(lane)),
         counted(lane.total_received, "received", lane.label) + _beyond_one(lane.received),
         f"{lane.buffered:,}",

@@ -179,6 +179,12 @@ class ImportRequest:
         own = {} if self.via else self.settings.destination.api_keys
         return own.get(self.api_key, self.api_key)
 
+    @property
+    def shown_project(self) -> str:
+        """What people see of the key at `address`: the key's name, if it has one, and its end."""
+        name = self.settings.key_names.get(self.api_key)
+        return f"{name} ({mask_key(self.own_key)})" if name else mask_key(self.own_key)
+
 
 RULES: Final = "rules"
 """Among a job's options: the digest of the rules for events."""

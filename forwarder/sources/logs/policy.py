@@ -44,6 +44,6 @@ class LogPolicy:
     poll_interval: float = 1.0
     rotate_wait: float = 30.0
     stores_times: bool = False
-    """Whether the time of reading a line first is stored before it is handed over: it is the
-    event's, which has to stay the same.
+    """Whether the time of reading a line first is stored before it is handed over: lines may have
+    none, nor the mapping for them; then it is the event's, which has to stay the same.
     """

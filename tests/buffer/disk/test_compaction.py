@@ -94,7 +94,7 @@ def check(rig: DiskRig) -> None:
     assert rig.buffer.count(LANE) == rig.open_events(LANE) == 0
 
 
-def test_complete_copies_are_used(rig: DiskRig) -> None:
+def test_complete_copies_replace_the_record(rig: DiskRig) -> None:
     """The record that they are of is still there, and counts no more: its segment is free."""
     assert [file.generation for file in segments(rig.log_directory)] == [1, 2]
     rig.open()
@@ -104,7 +104,7 @@ def test_complete_copies_are_used(rig: DiskRig) -> None:
 
 @pytest.mark.parametrize("which", [{0}, {1}, {2}, {0, 1}, {1, 2}, {0, 2}, {0, 1, 2}])
 @pytest.mark.parametrize("part", ["header", "body"])
-def test_copies_that_lack_something_are_not(rig: DiskRig, which: set[int], part: str) -> None:
+def test_incomplete_copies_are_not_used(rig: DiskRig, which: set[int], part: str) -> None:
     """The disk has only some of what was written in the group: then the record itself is used, and
     nothing is there twice.
     """
@@ -130,7 +130,7 @@ def test_a_crash_while_copies_are_written(rig: DiskRig, left: int) -> None:
 
 def test_copies_of_a_record_that_is_gone_are_used_as_far_as_they_are_there(rig: DiskRig) -> None:
     """The first segment can't be read any more, and one of the copies neither: its events are
-    dropped, the others go on.
+    dropped, the others continue.
     """
     file, places = copies(rig)
     segments(rig.log_directory)[0].path.unlink()

@@ -1,5 +1,5 @@
-"""Opening a damaged log: what is readable goes on, what isn't lies aside whole, everything is
-told, and the books balance.
+"""Opening a damaged log: what is readable continues, what isn't lies aside whole, everything is
+reported, and the books balance.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def sequences(file: SegmentFile) -> list[int]:
     return [item.header.sequence - 1 for item in file.records(RecordKind.DATA)]
 
 
-def test_nothing_is_found_in_a_whole_log(damaged: Damaged) -> None:
+def test_an_intact_log_reports_no_damage(damaged: Damaged) -> None:
     """After kill -9 everything is there, nothing is reported, nothing lies aside."""
     assert damaged.reopen() == []
     damaged.check(set())
@@ -186,7 +186,7 @@ def test_a_flipped_bit_in_a_records_header_costs_that_record(damaged: Damaged) -
 def test_a_header_behind_the_last_checkpoint_that_cannot_be_read_was_never_counted(
     damaged: Damaged,
 ) -> None:
-    """How many events were in it can't be told: it is reported and lies aside, and the books
+    """How many events were in it is unknown: it is reported and lies aside, and the books
     balance without it.
     """
     file = damaged.files[2]
@@ -230,10 +230,10 @@ def test_a_segment_without_header_and_records_is_quarantined_whole(damaged: Dama
 
 
 @pytest.mark.parametrize("content", [b"", bytes(300_000)], ids=["empty", "zeros"])
-def test_a_segment_that_lost_all_its_bytes_is_no_fresh_start(
-    damaged: Damaged, content: bytes
-) -> None:
-    """A file of no bytes, or of zeros, was never made by forwarder: it is moved aside and told."""
+def test_an_emptied_segment_is_quarantined(damaged: Damaged, content: bytes) -> None:
+    """A file of no bytes, or of zeros, was never made by forwarder: it is quarantined
+    and reported.
+    """
     file = damaged.files[1]
     lost = set(sequences(file))
     file.path.write_bytes(content)
@@ -244,7 +244,7 @@ def test_a_segment_that_lost_all_its_bytes_is_no_fresh_start(
 
 
 def test_a_missing_log_is_reported(damaged: Damaged) -> None:
-    """All segments are empty files: there is nothing to go on with, and each is reported."""
+    """All segments are empty files: there is nothing to continue with, and each is reported."""
     for file in damaged.files:
         file.path.write_bytes(b"")
     lines = damaged.reopen()
@@ -255,7 +255,7 @@ def test_a_missing_log_is_reported(damaged: Damaged) -> None:
 
 @pytest.mark.parametrize("within", [True, False], ids=["in a record", "between two"])
 def test_a_segment_that_was_cut_off(damaged: Damaged, within: bool) -> None:
-    """What is before the cut goes on, what was behind it is counted."""
+    """What is before the cut continues, what was behind it is counted."""
     file = damaged.files[1]
     items = file.records(RecordKind.DATA)
     cut = items[4].offset + (RECORD_HEADER_SIZE + 500 if within else 0)
@@ -270,7 +270,7 @@ def test_a_segment_that_was_cut_off(damaged: Damaged, within: bool) -> None:
 
 
 def test_the_last_segment_cut_off(damaged: Damaged) -> None:
-    """Nothing is written behind the cut: the log goes on in a new segment."""
+    """Nothing is written behind the cut: the log continues in a new segment."""
     file = damaged.files[2]
     items = file.records(RecordKind.DATA)
     file.truncate(items[2].offset + 1000)
@@ -312,7 +312,7 @@ def test_the_oldest_segment_is_missing(damaged: Damaged) -> None:
 
 
 def test_a_segment_of_another_version_is_quarantined_whole(damaged: Damaged) -> None:
-    """The rest goes on; the forwarder that wrote it can read it."""
+    """The rest continues; the forwarder that wrote it can read it."""
     file = damaged.files[1]
     lost = set(sequences(file))
     file.write(
@@ -355,7 +355,7 @@ def test_marks_that_cannot_be_read_mean_that_events_are_sent_again(damaged: Dama
     damaged.check(set())
 
 
-def test_a_record_that_was_being_written(damaged: Damaged) -> None:
+def test_a_torn_record_is_quarantined_and_counted(damaged: Damaged) -> None:
     """kill -9 in the middle of a write: the torn record lies aside, and counts, for a sender may
     have been answered.
     """
@@ -373,7 +373,7 @@ def test_a_record_that_was_being_written(damaged: Damaged) -> None:
 
 
 def test_a_foreign_file_is_put_away_or_left_alone(damaged: Damaged) -> None:
-    """What is named like a segment and isn't one is moved aside;
+    """What is named like a segment and isn't one is quarantined;
     anything else isn't forwarder's.
     """
     directory = damaged.rig.log_directory
@@ -399,7 +399,7 @@ def test_a_copy_of_a_segment_is_quarantined(damaged: Damaged) -> None:
     damaged.check(set())
 
 
-def test_a_file_that_was_being_made_is_nobodys(damaged: Damaged) -> None:
+def test_an_unfinished_new_segment_is_ignored(damaged: Damaged) -> None:
     """A process that ended while it made a segment left nothing to report."""
     (damaged.rig.log_directory / "00000099.new").write_bytes(bytes(5000))
     assert damaged.reopen() == []
@@ -408,8 +408,8 @@ def test_a_file_that_was_being_made_is_nobodys(damaged: Damaged) -> None:
 
 
 def test_repeated_damage_is_reported_again_and_copied_once(damaged: Damaged) -> None:
-    """Whoever overlooked it hears of it at each start, as long as it is there; what is aside stays
-    as it was.
+    """An operator who overlooked it sees it at each start, as long as it is there; what is aside
+    stays as it was.
     """
     file = damaged.files[1]
     item = file.records(RecordKind.DATA)[2]

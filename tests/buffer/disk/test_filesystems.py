@@ -85,7 +85,7 @@ def refused(whole: Whole) -> Iterator[None]:
 
 
 async def test_a_disk_that_fills_up_while_it_runs(disk: Mounted) -> None:
-    """Senders get 503 and `/readyz` says why; what waits is delivered; once somebody makes room it
+    """Senders get 503 and `/readyz` says why; what waits is delivered; once someone makes room it
     takes events again by itself.
     """
     taking = False

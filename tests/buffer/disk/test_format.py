@@ -126,7 +126,9 @@ def test_records_are_found_one_after_the_other(bodies: list[bytes], rest: bytes)
 
 
 @given(first=st.integers(0, 30), count=st.integers(1, 20), gone=RANGES)
-def test_ranges_are_sets_of_events(first: int, count: int, gone: list[tuple[int, int]]) -> None:
+def test_range_differences_and_intersections(
+    first: int, count: int, gone: list[tuple[int, int]]
+) -> None:
     """What is left and what is in common, whether the ranges overlap or not."""
     all_of_it = set(range(first, first + count))
     left = remaining(first, count, gone)

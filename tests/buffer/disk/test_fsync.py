@@ -25,7 +25,7 @@ LANE: Final = Lane("phc_syncedsynced1234")
 
 
 class HeldCallback:
-    """Whoever waits until events are held."""
+    """A callback that waits until events are held."""
 
     def __init__(self) -> None:
         self.answers: list[Backpressure | None] = []
@@ -43,11 +43,11 @@ def acknowledged_and_found(directory: Path, *, syncs: bool) -> tuple[set[bytes],
     acknowledged: set[bytes] = set()
     for number in range(30):
         event = b'{"event":"%d","p":"%b"}' % (number, b"x" * 9000)
-        told = HeldCallback()
-        rig.buffer.offer([Chunk(LANE, event, 1, NO_IDS, 0.0)], told)
+        callback = HeldCallback()
+        rig.buffer.offer([Chunk(LANE, event, 1, NO_IDS, 0.0)], callback)
         if number % 3:  # others wait for their group when the power goes
             rig.committer.pump()
-        acknowledged |= {event} if told.answers == [None] else set()
+        acknowledged |= {event} if callback.answers == [None] else set()
     rig.crash()
     found = set(rig.events(LANE))
     rig.abandon()
@@ -55,15 +55,15 @@ def acknowledged_and_found(directory: Path, *, syncs: bool) -> tuple[set[bytes],
 
 
 def test_nothing_is_acknowledged_in_files_that_were_removed(tmp_path: Path) -> None:
-    """Somebody deletes the log under a running daemon: what is written then would be gone with the
+    """Someone deletes the log under a running daemon: what is written then would be gone with the
     process, so it isn't taken.
     """
     rig = DiskRig(tmp_path / "worker-0")
     shutil.rmtree(rig.log_directory)
-    told = HeldCallback()
-    rig.buffer.offer([Chunk(LANE, b'{"event":"x"}', 1, NO_IDS, 0.0)], told)
+    callback = HeldCallback()
+    rig.buffer.offer([Chunk(LANE, b'{"event":"x"}', 1, NO_IDS, 0.0)], callback)
     rig.committer.pump()
-    assert [error is None for error in told.answers] == [False]
+    assert [error is None for error in callback.answers] == [False]
     assert rig.buffer.statistics().write_error
     rig.abandon()
 
@@ -75,7 +75,7 @@ def test_what_was_acknowledged_survives_a_power_cut(tmp_path: Path) -> None:
     assert acknowledged <= found
 
 
-def test_without_syncing_it_would_not(tmp_path: Path) -> None:
+def test_without_syncing_a_power_cut_loses_events(tmp_path: Path) -> None:
     """The same with syncing turned off loses events: the test above would notice."""
     acknowledged, found = acknowledged_and_found(tmp_path / "worker-0", syncs=False)
     assert len(acknowledged) > 15

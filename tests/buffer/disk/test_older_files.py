@@ -74,7 +74,7 @@ def whole(upstream: Upstream, state: Path) -> Whole:
 @pytest.mark.parametrize("archive", archives("one.tar.gz"), ids=lambda path: path.parent.name)
 async def test_a_buffer_of_an_older_version_is_continued(tmp_path: Path, archive: Path) -> None:
     """What was unsettled is delivered, once and unchanged; dead letters are there and can be
-    replayed; the books go on.
+    replayed; the books continue.
     """
     expected = unpack(archive, tmp_path)
     async with Upstream() as upstream, whole(upstream, tmp_path) as daemon:

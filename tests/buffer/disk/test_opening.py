@@ -55,7 +55,7 @@ async def test_two_processes_on_one_directory(tmp_path: Path) -> None:
     assert "give this one a directory of its own with `buffer.path`" in said
 
 
-def test_a_directory_that_is_none(tmp_path: Path) -> None:
+def test_a_file_instead_of_the_log_folder_is_an_error(tmp_path: Path) -> None:
     """A file where the log's folder belongs: which one, and what to do."""
     (tmp_path / "worker-0").mkdir()
     (tmp_path / "worker-0" / "log").write_text("mine")
@@ -90,7 +90,7 @@ def test_a_file_that_may_not_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
     rig.abandon()
 
 
-def test_a_page_that_the_disk_does_not_give(
+def test_a_bad_sector_costs_its_records_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bad sector costs the records that it is in; all others are read page by page."""
@@ -120,7 +120,7 @@ def test_a_page_that_the_disk_does_not_give(
 
 
 @cases(("before", "after"), [(4 << 20, 1 << 20), (1 << 20, 4 << 20), (1 << 20, 512 << 10)])
-def test_the_limit_was_changed(tmp_path: Path, before: int, after: int) -> None:
+def test_the_size_limit_may_change_between_starts(tmp_path: Path, before: int, after: int) -> None:
     """Lowered below what is there: nothing is lost, nothing is taken until there is room. Raised:
     more is taken. The files follow.
     """
@@ -160,7 +160,7 @@ def test_the_limit_was_changed(tmp_path: Path, before: int, after: int) -> None:
 
 @cases("deed", ["commit.begin=enospc@1", "checkpoint.written=enospc@1", "commit.synced=eio@1"])
 def test_a_disk_that_refuses_at_the_start(tmp_path: Path, deed: str) -> None:
-    """The first commit fails: what is there is at hand all the same, events are refused with the
+    """The first commit fails: what is there is available all the same, events are refused with the
     reason, and then taken by themselves.
     """
     rig = DiskRig(tmp_path / "worker-0")

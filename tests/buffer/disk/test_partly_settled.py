@@ -30,7 +30,7 @@ DELIVERED: Final = 990
 
 
 class Opened:
-    """A worker's stores in `path`, which commit when they are told to."""
+    """A worker's stores in `path`, which commit when they are asked to."""
 
     def __init__(self, path: Path) -> None:
         self.clock = StillClock()
@@ -54,7 +54,9 @@ class Opened:
         self.commit()
 
     def commit(self, parts: int = 2) -> None:
-        """Write what is to be written; with one part, only the dead letters, and nobody is told."""
+        """Write what is to be written; with one part, only the dead letters, and no caller is
+        notified.
+        """
         committer: Any = self.stores.committer
         if parts == 1:
             committer._participants[0].prepare().run(alone=False)
@@ -68,7 +70,7 @@ class Opened:
         self.buffer.settle([chunk], Fate.DEAD_LETTERED)
         self.books.dead_letter(LANE, Reason.REFUSED, chunk.count)
 
-    def taken(self) -> list[Chunk]:
+    def taken_off(self) -> list[Chunk]:
         """All that waits."""
         queue = self.buffer.queue(LANE)
         found = []
@@ -112,7 +114,7 @@ def test_999_of_1000_settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, co
     first.buffer.offer([Chunk(LANE, b",".join(EVENTS), len(EVENTS), NO_IDS, 0.0)])
     first.books.receive(LANE, "http", len(EVENTS))
     first.commit()
-    (chunk,) = first.taken()
+    (chunk,) = first.taken_off()
     parts = cut_at(chunk, DELIVERED)
     first.buffer.replace(chunk, parts)
     first.buffer.settle(parts[:1], Fate.DELIVERED)
@@ -126,14 +128,14 @@ def test_999_of_1000_settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, co
     first.crash()
 
     second = Opened(tmp_path)
-    again = [event for each in second.taken() for event in each.events()]
+    again = [event for each in second.taken_off() for event in each.events()]
     assert again == (EVENTS[-10:] if commits == 0 else EVENTS[-1:])
     assert second.figures() == ((990, 10, 0) if commits == 0 else (990, 1, 9))
     assert letters_in(tmp_path) == ([] if commits == 0 else EVENTS[DELIVERED:-1])
     second.crash()
 
     third = Opened(tmp_path)
-    for each in third.taken():
+    for each in third.taken_off():
         third.bury(each)
     third.commit()
     third.crash()

@@ -16,14 +16,14 @@ from forwarder.core.event import NO_IDS, Ack, Chunk, Lane
 LANES: Final = st.sampled_from([Lane("phc_a"), Lane("phc_b"), Lane("phc_b", historical=True)])
 
 
-class _Nobody:
+class _NoCallback:
     def __call__(self, error: Backpressure | None) -> None:
-        """Nobody waits."""
+        """No one waits."""
 
 
 @st.composite
 def chunks(draw: st.DrawFn) -> Chunk:
-    """Small and large ones, with and without ids, somebody who waits, and a
+    """Small and large ones, with and without ids, someone who waits, and a
     dead letter that they were.
     """
     name = draw(st.integers(0, 10**6))
@@ -32,7 +32,7 @@ def chunks(draw: st.DrawFn) -> Chunk:
         b'{"event":"%d","p":"%b"}' % (name, b"x" * size) for _ in range(draw(st.integers(1, 3)))
     )
     ids = draw(st.sampled_from([NO_IDS, frozenset("a")]))
-    ack = draw(st.sampled_from([None, Ack(1, _Nobody())]))
+    ack = draw(st.sampled_from([None, Ack(1, _NoCallback())]))
     chunk = Chunk(
         draw(LANES),
         data,

@@ -110,9 +110,7 @@ def hit(files: list[SegmentFile], damage: list[Hit]) -> list[tuple[int, int, int
 @given(damage=HITS)
 @example(damage=[(number, 0.0, 4096, 0) for number in range(3)])
 @example(damage=[(number, 0.0, 131_072, number) for number in range(3)])
-def test_what_was_not_touched_is_found_and_nothing_is_changed(
-    template: Path, damage: list[Hit]
-) -> None:
+def test_undamaged_records_are_found_unchanged(template: Path, damage: list[Hit]) -> None:
     """Events of untouched records are all there; nothing is there that wasn't received; the books
     balance, at this opening and the next.
     """

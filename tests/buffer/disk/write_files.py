@@ -160,7 +160,7 @@ class VersionedDaemon:
 
 
 def event(name: str, number: int) -> dict[str, Any]:
-    """An event that can be told apart."""
+    """An event that can be distinguished."""
     uuid = str(uuid5(NAMESPACE_OID, f"{name}-{number}"))
     properties = {"number": number, "text": "äöü 🎉"[: number % 6]}
     return {

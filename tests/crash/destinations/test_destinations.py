@@ -11,7 +11,7 @@ from tests.crash.destinations.campaign import DestinationsCampaign, Destinations
 LIMIT = 300
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(LIMIT)
 async def test_both_destinations_hold_everything(tmp_path: Path) -> None:
     """Whichever of them is away, and however often the daemon is killed: each event that was

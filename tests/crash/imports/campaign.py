@@ -1,7 +1,7 @@
 """The crash test of imports itself: one import into a sandbox, killed again and again, and resumed
 by the same command.
 
-Kills are told by what has arrived at the sandbox, not by time. After each the sandbox is asked
+Kills are timed by what has arrived at the sandbox, not by time. After each the sandbox is asked
 what it has, and the checkpoint how much of that is settled: the difference was in flight, and no
 more than that may come twice.
 """
@@ -183,13 +183,13 @@ class ImportCampaign:
         )
 
     async def _reach(self, importer: Killable, kill: KillAtShare, began: float) -> None:
-        """Return when the moment of the kill is there, or the importer isn't any more."""
+        """Return when the moment of the kill is there, or the importer has ended."""
         if kill.share is not None:
             goal = round(kill.share * self._options.events)
             await eventually(
                 lambda: self._has_ended(importer) or self._service.came >= goal,
                 _BEFORE_KILL,
-                told=lambda: f"{self._service.came:,} came",
+                explain=lambda: f"{self._service.came:,} came",
             )
             began = time.monotonic()
         await eventually(
@@ -240,15 +240,15 @@ class ImportCampaign:
         """What the sandbox itself says of the import."""
         [found] = (await self._service.ask(f"imports?import={manifest.job.id}"))["results"]
         verdict = self.report.verdict
-        told = (found["events"], found["duplicates"], found["conflicts"])
+        reported = (found["events"], found["duplicates"], found["conflicts"])
         if (
-            told != (self._options.events, verdict.repeats, 0)
+            reported != (self._options.events, verdict.repeats, 0)
             or verdict.distinct != self._options.events
         ):
             self._check(
                 [
                     (
-                        f"the sandbox says (events, duplicates, conflicts) {told}, of "
+                        f"the sandbox says (events, duplicates, conflicts) {reported}, of "
                         f"{self._options.events:,}"
                     )
                 ]

@@ -1,4 +1,4 @@
-"""The judge of the crash test of imports: says what is wrong with what a sandbox has, given the
+"""The checker of the crash test of imports: says what is wrong with what a sandbox has, given the
 plan of what was to be brought to it.
 
 Right is: each record's event is there once, with the record's uuid or one that follows from it,
@@ -123,7 +123,7 @@ class _Judging:
         self._counts: Counter[str] = Counter()
 
     def look_at(self, arrival: ImportArrival) -> None:
-        """Judge one arrival."""
+        """Check one arrival."""
         self._judge_request(arrival)
         try:
             number = _read(arrival.raw).properties.n

@@ -2,7 +2,7 @@
 and resumed by the same commands.
 
 A shard is killed once its own checkpoint says that a share of its events has arrived. What its
-checkpoint says then is settled: none of that may come again. All the others go on meanwhile.
+checkpoint says then is settled: none of that may come again. All the others continue meanwhile.
 """
 
 from __future__ import annotations
@@ -242,13 +242,16 @@ class ShardCampaign:
         ]
         [job] = {each.job.id for each in manifests}
         [counts] = (await self._service.ask(f"imports?import={job}"))["results"]
-        told = (counts["events"], counts["duplicates"], counts["conflicts"])
+        reported = (counts["events"], counts["duplicates"], counts["conflicts"])
         if (
-            told != (options.events, report.verdict.repeats, 0)
+            reported != (options.events, report.verdict.repeats, 0)
             or report.verdict.distinct != options.events
         ):
             self._check(
-                [f"the sandbox says (events, duplicates, conflicts) {told}, of {options.events:,}"]
+                [
+                    f"the sandbox says (events, duplicates, conflicts) {reported}, "
+                    f"of {options.events:,}"
+                ]
             )
         if sizes := [
             f"{each.job.shard}: {each.events:,}"

@@ -1,4 +1,4 @@
-"""The judge of the crash test of imports finds what is wrong, whatever it is, and nothing else,
+"""The checker of the crash test of imports finds what is wrong, whatever it is, and nothing else,
 and plan and schedule are what they say.
 """
 

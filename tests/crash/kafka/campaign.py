@@ -1,5 +1,5 @@
 """The Kafka crash test itself: two forwarders share a topic while they, the broker and the
-upstream fail in turn; then all is judged.
+upstream fail in turn; then all is checked.
 
 The upstream is a sandbox with a relay before it for each forwarder. What goes wrong goes wrong in
 mid-stream: at set shares of the events the relays hold the stream until it has happened. Before a
@@ -75,7 +75,7 @@ class KafkaReport:
     repeats: int = 0
     repeated_bare: int = 0
     returned: int = 0
-    """Events that were given back to the broker, of the forwarders that told so before they ended.
+    """Events that were given back to the broker, of the forwarders that said so before they ended.
     """
     looks: int = 0
     """Looks at the books of a forwarder."""
@@ -232,7 +232,7 @@ class KafkaCampaign:
         await eventually(
             lambda: self._taken >= share,
             4 * self._options.patience,
-            told=lambda: f"{what}: {self._taken:.0%} arrived",
+            explain=lambda: f"{what}: {self._taken:.0%} arrived",
         )
         self._say(f"{time.monotonic() - self._began:5.1f} s, {self._taken:4.0%} arrived: {what}")
         self._flow_until(share + MEANWHILE)
@@ -269,7 +269,7 @@ class KafkaCampaign:
         await eventually(
             lambda: self._enough(self._failed.values()) >= REFUSALS,
             self._options.patience,
-            told=lambda: self._failed,
+            explain=lambda: self._failed,
         )
         self._weather = None
 
@@ -304,7 +304,7 @@ class KafkaCampaign:
             [f"{name} kept or dropped what was good: {lane}" for lane in unexpected]
         )
         if code := await member.stop():
-            self._evidence.check([f"{name} ended with {code} when it was told to"])
+            self._evidence.check([f"{name} ended with {code} when it was asked to"])
 
     async def _finish(self) -> None:
         """Let everything arrive, and end both."""
@@ -312,7 +312,7 @@ class KafkaCampaign:
         await eventually(
             lambda: self._taken >= 1,
             4 * self._options.patience,
-            told=lambda: f"{self._taken:.1%} arrived",
+            explain=lambda: f"{self._taken:.1%} arrived",
         )
         await self._stream.settled(self._options.patience)
         for name, member in list(self._members.items()):
@@ -329,13 +329,13 @@ class KafkaCampaign:
             lambda: judge(self._plan, arrivals(database), ordered=not self._options.disk)
         )
         self._evidence.check(verdict.problems)
-        told = (
+        counts = (
             summary["events"],
             summary["duplicates"],
             summary["conflicts"],
             summary["not_ingested"],
         )
-        if told != (self._expected, verdict.repeats, 0, 0) or verdict.distinct != self._expected:
+        if counts != (self._expected, verdict.repeats, 0, 0) or verdict.distinct != self._expected:
             self._evidence.check(
                 [f"the sandbox has {summary}, where {self._expected} distinct events were expected"]
             )

@@ -2,7 +2,7 @@
 their session lasts, one after another.
 
 What happens when follows from the seed; when each deed is done, so much has arrived. A forwarder
-that was stopped is another's predecessor when it goes on: it may neither commit over that one nor
+that was stopped is another's predecessor when it continues: it may neither commit over that one nor
 lose what it held.
 """
 
@@ -25,7 +25,7 @@ LEAST: Final = 2
 
 
 class HostileHour(KafkaCampaign):
-    """So many deeds, evenly spread over the records; at the first somebody stalls."""
+    """So many deeds, evenly spread over the records; at the first someone stalls."""
 
     names = ("one", "two", "three", "four")
 
@@ -67,7 +67,7 @@ class HostileHour(KafkaCampaign):
 
     async def _freeze(self, name: str) -> None:
         """Stop a process while the sandbox has taken events of it that it doesn't know of, and let
-        it go on when others have its share.
+        it continue when others have its share.
         """
         member = self._members[name]
         relay = self._relays[name]

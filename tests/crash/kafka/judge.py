@@ -1,4 +1,4 @@
-"""The judge of the Kafka crash test: says what is wrong with what arrived at the sandbox, given
+"""The checker of the Kafka crash test: says what is wrong with what arrived at the sandbox, given
 the plan of what was written to the topic.
 
 In order means: of each person, the first arrivals of the events are in the order of the records.
@@ -94,7 +94,7 @@ class _Judging:
         self._counts: dict[str, int] = {}
 
     def look_at(self, arrival: KafkaArrival) -> None:
-        """Judge one arrival."""
+        """Check one arrival."""
         try:
             event = _events.decode(arrival.raw)
         except msgspec.MsgspecError as error:

@@ -104,7 +104,7 @@ class RecordPlan:
         }
 
     def properties(self, event: EventId) -> bytes:
-        """The bytes of an event's properties, which nobody may change."""
+        """The bytes of an event's properties, which no one may change."""
         return b'{"n": %d, "place":%d , "text": "%b \\u00e9"}' % (*event, self._padding.encode())
 
     def record(self, number: int) -> PlannedRecord:

@@ -30,6 +30,7 @@ async def test_everything_arrives_whatever_fails(kafka: Kafka, tmp_path: Path) -
     assert report.looks > 100
 
 
+@pytest.mark.long
 async def test_members_that_come_go_and_stall(kafka: Kafka, tmp_path: Path) -> None:
     """Forwarders join, leave, are killed, and are stopped until the group does without them:
     nothing is lost, nor committed over others.

@@ -1,4 +1,4 @@
-"""The judge of the Kafka crash test finds what is wrong, whatever it is, and
+"""The checker of the Kafka crash test finds what is wrong, whatever it is, and
 nothing where nothing is.
 """
 

@@ -1,8 +1,8 @@
 """The crash test of logs: a log that grows and is rotated, and a daemon that follows it and is
 killed again and again.
 
-Between a kill and the next start the writer goes on, so that files are rotated, compressed and
-renamed while nobody looks. At the end each line's event is at the sandbox, with one uuid and the
+Between a kill and the next start the writer continues, so that files are rotated, compressed and
+renamed while no one looks. At the end each line's event is at the sandbox, with one uuid and the
 same bytes however often it came.
 """
 
@@ -207,7 +207,7 @@ class LogCampaign:
             await self._until(daemon, lambda: self._came() >= self._options.lines)
             code = await daemon.stopped()
         self._remember(daemon)
-        self._evidence.check([f"it ended with {code} when it was told to"] if code else [])
+        self._evidence.check([f"it ended with {code} when it was asked to"] if code else [])
 
     async def _until(self, daemon: Killable, condition: Callable[[], bool]) -> None:
         """Wait for the condition. Raises `CrashFailure` if the daemon ends, or if nothing arrives
@@ -226,7 +226,7 @@ class LogCampaign:
                 since = time.monotonic()
             return time.monotonic() - since > _STALLED
 
-        await eventually(met, _REACHES, told=lambda: f"{self._came():,} lines came")
+        await eventually(met, _REACHES, explain=lambda: f"{self._came():,} lines came")
         if daemon.ended:
             raise self._evidence.failure(["the daemon ended by itself"], log_lines=12)
         if not condition():
@@ -291,10 +291,10 @@ def judge(lines: int, arrived: Any, report: LogReport) -> list[str]:
             if json.loads(raw)["properties"] != {"n": number, "text": text}:
                 problems.append(f"line {number} was changed: {raw[:300]!r}")
     missing = [number for number, there in enumerate(came) if not there]
-    return problems + _told_missing(missing)
+    return problems + _missing_lines(missing)
 
 
-def _told_missing(missing: Sequence[int]) -> list[str]:
+def _missing_lines(missing: Sequence[int]) -> list[str]:
     """Lines that never came, as ranges."""
     ranges: list[list[int]] = []
     for number in missing:

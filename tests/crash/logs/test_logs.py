@@ -1,4 +1,4 @@
-"""The short form of the crash test of logs, and its judge. The long form, of a million lines, is
+"""The short form of the crash test of logs, and its checker. The long form, of a million lines, is
 `make test-crash-logs`.
 """
 
@@ -17,7 +17,7 @@ SEED = 20261123
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("commit", ["delivered", "disk"])
+@pytest.mark.parametrize("commit", ["delivered", pytest.param("disk", marks=pytest.mark.long)])
 async def test_every_line_arrives_once_however_often_the_daemon_is_killed_and_the_log_is_rotated(
     commit: str, tmp_path: Path
 ) -> None:
@@ -42,7 +42,7 @@ def arrival(
     return kind, uuid, number, json.dumps({"properties": properties}).encode()
 
 
-def test_the_judge_finds_what_is_lost_changed_and_doubled() -> None:
+def test_the_checker_finds_what_is_lost_changed_and_doubled() -> None:
     """Each of these is a problem, and a repeat of the same bytes isn't."""
     report = LogReport()
     good = [arrival(0), arrival(1), arrival(1, "duplicate"), arrival(2)]

@@ -3,7 +3,7 @@ is rotated in every way there is.
 
 Rotated files are shifted as logrotate does it (`app.log.1` becomes `app.log.2`), by turns with a
 new file and by copy and truncation, and some are compressed later. Nothing is ever removed, so
-that every line can be read for ever.
+that every line can be read indefinitely.
 """
 
 from __future__ import annotations

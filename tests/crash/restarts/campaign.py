@@ -1,5 +1,5 @@
 """The campaign: the daemon is restarted again and again under load, in an outage and in quiet;
-then all is healed, drained and judged.
+then all is healed, drained and checked.
 """
 
 from __future__ import annotations
@@ -162,10 +162,10 @@ class RestartCampaign:
             await self._restart(figures)
         await pause(BETWEEN)
         await self._sender.ask("pause")
-        told = await self._sender.ask("tell")
-        figures.sent = told["sent"]
-        figures.slowest = told["slowest"]
-        figures.failures.update(told["failures"])
+        reported = await self._sender.ask("tell")
+        figures.sent = reported["sent"]
+        figures.slowest = reported["slowest"]
+        figures.failures.update(reported["failures"])
         figures.closed = list(self._door.closed)
         self._say(f"{figures.row(self._options.way)} {dict(figures.failures)}")
         return figures
@@ -188,7 +188,7 @@ class RestartCampaign:
         what arrived.
         """
         code = await self._daemon.stop()
-        self._evidence.check([f"the daemon ended with {code} when it was told to"] if code else [])
+        self._evidence.check([f"the daemon ended with {code} when it was asked to"] if code else [])
         self._evidence.check(self._evidence.complaints())
         self._oracle.hear(self._journal.more())
         books = books_of(status)

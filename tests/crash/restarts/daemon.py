@@ -161,7 +161,7 @@ class ConnectionWatch:
         """Seconds of each time."""
 
     async def watch(self) -> None:
-        """Look, for ever."""
+        """Look, indefinitely."""
         since = None
         while True:
             now = time.monotonic()

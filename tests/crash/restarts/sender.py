@@ -100,7 +100,7 @@ class RestartSender:
         return {}
 
     async def run(self) -> None:
-        """Send, for ever. Cancellation ends it with what is in progress."""
+        """Send, indefinitely. Cancellation ends it with what is in progress."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._pace(kept=False))
             tasks.create_task(self._pace(kept=True))

@@ -15,7 +15,15 @@ LIMIT = 300
 
 @pytest.mark.slow
 @pytest.mark.timeout(LIMIT)
-@pytest.mark.parametrize("way", list(Way), ids=lambda way: way.name.lower())
+@pytest.mark.parametrize(
+    "way",
+    [
+        Way.IN_PLACE,
+        pytest.param(Way.SYSTEMD, marks=pytest.mark.long),
+        pytest.param(Way.PLAIN, marks=pytest.mark.long),
+    ],
+    ids=lambda way: way.name.lower(),
+)
 def test_a_restart_rejects_no_request_and_loses_no_event(tmp_path: Path, way: Way) -> None:
     """Where the socket or the process outlives a restart no request fails, in an outage and in
     quiet; nothing is ever lost.

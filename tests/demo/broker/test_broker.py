@@ -23,7 +23,7 @@ async def test_what_is_produced_is_there(
     kafka: Kafka, topic: MakeTopic, compression: str | None
 ) -> None:
     """Every compression, keys, headers, tombstones and chosen partitions reach the broker, and
-    each record's place is told.
+    each record's place is reported.
     """
     name = await topic(2)
     records = [

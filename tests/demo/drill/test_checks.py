@@ -63,7 +63,7 @@ def test_all_there_is_good() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "reported"),
     [
         ({"steps": (GOOD, BAD)}, "The upstream is down: events wait (1 of 2)"),
         ({"steps": (GOOD, OFF)}, "A key is wrong: the books of L don't balance"),
@@ -74,11 +74,11 @@ def test_all_there_is_good() -> None:
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
-def test_each_fault_alone_is_reported(changed: dict[str, Any], told: str) -> None:
+def test_each_fault_alone_is_reported(changed: dict[str, Any], reported: str) -> None:
     """One fault is enough, and it is the one that is named."""
     found = verdict(**changed)
     assert not found.good
-    assert found.problems() == [told]
+    assert found.problems() == [reported]
 
 
 def test_many_missing_events_are_counted() -> None:
@@ -143,7 +143,7 @@ def test_flags_that_fail_fast(last: tuple[int | None, float], good: bool) -> Non
     assert flags_fail_fast([FlagCall(503, 0.01), FlagCall(*last)], 3.0).good is good
 
 
-def test_a_figure_must_be_the_one_that_is_wanted() -> None:
+def test_a_figure_must_be_the_expected_one() -> None:
     """More is as wrong as less."""
     assert [counted("so many", seen, 2).good for seen in (1, 2, 3)] == [False, True, False]
 

@@ -65,7 +65,7 @@ async def test_an_event_that_was_lost_on_the_way_in_is_missed(tmp_path: Path) ->
 
 
 def lose_one(database: Path) -> str:
-    """Take an event out of the sandbox's database, which nobody has open; its uuid."""
+    """Take an event out of the sandbox's database, which no one has open; its uuid."""
     connection = sqlite3.connect(database)
     try:
         [uuid] = connection.execute("SELECT uuid FROM events ORDER BY id LIMIT 1").fetchone()

@@ -46,7 +46,7 @@ def number(running: ChildProcess) -> int:
 
 async def listening(running: ChildProcess) -> None:
     """Return when it has said that it listens."""
-    await eventually(lambda: "listening" in running.last_lines(), told=running.last_lines)
+    await eventually(lambda: "listening" in running.last_lines(), explain=running.last_lines)
 
 
 @pytest.mark.slow
@@ -80,7 +80,9 @@ async def test_it_ends_with_a_cancellation(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 async def test_an_orderly_end_has_its_exit_code(tmp_path: Path) -> None:
-    """SIGTERM lets it finish, and its exit code is told; killing it afterwards changes nothing."""
+    """SIGTERM lets it finish, and its exit code is reported; killing it afterwards
+    changes nothing.
+    """
     async with child_process(SANDBOX, tmp_path / "log") as running:
         await listening(running)
         assert await running.stop() == 0
@@ -178,7 +180,7 @@ async def test_waiting_ends_with_the_limit(client: aiohttp.ClientSession) -> Non
 
 
 async def test_an_answer_that_is_no_answer(client: aiohttp.ClientSession) -> None:
-    """What the sandbox refuses is told with its code."""
+    """What the sandbox refuses is reported with its code."""
     async with Sandbox(SandboxOptions(listen="127.0.0.1:0")) as sandbox:
         port = int(sandbox.url.rpartition(":")[2])
         probe = DrillProbe(client, Ports(port, port, port), SystemClock())

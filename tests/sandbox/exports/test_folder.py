@@ -91,7 +91,7 @@ def test_symbolic_links_are_not_followed(tmp_path: Path, place: str, *, inside: 
 
 
 def test_a_link_instead_of_a_file(tmp_path: Path) -> None:
-    """It is replaced, and so is one in the place of the temporary file refused: what they lead to
+    """It is replaced, and so is one instead of the temporary file refused: what they lead to
     is left alone.
     """
     other = tmp_path / "other"

@@ -113,12 +113,12 @@ async def test_many_events_are_many_requests() -> None:
         holding([stored(number) for number in range(2_500)]) as thread,
         service(accepting.accept) as url,
     ):
-        told = await ship(job({"type": "http", "config": {"url": url}}), thread, None)
+        reported = await ship(job({"type": "http", "config": {"url": url}}), thread, None)
     assert [len(body["batch"]) for body in accepting.bodies] == [1_000, 1_000, 500]
     assert [event["uuid"] for body in accepting.bodies for event in body["batch"]] == [
         uuid_of(number) for number in range(2_500)
     ]
-    assert [(completed, total) for _, completed, total in told.calls] == [
+    assert [(completed, total) for _, completed, total in reported.calls] == [
         (0, 2_500),
         (1_000, 2_500),
         (2_000, 2_500),

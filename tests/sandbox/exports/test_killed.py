@@ -114,7 +114,7 @@ async def test_each_event_is_exported_once(
         await eventually(
             lambda: completed(service) == len(HOURS) * len(EXPORTS),
             limit=LIMIT,
-            told=lambda: json.dumps(runs(service)),
+            explain=lambda: json.dumps(runs(service)),
         )
         assert {run["status"] for run in runs(service)} == {"Completed", "ContinuedAsNew"}
         assert all(

@@ -204,7 +204,7 @@ async def test_what_an_event_says_of_itself() -> None:
 
 async def test_person_properties_are_as_ingested() -> None:
     """An event is exported, and filtered, with the properties that its person had then and that it
-    set itself, also where these changed nobody; an anonymous one has none.
+    set itself, also where these changed no one; an anonymous one has none.
     """
     events = [
         stored(1, properties='{"$set": {"plan": "free"}, "$browser": "X"}'),

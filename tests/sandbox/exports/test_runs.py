@@ -50,7 +50,7 @@ def test_a_log_keeps_its_newest_lines(exports: Exports) -> None:
 
 
 def test_a_finished_run_never_changes(exports: Exports) -> None:
-    """Whoever finishes it first; neither progress nor a failure counts afterwards."""
+    """No matter who finishes it first; neither progress nor a failure counts afterwards."""
     database = exports.half.database
     now = exports.half.now
     run = made(exports)

@@ -118,7 +118,7 @@ async def test_a_bucket_that_is_not_there(object_store: str, executor: Executor)
 
 
 async def test_a_store_that_is_away(executor: Executor) -> None:
-    """Nobody listens."""
+    """No one listens."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     with pytest.raises(DestinationFailed, match=f"127.0.0.1:{port} can't be reached"):

@@ -71,17 +71,19 @@ def of_the_hour(count: int) -> set[str]:
 
 
 async def test_names_follow_from_the_work_and_its_interval(tmp_path: Path) -> None:
-    """And from the number of the part; progress is told at the beginning and after each part."""
+    """And from the number of the part; progress is reported at the beginning and after
+    each part.
+    """
     with patch.object(shipping, "_FILE", _PartLimits(2, 1_000)):
         async with holding(stored(number) for number in range(5)) as thread:
-            told = await ship(job(folder(compression="gzip")), thread, tmp_path)
+            callback = await ship(job(folder(compression="gzip")), thread, tmp_path)
     assert [file.name for file in sorted((tmp_path / "exported").iterdir())] == [
         f"{NAME}_000{part}.jsonl.gz" for part in range(3)
     ]
     assert [record["uuid"] for record in read_folder(tmp_path / "exported")] == [
         uuid_of(number) for number in range(5)
     ]
-    assert [(completed, total) for _, completed, total in told.calls] == [
+    assert [(completed, total) for _, completed, total in callback.calls] == [
         (0, 5),
         (2, 5),
         (4, 5),
@@ -102,9 +104,9 @@ async def test_names_of_intervals_without_ends(tmp_path: Path) -> None:
 async def test_nothing_to_export(tmp_path: Path) -> None:
     """No file is written, and the run has nothing of nothing."""
     async with holding() as thread:
-        told = await ship(job(), thread, tmp_path)
+        callback = await ship(job(), thread, tmp_path)
     # PTH208: a coroutine may not use `Path.iterdir`.
-    assert (os.listdir(tmp_path), told.calls) == ([], [("v1.0.0.0", 0, 0)])  # noqa: PTH208
+    assert (os.listdir(tmp_path), callback.calls) == ([], [("v1.0.0.0", 0, 0)])  # noqa: PTH208
 
 
 @settings(max_examples=25)
@@ -124,17 +126,17 @@ async def test_a_run_that_is_cut_off_is_resumed(
             stored(number, properties=json.dumps({"odd": number % 2})) for number in range(11)
         ) as thread:
             for cut in cuts:
-                told = ProgressCalls(fail_after=cut)
+                callback = ProgressCalls(fail_after=cut)
                 with suppress(Interrupted):
-                    await ship(work, thread, root, told=told)
-                work = replace(work, cursor=told.cursor or work.cursor)
+                    await ship(work, thread, root, callback=callback)
+                work = replace(work, cursor=callback.cursor or work.cursor)
                 late = stored(100 + cut)  # arrives meanwhile, and is the next run's
                 await thread.run(methodcaller("add", request([late])))
-            told = await ship(work, thread, root)
+            callback = await ship(work, thread, root)
     assert [record["uuid"] for record in read_folder(root / "exported")] == [
         uuid_of(number) for number in expected
     ]
-    assert told.calls[-1][1:] == (len(expected), len(expected))
+    assert callback.calls[-1][1:] == (len(expected), len(expected))
 
 
 async def test_a_cancelled_run_ends_behind_its_file(tmp_path: Path) -> None:
@@ -272,7 +274,7 @@ async def test_a_folder_and_a_bucket_have_the_same(tmp_path: Path, bucket: Bucke
     expected = of_the_hour(3_000)
     with patch.object(shipping, "_FILE", _PartLimits(300, 1_000_000)):
         async with holding(many(3_000), tmp_path / "x.db") as thread:
-            told = await ship(job(folder(compression="gzip"), selection=HOUR), thread, tmp_path)
+            callback = await ship(job(folder(compression="gzip"), selection=HOUR), thread, tmp_path)
             in_bucket = job(
                 {
                     "type": "S3",
@@ -282,7 +284,7 @@ async def test_a_folder_and_a_bucket_have_the_same(tmp_path: Path, bucket: Bucke
             )
             interrupted = ProgressCalls(fail_after=3)
             with pytest.raises(Interrupted):
-                await ship(in_bucket, thread, None, told=interrupted)
+                await ship(in_bucket, thread, None, callback=interrupted)
             await ship(replace(in_bucket, cursor=interrupted.cursor), thread, None)
     found = [record["uuid"] for record in read_folder(tmp_path / "exported")]
     stored_there = [
@@ -290,5 +292,5 @@ async def test_a_folder_and_a_bucket_have_the_same(tmp_path: Path, bucket: Bucke
         for name, content in bucket.contents().items()
         for record in read_part(name, content)
     ]
-    assert len(found) == len(stored_there) == len(expected) == told.calls[-1][1]
+    assert len(found) == len(stored_there) == len(expected) == callback.calls[-1][1]
     assert set(found) == set(stored_there) == expected

@@ -82,7 +82,7 @@ async def test_bodies_of_flags() -> None:
 
 @pytest.mark.parametrize("path", ["/flags/?v=2", "/decide/?v=3"])
 async def test_who_gets_no_flags(path: str) -> None:
-    """A key that is missing, malformed or nobody's is 401; no distinct_id and no object are 400;
+    """A key that is missing, malformed or no one's is 401; no distinct_id and no object are 400;
     all leave a record.
     """
     refusals: list[tuple[Any, int]] = [
@@ -101,7 +101,7 @@ async def test_who_gets_no_flags(path: str) -> None:
 
 @cases("path", ["/flags", "/flags/", "/decide", "/decide/"])
 async def test_a_get_has_no_distinct_id(path: str) -> None:
-    """Asked without a user, the real service answers in the same form; a key that is nobody's is
+    """Asked without a user, the real service answers in the same form; a key that is no one's is
     401 there too.
     """
     async with talking(SandboxOptions(api_keys=frozenset({KEY}), strict=True)) as client:
@@ -431,7 +431,7 @@ async def test_the_payload_of_any_flag(strict: bool, status: int, payload: objec
 
 
 async def test_a_flags_payload() -> None:
-    """One flag's payload for everybody: there is no such flag."""
+    """One flag's payload for everyone: there is no such flag."""
     async with talking() as client:
         reply = await client.ask(
             "GET",

@@ -436,7 +436,7 @@ def test_a_doubt_and_an_early_exit() -> None:
 
 
 def test_an_inactive_flag_in_a_circle_is_no_error() -> None:
-    """Nobody would be answered about it."""
+    """No one would be answered about it."""
     known = definitions({**flag("itself", only(depends("itself"))), "active": False})
     assert not evaluate(known, PRO, NOW).has_errors
 

@@ -56,8 +56,8 @@ async def test_surveys(tmp_path: Path) -> None:
 
 
 async def test_early_access_features(tmp_path: Path) -> None:
-    """A feature's flag is made if it isn't there, and is on for whoever has enrolled, off for
-    whoever has opted out.
+    """A feature's flag is made if it isn't there, and is on for anyone who has enrolled, off for
+    anyone who has opted out.
     """
     features = [
         {"name": "Dark mode", "flagKey": "dark", "documentation_url": "https://example.com/dark"},

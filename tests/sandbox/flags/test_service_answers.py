@@ -346,7 +346,7 @@ async def test_a_bad_key_is_answered_in_json_strictly(path: str, key: object, co
 
 
 @cases("number", ["NaN", "Infinity", "-Infinity", "1e999", "1" * 400])
-async def test_what_is_no_number_is_null_strictly(number: str) -> None:
+async def test_an_invalid_number_is_null(number: str) -> None:
     """A condition sees null. By the contract NaN is not JSON."""
     body = (
         f'{{"api_key": "{KEY}", "distinct_id": "ann", "person_properties": {{"n": {number}}}}}'
@@ -554,7 +554,7 @@ async def fail(client: SandboxClient, kind: str, **more: Any) -> None:
 async def test_over_quota_there_are_no_flags(
     path: str, flags: dict[str, Any], strict: bool
 ) -> None:
-    """It is 200 with a note; a key that is nobody's stays 401, and who wants no flags has no
+    """It is 200 with a note; a key that is no one's stays 401, and who wants no flags has no
     note.
     """
     options = SandboxOptions(api_keys=frozenset({KEY}), strict=strict)
@@ -590,7 +590,7 @@ async def test_definitions_fail_as_the_service_lets_them(
 
 @cases(("kind", "status"), [("rate_limited", 429), ("unavailable", 503)])
 async def test_flags_fail(kind: str, status: int) -> None:
-    """All of them, or those of a path; events go on, and pages of any origin may read it."""
+    """All of them, or those of a path; events continue, and pages of any origin may read it."""
     async with talking() as client:
         await fail(client, kind, path="/flags")
         reply = await client.post("/flags/?v=2", ANN, Origin="https://a.example")

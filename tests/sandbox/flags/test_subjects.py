@@ -145,8 +145,8 @@ HALF = {
 }
 
 
-async def somebody(client: SandboxClient, *, on: bool) -> str:
-    """Somebody for whom the flag `lasting` is so by their own distinct id."""
+async def new_person(client: SandboxClient, *, on: bool) -> str:
+    """Someone for whom the flag `lasting` is so by their own distinct id."""
     for number in range(100):
         if (await values(client, f"person-{number}"))["lasting"] is on:
             return f"person-{number}"
@@ -159,8 +159,8 @@ async def test_continuity() -> None:
     """
     async with talking() as client:
         await define(client, lasting=HALF, fleeting={**HALF, "ensure_experience_continuity": False})
-        anonymous = await somebody(client, on=True)
-        known = await somebody(client, on=False)
+        anonymous = await new_person(client, on=True)
+        known = await new_person(client, on=False)
         third = "third-person"
         assert (await values(client, known, anonymous=anonymous))["lasting"] is True
         assert (await values(client, known))["lasting"] is False, "nothing is kept of nobody"
@@ -172,7 +172,7 @@ async def test_continuity() -> None:
         merged = event(event="$merge_dangerously", distinct_id=third, properties={"alias": known})
         await client.post("/batch/", batch(event(distinct_id=third), merged))
         assert (await values(client, third))["lasting"] is True
-        other = await somebody(client, on=False)
+        other = await new_person(client, on=False)
         assert (await values(client, third, anonymous=other))["lasting"] is True, (
             "the first one stays"
         )
@@ -188,8 +188,8 @@ async def test_continuity_of_the_anonymous_person() -> None:
     """What is fixed for the anonymous person counts for a new id, until that one has its own."""
     async with talking() as client:
         await define(client, lasting=HALF)
-        first = await somebody(client, on=True)
-        later = await somebody(client, on=False)
+        first = await new_person(client, on=True)
+        later = await new_person(client, on=False)
         await client.post("/batch/", batch(event(distinct_id=later)))
         assert (await values(client, later, anonymous=first))["lasting"] is True
         assert (await values(client, "new", anonymous=later))["lasting"] is True
@@ -202,8 +202,8 @@ async def test_continuity_is_kept(tmp_path: Path) -> None:
     options = SandboxOptions(database=tmp_path / "x.db")
     async with talking(options) as client:
         await define(client, lasting=HALF)
-        anonymous = await somebody(client, on=True)
-        known = await somebody(client, on=False)
+        anonymous = await new_person(client, on=True)
+        known = await new_person(client, on=False)
         await client.post("/batch/", batch(event(distinct_id=known)))
         await values(client, known, anonymous=anonymous)
     async with talking(options) as client:

@@ -46,7 +46,7 @@ def test_scopes(needed: KeyScope) -> None:
     assert not good(set(), needed)
 
 
-def test_a_key_is_somebodys(half: ManagementTables) -> None:
+def test_a_key_belongs_to_a_user(half: ManagementTables) -> None:
     """Of a key only a digest is kept, which finds whose it is and what for."""
     half.database.execute(
         "INSERT INTO personal_keys VALUES (NULL, ?, ?, '', '[\"project:read\"]', '')",

@@ -144,14 +144,14 @@ async def test_a_server_that_does_not_answer_is_given_up() -> None:
 
 
 async def test_no_server_is_no_records() -> None:
-    """Nobody listens at the port."""
+    """No one listens at the port."""
     async with serving(silence) as (_, port):
         pass
     assert await DnsResolver(["127.0.0.1"], port=port, lifetime=0.2).texts(NAME) == []
 
 
 async def test_an_answer_too_long_for_a_datagram_is_asked_for_again() -> None:
-    """By TCP, which nobody offers here: no records, and no error."""
+    """By TCP, which no one offers here: no records, and no error."""
 
     def cut(query: dns.message.Message) -> bytes:
         response = dns.message.make_response(query)

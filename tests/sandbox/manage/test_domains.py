@@ -22,7 +22,7 @@ from forwarder.sandbox.manage.call import Handler, PageBounds, Result
 from forwarder.sandbox.manage.dns import LIFETIME, Resolver, StaticResolver
 from forwarder.sandbox.manage.domains import DNS_TIMEOUT, async_handlers, challenge_name
 from forwarder.sandbox.protocol.http import ManagementError
-from tests.sandbox.half import ManagementTables, Somebody, opened
+from tests.sandbox.half import ManagementTables, MemberOfHome, opened
 
 TAKEN = (400, "unique", "domain")
 LATER = "verification_needed"
@@ -61,7 +61,7 @@ def test_a_new_domain_is_not_verified_and_has_a_challenge(half: ManagementTables
 
 
 def test_each_domain_has_a_challenge_of_its_own(half: ManagementTables) -> None:
-    """Nobody can guess one from another."""
+    """No one can guess one from another."""
     challenges = {
         half.answer(CREATE_DOMAIN, {"domain": f"{number}.example.com"})["verification_challenge"]
         for number in range(20)
@@ -285,7 +285,7 @@ async def verify_by(
     identity: str,
     resolver: Resolver,
     *,
-    by: Somebody | None = None,
+    by: MemberOfHome | None = None,
     strict: bool = False,
 ) -> Result:
     """What the verification answers. Cancelled it is cancelled."""
@@ -424,7 +424,7 @@ async def test_a_domain_that_goes_meanwhile_is_not_found(
 async def test_a_challenge_that_changes_meanwhile_counts_for_nothing(
     half: ManagementTables, domain: dict[str, Any]
 ) -> None:
-    """What was asked for is not what is wanted now."""
+    """What was asked for is not what is required now."""
     change = "UPDATE domains SET verification_challenge = 'another'"
     await verify_by(
         half,
@@ -453,7 +453,7 @@ async def test_two_verifications_at_once_are_one(
 async def test_only_one_organization_gets_a_domain(
     half: ManagementTables, domain: dict[str, Any]
 ) -> None:
-    """Whoever is second is told that it is taken: before the DNS is asked, or when it
+    """The second one learns that it is in use: before the DNS is asked, or when it
     has answered.
     """
     other = half.member("theirs@example.org", organization=half.organization())

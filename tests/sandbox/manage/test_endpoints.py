@@ -132,7 +132,7 @@ async def test_ids_are_the_same_however_they_are_spelled(tmp_path: Path, spelled
 
 
 async def test_what_cannot_be_an_id(tmp_path: Path) -> None:
-    """Whatever stands in the place of an id is looked for and not found."""
+    """Whatever stands instead of an id is looked for and not found."""
     anything = ["x", "%00", "%F0%9F%98%80", "%ff", "a%2Fb", "a%0Ab", "%2e%2e", "9" * 5000]
     organizations = [
         *anything,
@@ -209,7 +209,7 @@ async def test_a_path_that_leads_nowhere(tmp_path: Path, path: str) -> None:
     ],
 )
 async def test_another_method(tmp_path: Path, method: str, path: str, allowed: str) -> None:
-    """A method that a path doesn't have is told which it has, also where SDKs
+    """The answer to a method that a path doesn't have names those it has, also where SDKs
     ask for flags and surveys.
     """
     async with serving(tmp_path) as service:
@@ -308,7 +308,7 @@ async def test_no_body_at_all(tmp_path: Path) -> None:
 @cases("chunked", [False, True])
 async def test_the_largest_body(tmp_path: Path, size: int, chunked: bool) -> None:
     """A megabyte is taken, a byte more is 413, with its length said and without; and that only to
-    whoever may call.
+    one who may call.
     """
     body = json.dumps(NEW).encode().ljust(size)
     sent = (
@@ -332,7 +332,7 @@ async def test_the_largest_body(tmp_path: Path, size: int, chunked: bool) -> Non
 
 
 async def test_a_body_that_is_cut_off(tmp_path: Path) -> None:
-    """Whoever goes away in the middle changes nothing, and nobody else notices."""
+    """Anyone who goes away in the middle changes nothing, and no one else notices."""
     head = (
         f"POST {ORGANIZATION}/projects/ HTTP/1.1\r\nHost: localhost\r\nAuthorization: "
         f"{AUTHORIZED}\r\nContent-Type: application/json\r\n"
@@ -389,7 +389,7 @@ def broken(_call: ManagementCall) -> Result:
 async def test_a_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What nobody expected is 500 in the same form, is undone, and is logged without the key; the
+    """What no one expected is 500 in the same form, is undone, and is logged without the key; the
     next call is answered.
     """
     handlers: dict[Any, Handler] = {**HANDLERS, LIST_MEMBERS: _writing_then(broken)}
@@ -465,8 +465,8 @@ class ChangingDns:
     ["DELETE FROM personal_keys", "DELETE FROM members", "UPDATE members SET level = 1"],
 )
 async def test_a_waiting_call_is_authorized_again(tmp_path: Path, take_away: str) -> None:
-    """Who may call when a call begins to wait may not when it goes on, if key, membership or level
-    are gone by then; nothing is written.
+    """Who may call when a call begins to wait may not when it continues, if key, membership or
+    level are gone by then; nothing is written.
     """
 
     dns = ChangingDns(take_away)

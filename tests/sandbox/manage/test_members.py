@@ -20,18 +20,9 @@ from forwarder.contract.endpoints import (
 from forwarder.contract.resources import ADMIN, MEMBER, OWNER
 from forwarder.sandbox.manage.call import PageBounds
 from forwarder.sandbox.protocol.http import ManagementError
-from tests.sandbox.half import ManagementTables, Somebody, opened
+from tests.sandbox.half import ManagementTables, MemberOfHome, opened
 
 FORBIDDEN = (403, "permission_denied", None)
-
-
-def level_of(half: ManagementTables, somebody: Somebody) -> int:
-    """What somebody is now."""
-    (level,) = [
-        item["level"] for item in half.items(LIST_MEMBERS) if item["user"]["uuid"] == somebody.uuid
-    ]
-    assert isinstance(level, int)
-    return level
 
 
 def test_members_are_listed_in_the_order_in_which_they_came(half: ManagementTables) -> None:
@@ -78,7 +69,7 @@ def test_no_member_gives_a_level_above_their_own(half: ManagementTables) -> None
 
 
 def test_an_admin_can_remove_a_plain_member_and_another_admin(half: ManagementTables) -> None:
-    """Whoever isn't above them."""
+    """Every member who isn't above them."""
     admin = half.member("adam@example.com", ADMIN)
     for somebody in (
         half.member("mia@example.com", MEMBER),
@@ -178,7 +169,7 @@ _STEP = st.tuples(
 def test_an_organization_never_loses_its_last_owner(
     levels: list[int], steps: list[tuple[int, int, int | None]]
 ) -> None:
-    """Whoever does whatever to whom (None: removes), in any order; and nobody ever gets above who
+    """Any member changes any other (None: removes), in any order; and no one ever gets above who
     lifted them.
     """
     with opened() as half:
@@ -198,7 +189,9 @@ def test_an_organization_never_loses_its_last_owner(
                 )
 
 
-def _attempt(half: ManagementTables, actor: Somebody, target: Somebody, level: int | None) -> None:
+def _attempt(
+    half: ManagementTables, actor: MemberOfHome, target: MemberOfHome, level: int | None
+) -> None:
     endpoint, body = (DELETE_MEMBER, None) if level is None else (UPDATE_MEMBER, {"level": level})
     if _levels(half)[actor.uuid] < endpoint.level:
         return  # the dispatcher doesn't let them in
@@ -286,7 +279,7 @@ def test_only_the_domain_of_an_address_is_put_into_lower_case(half: ManagementTa
 
 
 @pytest.mark.parametrize("second", ["NINA@example.com", "nina@Example.COM"])
-def test_a_new_invite_takes_the_place_of_one_for_the_same_address(
+def test_a_new_invite_replaces_one_for_the_same_address(
     half: ManagementTables, second: str
 ) -> None:
     """In any case of letters, with another id and all its time to go; an expired one goes too."""
@@ -317,7 +310,7 @@ def test_addresses_beyond_ascii_are_compared_without_case_too(half: ManagementTa
 
 
 def test_invites_of_another_organization_stay(half: ManagementTables) -> None:
-    """Even for the same address; and nobody else can take them back."""
+    """Even for the same address; and no one else can take them back."""
     other = half.member("other@example.org", organization=half.organization())
     theirs = half.answer(CREATE_INVITE, NINA, by=other)
     ours = half.answer(CREATE_INVITE, NINA)
@@ -465,6 +458,7 @@ _INVITED = st.tuples(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @given(st.lists(_INVITED, max_size=12), _LEVEL)
 def test_an_address_has_at_most_one_invite(

@@ -149,22 +149,22 @@ async def dashboards(
 
 
 async def test_the_primary_dashboard(tmp_path: Path) -> None:
-    """A project gets a dashboard of its own, made by whoever made it, unless it is told one of the
-    organization, or none.
+    """A project gets a dashboard of its own, created by its creator, unless it is given one of
+    the organization, or none.
     """
     async with serving(tmp_path) as service:
         project = await created(service, key=seed.ADMIN_KEY)
         [own] = await dashboards(service, project["id"])
         assert (own["id"], own["created_by"]["uuid"]) == (project["primary_dashboard"], seed.ADMIN)
         [first, *_] = await dashboards(service, seed.PROJECT)
-        for told in (first["id"], None):
-            project = await created(service, {"primary_dashboard": told})
-            assert project["primary_dashboard"] == told
+        for reported in (first["id"], None):
+            project = await created(service, {"primary_dashboard": reported})
+            assert project["primary_dashboard"] == reported
             assert await dashboards(service, project["id"]) == []
 
 
 async def test_the_level_is_the_callers(tmp_path: Path) -> None:
-    """`effective_membership_level` is that of whoever asks."""
+    """`effective_membership_level` is that of the one who asks."""
     async with serving(tmp_path) as service:
         for key, level in ((seed.OWNER_KEY, 15), (seed.ADMIN_KEY, 8), (seed.MEMBER_KEY, 1)):
             answer = await service.call("projects get", key=key)
@@ -259,7 +259,7 @@ NOW = "2026-01-01T00:00:00.000000Z"
 
 
 def test_a_dashboard(half: ManagementTables) -> None:
-    """It is shown as it was made, with whoever made it, or nobody."""
+    """It is shown as it was created, with its creator, or none."""
     project = half.project()
     add_dashboard(
         half.database,
@@ -305,8 +305,8 @@ def test_a_dashboard(half: ManagementTables) -> None:
 def test_permissions_of_a_level(
     half: ManagementTables, level: int, restriction: int, made: bool, edits: bool
 ) -> None:
-    """A restricted dashboard is edited by admins and whoever made it, any other by every member;
-    whoever may not can still see it.
+    """A restricted dashboard is edited by admins and its creator, any other by every member;
+    anyone who may not can still see it.
     """
     project = half.project()
     somebody = half.member("x@example.com", level)

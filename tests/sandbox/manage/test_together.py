@@ -1,4 +1,4 @@
-"""Calls that come at once, over HTTP: what must hold whoever is first."""
+"""Calls that come at once, over HTTP: what must hold anyone who is first."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def test_an_address_that_many_invite_at_once_has_one_invite(tmp_path: Path
 
 
 async def test_two_owners_who_demote_each_other_at_once_leave_one(tmp_path: Path) -> None:
-    """Whoever is second isn't an owner any more."""
+    """The second one is no longer an owner."""
     async with talking(seed.seeded(tmp_path)) as client:
         answer = await call(client, "PATCH", f"{HOME}/members/{seed.ADMIN}/", {"level": 15})
         assert answer.status == 200
@@ -86,7 +86,7 @@ async def test_two_owners_who_leave_at_once_leave_one(tmp_path: Path) -> None:
 async def test_of_two_organizations_that_verify_a_domain_at_once_one_gets_it(
     tmp_path: Path,
 ) -> None:
-    """Each has its challenge in the DNS; whoever is second is told that it is taken."""
+    """Each has its challenge in the DNS; the second one learns that it is in use."""
     records: dict[str, list[str]] = {"_posthog-challenge.both.example.com": []}
     async with talking(seed.seeded(tmp_path, resolver=Late(records))) as client:
         sides = [(HOME, seed.OWNER_KEY), (THEIRS, seed.STRANGER_KEY)]
@@ -116,7 +116,7 @@ async def test_of_two_organizations_that_verify_a_domain_at_once_one_gets_it(
 
 
 async def test_a_domain_that_many_add_at_once_is_added_once(tmp_path: Path) -> None:
-    """All others are told that it is there."""
+    """All others learn that it is there."""
     async with talking(seed.seeded(tmp_path)) as client:
         replies = await asyncio.gather(
             *(
@@ -156,7 +156,7 @@ async def test_pauses_and_changes_at_once_lose_nothing(tmp_path: Path) -> None:
 
 
 class Late:
-    """A resolver that answers by a table, after everybody else had a turn."""
+    """A resolver that answers by a table, after everyone else had a turn."""
 
     def __init__(self, records: dict[str, list[str]]) -> None:
         self._records = records

@@ -32,7 +32,7 @@ from tests.support.cases import cases
 SOMEBODY = {"target_email": "a@example.com"}
 
 
-def taken(endpoint: Endpoint[Any, Any], body: Any) -> Any:
+def accepted(endpoint: Endpoint[Any, Any], body: Any) -> Any:
     """The accepted fields of a body; bytes are sent as they are."""
     return body_of(
         endpoint,
@@ -45,7 +45,7 @@ def taken(endpoint: Endpoint[Any, Any], body: Any) -> Any:
 def refused(endpoint: Endpoint[Any, Any], body: Any) -> tuple[str, str | None]:
     """Code and field of the 400."""
     with pytest.raises(ManagementError) as raised:
-        taken(endpoint, body)
+        accepted(endpoint, body)
     assert raised.value.status == 400
     assert raised.value.kind == (
         ErrorType.INVALID_REQUEST if raised.value.code == "parse_error" else ErrorType.VALIDATION
@@ -174,9 +174,9 @@ def test_what_cannot_be_kept(json_value: bytes, code: str) -> None:
         "modifiers" if code == "invalid" else None,
     )
     if code == "invalid":
-        assert taken(CREATE_PROJECT, b'{"name": "x", "somewhere_else": ' + json_value + b"}") == {
-            "name": "x"
-        }
+        assert accepted(
+            CREATE_PROJECT, b'{"name": "x", "somewhere_else": ' + json_value + b"}"
+        ) == {"name": "x"}
 
 
 @cases(
@@ -205,28 +205,30 @@ def test_what_is_ignored() -> None:
     """Fields that aren't accepted are left out, read-only ones among them, whatever is in them;
     the last of a repeated one counts.
     """
-    assert taken(CREATE_PROJECT, {"id": "x", "api_token": None, "name": "x", "other": [1]}) == {
+    assert accepted(CREATE_PROJECT, {"id": "x", "api_token": None, "name": "x", "other": [1]}) == {
         "name": "x"
     }
-    assert taken(CREATE_PROJECT, b'{"name": 5, "name": "x"}') == {"name": "x"}
-    assert taken(CREATE_INVITE, {**SOMEBODY, "created_by": 5}) == SOMEBODY
-    assert taken(LIST_DOMAINS, b"{nonsense") is None
+    assert accepted(CREATE_PROJECT, b'{"name": 5, "name": "x"}') == {"name": "x"}
+    assert accepted(CREATE_INVITE, {**SOMEBODY, "created_by": 5}) == SOMEBODY
+    assert accepted(LIST_DOMAINS, b"{nonsense") is None
 
 
 def test_several() -> None:
-    """Where several are taken one by itself is taken too, told apart by its kind of sequence; none
-    is none.
+    """Where several are taken one by itself is taken too, distinguished by its kind of sequence;
+    none is none.
     """
-    assert taken(BULK_INVITE, SOMEBODY) == (SOMEBODY,)
-    assert taken(BULK_INVITE, [SOMEBODY]) == [SOMEBODY]
-    assert taken(BULK_INVITE, [SOMEBODY] * 20) == [SOMEBODY] * 20
-    assert taken(BULK_INVITE, []) == []
+    assert accepted(BULK_INVITE, SOMEBODY) == (SOMEBODY,)
+    assert accepted(BULK_INVITE, [SOMEBODY]) == [SOMEBODY]
+    assert accepted(BULK_INVITE, [SOMEBODY] * 20) == [SOMEBODY] * 20
+    assert accepted(BULK_INVITE, []) == []
 
 
 def test_values_stay_as_they_are() -> None:
     """A JSON value comes through as it was sent: nothing is taken for something else."""
     value = {"a": [1, 1.5, True, None, "1", {"b": {}}], "ü\U0001f600": -(2**63 - 1)}
-    assert json.dumps(taken(CREATE_PROJECT, {"modifiers": value})["modifiers"]) == json.dumps(value)
+    assert json.dumps(accepted(CREATE_PROJECT, {"modifiers": value})["modifiers"]) == json.dumps(
+        value
+    )
 
 
 JSON: st.SearchStrategy[Any] = st.recursive(
@@ -256,7 +258,7 @@ def test_whatever_comes(data: st.DataObject) -> None:
     said: set[str | None] = set()
     fields: Any = [body] if endpoint.several else body
     with suppress(ManagementError), noting(said):
-        fields = taken(endpoint, body)
+        fields = accepted(endpoint, body)
     assert said <= {None, *names}
     assert said or json.loads(json.dumps(fields, allow_nan=False)) == (
         [body] if endpoint.several else body

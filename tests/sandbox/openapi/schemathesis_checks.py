@@ -1,4 +1,4 @@
-"""What schemathesis is told beside its own checks, in its own process: a check of empty bodies, a
+"""What schemathesis gets beside its own checks, in its own process: a check of empty bodies, a
 list of answers, better bodies.
 """
 

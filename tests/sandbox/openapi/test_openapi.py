@@ -1,4 +1,4 @@
-"""`/openapi.json` is held against the application: what is served is in it, and what is in it is
+"""`/openapi.json` is compared with the application: what is served is in it, and what is in it is
 served so.
 """
 

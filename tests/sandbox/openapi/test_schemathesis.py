@@ -30,7 +30,7 @@ from tests.support.repository import ROOT
 HOOKS: Final = "tests.sandbox.openapi.schemathesis_checks"
 """Not imported here: schemathesis takes a second to import."""
 ANSWERED: Final = "ANSWERED"
-"""The variable by which they are told where to list what was answered."""
+"""The variable that says where to list what was answered."""
 CHECKS: Final = (
     *(
         "not_a_server_error",
@@ -201,6 +201,8 @@ RUNS: Final = {
     "fuzzing-strict": SchemathesisRun((*FUZZING, "4"), MANAGEMENT, strict=True, mode="positive"),
     "fuzzing-ids": SchemathesisRun((*FUZZING, "3"), MANAGEMENT, existing=False),
 }
+USUAL: Final = ("fuzzing", "fuzzing-strict", "boundaries-of-environments")
+"""The runs of `make test`: the others send more of the same."""
 TO_SUCCEED: Final = (
     "boundaries-of-organizations",
     "boundaries-of-environments",
@@ -211,7 +213,10 @@ TO_SUCCEED: Final = (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize(
+    "name",
+    [each if each in USUAL else pytest.param(each, marks=pytest.mark.long) for each in RUNS],
+)
 async def test_answers_are_as_described(name: str, tmp_path: Path) -> None:
     """Of thousands of requests that schemathesis makes up, valid and not, every answer's status,
     kind and body are in the document.

@@ -28,7 +28,7 @@ LARGEST = 2**63 - 1
 
 @cases("text", list(TABLE))
 def test_as_the_service_reads_it(text: str) -> None:
-    """Each text of the table that the forwarder's own reader is held against, too."""
+    """Each text of the table that the forwarder's own reader is compared with, too."""
     found = read_time(text, MADE)
     wanted = expected(text)
     assert (found is None) == (wanted is None), found

@@ -11,7 +11,7 @@ from forwarder.sandbox.protocol.http import answer_early
 
 
 class Unwanted(web.Response):
-    """An answer that can't be sent, because whoever asked is gone."""
+    """An answer that can't be sent, because the client is gone."""
 
     async def write_eof(self, data: bytes = b"") -> None:
         """Fail. Nothing to cancel."""

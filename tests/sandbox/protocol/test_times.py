@@ -40,5 +40,5 @@ def test_times_by_rfc_3339(text: str) -> None:
     ],
 )
 def test_times_that_are_not_by_rfc_3339(text: str) -> None:
-    """What lacks a part, or is no time at all, is none."""
+    """What lacks a part, or is not a time at all, is none."""
     assert parse_rfc3339(text) is None

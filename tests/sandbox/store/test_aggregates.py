@@ -52,7 +52,7 @@ async def test_a_survey_needs_its_id(what: str) -> None:
             assert request.arrivals == 5 - len(reasons)
 
 
-async def test_what_became_of_surveys() -> None:
+async def test_surveys_are_counted_by_outcome_and_response() -> None:
     """Each survey is counted by what happened to it, and its responses by how often they came; a
     repeat counts once.
     """
@@ -176,7 +176,7 @@ async def pages(client: SandboxClient, query: str) -> list[list[str]]:
         after = page["next"]
 
 
-async def test_what_came_is_counted_by_day() -> None:
+async def test_events_are_counted_by_day() -> None:
     """Events once, repeats and conflicts apart, each on the day of its own time."""
     async with talking() as client:
         await client.post(

@@ -8,6 +8,7 @@ import json
 from dataclasses import astuple
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,6 +38,7 @@ def body(*raws: str, key: str = KEY) -> bytes:
     return f'{{"api_key":"{key}","batch":[{",".join(raws)}]}}'.encode()
 
 
+@pytest.mark.slow
 @cases("at", [at for at, character in enumerate(FIRST) if character.isalnum()])
 async def test_one_byte_that_differs_is_a_conflict(at: int) -> None:
     """Change any one letter or digit: it is shown, counted, and both versions are kept; a change

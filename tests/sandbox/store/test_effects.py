@@ -55,7 +55,7 @@ async def test_a_long_backlog_lets_others_pass() -> None:
 
 def test_a_step_of_large_events_is_short() -> None:
     """A step ends at so many bytes, too, so that large events neither fill the memory nor hold
-    others up; the next goes on after it.
+    others up; the next continues after it.
     """
     store = Store(None)
     text = "x" * (STEP_BYTES // 2)
@@ -70,7 +70,7 @@ def test_a_step_of_large_events_is_short() -> None:
 
 
 async def test_a_file_continues_where_it_was(tmp_path: Path) -> None:
-    """After a restart nothing is folded in twice, and what nobody had asked
+    """After a restart nothing is folded in twice, and what no one had asked
     for yet is folded in then.
     """
     options = SandboxOptions(database=tmp_path / "x.db")

@@ -514,7 +514,7 @@ async def test_merging_identified_persons(kind: str, merged: bool) -> None:
     ],
 )
 async def test_only_a_merge_identifies(events: list[dict[str, Any]]) -> None:
-    """An `$identify` without another id sets properties and identifies nobody; neither does an
+    """An `$identify` without another id sets properties and identifies no one; neither does an
     alias to the same id, an empty one or none at all.
     """
     [person] = await persons(*events)
@@ -573,7 +573,7 @@ async def test_ids_that_look_like_those(other: str) -> None:
         ),
     ],
 )
-async def test_what_the_service_drops(sent: dict[str, Any], kind: str) -> None:
+async def test_events_that_the_service_drops_do_nothing(sent: dict[str, Any], kind: str) -> None:
     """Such an event is kept with the warning, and does nothing."""
     async with talking() as client:
         await client.post("/batch/", batch(sent))

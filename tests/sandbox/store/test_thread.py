@@ -45,7 +45,7 @@ async def test_a_failure_is_rolled_back_alone() -> None:
 
 
 async def test_a_commit_that_fails_fails_its_group() -> None:
-    """Nobody is told that something is kept when the commit failed; the next
+    """No caller is notified that something is kept when the commit failed; the next
     group is none the worse.
     """
     arrivals = StoreThread(None)
@@ -78,7 +78,7 @@ async def test_waiting_work_is_done_before_the_end() -> None:
 
 
 async def test_cancelled_work_is_done_all_the_same() -> None:
-    """Cancelling ends the wait, not the work, and harms nobody else's."""
+    """Cancelling ends the wait, not the work, and harms no one else's."""
     arrivals = StoreThread(None)
     gate = threading.Event()
     held = asyncio.ensure_future(arrivals.run(lambda _: gate.wait(20)))

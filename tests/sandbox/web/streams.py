@@ -72,7 +72,7 @@ def _message(fields: dict[str, list[str]]) -> ServerSentEvent:
 async def streaming(
     url: str, query: str = "", last: str | None = None
 ) -> AsyncIterator[LiveStream]:
-    """Open the stream of the sandbox at `url`; `last` is the id to go on from."""
+    """Open the stream of the sandbox at `url`; `last` is the id to continue from."""
     headers = {} if last is None else {"Last-Event-ID": last}
     timeout = aiohttp.ClientTimeout(total=None)
     async with (

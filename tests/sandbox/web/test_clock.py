@@ -26,7 +26,7 @@ OPTIONS = SandboxOptions(now=lambda: MIDNIGHT)
         ("", b"", "2026-01-01T00:00:00.000000Z"),
     ],
 )
-async def test_it_moves_the_sandboxs_time(path: str, body: Any, now: str) -> None:
+async def test_setting_the_clock_moves_the_sandboxs_time(path: str, body: Any, now: str) -> None:
     """Events are received at the new time."""
     async with talking(OPTIONS) as client:
         moved = await client.post(f"/sandbox/clock{path}", body)
@@ -57,7 +57,7 @@ async def test_it_moves_the_sandboxs_time(path: str, body: Any, now: str) -> Non
         (b" " * 20_000, None),
     ],
 )
-async def test_what_moves_no_clock_is_rejected(body: Any, field: str | None) -> None:
+async def test_invalid_times_leave_the_clock(body: Any, field: str | None) -> None:
     """With the field at fault; the clock stays."""
     async with talking(OPTIONS) as client:
         refused = await client.post("/sandbox/clock", body)
@@ -78,8 +78,8 @@ async def test_pages_of_other_sites_cannot_move_it() -> None:
         assert (await client.get("/sandbox/clock"))["offset"] == 0
 
 
-async def test_it_stays_moved_over_a_restart(tmp_path: Path) -> None:
-    """With a database: times never go back, and schedules go on."""
+async def test_the_clock_survives_a_restart(tmp_path: Path) -> None:
+    """With a database: times never go back, and schedules continue."""
     options = replace(OPTIONS, database=tmp_path / "x.db")
     for moved in (3600, 7200):
         async with talking(options) as client:

@@ -145,7 +145,7 @@ async def test_a_waiting_run_can_be_stopped(tmp_path: Path) -> None:
 
 
 @cases("path", [*CHANGES, *OF_RUNS])
-async def test_what_may_not_be_changed(path: str, tmp_path: Path) -> None:
+async def test_forbidden_changes_of_exports(path: str, tmp_path: Path) -> None:
     """A page of another site changes nothing; what doesn't exist is 404."""
     async with talking(seeded(tmp_path, {"destination": FOLDER})) as client:
         await client.post("/sandbox/clock?settle=true", {"advance": "1h"})

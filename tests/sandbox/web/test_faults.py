@@ -94,7 +94,7 @@ async def test_by_default_each_endpoint_of_events_fails(path: str) -> None:
 
 
 async def test_other_endpoints_work_unless_they_are_named() -> None:
-    """Flags keep working while events fail, and the other way round; a star stands for the rest of
+    """Flags keep working while events fail, and the reverse; a star stands for the rest of
     a path, or for all.
     """
     async with talking() as client:
@@ -263,7 +263,7 @@ async def test_pages_of_other_sites_change_nothing(method: str) -> None:
         ('[{"status": 503}, {"status": 1}]', "status: "),
     ],
 )
-async def test_what_is_no_fault_is_said(body: str, words: str) -> None:
+async def test_an_invalid_fault_is_400(body: str, words: str) -> None:
     """400 with what is wrong and what a fault may have; none of a list is set."""
     async with talking() as client:
         answer = await client.post(FAULTS, body.encode())

@@ -54,9 +54,9 @@ async def test_the_services_form() -> None:
         ({"active": None, "name": None, "version": None, "id": None}, True),
     ],
 )
-async def test_what_is_missing_is_filled_in(content: dict[str, Any], on: bool) -> None:
+async def test_missing_members_of_a_flag_are_filled_in(content: dict[str, Any], on: bool) -> None:
     """A short form is enough; without groups of conditions it is the older one, with an empty list
-    of them nobody has the flag.
+    of them no one has the flag.
     """
     async with talking() as client:
         kept = (await put(client, "flags/beta", content)).json
@@ -158,7 +158,7 @@ async def test_too_large() -> None:
         (f"flags/{'x' * 500}?api_key={KEY}", "key"),
     ],
 )
-async def test_what_can_not_be_named(path: str, attr: str) -> None:
+async def test_unknown_projects_and_invalid_ids_are_400(path: str, attr: str) -> None:
     """A project that doesn't exist, and an id that is none, are 400."""
     async with talking(SandboxOptions(api_keys=frozenset({KEY}))) as client:
         reply = await client.ask("PUT", f"/sandbox/{path}", b"{}")
@@ -261,7 +261,7 @@ async def test_the_listing(tmp_path: Path) -> None:
     ],
 )
 async def test_a_misspelt_member(path: str, content: Any, attr: str, proposed: str) -> None:
-    """It is rejected, with the one that was meant: the flag would be on for everybody."""
+    """It is rejected, with the one that was meant: the flag would be on for everyone."""
     async with talking() as client:
         reply = await put(client, path, content)
         assert (reply.status, reply.json["attr"]) == (400, attr)
@@ -302,7 +302,7 @@ async def test_changing_a_flag() -> None:
         assert await values(client) == {"beta": True}
 
 
-async def test_who_gets_what_and_why() -> None:
+async def test_evaluations_show_value_and_reason() -> None:
     """For a person each flag has its value, the reason, and what each condition says; what can't
     be computed says why.
     """
@@ -398,7 +398,7 @@ async def test_flags_are_listed_by_what_they_belong_to(
             ]
 
 
-async def test_what_a_person_gets(tmp_path: Path) -> None:
+async def test_a_persons_flags_by_the_listings_id(tmp_path: Path) -> None:
     """A person who is named by the id of the listing has the flags of the own project, as under
     the own distinct id.
     """

@@ -21,7 +21,7 @@ def named(messages: list[ServerSentEvent], name: str) -> list[ServerSentEvent]:
 
 
 async def settled(stream: LiveStream, client: SandboxClient) -> str:
-    """Read until the stream knows every arrival; the id to go on from."""
+    """Read until the stream knows every arrival; the id to continue from."""
     arrivals = (await client.sandbox.summary()).arrivals
     while not (
         (last := await stream.until("summary")).number and last.data["arrivals"] == arrivals
@@ -37,16 +37,16 @@ async def test_arrivals_are_streamed() -> None:
     async with talking() as client, streaming(client.sandbox.url) as stream:
         await stream.batch()
         await client.post("/batch/", batch(event(uuid=UUID, properties={"n": 1.50})))
-        told = await stream.batch()
+        reported = await stream.batch()
         shown = (await client.get("/sandbox/events"))["results"]
         assert [
-            {**message.data, "person": shown[0]["person"]} for message in named(told, "event")
+            {**message.data, "person": shown[0]["person"]} for message in named(reported, "event")
         ] == shown
-        assert [message.data for message in named(told, "request")] == (
+        assert [message.data for message in named(reported, "request")] == (
             await client.get("/sandbox/requests")
         )["results"]
-        assert named(told, "summary")[0].data["events"] == 1
-        assert sum(named(told, "rates")[0].data["events"]) == 1
+        assert named(reported, "summary")[0].data["events"] == 1
+        assert sum(named(reported, "rates")[0].data["events"]) == 1
 
 
 async def test_a_new_reader_gets_what_is_here() -> None:
@@ -58,43 +58,43 @@ async def test_a_new_reader_gets_what_is_here() -> None:
             "/batch/", batch(*[event(event=f"e{number}") for number in range(module.FIRST + 7)])
         )
         async with streaming(client.sandbox.url) as stream:
-            told = await stream.batch()
-    assert [message.data["event"] for message in named(told, "event")] == [
+            reported = await stream.batch()
+    assert [message.data["event"] for message in named(reported, "event")] == [
         f"e{number}" for number in range(7, module.FIRST + 7)
     ]
-    assert named(told, "opened")[0].data == {"events": 7, "requests": 0}
+    assert named(reported, "opened")[0].data == {"events": 7, "requests": 0}
 
 
 async def test_a_reconnected_reader_resumes() -> None:
-    """With the id of the last message it is told what came since, and nothing twice."""
+    """With the id of the last message it gets what came since, and nothing twice."""
     async with talking() as client:
         async with streaming(client.sandbox.url) as stream:
             await client.post("/batch/", batch(event(event="before")))
             last = await settled(stream, client)
         await client.post("/batch/", batch(event(event="meanwhile")))
         async with streaming(client.sandbox.url, last=last) as stream:
-            told = await stream.batch()
-    assert [message.data["event"] for message in named(told, "event")] == ["meanwhile"]
-    assert not named(told, "opened") + named(told, "cleared")
+            reported = await stream.batch()
+    assert [message.data["event"] for message in named(reported, "event")] == ["meanwhile"]
+    assert not named(reported, "opened") + named(reported, "cleared")
 
 
 async def test_a_reader_that_missed_much_learns_how_much() -> None:
-    """What is too much to tell is counted, and the newest are told."""
+    """What is too much to tell is counted, and the newest are streamed."""
     async with talking() as client:
         async with streaming(client.sandbox.url) as stream:
             await client.post("/batch/", batch(event(event="before")))
             last = await settled(stream, client)
         await client.post("/batch/", batch(*[event(event=f"e{number}") for number in range(1000)]))
         async with streaming(client.sandbox.url, last=last) as stream:
-            told = await stream.batch()
-    assert named(told, "skipped")[0].data == {"events": 1000 - module.MOST, "requests": 0}
-    assert [message.data["event"] for message in named(told, "event")] == [
+            reported = await stream.batch()
+    assert named(reported, "skipped")[0].data == {"events": 1000 - module.MOST, "requests": 0}
+    assert [message.data["event"] for message in named(reported, "event")] == [
         f"e{number}" for number in range(1000 - module.MOST, 1000)
     ]
 
 
 async def test_clearing_is_streamed() -> None:
-    """Whoever watches learns that everything is gone, and sees what comes after it."""
+    """Anyone who watches learns that everything is gone, and sees what comes after it."""
     async with talking() as client, streaming(client.sandbox.url) as stream:
         await client.post("/batch/", batch(event(event="before")))
         await settled(stream, client)
@@ -114,15 +114,15 @@ async def test_a_reader_of_another_history_begins_anew() -> None:
     async with talking() as client:
         await client.post("/batch/", batch(event(event="after")))
         async with streaming(client.sandbox.url, last=last) as stream:
-            told = await stream.batch()
-    assert [message.name for message in told if message.name in ("cleared", "event")] == [
+            reported = await stream.batch()
+    assert [message.name for message in reported if message.name in ("cleared", "event")] == [
         "cleared",
         "event",
     ]
 
 
 async def test_a_file_remembers_how_far_a_reader_was(tmp_path: Path) -> None:
-    """After a restart on the same file a reader goes on where it was."""
+    """After a restart on the same file a reader continues where it was."""
     options = SandboxOptions(database=tmp_path / "events.db")
     async with talking(options) as client, streaming(client.sandbox.url) as stream:
         await client.post("/batch/", batch(event(event="before")))
@@ -130,8 +130,8 @@ async def test_a_file_remembers_how_far_a_reader_was(tmp_path: Path) -> None:
     async with talking(options) as client:
         await client.post("/batch/", batch(event(event="after")))
         async with streaming(client.sandbox.url, last=last) as stream:
-            told = await stream.batch()
-    assert [message.data["event"] for message in named(told, "event")] == ["after"]
+            reported = await stream.batch()
+    assert [message.data["event"] for message in named(reported, "event")] == ["after"]
 
 
 @cases(
@@ -160,13 +160,13 @@ async def test_a_view_gets_what_it_subscribes_to(
         await client.post("/batch/", batch(event(uuid=UUID, properties={"n": 2})))
         await client.post("/batch/", b"{not json")
         async with streaming(client.sandbox.url, query) as stream:
-            told = await stream.batch()
-    assert [message.data["event"] for message in named(told, "event")] == events
-    assert len(named(told, "request")) == requests
+            reported = await stream.batch()
+    assert [message.data["event"] for message in named(reported, "event")] == events
+    assert len(named(reported, "request")) == requests
 
 
 async def test_a_large_event_is_streamed_without_its_bytes() -> None:
-    """A stream stays light: of a large event all is told but what it consists of, which the
+    """A stream stays light: a large event is streamed without its parts, which the
     listing has.
     """
     async with talking() as client:
@@ -178,12 +178,12 @@ async def test_a_large_event_is_streamed_without_its_bytes() -> None:
             ),
         )
         async with streaming(client.sandbox.url) as stream:
-            told = await stream.batch()
+            reported = await stream.batch()
         shown = (await client.get("/sandbox/events"))["results"]
-    data = named(told, "event")[0].data
+    data = named(reported, "event")[0].data
     assert (data["event"], data["raw"], data["properties"]) == ("seen", "", None)
     assert [
-        (each["index"], each["raw"]) for each in named(told, "request")[0].data["not_ingested"]
+        (each["index"], each["raw"]) for each in named(reported, "request")[0].data["not_ingested"]
     ] == [(1, "")]
     assert len(shown[0]["raw"]) > 70_000
 
@@ -203,7 +203,7 @@ async def test_properties_with_line_breaks_stay_one_message() -> None:
 
 
 async def test_silence_is_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stream on which nothing happens says so now and then, so that nobody takes it for dead."""
+    """A stream on which nothing happens says so now and then, so that no one takes it for dead."""
     monkeypatch.setattr(module, "HEARTBEAT", 0.0)
     monkeypatch.setattr(module, "GONE", 0.01)
     async with talking() as client, streaming(client.sandbox.url) as stream:
@@ -211,7 +211,7 @@ async def test_silence_is_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_leaving_ends_streams_at_once() -> None:
-    """A stream that nobody closes doesn't hold up the sandbox's end."""
+    """A stream that no one closes doesn't hold up the sandbox's end."""
     loop = asyncio.get_running_loop()
     sandbox = await Sandbox().__aenter__()
     async with streaming(sandbox.url) as stream:
@@ -245,7 +245,7 @@ async def status(client: SandboxClient) -> int:
 async def test_a_reader_that_leaves_while_it_rests_makes_room(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """However long a reader is to be told nothing, its place is free soon after it has gone."""
+    """However long a reader gets nothing, its place is free soon after it has gone."""
     monkeypatch.setattr(module, "READERS", 1)
     monkeypatch.setattr(module, "PAUSE", 3600.0)
     monkeypatch.setattr(module, "GONE", 0.01)
@@ -257,6 +257,7 @@ async def test_a_reader_that_leaves_while_it_rests_makes_room(
                 await tick()
 
 
+@pytest.mark.slow
 async def test_a_reader_that_reads_nothing_delays_no_other() -> None:
     """Nothing is queued for it: while it doesn't read, events are taken and kept as ever, and
     afterwards it learns what it missed.
@@ -272,9 +273,9 @@ async def test_a_reader_that_reads_nothing_delays_no_other() -> None:
         assert (await client.sandbox.summary()).events == 12_000
         stream.response.connection.transport.resume_reading()  # type: ignore[union-attr]
         await settled(stream, client)
-    told = len(named(stream.seen, "event"))
+    reported = len(named(stream.seen, "event"))
     left = sum(message.data["events"] for message in named(stream.seen, "skipped"))
-    assert told + left == 12_000
+    assert reported + left == 12_000
     assert left > 0
 
 
@@ -356,10 +357,10 @@ async def test_the_page_is_for_browsers() -> None:
 
 
 async def test_ids_that_are_none() -> None:
-    """An id that no stream gave is no place to go on from."""
+    """An id that no stream gave is no place to continue from."""
     async with talking() as client:
         await client.post("/batch/", batch(event()))
         for last in ("", "7", "1.2", "a.b.c", "9" * 40 + ".1.x", "-1.-1.x"):
             async with streaming(client.sandbox.url, last=last) as stream:
-                told = await stream.batch()
-            assert len(named(told, "event")) == 1
+                reported = await stream.batch()
+            assert len(named(reported, "event")) == 1

@@ -60,8 +60,8 @@ def bearer(key: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", NAMES)
 async def test_all_are_listed_without_a_key(shown: SandboxClient, name: str) -> None:
-    """Every listing has what all organizations have, whoever asks, and each item fits its type to
-    the letter.
+    """Every listing has what all organizations have, no matter who asks, and each item fits its
+    type to the letter.
     """
     listing = await shown.get(f"/sandbox/{name}")
     assert (listing["count"], len(listing["results"])) == (ALL[name], ALL[name])
@@ -145,7 +145,7 @@ async def test_a_project(shown: SandboxClient) -> None:
 
 
 async def test_an_address_of_a_webhook_is_a_secret(shown: SandboxClient) -> None:
-    """Who knows it may write there; so it isn't shown, and neither are keys that somebody wrote
+    """Who knows it may write there; so it isn't shown, and neither are keys that someone wrote
     where they don't belong.
     """
     body = {

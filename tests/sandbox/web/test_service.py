@@ -135,6 +135,7 @@ async def test_a_body_without_a_length_stays_below_the_limit() -> None:
         await writer.wait_closed()
 
 
+@pytest.mark.slow
 async def test_the_limit_is_twenty_megabytes() -> None:
     """Unless said: 20,000,000 bytes are too many (interface document, Limits 1)."""
     async with talking() as client:

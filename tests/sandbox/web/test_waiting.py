@@ -41,7 +41,7 @@ async def begun(endpoints: list[module.WaitingEndpoint], number: int = 1) -> Non
     await eventually(lambda: endpoints[0]._waiters == number)
 
 
-async def test_what_is_there_is_answered_at_once() -> None:
+async def test_wait_answers_at_once_if_events_are_there() -> None:
     """The events are shown as the listing shows them, bounded by its limit; `count` is of all."""
     async with talking() as client:
         await client.post(
@@ -56,7 +56,9 @@ async def test_what_is_there_is_answered_at_once() -> None:
         assert len(answer.json["results"]) == 1
 
 
-async def test_it_waits_until_enough_are_there(endpoints: list[module.WaitingEndpoint]) -> None:
+async def test_wait_ends_with_the_last_expected_event(
+    endpoints: list[module.WaitingEndpoint],
+) -> None:
     """Neither other events nor too few end the wait, the last one does."""
     async with talking() as client:
         waits = asyncio.create_task(wait(client, f"event=seen&distinct_id=ann&count=2&{LONG}"))
@@ -135,7 +137,7 @@ async def test_an_empty_sandbox_says_so() -> None:
         "until=x",
     ],
 )
-async def test_what_is_no_number_is_an_error(query: str) -> None:
+async def test_an_invalid_number_is_an_error(query: str) -> None:
     """Rather than a wait for something else."""
     async with talking() as client:
         answer = await wait(client, query)

@@ -251,7 +251,7 @@ def test_rows_that_fit_no_object_are_given_as_they_are() -> None:
     ids=["columns", "names", "twice"],
 )
 def test_columns_are_bounded(header: bytes, why: str) -> None:
-    """Nothing is made of a header that no export has; the file is told as broken."""
+    """Nothing is made of a header that no export has; the file is reported as broken."""
     found, failure = salvaged(read(WatchedStream(header + b"\n1,2\n"), CSV))
     assert found == []
     assert why in failure
@@ -265,7 +265,7 @@ def test_as_many_columns_as_a_spreadsheet_has() -> None:
 
 
 def test_an_open_quote_takes_no_more_than_the_limit() -> None:
-    """What it swallowed is one refused record, and reading goes on behind it."""
+    """What it swallowed is one refused record, and reading continues behind it."""
     filler = b"x,y\n" * 400
     found = rows(
         b'a,b\n1,"open\n' + filler + b"1,2\n", replace(CSV, max_record=1000, block_bytes=1 << 16)
@@ -362,7 +362,7 @@ def test_parquet_rows_keep_their_types() -> None:
 
 
 def test_parquet_rows_are_numbered_from_one() -> None:
-    """The number goes on over batches and groups of rows."""
+    """The number continues over batches and groups of rows."""
     found, failure = parquet_records(parquet_file({"n": list(range(2500))}))
     assert (found, failure) == ([(n + 1, {"n": n}) for n in range(2500)], "")
 

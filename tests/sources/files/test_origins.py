@@ -53,9 +53,9 @@ def test_no_credentials_are_repeated(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigurationError) as raised:
         open_source([str(Path(address).absolute()) if absolute and "@" in address else address])
-    told = raised.value.message + raised.value.hint
-    assert not any(part in told for part in (USER, SECRET, *SECRET.split("/")))
-    assert "bucket" in told or "example" in told or "container" in told
+    reported = raised.value.message + raised.value.hint
+    assert not any(part in reported for part in (USER, SECRET, *SECRET.split("/")))
+    assert "bucket" in reported or "example" in reported or "container" in reported
 
 
 def test_other_addresses_and_paths_are_left_alone(

@@ -514,7 +514,7 @@ def opened() -> set[str]:
 
 
 def test_a_file_that_is_passed_over_while_it_is_read_is_an_error(tmp_path: Path) -> None:
-    """It never goes on with bytes of the next one."""
+    """It never continues with bytes of the next one."""
     written(tmp_path, {"x": MANY, "y": A})
     with open_source([str(tmp_path)], ReadOptions(block_bytes=100)) as source:
         files = source.files()

@@ -149,7 +149,7 @@ def test_damage_in_the_middle_is_found(name: str) -> None:
 def test_something_else_after_the_end_is_a_failure(
     kind: Decompress, compress: Callable[[bytes], bytes]
 ) -> None:
-    """A line that somebody appended to a compressed file isn't skipped in silence."""
+    """A line that someone appended to a compressed file isn't skipped in silence."""
     assert salvaged(WatchedStream(compress(TEXT) + b'{"event":"late"}'), kind) == (
         TEXT,
         "what follows the compressed data is something else",

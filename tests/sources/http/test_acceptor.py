@@ -158,7 +158,7 @@ async def test_a_sender_waits_for_a_file_to_open() -> None:
             await to.until(lambda: len(to.intake.taken) == 1)
 
 
-async def test_what_waits_at_the_end_is_answered() -> None:
+async def test_connections_in_the_queue_are_answered_at_shutdown() -> None:
     """Connections that have arrived when the listener stops are accepted,
     although it left them to others.
     """

@@ -106,7 +106,9 @@ def test_peers(peername: object, stamp: str | None, trusted: bool) -> None:
 
 
 @given(st.binary(max_size=300), st.binary(max_size=300))
-def test_any_header(forwarded_for: bytes, forwarded: bytes) -> None:
+def test_any_forwarded_header_gives_an_address_or_none(
+    forwarded_for: bytes, forwarded: bytes
+) -> None:
     """Whatever the headers hold, the answer is an address that may be stamped, or none."""
     client = ADDRESSES.client(PEER, forwarded_for, forwarded)
     assert client is None or (
@@ -137,7 +139,7 @@ async def test_only_trusted_peers_are_believed() -> None:
 
 
 async def test_stamping_can_be_off() -> None:
-    """With stamping off nobody's address is passed on."""
+    """With stamping off no one's address is passed on."""
     async with listening(HttpPolicy(trusted_proxies=PROXIES, stamp_ip=False)) as to:
         assert (await to.ask(post("/e", b"", "X-Forwarded-For: 8.8.8.8"))).status == 200
         assert to.intake.taken[0].client is None

@@ -1,4 +1,4 @@
-"""How connections wait, are slowed down, are turned away, and end."""
+"""How connections wait, are slowed down, are rejected, and end."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ async def test_a_sender_that_reads_no_answers_is_read_no_more() -> None:
 
 
 async def test_a_sender_that_never_reads_its_answers_is_dropped() -> None:
-    """It is idle, as far as its listener can tell, and it can't be told."""
+    """It is idle, as far as its listener can tell, and it can't be notified."""
     async with listening(HttpPolicy(idle_timeout=30, linger_timeout=5)) as to, _deaf(to):
         await to.pass_time(20)
         assert to.listener.statistics().connections == 1
@@ -191,7 +191,7 @@ async def test_a_request_that_is_not_read_on_is_not_late(part: bytes) -> None:
 
 
 async def test_too_large_a_body() -> None:
-    """A length over the limit is refused before anything is read, and the sender that goes on
+    """A length over the limit is refused before anything is read, and the sender that continues
     sending still gets to read why.
     """
     async with listening(HttpPolicy(max_body=1000)) as to:
@@ -210,7 +210,7 @@ async def test_too_large_a_body() -> None:
 @cases("chunks", [[b"x" * 1001], [b"x" * 500, b"x" * 501], [b"x"] * 1001])
 @cases("path", ["/e", "/nowhere"])
 async def test_too_large_in_chunks(chunks: list[bytes], path: str) -> None:
-    """Chunks count as they come, also where the body is only read to be thrown away."""
+    """Chunks count as they come, also where the body is only read to be discarded."""
     async with listening(HttpPolicy(max_body=1000)) as to:
         assert (await to.ask(chunked(*chunks, path=path))).status == 413
         assert (await to.ask(chunked(*chunks[1:], path=path))).status == (
@@ -244,7 +244,7 @@ async def test_endless_extensions_and_trailers() -> None:
 
 
 async def test_bytes_being_received_are_bounded() -> None:
-    """Past its share of the bound a sender that brings more gets 503, while small requests go on
+    """Past its share of the bound a sender that brings more gets 503, while small requests continue
     and the others are completed.
     """
     policy = HttpPolicy(max_receiving=size_for(1_000_000))
@@ -330,7 +330,7 @@ async def test_less_is_received_beside_a_full_buffer() -> None:
 
 
 async def test_too_many_connections() -> None:
-    """Over the limit a connection is told 503 and closed; as soon as one of the others goes, there
+    """Over the limit a connection gets 503 and is closed; as soon as one of the others goes, there
     is room again.
     """
     async with listening(HttpPolicy(max_connections=3)) as to:
@@ -348,7 +348,7 @@ async def test_too_many_connections() -> None:
 
 
 async def test_a_flood_of_connections() -> None:
-    """Only so many are told why at a time; the rest are dropped at once."""
+    """Only so many get a reason at a time; the rest are dropped at once."""
     async with listening(HttpPolicy(max_connections=1)) as to:
         clients = [await to.connect() for _ in range(200)]
         await to.until(lambda: to.listener.statistics().connections <= 129)

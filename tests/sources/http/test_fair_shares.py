@@ -47,7 +47,7 @@ async def read_all(asked: Asked) -> None:
     await asked.write(OK)
 
 
-def under_way(to: ListenerRig) -> int:
+def in_flight(to: ListenerRig) -> int:
     """Passages in flight."""
     assert to.passthrough is not None
     return to.passthrough.statistics().in_flight
@@ -60,7 +60,7 @@ async def test_slow_uploads_leave_flags_alone() -> None:
     async with origin(read_all) as upstream, listening(passthrough=through(upstream)) as to:
         await begin_uploads(to, 130, "/s/")
         share = OTHER_PERMITS * 7 // 8
-        await to.until(lambda: under_way(to) == share)
+        await to.until(lambda: in_flight(to) == share)
         for local in (GREEDY, ("127.0.0.1", 0)):
             client = await to.connect(local_addr=local)
             assert (await asked(client, post("/flags/?v=2", b"{}"))).status == 200
@@ -73,7 +73,7 @@ async def test_slow_calls_for_flags_leave_some_to_others() -> None:
     """The same with /flags itself: another sender's calls are answered."""
     async with origin(read_all) as upstream, listening(passthrough=through(upstream)) as to:
         await begin_uploads(to, 130, "/flags/")
-        await to.until(lambda: under_way(to) == FLAG_PERMITS * 7 // 8)
+        await to.until(lambda: in_flight(to) == FLAG_PERMITS * 7 // 8)
         client = await to.connect()
         assert (await asked(client, post("/flags/?v=2", b"{}"))).status == 200
 
@@ -91,7 +91,7 @@ async def test_a_trickle_ends_after_the_grace(path: str) -> None:
                     client.writer.write(b"x" * 500)
             await to.clock.advance(1)
         assert [(await client.reply()).status for client in slow] == [408] * 8
-        await to.until(lambda: under_way(to) == 0)
+        await to.until(lambda: in_flight(to) == 0)
         assert to.listener.statistics().receiving_bytes == 0
 
 
@@ -160,7 +160,7 @@ async def test_a_lone_sender_may_bring_the_largest_body() -> None:
 
 
 async def test_behind_a_trusted_proxy_its_clients_share() -> None:
-    """Requests that come through one proxy are told apart by its forwarding header; without it
+    """Requests that come through one proxy are distinguished by its forwarding header; without it
     they are one sender's.
     """
     async with (
@@ -171,7 +171,7 @@ async def test_behind_a_trusted_proxy_its_clients_share() -> None:
             client = await to.connect()
             await client.send(upload("/s/", 1_000_000, "X-Forwarded-For: 9.9.9.9"))
         client = await to.connect()
-        await to.until(lambda: under_way(to) == OTHER_PERMITS * 7 // 8)
+        await to.until(lambda: in_flight(to) == OTHER_PERMITS * 7 // 8)
         assert (await asked(client, post("/s/", b"x", "X-Forwarded-For: 8.8.8.8"))).status == 200
         assert (await asked(client, post("/s/", b"x"))).status == 200
         assert (await asked(client, post("/s/", b"x", "X-Forwarded-For: 9.9.9.9"))).status == 503
@@ -218,7 +218,7 @@ async def test_a_handshake_ends_with_its_listener(tmp_path: Path) -> None:
 
 
 async def test_without_files_to_open() -> None:
-    """The log says so once, and when it is over; connections that are open go on."""
+    """The log says so once, and when it is over; connections that are open continue."""
     async with listening() as to:
         client = await to.connect()
         assert (await client.ask(post())).status == 200
@@ -247,6 +247,6 @@ async def test_without_files_to_open() -> None:
     ],
 )
 @cases("stamp", [True, False])
-def test_who_shares(peername: object, sender: str, stamp: bool) -> None:
+def test_shares_are_per_address_or_ipv6_network(peername: object, sender: str, stamp: bool) -> None:
     """An address, whether it is stamped or not; of IPv6 a customer's whole network."""
     assert ClientAddresses((), stamp=stamp).peer(peername).sender == sender

@@ -301,7 +301,7 @@ def test_memory_of_heads_changes_nothing(pipeline: list[bytes], cut: int) -> Non
     assert _conversation(pipeline, shared) == _conversation([b"".join(pipeline)])
 
 
-def test_no_garbage() -> None:
+def test_a_lost_connection_leaves_no_cycle() -> None:
     """A connection that is gone is gone at once: nothing waits for the garbage collector."""
     intake = FakeHttpIntake(later=lambda incoming: incoming.body == b"xx")
     shared = ListenerState(POLICY, intake)

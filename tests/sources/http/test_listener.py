@@ -52,7 +52,7 @@ async def test_address_in_use() -> None:
 
 
 async def test_unix_socket(tmp_path: Path) -> None:
-    """A socket file that nobody listens on is replaced, has its
+    """A socket file that no one listens on is replaced, has its
     permissions, and is gone at the end.
     """
     path = tmp_path / "forwarder.sock"
@@ -203,7 +203,7 @@ async def test_ending_connections_takes_no_time_without_any() -> None:
         await asyncio.wait_for(ending, 60)
 
 
-async def test_what_was_accepted_last_is_answered() -> None:
+async def test_the_last_accepted_connection_is_answered() -> None:
     """Once nothing is accepted any more, a connection that has said nothing yet has a moment for
     its first request.
     """

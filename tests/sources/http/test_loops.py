@@ -47,8 +47,8 @@ async def test_others_are_accepted(said: str) -> None:
             answer = await client.ask(post("/batch/", b"{}", f"Forwarder-Path: {said}"))
             assert answer.status == 200
         assert len(to.listener._state.heads[0]) == 1
-        told = [incoming.path.hops if incoming.path else None for incoming in to.intake.taken]
-        assert told == [int(said.partition(";")[0]) if ";" in said else None] * 3
+        reported = [incoming.path.hops if incoming.path else None for incoming in to.intake.taken]
+        assert reported == [int(said.partition(";")[0]) if ";" in said else None] * 3
 
 
 async def test_a_loop_in_chunks_and_with_expectation() -> None:

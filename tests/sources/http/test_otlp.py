@@ -68,7 +68,7 @@ def message_of(reply: RawReply, content_type: str) -> str:
 
 
 @cases("path", [PATH, PATH + "/"])
-async def test_it_exists_where_it_is_configured(path: str) -> None:
+async def test_otlp_is_404_unless_configured(path: str) -> None:
     """Elsewhere it is a path like any other on which nothing is accepted, passed
     through neither.
     """

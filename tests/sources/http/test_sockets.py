@@ -17,8 +17,8 @@ from tests.support.listening import LIMIT, listening, post, turns
 
 
 async def test_an_address_is_shared_by_those_who_want_to() -> None:
-    """Several listeners can have inherited sockets of one address; one that binds it itself is
-    told that somebody is there.
+    """Several listeners can have inherited sockets of one address; one that binds it itself learns
+    that it is in use.
     """
     (bound,) = bind_tcp(TcpAddress("127.0.0.1", 0))
     async with listening(inherited=[bound.dup()]) as one:
@@ -53,7 +53,9 @@ async def test_connections_wait_in_a_socket_that_outlives_its_listener() -> None
 
 
 async def test_an_inherited_socket_is_listened_on(tmp_path: Path) -> None:
-    """A bound Unix socket can be used by several; whoever closes leaves its file for the others."""
+    """A bound Unix socket can be used by several; anyone who closes leaves its file for
+    the others.
+    """
     path = tmp_path / "in.sock"
     with bind_unix(path) as bound:
         async with listening(listen=f"unix:{path}", inherited=[bound.dup()]) as first:
@@ -67,7 +69,7 @@ async def test_an_inherited_socket_is_listened_on(tmp_path: Path) -> None:
 
 
 @cases("wrong", ["file", "datagrams", "connection"])
-def test_what_nothing_can_listen_on_is_an_error(wrong: str, tmp_path: Path) -> None:
+def test_an_inherited_descriptor_must_be_a_stream_socket(wrong: str, tmp_path: Path) -> None:
     """A descriptor that is inherited must be a stream socket that isn't connected."""
     one, other = socket.socketpair()
     kinds: dict[str, Any] = {
@@ -83,7 +85,7 @@ def test_what_nothing_can_listen_on_is_an_error(wrong: str, tmp_path: Path) -> N
         each.close()
 
 
-def test_what_is_no_socket_stays(tmp_path: Path) -> None:
+def test_a_file_instead_of_a_socket_is_kept(tmp_path: Path) -> None:
     """A file at a Unix socket's place is not removed; a folder that isn't there
     is an error with a name.
     """
@@ -115,7 +117,7 @@ def test_addresses(listen: str, address: TcpAddress | Path) -> None:
     "listen",
     ["", "localhost", "localhost:", "localhost:x", "localhost:70000", "unix:", "a:-1", "a:٣"],
 )
-def test_no_addresses(listen: str) -> None:
+def test_invalid_addresses_are_errors(listen: str) -> None:
     """Anything else is a configuration error."""
     with pytest.raises(ConfigurationError, match="is not an address"):
         parse_listen(listen)

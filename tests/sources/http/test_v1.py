@@ -228,7 +228,7 @@ async def test_errors_are_json(error: Exception, status: int, name: str) -> None
 
 
 async def test_late_errors_are_json() -> None:
-    """Not acknowledged in time, told by the intake or noticed here."""
+    """Not acknowledged in time, noticed by the intake or noticed here."""
     async with listening() as to:
         answering_with(to, Scripted(b"results"))
         to.intake.later = lambda _: True

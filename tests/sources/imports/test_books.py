@@ -122,7 +122,7 @@ def test_long_names_and_details_are_cut() -> None:
     ],
 )
 def test_days_that_are_none_are_refused(days: dict[str, DayTally]) -> None:
-    """A file that was changed by hand is told before it is used."""
+    """A file that was changed by hand is reported before it is used."""
     with pytest.raises(ValueError, match=r".+"):
         check_days(days)
 
@@ -187,7 +187,7 @@ def test_what_the_service_refuses_of_a_repaired_record_is_there_and_not_delivere
 
 
 def test_older_books_count_no_repaired_records() -> None:
-    """A checkpoint or a manifest that doesn't say reads as none; sums have the mended of all."""
+    """A checkpoint or a manifest that doesn't say reads as none; sums have the repaired of all."""
     books = msgspec.json.decode(b'{"read":1,"refused":{"missing_distinct_id":1}}', type=RecordBooks)
     assert (books.repaired, books.unrepaired) == (0, 1)
     books.add(RecordBooks(repaired=2, refused={"missing_distinct_id": 2}))

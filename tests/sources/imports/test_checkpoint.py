@@ -65,7 +65,7 @@ def test_what_is_written_is_read_back(folder: StateFolder) -> None:
 
 
 def test_one_process_at_a_time_has_the_folder(folder: StateFolder) -> None:
-    """Another is told which option to use."""
+    """Another one learns which option to use."""
     with pytest.raises(Locked, match="in use by another forwarder") as caught:
         StateFolder(folder.path)
     assert "--state" in caught.value.hint
@@ -142,6 +142,6 @@ def test_a_checkpoint_that_cannot_be_opened_is_reported(tmp_path: Path) -> None:
 def test_a_failing_disk_is_reported(folder: StateFolder) -> None:
     """And the former checkpoint stays."""
     (folder.path / FILE).mkdir()
-    with pytest.raises(ConfigurationError, match="can't be written") as told:
+    with pytest.raises(ConfigurationError, match="can't be written") as reported:
         folder.save(checkpoint())
-    assert "run the same command again" in told.value.hint
+    assert "run the same command again" in reported.value.hint

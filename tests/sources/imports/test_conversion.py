@@ -165,7 +165,7 @@ def test_a_record_sends_its_events_or_has_a_fate(tmp_path: Path) -> None:
 
 
 def test_a_record_of_which_one_event_can_t_be_finished_sends_none(tmp_path: Path) -> None:
-    """It is one dead letter, whole, so that mending it brings all of it."""
+    """It is one dead letter, whole, so that repairing it brings all of it."""
     made = record_conversion(tmp_path).convert(block(b"a:1 nan:2"), 0, 0)
     assert shown(made) == ["refused undecodable"]
     assert not made.events
@@ -295,7 +295,7 @@ def test_a_resumed_run_creates_what_one_run_would_have(records: list[bytes]) -> 
 
 
 def test_refused_is_what_a_record_with_a_repeat_and_a_refusal_is(tmp_path: Path) -> None:
-    """Of fates that exclude each other the worst is told: somebody has to look at it."""
+    """Of fates that exclude each other the worst is reported: someone has to look at it."""
     body = b'{"batch":[' + native(1) + b',{"event":"x"}]}'
     made = raw_conversion(tmp_path).convert(block(native(1), body), 0, 0)
     assert made.fates[1].kind is FateKind.REFUSED
@@ -339,7 +339,7 @@ def fates(conversion: Conversion, names: str) -> list[str | None]:
 
 
 def test_the_limit_counts_accepted_records() -> None:
-    """Events that are left out for another reason don't use the limit up, and are told
+    """Events that are left out for another reason don't use the limit up, and are reported
     by reason.
     """
     choice = alone(EventFilters(exclude_events={"b"}, limit=2))
@@ -409,7 +409,7 @@ def test_each_has_a_number_of_its_own() -> None:
 
 
 def test_a_resumed_run_rejects_the_same_parts() -> None:
-    """Wherever it goes on in a block."""
+    """Wherever it continues in a block."""
     whole = parts(conversion().convert(block_of_parts(RECORDS), 0, 0).refused)
     for skip in range(1, len(RECORDS)):
         made = conversion().convert(block_of_parts(RECORDS), 0, skip)

@@ -204,7 +204,7 @@ def test_what_json_cant_say_is_refused(value: Any) -> None:
 )
 def test_numbers_that_overflow_are_refused(number: str, words: str) -> None:
     """A double can't hold them, and strict parsers refuse the whole request; what only looks like
-    one in a text is no number.
+    one in a text is not a number.
     """
     for value in (raw(number), [{"a": raw(f"[1,{number} ]")}]):
         with pytest.raises(RecordRefused, match=f"it has {words}") as refused:
@@ -327,7 +327,7 @@ def test_the_bytes_of_a_raw_event() -> None:
 
 @cases("number", ["1e400", "-1E+999", "9" * 400])
 def test_numbers_that_overflow_are_refused_alone(number: str) -> None:
-    """What strict parsers refuse is refused before it is sent; the events beside it go on."""
+    """What strict parsers refuse is refused before it is sent; the events beside it continue."""
     records = [as_json({**HEAD, "properties": {"n": each}}) for each in ("good", "bad", "better")]
     records[1] = records[1].replace(b'"bad"', number.encode())
     found = NativeConverter("oldest").convert_event(block(records[0]))
@@ -359,7 +359,7 @@ def test_values_keep_their_bytes_where_properties_are_put_together_anew() -> Non
     )
 
 
-def test_what_is_added_takes_the_place_of_its_like() -> None:
+def test_added_properties_replace_existing_ones() -> None:
     """A job's id from before, and a wish to be located, give way; with geoip,
     an event's own wish stays.
     """

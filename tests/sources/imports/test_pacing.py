@@ -139,7 +139,7 @@ def test_small_numbers_are_booked_by_the_slice() -> None:
 
 @cases("rate", [0, -1, math.nan, math.inf])
 def test_a_rate_is_a_number_above_none(rate: float) -> None:
-    """Whoever wants no limit passes no pace."""
+    """Anyone who wants no limit passes no pace."""
     with pytest.raises(ValueError, match="more than 0"):
         ImportPace(rate, FakeClock())
 
@@ -162,7 +162,7 @@ def test_no_booking_of_another_process_is_lost(tmp_path: Path) -> None:
     [b"", b"x", b"x" * 100, struct.pack("<dd", math.nan, 5), struct.pack("<dd", math.inf, 5)],
 )
 def test_a_damaged_line_begins_anew(tmp_path: Path, damage: bytes) -> None:
-    """There is nothing in it to lose, and it is mended by the first who books."""
+    """There is nothing in it to lose, and it is repaired by the first who books."""
     path = tmp_path / "rate"
     path.write_bytes(damage)
     assert RateLine(path).book(2.0, 100.0) == 100.0
@@ -170,7 +170,7 @@ def test_a_damaged_line_begins_anew(tmp_path: Path, damage: bytes) -> None:
 
 
 def test_a_clock_that_goes_back_takes_the_line_with_it(tmp_path: Path) -> None:
-    """Nobody waits for hours because the clock was ahead, or because the machine started anew."""
+    """No one waits for hours because the clock was ahead, or because the machine started anew."""
     line = RateLine(tmp_path / "rate")
     line.book(3.0, 1_000_000.0)
     assert line.book(1.0, 50.0) == 53.0
@@ -390,7 +390,7 @@ def test_a_rate_that_can_t_be_shared_is_reported(tmp_path: Path) -> None:
 
 def test_two_questions_of_one_time_have_one_answer() -> None:
     """What is not due at a time has a moment after it: otherwise no timer is set, and the import
-    stands still for ever.
+    stands still indefinitely.
     """
     pace = ImportPace(8.0, BusyClock())
     went = 0

@@ -136,7 +136,7 @@ class ImportedPersons:
         self.identified.add(self.owners[target])
 
     def ends(self) -> dict[str, Event]:
-        """By distinct id, what its person ends with if all that it was told came in order."""
+        """By distinct id, what its person ends with if all that it was given came in order."""
         found = {}
         for who, person in self.owners.items():
             properties: Event = {}

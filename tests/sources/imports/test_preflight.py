@@ -185,8 +185,8 @@ def test_memory_is_bounded() -> None:
 
 
 def test_times_by_where_they_lie() -> None:
-    """Future, younger than 48 h, not before `until` and January 1970 are told
-    apart to the microsecond.
+    """Future, younger than 48 h, not before `until` and January 1970 are distinguished
+    to the microsecond.
     """
     times = [NOW + 1, NOW, NOW - 2 * DAY, NOW - 2 * DAY - 1, 31 * DAY, 31 * DAY - 1, 0]
     stream = [seen(event(number, time=time)) for number, time in enumerate(times)]
@@ -255,7 +255,7 @@ def test_requests_are_of_one_day_each() -> None:
 
 
 def test_days_past_the_bound_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A day that is known goes on being counted; a new one doesn't take memory."""
+    """A day that is known keeps being counted; a new one doesn't take memory."""
     monkeypatch.setattr("forwarder.sources.imports.preflight.MOST_DAYS", 2)
     made = report([seen(event(time=day * DAY)) for day in (1, 2, 3, 1, 4)], batch_events=1)
     assert [(each.day, each.events) for each in made.days] == [("1970-01-02", 2), ("1970-01-03", 1)]
@@ -482,7 +482,7 @@ def test_set_is_seen_inside_and_beside_the_properties() -> None:
 
 
 def test_times_and_examples_are_as_they_stood_in_the_source() -> None:
-    """What the format mends is judged, and shown, as it was: epochs in two units, and times
+    """What the format repairs is checked, and shown, as it was: epochs in two units, and times
     without a zone, are no less there.
     """
     times = {"a": "1700000000", "b": "1700000000123", "c": '"2023-11-14 22:13:20"'}
@@ -528,10 +528,10 @@ SOURCE_TERMS = PreflightTerms(
 
 
 def look(
-    *paths: Path, filters: EventFilters | None = None, told: list[tuple[int, int]] | None = None
+    *paths: Path, filters: EventFilters | None = None, reported: list[tuple[int, int]] | None = None
 ) -> tuple[PreflightReport, Sequence[BrokenSource]]:
     """What is known of these files."""
-    said = [] if told is None else told
+    said = [] if reported is None else reported
     with open_source([str(path) for path in paths]) as source:
         return run_preflight(
             source,
@@ -545,18 +545,18 @@ def look(
 
 def test_all_of_a_source_is_looked_at(tmp_path: Path) -> None:
     """Events by name and by day, what is refused, and how far it is meanwhile."""
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     first = write(tmp_path / "a.jsonl", [line(n, day=n % 3) for n in range(30)])
     second = write(
         tmp_path / "b.jsonl", [line(30, name="other"), b'{"cut', line(31, pad="x" * 2000)]
     )
-    report, broken = look(first, second, told=told)
+    report, broken = look(first, second, reported=reported)
     assert not broken
     assert report.records == 33
     assert sum(each.records for each in report.refused) == 2
-    assert told[-1][0] == 33
-    assert told[-1][1] == first.stat().st_size + second.stat().st_size - 33
-    assert told == sorted(told)
+    assert reported[-1][0] == 33
+    assert reported[-1][1] == first.stat().st_size + second.stat().st_size - 33
+    assert reported == sorted(reported)
 
 
 def test_what_filters_leave_out_is_not_in_it(tmp_path: Path) -> None:

@@ -162,7 +162,7 @@ def test_kinds_of_dates_as_in_mail(text: str, kind: TimeKind) -> None:
 
 
 @cases("value", ["null", "{}", "true", '""', '"soon"', "-5", "1e400", '"' + "9" * 30 + '"'])
-def test_what_is_no_time_is_not_counted(value: str) -> None:
+def test_an_invalid_time_is_not_counted(value: str) -> None:
     """Where nothing is known, nothing is said."""
     assert kind_of(value.encode()) is None
 

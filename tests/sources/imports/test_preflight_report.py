@@ -358,7 +358,7 @@ def test_events_that_are_left_out_are_not_recent() -> None:
 
 
 def test_order_is_no_matter_where_it_is_sorted() -> None:
-    """With `--sort` nobody needs to be told to sort."""
+    """With `--sort` no one needs the advice to sort."""
     assert set(findings(two_files())) == {"unsorted-files"}
     assert findings(two_files(), sort=True) == {}
 
@@ -452,7 +452,7 @@ def document(stream: Iterable[PreflightRecord], accepted: Sequence[str] = ()) ->
 
 
 def test_the_page_of_an_odd_source() -> None:
-    """All that a person is told, word by word."""
+    """All that a person reads, word by word."""
     assert text(odd(), ["no-zone"]) == (GOLDEN / "preflight_odd.txt").read_text()
 
 
@@ -462,13 +462,13 @@ def test_the_page_of_a_good_source() -> None:
 
 
 def test_how_long_it_takes() -> None:
-    """At the rate that was asked for; without one nobody knows."""
+    """At the rate that was asked for; without one no one knows."""
     assert "0s or more, at 1,000,000 events/s" in text(good(), rate=1_000_000)
     assert "as long as the service does" in text(good(), rate=1e9)
 
 
 def test_the_json_of_an_odd_source() -> None:
-    """All that a program is told, byte by byte."""
+    """All that a program gets, byte by byte."""
     assert document(odd(), ["no-zone"]) + "\n" == (GOLDEN / "preflight_odd.json").read_text()
 
 

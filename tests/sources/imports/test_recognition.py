@@ -273,7 +273,7 @@ def test_a_table_says_which_columns_it_has_and_which_option_names_one(tmp_path: 
 
 
 def test_files_beside_the_export_can_be_left_out_or_accepted(tmp_path: Path) -> None:
-    """They are told apart from bad records among good ones, which count by themselves."""
+    """They are distinguished from bad records among good ones, which count by themselves."""
     good = b"".join(NATIVE.replace(b"u1", b"u%d" % number) for number in range(300))
     files = {"a.jsonl": good + b"{bad\n", "b.html": PAGE, "c.json": b""}
     result = preflight("native", written(tmp_path, files))

@@ -60,10 +60,10 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 def found(events: Sequence[ImportedEvent], folder: Path, sizes: Sizes = USUAL) -> list[bool]:
     """Which of some events are repeats."""
     with Repeats(folder, *sizes) as repeats:
-        told = [among(repeats, [each]) == [0] for each in events]
-        assert repeats.repeats == sum(told)
+        reported = [among(repeats, [each]) == [0] for each in events]
+        assert repeats.repeats == sum(reported)
     assert list(folder.iterdir()) == []
-    return told
+    return reported
 
 
 @cases(
@@ -173,10 +173,10 @@ def found_in_blocks(
 ) -> list[list[int]]:
     """Which events of each block are repeats. Nothing is left in the folder."""
     repeats = Repeats(folder, *sizes)
-    told = [among(repeats, each) for each in blocks]
+    reported = [among(repeats, each) for each in blocks]
     repeats.close()
     assert list(folder.iterdir()) == []
-    return told
+    return reported
 
 
 def test_all_that_the_service_collapses_on_makes_a_repeat(tmp_path: Path) -> None:

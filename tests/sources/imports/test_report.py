@@ -54,7 +54,7 @@ from tests.sources.imports.samples.manifests import checkpoint as sample
 from tests.support.cases import cases
 
 
-def told(made: ImportManifest) -> str:
+def as_shown(made: ImportManifest) -> str:
     """The text as a log has it."""
     console = Console(width=200, highlight=False, color_system=None)
     with console.capture() as capture:
@@ -64,7 +64,7 @@ def told(made: ImportManifest) -> str:
 
 def test_the_text_has_the_outcome_the_books_and_the_reasons() -> None:
     """With an example of each reason, and what was left out by what."""
-    text = told(manifest(60))
+    text = as_shown(manifest(60))
     assert "269 events delivered in 3h, complete" in text
     assert "278 records read = 269 delivered + 5 refused + 2 left out + 2 repeats: balanced" in text
     assert "export/0.json.gz:17 there is no `time`" in text
@@ -74,8 +74,8 @@ def test_the_text_has_the_outcome_the_books_and_the_reasons() -> None:
 
 def test_a_stopped_import_says_how_it_resumes() -> None:
     """And one without events says that."""
-    assert "not complete: the same command resumes it" in told(manifest(1, ended=False))
-    assert "no events" in told(manifest(0))
+    assert "not complete: the same command resumes it" in as_shown(manifest(1, ended=False))
+    assert "no events" in as_shown(manifest(0))
 
 
 def test_what_comes_from_outside_is_text() -> None:
@@ -83,7 +83,7 @@ def test_what_comes_from_outside_is_text() -> None:
     made = msgspec.structs.replace(
         manifest(1), names={"[bold]x[/bold]": 2, "red \x1b[31m alert\x07\u202e": 1}
     )
-    text = told(made)
+    text = as_shown(made)
     assert "[bold]x[/bold]" in text
     assert "red \ufffd[31m alert\ufffd\ufffd" in text
     assert plain("Ünïcode 名前") == "Ünïcode 名前"
@@ -105,14 +105,16 @@ def test_machines_get_the_same() -> None:
 def test_repaired_records_are_shown_beside_refused_ones() -> None:
     """They stay among these: that is what the source has. Nothing is said where there are none."""
     made = manifest(60)
-    assert "mended" not in told(made)
+    assert "mended" not in as_shown(made)
     made.books.repaired = 2
     assert (
         "+ 5 refused + 2 left out + 2 repeats (of the refused, 2 repaired and delivered "
         "since): balanced"
-    ) in told(made)
+    ) in as_shown(made)
     made.books.repaired = 5
-    assert "(of the refused, 5 repaired and delivered since, all of them): balanced" in told(made)
+    assert "(of the refused, 5 repaired and delivered since, all of them): balanced" in as_shown(
+        made
+    )
     assert json.loads(as_json(made))["books"]["mended"] == 5
 
 
@@ -384,7 +386,7 @@ def test_all_of_them_are_written(tmp_path: Path) -> None:
 
 @cases("lost", [*sorted(REPORT_FILES), ""])
 def test_what_a_kill_left_out_is_made_of_the_checkpoint(tmp_path: Path, lost: str) -> None:
-    """Also in the place of a manifest of a run before, that wasn't complete."""
+    """Also instead of a manifest of a run before, that wasn't complete."""
     write_reports(manifest(2, ended=False), tmp_path)
     if lost:
         (tmp_path / lost).unlink()
@@ -441,7 +443,7 @@ def test_a_complete_import_in_words() -> None:
     ],
 )
 def test_the_state_of_one_that_runs_or_was_ended(*, ended: bool, running: bool, said: str) -> None:
-    """Whoever has the folder now is at work on it; else it waits for the command."""
+    """Anyone who has the folder now is at work on it; else it waits for the command."""
     assert (
         next(standing(sample(4, ended=ended), running=running).words(NOW))
         == f"mixpanel export/*.json.gz: {said}"

@@ -35,7 +35,7 @@ def test_a_shard_as_it_is_typed(text: str, shard: Shard) -> None:
 
 
 @cases(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("8/8", "there is no shard 8 of 8"),
         ("3", "is not of the form K/N"),
@@ -47,9 +47,9 @@ def test_a_shard_as_it_is_typed(text: str, shard: Shard) -> None:
         ("$(JOB_COMPLETION_INDEX)/8", "is not of the form K/N"),
     ],
 )
-def test_what_is_no_shard(text: str, told: str) -> None:
+def test_what_is_no_shard(text: str, reported: str) -> None:
     """With how to write it: who counts from 1 sees at the last one that it is from 0."""
-    with pytest.raises(ConfigurationError, match=told) as rejected:
+    with pytest.raises(ConfigurationError, match=reported) as rejected:
         Shard.parse(text)
     assert "from 0" in rejected.value.hint
 

@@ -161,7 +161,7 @@ def test_nothing_gives_nothing(tmp_path: Path) -> None:
 
 
 def test_no_file_is_left_when_reading_stops_early(tmp_path: Path) -> None:
-    """Whoever leaves the block before the end leaves no file behind, and none open; so does who
+    """Anyone who leaves the block before the end leaves no file behind, and none open; so does who
     stops merging.
     """
     for steps in (1, 1_000):
@@ -449,8 +449,8 @@ def test_it_says_what_it_does_and_can_be_stopped_meanwhile(tmp_path: Path) -> No
 
 
 def test_nothing_is_sorted_before_what_was_refused_is_kept(tmp_path: Path) -> None:
-    """A run that finds sorted events doesn't read the source: whoever took the block with them has
-    kept all that is refused.
+    """A run that finds sorted events doesn't read the source: anyone who took the block with them
+    has kept all that is refused.
     """
     state = tmp_path / "state"
     with life(*shuffled(tmp_path), state=state, sort=True) as run:

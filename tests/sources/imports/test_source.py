@@ -329,7 +329,7 @@ async def test_reading_waits_while_too_many_records_wait_behind_one(
 
 
 async def test_sorted_events_come_once_everything_before_is_settled(tmp_path: Path) -> None:
-    """So whoever finds the sorted events needn't read the source for its dead letters."""
+    """So anyone who finds the sorted events needn't read the source for its dead letters."""
     refused = ImportBlock(FILES, 1, dead_letters=block(0, 1, refused=0).dead_letters)
     async with reading(
         tmp_path, [refused, ImportBlock(FILES, sorted=SpoolIndex(JOB, {}, 0, "ab"))]
@@ -371,7 +371,9 @@ async def test_a_checkpoint_that_can_t_be_written_ends_the_run(tmp_path: Path) -
 async def test_a_mistake_in_counting_ends_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would wait for ever for what never counts; and whoever settles hears nothing of it."""
+    """It would wait indefinitely for what never counts; and anyone who settles hears
+    nothing of it.
+    """
 
     def fail(*_: object) -> None:
         raise ValueError("that can't be counted")

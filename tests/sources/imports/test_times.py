@@ -106,7 +106,7 @@ def test_every_form_of_a_time_is_read_to_the_microsecond(
 
 
 @cases("value", [*UNREADABLE_TEXTS, *BEYOND, *UNREADABLE_NUMBERS, *UNREADABLE_JSON])
-def test_what_is_no_time_is_refused(value: bytes | str | float | Decimal) -> None:
+def test_an_invalid_time_is_refused(value: bytes | str | float | Decimal) -> None:
     """Nothing that can't be read, and no time outside of 1970 to 9999, becomes a time; the reason
     is short, however long the value.
     """

@@ -86,7 +86,7 @@ def test_a_uuid_counts_the_same_however_it_is_spelled(spelled: str) -> None:
         "ab " * 16,
     ],
 )
-def test_what_is_no_uuid_has_no_hash(text: str) -> None:
+def test_an_invalid_uuid_has_no_hash(text: str) -> None:
     """It is an error, not some number."""
     with pytest.raises(ValueError, match=r".+"):
         uuid_hash(text)

@@ -70,7 +70,7 @@ def test_a_field_is_read_with_its_type(
 def test_a_field_of_another_type_is_refused_by_name(
     read: Callable[[Raw | None, str], object], names: list[str]
 ) -> None:
-    """Whoever mends the record learns which field it was."""
+    """Anyone who repairs the record learns which field it was."""
     for name in names:
         with pytest.raises(RecordRefused, match=f"^{name} is") as refused:
             read(FIELDS[name], name)
@@ -143,7 +143,7 @@ NAMED_IN_THE_ISSUE = (
 
 @cases("text", NAMED_IN_THE_ISSUE)
 def test_an_id_that_many_share_is_known(text: str) -> None:
-    """Each id that means nobody."""
+    """Each id that means no one."""
     assert is_shared(text)
 
 

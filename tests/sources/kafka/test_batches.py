@@ -108,7 +108,7 @@ def test_names_and_times_are_those_of_the_facts() -> None:
         (None, "main/events/3/7"),
     ],
 )
-def test_what_uuids_are_derived_from(timestamp: int | None, name: str) -> None:
+def test_uuids_are_derived_from_position_and_time(timestamp: int | None, name: str) -> None:
     """Position and time: an offset may be another record's after a topic was created again. Those
     of records from before that was so don't change.
     """
@@ -188,7 +188,7 @@ def test_tombstones_are_left_out() -> None:
 
 
 def test_foreign_records_are_mapped() -> None:
-    """Some aren't events, some can't become any; each is told from the others."""
+    """Some aren't events, some can't become any; each is distinguished from the others."""
     policy = replace(POLICY, mapping=Shout())
     values = (b"hello", b"silence", b"odd", None, b"rubbish", b"bye")
     unit = one(

@@ -44,8 +44,8 @@ ZERO = TopicPartition("events", 0)
 UNKNOWN = UnknownMemberIdError.errno
 
 
-class Nobody:
-    """A listener that is told nothing."""
+class NoListener:
+    """A listener that gets no calls."""
 
     async def on_revoked(self) -> None:
         """See `client.RebalanceListener`."""
@@ -79,7 +79,8 @@ class Coordinator:
 async def consumer() -> AsyncIterator[Any]:
     """One that isn't connected."""
     made: Any = RealBrokers().connect(
-        KafkaPolicy(name="main", bootstrap_servers=("127.0.0.1:1",), topics=("events",)), Nobody()
+        KafkaPolicy(name="main", bootstrap_servers=("127.0.0.1:1",), topics=("events",)),
+        NoListener(),
     )
     yield made
     made._coordinator = None
@@ -88,7 +89,7 @@ async def consumer() -> AsyncIterator[Any]:
 
 async def test_a_commit_is_of_the_generation_in_which_it_was_made(consumer: Any) -> None:
     """One that had to wait over a rebalance would be taken for a partition
-    that somebody else has now.
+    that someone else has now.
     """
     coordinator = consumer._coordinator = Coordinator(3)
     committing = asyncio.create_task(consumer.commit({ZERO: 5}))
@@ -102,7 +103,7 @@ async def test_a_commit_is_of_the_generation_in_which_it_was_made(consumer: Any)
     assert coordinator.sent == [{ZERO: 7}]
 
 
-async def test_who_is_no_member_commits_nothing(consumer: Any) -> None:
+async def test_a_client_outside_the_group_commits_nothing(consumer: Any) -> None:
     """As after a stop that was longer than the session: brokers take the commit of a stranger if
     the group is empty just then.
     """
@@ -130,8 +131,8 @@ async def test_who_is_no_member_commits_nothing(consumer: Any) -> None:
 async def test_a_namesake_is_noticed_by_any_answer(
     consumer: Any, request_sent: Any, answer: Any
 ) -> None:
-    """The library joins again silently, and the two would replace each other for ever. Without an
-    answer since the session began, it has just ended.
+    """The library joins again silently, and the two would replace each other indefinitely. Without
+    an answer since the session began, it has just ended.
     """
 
     async def send(sent: Any) -> Any:

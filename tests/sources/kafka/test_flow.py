@@ -22,7 +22,7 @@ FULL = BufferFull("the buffer is full")
 
 
 class KafkaFlowRig:
-    """A flow with a fake intake, and what it told."""
+    """A flow with a fake intake, and what it reported."""
 
     def __init__(self, policy: KafkaPolicy = POLICY) -> None:
         self.now = 1000.0
@@ -108,8 +108,8 @@ def test_a_full_buffer_is_retried_rarely() -> None:
 
 
 def test_too_much_in_flight_pauses_all_until_half_of_it_is_settled() -> None:
-    """A bound in bytes for all partitions, with room between pausing and going on: pausing throws
-    away what was fetched.
+    """A bound in bytes for all partitions, with room between pausing and continuing: pausing
+    discards what was fetched.
     """
     bench = KafkaFlowRig(replace(POLICY, max_in_flight=100_000))
     for number in range(3):
@@ -125,7 +125,7 @@ def test_too_much_in_flight_pauses_all_until_half_of_it_is_settled() -> None:
     assert bench.eased == 1
 
 
-def test_what_waits_counts_with_all_that_is_kept_of_it() -> None:
+def test_pending_records_count_with_their_overhead() -> None:
     """Small records that wait are objects, not only bytes: they count as such until
     they are taken.
     """
@@ -172,7 +172,7 @@ def test_a_too_large_batch_is_offered_in_parts() -> None:
     assert (bench.position(), bench.flow.budget.bytes) == (100, 0)
 
 
-def test_what_the_buffer_couldnt_keep_is_read_again() -> None:
+def test_records_lost_by_the_buffer_are_read_again() -> None:
     """From the unit's own beginning, with all that was read after it; what was settled before
     stays settled.
     """
@@ -231,7 +231,7 @@ def test_forgetting_gives_back_what_isnt_settled() -> None:
 
 def test_marks_of_transactions_are_passed() -> None:
     """Where the client has come to may be committed once nothing is outstanding: the lag doesn't
-    stay at 1 for ever.
+    stay at 1 indefinitely.
     """
     bench = KafkaFlowRig()
     bench.flow.read(ZERO, records(range(10)))
@@ -315,9 +315,9 @@ def test_a_lane_that_is_halted_for_too_long_is_buried() -> None:
     assert halted.bench.intake.buried[1:] == [(halted.units[2:], LANE)]
 
 
-def test_what_was_in_flight_as_a_probe_is_buried_later() -> None:
-    """A unit whose events were on their way just then comes back after the probe, and must not
-    hold up its partition for ever.
+def test_a_probed_units_events_become_dead_letters_later() -> None:
+    """A unit whose events were in flight just then comes back after the probe, and must not
+    hold up its partition indefinitely.
     """
     halted = Halted(10.0, 20.0, 3000.0)
     halted.bench.flow.dead_letter_halted(3600.0)
@@ -330,8 +330,8 @@ def test_what_was_in_flight_as_a_probe_is_buried_later() -> None:
 
 
 def test_a_lane_that_is_given_up_holds_nothing_up() -> None:
-    """The intake is told of it with each unit, so that its events find their way where the buffer
-    has no room for them.
+    """The intake is notified of it with each unit, so that its events find their way where the
+    buffer has no room for them.
     """
     halted = Halted(10.0)
     assert halted.bench.intake.given_up == set()
@@ -400,7 +400,7 @@ def test_units_are_offered_in_slices() -> None:
 
 
 def test_a_record_decoded_elsewhere_is_accepted_once_it_is_decoded() -> None:
-    """Its partition pauses meanwhile, and others go on."""
+    """Its partition pauses meanwhile, and others continue."""
     bench = KafkaFlowRig()
     done: list[Callable[[], None]] = []
     bench.intake.refuses = error = StillDecoding("a large record is being decoded")

@@ -62,14 +62,14 @@ class KafkaReader:
         """Wait until so many different records were taken."""
         await eventually(
             lambda: len(self.names) >= count,
-            told=lambda: f"{len(self.names)} of {count}; {self.source.statistics()}",
+            explain=lambda: f"{len(self.names)} of {count}; {self.source.statistics()}",
         )
 
     async def until(self, condition: Condition) -> None:
         """Wait until it is so."""
         await eventually(
             lambda: self.source.statistics().state == condition,
-            told=lambda: str(self.source.statistics()),
+            explain=lambda: str(self.source.statistics()),
         )
 
 
@@ -104,7 +104,7 @@ def values(count: int) -> list[bytes]:
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """The cluster is looked at every second, where it is every 30: a client that a starting broker
-    told nothing asks soon again.
+    answered with nothing asks soon again.
     """
     monkeypatch.setattr("forwarder.sources.kafka.client.METADATA_SECONDS", 1.0)
     monkeypatch.setattr("forwarder.sources.kafka.membership.CHECK_SECONDS", 1.0)
@@ -141,7 +141,7 @@ async def test_compressed_batches_are_read(
         assert [value for unit in reader.intake.taken for value in unit.values] == values(500)
 
 
-async def test_what_isnt_settled_is_read_again(kafka: Kafka, topic: MakeTopic) -> None:
+async def test_unsettled_records_are_read_again(kafka: Kafka, topic: MakeTopic) -> None:
     """The next member of the group begins where the watermark is, not after the last record that
     was settled.
     """
@@ -180,7 +180,7 @@ async def test_two_share_the_partitions(kafka: Kafka, topic: MakeTopic) -> None:
 
 
 async def test_a_member_that_dies_is_replaced(kafka: Kafka, topic: MakeTopic) -> None:
-    """One that is gone without a word loses its partitions after the session's time; nobody misses
+    """One that is gone without a word loses its partitions after the session's time; no one misses
     a record.
     """
     name = await topic(2)
@@ -255,7 +255,7 @@ async def test_two_members_of_one_name_are_reported(kafka: Kafka, topic: MakeTop
 
 @pytest.mark.usefixtures("hurried")
 async def test_the_broker_is_restarted(kafka: Kafka, topic: MakeTopic) -> None:
-    """In mid-stream, killed: the state says so, and it goes on by itself, with every record."""
+    """In mid-stream, killed: the state says so, and it continues by itself, with every record."""
     name = await topic(2)
     async with reading(policy_of(kafka, name)) as reader:
         await produce(kafka.bootstrap, name, values(1000))

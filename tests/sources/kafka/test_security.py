@@ -197,7 +197,7 @@ async def test_a_missing_client_certificate_is_named(access: Access) -> None:
 
 
 async def test_a_refused_client_certificate_is_named(access: Access, tmp_path: Path) -> None:
-    """It is signed by somebody whom the broker doesn't trust."""
+    """It is signed by someone whom the broker doesn't trust."""
     stranger = Authority(tmp_path, "other").issue("client")
     server, security = access.mode("mutual TLS")
     found = await trouble(
@@ -223,7 +223,7 @@ async def test_tls_to_a_plain_port_is_named(access: Access, protocol: str) -> No
 async def test_plain_words_to_a_port_of_tls_are_named(
     access: Access, listener: str, mechanism: str | None
 ) -> None:
-    """The other way round; whether or not the port wants a client's certificate."""
+    """The reverse; whether or not the port wants a client's certificate."""
     server = access.kafka.address(listener)
     protocol = "SASL_PLAINTEXT" if mechanism else "PLAINTEXT"
     found = await trouble(server, access.security(protocol=protocol, mechanism=mechanism), TOPIC)
@@ -299,7 +299,7 @@ async def test_a_topic_that_may_only_be_seen_is_named(access: Access) -> None:
 
 async def test_a_broker_that_is_elsewhere_than_it_says_is_named(access: Access) -> None:
     """The port that was named answers; where the cluster says that its brokers are,
-    nobody listens.
+    no one listens.
     """
     server = access.kafka.address("FARAWAY")
     found = await diagnose([server], Security(), NodeNotReadyError())
@@ -407,7 +407,7 @@ def test_tls_is_never_older_than_1_2(access: Access) -> None:
     assert context.verify_mode is ssl.CERT_REQUIRED
 
 
-def test_what_says_nothing_is_left_to_a_search() -> None:
+def test_an_uninformative_error_starts_a_diagnosis() -> None:
     """aiokafka's "unable to bootstrap" explains nothing."""
     assert explain(KafkaConnectionError("Unable to bootstrap from [('a', 1)]")) is None
 
@@ -541,7 +541,7 @@ async def no_threads_of_the_loop() -> AsyncIterator[None]:
 
 
 class AuthorizationServer:
-    """An authorization server that answers as it is told."""
+    """An authorization server that gives scripted answers."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, dict[str, str]]] = []
@@ -618,7 +618,7 @@ async def test_a_token_is_kept_until_shortly_before_its_end(
 
 @pytest.mark.parametrize("life", [None, 0, "soon", -5])
 async def test_a_token_of_unknown_life_is_used_once(life: object) -> None:
-    """Nobody said how long it is good for."""
+    """No one said how long it is good for."""
     async with serving() as server:
         server.answer = 200, {**GIVEN, "expires_in": life}
         provider = asking(server)
@@ -628,7 +628,7 @@ async def test_a_token_of_unknown_life_is_used_once(life: object) -> None:
 
 
 async def test_many_connections_ask_once() -> None:
-    """Whoever asks while a request is under way waits for its answer."""
+    """Anyone who asks while a request is in progress waits for its answer."""
     async with serving() as server:
         server.hold = asyncio.Event()
         provider = asking(server)
@@ -699,7 +699,7 @@ async def test_the_clusters_authority_counts_for_the_server_too(tmp_path: Path) 
 
 
 async def test_a_token_file_is_read_again_each_time(tmp_path: Path) -> None:
-    """Whoever renews the token replaces the file."""
+    """Anyone who renews the token replaces the file."""
     file = tmp_path / "token"
     provider = TokenFile(file)
     for text, word in (("one\n", "one"), ("  two", "two")):
@@ -744,7 +744,7 @@ def test_a_password_that_isnt_text_is_named_and_not_repeated(tmp_path: Path) -> 
     assert caught.value.__cause__ is None
 
 
-def test_what_is_no_file_holds_no_secret(tmp_path: Path) -> None:
+def test_a_secret_must_be_in_a_regular_file(tmp_path: Path) -> None:
     """Nothing waits for a pipe's writer, for each connection that is made."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -838,7 +838,7 @@ async def test_missing_credentials_for_amazon_are_named(amazon: Callable[[], Non
 
 
 def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The signer is Amazon's, and not everybody's."""
+    """The signer is Amazon's, and not everyone's."""
     monkeypatch.setitem(__import__("sys").modules, "aws_msk_iam_sasl_signer", None)
     with pytest.raises(SecurityError, match="needs the extra `msk`") as caught:
         connection(
@@ -849,7 +849,7 @@ def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("answer", ["v=AAAA", "v=not base64", "e=other-error", "rubbish"])
 async def test_a_server_that_doesnt_know_the_password_is_an_error_of_kafkas(answer: str) -> None:
-    """Else it would end the task that met it, and be told as a bug. One that
+    """Else it would end the task that met it, and be reported as a bug. One that
     does know it is let through.
     """
     security = Security(

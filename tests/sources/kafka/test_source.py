@@ -1,4 +1,4 @@
-"""The life of a member of a consumer group, against a cluster that does as it is told."""
+"""The life of a member of a consumer group, against a cluster that follows a script."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ class KafkaSourceRig:
         await settle()
 
     async def rebalance(self, *keys: TopicPartition) -> None:
-        """The group divides the partitions anew; the client is told of it in a task of its own, as
-        in life.
+        """The group divides the partitions anew; the client is notified of it in a task of its own,
+        as in life.
         """
         task = asyncio.create_task(self.client.rebalance(*keys))
         await settle()
@@ -154,7 +154,7 @@ async def test_a_rebalance_commits_nothing_unsettled(clock: FakeClock) -> None:
         assert bench.cluster.committed[ZERO] == 1000
 
 
-async def test_what_is_settled_during_a_revocation_is_committed(clock: FakeClock) -> None:
+async def test_records_settled_during_a_revocation_are_committed(clock: FakeClock) -> None:
     """It waits no longer than for the last unit, and no longer than its time."""
     async with reading(clock) as bench:
         await bench.produce(ZERO, 1000)
@@ -185,7 +185,7 @@ async def test_pauses_hold_after_an_assignment(clock: FakeClock) -> None:
 
 
 async def test_a_full_buffer_pauses_one_partition(clock: FakeClock) -> None:
-    """What had to wait is taken as soon as there is room, and then its partition goes on; the
+    """What had to wait is taken as soon as there is room, and then its partition continues; the
     other is read meanwhile.
     """
     async with reading(clock) as bench:
@@ -290,7 +290,7 @@ async def test_brokers_that_stay_away_are_looked_for_anew(clock: FakeClock) -> N
 
 
 async def test_a_client_that_dies_is_replaced(clock: FakeClock) -> None:
-    """One whose task has ended would be silent for ever: it is closed and made
+    """One whose task has ended would be silent indefinitely: it is closed and made
     again, and that is said.
     """
     async with reading(clock) as bench:
@@ -303,8 +303,8 @@ async def test_a_client_that_dies_is_replaced(clock: FakeClock) -> None:
 
 
 async def test_an_unexpected_cancellation_ends_one_life_only(clock: FakeClock) -> None:
-    """The client cancels requests whose connection closes, and so whoever waits: reading, looking,
-    and searching for the cause.
+    """The client cancels requests whose connection closes, and so also what waits: reading,
+    looking, and searching for the cause.
     """
     async with reading(clock) as bench:
         for lives in (2, 3):
@@ -324,8 +324,8 @@ async def test_an_unexpected_cancellation_ends_one_life_only(clock: FakeClock) -
 async def test_an_interruption_hides_no_cause(
     clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The client cuts a life off, before and after the brokers have told why they don't let it in:
-    that is what is told, once.
+    """The client cuts a life off, before and after the brokers have said why they don't accept it:
+    that is what is reported, once.
     """
     bench = KafkaSourceRig(clock, POLICY)
     connect = bench.cluster.connect
@@ -432,8 +432,8 @@ async def test_a_group_that_has_committed_nothing(
 
 
 async def test_records_that_expired_are_reported(clock: FakeClock) -> None:
-    """What was committed isn't there any more: it goes on where the partition begins now, whatever
-    `auto_offset_reset` says.
+    """What was committed isn't there any more: it continues where the partition begins now,
+    whatever `auto_offset_reset` says.
     """
     async with reading(clock, replace(POLICY, from_earliest=False)) as bench:
         bench.cluster.committed = {ZERO: 100}
@@ -448,8 +448,8 @@ async def test_records_that_expired_are_reported(clock: FakeClock) -> None:
 
 async def test_a_partition_that_ends_before_its_offset(clock: FakeClock) -> None:
     """Its topic was made anew: it is read from its beginning, which is committed at once, and no
-    record has expired by that. With the old offset kept, whoever comes next would pass over what
-    the topic has up to there by then.
+    record has expired by that. With the old offset kept, no matter who comes next would pass over
+    what the topic has up to there by then.
     """
     with capture_logs() as logged:
         async with reading(clock) as bench:
@@ -470,7 +470,7 @@ async def test_a_partition_that_ends_before_its_offset(clock: FakeClock) -> None
 @pytest.mark.parametrize(
     "error", [NoOffsetForPartitionError(ZERO), OffsetOutOfRangeError({ZERO: 40})]
 )
-async def test_what_was_asked_before_a_rebalance_says_nothing_after_it(
+async def test_answers_from_before_a_rebalance_are_discarded(
     clock: FakeClock, error: Exception
 ) -> None:
     """Where to begin is asked, and another member has the partition meanwhile: what that one has
@@ -492,7 +492,7 @@ async def test_what_was_asked_before_a_rebalance_says_nothing_after_it(
 
 async def test_a_forbidden_topic_is_logged_once(clock: FakeClock) -> None:
     """However often it is tried, and by one line: commits are refused for the same reason. When it
-    may be read, that is told.
+    may be read, that is reported.
     """
     bench = KafkaSourceRig(clock, POLICY)
     bench.intake.settles = True
@@ -520,7 +520,7 @@ async def test_a_forbidden_topic_is_logged_once(clock: FakeClock) -> None:
 
 
 async def test_the_lag_is_known_of_paused_partitions(clock: FakeClock) -> None:
-    """Somebody looks at their ends now and then."""
+    """Someone looks at their ends now and then."""
     async with reading(clock) as bench:
         bench.source.stop_reading()
         await bench.produce(ZERO, 50)
@@ -546,7 +546,7 @@ async def test_missing_topics_are_waited_for(clock: FakeClock) -> None:
         assert bench.source.statistics().note == ""
 
 
-async def test_no_topic_at_all_is_waited_for(clock: FakeClock) -> None:
+async def test_a_missing_topic_is_a_state_of_its_own(clock: FakeClock) -> None:
     """A state of its own, in which nothing is joined."""
     bench = KafkaSourceRig(clock, replace(POLICY, topics=(), topics_pattern="orders-.*"))
     bench.source.start()
@@ -565,7 +565,7 @@ async def test_no_topic_at_all_is_waited_for(clock: FakeClock) -> None:
 
 
 async def test_missing_topics_may_be_an_error(clock: FakeClock) -> None:
-    """Then nothing is read, and nothing is tried again: it is for a person to mend."""
+    """Then nothing is read, and nothing is tried again: it is for a person to repair."""
     bench = KafkaSourceRig(clock, replace(POLICY, topics=("events", "late"), wait_for_topics=False))
     bench.source.start()
     try:
@@ -639,7 +639,7 @@ async def test_halted_lanes_are_looked_at(clock: FakeClock) -> None:
         assert bench.intake.buried == [(bench.intake.taken, LANE)]
 
 
-async def test_what_the_buffer_couldnt_keep_is_read_again(clock: FakeClock) -> None:
+async def test_records_lost_by_the_buffer_are_read_again(clock: FakeClock) -> None:
     """The client goes back to it, after a moment."""
     async with reading(clock) as bench:
         await bench.produce(ZERO, 10)

@@ -94,7 +94,7 @@ def test_the_lines_own_time_is_the_events() -> None:
     assert events(batch(ACCESS, policy=policy))[0]["timestamp"] == "2025-10-10T11:55:36.000Z"
 
 
-def test_what_the_mapping_gives_stays() -> None:
+def test_the_mappings_uuid_and_time_are_kept() -> None:
     """A uuid or a time of its own; a line in which it finds none gets ours."""
     rules = MappingRules(
         event=".type",
@@ -114,7 +114,7 @@ def test_what_the_mapping_gives_stays() -> None:
     ] * 4
 
 
-def test_what_is_no_event_is_counted() -> None:
+def test_lines_that_are_no_events_are_counted() -> None:
     """Lines that `where` leaves out, lines of another format, and lines with
     bytes that aren't UTF-8.
     """
@@ -131,7 +131,7 @@ def test_what_is_no_event_is_counted() -> None:
     assert found.rejected == []
 
 
-def test_what_cant_be_mapped_is_rejected() -> None:
+def test_unmappable_lines_are_rejected() -> None:
     """With the line as it was read, where it stands, and all that its uuid is made of."""
     found = batch(log_line(1), b'{"type":5,"user":"u"}')
     [rejected] = found.rejected

@@ -78,7 +78,7 @@ async def test_blocks_are_accepted_at_the_policys_level_and_settled_whole() -> N
     )
 
 
-async def test_what_is_settled_at_once_is_settled() -> None:
+async def test_a_block_that_settles_at_once_is_settled() -> None:
     """And so is a block of which nothing becomes an event."""
     bench = LogFlowRig()
     bench.intake.settles = True
@@ -91,7 +91,7 @@ async def test_what_is_settled_at_once_is_settled() -> None:
     assert (bench.counts["unmatched"], bench.intake.tries) == (2, 1)
 
 
-async def test_what_isnt_accepted_waits_in_order() -> None:
+async def test_rejected_batches_wait_in_order() -> None:
     """The same batch is handed over again after a moment, nothing is read until then, and nothing
     is counted twice.
     """
@@ -148,7 +148,7 @@ async def test_reading_stops_at_the_limit_and_begins_again_at_half_of_it() -> No
     assert bench.eased == 2  # for what is settled, and for the room
 
 
-async def test_what_the_buffer_couldnt_keep_is_read_again() -> None:
+async def test_records_lost_by_the_buffer_are_read_again() -> None:
     """With all that was read of its file after it, which is given back; other files aren't
     touched, and settled ones stay so.
     """
@@ -176,7 +176,7 @@ async def test_what_the_buffer_couldnt_keep_is_read_again() -> None:
     assert (bench.flow.take_settled(), after.size > 0) == ([elsewhere], True)
 
 
-async def test_what_is_read_again_makes_room_at_once() -> None:
+async def test_returned_lines_free_their_room() -> None:
     """A full source is read again after the pause, although nothing was settled."""
     bench = LogFlowRig(max_in_flight=1000)
     await bench.read(40)

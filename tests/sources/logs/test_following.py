@@ -69,7 +69,7 @@ def test_changes_of_other_files_cost_nothing(
     logs.close()
 
 
-def test_what_is_not_settled_is_read_again(logs: FollowedLogs) -> None:
+def test_unsettled_lines_are_read_again(logs: FollowedLogs) -> None:
     """After a kill, from the stored position, with the same identity and offsets."""
     logs.write("app.log", "one\n")
     logs.read()
@@ -339,8 +339,8 @@ def test_equal_first_lines(logs: FollowedLogs) -> None:
     assert logs.read() == []
 
 
-def test_what_cant_be_read_is_counted_until_it_can(logs: FollowedLogs) -> None:
-    """A compressed file that is cut off is named; once it is whole, it isn't any more."""
+def test_unreadable_files_are_counted_until_they_are_readable(logs: FollowedLogs) -> None:
+    """A compressed file that is cut off is named; once it is whole, it no longer is."""
     packed = gzip.compress(b"one\ntwo\n")
     path = logs.folder / "app.log.1.gz"
     path.write_bytes(packed[:-4])

@@ -29,7 +29,7 @@ def logs(tmp_path: Path) -> Iterator[FollowedLogs]:
     followed.close()
 
 
-def test_what_is_not_a_regular_file(logs: FollowedLogs) -> None:
+def test_only_regular_files_are_opened(logs: FollowedLogs) -> None:
     """Directories, pipes, sockets and devices that match are never opened."""
     (logs.folder / "folder").mkdir()
     os.mkfifo(logs.folder / "pipe")
@@ -388,7 +388,7 @@ def test_times_that_cannot_be_stored(tmp_path: Path) -> None:
 
 
 def test_a_damaged_store(tmp_path: Path) -> None:
-    """Whoever only reads it gets an error with the file's name and what happens next."""
+    """Anyone who only reads it gets an error with the file's name and what happens next."""
     path = tmp_path / "logs.db"
     PositionStore(path).close()
     data = path.read_bytes()

@@ -518,7 +518,7 @@ CONTAINER_ID = "0a" * 32
         ("", None),
     ],
 )
-def test_what_a_path_says_of_a_pod(path: str, expected: dict[str, Any] | None) -> None:
+def test_the_path_of_a_pods_log_names_the_pod(path: str, expected: dict[str, Any] | None) -> None:
     """By the two layouts of Kubernetes; of other files nothing is guessed."""
     members = parsed(made("cri").for_file(path), "2026-01-31T12:00:00.5Z stdout F a")
     assert members is not None
@@ -695,7 +695,7 @@ def test_large_structured_data_stays_text() -> None:
 
 @pytest.mark.parametrize("name", FORMATS)
 @given(st.binary(max_size=60) | st.text(max_size=60).map(str.encode))
-def test_no_line_is_too_odd(name: str, line: bytes) -> None:
+def test_any_line_becomes_json_or_is_unmatched(name: str, line: bytes) -> None:
     """Each becomes a JSON object or is unmatched; nothing is raised."""
     form = FORMS[name]
     found = form.parse(line, MAY)
@@ -723,7 +723,7 @@ FORMS = {name: made(name, r"(?P<a>.)(?P<b>\S+)?", None) for name in FORMATS}
         ),
     ],
 )
-def test_what_cant_be_configured(
+def test_invalid_formats_name_their_setting(
     arguments: tuple[str, str | None, str | None, str | None], why: str
 ) -> None:
     """The setting is named, with a hint."""

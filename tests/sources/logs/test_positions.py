@@ -167,7 +167,7 @@ def test_an_emptied_file_is_reported(tmp_path: Path) -> None:
     store.close()
 
 
-def test_what_can_be_neither_read_nor_moved_is_an_error(tmp_path: Path) -> None:
+def test_an_unreadable_positions_file_is_an_error(tmp_path: Path) -> None:
     """Without its positions nothing is followed."""
     path = tmp_path / "logs.db"
     path.write_bytes(b"rubbish" * 1000)

@@ -1,4 +1,4 @@
-"""A source of files, with a follower that does as it is told: what is read when, what is stored,
+"""A source of files, with a scripted follower: what is read when, what is stored,
 what an error does, how it ends.
 """
 
@@ -125,7 +125,7 @@ async def running(bench: LogSourceRig) -> AsyncIterator[LogSourceRig]:
         await bench.source.close()
 
 
-async def test_what_is_read_is_settled_and_stored() -> None:
+async def test_settled_positions_are_stored() -> None:
     """The follower learns what is settled, and stores positions at the
     interval, not for each block.
     """
@@ -151,7 +151,7 @@ async def test_what_is_read_is_settled_and_stored() -> None:
     assert bench.source.statistics().state == "stopping"
 
 
-async def test_everything_is_looked_at_each_poll_interval() -> None:
+async def test_every_file_is_checked_each_poll_interval() -> None:
     """Whether or not a change was reported."""
     bench = LogSourceRig()
     async with running(bench):
@@ -206,8 +206,8 @@ async def test_an_error_is_reported_and_tried_again() -> None:
         assert bench.source.statistics().state == "reading"
 
 
-async def test_what_the_buffer_couldnt_keep_is_read_again() -> None:
-    """The follower is told from where; for a moment nothing is read."""
+async def test_records_lost_by_the_buffer_are_read_again() -> None:
+    """The follower gets the position; for a moment nothing is read."""
     bench = LogSourceRig()
     [block] = bench.follower.write(3)
     async with running(bench):
@@ -233,7 +233,7 @@ async def test_a_close_stores_what_is_settled_and_gives_back_the_rest() -> None:
 
 
 async def test_why_nothing_is_read_is_said() -> None:
-    """Before the first look; then what the follower says, such as that there is no file."""
+    """Before the first look; then what the follower says, such as that no file exists."""
     bench = LogSourceRig()
     assert bench.source.statistics().state == "starting"
     bench.follower.found = LogSourceState("app", "waiting", "no file matches /var/log/app.log")

@@ -126,7 +126,7 @@ def test_plain_lines_are_what_a_simple_loop_finds(
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(FILES, TAILS, st.lists(st.integers(0, 2000), max_size=12))
-def test_any_pieces_give_the_same_records(
+def test_records_dont_depend_on_how_reads_are_split(
     kind: Callable[[int], Splitter], data: bytes, tail: bytes, places: Sequence[int]
 ) -> None:
     """All at once, in pieces, or a byte at a time."""

@@ -165,7 +165,7 @@ async def test_a_writer_waits_while_nothing_is_accepted(pipe: tuple[int, list[in
     assert all(b'"distinct_id":"u%d"' % number in value for number, value in enumerate(values))
 
 
-async def test_what_was_accepted_is_left_to_the_pipeline(pipe: tuple[int, list[int]]) -> None:
+async def test_accepted_lines_of_stdin_are_kept_at_shutdown(pipe: tuple[int, list[int]]) -> None:
     """It can't be read again: it is kept, not given back."""
     reader, [writer] = pipe
     piped = Piped(reader)
@@ -176,7 +176,7 @@ async def test_what_was_accepted_is_left_to_the_pipeline(pipe: tuple[int, list[i
 
 
 async def test_a_descriptor_that_cant_be_read_is_reported(tmp_path: Path) -> None:
-    """The source fails, and the daemon goes on: other sources may be there."""
+    """The source fails, and the daemon continues: other sources may be there."""
     reader = os.open(tmp_path, os.O_RDONLY)
     async with running(Piped(reader)) as piped:
         await eventually(lambda: piped.source.statistics().state == "failed")

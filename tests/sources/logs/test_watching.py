@@ -61,7 +61,7 @@ async def test_other_directories(watch: Watch, tmp_path: Path) -> None:
     assert await _changed(watch, tmp_path / "b", "app.log") == {str(tmp_path / "b" / "app.log")}
 
 
-async def test_everything_is_polled(tmp_path: Path) -> None:
+async def test_every_file_is_polled_after_the_interval(tmp_path: Path) -> None:
     """After the poll interval everything has to be looked at, even if something wakes the wait
     before, again and again.
     """
@@ -85,7 +85,7 @@ async def test_everything_is_polled(tmp_path: Path) -> None:
 async def test_directories_that_cannot_be_watched(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """It is logged once; polling goes on, and it is tried again after a minute."""
+    """It is logged once; polling continues, and it is tried again after a minute."""
     clock = FakeClock()
     attempts = 0
 

@@ -5,7 +5,7 @@ Only the headers in `_HANDLERS` are looked at, each by its handler; the others a
 kept until the request is complete, for one that is passed through. What llhttp (the parser)
 rejects by itself (signs and spaces in lengths, two lengths, a length beside chunks, bare LF,
 folded lines, …) is not repeated here; what it accepts and should not is rejected here.
-docs/reference/http.md has the list, and the tests hold every line of it.
+docs/maintainers/wire.md has the list, and the tests hold every line of it.
 """
 
 from __future__ import annotations

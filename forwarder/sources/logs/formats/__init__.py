@@ -11,6 +11,7 @@ One of a configuration is a `LinearPattern`.
 from __future__ import annotations
 
 from forwarder.sources.logs.formats.line_format import (
+    DATED,
     FORMATS,
     MESSAGE_FORMATS,
     LineFormat,
@@ -20,6 +21,7 @@ from forwarder.sources.logs.formats.line_format import (
 from forwarder.sources.logs.formats.text import ParsedLine
 
 __all__ = [
+    "DATED",
     "FORMATS",
     "MESSAGE_FORMATS",
     "LineFormat",

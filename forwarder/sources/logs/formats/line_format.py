@@ -33,6 +33,8 @@ from forwarder.sources.logs.formats.text import LineParser, MessageParser, Parse
 FORMATS: Final = ("json", "logfmt", "combined", "common", "syslog", "cri", "regex")
 MESSAGE_FORMATS: Final = ("text", "json", "logfmt", "combined", "common", "regex")
 """What the message of syslog and CRI may be."""
+DATED: Final = ("combined", "common", "cri")
+"""Formats whose records all have a time of their own."""
 _PATTERN_HINT: Final = (
     r"Write a regular expression with named groups, such as (?P<level>\w+) (?P<message>.*)."
 )

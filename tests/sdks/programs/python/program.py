@@ -5,8 +5,8 @@ page being read.
     [--mode threads]
 
 Each event that the SDK is about to send is a line of the journal: its uuid, name and distinct_id.
-With `--parts 3` it stops after a third and after two thirds, says so on its output, and goes on
-when it is told to by a line of input.
+With `--parts 3` it stops after a third and after two thirds, says so on its output, and continues
+when it is reported to by a line of input.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def tell_groups(client: Posthog | AsyncPosthog) -> None:
 
 
 def tell_views(client: Posthog | AsyncPosthog) -> None:
-    """Pages, screens, surveys, flags by name, and somebody who stays unknown."""
+    """Pages, screens, surveys, flags by name, and someone who stays unknown."""
     client.capture(
         "$pageview",
         distinct_id="ann",
@@ -143,8 +143,8 @@ def read_pages(client: Posthog | AsyncPosthog, first: int, until: int) -> None:
         )
 
 
-def told(client: Posthog, part: int) -> dict[str, Any]:
-    """What the flag is, from the service and from the definitions at hand, and how
+def reported(client: Posthog, part: int) -> dict[str, Any]:
+    """What the flag is, from the service and from the definitions available, and how
     long that took.
     """
     began = time.monotonic()
@@ -178,7 +178,7 @@ def with_threads(args: argparse.Namespace, journal: Journal) -> None:
             tell(client)
         read_pages(client, journal.count, args.count * part // args.parts)
         client.flush()
-        pause(part, args.parts, told(client, part))
+        pause(part, args.parts, reported(client, part))
     client.capture_ai(
         "$ai_trace", distinct_id="ann", properties={"$ai_trace_id": "t-1", "$ai_input_state": "…"}
     )

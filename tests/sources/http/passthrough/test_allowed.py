@@ -58,7 +58,7 @@ NAMES = {"/decide", "/flags", *DEFINITIONS, "/array", "/static", "/s", "/i"}
 @given(st.lists(st.sampled_from(PIECES), max_size=9).map(b"".join))
 @example(b"/static/%2e%2e/api")
 @example(b"/static/..")
-def test_no_way_out(url: bytes) -> None:
+def test_paths_cannot_leave_the_allowed_prefixes(url: bytes) -> None:
     """What goes through is the same path however often it is decoded and normalised, and is on the
     list; no other name is counted.
     """
@@ -96,7 +96,7 @@ def test_names(url: bytes, name: str) -> None:
     assert passed.route.name == name
 
 
-def test_what_is_short() -> None:
+def test_time_limits_of_passed_calls() -> None:
     """An app waits for flags and definitions; definitions alone are cached; assets alone have
     their own address.
     """
@@ -158,7 +158,7 @@ def test_hop_by_hop_headers_of_a_request() -> None:
 
 
 @cases(
-    ("said", "peer", "told"),
+    ("said", "peer", "reported"),
     [
         ([], None, None),
         ([], "8.8.8.8", "8.8.8.8"),
@@ -167,12 +167,12 @@ def test_hop_by_hop_headers_of_a_request() -> None:
         ([b"1.1.1.1"], None, "1.1.1.1"),
     ],
 )
-def test_forwarded_for(said: list[bytes], peer: str | None, told: str | None) -> None:
+def test_forwarded_for(said: list[bytes], peer: str | None, reported: str | None) -> None:
     """What the sender says stays first; its own address is added at the end."""
     sent = lines_for_upstream([(b"x-Forwarded-for", value) for value in said], peer)
     assert (
         sent
-        == (b"" if told is None else b"X-Forwarded-For: %b\r\n" % told.encode())
+        == (b"" if reported is None else b"X-Forwarded-For: %b\r\n" % reported.encode())
         + b"Via: 1.1 forwarder\r\n"
     )
 
@@ -201,7 +201,7 @@ def test_headers_of_an_answer() -> None:
 
 
 async def test_the_address_of_the_sender_on_the_wire() -> None:
-    """The sender is named last, behind whom it speaks for; with `stamp_ip: never` nobody is named
+    """The sender is named last, behind whom it speaks for; with `stamp_ip: never` no one is named
     but by the sender.
     """
     async with origin() as upstream:
@@ -219,7 +219,7 @@ async def test_the_address_of_the_sender_on_the_wire() -> None:
 
 
 async def test_a_header_that_is_no_text() -> None:
-    """UTF-8 goes through; anything else is 400, and the connection goes on."""
+    """UTF-8 goes through; anything else is 400, and the connection continues."""
     async with origin() as upstream, listening(passthrough=through(upstream)) as to:
         client = await to.connect()
         request = post("/flags", b"x", "X-Name: NAME")

@@ -81,7 +81,7 @@ async def test_asked_once_while_fresh(path: str) -> None:
         assert to.passthrough.statistics().cached == 1
 
 
-async def test_one_age() -> None:
+async def test_a_served_answer_has_one_age_header() -> None:
     """The age that a cache before the upstream tells gives way to ours: two would be
     no age at all.
     """
@@ -111,7 +111,7 @@ async def test_credentials_for_this_hop_alone() -> None:
 
 
 async def test_changed() -> None:
-    """What the upstream says anew takes the place of what it said."""
+    """What the upstream says anew replaces what it said."""
     async with (
         origin(definitions) as upstream,
         listening(passthrough=through(upstream, definitions_max_age=0)) as to,
@@ -144,7 +144,7 @@ async def test_a_sender_that_has_them() -> None:
 
 
 async def test_credentials_are_kept_apart() -> None:
-    """Nobody gets what another's credentials got; a poll without any isn't answered
+    """No one gets what another's credentials got; a poll without any isn't answered
     from the cache.
     """
 
@@ -194,7 +194,7 @@ async def reset(request: Asked) -> None:
     [reset, hang, always(whole(b"no", status="500 E")), always(whole(b"no", status="503 E"))],
 )
 async def test_served_stale_while_the_upstream_is_down(handler: Handler) -> None:
-    """With its age and warnings, for as long as it takes, also while nobody is let through to the
+    """With its age and warnings, for as long as it takes, also while no one is let through to the
     upstream; then fresh ones again.
     """
     async with origin(definitions) as upstream, listening(passthrough=through(upstream)) as to:
@@ -233,8 +233,8 @@ async def test_served_stale_while_the_upstream_is_down(handler: Handler) -> None
 
 
 async def test_nothing_to_serve() -> None:
-    """Without an answer from before the failure is told: 503, what the upstream said, 503 at once
-    when it isn't asked any more.
+    """Without an answer from before the failure is reported: 503, what the upstream said, 503 at
+    once when it isn't asked any more.
     """
     async with origin(reset) as upstream, listening(passthrough=through(upstream)) as to:
         client = await to.connect()
@@ -278,7 +278,7 @@ async def test_other_answers_are_passed_on_and_not_kept() -> None:
 
 
 @cases("method", ["/flags", "/decide", "POST", "HEAD", "Cookie: a=b", "Range: bytes=0-1"])
-async def test_what_is_never_kept(method: str) -> None:
+async def test_persons_flags_are_never_cached(method: str) -> None:
     """Flags of persons, and polls that aren't plain ones, are asked each time."""
     async with origin(definitions) as upstream, listening(passthrough=through(upstream)) as to:
         client = await to.connect()
@@ -300,7 +300,7 @@ async def test_what_is_never_kept(method: str) -> None:
 
 
 async def test_answers_that_cant_be_kept() -> None:
-    """Too large, in a coding that not everybody reads, or with a cookie for one: they are passed
+    """Too large, in a coding that not everyone reads, or with a cookie for one: they are passed
     through, each sender's its own.
     """
     large = whole(b"x" * (MAX_ENTRY + 1))
@@ -371,7 +371,7 @@ async def test_a_refusal_with_a_cookie_ends_what_was_kept() -> None:
 
 
 async def test_an_upstream_that_was_asked_for_others_is_closed_in_time() -> None:
-    """A request that nobody waits for any more doesn't outlive the listener."""
+    """A request that no one waits for any more doesn't outlive the listener."""
     async with origin(hang) as upstream, listening(passthrough=through(upstream)) as to:
         client = await to.connect()
         await client.send(poll())
@@ -443,8 +443,8 @@ def test_the_entry_that_was_used_longest_ago_goes_first() -> None:
     ]
 
 
-def test_one_that_is_too_large_is_not_kept() -> None:
-    """It takes the place of the old one by removing it, and drives out no other."""
+def test_definitions_that_are_too_large_are_not_cached() -> None:
+    """It replaces the old one by removing it, and drives out no other."""
     cache = ResponseCache(max_bytes=3 * ENTRY_OVERHEAD)
     cache.put(b"a", answer(), 0.0)
     cache.put(b"b", answer(), 0.0)

@@ -129,8 +129,8 @@ async def test_a_trickle_while_much_is_received() -> None:
 
 
 async def test_an_upstream_that_never_reads() -> None:
-    """503 after `timeout`; what still comes of the body is thrown away, and the
-    connection goes on.
+    """503 after `timeout`; what still comes of the body is discarded, and the
+    connection continues.
     """
 
     async def deaf(request: Asked) -> None:
@@ -204,7 +204,7 @@ async def test_a_sender_that_never_reads() -> None:
 
 async def test_an_early_answer() -> None:
     """An upstream may answer before it has read the body: the sender gets that answer when it has
-    said all, and the rest is thrown away.
+    said all, and the rest is discarded.
     """
 
     async def early(request: Asked) -> None:
@@ -273,7 +273,7 @@ async def test_an_upstream_with_tls(tmp_path: Path) -> None:
 
 
 async def test_through_a_proxy() -> None:
-    """With a proxy, that is what is spoken to: it is told the upstream's address."""
+    """With a proxy, that is what is spoken to: it gets the upstream's address."""
     async with origin() as proxy:
         url = "http://upstream.invalid/base"
         async with listening(

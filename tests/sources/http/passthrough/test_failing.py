@@ -29,7 +29,7 @@ async def closes(request: Asked) -> None:
 
 
 async def switches(request: Asked) -> None:
-    """Answer in another protocol, which nobody has asked for."""
+    """Answer in another protocol, which no one has asked for."""
     await request.read()
     await request.write(
         b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"
@@ -42,14 +42,14 @@ def failing(to: ListenerRig) -> tuple[tuple[str, str], ...]:
     return to.passthrough.statistics().failing
 
 
-def under_way(to: ListenerRig) -> int:
+def in_flight(to: ListenerRig) -> int:
     """Requests that are being passed through."""
     assert to.passthrough is not None
     return to.passthrough.statistics().in_flight
 
 
 async def test_connection_refused_by_the_upstream() -> None:
-    """503 in plain text, at once; the connection goes on, and events are taken."""
+    """503 in plain text, at once; the connection continues, and events are taken."""
     async with origin() as upstream:
         policy = through(upstream)
     async with listening(passthrough=policy) as to:
@@ -70,7 +70,7 @@ async def test_connection_refused_by_the_upstream() -> None:
         always(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n"),
     ],
 )
-async def test_no_answer(handler: object) -> None:
+async def test_an_upstream_without_a_complete_head_is_502(handler: object) -> None:
     """An upstream that breaks off before the head of its answer is complete, or doesn't speak
     HTTP, is 503.
     """
@@ -107,7 +107,7 @@ async def test_an_upstream_that_hangs(path: str, seconds: int) -> None:
 
 
 async def test_an_upstream_that_cant_be_connected_to() -> None:
-    """503 after `connect_timeout`: the system queues the connection, and nobody takes it."""
+    """503 after `connect_timeout`: the system queues the connection, and no one takes it."""
     with socket.socket() as full, socket.socket() as first, socket.socket() as second:
         full.bind(("127.0.0.1", 0))
         full.listen(0)
@@ -187,7 +187,7 @@ async def test_an_answer_that_is_cut(head: bytes, way: str, version: str) -> Non
 
 
 async def test_the_time_between_pieces_counts_anew() -> None:
-    """An answer that goes on coming may take as long as it likes, if it isn't one that an app
+    """An answer that keeps coming may take as long as it likes, if it isn't one that an app
     waits for.
     """
     more = asyncio.Semaphore(0)
@@ -300,7 +300,7 @@ async def test_a_repeated_get_has_no_body_any_more() -> None:
 
 
 async def test_gateway_errors_count_as_failures() -> None:
-    """502, 503 and 504 of whoever stands before the upstream are passed on, and count; other
+    """502, 503 and 504 of the one who stands before the upstream are passed on, and count; other
     answers prove that it is there.
     """
     async with (
@@ -324,7 +324,7 @@ async def test_gateway_errors_count_as_failures() -> None:
 
 
 async def test_assets_have_a_circuit_of_their_own() -> None:
-    """An address for assets that fails keeps nobody from their flags."""
+    """An address for assets that fails keeps no one from their flags."""
     async with (
         origin() as upstream,
         origin(reset) as assets,
@@ -358,7 +358,7 @@ async def test_the_sender_leaves() -> None:
                 await client.reader.readuntil(b"x")
             await client.close()
             await asyncio.wait_for(upstream.asked[-1].gone.wait(), 5)
-            await to.until(lambda: under_way(to) == 0)
+            await to.until(lambda: in_flight(to) == 0)
         assert failing(to) == ()
 
 
@@ -395,14 +395,14 @@ async def test_too_many() -> None:
         assert (got.status, got.one("retry-after")) == (503, "2")
         assert (await asked(client, post())).status == 200
         await clients[0].close()
-        await to.until(lambda: under_way(to) == share * 3 // 4)
+        await to.until(lambda: in_flight(to) == share * 3 // 4)
         upstream.handler = ok
         assert (await asked(client, post("/s/", b"x"))).status == 200
 
 
 async def test_draining() -> None:
-    """A listener that drains lets what is under way end, with `Connection: close`, and refuses the
-    rest; `until_idle` waits for it.
+    """A listener that drains lets what is in progress end, with `Connection: close`, and refuses
+    the rest; `until_idle` waits for it.
     """
     go = asyncio.Event()
 
@@ -428,7 +428,7 @@ async def test_draining() -> None:
 
 
 async def test_closing() -> None:
-    """What is still under way at the end is dropped, on both sides."""
+    """What is still in progress at the end is dropped, on both sides."""
     async with origin(hang) as upstream, listening(passthrough=through(upstream)) as to:
         client = await to.connect()
         await client.send(post("/flags", b"x"))

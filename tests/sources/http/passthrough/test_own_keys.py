@@ -119,7 +119,7 @@ def test_a_body_in_each_encoding(text: str, encode: Callable[[bytes], bytes]) ->
         json.dumps(MINE).encode(),
     ],
 )
-def test_what_cannot_be_decoded_stays(body: bytes) -> None:
+def test_an_undecodable_body_is_passed_unchanged(body: bytes) -> None:
     """The service says what is wrong with it."""
     assert keys.in_body(body) is body
 

@@ -239,7 +239,7 @@ async def test_answers_keep_the_order_of_requests() -> None:
 
 @cases("size", [0, 1, 5_000, 3_000_000])
 async def test_bodies_in_chunks(size: int) -> None:
-    """A body of unknown length goes on in chunks, and an answer of unknown
+    """A body of unknown length continues in chunks, and an answer of unknown
     length comes back in chunks.
     """
     body = bytes(range(256)) * (size // 256 + 1)
@@ -267,7 +267,7 @@ async def test_bodies_in_chunks(size: int) -> None:
 
 async def test_answers_without_a_body() -> None:
     """HEAD keeps the length that the body would have; 204 and 304 have no body; the connection
-    goes on.
+    continues.
     """
     answers = {
         "HEAD": b"HTTP/1.1 200 OK\r\nContent-Length: 12345\r\nETag: x\r\n\r\n",
@@ -362,7 +362,7 @@ async def test_a_sender_that_closes_its_side() -> None:
 
 
 async def test_expect_100_continue() -> None:
-    """The sender is told to go on, and the upstream isn't asked to say so."""
+    """The sender is asked to continue, and the upstream isn't asked to say so."""
     async with origin() as upstream, listening(passthrough=through(upstream)) as to:
         client = await to.connect()
         request = post("/flags", b"abc", "Expect: 100-continue")
@@ -445,7 +445,7 @@ async def test_below_a_prefix(target: str, arrives: str) -> None:
         "/ingest/%2e%2e/flags",
     ],
 )
-async def test_no_way_out_by_a_prefix(target: str) -> None:
+async def test_paths_cannot_leave_a_prefix(target: str) -> None:
     """Below a prefix the same paths are 404 as without one."""
     async with (
         origin() as upstream,

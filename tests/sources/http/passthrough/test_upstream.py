@@ -84,7 +84,7 @@ def test_probes_come_at_growing_intervals() -> None:
 
 
 def test_a_probe_that_is_given_up_makes_room_for_another() -> None:
-    """Nothing is known then, and nobody has to wait longer for it."""
+    """Nothing is known then, and no one has to wait longer for it."""
     circuit = opened(100.0)
     circuit.abandoned(leave(circuit, 101.0))
     leave(circuit, 101.0)
@@ -197,7 +197,7 @@ async def test_progress(clock: FakeClock, whole: bool) -> None:
     await runs_out(clock, task, 1 if whole else 10)
 
 
-async def test_it_stands_still_while_the_sender_is_waited_for(clock: FakeClock) -> None:
+async def test_the_timeout_pauses_while_the_sender_is_slow(clock: FakeClock) -> None:
     """Neither its bringing the request nor its reading the answer counts, and
     both together don't either.
     """
@@ -215,7 +215,9 @@ async def test_it_stands_still_while_the_sender_is_waited_for(clock: FakeClock) 
 
 
 async def test_nothing_runs_before_and_after(clock: FakeClock) -> None:
-    """What is told before it is entered, after it was left, or after it ran out sets no timer."""
+    """What is reported before it is entered, after it was left, or after it ran out
+    sets no timer.
+    """
     patience = PausableTimeout(clock, 10, total=False)
     patience.sending(expected=True)
     assert clock.pending == 0

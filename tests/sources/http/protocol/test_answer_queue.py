@@ -60,7 +60,7 @@ async def test_an_answer_comes_when_it_is_due() -> None:
 
 
 async def test_not_acknowledged_is_503() -> None:
-    """The sender is told when to come back, on a connection that stays open, also behind a head
+    """The sender learns when to come back, on a connection that stays open, also behind a head
     that was seen before.
     """
     async with listening() as to:
@@ -200,7 +200,7 @@ async def test_the_last_request_behind_a_waiting_one() -> None:
             assert b"after" not in to.intake.bodies
 
 
-async def test_who_goes_away_isn_t_answered() -> None:
+async def test_a_lost_connection_is_not_answered() -> None:
     """A connection that is lost while it waits is forgotten; the acknowledgement that comes after
     that does no harm.
     """
@@ -219,9 +219,9 @@ async def test_who_goes_away_isn_t_answered() -> None:
         assert to.listener.statistics().requests == {}
 
 
-async def test_who_only_closes_is_waited_for() -> None:
-    """A sender that closes can't be told from one that only sends no more: its connection lasts
-    until the answer is due.
+async def test_a_half_closed_connection_gets_its_answer() -> None:
+    """A sender that closes can't be distinguished from one that only sends no more: its connection
+    lasts until the answer is due.
     """
     async with listening() as to:
         to.intake.later = late
@@ -236,7 +236,7 @@ async def test_who_only_closes_is_waited_for() -> None:
         assert to.listener.statistics().requests == {("/batch", 200): 1}
 
 
-async def test_who_stops_sending_is_answered() -> None:
+async def test_pending_answers_follow_a_half_close() -> None:
     """After a half close the waiting answers come, then the end; a request that isn't complete
     never will be.
     """

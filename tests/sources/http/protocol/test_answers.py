@@ -1,4 +1,4 @@
-"""The listener's answers, and what browsers are told."""
+"""The listener's answers, and what browsers get."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def test_bug_in_the_intake(
     seen_before: bool, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Anything else is a bug: 500, the traceback logged once, the connection closed; the listener
-    goes on.
+    continues.
     """
     async with listening(bugs=1) as to:
         client = await to.connect()
@@ -160,7 +160,7 @@ async def test_overload(seen_before: bool) -> None:
 
 
 async def test_other_origins() -> None:
-    """Only listed origins are told that they may; the others' requests are taken all the same, as
+    """Only listed origins learn that they may; the others' requests are taken all the same, as
     a browser would not hold them back.
     """
     policy = HttpPolicy(cors_origins=("https://A.example/", "http://b.example:8080"))

@@ -45,7 +45,7 @@ async def test_others_have_one_turn_and_then_reading_resumes() -> None:
 
 
 async def test_another_reason_to_wait_outlasts_the_turn() -> None:
-    """The sender doesn't read its answers; and the other way round."""
+    """The sender doesn't read its answers; and the reverse."""
     transport = Paused()
     life = Lifecycle(transport, last=False)
     life.let_others()

@@ -63,7 +63,7 @@ def test_a_trickle_is_cut_after_the_grace(rates: list[int]) -> None:
 
 
 def test_a_pause_is_forgiven() -> None:
-    """The rate is an average over each window: a sender that pauses for a few seconds goes on."""
+    """The rate is an average over each window: a sender that pauses for a few seconds continues."""
     assert _cut_at(([LEAST_BODY_RATE * 8] + [0] * 3) * 14, 60.0) is None
 
 

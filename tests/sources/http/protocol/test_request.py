@@ -199,7 +199,7 @@ async def test_header_limits() -> None:
     [b"POST /e HTTP/1.1\r\nX: ", b"POST /e HTTP/1.1\r\nX", b"POST /", b"POST /e HTTP/1.1\r\nX:"],
 )
 async def test_endless_heads(endless: bytes) -> None:
-    """A head that doesn't end is cut off, whatever part of it goes on."""
+    """A head that doesn't end is cut off, whatever part of it continues."""
     async with listening(HttpPolicy(max_header_bytes=1000, max_url=1000)) as to:
         client = await to.connect()
         await client.send(endless, *[(b" " if endless.endswith(b":") else b"x") * 500] * 6)
@@ -278,7 +278,7 @@ async def test_upgrade_and_close() -> None:
     ],
 )
 async def test_expectations(request_head: bytes, status: int) -> None:
-    """A sender is told to go on only if its head is not refused already; then it is not to send
+    """A sender is asked to continue only if its head is not refused already; then it is not to send
     the body.
     """
     head, _, body = request_head.partition(b"\r\n\r\n")

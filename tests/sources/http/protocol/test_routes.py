@@ -69,7 +69,7 @@ async def test_accepted_routes(path: str, slash: str) -> None:
     ],
 )
 async def test_not_found(path: str) -> None:
-    """Any other path is 404, counted as `other`, and the connection goes on."""
+    """Any other path is 404, counted as `other`, and the connection continues."""
     async with listening() as to:
         client = await to.connect()
         reply = await client.ask(post(path, b"abc"))

@@ -284,7 +284,7 @@ def test_the_first_event_of_a_device_with_a_user_brings_an_identify() -> None:
     "ids", [{"device_id": "u1"}, {"device_id": None}, {"device_id": "undefined"}, {"user_id": None}]
 )
 def test_no_identify_where_there_is_nothing_to_join(ids: dict[str, Any]) -> None:
-    """One id alone, twice the same, or a device that is nobody's: joining it would make one person
+    """One id alone, twice the same, or a device that is no one's: joining it would make one person
     of strangers.
     """
     assert names({**SIGNED_IN, **ids}) == ["Bought"]
@@ -415,7 +415,9 @@ def test_without_person_properties_user_properties_are_not_read() -> None:
 
 
 def test_a_groups_properties_are_sent_when_they_are_new() -> None:
-    """Once for a group and its properties, whoever's event it is; again when they are others."""
+    """Once for a group and its properties, no matter who's event it is; again when they
+    are others.
+    """
     amplitude = AmplitudeConverter()
     group, event = convert({**RECORD, **ACME}, amplitude)
     assert (group.event, group.distinct_id, group.time) == ("$groupidentify", "d1", event.time)

@@ -139,7 +139,7 @@ def test_the_offset_moves_times_without_a_zone(name: str, record: bytes) -> None
 
 
 def test_whether_a_zone_is_said() -> None:
-    """By the vendor, by an offset, by a project's zone, or by rules; else nobody knows."""
+    """By the vendor, by an offset, by a project's zone, or by rules; else no one knows."""
     assert {form.name for form in FORMATS if form.zone_said(form.options(), given())} == {
         "amplitude",
         "posthog",

@@ -191,7 +191,7 @@ def test_another_id_of_a_row_makes_its_uuid() -> None:
 
 @cases("row", [{**ROW, "uuid": ""}, {**ROW, "uuid": " "}, {**ROW, "uuid": None}, WITHOUT_UUID])
 def test_the_place_makes_the_uuid_of_other_rows(row: dict[str, Any]) -> None:
-    """Without an id two rows that say the same are two events, told apart by
+    """Without an id two rows that say the same are two events, distinguished by
     the file and their number.
     """
     made = one(row, first=4)
@@ -218,7 +218,7 @@ def test_repeats_have_all_that_makes_one() -> None:
 
 
 def test_a_row_of_another_length_is_named_as_such() -> None:
-    """Whoever has a table knows nothing of JSON."""
+    """Anyone who has a table knows nothing of JSON."""
     assert "more or fewer cells than the header" in refusal(b"bought,u1").detail
 
 

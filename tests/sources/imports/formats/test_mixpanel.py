@@ -117,7 +117,7 @@ def test_the_time(time: object, micros: int) -> None:
 )
 def test_the_id(own: object, before: object, becomes: str) -> None:
     """The record's id, or the one before the merge where that id is missing or a device's, unless
-    that one means nobody.
+    that one means no one.
     """
     assert converted(record(distinct_id=own, **{BEFORE: before})).distinct_id == becomes
 
@@ -183,7 +183,7 @@ def test_an_id_that_was_replaced_stays_a_property() -> None:
 
 
 def test_values_keep_their_bytes() -> None:
-    """Large numbers, spellings of numbers, escapes and spaces inside values are carried on as they
+    """Large numbers, spellings of numbers, escapes and spaces inside values are continued as they
     were written.
     """
     value = b'{ "n" : 12345678901234567890123, "x": 1.10e2, "s":"\\u00e9\\/", "o": [ 1 ] }'
@@ -653,8 +653,8 @@ def test_group_keys_that_say_nothing_or_two_things(written: set[str], why: str) 
 
 
 def test_a_device_is_joined_once_however_many_come_between() -> None:
-    """Also after so many that it isn't among those that are remembered as they are written, and
-    whoever uses it then.
+    """Also after so many that it isn't among those that are remembered as they are written, and no
+    matter who uses it then .
     """
     converter = MixpanelConverter()
 

@@ -114,7 +114,7 @@ def without(*names: str, **others: object) -> dict[str, Any]:
 
 
 def test_complete_events_keep_their_bytes() -> None:
-    """An event with all that it needs goes on as it stands, with its columns told."""
+    """An event with all that it needs continues as it stands, with its columns."""
     records = [as_json(event) for event in complete_events(50, 3)]
     events = convert(*records)
     assert events.texts == records
@@ -127,7 +127,9 @@ def test_complete_events_keep_their_bytes() -> None:
 
 @pytest.mark.parametrize("record", [as_json(EVENT), json.dumps(EVENT).encode()])
 def test_the_gap_is_behind_the_brace_of_the_properties(record: bytes) -> None:
-    """Where members can be put is told for events that were written with spaces, and without."""
+    """Where members can be put is reported for events that were written with spaces,
+    and without.
+    """
     events = convert(record)
     assert record[: events.gaps[0]].endswith(b"{")
     answer = json.loads(record[: events.gaps[0]] + b'"new":2,' + record[events.gaps[0] :])
@@ -304,7 +306,7 @@ def test_a_date_as_in_mail_without_a_zone_is_of_that_clock_too(text: str, hour: 
 
 
 @cases("blank", ["", " ", None])
-def test_an_id_in_the_properties_takes_the_place_of_a_blank_one(blank: str | None) -> None:
+def test_an_id_in_the_properties_replaces_a_blank_one(blank: str | None) -> None:
     """The service may not look further than the top, where a blank id is none."""
     event = one(without(distinct_id=blank, properties={"distinct_id": "u2"}))
     assert (event["distinct_id"], event["properties"]["distinct_id"]) == ("u2", "u2")

@@ -279,7 +279,7 @@ def test_a_field_that_a_record_does_not_need_does_not_reject_it(kind: str, path:
     ],
 )
 def test_a_field_that_a_record_needs_rejects_it_by_its_name(kind: str, path: str) -> None:
-    """It would be lost, or somebody else's event, or at another time."""
+    """It would be lost, or someone else's event, or at another time."""
     name, record, _, _ = RECORDS[kind]
     (refused,) = made(name, changed(record, path, [["x"]])).refused
     said = {

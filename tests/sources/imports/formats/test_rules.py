@@ -217,7 +217,7 @@ def test_what_a_record_becomes(table: Table, rule: Rule) -> None:
 
 @cases(("table", "rule"), rows(refused=True))
 def test_why_a_record_is_refused(table: Table, rule: Rule) -> None:
-    """It is a dead letter for the reason that the table says, told in words."""
+    """It is a dead letter for the reason that the table says, in words."""
     with pytest.raises(RecordRefused) as refused:
         outcome(table, rule)
     assert (str(refused.value.why), bool(refused.value.detail)) == (rule["refused"], True)

@@ -354,11 +354,11 @@ def test_the_sample_becomes_what_it_says() -> None:
             assert event == expected, record
             continue
         assert expected is None, record
-        told = json.loads(record)
+        reported = json.loads(record)
         assert EPOCH + timedelta(microseconds=event.time) == datetime.fromisoformat(
-            told.get("timestamp") or told["originalTimestamp"]
+            reported.get("timestamp") or reported["originalTimestamp"]
         )
-        kinds[told["type"]] += 1
+        kinds[reported["type"]] += 1
     assert len(records) >= 2_000
     assert kinds.keys() == set(CALLS)
 

@@ -172,13 +172,13 @@ def _app_visit(draw: random.Random, person: int) -> Iterator[Record]:
 
 
 def _person(person: int) -> Record:
-    told = {
+    reported = {
         "plan": ("free", "pro")[person % 2],
         "born": 1950 + person % 50,
         "name": f"Jürgen {person}",
         "beta": person % 5 == 0,
     }
-    return told | {
+    return reported | {
         "initial_referrer": "EMPTY",
         "initial_utm_source": "newsletter" if person % 3 else "EMPTY",
         "tags": ["a", "é"],
