@@ -70,7 +70,9 @@ class LaneNames:
         if not text:
             return ()
         name, rest = _split(text)
-        return tuple(key + rest for key, each in self._names.items() if each == name) or (text,)
+        return tuple(
+            key + rest for key, label_name in self._names.items() if label_name == name
+        ) or (text,)
 
     def beside(self, label: str) -> dict[str, str]:
         """The member `lane_name` that stands in JSON beside a lane's label, if it has a name."""

@@ -329,7 +329,7 @@ async def test_reading_waits_while_too_many_records_wait_behind_one(
 
 
 async def test_sorted_events_come_once_everything_before_is_settled(tmp_path: Path) -> None:
-    """So anyone who finds the sorted events needn't read the source for its dead dead_letters."""
+    """So anyone who finds the sorted events needn't read the source for its dead letters."""
     refused = ImportBlock(FILES, 1, dead_letters=block(0, 1, refused=0).dead_letters)
     async with reading(
         tmp_path, [refused, ImportBlock(FILES, sorted=SpoolIndex(JOB, {}, 0, "ab"))]
