@@ -334,7 +334,7 @@ Act = (
 
 
 @dataclass(frozen=True, slots=True)
-class ArchivePlan:
+class ArchiveOfLife:
     """How files of an archive are made."""
 
     partition: str
@@ -366,7 +366,7 @@ class Plan:
     """When offsets are committed, if a topic is read; else nothing."""
     logs: LogPlan | None = None
     """The logs that are read, if any are."""
-    archive: ArchivePlan | None = None
+    archive: ArchiveOfLife | None = None
     """The second destination, if that is an archive."""
 
     @property
@@ -552,7 +552,7 @@ def drawn(seed: int) -> Plan:
         drawing.chance = chance
     archive = None
     if drawing.durable and two and (own := Random(f"archive {seed}")).random() < 0.4:
-        archive = ArchivePlan(
+        archive = ArchiveOfLife(
             own.choice(("day", "hour", "hour")), own.choice(("1s", "1s", "30s", "300s"))
         )
         acts = [
