@@ -150,15 +150,6 @@ def _stored_too_far(right: Any) -> Any:
     return row
 
 
-def _forgets_rest(right: Any) -> Any:
-    def update(self: Any, file: FollowedFile, found: Any) -> None:
-        right(self, file, found)
-        if file.renamed:
-            file.examined = file.size, file.modified
-
-    return update
-
-
 def _without_times(right: Any) -> Any:
     def store(self: Any) -> Any:
         self._new_times.clear()
@@ -329,7 +320,6 @@ DEFECTS: Final[Mapping[str, Change]] = {
         "row",
         _stored_too_far,
     ),
-    "the rest of a renamed log is forgotten": (Follower, "_update", _forgets_rest),
     "a file of the archive isn't synced before it has its name": (
         folders,
         "os",
