@@ -213,12 +213,13 @@ class Archiver(EventDelivery):
         """Stop. A copy to a folder is completed, an upload is cut off: then its
         events stay in the buffer.
         """
-        for timer in (self._timer, self._gathering):
-            if timer is not None:
-                timer.cancel()
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        self.wake()  # so that later calls find a timer, which never fires
+        for timer in (self._timer, self._gathering):
+            if timer is not None:
+                timer.cancel()
         self._thread.shutdown()
 
     def undelivered(self) -> list[Chunk]:

@@ -30,7 +30,9 @@ replayed dead letter takes its share of received with it.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol, Self
@@ -203,11 +205,18 @@ class DeadLetterStore:
         connection = self._file.connection
         if connection is None or self._file.read_only or not known:
             return
-        connection.execute("BEGIN IMMEDIATE")
         gone: list[RemovedDeadLetter] = []
-        for number in known:
-            gone += remove(connection, "number = ?", (number,))
-        connection.execute("COMMIT")
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            for number in known:
+                gone += remove(connection, "number = ?", (number,))
+            connection.execute("COMMIT")
+        except sqlite3.OperationalError:
+            # a full disk, say: the next commit removes them, as from a file that can't be written
+            with suppress(sqlite3.Error):
+                connection.execute("ROLLBACK")
+            self._committer.request()
+            return
         self._release(gone)
         self._removals.clear()
 

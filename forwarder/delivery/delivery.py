@@ -220,15 +220,16 @@ class Delivery(EventDelivery):
         """Stop: cancel requests in flight (they may have arrived) and key checks. Returns when no
         task of delivery runs any more.
         """
-        for timer in (self._timer, self._gathering):
-            if timer is not None:
-                timer.cancel()
         tasks = list(self._tasks.values())
         if self._dispatcher is not None:
             tasks.append(self._dispatcher)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        self.wake()  # so that later calls find a timer, which never fires
+        for timer in (self._timer, self._gathering):
+            if timer is not None:
+                timer.cancel()
         if self._keys is not None:
             await self._keys.close()
 

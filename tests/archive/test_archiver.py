@@ -216,6 +216,15 @@ async def test_a_stop_settles_nothing_that_is_not_published(tmp_path: Path) -> N
         assert again.lines() == [event(1), event(2)]
 
 
+async def test_what_arrives_after_the_close_starts_no_timer(tmp_path: Path) -> None:
+    """The buffer is closed after the archiver, and may still find events."""
+    async with ArchiveRig(tmp_path) as rig:
+        await rig.archiver.close()
+        before = rig.clock.pending
+        rig.archiver.wake()
+        assert rig.clock.pending == before
+
+
 async def test_a_drain_ends_when_the_archive_fails(tmp_path: Path) -> None:
     """It tries once, however long the wait was; and what is then begun is only what
     was held back.

@@ -307,6 +307,25 @@ async def test_a_letter_that_the_log_has_is_removed(tmp_path: Path) -> None:
     assert query(tmp_path, "SELECT number FROM letters") == [(1,)]
 
 
+async def test_a_letter_that_cannot_be_removed_at_the_start_is_removed_later(
+    tmp_path: Path,
+) -> None:
+    """A full disk delays that, and doesn't stop the start; until then it counts no more."""
+    async with started(tmp_path) as rig:
+        rig.store.add([letter(place=(1, 0)), letter(place=(1, 1))])
+    rig = StoreRig(tmp_path)
+    connection = rig.store._file.connection
+    assert connection is not None
+    connection.execute("PRAGMA query_only = ON")
+    rig.store.forget([2])
+    assert rig.store.accounts()[LANE].dead_lettered == {Reason.REFUSED: 1}
+    connection.execute("PRAGMA query_only = OFF")
+    rig.committer.start()
+    await rig.commit()
+    await rig.close()
+    assert query(tmp_path, "SELECT number FROM letters") == [(1,)]
+
+
 @pytest.mark.parametrize("logged", [True, False])
 async def test_letters_that_an_operator_drops_are_counted(tmp_path: Path, *, logged: bool) -> None:
     """Marked letters are dropped by the daemon, in one transaction with their counter and one

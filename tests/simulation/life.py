@@ -403,7 +403,8 @@ class _World:
             each["verify_keys"] = False
         if self._archive is not None and plan.archive is not None:
             own = several["upstreams"][1]
-            for name in ("url", "verify_keys", *plan.settings["upstream"]):
+            # the greatest `max_event` of all destinations counts at receipt
+            for name in {"url", "verify_keys", *plan.settings["upstream"]} - {"max_event"}:
                 del own[name]
             own["archive"] = {
                 "url": self._archive.url,

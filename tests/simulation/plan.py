@@ -428,7 +428,9 @@ class _Drawing:
         shape = chance.choice(SHAPES)
         own = shape == V1 or shape in OTLP
         key = KEYS[0] if shape in OTLP else chance.choice(KEYS)
-        count = 1 if shape == "single" else chance.choice((1, 2, 3, 10, 40))
+        # log records are longer than events: more of them might not fit the smallest `max_body`
+        most = 20 if shape in OTLP else 40
+        count = 1 if shape == "single" else chance.choice((1, 2, 3, 10, most))
         return Send(
             self.moment(),
             chance.randrange(4),
