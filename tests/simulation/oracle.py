@@ -295,7 +295,8 @@ class Evidence:
 
     def offset(self, begin: float) -> float:
         """By how much the wall clock was behind at most from then on."""
-        return min(_between(self.offsets, begin, math.inf))
+        # acts that came due together happen at one instant: the clock may have been set after it
+        return min(_between(self.offsets, math.nextafter(begin, 0.0), math.inf))
 
     def dropped_for_room(self) -> Counter[str]:
         """How many events each destination has dropped because its buffer was full."""
