@@ -207,6 +207,9 @@ async def test_an_open_person_follows_what_arrives(browser: Browser) -> None:
         await expect(page.locator("#detail")).to_contain_text("it was merged into another one")
         await expect(page.locator("tr.row")).to_have_count(1)
         await expect(page.locator("tr.row")).to_contain_text("3 ids")
+        # the person may go between two questions of the page: the second is answered 404 then
+        complaints = shown.visit.complaints
+        complaints[:] = [line for line in complaints if "404 (Not Found)" not in line]
 
 
 async def test_persons_by_keyboard(browser: Browser) -> None:

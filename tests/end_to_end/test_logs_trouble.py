@@ -41,6 +41,8 @@ class Log:
     def __init__(self, folder: Path) -> None:
         self.path = folder / "app.log"
         self.count = 0
+        self.cri = False
+        """Whether it is one of Kubernetes: each line has a time of its own."""
 
     def write(self, count: int) -> None:
         """Append so many lines."""
@@ -49,20 +51,24 @@ class Log:
             {"n": number, "who": f"p{number % 50}", "at": AT + number, "text": PADDING}
             for number in numbers
         ]
+        begin = "2026-01-01T00:00:00.5Z stdout F " if self.cri else ""
         with self.path.open("a") as file:
-            file.writelines(json.dumps(record) + "\n" for record in records)
+            file.writelines(f"{begin}{json.dumps(record)}\n" for record in records)
         self.count += count
 
     def source(self, *, timed: bool = True, **more: Any) -> dict[str, Any]:
         """What follows it. `timed`: events have the times of their lines, else those at which the
         lines were read first.
         """
+        record = ".message" if self.cri else ""
         rules: dict[str, Any] = {
             "event": '"line"',
-            "distinct_id": ".who",
-            "properties": {"n": ".n", "text": ".text"},
+            "distinct_id": f"{record}.who",
+            "properties": {"n": f"{record}.n", "text": f"{record}.text"},
         }
-        if timed:
+        if self.cri:
+            more = {"format": "cri", "message_format": "json", **more}
+        elif timed:
             rules["timestamp"] = {"from": ".at", "format": "unix"}
         changed = {
             "poll_interval": "100ms",
@@ -171,10 +177,11 @@ async def test_the_disk_of_buffer_and_positions_fills(disk: Mounted, log: Log) -
 
 
 async def test_the_disk_of_the_positions_fills(disk: Mounted, log: Log) -> None:
-    """Lines are delivered all the same, and it is said that a restart would bring them again; it
-    does, with the same bytes.
+    """Lines that have their own times are delivered all the same, and it is said that a restart
+    would bring them again; it does, with the same bytes.
     """
     letters = {"path": disk.path}
+    log.cri = True
     async with (
         Upstream() as upstream,
         Whole(upstream.url, dead_letters=letters, sources=log.sources()) as whole,

@@ -1,4 +1,4 @@
-"""Events that were accepted together with nobody waiting, and that the files, as it turns out, have
+"""Events that were accepted together without a callback, and that the files, as it turns out, have
 no room for: they are written as room is made, whatever else was written first.
 """
 
