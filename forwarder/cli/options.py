@@ -102,6 +102,7 @@ Port = Annotated[
         "--port",
         min=0,
         max=65533,
+        metavar="PORT",
         help="Port for events; admin and sandbox use the next two. 0: any free ports.",
     ),
 ]

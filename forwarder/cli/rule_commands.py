@@ -71,7 +71,7 @@ def try_rules(
     sample: Annotated[
         str | None,
         typer.Argument(
-            metavar="[FILE]",
+            metavar="FILE",
             help="Events: one a line, or a body that the daemon accepts; - reads standard input.",
         ),
     ] = None,
@@ -83,12 +83,14 @@ def try_rules(
         ),
     ] = False,
     limit: Annotated[
-        int | None, typer.Option("--limit", min=1, help="End after so many events.")
+        int | None, typer.Option("--limit", min=1, metavar="N", help="End after so many events.")
     ] = None,
     source: Annotated[
         str,
         typer.Option(
-            "--source", help="The source of the file's events: http, otlp, kafka, logs or import."
+            "--source",
+            metavar="SOURCE",
+            help="The source of the file's events: http, otlp, kafka, logs or import.",
         ),
     ] = "http",
     api_key: Annotated[

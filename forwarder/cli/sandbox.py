@@ -28,37 +28,47 @@ EXAMPLE_SEED: Final = Path("example")
 def sandbox(
     *,
     listen: Annotated[
-        str, typer.Option(help="Address to listen on, host:port.")
+        str, typer.Option(metavar="ADDRESS", help="Address to listen on, host:port.")
     ] = "127.0.0.1:8322",
     host: Annotated[
         list[str] | None,
-        typer.Option(help="A further name of this host, for its page and lists; repeatable."),
+        typer.Option(
+            metavar="NAME", help="A further name of this host, for its page and lists; repeatable."
+        ),
     ] = None,
     database: Annotated[
-        Path | None, typer.Option(help="SQLite file that stores everything. Default: memory.")
+        Path | None,
+        typer.Option(metavar="FILE", help="SQLite file that stores everything. Default: memory."),
     ] = None,
     api_key: Annotated[
         list[str] | None,
-        typer.Option(help="A known project key; repeatable. Default: any well-formed key."),
+        typer.Option(
+            metavar="KEY", help="A known project key; repeatable. Default: any well-formed key."
+        ),
     ] = None,
     seed: Annotated[
         Path | None,
         typer.Option(
+            metavar="FILE",
             help=(
                 "File with the initial organizations, keys, flags and exports, or `example`: "
                 "a shipped one."
-            )
+            ),
         ),
     ] = None,
     dns: Annotated[
         Path | None,
         typer.Option(
-            help="YAML file of TXT records (name: text) to verify domains with. Default: DNS."
+            metavar="FILE",
+            help="YAML file of TXT records (name: text) to verify domains with. Default: DNS.",
         ),
     ] = None,
     export_root: Annotated[
         Path | None,
-        typer.Option(help="Folder that batch exports to folders write below. Default: they fail."),
+        typer.Option(
+            metavar="DIR",
+            help="Folder that batch exports to folders write below. Default: they fail.",
+        ),
     ] = None,
     allow_private_destinations: Annotated[
         bool,
@@ -69,7 +79,10 @@ def sandbox(
     ] = False,
     geoip: Annotated[
         Path | None,
-        typer.Option(help="Database of places (.mmdb), for flags by a user's country or city."),
+        typer.Option(
+            metavar="FILE",
+            help="Database of places (.mmdb), for flags by a user's country or city.",
+        ),
     ] = None,
     strict: Annotated[
         bool,

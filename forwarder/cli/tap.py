@@ -47,10 +47,14 @@ _Keys = Annotated[
     ),
 ]
 _Sources = Annotated[
-    list[Source] | None, typer.Option("--source", help="Only from this source. Repeatable.")
+    list[Source] | None,
+    typer.Option("--source", metavar="|".join(Source), help="Only from this source. Repeatable."),
 ]
 _Outcomes = Annotated[
-    list[TapOutcome] | None, typer.Option("--outcome", help="Only with this outcome. Repeatable.")
+    list[TapOutcome] | None,
+    typer.Option(
+        "--outcome", metavar="|".join(TapOutcome), help="Only with this outcome. Repeatable."
+    ),
 ]
 _Expression = Annotated[
     str | None,
@@ -70,7 +74,9 @@ _Rate = Annotated[
 _Emails = Annotated[
     bool, typer.Option("--show-emails", help="Show e-mail addresses, which are masked otherwise.")
 ]
-_Limit = Annotated[int | None, typer.Option("--limit", min=1, help="End after so many events.")]
+_Limit = Annotated[
+    int | None, typer.Option("--limit", min=1, metavar="N", help="End after so many events.")
+]
 
 
 def tap(  # noqa: PLR0917 - a command's options

@@ -189,3 +189,18 @@ def test_messages_name_no_file_of_the_repository() -> None:
     assert REPOSITORY.findall(json.dumps(json_schema())) == []
     assert [path for path in files(".yaml", "config") if ".md" in path.read_text("utf-8")] == []
     assert ROOT.is_dir()
+
+
+def test_no_help_shows_a_type_of_python() -> None:
+    """The man page has the help of every command: values are named for what they are."""
+    assert (
+        re.findall(r"<(?:str|path|int|float|list)\b[^>]*>", (ROOT / "man/forwarder.1").read_text())
+        == []
+    )
+    raw = [
+        f"{name}: {line.strip()}"
+        for name in COMMANDS
+        for line in CliRunner().invoke(app, [*name.split(), "--help"]).output.splitlines()
+        if re.search(r"<(?:str|path|int|float|list)\b", line)
+    ]
+    assert raw == []
