@@ -16,6 +16,8 @@ from tests.simulation.planted import lived
 from tests.simulation.shrinking import shrunk, story
 
 LIVES = 300
+QUICK = 20
+"""So many of them in the quick tests."""
 FOUND = {
     "rules are skipped on the single event's way": 1,
     "an event that is rejected at receipt isn't kept": 1,
@@ -28,7 +30,13 @@ ONCE_BROKEN = (486,)
 """Seeds beyond the first ones that have found a fault of the product."""
 
 
-@pytest.mark.parametrize("first", range(1, LIVES + 1, 10))
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param(first, marks=[pytest.mark.slow] if first > QUICK else [])
+        for first in range(1, LIVES + 1, 10)
+    ],
+)
 def test_lives_keep_their_promises(first: int) -> None:
     """Each event that was accepted is where it belongs, unchanged; the books balance; nothing is
     left behind.
