@@ -15,7 +15,7 @@ from forwarder.core.error_text import error_text
 _PROJECT_KEY: Final = re.compile(r"[\x01-\x7f]{1,64}")
 _PERSONAL_KEY: Final = re.compile(r"[\x21-\x7e]{1,200}")
 _KEY_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,31}")
-_NAMED_KEY: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9_-]{0,31})=(.+)")
+_NAMED_KEY: Final = re.compile(rf"({_KEY_NAME.pattern})=(.+)")
 _RESERVED: Final = ("none", "other")
 """What lanes are called whose key is unknown, or that have no label of their own."""
 
