@@ -90,6 +90,6 @@ class Crowd:
 
 
 def _is_served(end: SimulatedTransport) -> bool:
-    """Whether the daemon has accepted a connection, and has neither answered nor closed it."""
+    """Whether the daemon has begun a connection, and has neither answered nor closed it."""
     there = end.peer
-    return there.owner is not None and not there.written and not there.is_closing()
+    return there.begun and not there.written and not there.is_closing()

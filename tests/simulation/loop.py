@@ -140,9 +140,24 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         """Only of a listening socket."""
         context = copy_context()  # who connects has another
         arrivals = listening.arrivals
-        arrivals.on_arrival = lambda: self.call_soon(callback, *args, context=context)
-        if arrivals.waiting:
-            arrivals.on_arrival()
+        scheduled = False
+
+        def look() -> None:
+            # as a selector does it: in each turn of the loop for as long as somebody waits
+            nonlocal scheduled
+            if arrivals.waiting and not scheduled:
+                scheduled = True
+                self.call_soon(turn, context=context)
+
+        def turn() -> None:
+            nonlocal scheduled
+            scheduled = False
+            if arrivals.on_arrival is look and arrivals.waiting:
+                callback(*args)
+                look()
+
+        arrivals.on_arrival = look
+        look()
 
     def remove_reader(self, listening: Any) -> bool:
         """See `add_reader`."""

@@ -248,6 +248,11 @@ class SimulatedTransport(asyncio.Transport):
         protocol.connection_made(self)
         self._deliver()
 
+    @property
+    def begun(self) -> bool:
+        """Whether it has had a protocol: what was accepted gets one a turn later."""
+        return self._protocol is not None
+
     def _tell(self, method: str, *args: object) -> Any:
         """Call the protocol, as its process."""
         if self.owner is not None and self.owner.killed:
