@@ -18,7 +18,19 @@ import brotli  # type: ignore[import-untyped]
 import zstandard
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 
-from tests.simulation.plan import KEYS, LEFT_OUT, OPTIONS, OTLP, TOO_LARGE, V1, Event, OddAct, Send
+from tests.simulation.plan import (
+    KEYS,
+    LEFT_OUT,
+    LZ64,
+    OPTIONS,
+    OTLP,
+    TOO_LARGE,
+    V1,
+    Event,
+    OddAct,
+    Send,
+)
+from tests.support.lz64 import compress
 from tests.support.otlp import JSON, PROTOBUF, SECOND, export
 
 MUCH: Final = 150_000
@@ -183,6 +195,10 @@ ENCODERS: Final[Mapping[str, tuple[Mapping[str, str], Callable[[bytes], bytes]]]
         lambda data: zstandard.ZstdCompressor(level=1).compress(data),
     ),
     "base64": ({}, base64.b64encode),
+    LZ64: (
+        _FORM,
+        lambda data: b"data=%b&compression=lz64" % quote_plus(compress(data.decode())).encode(),
+    ),
     "gzip in base64": ({}, lambda data: base64.b64encode(gzip.compress(data, mtime=0))),
     "form": (_FORM, lambda data: b"data=" + quote_plus(data).encode()),
     "base64 in a form": (

@@ -19,7 +19,7 @@ from aiokafka.errors import CommitFailedError, KafkaConnectionError, NoOffsetFor
 from forwarder.sources.kafka.diagnosis import Trouble
 from tests.simulation.entrances import record_of
 from tests.simulation.network import passing
-from tests.simulation.plan import PARTITIONS, Event, Produce
+from tests.simulation.plan import PARTITIONS, UNTIMED, Event, Produce
 from tests.simulation.process import PROCESS
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class SimulatedBrokers:
             log.append(
                 SimulatedRecord(
                     offset,
-                    math.ceil(now * 1000),
+                    -1 if event.flaw == UNTIMED else math.ceil(now * 1000),
                     None if tombstone else record_of(event),
                     None if tombstone else event,
                 )

@@ -29,6 +29,7 @@ from tests.simulation.plan import (
     OTLP,
     SMALL_BODIES,
     TOO_LARGE,
+    UNTIMED,
     Event,
     Plan,
     Produce,
@@ -48,6 +49,9 @@ CUT: Final = 512
 """Bytes that an event may take in memory beyond its own, once it is a chunk by itself."""
 UNREADABLE: Final = ("unmappable", "missing_distinct_id")
 """Why lines become dead letters that no rule and no service has seen."""
+FOR_ROOM: Final = ("drop_newest", "drop_oldest")
+OVERFLOWED: Final = ("invalid_overflow",)
+"""Why events are dropped because a buffer, or the share of dead letters, was full."""
 MISSING: Final = "accepted, dropped for want of room"
 
 
@@ -61,10 +65,13 @@ REASONS: Final[Mapping[str, str]] = {
     "no JSON": "undecodable",
     "no key": "invalid_token",
     TOO_LARGE: "too_large",
+    UNTIMED: "missing_timestamp",
 }
 """Of the dead letters of events with flaws."""
-READABLE: Final = ("no id", OPTIONS, TOO_LARGE)
+READABLE: Final = ("no id", OPTIONS, TOO_LARGE, UNTIMED)
 """Flaws of events whose names routes can read."""
+LASTING: Final = (TOO_LARGE, "half a character")
+"""Flaws of events that are never dropped: without room for them their request is rejected."""
 _NUMBER: Final = re.compile(rb'"n": ?([0-9]+)')
 
 
@@ -210,6 +217,7 @@ class Evidence:
                     event.number not in there[name]
                     and event.number not in letters[name]
                     and not self.may_drop(event)
+                    and not (event.flaw and self.plan.few_letters)
                     and self.plan.settings["buffer"]["when_full"] != "drop_newest"
                 ):
                     raise Promise(f"event {event.number} {why}, and isn't at {name}")
@@ -298,19 +306,21 @@ class Evidence:
         # acts that came due together happen at one instant: the clock may have been set after it
         return min(_between(self.offsets, math.nextafter(begin, 0.0), math.inf))
 
-    def dropped_for_room(self) -> Counter[str]:
-        """How many events each destination has dropped because its buffer was full."""
+    def dropped(self, *reasons: str) -> Counter[str]:
+        """How many events each destination has dropped for these reasons."""
         assert self.pipeline is not None
         return Counter(
             {
                 _name(each) or self.plan.destinations[0]: sum(
-                    lane.dropped.get(reason, 0)
-                    for lane in each.lanes
-                    for reason in ("drop_newest", "drop_oldest")
+                    lane.dropped.get(reason, 0) for lane in each.lanes for reason in reasons
                 )
                 for each in books_of(self.pipeline)
             }
         )
+
+    def is_sent_again(self, event: Event) -> bool:
+        """Whether a dead letter of the event was marked for replay."""
+        return any(event.number in self.marked[name, "replay"] for name in self.services)
 
     def may_drop(self, event: Event) -> bool:
         """Whether rules may have dropped the event."""
@@ -397,7 +407,7 @@ def destinations_of(plan: Plan, event: Event) -> Sequence[str]:
 
 
 def expected(event: Event, rules: Sequence[str]) -> dict[str, Any] | None:
-    """The event as these rules leave it."""
+    """The event as these rules leave it: None if they drop it, empty if one fails on it."""
     if event.flaw == LEFT_OUT or ("drops" in rules and event.name == "noise" and not event.flaw):
         return None
     data = event.data
@@ -405,6 +415,10 @@ def expected(event: Event, rules: Sequence[str]) -> dict[str, Any] | None:
         data["event"] = "new name"
     if "removes" in rules and event.name == "signup":
         del data["properties"]["secret"]
+    if "sets" in rules and event.name == "purchase" and not event.flaw:
+        if event.spoiled:
+            return {}
+        data["properties"]["cart"] = {"total": 1}
     return data
 
 
@@ -440,13 +454,13 @@ def judge(
     if evidence.logs is not None:
         for found in letters.values():
             _judge_lines(evidence, evidence.logs, found)
-    flawed = {event.number for event in evidence.events if event.flaw}
+    unsent = {event.number for event in evidence.events if event.flaw or event.spoiled}
     if evidence.plan.replays and (
         left_over := [
             each
             for found in letters.values()
             for each in found
-            if number_of(each.data) not in flawed and not _is_of_line(evidence, each)
+            if number_of(each.data) not in unsent and not _is_of_line(evidence, each)
         ]
     ):
         raise Promise(f"dead letters are left that were to be sent again: {left_over}")
@@ -460,21 +474,37 @@ def judge(
     if evidence.plan.settings["delivery"]["ordering"] == "per_distinct_id":
         for name in evidence.services:
             _judge_order(evidence, name, met)
-    room = evidence.dropped_for_room()
+    _judge_fates(evidence, there, letters, met)
+
+
+def _judge_fates(
+    evidence: Evidence,
+    there: Mapping[str, Mapping[int, Sequence[dict[str, Any]]]],
+    letters: Letters,
+    met: Counter[str],
+) -> None:
+    """Each accepted event is where it has to be, or it is known why not. Raises `Promise`."""
+    drops = evidence.plan.settings["buffer"]["when_full"] != "reject"
+    room = evidence.dropped(*FOR_ROOM)
+    overflowed = evidence.dropped(*OVERFLOWED)
     for answered in evidence.answers():
         met.update(f"answer {status}" for status in answered.statuses)
         for event in answered.events:
-            held = evidence.rules_between(evidence.began[event.number], answered.at)
+            again = event.spoiled and evidence.is_sent_again(event)
+            until = math.inf if again else answered.at
+            held = evidence.rules_between(evidence.began[event.number], until)
             wanted = [expected(event, rules) for rules in held]
             for name in evidence.required(event):
                 fate = _fate(event, name, wanted, there[name], letters, evidence)
                 met[fate] += 1
-                drops = evidence.plan.settings["buffer"]["when_full"] != "reject"
-                if fate == MISSING and not evidence.is_sure(answered, count_alone=drops):
+                if fate != MISSING:
+                    continue
+                if not evidence.is_sure(answered, count_alone=drops or bool(event.flaw)):
                     met["accepted, lost with the memory that it, or its count, was in"] += 1
                     continue
-                room[name] -= fate == MISSING
-                if room[name] < 0:
+                counts = overflowed if event.flaw and overflowed[name] else room
+                counts[name] -= 1
+                if counts[name] < 0:
                     raise Promise(f"event {event.number} was accepted, and isn't at {name}")
 
 
@@ -539,9 +569,10 @@ def _arrived(
 
 def _may_come_with_flaw(event: Event, name: str, evidence: Evidence) -> bool:
     """Whether the operator has sent its dead letter again as it is, and a service might store it
-    like that (docs/reference/v1.md).
+    like that (docs/reference/v1.md); or with the time at which it was read
+    (docs/reference/reasons.md).
     """
-    return event.flaw == OPTIONS and event.number in evidence.marked[name, "replay"]
+    return event.flaw in (OPTIONS, UNTIMED) and event.number in evidence.marked[name, "replay"]
 
 
 def _is_received_anew(event: Event, evidence: Evidence, *, of_log: bool) -> bool:
@@ -553,7 +584,7 @@ def _is_received_anew(event: Event, evidence: Evidence, *, of_log: bool) -> bool
         return True
     if of_log:
         return evidence.logs is not None and evidence.logs.shrunk
-    return bool(event.uuid) and not event.time
+    return event.flaw == UNTIMED or (bool(event.uuid) and not event.time)
 
 
 def _judge_order(evidence: Evidence, name: str, met: Counter[str]) -> None:
@@ -564,8 +595,14 @@ def _judge_order(evidence: Evidence, name: str, met: Counter[str]) -> None:
     of_person: dict[tuple[str, str], list[tuple[Answered, Event]]] = defaultdict(list)
     for answered in evidence.answers():
         for event in answered.events:
-            # what may become a dead letter is out of its turn afterwards
-            late = event.poisoned or _may_be_too_large(event, name, evidence)
+            # what may become a dead letter is out of its turn afterwards, as is what a rule drops
+            # at first, when its partition is read again
+            late = (
+                event.poisoned
+                or event.spoiled
+                or evidence.may_drop(event)
+                or _may_be_too_large(event, name, evidence)
+            )
             if (
                 event.number in first
                 and not late
@@ -637,7 +674,9 @@ def _judge_rejection(
     )
     # of an array with more commas than an empty buffer could hold events not all is looked at
     array = large and any(event.flaw == "no object" for event in answered.send.events)
-    if rejection.status != 503 and not ((rejection.status == 413 and large) or array):
+    lasting = plan.few_letters and any(event.flaw in LASTING for event in answered.send.events)
+    too_much = rejection.status == 413 and (large or lasting)
+    if rejection.status != 503 and not (too_much or array):
         raise Promise(said)
     if "Too much is being received" in rejection.why and rejection.size <= SMALL:
         raise Promise(f"{said}, with {rejection.size} bytes")
@@ -722,11 +761,14 @@ def _fate(  # noqa: PLR0917 - all of it says what became of one event
 def _is_explained(event: Event, name: str, reason: str, evidence: Evidence) -> bool:
     """Whether the plan has a cause for a dead letter with this reason."""
     plan = evidence.plan
+    began = evidence.began[event.number]
     if event.flaw:
         mapped = event.shape in OTLP and event.flaw == "no name"
         return reason == ("unmappable" if mapped else REASONS[event.flaw])
     return {
         "refused": event.poisoned,
+        "rule_failed": event.spoiled
+        and any("sets" in rules for rules in evidence.rules_between(began, math.inf)),
         "too_large": _may_be_too_large(event, name, evidence),
         "lane_halted": bool(plan.kafka or plan.logs),
         "undelivered_at_exit": plan.early and not plan.durable,

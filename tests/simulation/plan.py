@@ -4,13 +4,14 @@ operator does, all drawn from a seed before it begins. A story is a plan of whic
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any, Final
 from uuid import UUID
 
-from tests.simulation.log_acts import LOGS, LogAct, LogDrawing, LogPlan
+from tests.simulation.log_acts import LOG_FAULTS, LOGS, LogAct, LogDrawing, LogPlan
 
 KEYS: Final = ("phc_simulated_first_key", "phc_simulated_other_key")
 NAMES: Final = ("pageview", "purchase", "noise", "old name", "signup")
@@ -21,7 +22,15 @@ RULES: Final[Mapping[str, Mapping[str, Any]]] = {
     "drops": {"name": "drops", "match": {"event": "noise"}, "drop": True},
     "renames": {"name": "renames", "rename_event": {"old name": "new name"}},
     "removes": {"name": "removes", "match": {"event": "signup"}, "remove": [".properties.secret"]},
+    "sets": {
+        "name": "sets",
+        "match": {"event": "purchase"},
+        "set": {".properties.cart.total": 1},
+        "on_error": "dead_letter",
+    },
 }
+OFTEN: Final = ("drops", "renames", "removes")
+"""Rules that are drawn with the rest of a plan; `sets` comes with `_with_more`."""
 
 PARTITIONS: Final = 3
 """Of the topic that is read, if there is one."""
@@ -51,6 +60,8 @@ CLASSIC_ENCODINGS: Final = (
     "form",
     "base64 in a form",
 )
+LZ64: Final = "lz64"
+"""An encoding that some bodies in base64 have in its place (`_with_more`)."""
 OWN_ENCODINGS: Final = ("gzip", "deflate", "br", "zstd")
 """Those of v1 and OpenTelemetry."""
 LINE: Final = "line"
@@ -58,13 +69,15 @@ LINE: Final = "line"
 TOO_LARGE: Final = "too large"
 LEFT_OUT: Final = "left out"
 OPTIONS: Final = "other options"
+UNTIMED: Final = "no time"
+"""Neither the event has a time, nor its record."""
 FLAWS: Final[Mapping[str, Sequence[str]]] = {
     "single": ("no name", "no id", "a number for a name", "half a character"),
     "array": ("no name", "no id", "a number for a name", "half a character"),
     "batch": ("no name", "no id", "a number for a name", "half a character", "no object"),
     V1: ("no name", "no id", "a number for a name", "half a character", OPTIONS),
     **dict.fromkeys(OTLP, ("no name", "no id", LEFT_OUT)),
-    "record": ("no JSON", "no key", "no name", "no id", "half a character"),
+    "record": ("no JSON", "no key", "no name", "no id", "half a character", UNTIMED),
 }
 """What may be wrong with one event of each shape, while the others of its request are accepted."""
 SMALL_EVENT: Final = 2500
@@ -103,6 +116,8 @@ ODDITIES: Final = (
 )
 """Requests that are rejected whole (`entrances.py`)."""
 
+FOR_EVER: Final = math.inf
+"""When a trouble ends that the daemon doesn't outlive."""
 ORDERLY: Final = ("stop", "drain", "replace")
 """Ways in which a daemon ends in good order."""
 SMALL_BODIES: Final = (30_000, 100_000)
@@ -153,6 +168,11 @@ class Event:
     """Why it is rejected at receipt, if it is (`FLAWS`)."""
 
     @property
+    def spoiled(self) -> bool:
+        """Whether the rule `sets` fails on it."""
+        return self.name == "purchase" and not self.flaw and self.number % 7 == 0
+
+    @property
     def data(self) -> dict[str, Any]:
         """As it is delivered, but for its flaw."""
         properties: dict[str, Any] = {"n": self.number, "p": "x" * self.padding}
@@ -163,6 +183,8 @@ class Event:
                 properties["$process_person_profile"] = self.number % 2 == 1
         if self.name == "signup":
             properties["secret"] = "s"
+        if self.spoiled:
+            properties["cart"] = "full"
         if self.poisoned:
             properties["poison"] = True
         made: dict[str, Any] = {
@@ -375,6 +397,16 @@ class Plan:
         return bool(self.settings["buffer"]["kind"] == "disk")
 
     @property
+    def small_events(self) -> bool:
+        """Whether `SMALL_EVENT` holds."""
+        return "max_event" in self.settings["upstream"]
+
+    @property
+    def few_letters(self) -> bool:
+        """Whether there is room for a few dead letters alone."""
+        return "dead_letters" in self.settings
+
+    @property
     def restarts(self) -> list[Restart]:
         """The daemon's ends before its last one."""
         return [act for act in self.acts if isinstance(act, Restart)]
@@ -415,7 +447,7 @@ class _Drawing:
             chance.choice(PEOPLE),
             key,
             str(UUID(int=chance.getrandbits(128), version=4)) if chance.random() < 0.7 else None,
-            "2025-12-31T12:00:00Z" if chance.random() < 0.6 else None,
+            "2025-12-31T12:00:00Z" if chance.random() < 0.6 and flaw != UNTIMED else None,
             padding,
             not flaw and chance.random() < 0.02,
             shape in ("single", "array", "record"),
@@ -563,7 +595,7 @@ def drawn(seed: int) -> Plan:
             else act
             for act in acts
         ]
-    return Plan(
+    plan = Plan(
         seed,
         destinations,
         two and chance.random() < 0.3,
@@ -579,6 +611,70 @@ def drawn(seed: int) -> Plan:
         logs,
         archive,
     )
+    return _with_more(plan, Random(f"more {seed}"))
+
+
+def _with_more(plan: Plan, chance: Random) -> Plan:
+    """With what some lives have besides. It is drawn by itself: so the rest of a seed's plan is as
+    it was when it found something.
+    """
+    settings = dict(plan.settings)
+    rules, acts = plan.rules, list(plan.acts)
+    if chance.random() < 0.3:
+        rules = (*rules, "sets")
+        acts = [
+            replace(act, rules=(*act.rules, "sets"))
+            if isinstance(act, Reload) and chance.random() < 0.5
+            else act
+            for act in acts
+        ]
+    acts = [
+        replace(act, encoding=LZ64)
+        if isinstance(act, Send) and act.encoding == "base64" and chance.random() < 0.5
+        else act
+        for act in acts
+    ]
+    if plan.kafka and chance.random() < 0.3:
+        settings["kafka"] = {"halt_after": "5s"}
+    if plan.durable and plan.small_events and chance.random() < 0.4:
+        settings["dead_letters"] = {"max_bytes": chance.choice((12_000, 40_000))}
+    if chance.random() < 0.1:
+        acts += _storm(plan, chance)
+    if plan.early and not plan.durable and not plan.kafka and chance.random() < 0.5:
+        where = chance.choice(plan.destinations)
+        at = round(chance.uniform(0.0, plan.ends), 3)
+        acts.append(Trouble(at, FOR_EVER, where, chance.choice(("refused", "silent", "503"))))
+    acts.sort(key=lambda act: act.at)
+    return replace(plan, rules=rules, settings=settings, acts=tuple(acts))
+
+
+def _storm(plan: Plan, chance: Random) -> Iterator[Act]:
+    """Much at once, so that things meet."""
+    drawing = _Drawing(chance, ends=plan.ends, durable=plan.durable)
+    places = [
+        *plan.destinations,
+        *(DISK for _ in range(plan.durable)),
+        *(KAFKA for _ in range(bool(plan.kafka))),
+        *(LOGS for _ in range(plan.logs is not None)),
+    ]
+    for _ in range(8):
+        trouble = drawing.trouble(places)
+        if trouble.where == LOGS:
+            trouble = replace(trouble, what=chance.choice(LOG_FAULTS))
+        elif trouble.where == SECOND and plan.archive is not None:
+            trouble = replace(trouble, what=chance.choice(ARCHIVE_FAULTS))
+        yield trouble
+    for _ in range(2):
+        yield drawing.odd()
+        yield Reload(drawing.moment(), _rules(chance))
+        yield ClockJump(drawing.moment(), chance.choice((-7200.0, -1.5, 0.0, 3600.0)))
+        if plan.durable:
+            yield drawing.restart()
+            what = chance.choice(("replay", "drop"))
+            yield Marks(drawing.moment(), chance.choice(plan.destinations), what)
+        if plan.kafka:
+            yield Rebalance(drawing.moment(), chance.choice(((), (0,), (1, 2), (0, 1, 2))))
+        yield from _holds(drawing, plan.settings["http"])
 
 
 def _holds(drawing: _Drawing, http: Mapping[str, int]) -> list[Act]:
@@ -594,7 +690,7 @@ def _holds(drawing: _Drawing, http: Mapping[str, int]) -> list[Act]:
 
 
 def _rules(chance: Random) -> tuple[str, ...]:
-    return tuple(name for name in RULES if chance.random() < 0.4)
+    return tuple(name for name in OFTEN if chance.random() < 0.4)
 
 
 def _routes(chance: Random) -> tuple[Mapping[str, Any], ...]:
