@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tests.simulation.process import SimulatedProcess
 
 ASKED: Final = 8
-"""Events that `explain` is asked for at once."""
+"""Events that `explain` is asked for at once; and as many that are accepted and not delivered."""
 POLLED: Final = 1.0
 """Seconds between two looks at what a tap has collected."""
 
@@ -67,7 +67,17 @@ def judge_explanations(evidence: Evidence, loop: SimulatedLoop, *, at_the_end: b
         for event in answered.events
     }
     askable = [event for event in evidence.events if _has_own_uuid(event)]
-    asked = loop.chance.sample(askable, min(ASKED, len(askable)))
+    there = {
+        each.event["properties"].get("n")
+        for service in evidence.services.values()
+        for each in service.stored
+    }
+    pending = [each for each in askable if each.number in answers and each.number not in there]
+    asked = [
+        event
+        for events in (pending, askable)
+        for event in loop.chance.sample(events, min(ASKED, len(events)))
+    ]
     for event in asked:
         seen = explained(evidence, event)
         _judge_letters(evidence, event, seen)

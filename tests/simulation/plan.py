@@ -638,6 +638,11 @@ def _with_more(plan: Plan, chance: Random) -> Plan:
         settings["kafka"] = {"halt_after": "5s"}
     if plan.durable and plan.small_events and chance.random() < 0.4:
         settings["dead_letters"] = {"max_bytes": chance.choice((12_000, 40_000))}
+    acts += [
+        Explain(round(chance.uniform(act.at, act.until), 3))
+        for act in acts
+        if isinstance(act, Trouble) and act.where in plan.destinations and chance.random() < 0.3
+    ]
     if chance.random() < 0.1:
         acts += _storm(plan, chance)
     if plan.early and not plan.durable and not plan.kafka and chance.random() < 0.5:
