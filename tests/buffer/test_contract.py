@@ -464,6 +464,7 @@ class BufferModel:
         assert {lane: self.buffer.count(lane) for lane in held} == held
 
 
+@pytest.mark.slow
 @settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100, deadline=None
 )

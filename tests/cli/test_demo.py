@@ -103,6 +103,7 @@ async def test_logs_once_exits_with_0_when_everything_arrived() -> None:
     assert "unmatched 1" in done.out
 
 
+@pytest.mark.slow
 async def test_two_demos_at_once_are_refused() -> None:
     """Kafka or logs: one of them."""
     done = await invoked("demo", "--kafka", "--logs", "--once")

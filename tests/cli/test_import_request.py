@@ -428,6 +428,7 @@ def test_offsets(text: str, minutes: int) -> None:
     assert time_offset(text) == minutes
 
 
+@pytest.mark.slow
 def test_a_zone_or_an_offset_is_what_times_without_one_are(tmp_path: Path) -> None:
     """Typed or configured; what is typed wins, and each names the import that it is of."""
     config = configured(tmp_path, "import: {zone: Europe/Berlin, encoding: utf-16}")

@@ -97,6 +97,7 @@ async def test_an_event_is_delivered(tmp_path: Path) -> None:
         }
 
 
+@pytest.mark.slow
 async def test_a_dead_letter_is_found_in_the_files(tmp_path: Path) -> None:
     """Beside the dead letters of others, with its reason and what shows it; as JSON, too."""
     async with ScriptedUpstream() as upstream, daemon(tmp_path, upstream.url) as (_, options):

@@ -161,6 +161,7 @@ async def test_an_expression_is_evaluated_for_each_event(daemon: TappedDaemon) -
         assert await tap.ended() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "shown"),
     [

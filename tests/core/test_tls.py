@@ -36,6 +36,7 @@ def test_no_default_of_the_interpreter_decides_whom_to_trust(
     assert context.verify_mode is ssl.CERT_REQUIRED
 
 
+@pytest.mark.slow
 def test_every_client_checks_certificates_this_way() -> None:
     """Nothing else in the product creates a client's context from the interpreter's defaults."""
     others = [

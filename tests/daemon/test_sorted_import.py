@@ -179,6 +179,7 @@ async def test_an_event_that_never_arrives_holds_up_only_what_memory_may_hold(
     assert setting.pipeline._source._watermark.window < 600
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 async def test_killed_again_and_again_under_a_service_in_a_bad_mood_all_arrives(
     tmp_path: Path, seed: int

@@ -232,6 +232,7 @@ async def test_what_waits_is_bounded_in_number_by_sender_and_in_all(shut: Decode
         shut.offer(body, Patient("late"))
 
 
+@pytest.mark.slow
 async def test_what_waits_is_bounded_in_bytes() -> None:
     """Bytes that wait for the decoder count with those that are received, and leave room for
     others again when it is done.

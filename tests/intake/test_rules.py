@@ -348,6 +348,7 @@ def worst_events(salt: str) -> list[Any]:
     ]
 
 
+@pytest.mark.slow
 async def test_an_event_that_rules_take_long_for_is_read_elsewhere(tmp_path: Path) -> None:
     """By the decoder process, while other senders are accepted; alone or in a batch, and as a
     record.
@@ -381,6 +382,7 @@ async def test_an_event_that_rules_take_long_for_is_read_elsewhere(tmp_path: Pat
         await records.conditions.close()
 
 
+@pytest.mark.slow
 async def test_rules_do_the_same_in_the_decoder_process(tmp_path: Path) -> None:
     """As on the loop: events, books, dead letters, counts, and results of a v1 request."""
     salt = tmp_path / "salt"

@@ -69,6 +69,7 @@ def test_digests_are_sorted(digests: set[bytes]) -> None:
     ] == expected
 
 
+@pytest.mark.slow
 async def test_a_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
     """Every second it is looked at; one that is gone or broken leaves the last
     content, and is reported.
@@ -94,6 +95,7 @@ async def test_a_file_is_read_again_when_it_changes(tmp_path: Path) -> None:
     await files.close()
 
 
+@pytest.mark.slow
 @cases(
     ("put", "words"),
     [
@@ -129,6 +131,7 @@ async def test_an_invalid_file_delays_no_other(
     await files.close()
 
 
+@pytest.mark.slow
 async def test_a_file_system_that_hangs_holds_up_no_other_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -476,6 +476,7 @@ def length(content: bytes) -> bytes:
     return written + bytes([number])
 
 
+@pytest.mark.slow
 @cases(
     ("body", "protobuf"),
     [

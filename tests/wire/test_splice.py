@@ -107,6 +107,7 @@ def test_edits_together(case: tuple[bytes, str], remove: bool) -> None:
     assert [list(pair) for pair in found] == expected
 
 
+@pytest.mark.slow
 def test_a_key_spelled_with_escapes_is_removed() -> None:
     """The whole key goes, whatever its spelling."""
     text = b'{"a":1,"\\u006fffset" : 5 ,"b":2}'

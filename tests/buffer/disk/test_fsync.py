@@ -155,6 +155,7 @@ def _children(pid: int) -> list[int]:
     return [int(child) for child in file.read_text().split()] if file.exists() else []
 
 
+@pytest.mark.slow
 async def test_fdatasync_returns_before_the_answer_is_written(tmp_path: Path) -> None:
     """As the kernel sees it: the event's bytes are written, fdatasync of that file is called and
     returns, then 200 goes to the socket.

@@ -108,6 +108,7 @@ def read(
         )
 
 
+@pytest.mark.slow
 @cases("name", ENCODINGS)
 @cases(("text", "framing"), [(TEXT, Framing.AUTO), (TABLE, Framing.CSV)])
 def test_a_file_reads_as_the_same_text_in_utf8(

@@ -216,6 +216,7 @@ def test_persons_end_as_the_service_would_join_them(events: list[Event]) -> None
     check(events, is_sorted=False)
 
 
+@pytest.mark.slow
 @settings(max_examples=50)
 @given(histories(), st.randoms(use_true_random=False))
 def test_sorted_sources_give_the_same_as_those_in_order(events: list[Event], random: Any) -> None:
@@ -409,6 +410,7 @@ class PersonService:
         self.identified.add(self.owners[target])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("remembered", [1 << 20, 700, 0])
 @example(
     [  # an id that is forgotten while it merges

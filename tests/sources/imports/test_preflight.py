@@ -149,6 +149,7 @@ def test_only_the_order_depends_on_the_order(stream: list[PreflightRecord]) -> N
     }
 
 
+@pytest.mark.slow
 def test_memory_is_bounded() -> None:
     """However many names, ids, days, uuids and bad records come, no container grows
     past its bound.

@@ -321,6 +321,7 @@ def check_against(found: ImportCheckpoint, arrived: Sequence[FinishedEvent]) -> 
     }
 
 
+@pytest.mark.slow
 @EITHER
 @settings(deadline=None, max_examples=30)
 @given(

@@ -286,6 +286,7 @@ class Reading:
         return found, self.records.next_fetch_offset
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(
     batches=batches_of_topics,

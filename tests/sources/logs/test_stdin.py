@@ -134,6 +134,7 @@ async def test_nothing_to_read_is_an_end() -> None:
     os.close(reader)
 
 
+@pytest.mark.slow
 async def test_a_writer_waits_while_nothing_is_accepted(pipe: tuple[int, list[int]]) -> None:
     """Nothing more is read; when there is room again, all of it comes, in order."""
     reader, writers = pipe

@@ -49,6 +49,7 @@ def held(to: ListenerRig) -> int:
     return to.listener.statistics().receiving_bytes
 
 
+@pytest.mark.slow
 @cases("crowded", [False, True])
 async def test_a_slow_upstream_slows_the_sender(crowded: bool) -> None:
     """While it doesn't read, at most a window and a read are held, and less while too much is
@@ -151,6 +152,7 @@ async def test_an_upstream_that_never_reads() -> None:
         assert (await asked(client, post())).status == 200
 
 
+@pytest.mark.slow
 @cases("secure", [False, True])
 async def test_a_slow_sender_slows_the_upstream(secure: bool, tmp_path: Path) -> None:
     """While it doesn't read its answer, no more of that is read than fits in a few buffers; it
