@@ -5,15 +5,37 @@ is broken; the failing life is shrunk, and told.
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
+from collections import Counter, deque
+from dataclasses import dataclass
 from functools import partial
+from itertools import islice
+from multiprocessing.pool import AsyncResult, Pool
+from typing import Final
 
-from tests.simulation.coverage import Coverage
+from tests.simulation.coverage import Coverage, faults_of
 from tests.simulation.life import Life, live
 from tests.simulation.plan import drawn
 from tests.simulation.planted import DEFECTS, lived
 from tests.simulation.shrinking import shrunk, story
+
+AHEAD: Final = 4
+"""Lives that are begun or waiting, for each process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lived:
+    """What is known of a life in another process."""
+
+    seed: int
+    broken: str
+    digest: str
+    differs: bool
+    """Whether it was another one the second time."""
+    faults: set[str]
+    met: Counter[str]
 
 
 def main() -> int:
@@ -23,6 +45,9 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=1, help="of the seeds")
     parser.add_argument("--lives", type=int, default=sys.maxsize)
     parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument(
+        "--processes", type=int, default=len(os.sched_getaffinity(0)), help="that live at a time"
+    )
     parser.add_argument("--twice", action="store_true", help="and compare the traces")
     parser.add_argument("--digests", action="store_true", help="of each life's trace")
     parser.add_argument(
@@ -33,26 +58,45 @@ def main() -> int:
         help="look for planted defects; NAME: those whose names have this in them",
     )
     given = parser.parse_args()
-    if given.planted is not None:
-        return _look_for_planted(min(given.lives, 3000), given.planted)
     if given.seed is not None:
         life = live(drawn(given.seed))
         print(story(life, 200))
         return _failed(life) if life.broken else 0
+    with Pool(given.processes) as pool:
+        if given.planted is None:
+            return _live_until(given, pool)
+        names = [name for name in DEFECTS if given.planted in name]
+        missed = 0
+        for found, line in pool.imap(partial(_look_for, most=min(given.lives, 3000)), names):
+            print(line, flush=True)
+            missed += not found
+        return missed
+
+
+def _live_until(given: argparse.Namespace, pool: Pool) -> int:
+    """Live until the time is over, or a promise is broken."""
     began = time.monotonic()
     coverage = Coverage()
-    for seed in range(given.first, given.first + given.lives):
-        if time.monotonic() - began > given.seconds:
+    seeds = iter(range(given.first, given.first + given.lives))
+    pending: deque[AsyncResult[Lived]] = deque()
+    while True:
+        if time.monotonic() - began <= given.seconds:
+            pending += [
+                pool.apply_async(_lived, (seed, given.twice))
+                for seed in islice(seeds, AHEAD * given.processes - len(pending))
+            ]
+        if not pending:
             break
-        life = live(drawn(seed))
-        coverage.add(life)
-        if life.broken is not None:
-            return _failed(life)
+        life = pending.popleft().get()
+        if life.broken:
+            pool.terminate()
+            return _failed(live(drawn(life.seed)))
         if given.digests:
-            print(seed, life.trace.digest)
-        if given.twice and live(drawn(seed)).trace.digest != life.trace.digest:
-            print(f"seed {seed} is another life the second time")
+            print(life.seed, life.digest)
+        if life.differs:
+            print(f"seed {life.seed} is another life the second time")
             return 1
+        coverage.add(life.faults, life.met)
     if given.digests:
         return 0
     took = time.monotonic() - began
@@ -63,21 +107,23 @@ def main() -> int:
     return 0
 
 
-def _look_for_planted(most: int, part: str) -> int:
-    """How many lives it takes to find each planted defect whose name has this in it; the number of
-    those not found.
-    """
-    missed = 0
-    for name in (each for each in DEFECTS if part in each):
-        found = next((seed for seed in range(1, most + 1) if lived(drawn(seed), name).broken), 0)
-        if not found:
-            missed += 1
-            print(f"{name}: not found in {most} lives", flush=True)
-            continue
-        smaller = shrunk(lived(drawn(found), name), partial(lived, defect=name))
-        acts = len(smaller.plan.acts)
-        print(f"{name}: life {found}, {acts} acts: {str(smaller.broken)[:100]}", flush=True)
-    return missed
+def _lived(seed: int, twice: bool) -> Lived:
+    """A life, once or twice."""
+    plan = drawn(seed)
+    life = live(plan)
+    digest = life.trace.digest
+    differs = twice and live(plan).trace.digest != digest
+    return Lived(seed, str(life.broken or ""), digest, differs, faults_of(plan), life.met)
+
+
+def _look_for(name: str, most: int) -> tuple[int, str]:
+    """The life that finds a planted defect, and a line that says so; 0 if none of so many does."""
+    found = next((seed for seed in range(1, most + 1) if lived(drawn(seed), name).broken), 0)
+    if not found:
+        return 0, f"{name}: not found in {most} lives"
+    smaller = shrunk(lived(drawn(found), name), partial(lived, defect=name))
+    acts = len(smaller.plan.acts)
+    return found, f"{name}: life {found}, {acts} acts: {str(smaller.broken)[:100]}"
 
 
 def _failed(life: Life) -> int:

@@ -12,7 +12,6 @@ from typing import Final
 from forwarder.core.outcome import HaltReason
 from forwarder.core.ports import DropReason, Reason
 from tests.simulation.entrances import odd_request
-from tests.simulation.life import Life
 from tests.simulation.log_acts import LOG_FAULTS, LOGS, ROTATIONS, LogRemoval, LogRotation
 from tests.simulation.plan import (
     ARCHIVE_FAULTS,
@@ -117,11 +116,11 @@ class Coverage:
         self._faults: Counter[str] = Counter()
         self._pairs: Counter[tuple[str, str]] = Counter()
 
-    def add(self, life: Life) -> None:
-        """One more."""
+    def add(self, planned: set[str], met: Counter[str]) -> None:
+        """One more: the faults of its plan, and what it has reached."""
         self.lives += 1
-        self.met += life.met
-        faults = sorted(faults_of(life.plan))
+        self.met += met
+        faults = sorted(planned)
         self._faults.update(faults)
         self._pairs.update(combinations(faults, 2))
 
