@@ -52,6 +52,8 @@ UNREADABLE: Final = ("unmappable", "missing_distinct_id")
 FOR_ROOM: Final = ("drop_newest", "drop_oldest")
 OVERFLOWED: Final = ("invalid_overflow",)
 """Why events are dropped because a buffer, or the share of dead letters, was full."""
+SOON: Final = 20.0
+"""Seconds within which an event is delivered where nothing goes wrong."""
 MISSING: Final = "accepted, dropped for want of room"
 
 
@@ -471,10 +473,41 @@ def judge(
             met.update({f"dropped: {reason}": count for reason, count in lane.dropped.items()})
     _judge_counts(evidence)
     _judge_senders(evidence, met)
+    _judge_times(evidence, met)
     if evidence.plan.settings["delivery"]["ordering"] == "per_distinct_id":
         for name in evidence.services:
             _judge_order(evidence, name, met)
     _judge_fates(evidence, there, letters, met)
+
+
+def _judge_times(evidence: Evidence, met: Counter[str]) -> None:
+    """A service that asks for time gets it; where nothing goes wrong, an event comes soon and once.
+    Raises `Promise`.
+    """
+    for name, service in evidence.services.items():
+        for said, at in service.hasty if isinstance(service, Service) else ():
+            if evidence.runs(said, at):
+                raise Promise(
+                    f"a request came to {name} at {at:.3f} s, after a 429 at {said:.3f} s"
+                )
+    if not evidence.plan.calm or evidence.ends:
+        return
+    met["a calm life"] += 1
+    for name, service in evidence.services.items():
+        times: dict[int, list[float]] = defaultdict(list)
+        for stored in service.stored:
+            times[stored.event["properties"]["n"]].append(stored.at)
+        for answered in evidence.answers():
+            for event in answered.events if answered.statuses == [200] else ():
+                came = times[event.number]
+                if len(came) > 1:
+                    raise Promise(f"event {event.number} came to {name} {len(came)} times")
+                late = came and came[0] > answered.at + SOON
+                if late and not answered.part and not evidence.plan.poisoned:
+                    raise Promise(
+                        f"event {event.number} was accepted at {answered.at:.3f} s, and came to "
+                        f"{name} at {came[0]:.3f} s"
+                    )
 
 
 def _judge_fates(
@@ -750,6 +783,11 @@ def _fate(  # noqa: PLR0917 - all of it says what became of one event
                 raise Promise(
                     f"event {event.number} is a dead letter ({letter.reason}), without a cause"
                 )
+            before = [event.data] if letter.reason == "rule_failed" else wanted
+            if not event.flaw and not any(
+                _is(json.loads(letter.data), want, earliest) for want in before if want
+            ):
+                raise Promise(f"event {event.number} is a dead letter with other data: {letter}")
             return "accepted, dead letter"
     if None in wanted:
         return "accepted, dropped by a rule"

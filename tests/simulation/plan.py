@@ -407,6 +407,16 @@ class Plan:
         return "dead_letters" in self.settings
 
     @property
+    def calm(self) -> bool:
+        """Whether nothing goes wrong but events that services refuse."""
+        return not any(map(_is_trouble, self.acts))
+
+    @property
+    def poisoned(self) -> bool:
+        """Whether a service refuses an event."""
+        return any(event.poisoned for act in self.acts for event in getattr(act, "events", ()))
+
+    @property
     def restarts(self) -> list[Restart]:
         """The daemon's ends before its last one."""
         return [act for act in self.acts if isinstance(act, Restart)]
@@ -643,14 +653,23 @@ def _with_more(plan: Plan, chance: Random) -> Plan:
         for act in acts
         if isinstance(act, Trouble) and act.where in plan.destinations and chance.random() < 0.3
     ]
-    if chance.random() < 0.1:
+    weather = chance.random()
+    if weather < 0.1:
         acts += _storm(plan, chance)
-    if plan.early and not plan.durable and not plan.kafka and chance.random() < 0.5:
+    elif weather < 0.2:
+        acts = [act for act in acts if not _is_trouble(act)]
+    elif plan.early and not plan.durable and not plan.kafka and chance.random() < 0.5:
         where = chance.choice(plan.destinations)
         at = round(chance.uniform(0.0, plan.ends), 3)
         acts.append(Trouble(at, FOR_EVER, where, chance.choice(("refused", "silent", "503"))))
     acts.sort(key=lambda act: act.at)
     return replace(plan, rules=rules, settings=settings, acts=tuple(acts))
+
+
+def _is_trouble(act: Act) -> bool:
+    """Whether an act keeps events from arriving soon, and once."""
+    slow = isinstance(act, Weathered) and act.latency > 0.1
+    return slow or isinstance(act, Trouble | Restart | Rebalance | Marks | Hold)
 
 
 def _storm(plan: Plan, chance: Random) -> Iterator[Act]:

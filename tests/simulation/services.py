@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from tests.simulation.loop import SimulatedLoop
     from tests.simulation.network import Connected, Listening, Network
 
+PAUSE = 30
+"""Seconds of a Retry-After."""
 LIMIT = 1500
 """Bytes of a body that a service accepts while it answers 413 to others."""
 
@@ -42,6 +45,10 @@ class Service:
     loop: SimulatedLoop
     say: Callable[[str, str], None]
     stored: list[Stored] = field(default_factory=list)
+    hasty: list[tuple[float, float]] = field(default_factory=list)
+    """When it said of a key that its requests were to wait, and when one came too early."""
+    _waits: dict[str, float] = field(default_factory=dict)
+    """When it said so last, by key."""
     trouble: str = ""
     refuses_poison: bool = True
     """Whether it answers 400 to a batch with a poisoned event in it. Where nothing else is left of
@@ -103,6 +110,8 @@ class Service:
             return False
         if what == "slow":
             await passing(8)
+        if message.first.split()[1].startswith("/batch/"):
+            self._note_haste(message)
         status, headers = self._decided(message, what)
         if (
             status == 200
@@ -126,11 +135,18 @@ class Service:
         transport.write(answer)
         return True
 
+    def _note_haste(self, message: Message) -> None:
+        said = self._waits.get(_key(message), -math.inf)
+        # what was on its way by then comes within half of the time
+        if PAUSE / 2 < self.loop.time() - said < PAUSE - 1:
+            self.hasty.append((said, self.loop.time()))
+
     def _decided(self, message: Message, what: str) -> tuple[int, str]:
         if what in ("500", "503", "429"):
             return int(what), ""
         if what == "429 with a time":
-            return 429, "Retry-After: 2\r\n"
+            self._waits[_key(message)] = self.loop.time()
+            return 429, f"Retry-After: {PAUSE}\r\n"
         if what == "413" and len(message.body) > LIMIT:
             return 413, ""
         if what in ("401", "403", "404", "415"):
@@ -148,3 +164,7 @@ class Service:
         key = json.loads(text)["api_key"]
         for raw, event in events_of(text):
             self.stored.append(Stored(self.loop.time(), raw, event, key))
+
+
+def _key(message: Message) -> str:
+    return str(json.loads(message.body)["api_key"])
