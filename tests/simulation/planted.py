@@ -196,6 +196,25 @@ def _buries_nothing(admission: Admission, submission: Submission) -> None:
     admission._count_dead_lettered(submission.droppable)
 
 
+def _hastens(right: Any) -> Any:
+    def apply(handler: Any, state: Any, attempt: Any, outcome: Any, *more: Any) -> None:
+        if isinstance(outcome, Retry):
+            outcome = replace(outcome, not_before=0.0)
+        right(handler, state, attempt, outcome, *more)
+
+    return apply
+
+
+def _cut_letters(right: Any) -> Any:
+    def made(*args: Any) -> list[Any]:
+        return [
+            replace(each, data=each.data.replace(b'"n": ', b'"more": 1, "n": '))
+            for each in right(*args)
+        ]
+
+    return made
+
+
 def _hides_rest(right: Any) -> Any:
     return lambda *args: replace(right(*args), left=())
 
@@ -225,6 +244,8 @@ DEFECTS: Final[Mapping[str, Change]] = {
         "apply",
         _taken_for_delivered,
     ),
+    "what a Retry-After says is forgotten": (outcomes.OutcomeHandler, "apply", _hastens),
+    "a dead letter isn't what was refused": (outcomes, "dead_letters_of", _cut_letters),
     "one wake-up in five is lost": (Delivery, "wake", _every(5, lambda _: lambda _self: None)),
     "the listener's connections outlive it": (
         HttpListener,
