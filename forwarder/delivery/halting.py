@@ -202,7 +202,7 @@ class ProbeCandidate(NamedTuple):
     @property
     def rank(self) -> tuple[bool, int]:
         """The lowest is next."""
-        return self.part.refused, self.part.probed
+        return self.part.refused_alone, self.part.probed
 
 
 def probe_candidate(state: LaneState, *, before_fresh: bool) -> ProbeCandidate | None:

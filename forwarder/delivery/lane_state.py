@@ -55,8 +55,8 @@ class Moment(NamedTuple):
     """Monotonic seconds: pauses and probes."""
     wall: float
     """Wall-clock seconds: ages, and what people read."""
-    latest: int = 0
-    """The highest attempt number so far: orders attempts and events."""
+    latest_attempt: int = 0
+    """The highest attempt number so far: orders attempts and replies."""
 
 
 class LaneState:
@@ -129,14 +129,14 @@ class LaneState:
                 return group
         return None
 
-    def retreat(self, group: PartGroup) -> None:
-        """Put the group behind the others: what always fails doesn't hold up the rest (groups
-        share no ordering keys).
+    def move_to_end(self, group: PartGroup) -> None:
+        """Put the group behind the others, so that a batch that always fails doesn't hold them up.
+        Groups share no ordering keys.
         """
         self.groups.remove(group)
         self.groups.append(group)
 
-    def settled(self, group: PartGroup, part: BatchPart) -> None:
+    def remove_part(self, group: PartGroup, part: BatchPart) -> None:
         """Remove a settled part, and the group with its last one."""
         group.parts.remove(part)
         if group.parts:
@@ -147,15 +147,13 @@ class LaneState:
             self.refused_at = None
             self.proven = False
 
-    def refused(self, group: PartGroup, latest: int) -> None:
-        """Something of the group was answered 400 or 413, when `latest` was
-        the highest attempt number.
-        """
+    def note_refusal(self, group: PartGroup, latest_attempt: int) -> None:
+        """An attempt of the group was answered 400 or 413."""
         group.refusing = True
         if self.refused_at is None:
-            self.refused_at = latest
+            self.refused_at = latest_attempt
 
-    def accepted(self, attempt: int, size: int) -> None:
+    def note_acceptance(self, attempt: int, size: int) -> None:
         """Attempt number `attempt`, with a body of `size` bytes, got 200."""
         if self.refused_at is not None and attempt > self.refused_at:
             self.proven = True
@@ -170,7 +168,7 @@ class LaneState:
         known = self.max_body(at.now)
         self._max_body = half if known is None else min(half, known)
         self._max_body_until = at.now + MAX_BODY_SECONDS
-        self._max_body_since = at.latest
+        self._max_body_since = at.latest_attempt
 
     def forget_max_body(self) -> None:
         """Bodies of any size are refused: drop the limit."""
@@ -214,7 +212,7 @@ class LaneState:
     ) -> list[Chunk]:
         withdrawn = [chunk for chunk in part.batch.chunks if chunk.ack in acks]
         if len(withdrawn) == len(part.batch.chunks):
-            self.settled(group, part)
+            self.remove_part(group, part)
         elif withdrawn:
             part.batch = batch_of(
                 self.lane, [chunk for chunk in part.batch.chunks if chunk.ack not in acks]

@@ -1,18 +1,20 @@
-"""What an outcome does to its lane: one method for each of the closed set; and how events are
-settled. Pure but for the settling.
+"""Applies the outcome of an attempt to its lane, one method for each kind of outcome
+(`core/outcome.py`), and settles events.
 
-A single event answered 400 or 413 is at fault only if the upstream accepts others: it becomes a
-dead letter once an attempt of its lane that began after the first refusal got 200. Refused before
-that, it is kept and sent again once there is such proof, because a proxy may have refused it that
-is gone by now: one more request for each, and no good event becomes a dead letter.
+An event that is refused alone (400 or 413) is dead-lettered only if the upstream accepts other
+events: an attempt of its lane that began after the first refusal must have got 200. Without that
+proof, the refusal may come from a proxy that has a fault. The event is kept, and sent once more
+when there is proof. This costs one request an event, and loses no good event.
 
-Of a batch answered 400, the events that a local parser suspects are sent apart from the others
-(suspects.py). Suspects of one kind that are refused together are sent one by one, the least odd
-first, until there are precedents for the others. Only a part without suspects is bisected.
+After a 400, a local strict parser finds the *suspects* of the batch: the events that the upstream's
+parser may reject. They are sent apart from the other events. If suspects of one kind are refused
+together, they are sent one by one, the least odd first, until enough of them were refused alone to
+dead-letter the rest of the kind by *precedent* (`suspects.py`). Only a part without suspects is
+bisected.
 
-Settling: first the dead letter, then the books, then the buffer forgets the event, so that a
-failure in between loses nothing. Each settlement is logged once (a delivery only if the answer was
-odd, and then once a lane and kind).
+A batch is settled in three steps: dead letters are stored, the books count, the buffer forgets the
+events. So a failure in between loses nothing. Each dead-lettered batch is logged; a delivery is
+logged only if the answer was odd, once for each lane and warning.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from forwarder.core.event import Batch, Lane
 from forwarder.core.outcome import Bisect, Delivered, Halt, HaltReason, Outcome, Retry, Scope, Split
 from forwarder.core.ports import (
     Buffer,
+    DeadLetter,
     DeadLetters,
     Fate,
     Ledger,
@@ -42,21 +45,21 @@ from forwarder.delivery.suspects import (
     Suspects,
     exonerate,
     isolate,
-    representative,
-    take_out,
+    split_off_least_odd,
+    split_off_matching,
 )
 from forwarder.telemetry.labels import lane_label
 from forwarder.wire.strict import Kind, Suspicion
 
-_MAX_REMEMBERED = 10_000
-"""Most logged warnings that are remembered; past that they may be logged again."""
+_MAX_LOGGED_WARNINGS = 10_000
+"""Most warnings that are remembered as logged; past that they may be logged again."""
 
 _log = structlog.get_logger()
 
 
 class OutcomeHandler:
-    """Applies outcomes (`apply`), and dead-letters later what had no room among the
-    dead letters (`dead_letter_deferred`).
+    """Applies outcomes (`apply`), and retries dead-lettering events for which the dead letters had
+    no room (`dead_letter_deferred`).
     """
 
     def __init__(self, settler: Settler, buffer: Buffer, halts: Halts, policy: RetryPolicy) -> None:
@@ -73,115 +76,118 @@ class OutcomeHandler:
         at: Moment,
         suspects: Suspects = NO_SUSPECTS,
     ) -> None:
-        """Apply `outcome` to the lane. `suspects`: what the local parser suspects of a batch that
-        was answered 400.
+        """Apply `outcome` to the lane. `suspects`: the events of a batch answered 400 that the
+        local parser suspects.
         """
-        if not isinstance(outcome, Retry):
-            state.pause.succeeded(attempt.number)
-        if isinstance(outcome, Delivered):
-            self._delivered(state, attempt, outcome, at)
-            return
         if isinstance(outcome, Retry):
             self._retry(state, attempt, outcome, at)
+            return
+        state.pause.succeeded(attempt.number)  # whatever the answer: the upstream works
+        if isinstance(outcome, Delivered):
+            self._deliver(state, attempt, outcome, at)
         elif isinstance(outcome, Split):
             self._split(state, attempt, outcome, at)
         elif isinstance(outcome, Bisect):
             self._bisect(state, attempt, outcome, at, suspects)
         else:
             self._halt(state, attempt, outcome, at)
-        if attempt.probe and isinstance(outcome, Retry) and state.lane in self._halts:
-            self._halts.probe_failed(state.lane, at.now)
 
     def dead_letter_deferred(self, state: LaneState, at: Moment) -> bool:
-        """Dead-letter what had no room before; False if something still has none."""
-        for group in list(state.groups):
-            for part, dead_letter_as in [
-                (part, part.dead_letter_as)
-                for part in group.parts
-                if part.dead_letter_as is not None
-            ]:
-                if not self._settler.dead_letter(part.batch, *dead_letter_as, at.wall):
-                    return False
-                state.settled(group, part)
+        """Dead-letter the parts that wait for room; False if some still have none."""
+        deferred = [
+            (group, part, part.dead_letter_as)
+            for group in state.groups
+            for part in group.parts
+            if part.dead_letter_as is not None
+        ]
+        for group, part, (reason, why) in deferred:
+            if not self._settler.dead_letter(part.batch, reason, why, at.wall):
+                return False
+            state.remove_part(group, part)
         return True
 
-    def _delivered(
-        self, state: LaneState, attempt: Attempt, outcome: Delivered, at: Moment
-    ) -> None:
-        state.accepted(attempt.number, attempt.batch.size)
-        kinds = attempt.part.suspects
+    def _deliver(self, state: LaneState, attempt: Attempt, outcome: Delivered, at: Moment) -> None:
+        state.note_acceptance(attempt.number, attempt.batch.size)
+        kinds = attempt.part.suspected_kinds
         for kind in kinds:
             state.precedents.accept(kind, at.now)
         self._settler.deliver(attempt.batch, outcome)
         halted = self._halts.get(state.lane)
+        # what the key check halted, the key check resumes
         if halted is not None and not halted.by_key_check:
-            proof = state.proven and halted.reason is HaltReason.REFUSES_ALL
-            if attempt.probe or proof:
+            disproved = halted.reason is HaltReason.REFUSES_ALL and state.proven
+            if attempt.probe or disproved:
                 self._halts.resume(state.lane)
-        state.settled(attempt.group, attempt.part)
+        state.remove_part(attempt.group, attempt.part)
         if kinds:
             for group in state.groups:
                 exonerate(group, kinds)
 
     def _retry(self, state: LaneState, attempt: Attempt, outcome: Retry, at: Moment) -> None:
         if outcome.scope is Scope.LANE:
-            state.pause.failed(attempt.number, at.latest, at.now, outcome.not_before, outcome.why)
+            state.pause.failed(
+                attempt.number, at.latest_attempt, at.now, outcome.not_before, outcome.why
+            )
         limit = self._policy.give_up_after
         too_old = limit is not None and at.wall - attempt.batch.received_at > limit
         if too_old and self._settler.dead_letter(
             attempt.batch, Reason.GAVE_UP, outcome.why, at.wall
         ):
-            state.settled(attempt.group, attempt.part)
+            state.remove_part(attempt.group, attempt.part)
         elif state.ordering is not Ordering.STRICT:
-            state.retreat(attempt.group)
+            state.move_to_end(attempt.group)
+        if self._probes_halted_lane(attempt):
+            self._halts.probe_failed(state.lane, at.now)
 
     def _split(self, state: LaneState, attempt: Attempt, outcome: Split, at: Moment) -> None:
-        state.refused(attempt.group, at.latest)
+        """Halve a batch that was too large. An event that is too large alone is dead-lettered."""
+        state.note_refusal(attempt.group, at.latest_attempt)
         if attempt.batch.count > 1:
             state.shrink_max_body(attempt.batch.size, at)
             self._halve(attempt)
         elif state.proven:
             self._dead_letter(
-                state, attempt.group, attempt.part, (Reason.TOO_LARGE, outcome.why), at
+                state, attempt.group, attempt.part, Reason.TOO_LARGE, outcome.why, at=at
             )
         else:
-            state.forget_max_body()
-            self._refused_without_proof(state, attempt, attempt.part, outcome.why, at)
+            state.forget_max_body()  # its size isn't what was refused
+            self._keep_without_proof(state, attempt, attempt.part, outcome.why, at)
             return
-        if attempt.probe and state.lane in self._halts:
+        if self._probes_halted_lane(attempt):
             self._halts.probe_failed(state.lane, at.now)
 
     def _bisect(
         self, state: LaneState, attempt: Attempt, outcome: Bisect, at: Moment, suspects: Suspects
     ) -> None:
-        state.refused(attempt.group, at.latest)
-        part = self._inspected(state, attempt, suspects, at)
+        """Find the events for which a batch was refused, and dead-letter them."""
+        state.note_refusal(attempt.group, at.latest_attempt)
+        part = self._isolate_suspects(state, attempt, suspects, at)
         if part is None:
-            pass
+            pass  # its suspects are sent next, apart from the other events
         elif part.batch.count == 1 and not state.proven:
-            self._refused_without_proof(state, attempt, part, outcome.why, at)
+            self._keep_without_proof(state, attempt, part, outcome.why, at)
             return
-        elif part.suspects:
+        elif part.suspected_kinds:
             self._refuse_suspects(state, attempt.group, part, outcome.why, at)
         elif part.batch.count > 1:
             self._halve(attempt)
         else:
-            self._dead_letter(state, attempt.group, part, (Reason.REFUSED, outcome.why), at)
-        if attempt.probe and state.lane in self._halts:
+            self._dead_letter(state, attempt.group, part, Reason.REFUSED, outcome.why, at=at)
+        if self._probes_halted_lane(attempt):
             self._halts.probe_failed(state.lane, at.now, HaltReason.REFUSES_ALL, outcome.why)
 
-    def _inspected(
+    def _isolate_suspects(
         self, state: LaneState, attempt: Attempt, suspects: Suspects, at: Moment
     ) -> BatchPart | None:
-        """The part that was refused, all or none of it suspects; None if it was mixed, and its
-        suspects have been isolated.
+        """Split the refused part if only some of its events are suspects. Return None if it was
+        split, else the part.
         """
         part = attempt.part
         part.inspected = True
         suspects = {
-            index: one
-            for index, one in suspects.items()
-            if not state.precedents.clears(one, at.now)
+            index: suspicion
+            for index, suspicion in suspects.items()
+            if not state.precedents.clears(suspicion, at.now)
         }
         if not suspects:
             return part
@@ -194,24 +200,31 @@ class OutcomeHandler:
     def _refuse_suspects(
         self, state: LaneState, group: PartGroup, part: BatchPart, why: str, at: Moment
     ) -> None:
-        """Suspects of one kind were refused, and nothing else was with them."""
-        kinds = part.suspects
+        """A request that held nothing but suspects was refused: dead-letter those that are proven
+        to be at fault, and of each remaining part send one suspect alone.
+        """
+        kinds = part.suspected_kinds
         group.refused_kinds |= kinds
         if part.batch.count == 1:
             suspicion = group.suspicions[part.batch.chunks[0]]
             state.precedents.refuse(suspicion, at.now)
-            self._dead_letter(
-                state, group, part, (Reason.REFUSED, f"{why} (the event has {suspicion.words})"), at
-            )
-        for kind in kinds if state.proven else ():
-            self._dead_letter_by_precedent(state, kind, why, at)
+            text = f"{why} (the event has {suspicion.words})"
+            self._dead_letter(state, group, part, Reason.REFUSED, text, at=at)
+        if state.proven:
+            for kind in kinds:
+                self._dead_letter_by_precedent(state, kind, why, at)
         for kind in kinds:
-            several = [one for one in group.suspects(kind) if one.batch.count > 1]
-            if several:
-                representative(state.ordering, group, several[0])
+            divisible = [
+                suspected for suspected in group.suspected_parts(kind) if suspected.batch.count > 1
+            ]
+            if divisible:
+                split_off_least_odd(state.ordering, group, divisible[0])
 
     def _dead_letter_by_precedent(self, state: LaneState, kind: Kind, why: str, at: Moment) -> None:
-        words = (
+        """Dead-letter the suspects of this kind for which there are precedents, in all groups that
+        had the kind refused.
+        """
+        text = (
             f"{why} (not sent alone: the event has {' and '.join(kind)}, like others that "
             "were refused alone)"
         )
@@ -220,17 +233,19 @@ class OutcomeHandler:
             return suspicion.oddities == kind and state.precedents.covers(suspicion, at.now)
 
         for group in [group for group in state.groups if kind in group.refused_kinds]:
-            for part in group.suspects(kind):
-                covered = take_out(group, part, is_covered)
+            for part in group.suspected_parts(kind):
+                covered = split_off_matching(group, part, is_covered)
                 if covered is not None:
-                    self._dead_letter(state, group, covered, (Reason.REFUSED, words), at)
-            group.join()
+                    self._dead_letter(state, group, covered, Reason.REFUSED, text, at=at)
+            group.join_neighbours()
 
-    def _refused_without_proof(
+    def _keep_without_proof(
         self, state: LaneState, attempt: Attempt, part: BatchPart, why: str, at: Moment
     ) -> None:
-        """An event was refused alone, and nothing shows that the upstream accepts others."""
-        part.refused = True
+        """An event was refused alone, and nothing proves that the upstream accepts others: keep it,
+        and halt the lane.
+        """
+        part.refused_alone = True
         self._halt(state, attempt, Halt(HaltReason.REFUSES_ALL, why), at)
 
     def _halve(self, attempt: Attempt) -> None:
@@ -241,14 +256,16 @@ class OutcomeHandler:
         state: LaneState,
         group: PartGroup,
         part: BatchPart,
-        dead_letter_as: tuple[Reason, str],
+        reason: Reason,
+        why: str,
+        *,
         at: Moment,
     ) -> None:
-        reason, why = dead_letter_as
+        """Dead-letter a part. If there is no room, defer that and halt the lane."""
         if self._settler.dead_letter(part.batch, reason, why, at.wall):
-            state.settled(group, part)
+            state.remove_part(group, part)
             return
-        part.dead_letter_as = dead_letter_as
+        part.dead_letter_as = reason, why
         self._halts.halt(
             state.lane,
             HaltReason.DEAD_LETTERS_FULL,
@@ -258,16 +275,19 @@ class OutcomeHandler:
         )
 
     def _halt(self, state: LaneState, attempt: Attempt, halt: Halt, at: Moment) -> None:
-        if attempt.probe and state.lane in self._halts:
+        """Halt the lane; if the attempt was its probe, wait longer for the next one."""
+        if self._probes_halted_lane(attempt):
             self._halts.probe_failed(state.lane, at.now, halt.reason, halt.why)
         else:
             self._halts.halt(state.lane, halt.reason, halt.why, now=at.now, wall=at.wall)
 
+    def _probes_halted_lane(self, attempt: Attempt) -> bool:
+        """Whether the attempt is a probe, and its lane wasn't resumed meanwhile."""
+        return attempt.probe and attempt.lane in self._halts
+
 
 class Settler:
-    """Settles batches with the dead letters, the books and the buffer: each
-    batch whole or not at all.
-    """
+    """Settles batches with the dead letters, the books and the buffer, each batch as a whole."""
 
     def __init__(
         self, buffer: Buffer, dead_letters: DeadLetters, books: Ledger, taps: TapPoint | None = None
@@ -276,7 +296,7 @@ class Settler:
         self._dead_letters = dead_letters
         self._books = books
         self._taps = taps or TapPoint()
-        self._warned: set[tuple[Lane, str]] = set()
+        self._logged_warnings: set[tuple[Lane, str]] = set()
         self.delivered = 0
         self.warnings: Counter[str] = Counter()
 
@@ -292,14 +312,12 @@ class Settler:
         self._buffer.settle(batch.chunks, Fate.DELIVERED)
 
     def dead_letter(self, batch: Batch, reason: Reason, why: str, wall: float) -> bool:
-        """Make dead letters of the batch's events; False if there is no room for
-        them, and nothing changed.
+        """Dead-letter the batch's events; False if there is no room for them, and nothing
+        changed.
         """
-        dead_letters = [
-            dead_letter
-            for chunk in batch.chunks
-            for dead_letter in dead_letters_of(chunk, reason, why, wall)
-        ]
+        dead_letters: list[DeadLetter] = []
+        for chunk in batch.chunks:
+            dead_letters += dead_letters_of(chunk, reason, why, wall)
         if not self._dead_letters.add(dead_letters):
             return False
         self._books.dead_letter(batch.lane, reason, len(dead_letters))
@@ -315,15 +333,15 @@ class Settler:
         )
         return True
 
-    def _warn(self, batch: Batch, kind: str) -> None:
-        self.warnings[kind] += 1
-        if (batch.lane, kind) not in self._warned:
-            if len(self._warned) >= _MAX_REMEMBERED:
-                self._warned.clear()
-            self._warned.add((batch.lane, kind))
+    def _warn(self, batch: Batch, warning: str) -> None:
+        self.warnings[warning] += 1
+        if (batch.lane, warning) not in self._logged_warnings:
+            if len(self._logged_warnings) >= _MAX_LOGGED_WARNINGS:
+                self._logged_warnings.clear()
+            self._logged_warnings.add((batch.lane, warning))
             _log.warning(
                 "delivered, but the answer was odd",
                 lane=lane_label(batch.lane),
-                reason=kind,
+                reason=warning,
                 events=batch.count,
             )

@@ -32,19 +32,19 @@ class BatchPart:
     """A piece of a batch that is sent in one request, the same bytes each time."""
 
     batch: Batch
-    refused: bool = False
-    """Refused alone, while nothing proved that the upstream accepts anything at all."""
+    refused_alone: bool = False
+    """Whether it was refused while nothing proved that the upstream accepts anything at all."""
     dead_letter_as: tuple[Reason, str] | None = None
-    """Why it is to become dead letters, once there is room for them."""
+    """The reason and text of its dead letters, if they wait for room."""
     probed: int = 0
     """The number of the last attempt that probed a halted lane with it, or
     with what it was cut from.
     """
     inspected: bool = False
     """Whether its events were checked by the local strict parser."""
-    suspects: frozenset[Kind] = frozenset()
-    """The kinds that all its events are of; each event is then a chunk of its own. Empty: they are
-    not suspected.
+    suspected_kinds: frozenset[Kind] = frozenset()
+    """The kinds of its events, if all are suspects; each event is then a chunk of its own. Empty:
+    they are not suspected.
     """
     joinable: bool = False
     """Whether it was cut off to isolate suspects and not sent since: it can be joined with the
@@ -62,9 +62,9 @@ class PartGroup:
     refusing: bool = field(default=False)
     """Whether something of it was answered 400 or 413."""
     suspicions: dict[Chunk, Suspicion] = field(default_factory=dict)
-    """What is known of each event in the parts that are `suspects`."""
+    """Each suspect in the parts with `suspected_kinds`, and why it is one."""
     refused_kinds: set[Kind] = field(default_factory=set)
-    """Kinds of suspects that were refused when nothing else was with them."""
+    """Kinds of suspects that were refused in a request of their own."""
 
     @classmethod
     def of(cls, batch: Batch) -> PartGroup:
@@ -82,17 +82,19 @@ class PartGroup:
         at = self.parts.index(part)
         self.parts[at : at + 1] = parts
 
-    def suspects(self, kind: Kind) -> list[BatchPart]:
+    def suspected_parts(self, kind: Kind) -> list[BatchPart]:
         """The parts with suspects of this kind that are neither in flight nor waiting for room
         among the dead letters.
         """
         return [
             part
             for part in self.parts
-            if kind in part.suspects and part is not self.in_flight and part.dead_letter_as is None
+            if kind in part.suspected_kinds
+            and part is not self.in_flight
+            and part.dead_letter_as is None
         ]
 
-    def join(self) -> None:
+    def join_neighbours(self) -> None:
         """Join neighbouring parts that were only separated by suspects."""
         joined: list[BatchPart] = []
         for part in self.parts:
@@ -106,7 +108,12 @@ class PartGroup:
 
 
 def _piece(part: BatchPart, batch: Batch) -> BatchPart:
-    return BatchPart(batch, probed=part.probed, inspected=part.inspected, suspects=part.suspects)
+    return BatchPart(
+        batch,
+        probed=part.probed,
+        inspected=part.inspected,
+        suspected_kinds=part.suspected_kinds,
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -92,18 +92,14 @@ def isolate(
 
     `covered`: whether there are precedents for a suspect.
     """
-    known = frozenset(one.oddities for one in suspects.values() if covered(one))
-    kinds = [
-        known,
-        *dict.fromkeys(
-            [frozenset([one.oddities]) for one in suspects.values() if not covered(one)]
-        ),
-    ]
-    place = {
-        index: kinds.index(known if covered(one) else frozenset([one.oddities]))
-        for index, one in suspects.items()
+    known = frozenset(suspicion.oddities for suspicion in suspects.values() if covered(suspicion))
+    kinds_of = {
+        index: known if covered(suspicion) else frozenset([suspicion.oddities])
+        for index, suspicion in suspects.items()
     }
-    ranks = _ranks(ordering, part.batch, {index: kind + 1 for index, kind in place.items()})
+    kinds = [known, *dict.fromkeys(kinds for kinds in kinds_of.values() if kinds is not known)]
+    numbers = {index: kinds.index(its_kinds) + 1 for index, its_kinds in kinds_of.items()}
+    ranks = _ranks(ordering, part.batch, numbers)
     layers: dict[_Rank, list[Chunk]] = {rank: [] for rank in sorted(set(ranks))}
     at = 0
     for chunk in part.batch.chunks:
@@ -122,13 +118,13 @@ def isolate(
     return parts
 
 
-def take_out(
-    group: PartGroup, part: BatchPart, wanted: Callable[[Suspicion], bool]
+def split_off_matching(
+    group: PartGroup, part: BatchPart, matches: Callable[[Suspicion], bool]
 ) -> BatchPart | None:
-    """Split those that are `wanted` off a part of suspects, before the
-    others. None if there are none.
+    """Split the suspects that match off a part of suspects, as a part before the others. None if
+    none match.
     """
-    matching = [chunk for chunk in part.batch.chunks if wanted(group.suspicions[chunk])]
+    matching = [chunk for chunk in part.batch.chunks if matches(group.suspicions[chunk])]
     if not matching:
         return None
     if len(matching) == len(part.batch.chunks):
@@ -140,9 +136,9 @@ def take_out(
     return suspect
 
 
-def representative(ordering: Ordering, group: PartGroup, part: BatchPart) -> BatchPart:
-    """The least odd of several suspects that may go before the others, as a part
-    of its own before theirs.
+def split_off_least_odd(ordering: Ordering, group: PartGroup, part: BatchPart) -> BatchPart:
+    """Split one suspect off a part of several, as a part before the others: the least odd of those
+    that order allows to be sent first.
     """
     held: set[str] = set()
     free: list[Chunk] = []
@@ -161,15 +157,15 @@ def representative(ordering: Ordering, group: PartGroup, part: BatchPart) -> Bat
 def exonerate(group: PartGroup, kinds: frozenset[Kind]) -> None:
     """The upstream accepts events of these kinds: send the remaining ones with the others again."""
     for part in group.parts:
-        if not part.suspects.isdisjoint(kinds):
-            part.suspects = frozenset()
+        if not part.suspected_kinds.isdisjoint(kinds):
+            part.suspected_kinds = frozenset()
             part.joinable = (
                 part is not group.in_flight
-                and not part.refused
+                and not part.refused_alone
                 and not part.probed
                 and part.dead_letter_as is None
             )
-    group.join()
+    group.join_neighbours()
 
 
 class Precedents:
@@ -250,8 +246,8 @@ def _pieces(chunk: Chunk, ranks: list[_Rank], replace: ReplaceChunk) -> list[tup
     return [(piece, rank) for piece, (rank, _) in zip(pieces, cuts, strict=True)]
 
 
-def _part(whole: BatchPart, chunks: list[Chunk], suspects: frozenset[Kind]) -> BatchPart:
+def _part(whole: BatchPart, chunks: list[Chunk], kinds: frozenset[Kind]) -> BatchPart:
     batch = batch_of(whole.batch.lane, chunks)
     return BatchPart(
-        batch, probed=whole.probed, inspected=True, suspects=suspects, joinable=not suspects
+        batch, probed=whole.probed, inspected=True, suspected_kinds=kinds, joinable=not kinds
     )

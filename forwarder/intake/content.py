@@ -1,6 +1,7 @@
-"""What was read of a request, of a batch of records, or by the decoder process: one type for all;
-and the steps that it takes before it is admitted: rules, then routes. `take_steps` is the one place
-for them, for every source, on the loop and in the decoder process.
+"""`Content`: what was read of a request, of a batch of records, or by the decoder process.
+
+Before it is admitted, rules and then routes are applied to it. `apply_rules_and_routes` is the one
+place for that, for every source, on the loop and in the decoder process.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class Content:
     dead_letters: list[DeadLetter] = field(default_factory=list)
     """Of the events that were rejected."""
     rejected: Sequence[tuple[Lane, RejectedEvent]] = ()
-    """Those of a request, until letters are made of them: they may be very many."""
+    """The rejected events of a request, until dead letters are made of them; there may be many."""
     overflow: Sequence[tuple[Lane, str, int]] = ()
     """Further rejected events, by lane and source, which are dropped: no request may bring so many
     dead letters.
@@ -149,7 +150,7 @@ class RuleBounds(NamedTuple):
 NO_BOUNDS: Final = RuleBounds()
 
 
-def take_steps(
+def apply_rules_and_routes(
     content: Content,
     rules: EventRules | None,
     routes: RouteTable | None,
@@ -157,9 +158,9 @@ def take_steps(
     microseconds: float = math.inf,
     bounds: RuleBounds = NO_BOUNDS,
 ) -> None:
-    """Apply the rules to the content, unless they were applied to it before, and note where its
-    chunks go, and letters whose lane and source don't decide it; `routes`: None if there is one
-    destination.
+    """Apply the rules to the content, unless that was done before. Then note the destinations of
+    its chunks, and of dead letters for which lane and source don't decide that. `routes`: None if
+    there is one destination.
 
     `microseconds`: what rules may take, and again routes, by their own estimate (`Effort.ruled`).
     Raises `TooMuchWork` beyond it, `RequestTooLarge` beyond the bounds, and `InvalidRequest` for a
@@ -265,7 +266,7 @@ def _left(chunk: Chunk, ruled: RuledEvents) -> Chunk:
 
 
 def _route(routes: RouteTable, content: Content, allowance: Allowance) -> None:
-    """Note where chunks go, cut where their events go different ways; letters know theirs."""
+    """Note where chunks and dead letters go, and cut chunks whose events go different ways."""
     chunks: list[Chunk] = []
     for chunk in content.chunks:
         apart = note_route(routes, chunk, allowance)

@@ -43,7 +43,7 @@ from forwarder.core.ports import (
     V1Head,
 )
 from forwarder.core.record_intake import RecordFacts, RejectedRecord
-from forwarder.intake.content import NO_BOUNDS, Content, RuleBounds, take_steps
+from forwarder.intake.content import NO_BOUNDS, Content, RuleBounds, apply_rules_and_routes
 from forwarder.intake.lane_registry import KnownKeys, LaneRegistry
 from forwarder.intake.record_reader import RecordBatchReader
 from forwarder.intake.requests import (
@@ -200,8 +200,8 @@ class DecoderReply(NamedTuple):
             yield chunk
 
     def content(self, rules: EventRules | None, at: float, source: str) -> Content:
-        """What was read, but for chunks and letters, which are made in slices; `rules`: those of
-        the job.
+        """What was read, except chunks and dead letters, which are made in slices. `rules`: those
+        of the job.
         """
         head = self.head
         content = Content(nulled=head.nulled, filtered=head.filtered, ruled=head.ruled)
@@ -328,7 +328,7 @@ def work(
         _limit_rejected(content, job)
         rules, bounds = _rules_of(job.event_rules, look_up, evaluate)
         routes = None if job.routes is None else _restored_routes(job.routes.encoded, evaluate)
-        take_steps(content, rules, routes, bounds=bounds)
+        apply_rules_and_routes(content, rules, routes, bounds=bounds)
         if rules is not None:
             _cut(content)
         _check_dead_letters(content, job)

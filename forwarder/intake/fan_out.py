@@ -3,8 +3,8 @@ once for each of them.
 
 A destination has an admission of its own, with its own buffer, quotas, books and dead letters
 (`admission.py`). `FanOut` stands above them. The steps, in order: divide the content by
-destination, prepare all parts, admit all parts, join what they acknowledge. Chunks say where they
-go, and letters where lane and source don't decide it (`content.py`).
+destination, prepare all parts, admit all parts, join what they acknowledge. Chunks know their
+destinations, and so do dead letters for which lane and source don't decide them (`content.py`).
 
 Invariants: a content is accepted by all required destinations that it is routed to, or by none:
 all are asked before the first accepts. An optional destination never rejects and is never waited
@@ -82,7 +82,7 @@ class FanOut:
         self.clock = first.clock
         self.lanes = lanes
         self.quotas = first.quotas
-        self.rejects = first.rejects
+        self.rejects_when_full = first.rejects_when_full
         self.not_acknowledged = 0
 
     def statistics(self) -> IntakeStatistics:
@@ -110,7 +110,7 @@ class FanOut:
             chunk.lane = branch.lane(chunk.lane)
             return branch.admission.admit_one(chunk, level, callback)
         # the most frequent content: it needs no objects beside
-        if level is AckLevel.MEMORY and self.rejects:
+        if level is AckLevel.MEMORY and self.rejects_when_full:
             copies = [(self._branches[number], self._copy(chunk, number)) for number in numbers]
             without_room: list[Chunk] = []
             for branch, copy in copies:
@@ -190,7 +190,7 @@ class FanOut:
             content,
             None,
             source_waits=source_waits and branch.required,
-            droppable=not source_waits,
+            may_drop_dead_letters=not source_waits,
             given_up=given_up,
         )
         sizes = sizes_of(submission.chunks) if source_waits else NO_SIZES
@@ -205,7 +205,7 @@ class FanOut:
         return copy
 
     def _mapped(self, dead_letter: DeadLetter, number: int) -> DeadLetter:
-        """The letter with the destination's own lane; it knows its sender's."""
+        """The dead letter with the destination's own lane, and the sender's key."""
         lane = dead_letter.lane and self._branches[number].lane(dead_letter.lane)
         if lane is None or dead_letter.lane is None or lane == dead_letter.lane:
             return dead_letter

@@ -96,7 +96,7 @@ class Intake:
         self._enter_one = gate.enter_one
         self.rules = rules = gate.conditions.reading
         self._reader = RequestReader(
-            rules, self._lanes, admitter.check_room if admitter.rejects else None
+            rules, self._lanes, admitter.check_room if admitter.rejects_when_full else None
         )
         self._effort = gate.conditions.effort
         self._short_effort = self._effort.shortened()
@@ -290,7 +290,7 @@ class Intake:
 
     def may_change(self, level: AckLevel) -> bool:
         """Whether the results of a request's events may still change after it was read."""
-        return level is AckLevel.DELIVERED or not self.admitter.rejects
+        return level is AckLevel.DELIVERED or not self.admitter.rejects_when_full
 
     def statistics(self) -> IntakeStatistics:
         """Figures for metrics, health and tests."""

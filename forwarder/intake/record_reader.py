@@ -111,7 +111,7 @@ class RecordBatchReader:
     def _read_values(
         self, records: RecordBatch, now: float, content: Content
     ) -> Sequence[tuple[Lane, StampedEvents]]:
-        """The events by lane; the letters of what is rejected go to `content`."""
+        """The events by lane; the dead letters of rejected ones go to `content`."""
         values = records.values
         if len(values) == 1 and len(values[0]) > self._effort.text:
             raise TooMuchWork

@@ -257,7 +257,7 @@ async def test_letters_alone_and_nothing_at_all(tmp_path: Path) -> None:
             source.intake.accept_made((), [source.letter(1), source.letter(2)], answer) is not None
         )
         none.reached = source.intake.accept_made((), (), none) is None
-        assert none.code == "taken"
+        assert none.code == "accepted"
         assert answer.answers == []
         await source.written(answer)
         assert (answer.answers, source.figures()) == ([None], (2, 0, 2))

@@ -1,12 +1,12 @@
-"""Batches of one day each: when they are due, what they pass over, how large they are, and at
-which pace they go.
+"""The batcher with `by_day`: every batch has events of one UTC day. When a batch is due, which
+chunks it skips, how large it is, and how a sending pace delays it.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import count
 
 import pytest
@@ -28,67 +28,75 @@ from tests.support.clock import FakeClock
 
 LANE = Lane("phc_daysdaysdays1234", historical=True)
 NOW = 1_767_225_600.0
-GATHER = 16 << 20
-WINDOW = 26 << 20
-USUAL = BatchPolicy(5_000_000, 5000, 1.0, by_day=True, gather_bytes=GATHER)
-SMALL = BatchPolicy(700, 6, 1.0, by_day=True, gather_bytes=1 << 30)
+BUFFER_BYTES = 26 << 20
+USUAL_BATCHES = BatchPolicy(5_000_000, 5000, 1.0, by_day=True, gather_bytes=16 << 20)
+SMALL_BATCHES = BatchPolicy(700, 6, 1.0, by_day=True, gather_bytes=1 << 30)
+"""Batches of less than 700 bytes and at most six events; no backlog of all days is ever enough."""
 
 
-class PartedDayChunk(Chunk):
-    """A chunk with a day."""
+class OneDayChunk(Chunk):
+    """A chunk whose events are of one day, and so are its parts."""
 
     __slots__ = ("day",)
     day: int
 
     def part(self, data: bytes, count: int, ids: frozenset[str], at: int) -> Chunk:
-        """See `Chunk.part`."""
-        part = PartedDayChunk(self.lane, data, count, ids, self.received_at, self.source, self.ack)
+        part = OneDayChunk(self.lane, data, count, ids, self.received_at, self.source, self.ack)
         part.day = self.day
         return part
 
 
-def chunk(day: int, *events: bytes, at: float = NOW) -> PartedDayChunk:
-    """Events of a day."""
-    made = PartedDayChunk(
-        LANE, b",".join(events), len(events), frozenset().union(*map(ids_of, events)), at
-    )
-    made.day = day
-    return made
+def chunk(day: int, *events: bytes, at: float = NOW) -> OneDayChunk:
+    """A chunk of these events, all of day number `day`, received at `at`."""
+    return _chunk_with_ids(day, events, frozenset().union(*map(ids_of, events)), at)
+
+
+def _chunk_with_ids(
+    day: int, events: Sequence[bytes], ids: frozenset[str], at: float
+) -> OneDayChunk:
+    day_chunk = OneDayChunk(LANE, b",".join(events), len(events), ids, at)
+    day_chunk.day = day
+    return day_chunk
 
 
 def event(name: str, person: str = "", size: int = 0) -> bytes:
-    """An event of `person`, or of someone of its own, of at least `size` bytes."""
+    """An event of at least `size` bytes. Without `person` it shares its distinct_id with no other
+    event.
+    """
     text = b'{"event":"%b","distinct_id":"%b","p":""}' % (name.encode(), (person or name).encode())
     return text[:-2] + b"x" * (size - len(text)) + text[-2:]
 
 
-def batcher_of(*chunks: Chunk, policy: BatchPolicy = SMALL) -> tuple[Batcher, MemoryBuffer]:
-    """A batcher on a memory buffer that holds the chunks."""
+def batcher_of(*chunks: Chunk, policy: BatchPolicy = SMALL_BATCHES) -> tuple[Batcher, MemoryBuffer]:
+    """A batcher of a memory buffer that has these chunks."""
     buffer = MemoryBuffer(100_000_000, by_day=True)
     buffer.offer(chunks)
     return Batcher(buffer, policy), buffer
 
 
 def names(batch: Batch | None) -> list[str]:
-    """The events of a batch, by name."""
-    return (
-        []
-        if batch is None
-        else [each.split(b'"')[3].decode() for part in batch.chunks for each in part.events()]
-    )
+    """The names of a batch's events."""
+    return [] if batch is None else _event_names(batch.chunks)
 
 
-def drained(batcher: Batcher) -> list[list[str]]:
-    """All batches, by the names of their events."""
-    found = []
+def _event_names(chunks: Iterable[Chunk]) -> list[str]:
+    event_names: list[str] = []
+    for batch_chunk in chunks:
+        event_names += [raw.split(b'"')[3].decode() for raw in batch_chunk.events()]
+    return event_names
+
+
+def drain(batcher: Batcher) -> list[list[str]]:
+    """Take all batches that are left; the names of the events of each."""
+    batches = []
     while batch := batcher.next(LANE, NOW, flush=True):
-        assert len({each.day for each in batch.chunks}) == 1
-        found.append(names(batch))
-    return found
+        assert len({day_chunk.day for day_chunk in batch.chunks}) == 1
+        batches.append(names(batch))
+    return batches
 
 
-def test_days_are_not_mixed() -> None:
-    """The first chunk says the day; chunks of others are passed over and keep their places."""
+def test_a_batch_has_events_of_one_day() -> None:
+    """The first chunk decides the day. Chunks of other days are skipped, and stay in the queue."""
     batcher, buffer = batcher_of(
         chunk(1, event("a1")),
         chunk(2, event("b1")),
@@ -96,13 +104,13 @@ def test_days_are_not_mixed() -> None:
         chunk(2, event("b2")),
         chunk(1, event("a3")),
     )
-    assert drained(batcher) == [["a1", "a2", "a3"], ["b1", "b2"]]
+    assert drain(batcher) == [["a1", "a2", "a3"], ["b1", "b2"]]
     assert len(buffer.queue(LANE)) == 0
 
 
-def test_an_id_keeps_its_order_across_days() -> None:
-    """What is passed over for its day holds back what shares an id with it, and that the next in
-    its turn.
+def test_events_of_an_id_keep_their_order_across_days() -> None:
+    """A chunk that is skipped for its day holds back later chunks that share an id with it, and
+    those hold back others.
     """
     batcher, _ = batcher_of(
         chunk(1, event("a1")),
@@ -111,11 +119,11 @@ def test_an_id_keeps_its_order_across_days() -> None:
         chunk(1, event("a4", "bob")),
         chunk(1, event("a5")),
     )
-    assert drained(batcher) == [["a1", "a5"], ["b1"], ["a2", "a3", "a4"]]
+    assert drain(batcher) == [["a1", "a5"], ["b1"], ["a2", "a3", "a4"]]
 
 
-def test_a_blocked_day_lets_others_pass() -> None:
-    """Where the first chunk may not go, the day is that of the first one that may, and due."""
+def test_a_batch_skips_blocked_chunks_and_takes_the_day_of_the_next() -> None:
+    """It is due when the first chunk that is not blocked is."""
     chunks = [
         chunk(1, event("a1", "ann")),
         chunk(2, event("b1")),
@@ -126,13 +134,11 @@ def test_a_blocked_day_lets_others_pass() -> None:
     assert batcher.next(LANE, NOW, blocked={"ann"}) is None
     assert names(batcher.next(LANE, NOW, blocked={"ann"}, flush=True)) == ["b1"]
     assert names(batcher.next(LANE, NOW + 1.0, blocked={"ann"})) == ["a2"]
-    assert drained(batcher) == [["a1"], ["b2"]]
+    assert drain(batcher) == [["a1"], ["b2"]]
 
 
-def test_when_a_batch_is_due() -> None:
-    """When a day has a full one, by count or bytes; when enough of all days is gathered; when the
-    oldest has waited; and when flushed.
-    """
+def test_a_batch_is_due_by_age_count_bytes_or_the_backlog_of_all_days() -> None:
+    """In this order below: `max_age`, `max_events`, `max_bytes`, `gather_bytes`."""
     old = chunk(1, event("a1"), at=NOW - 0.4)
     batcher, buffer = batcher_of(old, chunk(2, *[event(f"b{at}") for at in range(5)]))
     assert batcher.due_at(LANE, NOW) == pytest.approx(NOW + 0.6)
@@ -152,9 +158,9 @@ def test_when_a_batch_is_due() -> None:
     assert batcher.due_at(LANE, NOW - 1.0) == NOW - 1.0  # the clock was set back
 
 
-def test_a_day_that_seems_over_goes_before_a_later_full_one() -> None:
-    """Once as many events of other days came as a batch has: a source in the order of time is
-    settled in that order.
+def test_a_day_that_seems_complete_is_sent_before_a_later_full_day() -> None:
+    """A day seems complete once a full batch of later days has come: so the events of a source
+    that is ordered by time are settled in that order.
     """
     batcher, buffer = batcher_of(
         chunk(1, event("a1")), *[chunk(2, event(f"b{number}")) for number in range(5)]
@@ -166,35 +172,35 @@ def test_a_day_that_seems_over_goes_before_a_later_full_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "before",
+    "earlier",
     [[chunk(1, event("a", "ann"))], [chunk(day, event(f"a{day}")) for day in range(2, 302)]],
     ids=["one person", "many days"],
 )
-def test_a_due_day_goes_before_a_blocked_full_day(before: list[Chunk]) -> None:
-    """A full day that shares an id with what came before, or stands too far behind, lets that go
-    first: else nothing ever would.
+def test_chunks_that_block_a_full_day_are_sent_before_it(earlier: list[Chunk]) -> None:
+    """A full day can be blocked by an id that it shares with earlier chunks, or by too many earlier
+    chunks. These are due then, or nothing would ever be sent.
     """
     batcher, _ = batcher_of(
-        *before, *[chunk(1000, event(f"b{number}", "ann", 200)) for number in range(4)]
+        *earlier, *[chunk(1000, event(f"b{number}", "ann", 200)) for number in range(4)]
     )
     assert batcher.due_at(LANE, NOW) == NOW
-    assert names(batcher.next(LANE, NOW)) == names(Batch(LANE, (before[0],), 0))
+    assert names(batcher.next(LANE, NOW)) == names(Batch(LANE, (earlier[0],), 0))
 
 
-def test_a_chunk_too_large_for_a_batch_is_cut() -> None:
-    """Its parts keep its day and its place, and the counts stay right."""
+def test_a_chunk_too_large_for_a_batch_is_cut_into_parts_of_its_day() -> None:
+    """The parts keep its position in the queue, and the buffer counts no event twice."""
     batcher, buffer = batcher_of(
         chunk(1, event("a1", "ann")),
         chunk(2, *[event(f"b{at}", size=300) for at in range(5)]),
         chunk(1, event("a2")),
     )
     assert names(batcher.next(LANE, NOW, blocked={"ann"}, flush=True)) == ["b0", "b1"]
-    assert drained(batcher) == [["a1", "a2"], ["b2", "b3"], ["b4"]]
+    assert drain(batcher) == [["a1", "a2"], ["b2", "b3"], ["b4"]]
     assert len(buffer.queue(LANE)) == 0
 
 
-def test_what_is_withdrawn_or_dropped_is_not_counted() -> None:
-    """A day that was full is not full without it."""
+def test_withdrawn_and_dropped_events_dont_fill_a_batch() -> None:
+    """A day that had a full batch isn't due without them."""
     chunks = [chunk(1, event("a1")), *[chunk(2, event(f"b{at}")) for at in range(6)]]
     ack = chunks[2].ack = Ack(1, lambda _error: None)
     batcher, buffer = batcher_of(*chunks)
@@ -202,12 +208,12 @@ def test_what_is_withdrawn_or_dropped_is_not_counted() -> None:
     assert buffer.withdraw([ack]) == [chunks[2]]
     assert batcher.due_at(LANE, NOW) == NOW + 1.0
     assert buffer.drop_oldest(LANE) == [chunks[0]]
-    assert drained(batcher) == [["b0", "b2", "b3", "b4", "b5"]]
+    assert drain(batcher) == [["b0", "b2", "b3", "b4", "b5"]]
 
 
-def test_with_one_day_only_one_day_is_in_flight() -> None:
-    """With `one_day` nothing of another day goes while any ids are in flight;
-    more of the same day does.
+def test_with_one_day_all_batches_in_flight_are_of_one_day() -> None:
+    """With `one_day`, more batches of the day may follow while ids are in flight, but none of
+    another day.
     """
     policy = BatchPolicy(700, 2, 1.0, by_day=True, one_day=True, gather_bytes=0)
     batcher, buffer = batcher_of(
@@ -221,34 +227,34 @@ def test_with_one_day_only_one_day_is_in_flight() -> None:
     assert names(batcher.next(LANE, NOW)) == ["d2-0", "d2-1"]
     assert batcher.next(LANE, NOW, blocked={"d2-0"}, flush=True) is not None
     assert batcher.next(LANE, NOW, blocked={"d2-0"}, flush=True) is None
-    assert drained(batcher) == [["d1-3"]]
+    assert drain(batcher) == [["d1-3"]]
 
 
-class Pace:
-    """So many events may go from `start` on, one a second after that."""
+class OneASecond:
+    """A sending pace: the first batch at `start`, each further one a second later for each event of
+    the one before.
+    """
 
     def __init__(self, start: float) -> None:
-        self.free = start
-        self.asked: list[int] = []
-        self.gone: list[int] = []
+        self.next_at = start
+        self.asked_for: list[int] = []
+        self.sent: list[int] = []
 
     def due_at(self, events: int, wall: float) -> float:
-        """See `SendingPace.due_at`."""
-        self.asked.append(events)
-        return self.free
+        self.asked_for.append(events)
+        return self.next_at
 
     def went(self, events: int) -> None:
-        """See `SendingPace.went`."""
-        self.gone.append(events)
-        self.free += events
+        self.sent.append(events)
+        self.next_at += events
 
 
 @pytest.mark.parametrize("by_day", [True, False])
 def test_a_batch_is_not_due_before_its_pace_says_so(by_day: bool) -> None:
-    """Also where it is full, old, or flushed; the pace is asked for what the batch will have, and
-    learns what it had.
+    """Even if it is full, old enough, or flushed. The pace is asked for the number of events that
+    the batch will have, and gets the number that it had.
     """
-    pace = Pace(NOW + 5.0)
+    pace = OneASecond(NOW + 5.0)
     buffer = MemoryBuffer(1_000_000, by_day=by_day)
     batcher = Batcher(buffer, BatchPolicy(10_000, 4, 1.0, by_day=by_day), pace)
     assert batcher.due_at(LANE, NOW) is None
@@ -256,15 +262,15 @@ def test_a_batch_is_not_due_before_its_pace_says_so(by_day: bool) -> None:
     assert batcher.due_at(LANE, NOW) == NOW + 5.0
     assert batcher.next(LANE, NOW + 4.9, flush=True) is None
     assert names(batcher.next(LANE, NOW + 5.0)) == ["a0", "a1", "a2", "a3"]
-    assert (set(pace.asked), pace.gone) == ({4}, [4])
+    assert (set(pace.asked_for), pace.sent) == ({4}, [4])
     assert batcher.due_at(LANE, NOW + 6.0) == NOW + 9.0
     assert names(batcher.next(LANE, NOW + 9.0)) == ["a4", "a5"]
-    assert pace.gone == [4, 2]
+    assert pace.sent == [4, 2]
 
 
-async def test_a_probe_waits_for_the_pace_too() -> None:
-    """A halted lane whose probe is due before it may go is probed once it may, though nothing else
-    happens meanwhile.
+async def test_a_halted_lane_is_not_probed_before_its_pace_says_so() -> None:
+    """A probe that was due earlier is sent as soon as the pace allows, with no other event to
+    trigger it.
     """
     clock = FakeClock()
     buffer = MemoryBuffer(1_000_000, by_day=True)
@@ -272,12 +278,11 @@ async def test_a_probe_waits_for_the_pace_too() -> None:
 
     class TimedSink:
         async def send(self, _batch: Batch) -> Reply:
-            """See `Sink.send`."""
             sent.append(clock.now() - NOW)
             return Reply(200, "application/json", body=b'{"status":1}')
 
     delivery = Delivery(
-        batcher=Batcher(buffer, SMALL, Pace(NOW + 100.0)),
+        batcher=Batcher(buffer, SMALL_BATCHES, OneASecond(NOW + 100.0)),
         buffer=buffer,
         sink=TimedSink(),
         dead_letters=MemoryDeadLetters(1000),
@@ -299,19 +304,19 @@ async def test_a_probe_waits_for_the_pace_too() -> None:
     assert buffer.used == 0
 
 
-def test_a_buffer_that_does_not_count_days_is_a_mistake() -> None:
-    """It is found with the first event."""
+def test_batching_by_day_raises_with_a_buffer_that_does_not_count_by_day() -> None:
+    """It raises at the first event."""
     buffer = MemoryBuffer(1_000_000)
     buffer.offer([chunk(1, event("a"))])
     with pytest.raises(TypeError, match="count by day"):
-        Batcher(buffer, USUAL).next(LANE, NOW)
+        Batcher(buffer, USUAL_BATCHES).next(LANE, NOW)
 
 
 people = st.sampled_from(["ann", "bob", "cid", "dee", "eve"])
 offers = st.tuples(
     st.integers(1, 4), st.lists(st.tuples(people, st.integers(0, 250)), min_size=1, max_size=8)
 )
-steps = st.one_of(offers, st.just("take"), st.just("settle"), st.just("again"))
+steps = st.one_of(offers, st.just("send"), st.just("settle"), st.just("put back"))
 
 
 @settings(max_examples=300, deadline=None)
@@ -319,171 +324,155 @@ steps = st.one_of(offers, st.just("take"), st.just("settle"), st.just("again"))
 def test_batches_never_mix_days_and_keep_order(
     plan: list[object], one_day: bool, gather: int
 ) -> None:
-    """Nothing is lost or doubled, no batch mixes days, each is below its limits, and the events of
-    an id are settled in their order, with up to three batches in flight that share no id; with
-    `one_day` they share the day.
+    """Up to three batches are in flight and share no id. No event is lost or sent twice, every
+    batch is within its limits, and the events of an id are settled in order. With `one_day`, all
+    batches in flight are of the same day.
     """
     policy = BatchPolicy(700, 6, 1.0, by_day=True, one_day=one_day, gather_bytes=gather)
     batcher, buffer = batcher_of(policy=policy)
     numbers = count()
-    days = dict[str, int]()
-    owners = dict[str, str]()
-    flying: list[Batch] = []
+    day_of: dict[str, int] = {}
+    person_of: dict[str, str] = {}
+    in_flight: list[Batch] = []
     settled: list[str] = []
 
-    def take(*, flush: bool) -> Batch | None:
-        blocked = NO_IDS.union(*[batch.ids() for batch in flying])
+    def send(*, flush: bool) -> Batch | None:
+        blocked = NO_IDS.union(*[batch.ids() for batch in in_flight])
         batch = batcher.next(LANE, NOW, blocked=blocked, flush=flush)
         if batch is not None:
-            assert len({days[name] for name in names(batch)}) == 1
+            assert len({day_of[name] for name in names(batch)}) == 1
             assert blocked.isdisjoint(batch.ids())
             assert batch.count <= 6
             assert batch.size < 700 or batch.count == 1
-            flying.append(batch)
-            assert not one_day or len({days[name] for each in flying for name in names(each)}) == 1
+            in_flight.append(batch)
+            assert not one_day or len({day_of[names(sent)[0]] for sent in in_flight}) == 1
         return batch
 
     def settle(batch: Batch) -> None:
-        flying.remove(batch)
+        in_flight.remove(batch)
         settled.extend(names(batch))
         buffer.settle(batch.chunks, Fate.DELIVERED)
 
     for step in plan:
         if isinstance(step, tuple):
-            day, wanted = step
-            made = []
-            for person, size in wanted:
+            day, specified = step
+            events = []
+            for person, size in specified:
                 name = f"e{next(numbers)}"
-                days[name] = day
-                owners[name] = person
-                made.append(event(name, person, size))
-            buffer.offer([chunk(day, *made)])
-        elif step == "settle" and flying:
-            settle(flying[0])
-        elif step == "again" and flying:
+                day_of[name] = day
+                person_of[name] = person
+                events.append(event(name, person, size))
+            buffer.offer([chunk(day, *events)])
+        elif step == "settle" and in_flight:
+            settle(in_flight[0])
+        elif step == "put back" and in_flight:
             # the last one was not sent: none that came after it can be in flight
-            buffer.queue(LANE).put_back(flying.pop().chunks)
-        elif step == "take" and len(flying) < 3:
-            take(flush=len(flying) == 0)
-    while flying:
-        settle(flying[0])
+            buffer.queue(LANE).put_back(in_flight.pop().chunks)
+        elif step == "send" and len(in_flight) < 3:
+            send(flush=len(in_flight) == 0)
+    while in_flight:
+        settle(in_flight[0])
     while buffer.used:
-        batch = take(flush=True)
+        batch = send(flush=True)
         assert batch is not None
         settle(batch)
-    assert sorted(settled) == sorted(owners)
-    for person in set(owners.values()):
-        theirs = [int(name[1:]) for name in settled if owners[name] == person]
-        assert theirs == sorted(theirs)
+    assert sorted(settled) == sorted(person_of)
+    for person in set(person_of.values()):
+        its_numbers = [int(name[1:]) for name in settled if person_of[name] == person]
+        assert its_numbers == sorted(its_numbers)
 
 
-def run(units: Iterable[Sequence[Chunk]], in_flight: int = 3) -> tuple[list[list[Chunk]], float]:
-    """Let a source bring its units as fast as there is room, with some batches in flight; all
-    batches but those of the end, and the seconds that making them took.
+def batches_of(
+    blocks: Iterable[Sequence[Chunk]], max_in_flight: int = 3
+) -> tuple[list[list[Chunk]], float]:
+    """Offer blocks of chunks to a buffer as fast as it has room, and batch them. Return the batches
+    that were made while there were more blocks, and the seconds that the batcher needed for all.
     """
-    buffer = MemoryBuffer(WINDOW, any_if_empty=True, by_day=True)
-    batcher = Batcher(buffer, USUAL)
-    flying: list[Batch] = []
+    buffer = MemoryBuffer(BUFFER_BYTES, any_if_empty=True, by_day=True)
+    batcher = Batcher(buffer, USUAL_BATCHES)
+    in_flight: list[Batch] = []
     batches: list[list[Chunk]] = []
     seconds = 0.0
-    now = NOW
 
-    def go(*, flush: bool = False) -> bool:
+    def send(*, flush: bool = False) -> bool:
         nonlocal seconds
         began = time.perf_counter()
-        batch = batcher.next(
-            LANE, now, blocked=NO_IDS.union(*[each.ids() for each in flying]), flush=flush
-        )
+        blocked = NO_IDS.union(*[sent.ids() for sent in in_flight])
+        batch = batcher.next(LANE, NOW, blocked=blocked, flush=flush)
         seconds += time.perf_counter() - began
         if batch is not None:
-            assert len({each.day for each in batch.chunks}) == 1
-            flying.append(batch)
+            assert len({day_chunk.day for day_chunk in batch.chunks}) == 1
+            in_flight.append(batch)
             batches.append(list(batch.chunks))
         return batch is not None
 
-    def land() -> None:
-        buffer.settle(flying.pop(0).chunks, Fate.DELIVERED)
+    def settle_oldest() -> None:
+        buffer.settle(in_flight.pop(0).chunks, Fate.DELIVERED)
 
-    for unit in units:
+    for block in blocks:
         while True:
             try:
-                buffer.offer(unit)
+                buffer.offer(block)
                 break
             except BufferFull:
-                if len(flying) == in_flight or not go():
-                    land()
+                if len(in_flight) == max_in_flight or not send():
+                    settle_oldest()
     steady = len(batches)
     while buffer.used:
-        if len(flying) == in_flight or not go(flush=True):
-            land()
+        if len(in_flight) == max_in_flight or not send(flush=True):
+            settle_oldest()
     return batches[:steady], seconds
 
 
-def alternating(
+BLOCK_EVENTS_OF_A_DAY = 20
+
+
+def alternating_days(
     days: int, records: int, persons: Sequence[str] | None = None, *, seed: int = 1
 ) -> Iterable[list[Chunk]]:
-    """Units of neighbouring records whose days alternate, one after the other: a chunk a day. Most
-    persons occur once, one event in a thousand is by a regular. `persons`: all of them instead.
+    """Blocks of neighbouring records. Record number n is of day n modulo `days`, so each block has
+    a chunk for every day. Each event is by one of `persons`; by default most persons occur once,
+    and one event in a thousand is by one of 1,000 regulars.
     """
     chance = random.Random(seed)
-    per_unit = 20 * days
-    for first in range(0, records, per_unit):
-        made: dict[int, list[bytes]] = {}
-        for number in range(first, first + per_unit):
-            person = (
-                f"regular-{chance.randrange(1000)}"
-                if chance.random() < 0.001
-                else f"person-{number}"
-            )
+    block_size = BLOCK_EVENTS_OF_A_DAY * days
+    for first in range(0, records, block_size):
+        events: dict[int, list[bytes]] = {}
+        ids: dict[int, set[str]] = {}
+        for number in range(first, first + block_size):
             if persons is not None:
                 person = chance.choice(persons)
-            made.setdefault(number % days, []).append(event(f"e{number}", person, 600))
-        yield [_of_ids(day, events) for day, events in made.items()]
+            elif chance.random() < 0.001:
+                person = f"regular-{chance.randrange(1000)}"
+            else:
+                person = f"person-{number}"
+            day = number % days
+            events.setdefault(day, []).append(event(f"e{number}", person, 600))
+            ids.setdefault(day, set()).add(person)
+        yield [_chunk_with_ids(day, events[day], frozenset(ids[day]), NOW) for day in events]
 
 
-def _of_ids(day: int, events: Sequence[bytes]) -> Chunk:
-    """Faster than `chunk`: an event's id is what stands there."""
-    made = PartedDayChunk(
-        LANE,
-        b",".join(events),
-        len(events),
-        frozenset([each.split(b'"')[7].decode() for each in events]),
-        NOW,
-    )
-    made.day = day
-    return made
-
-
-def test_days_that_alternate_record_by_record_fill_batches() -> None:
-    """30 days, 150,000 records: while the source brings more, every batch has at least 500 events,
-    and making them takes little time.
+def test_batches_are_large_if_days_alternate_from_record_to_record() -> None:
+    """With 30 days and 150,000 records, every batch has at least 500 events while there are more
+    records to read, and batching takes little time.
     """
-    batches, seconds = run(alternating(30, 150_000))
-    sizes = [sum(each.count for each in batch) for batch in batches]
+    batches, seconds = batches_of(alternating_days(30, 150_000))
+    sizes = [sum(day_chunk.count for day_chunk in batch) for batch in batches]
     assert sum(sizes) > 100_000
     assert min(sizes) >= 500
     assert seconds < 10.0  # measured: 0.5
 
 
-def _order(batches: Iterable[Sequence[Chunk]]) -> list[int]:
-    return [
-        int(each.split(b'"')[3][1:])
-        for batch in batches
-        for part in batch
-        for each in part.events()
-    ]
-
-
 @pytest.mark.parametrize("persons", [["one"], ["one", "two", "three"]])
-def test_one_person_on_alternating_days_goes_in_order(persons: Collection[str]) -> None:
-    """Everything shares its ids: small batches, in order, and the time to make them is in
-    proportion to their number.
+def test_events_of_few_persons_on_alternating_days_are_sent_in_order(persons: list[str]) -> None:
+    """Nearly all chunks share an id, so every batch has the events of one day of one block. The
+    time for them is in proportion to their number.
     """
-    batches, seconds = run(alternating(30, 60_000, list(persons)), in_flight=1)
+    batches, seconds = batches_of(alternating_days(30, 60_000, persons), max_in_flight=1)
     days = [batch[0].day for batch in batches]
     assert days[:60] == [*range(30), *range(30)]
-    order = _order(batches)
-    assert len(order) > 20_000
-    firsts = [int(batch[0].events()[0].split(b'"')[3][1:]) for batch in batches]
-    assert [first // 600 for first in firsts] == sorted(first // 600 for first in firsts)
+    assert sum(len(_event_names(batch)) for batch in batches) > 20_000
+    block_size = BLOCK_EVENTS_OF_A_DAY * 30
+    blocks = [int(_event_names(batch)[0][1:]) // block_size for batch in batches]
+    assert blocks == sorted(blocks)
     assert seconds < 10.0  # measured: 0.4

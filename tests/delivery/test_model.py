@@ -185,7 +185,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         attempt = self.flying.pop(index)
         in_flight = self.scheduler.in_flight
         raw = [one for chunk in attempt.batch.chunks for one in chunk.events()]
-        assert not attempt.part.suspects or all(suspicion_of(one) is not None for one in raw)
+        assert not attempt.part.suspected_kinds or all(suspicion_of(one) is not None for one in raw)
         inspects = reply.status == BAD_REQUEST.status and not attempt.part.inspected
         suspects = {
             index: found

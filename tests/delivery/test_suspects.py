@@ -18,7 +18,7 @@ from forwarder.delivery.suspects import (
     exonerate,
     inspect,
     isolate,
-    representative,
+    split_off_least_odd,
 )
 from forwarder.wire.envelope import envelope_size
 from forwarder.wire.identity import ids_of
@@ -110,18 +110,18 @@ def test_suspects_are_apart_and_order_is_kept(
             suspects[raw.index(one)].oddities if raw.index(one) in suspects else None
             for one in contents(part)
         }
-        assert kinds <= (part.suspects or {None})
+        assert kinds <= (part.suspected_kinds or {None})
         assert len(kinds) == 1 or kinds <= known
-        if part.suspects:
+        if part.suspected_kinds:
             assert [group.suspicions[chunk] for chunk in part.batch.chunks] == [
                 suspects[raw.index(one)] for one in contents(part)
             ]
     for left, right in pairwise(group.parts):
-        assert left.suspects or right.suspects
+        assert left.suspected_kinds or right.suspected_kinds
     if ordering is Ordering.NONE:
         assert len(group.parts) <= 2 + len(KINDS)
-    for part in [part for part in group.parts if part.batch.count > 1 and part.suspects]:
-        assert representative(ordering, group, part).batch.count == 1
+    for part in [part for part in group.parts if part.batch.count > 1 and part.suspected_kinds]:
+        assert split_off_least_odd(ordering, group, part).batch.count == 1
     assert_ordered(group, raw, ordering)
 
 

@@ -49,7 +49,7 @@ def deliver(rig: IntakeRig, *chunks: Chunk) -> None:
 
 def received(rig: IntakeRig) -> int:
     """Events that the books say came in."""
-    return rig.figures(LANE)[0]
+    return rig.figures(LANE).received
 
 
 @cases(("configured", "durable"), CONFIGURED)
@@ -71,15 +71,15 @@ def test_the_higher_acknowledgement_level_wins(
         return
     callback = IntakeCallback()
     callback.reached = rig.offer(body, callback, ack=asked)
-    assert callback.code == ("taken" if due is MEMORY else "waiting")
+    assert callback.code == ("accepted" if due is MEMORY else "waiting")
     assert rig.balanced()
     assert received(rig) == (0 if durable and due is not MEMORY else 1)
-    rig.slow.hold()
+    rig.slow.finish_writes()
     assert rig.balanced()
     assert received(rig) == 1
-    assert callback.code == ("waiting" if due is DELIVERED else "taken")
+    assert callback.code == ("waiting" if due is DELIVERED else "accepted")
     deliver(rig, *take_off(rig))
-    assert callback.code == "taken"
+    assert callback.code == "accepted"
     assert rig.clock.pending == 0
 
 
@@ -90,7 +90,7 @@ def test_a_write_that_fails_later_accepts_nothing() -> None:
     for level in (DISK, DELIVERED):
         rig = IntakeRig(ack=level, durable=True)
         callback = rig.ask(stamped_event(), BAD)
-        rig.slow.fail()
+        rig.slow.fail_writes()
         assert callback.code == "backpressure"
         assert rig.untouched()
         assert (rig.clock.pending, rig.intake.statistics().awaiting_delivery) == (0, 0)
@@ -116,11 +116,11 @@ def test_dead_letters_of_a_request_wait_for_its_events() -> None:
     rig.dead_letters.slow = True
     callback = rig.ask(stamped_event(), BAD)
     assert rig.dead_letters.dead_letters == []
-    rig.slow.hold()
+    rig.slow.finish_writes()
     assert rig.figures(LANE) == (2, 1, {Reason.MISSING_DISTINCT_ID: 1}, {})
     assert (rig.balanced(), callback.code) == (True, "waiting")
     rig.dead_letters.write()
-    assert callback.code == "taken"
+    assert callback.code == "accepted"
 
 
 @pytest.mark.parametrize("durable", [False, True])
@@ -130,10 +130,10 @@ def test_a_request_of_letters_alone(durable: bool) -> None:
         rig = IntakeRig(ack=level, durable=durable)
         rig.dead_letters.slow = True
         callback = rig.ask(BAD, BAD)
-        assert rig.figures(LANE)[2] == {Reason.MISSING_DISTINCT_ID: 2}
-        assert callback.code == ("taken" if level is MEMORY else "waiting")
+        assert rig.figures(LANE).dead_lettered == {Reason.MISSING_DISTINCT_ID: 2}
+        assert callback.code == ("accepted" if level is MEMORY else "waiting")
         rig.dead_letters.write(Backpressure("the disk is full"))
-        assert callback.code == ("taken" if level is MEMORY else "backpressure")
+        assert callback.code == ("accepted" if level is MEMORY else "backpressure")
 
 
 def test_level_delivered_waits_for_every_event() -> None:
@@ -152,7 +152,7 @@ def test_level_delivered_waits_for_every_event() -> None:
     rig.buffer.settle([parts[1]], Fate.DEAD_LETTERED)
     assert (callback.code, rig.intake.statistics().awaiting_delivery) == ("waiting", 1)
     rig.dead_letters.write()
-    assert (callback.code, rig.intake.statistics().awaiting_delivery) == ("taken", 0)
+    assert (callback.code, rig.intake.statistics().awaiting_delivery) == ("accepted", 0)
     assert rig.clock.pending == 0
 
 
@@ -160,7 +160,7 @@ def test_a_pending_request_holds_no_events() -> None:
     """Once they are counted they are the buffer's alone, which may have them on disk."""
     rig = IntakeRig(ack=DELIVERED)
     rig.ask(stamped_event(), stamped_event(), {"event": "no id"})
-    [submission] = rig.admission._awaited
+    [submission] = rig.admission._awaiting_delivery
     assert submission.counted
     assert (submission.chunks, submission.content.chunks) == ((), [])
 
@@ -212,12 +212,12 @@ async def test_the_ack_timeout_may_end_before_the_buffer_holds_the_events() -> N
     callback = rig.ask(stamped_event(), BAD)
     await rig.clock.advance(5)
     assert (callback.code, received(rig)) == ("not_acknowledged", 0)
-    rig.slow.hold()
+    rig.slow.finish_writes()
     assert rig.figures(LANE) == (2, 0, {Reason.MISSING_DISTINCT_ID: 1}, {DropReason.WITHDRAWN: 1})
     assert (rig.balanced(), rig.buffer.used) == (True, 0)
     late = rig.ask(stamped_event())
     await rig.clock.advance(5)
-    rig.slow.fail()
+    rig.slow.fail_writes()
     assert (late.code, rig.balanced()) == ("not_acknowledged", True)
 
 
@@ -233,7 +233,7 @@ def test_pending_requests_are_answered_at_the_end() -> None:
     assert [each.code for each in callback] == ["waiting"] * 3
     rig.admission.end_waiting()
     assert [each.code for each in callback] == ["draining"] * 3
-    assert (rig.figures(LANE)[3], rig.clock.pending, rig.balanced()) == (
+    assert (rig.figures(LANE).dropped, rig.clock.pending, rig.balanced()) == (
         {DropReason.WITHDRAWN: 3},
         0,
         True,
@@ -257,7 +257,7 @@ async def test_expired_requests_are_found_at_the_front() -> None:
         "waiting",
     ]
     deliver(rig, *take_off(rig))
-    assert [each.code for each in callback[2:]] == ["taken", "taken"]
+    assert [each.code for each in callback[2:]] == ["accepted", "accepted"]
 
 
 def test_not_acknowledged_is_backpressure() -> None:
@@ -278,11 +278,11 @@ def test_a_replayed_dead_letter_moves_between_accounts(durable: bool, configured
     callback = rig.ask(
         stamped_event(), source="kafka", replayed=ReplayedDeadLetter(7, Reason.REFUSED)
     )
-    assert callback.code == ("waiting" if durable else "taken")
+    assert callback.code == ("waiting" if durable else "accepted")
     if durable:
         assert rig.figures(LANE) == (1, 0, {Reason.REFUSED: 1}, {})
-        rig.slow.hold()
-    assert callback.code == "taken"
+        rig.slow.finish_writes()
+    assert callback.code == "accepted"
     assert rig.figures(LANE) == (1, 1, {Reason.REFUSED: 0}, {})
     (chunk,) = rig.chunks()
     assert (chunk.origin, chunk.source, chunk.ack) == (7, "kafka", None)
@@ -328,7 +328,7 @@ def filled(when_full: WhenFull, **options: Any) -> IntakeRig:
     rig = IntakeRig(max_bytes=8_800, when_full=when_full, **options)
     for number in range(3):
         rig.ask(padded(f"old-{number}"), ack=None)
-        rig.slow.hold()
+        rig.slow.finish_writes()
     return rig
 
 
@@ -346,7 +346,7 @@ def test_drop_newest_accepts_and_drops_the_request(level: AckLevel) -> None:
     those refused at receipt are letters.
     """
     rig = filled(WhenFull.DROP_NEWEST, durable=True)
-    assert rig.ask(padded("new"), {"event": "no id"}, ack=level).code == "taken"
+    assert rig.ask(padded("new"), {"event": "no id"}, ack=level).code == "accepted"
     assert rig.figures(LANE) == (5, 3, {Reason.MISSING_DISTINCT_ID: 1}, {DropReason.DROP_NEWEST: 1})
     assert names(rig) == ["old-0", "old-1", "old-2"]
     assert (rig.balanced(), rig.clock.pending) == (True, 0)
@@ -356,7 +356,7 @@ def test_drop_newest_of_a_single_event() -> None:
     """The short way of one event keeps the rule."""
     rig = filled(WhenFull.DROP_NEWEST)
     rig.take({"api_key": KEY, **padded("new")})
-    assert rig.figures(LANE)[3] == {DropReason.DROP_NEWEST: 1}
+    assert rig.figures(LANE).dropped == {DropReason.DROP_NEWEST: 1}
 
 
 def test_drop_newest_when_the_buffer_is_full() -> None:
@@ -373,7 +373,7 @@ def test_drop_oldest_of_the_lane() -> None:
     """When its share is full a lane's own oldest events make room, and no other's."""
     rig = filled(WhenFull.DROP_OLDEST)
     rig.take({"api_key": OTHER.api_key, "batch": [padded("other")]})
-    assert rig.ask(padded("new-0"), padded("new-1")).code == "taken"
+    assert rig.ask(padded("new-0"), padded("new-1")).code == "accepted"
     assert rig.figures(LANE) == (5, 3, {}, {DropReason.DROP_OLDEST: 2})
     assert names(rig) == ["old-2", "new-0", "new-1", "other"]
     assert rig.balanced()
@@ -383,8 +383,8 @@ def test_drop_oldest_of_the_lane_that_is_full() -> None:
     """Of a request with several keys, only the one without room loses events."""
     rig = filled(WhenFull.DROP_OLDEST)
     rig.take([{**padded("a"), "api_key": OTHER.api_key}, {**padded("b"), "api_key": KEY}])
-    assert rig.figures(LANE)[3] == {DropReason.DROP_OLDEST: 1}
-    assert rig.figures(OTHER)[3] == {}
+    assert rig.figures(LANE).dropped == {DropReason.DROP_OLDEST: 1}
+    assert rig.figures(OTHER).dropped == {}
     assert rig.balanced()
 
 
@@ -423,7 +423,7 @@ def test_a_sender_whose_pending_request_is_dropped_retries() -> None:
     rig.buffer.replace(whole, parts)
     rig.buffer.queue(LANE).put_back(parts)
     rig.ask(padded("old-2"))
-    assert rig.ask(padded("new")).code == "taken"
+    assert rig.ask(padded("new")).code == "accepted"
     assert first.code == "not_acknowledged"
     assert rig.figures(LANE) == (4, 2, {}, {DropReason.DROP_OLDEST: 1, DropReason.WITHDRAWN: 1})
     assert (rig.balanced(), rig.clock.pending) == (True, 0)
@@ -468,8 +468,8 @@ def test_room_is_made_at_each_level(level: AckLevel) -> None:
     rig = filled(WhenFull.DROP_OLDEST, durable=True)
     callback = rig.ask(padded("new"), ack=level)
     assert callback.code == "waiting"
-    rig.slow.hold()
-    assert callback.code == ("taken" if level is DISK else "waiting")
-    assert rig.figures(LANE)[3] == {DropReason.DROP_OLDEST: 1}
+    rig.slow.finish_writes()
+    assert callback.code == ("accepted" if level is DISK else "waiting")
+    assert rig.figures(LANE).dropped == {DropReason.DROP_OLDEST: 1}
     rig.admission.end_waiting()
     assert (rig.balanced(), rig.clock.pending) == (True, 0)

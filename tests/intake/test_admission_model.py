@@ -51,7 +51,7 @@ class Levels(RuleBasedStateMachine):
     @rule(well=st.booleans())
     def commit(self, *, well: bool) -> None:
         """The buffer has written what it was offered, or couldn't."""
-        (self.rig.slow.hold if well else self.rig.slow.fail)()
+        (self.rig.slow.finish_writes if well else self.rig.slow.fail_writes)()
 
     @rule(whole=st.booleans())
     def send(self, *, whole: bool) -> None:
@@ -111,7 +111,7 @@ class Levels(RuleBasedStateMachine):
             for event in chunk.events()
         }
         for name, (level, notified) in self.asked.items():
-            if level is AckLevel.DELIVERED and notified.code == "taken":
+            if level is AckLevel.DELIVERED and notified.code == "accepted":
                 assert name not in held
                 assert name in self.settled
 
@@ -119,7 +119,7 @@ class Levels(RuleBasedStateMachine):
         """In the end every caller is notified, and nothing of those who come again is
         left waiting.
         """
-        self.rig.slow.hold()
+        self.rig.slow.finish_writes()
         self.rig.admission.end_waiting()
         assert all(notified.code != "waiting" for _, notified in self.asked.values())
         assert self.rig.balanced()
@@ -127,7 +127,7 @@ class Levels(RuleBasedStateMachine):
             assert level is not AckLevel.MEMORY or notified.reached
         waiting = [chunk for chunk in self.rig.buffer.queue(LANE) if chunk.ack is not None]
         assert not waiting
-        assert set(self.rig.figures(LANE)[3]) <= {
+        assert set(self.rig.figures(LANE).dropped) <= {
             DropReason.WITHDRAWN,
             DropReason.DROP_OLDEST,
             DropReason.INVALID_OVERFLOW,

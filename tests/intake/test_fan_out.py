@@ -15,14 +15,14 @@ from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import DeadLetter, DropReason, Fate, Reason
 from forwarder.intake.admission import Admission, Gate
 from forwarder.intake.conditions import Conditions
-from forwarder.intake.content import Content, take_steps
+from forwarder.intake.content import Content, apply_rules_and_routes
 from forwarder.intake.fan_out import Branch, FanOut
 from forwarder.intake.lane_registry import LaneRegistry, UnsharedBuffer
 from forwarder.intake.source_intake import SourceIntake
 from forwarder.wire.effort import UNBOUNDED, Allowance
 from forwarder.wire.v1_results import Results
 from tests.support.intakes import AllKnown, IntakeRig
-from tests.support.records import Idle
+from tests.support.records import IdleDelivery
 from tests.support.waiters import IntakeCallback
 
 LANE = Lane("phc_senders_key")
@@ -72,7 +72,7 @@ class Two:
         self.admissions = [
             self._admission(*each) for each in zip(self.rigs, self.buffers, strict=True)
         ]
-        self.idle = [Idle(), Idle()]
+        self.idle = [IdleDelivery(), IdleDelivery()]
         keys = {LANE.api_key: "phc_other_key"}
         self.branches = [
             Branch(admission, idle, idle, needed, {} if number == 0 else keys, f"d{number}")
@@ -188,7 +188,7 @@ def test_events_that_an_optional_destination_drops_are_in_its_books() -> None:
     rig = two.rigs[1]
     letter = DeadLetter(Reason.LANE_HALTED, theirs, b"{}", 0.0)
     content = Content([chunk()])
-    take_steps(content, None, two.fan.routes)
+    apply_rules_and_routes(content, None, two.fan.routes)
     (_, part) = two.fan.divide(content, source_waits=True)
     part.submission.chunks, part.submission.dead_letters = (), [letter]
     two.admissions[1].drop_at_receipt(part.submission, DropReason.OPTIONAL_DESTINATION)
@@ -246,7 +246,7 @@ def test_what_one_halted_destination_holds_too_long_is_buried_there_alone() -> N
     accepted = records.accept_made([chunk()], [], callback)
     assert accepted is not None
     theirs = Lane("phc_other_key")
-    two.idle[1].lanes[theirs] = 5.0
+    two.idle[1].halted_lanes[theirs] = 5.0
     assert records.halted() == {theirs: 5.0}
     assert records.dead_letter([accepted], theirs, "halted")
     assert two.held() == [[(LANE, EVENTS)], []]

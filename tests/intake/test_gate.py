@@ -20,7 +20,7 @@ from forwarder.intake.source_intake import SourceIntake
 from tests.intake.test_fan_out import Fixed
 from tests.support.decoders import NOTHING, HereDecoder
 from tests.support.intakes import KEY, AllKnown, batch, stamped_event
-from tests.support.records import Idle, RecordsRig, record_list
+from tests.support.records import IdleDelivery, RecordsRig, record_list
 from tests.support.waiters import IntakeCallback
 
 EVENT: Final = stamped_event(event="b", api_key=KEY)
@@ -60,7 +60,7 @@ SOURCES: Final = {
 
 def routed(rig: RecordsRig) -> RecordsRig:
     """The same with two destinations, and routes that depend on the event."""
-    idle = Idle()
+    idle = IdleDelivery()
     branches = [Branch(rig.admission, idle, idle) for _ in range(2)]
     fan = FanOut(branches, Fixed((0, 1), apart=True), LaneRegistry(10, {}, AllKnown()))
     rig.gate = Gate(fan, rig.conditions)
@@ -82,7 +82,7 @@ def test_nothing_is_admitted_that_passed_no_rules(
     else:
         SOURCES[source](rig)
     assert rig.chunks() == []
-    monkeypatch.setattr(admission, "take_steps", lambda *_, **__: None)
+    monkeypatch.setattr(admission, "apply_rules_and_routes", lambda *_, **__: None)
     bare = RecordsRig(rules=[rule])
     with pytest.raises(RuntimeError, match="rules"):
         SOURCES[source](bare)
@@ -109,7 +109,7 @@ async def test_rules_are_applied_after_the_decoder_process_if_it_did_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It says whether it did."""
-    monkeypatch.setattr(decoder_jobs, "take_steps", lambda *_, **__: None)
+    monkeypatch.setattr(decoder_jobs, "apply_rules_and_routes", lambda *_, **__: None)
     rule = {"name": "no-b", "match": {"event": "b"}, "drop": True}
     rig = RecordsRig(rules=[rule], decoder=HereDecoder(), effort=NOTHING)
     rig.offer(batch(EVENT, stamped_event(event="c")), IntakeCallback())

@@ -296,7 +296,7 @@ def test_invalid_events_of_one_key_leave_room_for_other_senders() -> None:
     rig = IntakeRig(dead_letter_bytes=400_000, max_event=2_000)
     for _ in range(20):
         rig.take(batch(*[{"distinct_id": "d", "n": number} for number in range(20)], BARE))
-    assert rig.figures(LANE)[3][DropReason.INVALID_OVERFLOW] > 0
+    assert rig.figures(LANE).dropped[DropReason.INVALID_OVERFLOW] > 0
     rig.take(batch(LARGE, BARE, api_key="phc_other"))
     assert rig.figures(Lane("phc_other")) == (2, 1, {Reason.TOO_LARGE: 1}, {})
     assert rig.balanced()
@@ -309,7 +309,7 @@ def test_room_among_the_dead_letters_is_free_again_when_the_buffer_has_none(
     """At once or later."""
     rig = IntakeRig(max_event=2_000, ack=level, durable=True, max_bytes=3_000)
     rig.take(batch(BARE, BARE, BARE))
-    rig.slow.hold()
+    rig.slow.finish_writes()
     before = rig.dead_letters.statistics()
     for full in (False, True):
         if full:
@@ -319,7 +319,7 @@ def test_room_among_the_dead_letters_is_free_again_when_the_buffer_has_none(
         elif level is not AckLevel.MEMORY:
             rig.take(batch(LARGE, BARE))
             assert rig.dead_letters.statistics() != before
-            rig.slow.fail()
+            rig.slow.fail_writes()
         assert rig.dead_letters.statistics() == before
     rig.admission.end_waiting()
     assert rig.balanced()

@@ -81,7 +81,7 @@ class OtlpExport:
     @property
     def answer(self) -> Any:
         """The answer's body: bytes in protobuf, else what its JSON says."""
-        assert self.callback.code == "taken"
+        assert self.callback.code == "accepted"
         assert self.head.results is not None
         assert not self.head.results.retries
         body = self.head.results.body()
@@ -508,7 +508,7 @@ async def test_a_request_behind_a_large_one_is_one_of_log_records() -> None:
         )
     decoder.open()
     await rig.conditions.drain(10.0)
-    assert (first.code, second.code, len(decoder.bodies)) == ("taken", "taken", 2)
+    assert (first.code, second.code, len(decoder.bodies)) == ("accepted", "accepted", 2)
     assert {chunk.source for chunk in rig.chunks()} == {"otlp"}
     assert not any("$ip" in event["properties"] for event in loads(rig))
     await rig.conditions.close()

@@ -146,7 +146,7 @@ def outcome(records: RecordList, ordering: Ordering) -> list[Any]:
             chunk = queue.popleft()
             rig.books.deliver(lane, chunk.count)
             rig.buffer.settle([chunk], Fate.DELIVERED)
-    assert callback.code == "taken"
+    assert callback.code == "accepted"
     assert rig.buffer.used == 0
     return [chunks, letters]
 

@@ -281,7 +281,7 @@ class UnitsMachine(RuleBasedStateMachine):
         """
         held = self.held()
         for name, (_, notified, level) in self.units.items():
-            if notified.code == "taken" and level is AckLevel.DELIVERED:
+            if notified.code == "accepted" and level is AckLevel.DELIVERED:
                 assert not held[name]
             assert name not in self.returned or not notified.answers
 

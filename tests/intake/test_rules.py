@@ -120,7 +120,7 @@ def test_an_event_that_can_not_be_protected_is_a_dead_letter() -> None:
     rig = IntakeRig(rules=[FAILING])
     bad = {**stamped_event(), "properties": {"n": 1}}
     good = {**stamped_event(), "properties": {"n": "a"}}
-    assert rig.ask(bad, good).code == "taken"
+    assert rig.ask(bad, good).code == "accepted"
     assert [json.loads(event)["properties"] for event in rig.events()] == [{"n": "a"}]
     assert rig.figures(LANE) == (2, 1, {Reason.RULE_FAILED: 1}, {})
     with pytest.raises(InvalidRequest, match="rule strict"):
@@ -182,7 +182,7 @@ def test_rules_apply_to_v1_requests(ack: AckLevel) -> None:
         rig.buffer.queue(LANE).popleft()
         rig.books.deliver(LANE, 1)
         rig.buffer.settle([chunk], Fate.DELIVERED)
-        assert callback.code == "taken"
+        assert callback.code == "accepted"
     assert head.results is not None
     assert json.loads(head.results.body())["results"] == {
         UUID: {"result": "ok"},
@@ -253,7 +253,7 @@ def test_an_event_with_two_names_has_the_last(source: str) -> None:
         rig.take(b'{"api_key":"%b","batch":[%b,%b]}' % (KEY.encode(), twice, other))
     (left,) = rig.events()
     assert json.loads(left)["event"] == "other"
-    assert rig.figures(LANE)[3] == {"rule:drop": 1}
+    assert rig.figures(LANE).dropped == {"rule:drop": 1}
 
 
 def test_project_keys_of_a_record_count_as_rules_leave_them() -> None:
@@ -279,7 +279,7 @@ def test_a_record_that_can_not_be_protected_is_a_dead_letter() -> None:
         rig = RecordsRig(rules=[FAILING])
         found = record_list(*records, offset=7, at=5.0)
         rig.records.accept(found, IntakeCallback(), AckLevel.DELIVERED)
-        assert rig.figures(LANE)[2] == {Reason.RULE_FAILED: len(failing)}
+        assert rig.figures(LANE).dead_lettered == {Reason.RULE_FAILED: len(failing)}
         assert rig.balanced()
         assert [
             (letter.coordinates, letter.attributes, letter.at)
@@ -372,7 +372,7 @@ async def test_an_event_that_rules_take_long_for_is_read_elsewhere(tmp_path: Pat
             await waiter.called.wait()
             assert not waiter.failures
         assert len(here.bodies) == 2
-        assert rig.figures(LANE)[0] == 4
+        assert rig.figures(LANE).received == 4
         assert rig.balanced()
         await rig.conditions.close()
         records = RecordsRig(rules=[rule], decoder=HereDecoder())

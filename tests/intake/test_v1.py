@@ -65,7 +65,7 @@ class V1RequestSender:
         """What the sender learns of each event: the result alone if it is ok, else with the
         details.
         """
-        assert self.callback.code == "taken"
+        assert self.callback.code == "accepted"
         assert self.head.results is not None
         found = json.loads(self.head.results.body())["results"]
         return {key: " ".join(each.values()) for key, each in found.items()}
@@ -314,10 +314,10 @@ def test_at_level_disk_it_waits() -> None:
     rig = IntakeRig(ack=AckLevel.DISK, durable=True)
     sender = V1RequestSender(rig, event(), event(OTHER, event=""))
     assert sender.callback.code == "waiting"
-    rig.slow.hold()
+    rig.slow.finish_writes()
     assert sender.results == {UUID: "ok", OTHER: "drop missing_event_name"}
     sender = V1RequestSender(rig, event())
-    rig.slow.fail()
+    rig.slow.fail_writes()
     assert sender.callback.code == "backpressure"
 
 
@@ -333,7 +333,7 @@ class TestDelivered:
         """What was delivered is ok, what the upstream refused is dropped: it is a dead letter."""
         rig = self.rig(durable)
         sender = V1RequestSender(rig, event("x"), event(OTHER), event(THIRD))
-        rig.slow.hold()
+        rig.slow.finish_writes()
         one, two, three = take_off(rig, 3)
         settle(rig, Fate.DELIVERED, three, one)
         assert sender.callback.code == "waiting"
@@ -351,7 +351,7 @@ class TestDelivered:
         """
         rig = self.rig(durable)
         sender = V1RequestSender(rig, event(), event(OTHER), event(THIRD), event("bad", event=""))
-        rig.slow.hold()
+        rig.slow.finish_writes()
         one, two = take_off(rig, 2)
         settle(rig, Fate.DELIVERED, one)
         await rig.clock.advance(5.0)
@@ -376,7 +376,7 @@ class TestDelivered:
         """Then the request as a whole has to come again."""
         rig = self.rig(durable)
         sender = V1RequestSender(rig, event(), event(OTHER))
-        rig.slow.hold()
+        rig.slow.finish_writes()
         await rig.clock.advance(5.0)
         assert sender.callback.code == NotAcknowledged.code
         assert rig.figures(LANE) == (2, 0, {}, {DropReason.WITHDRAWN: 2})
@@ -385,7 +385,7 @@ class TestDelivered:
         """It isn't said of both that they were delivered."""
         rig = self.rig(durable)
         sender = V1RequestSender(rig, event(), event(distinct_id="bob"))
-        rig.slow.hold()
+        rig.slow.finish_writes()
         settle(rig, Fate.DELIVERED, *take_off(rig, 1))
         await rig.clock.advance(5.0)
         assert sender.results == {UUID: "retry not_delivered"}
@@ -394,7 +394,7 @@ class TestDelivered:
         """It has no key by which it could be retried: the whole request has to."""
         rig = self.rig(durable)
         sender = V1RequestSender(rig, event(), event(None))
-        rig.slow.hold()
+        rig.slow.finish_writes()
         settle(rig, Fate.DELIVERED, *take_off(rig, 1))
         await rig.clock.advance(5.0)
         assert sender.callback.code == NotAcknowledged.code
@@ -407,7 +407,7 @@ class TestDelivered:
         rig = self.rig(durable)
         rig.dead_letters.slow = True
         sender = V1RequestSender(rig, event(), event(OTHER), event("bad", event=""))
-        rig.slow.hold()
+        rig.slow.finish_writes()
         one, two = take_off(rig, 2)
         settle(rig, Fate.DELIVERED, one)
         await rig.clock.advance(5.0)
@@ -424,11 +424,11 @@ class TestDelivered:
         """An event that is reported as a dead letter is written before; if it can't
         be, all has to come again.
         """
-        for error, code in ((None, "taken"), (Backpressure("the disk is full"), "backpressure")):
+        for error, code in ((None, "accepted"), (Backpressure("the disk is full"), "backpressure")):
             rig = self.rig(durable)
             rig.dead_letters.slow = True
             sender = V1RequestSender(rig, event(), event(OTHER, event=""))
-            rig.slow.hold()
+            rig.slow.finish_writes()
             await rig.clock.advance(5.0)
             assert sender.callback.code == "waiting"
             rig.dead_letters.write(error)
@@ -438,7 +438,7 @@ class TestDelivered:
         """A daemon that ends tells of what was delivered."""
         rig = self.rig(durable)
         sender = V1RequestSender(rig, event(), event(OTHER))
-        rig.slow.hold()
+        rig.slow.finish_writes()
         settle(rig, Fate.DELIVERED, *take_off(rig, 1))
         rig.admission.end_waiting()
         assert sender.results == {UUID: "ok", OTHER: "retry not_delivered"}
@@ -451,8 +451,8 @@ class TestDelivered:
             ack=AckLevel.DELIVERED, durable=durable, when_full=WhenFull.DROP_OLDEST, max_bytes=7_500
         )
         sender = V1RequestSender(rig, event(), event(OTHER))
-        rig.slow.hold()
+        rig.slow.finish_writes()
         settle(rig, Fate.DELIVERED, *take_off(rig, 1))
         V1RequestSender(rig, event(THIRD, properties={"a": "x" * 5000}))
-        rig.slow.hold()
+        rig.slow.finish_writes()
         assert sender.results == {UUID: "ok", OTHER: "retry not_confirmed"}

@@ -190,7 +190,7 @@ class TwoPartitions:
         self._next = [0, 0]
         self._intake = intake
         self._on_read = on_read
-        self.flow.begin([("events", 0), ("events", 1)])
+        self.flow.assign([("events", 0), ("events", 1)])
 
     def _on_rewound(self, key: PartitionKey, offset: int) -> None:
         self._next[key[1]] = offset
@@ -213,7 +213,7 @@ class TwoPartitions:
         ]
         self._on_read([(origin, each.offset) for each in records if each.value is not None])
         until = self._intake.now + SLICE_SECONDS if sliced else math.inf
-        self.flow.read(("events", origin), records, until)
+        self.flow.add(("events", origin), records, until)
 
     def turn(self) -> None:
         """See `HandOverWorld`."""
@@ -242,11 +242,11 @@ class TwoPartitions:
     def restart(self) -> None:
         """See `HandOverWorld`: the partitions are revoked, and assigned again."""
         self._next = [self.position(origin)[1] for origin in (0, 1)]
-        self.flow.release()
+        self.flow.discard_waiting()
         self.flow.forget()
         for origin, offset in enumerate(self._next):
-            self.flow.begin([("events", origin)])
-            self.flow.reached(("events", origin), offset)
+            self.flow.assign([("events", origin)])
+            self.flow.advance_to(("events", origin), offset)
 
 
 class LogWorld:

@@ -1,5 +1,5 @@
-"""An intake over a real buffer, real dead letters and real books, and the
-events that it let through.
+"""An intake over a real buffer, real dead letters and real books, and the events that it
+accepted.
 """
 
 from __future__ import annotations
@@ -7,7 +7,8 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from forwarder.buffer.memory import MemoryBuffer
 from forwarder.config.rule_settings import RuleSettings
@@ -38,7 +39,7 @@ NOW = "2026-01-01T00:00:00.000Z"
 def compiled_rules(*rules: Mapping[str, Any], max_event: int = 1_000_000) -> EventRules | None:
     """Rules as they are configured; None if there are none."""
     return compile_rules(
-        [RuleSettings.parse(each) for each in rules], IdFiles(FakeClock()), max_event
+        [RuleSettings.parse(rule) for rule in rules], IdFiles(FakeClock()), max_event
     )
 
 
@@ -47,6 +48,15 @@ class AllKnown(KnownKeys):
 
     def __contains__(self, api_key: str) -> bool:
         return True
+
+
+class LaneFigures(NamedTuple):
+    """What the books say of one lane."""
+
+    received: int
+    buffered: int
+    dead_lettered: Mapping[Reason, int] = MappingProxyType({})
+    dropped: Mapping[DropCause, int] = MappingProxyType({})
 
 
 @dataclass
@@ -65,7 +75,7 @@ class IntakeRig:
     ack: AckLevel = AckLevel.MEMORY
     when_full: WhenFull = WhenFull.REJECT
     durable: bool = False
-    """Whether the buffer is like one on disk: `slow` says when it holds what it was offered."""
+    """Whether the buffer is like one on disk: `slow` says when its writes are finished."""
     known: KnownKeys = field(default_factory=AllKnown)
     decoder: Decoder | None = None
     effort: Effort = INLINE
@@ -81,6 +91,7 @@ class IntakeRig:
         self.books = Books()
         self.headroom = Headroom(self.max_body + LEAST, self.buffer)
         self.woken = 0
+        """How often the admission reported new events in the buffer."""
         self.admission = Admission(
             self.buffer,
             self.dead_letters,
@@ -118,46 +129,44 @@ class IntakeRig:
         self.woken += 1
 
     def take(self, body: Any, *, client: str | None = None, **hints: Any) -> None:
-        """Take a body: bytes as they are, anything else as JSON."""
+        """Have a body accepted: bytes as they are, anything else as JSON."""
         self.offer(body, IntakeCallback(), client=client, **hints)
 
-    def offer(self, body: Any, waiter: IntakeCallback, **hints: Any) -> bool:
-        """Take a body, for someone who waits."""
+    def offer(self, body: Any, callback: IntakeCallback, **hints: Any) -> bool:
+        """Have a body accepted, as `take` does; return whether the level is reached."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        return self.intake.accept(Incoming(data, **hints), waiter)
+        return self.intake.accept(Incoming(data, **hints), callback)
 
     def ask(self, *events: Any, **hints: Any) -> IntakeCallback:
-        """Take events of the good key; who waits for the answer."""
+        """Have events of the good key accepted; return the callback, which has the answer."""
         callback = IntakeCallback()
         callback.reached = self.offer(batch(*events), callback, **hints)
         assert self.balanced()
         return callback
 
     def chunks(self) -> list[Chunk]:
-        """The chunks that wait, lane by lane; they stay."""
-        found: list[Chunk] = []
+        """The pending chunks, by lane. They stay in the buffer."""
+        chunks: list[Chunk] = []
         for lane in self.buffer.waiting_lanes():
             queue = self.buffer.queue(lane)
-            taken = [queue.popleft() for _ in range(len(queue))]
-            queue.put_back(taken)
-            found += taken
-        return found
+            lane_chunks = [queue.popleft() for _ in range(len(queue))]
+            queue.put_back(lane_chunks)
+            chunks += lane_chunks
+        return chunks
 
     def events(self) -> list[bytes]:
-        """The events that wait, as they will be sent (white space around them apart)."""
+        """The pending events as they will be sent, without white space around them."""
         return [event.strip() for chunk in self.chunks() for event in chunk.events()]
 
     def one(self) -> dict[str, Any]:
-        """The only event that waits."""
+        """The only pending event."""
         (event,) = self.events()
         return unique(event)
 
-    def figures(
-        self, lane: Lane | None
-    ) -> tuple[int, int, dict[Reason, int], dict[DropCause, int]]:
-        """A lane's account: received, buffered, dead-lettered, dropped."""
+    def figures(self, lane: Lane | None) -> LaneFigures:
+        """The account of a lane."""
         account = self.books.accounts[lane]
-        return (
+        return LaneFigures(
             sum(account.received.values()),
             account.buffered,
             dict(account.dead_lettered),
@@ -165,12 +174,12 @@ class IntakeRig:
         )
 
     def balanced(self) -> bool:
-        """Whether what the books leave as buffered is what the buffer holds, for every lane."""
+        """Whether the books count as buffered what the buffer has, for every lane."""
         lanes = [lane for lane in {*self.books.accounts, *self.buffer.holdings} if lane is not None]
         return all(self.books.accounts[lane].buffered == self.buffer.count(lane) for lane in lanes)
 
     def untouched(self) -> bool:
-        """Whether nothing was taken and nothing counted."""
+        """Whether nothing was accepted and nothing counted."""
         counted = any(account.received for account in self.books.accounts.values())
         return not (
             counted
@@ -182,7 +191,7 @@ class IntakeRig:
 
 
 def unique(event: bytes) -> dict[str, Any]:
-    """An event read by another decoder; fails where a key of the event itself is there twice."""
+    """An event, decoded by another decoder. Fails if a key of the event itself occurs twice."""
 
     def pairs(members: list[tuple[str, Any]]) -> dict[str, Any]:
         return {"\0pairs": members}
@@ -190,12 +199,12 @@ def unique(event: bytes) -> dict[str, Any]:
     members = json.loads(event, object_pairs_hook=pairs)["\0pairs"]
     keys = [key for key, _ in members]
     assert len(keys) == len(set(keys)), f"twice: {keys}"
-    found: dict[str, Any] = json.loads(event)
-    return found
+    decoded: dict[str, Any] = json.loads(event)
+    return decoded
 
 
 def stamped_event(**changes: Any) -> dict[str, Any]:
-    """An event that needs no stamp, with changes; None takes a member out."""
+    """An event that is complete, with these changes; None removes a member."""
     event = {
         "event": "click",
         "distinct_id": "ann",

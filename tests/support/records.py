@@ -1,4 +1,4 @@
-"""Units of records as a source hands them over, and an intake that takes them."""
+"""Batches of records as a source hands them over, and an intake that accepts them."""
 
 from __future__ import annotations
 
@@ -31,26 +31,22 @@ class RecordList:
     header_key: str | None = None
     """The project key that each record's header names."""
     foreign: bool = False
-    asked: list[int] = field(default_factory=list)
-    """The records of which facts were asked for."""
+    facts_read: list[int] = field(default_factory=list)
+    """The indexes of the records whose facts were read."""
 
     def facts(self, index: int) -> RecordFacts:
-        """See `core.record_intake.RecordBatch`."""
-        self.asked.append(index)
+        self.facts_read.append(index)
         return RecordFacts(
             f"{PLACE}/{self.offset + index}", self.at, self.header_key, self.distinct_id
         )
 
     def names(self, indexes: Sequence[int]) -> list[str]:
-        """See `core.record_intake.RecordBatch`."""
         return [self.facts(index).name for index in indexes]
 
     def times(self, indexes: Sequence[int]) -> list[float | None]:
-        """See `core.record_intake.RecordBatch`."""
         return [self.facts(index).at for index in indexes]
 
     def attributes(self, index: int) -> str:
-        """See `core.record_intake.RecordBatch`."""
         return json.dumps(
             {
                 "topic": "events",
@@ -62,21 +58,18 @@ class RecordList:
         )
 
 
-class Idle:
-    """In place of delivery and its halts: nothing is in progress, and what `lanes` says
-    is halted.
-    """
+class IdleDelivery:
+    """A delivery that has no events, and its halts: those of `halted_lanes`."""
 
     def __init__(self) -> None:
-        self.lanes: dict[Lane, float] = {}
+        self.halted_lanes: dict[Lane, float] = {}
+        """When each was halted, wall-clock seconds."""
 
     def withdraw(self, acks: Collection[Ack], lane: Lane | None = None) -> list[Chunk]:
-        """See `Delivery.withdraw`."""
         return []
 
     def since(self) -> Mapping[Lane, float]:
-        """See `Halts.since`."""
-        return self.lanes
+        return self.halted_lanes
 
 
 @dataclass
@@ -85,13 +78,17 @@ class RecordsRig(IntakeRig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.idle = Idle()
-        branch = Branch(self.admission, self.idle, self.idle)
+        self.delivery = IdleDelivery()
+        branch = Branch(self.admission, self.delivery, self.delivery)
         self.records = SourceIntake(self.gate, [branch], source="kafka")
 
 
 def record_list(*records: Any, **more: Any) -> RecordList:
     """Neighbouring records: bytes as they are, anything else as JSON."""
     return RecordList(
-        [each if isinstance(each, bytes) else json.dumps(each).encode() for each in records], **more
+        [
+            record if isinstance(record, bytes) else json.dumps(record).encode()
+            for record in records
+        ],
+        **more,
     )

@@ -1,5 +1,5 @@
-"""Who waits for an answer of the intake, and what it was answered; and stores that keep what they
-get when a test says so.
+"""Callbacks for an intake that record their calls; and stores that finish their writes when a test
+says so.
 """
 
 from __future__ import annotations
@@ -18,29 +18,28 @@ class IntakeCallback:
 
     def __init__(self) -> None:
         self.reached = False
-        """What `take` answered."""
+        """Whether the level was reached at once, so that there is no call."""
         self.answers: list[Backpressure | None] = []
 
     def __call__(self, error: Backpressure | None) -> None:
-        """See `AckCallback`. After an answer at once, or twice, would be a mistake."""
         assert not self.reached
         assert not self.answers
         self.answers.append(error)
 
     @property
     def code(self) -> str:
-        """How it was answered: `waiting`, `taken`, or the code of the error."""
+        """How it was answered: `waiting`, `accepted`, or the code of the error."""
         if self.reached:
-            return "taken"
+            return "accepted"
         if not self.answers:
             return "waiting"
         error = self.answers[0]
-        return "taken" if error is None else error.code
+        return "accepted" if error is None else error.code
 
 
 class SlowBuffer(MemoryBuffer):
-    """Like a buffer on disk: holds what it is offered with a `held` only when `hold` is called, or
-    never, when `fail` is.
+    """Like a buffer on disk: chunks that are offered with a callback are in it once `finish_writes`
+    is called, or rejected late by `fail_writes`.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -48,7 +47,6 @@ class SlowBuffer(MemoryBuffer):
         self.offered: list[tuple[Sequence[Chunk], AckCallback]] = []
 
     def offer(self, chunks: Sequence[Chunk], held: AckCallback | None = None) -> bool:
-        """See `Buffer.offer`."""
         reserved = sum(chunk.cost for waiting, _ in self.offered for chunk in waiting)
         if self.used + reserved + sum(chunk.cost for chunk in chunks) > self.max_bytes:
             raise BufferFull("the buffer is full")
@@ -62,16 +60,16 @@ class SlowBuffer(MemoryBuffer):
         for chunk in chunks:
             self._hold(chunk).queue.append(chunk)
 
-    def hold(self) -> None:
-        """What was offered is on disk."""
+    def finish_writes(self) -> None:
+        """All chunks that were offered are on disk."""
         offered = self.offered
         self.offered = []
         for chunks, held in offered:
             self._append(chunks)
             held(None)
 
-    def fail(self) -> None:
-        """What was offered couldn't be written."""
+    def fail_writes(self) -> None:
+        """The chunks that were offered couldn't be written."""
         offered = self.offered
         self.offered = []
         for _, held in offered:
@@ -79,26 +77,23 @@ class SlowBuffer(MemoryBuffer):
 
 
 class SlowDeadLetters(MemoryDeadLetters):
-    """Dead letters that are as durable as they can be; or, if `slow`, only when
-    `write` is called.
-    """
+    """Dead letters that are durable at once; if `slow`, only when `write` is called."""
 
     slow = False
 
     def __init__(self, max_bytes: int, largest: int = 0) -> None:
         super().__init__(max_bytes, largest)
-        self.asked: list[AckCallback] = []
+        self._callbacks: list[AckCallback] = []
 
-    def when_durable(self, held: AckCallback) -> bool:
-        """See `ReceiptDeadLetters.when_durable`."""
+    def when_durable(self, callback: AckCallback) -> bool:
         if not self.slow:
             return True
-        self.asked.append(held)
+        self._callbacks.append(callback)
         return False
 
     def write(self, error: Backpressure | None = None) -> None:
-        """The letters are on disk, or couldn't be written."""
-        asked = self.asked
-        self.asked = []
-        for held in asked:
-            held(error)
+        """The dead letters are on disk, or couldn't be written."""
+        callbacks = self._callbacks
+        self._callbacks = []
+        for callback in callbacks:
+            callback(error)

@@ -192,7 +192,7 @@ class Whole:
             stores.dead_letter_file.close()
         for lock in stores.locks:
             lock.release()
-        for submission in list(destination.admission._awaited):
+        for submission in list(destination.admission._awaiting_delivery):
             submission.answer(None)
 
     async def _abandon_logs(self) -> None:

@@ -109,13 +109,13 @@ class Membership:
         self._away_since: float | None = None
         self._interrupted = False
         """Whether the last check was interrupted: a single time means nothing."""
-        self._held = ""
+        self._pause_reason = ""
         self._revocations = 0
         """What the brokers answer for an assignment does not hold for the next one."""
 
     def hold(self) -> None:
         """Read nothing more, and stay a member."""
-        self.flow.held = self._held = "this process is about to end"
+        self.flow.pause_reason = self._pause_reason = "this process is about to end"
         self._apply_pauses()
 
     def leave(self) -> None:
@@ -153,7 +153,7 @@ class Membership:
             self._fail(error)
 
     async def on_assigned(self, keys: Collection[PartitionKey]) -> None:
-        self.flow.begin(keys)
+        self.flow.assign(keys)
         self._apply_pauses()
         self._report.reading(len(keys))
         self._check_now.set()
@@ -223,7 +223,7 @@ class Membership:
             return True
         until = self._clock.monotonic() + SLICE_SECONDS
         for key, records in batches.items():
-            self.flow.read(key, records, until)
+            self.flow.add(key, records, until)
         return bool(batches)
 
     async def _begin(self) -> None:
@@ -260,7 +260,7 @@ class Membership:
                     self._report.lost(*key, offset - lost[key])
                 else:
                     self._report.went_back(*key, offset)
-                    self.flow.went_back(key)
+                    self.flow.restart(key)
                 self.client.seek(key, offset)
 
     async def _commits(self) -> None:
@@ -276,7 +276,7 @@ class Membership:
             if self._trusted:
                 for key in self.client.assignment():
                     if (offset := self.client.reached(key)) is not None:
-                        self.flow.reached(key, offset)
+                        self.flow.advance_to(key, offset)
             offsets = self.flow.uncommitted()
             if not offsets:
                 return
@@ -290,12 +290,12 @@ class Membership:
                 self._report.commit_failed(error_text(error))
                 self._check_now.set()
             else:
-                self.flow.committed(offsets)
+                self.flow.note_committed(offsets)
                 self._report.committed(self._clock.now())
 
     async def _release(self, seconds: float) -> None:
         """Give up all partitions: what is in flight has `seconds` to be settled."""
-        self.flow.release()
+        self.flow.discard_waiting()
         if self.flow.outstanding and seconds and not self._leaving.is_set():
             self._settled.clear()
             await wait_for_event(self._settled, seconds, self._clock)
@@ -361,7 +361,7 @@ class Membership:
             and not self._report.rebalances
         ):
             raise TopicsMissing(choice.why, hint=choice.hint)
-        if choice.topics - self._topics and not self._held:
+        if choice.topics - self._topics and not self._pause_reason:
             await self._follow(choice.topics)
         self._report.missing(choice.why, choice.hint, waits=not self._topics)
         return not choice.why
@@ -371,10 +371,10 @@ class Membership:
         of those before.
         """
         if self._topics:
-            self.flow.held = "the group is to read other topics"
+            self.flow.pause_reason = "the group is to read other topics"
             self._apply_pauses()
             await self._release(self._policy.revocation_timeout)
-            self.flow.held = self._held
+            self.flow.pause_reason = self._pause_reason
         self.client.follow_topics(topics)
         self._topics = topics
         self._report.now(Condition.JOINING)

@@ -1,4 +1,6 @@
-"""`POST /i/v1/analytics/events`: who gets in, what of it is ingested, and what it becomes."""
+"""`POST /i/v1/analytics/events`: which requests are accepted, which of their events are ingested,
+and how these are stored.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +31,12 @@ AT_MIDNIGHT = SandboxOptions(now=lambda: MIDNIGHT)
 
 
 def uuid(number: int) -> str:
-    """One of a series."""
+    """A valid uuid, another one for each number."""
     return str(UUID(int=0x0190A0A0111172228333000000000000 + number))
 
 
-def one(number: int = 0, **changes: Any) -> dict[str, Any]:
-    """An event of this protocol; a change to `...` takes a key away."""
+def v1_event(number: int = 0, **changes: Any) -> dict[str, Any]:
+    """An event of this protocol, with these changes; `...` removes a key."""
     full = {
         "event": "seen",
         "uuid": uuid(number),
@@ -46,27 +48,29 @@ def one(number: int = 0, **changes: Any) -> dict[str, Any]:
 
 
 def body(*events: Any, **envelope: Any) -> dict[str, Any]:
-    """A request of these events."""
+    """The body of a request with these events; `...` removes a key."""
     full = {"created_at": "2026-01-01T00:00:00Z", "batch": list(events), **envelope}
     return {key: value for key, value in full.items() if value is not ...}
 
 
 async def send(client: SandboxClient, content: Any, **headers: str | None) -> SandboxReply:
-    """Send a body: bytes as they are, anything else as JSON. A header that is None is left out."""
-    changed = {**HEADERS, **{name.replace("_", "-"): value for name, value in headers.items()}}
+    """Send a body: bytes as they are, anything else as JSON. None removes a header."""
+    changes = {name.replace("_", "-"): value for name, value in headers.items()}
+    sent = {name: value for name, value in {**HEADERS, **changes}.items() if value is not None}
     data = content if isinstance(content, bytes) else json.dumps(content).encode()
-    return await client.ask(
-        "POST", V1_PATH, data, {name: value for name, value in changed.items() if value is not None}
-    )
+    return await client.ask("POST", V1_PATH, data, sent)
 
 
-async def test_events_are_ingested() -> None:
-    """Each event has its result under its uuid, and is kept in the classic shape, with the SDK's
-    name and the request's.
+async def test_events_are_answered_ok_and_stored_in_the_classic_shape() -> None:
+    """The answer has a result for each uuid. The SDK's name and version become properties; uuid and
+    distinct_id are normalized.
     """
     async with talking(AT_MIDNIGHT) as client:
         reply = await send(
-            client, body(one(1), one(2, properties=..., uuid=uuid(2).upper(), distinct_id=" bob "))
+            client,
+            body(
+                v1_event(1), v1_event(2, properties=..., uuid=uuid(2).upper(), distinct_id=" bob ")
+            ),
         )
         assert (reply.status, reply.json) == (
             200,
@@ -89,9 +93,9 @@ async def test_events_are_ingested() -> None:
     assert json.loads(second.raw)["distinct_id"] == "bob"
 
 
-async def test_what_stands_beside_the_properties() -> None:
-    """Session, window and options become properties behind those that were sent, whose text stays;
-    what isn't known is left out.
+async def test_session_window_and_options_become_properties() -> None:
+    """They come after the properties that were sent, whose text is unchanged. Unknown members of
+    event and options are left out.
     """
     options = {
         "cookieless_mode": "TRUE",
@@ -100,20 +104,22 @@ async def test_what_stands_beside_the_properties() -> None:
         "process_person_profile": "0",
         "more": {},
     }
-    sent = '{"big":12345678901234567890123, "one":1.0}'
-    event = json.dumps(one(session_id="s", window_id="w", options=options, unknown=1)).replace(
-        '{"n": 1}', sent
+    properties = '{"big":12345678901234567890123, "one":1.0}'
+    event = json.dumps(v1_event(session_id="s", window_id="w", options=options, unknown=1)).replace(
+        '{"n": 1}', properties
     )
     text = f'{{"created_at":"2026-01-01T00:00:00Z","batch":[{event}]}}'
     async with talking(AT_MIDNIGHT) as client:
         assert (await send(client, text.encode())).status == 200
-        [kept] = await client.sandbox.events()
-        assert kept.timestamp == "2026-01-01T00:00:00.000000Z"
-        assert kept.properties.startswith(sent[:-1] + ",")
-        promoted = {
-            key: value for key, value in json.loads(kept.properties).items() if key.startswith("$")
+        [stored] = await client.sandbox.events()
+        assert stored.timestamp == "2026-01-01T00:00:00.000000Z"
+        assert stored.properties.startswith(properties[:-1] + ",")
+        added = {
+            key: value
+            for key, value in json.loads(stored.properties).items()
+            if key.startswith("$")
         }
-        assert promoted == {
+        assert added == {
             "$session_id": "s",
             "$window_id": "w",
             "$cookieless_mode": True,
@@ -123,7 +129,7 @@ async def test_what_stands_beside_the_properties() -> None:
             "$lib": "posthog-test",
             "$lib_version": "1.2.3",
         }
-        assert "unknown" not in kept.raw.decode()
+        assert "unknown" not in stored.raw.decode()
         assert (await client.sandbox.summary()).persons == 0
 
 
@@ -146,12 +152,12 @@ async def test_what_stands_beside_the_properties() -> None:
         ({"event": "survey sent"}, "no_survey_id"),
     ],
 )
-async def test_an_event_that_is_dropped(change: dict[str, Any], details: str) -> None:
-    """What is wrong with one event is that event's result; the others are ingested, and the record
-    says why it isn't.
-    """
+async def test_an_invalid_event_gets_the_result_drop_and_others_are_ingested(
+    change: dict[str, Any], details: str
+) -> None:
+    """The sandbox's record of the request counts it as not ingested."""
     async with talking() as client:
-        reply = await send(client, body(one(1), one(2, **change)))
+        reply = await send(client, body(v1_event(1), v1_event(2, **change)))
         assert (reply.status, reply.json["results"][uuid(2)]) == (
             200,
             {"result": "drop", "details": details},
@@ -161,24 +167,20 @@ async def test_an_event_that_is_dropped(change: dict[str, Any], details: str) ->
         assert (request.arrivals, len(request.not_ingested)) == (1, 1)
 
 
-async def test_what_the_real_service_does_otherwise() -> None:
-    """With `--strict` a survey needs no id, an event over 1 MiB is dropped, and an unknown key's
-    events are answered `ok` and dropped.
+async def test_strict_is_like_the_service_about_surveys_large_events_and_unknown_keys() -> None:
+    """With `--strict`, a survey event needs no id, an event over 1 MiB is dropped, and events of an
+    unknown key are answered `ok` and dropped.
     """
     async with talking(SandboxOptions(strict=True, api_keys=frozenset({KEY}))) as client:
-        large = one(2, properties={"x": "x" * 1_048_576})
-        reply = await send(client, body(one(1, event="survey sent"), large))
+        large = v1_event(2, properties={"x": "x" * 1_048_576})
+        reply = await send(client, body(v1_event(1, event="survey sent"), large))
         assert [result["result"] for result in reply.json["results"].values()] == ["ok", "drop"]
-        reply = await send(client, body(one(3)), Authorization="Bearer phc_unknown")
+        reply = await send(client, body(v1_event(3)), Authorization="Bearer phc_unknown")
         assert reply.json == {"results": {uuid(3): {"result": "ok"}}}
-        assert [
-            str(it.reason)
-            for request in await client.sandbox.requests()
-            for it in request.not_ingested
-        ] == [
-            "event_too_big",
-            "unknown_key",
-        ]
+        reasons = []
+        for request in await client.sandbox.requests():
+            reasons += [str(event.reason) for event in request.not_ingested]
+        assert reasons == ["event_too_big", "unknown_key"]
 
 
 @cases(
@@ -188,30 +190,32 @@ async def test_what_the_real_service_does_otherwise() -> None:
         (b"{", "request_parsing_error"),
         (b"[]", "request_parsing_error"),
         (b"\xff", "request_parsing_error"),
-        (body(one(), created_at=...), "request_parsing_error"),
-        (body(one(), created_at=7), "request_parsing_error"),
-        (body(one(), created_at="yesterday"), "invalid_batch"),
+        (body(v1_event(), created_at=...), "request_parsing_error"),
+        (body(v1_event(), created_at=7), "request_parsing_error"),
+        (body(v1_event(), created_at="yesterday"), "invalid_batch"),
         (body(batch=...), "request_parsing_error"),
         (body(batch={}), "request_parsing_error"),
-        (body(one(), historical_migration="true"), "request_parsing_error"),
+        (body(v1_event(), historical_migration="true"), "request_parsing_error"),
         (body(), "empty_batch"),
         (body("seen"), "request_parsing_error"),
-        (body(one(event=...)), "request_parsing_error"),
-        (body(one(distinct_id=7)), "request_parsing_error"),
-        (body(one(timestamp=...)), "request_parsing_error"),
-        (body(one(session_id=7)), "request_parsing_error"),
-        (body(one(uuid=...)), "request_parsing_error"),
-        (body(one(uuid=" ")), "missing_event_uuid"),
-        (body(one(uuid="x")), "invalid_event_uuid"),
-        (body(one(1), one(2), one(1)), "duplicate_event_uuid"),
+        (body(v1_event(event=...)), "request_parsing_error"),
+        (body(v1_event(distinct_id=7)), "request_parsing_error"),
+        (body(v1_event(timestamp=...)), "request_parsing_error"),
+        (body(v1_event(session_id=7)), "request_parsing_error"),
+        (body(v1_event(uuid=...)), "request_parsing_error"),
+        (body(v1_event(uuid=" ")), "missing_event_uuid"),
+        (body(v1_event(uuid="x")), "invalid_event_uuid"),
+        (body(v1_event(1), v1_event(2), v1_event(1)), "duplicate_event_uuid"),
         (
             b'{"created_at":"2026-01-01T00:00:00Z","created_at":"2026-01-01T00:00:00Z","batch":[]}',
             "request_parsing_error",
         ),
     ],
 )
-async def test_a_request_that_is_refused(content: Any, tag: str) -> None:
-    """What isn't of the form is 400 as a whole, and says so to programs and to people."""
+async def test_an_invalid_body_is_answered_400_with_error_and_description(
+    content: Any, tag: str
+) -> None:
+    """None of its events is ingested."""
     async with talking() as client:
         reply = await send(client, content)
         assert (reply.status, reply.json["error"]) == (400, tag)
@@ -237,19 +241,19 @@ async def test_a_request_that_is_refused(content: Any, tag: str) -> None:
         ({"PostHog_Request_Timestamp": "now"}, 400, "invalid_header_value"),
     ],
 )
-async def test_headers(headers: dict[str, str | None], status: int, tag: str) -> None:
-    """The key and what the protocol's headers say are checked first."""
+async def test_missing_and_invalid_headers_are_answered_with_their_error(
+    headers: dict[str, str | None], status: int, tag: str
+) -> None:
+    """The project key is in no record of the request."""
     async with talking(SandboxOptions(api_keys=frozenset({KEY}))) as client:
-        reply = await send(client, body(one()), **headers)
+        reply = await send(client, body(v1_event()), **headers)
         assert (reply.status, reply.json["error"]) == (status, tag)
         assert KEY not in (await client.ask("GET", "/sandbox/requests")).text
 
 
-async def test_encodings_and_the_limit() -> None:
-    """A body may be compressed as its header says, in any case of letters, and stays below the
-    limit also then.
-    """
-    content = json.dumps(body(one())).encode()
+async def test_a_compressed_body_is_accepted_if_it_is_below_the_limit_decompressed() -> None:
+    """The name of the encoding may be in upper case."""
+    content = json.dumps(body(v1_event())).encode()
     async with talking(SandboxOptions(max_body=len(content) + 1)) as client:
         for name, data in (
             ("ZSTD", zstandard.ZstdCompressor().compress(content)),
@@ -266,38 +270,35 @@ async def test_encodings_and_the_limit() -> None:
         assert (reply.status, reply.json["error"]) == (413, "payload_too_large")
 
 
-async def test_repeats_and_history() -> None:
-    """An event that comes again is a duplicate, as in the classic protocol; a batch of a migration
-    is marked as one.
-    """
+async def test_repeated_events_are_duplicates_and_migrated_ones_historical() -> None:
+    """As in the classic protocol, an event that is sent again with other content is a conflict."""
     async with talking(AT_MIDNIGHT) as client:
         for content in (
-            body(one(1)),
-            body(one(1), one(2), historical_migration=True),
-            body(one(1, properties={"n": 2})),
+            body(v1_event(1)),
+            body(v1_event(1), v1_event(2), historical_migration=True),
+            body(v1_event(1, properties={"n": 2})),
         ):
             assert (await send(client, content)).status == 200
         summary = await client.sandbox.summary()
         assert (summary.events, summary.duplicates, summary.conflicts) == (2, 1, 1)
-        assert [kept.historical for kept in await client.sandbox.events()] == [False, True]
+        assert [event.historical for event in await client.sandbox.events()] == [False, True]
 
 
-async def test_clocks() -> None:
-    """The difference of the clocks is taken off; what is more than 23 hours in the future is now;
-    an SDK without a version is no SDK.
+async def test_timestamps_are_corrected_for_skew_and_impossible_ones_become_the_present() -> None:
+    """The skew of the sender's clock is subtracted. A timestamp over 23 hours in the future, or
+    before the year 1 after that, becomes the present. An SDK without a version adds no properties.
     """
     async with talking(AT_MIDNIGHT) as client:
-        times = [
-            one(1, timestamp="2026-01-01T01:00:10.5+01:00"),
-            one(2, timestamp="2026-01-03T00:00:00Z"),
-            one(3, timestamp="0001-01-01T00:00:00Z"),
+        events = [
+            v1_event(1, timestamp="2026-01-01T01:00:10.5+01:00"),
+            v1_event(2, timestamp="2026-01-03T00:00:00Z"),
+            v1_event(3, timestamp="0001-01-01T00:00:00Z"),
         ]
-        assert (await send(client, body(*times), PostHog_Sdk_Info="posthog")).status == 200
-        kept = await client.sandbox.events()
-        times_kept = [event.timestamp[:23] for event in kept]
-        assert times_kept == [
+        assert (await send(client, body(*events), PostHog_Sdk_Info="posthog")).status == 200
+        stored = await client.sandbox.events()
+        assert [event.timestamp[:23] for event in stored] == [
             "2026-01-01T00:00:00.500",
             "2026-01-01T00:00:00.000",
             "2026-01-01T00:00:00.000",
         ]
-        assert "$lib" not in kept[0].properties
+        assert "$lib" not in stored[0].properties

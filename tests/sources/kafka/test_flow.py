@@ -11,7 +11,7 @@ from forwarder.core.errors import BufferFull, DeadLettersFull, LaneFull, StillDe
 from forwarder.core.event import Lane
 from forwarder.sources.hand_over import HOLD_SECONDS, RETRY_SECONDS, SLICE_SECONDS
 from forwarder.sources.kafka.batches import PartitionKey
-from forwarder.sources.kafka.flow import DEAD_LETTER_AGAIN_SECONDS, FAILURES, PartitionFlow
+from forwarder.sources.kafka.flow import DEAD_LETTER_AGAIN_SECONDS, MAX_FAILURES, PartitionFlow
 from forwarder.sources.kafka.policy import KafkaPolicy
 from tests.support.record_intakes import LANE, FakeRecord, FakeRecordIntake, records
 
@@ -38,7 +38,7 @@ class KafkaFlowRig:
             on_eased=self._ease,
             on_rewound=lambda key, offset: self.rewound.append((key, offset)),
         )
-        self.flow.begin([ZERO, ONE])
+        self.flow.assign([ZERO, ONE])
 
     def _ease(self) -> None:
         self.eased += 1
@@ -53,7 +53,7 @@ def test_records_are_offered_at_the_policys_level() -> None:
     is settled may be committed.
     """
     bench = KafkaFlowRig(replace(POLICY, level=AckLevel.DISK))
-    bench.flow.read(ZERO, records(range(100, 1600)))
+    bench.flow.add(ZERO, records(range(100, 1600)))
     assert bench.intake.offsets == list(range(100, 1600))
     assert [len(unit.values) for unit in bench.intake.taken] == [500, 500, 500]
     assert bench.intake.levels == {AckLevel.DISK}
@@ -61,7 +61,7 @@ def test_records_are_offered_at_the_policys_level() -> None:
     for unit in reversed(bench.intake.taken):
         unit.settle()
     assert bench.flow.uncommitted() == {ZERO: 1600}
-    bench.flow.committed({ZERO: 1600})
+    bench.flow.note_committed({ZERO: 1600})
     assert bench.flow.uncommitted() == {}
     assert bench.counts["taken"] == 1500
     assert bench.flow.budget.bytes == 0
@@ -73,13 +73,13 @@ def test_records_without_room_wait_in_order() -> None:
     """
     bench = KafkaFlowRig()
     bench.intake.refuses = FULL
-    bench.flow.read(ZERO, records(range(10)))
-    bench.flow.read(ZERO, records(range(10, 20)))
+    bench.flow.add(ZERO, records(range(10)))
+    bench.flow.add(ZERO, records(range(10, 20)))
     assert bench.intake.tries == 1
     assert bench.flow.paused() == {ZERO}
     assert bench.flow.why_paused(bench.flow.partitions[ZERO]) == "the buffer is full"
     bench.intake.refuses = None
-    bench.flow.read(ONE, records(range(5)))
+    bench.flow.add(ONE, records(range(5)))
     bench.flow.retry()
     assert bench.intake.tries == 2, "not sooner than after a moment"
     bench.now += RETRY_SECONDS
@@ -92,14 +92,14 @@ def test_a_full_buffer_is_retried_rarely() -> None:
     """However many partitions wait, few are tried in one go, and each has its turn."""
     bench = KafkaFlowRig()
     bench.intake.refuses = LaneFull("the lane is full")
-    keys = [("events", number) for number in range(3 * FAILURES)]
+    keys = [("events", number) for number in range(3 * MAX_FAILURES)]
     for key in keys:
-        bench.flow.read(key, records(range(3)))
+        bench.flow.add(key, records(range(3)))
     for _ in range(3):
         bench.now += RETRY_SECONDS
         tries = bench.intake.tries
         bench.flow.retry()
-        assert bench.intake.tries - tries == FAILURES
+        assert bench.intake.tries - tries == MAX_FAILURES
     bench.intake.refuses = None
     for _ in range(3):
         bench.now += RETRY_SECONDS
@@ -113,7 +113,7 @@ def test_too_much_in_flight_pauses_all_until_half_of_it_is_settled() -> None:
     """
     bench = KafkaFlowRig(replace(POLICY, max_in_flight=100_000))
     for number in range(3):
-        bench.flow.read(ZERO, records(range(number * 10, number * 10 + 10), b"x" * 4000))
+        bench.flow.add(ZERO, records(range(number * 10, number * 10 + 10), b"x" * 4000))
     assert bench.flow.budget.bytes == 120_000
     assert bench.flow.paused() == {ZERO, ONE}
     assert "max_in_flight" in bench.flow.why_paused(bench.flow.partitions[ONE])
@@ -131,7 +131,7 @@ def test_pending_records_count_with_their_overhead() -> None:
     """
     bench = KafkaFlowRig(replace(POLICY, max_in_flight=100_000))
     bench.intake.refuses = FULL
-    bench.flow.read(ZERO, records(range(200)))
+    bench.flow.add(ZERO, records(range(200)))
     assert bench.flow.budget.bytes > 100_000
     assert bench.flow.paused() == {ZERO, ONE}
     bench.intake.refuses = None
@@ -143,8 +143,8 @@ def test_pending_records_count_with_their_overhead() -> None:
 def test_a_partition_waits_for_its_first_unsettled_record() -> None:
     """Past `max_uncommitted` it alone pauses, until half of that is settled."""
     bench = KafkaFlowRig(replace(POLICY, max_uncommitted=1000))
-    bench.flow.read(ZERO, records(range(500)))
-    bench.flow.read(ZERO, records(range(500, 1500)))
+    bench.flow.add(ZERO, records(range(500)))
+    bench.flow.add(ZERO, records(range(500, 1500)))
     first, *others = bench.intake.taken
     for unit in others:
         unit.settle()
@@ -160,7 +160,7 @@ def test_a_too_large_batch_is_offered_in_parts() -> None:
     """
     bench = KafkaFlowRig()
     bench.intake.most = 30
-    bench.flow.read(ZERO, records(range(100)))
+    bench.flow.add(ZERO, records(range(100)))
     assert bench.intake.offsets == list(range(100))
     assert max(len(unit.values) for unit in bench.intake.taken) <= 30
     bench.intake.taken[-1].settle()
@@ -177,8 +177,8 @@ def test_records_lost_by_the_buffer_are_read_again() -> None:
     stays settled.
     """
     bench = KafkaFlowRig()
-    bench.flow.read(ZERO, records(range(500)))
-    bench.flow.read(ZERO, records(range(500, 1500)))
+    bench.flow.add(ZERO, records(range(500)))
+    bench.flow.add(ZERO, records(range(500, 1500)))
     first, second, third = bench.intake.taken
     first.settle()
     second.settle(FULL)
@@ -189,7 +189,7 @@ def test_records_lost_by_the_buffer_are_read_again() -> None:
     assert (bench.position(), bench.flow.budget.bytes) == (500, 0)
     bench.now += HOLD_SECONDS
     assert bench.flow.paused() == set()
-    bench.flow.read(ZERO, records(range(500, 600)))
+    bench.flow.add(ZERO, records(range(500, 600)))
     bench.intake.taken[-1].settle()
     assert bench.position() == 600
 
@@ -197,8 +197,8 @@ def test_records_lost_by_the_buffer_are_read_again() -> None:
 def test_tombstones_are_counted_and_passed() -> None:
     """Records without a value are part of what is settled, alone and among others."""
     bench = KafkaFlowRig()
-    bench.flow.read(ZERO, [FakeRecord(3), FakeRecord(4, None), FakeRecord(5)])
-    bench.flow.read(ONE, [FakeRecord(8, None), FakeRecord(9, None)])
+    bench.flow.add(ZERO, [FakeRecord(3), FakeRecord(4, None), FakeRecord(5)])
+    bench.flow.add(ONE, [FakeRecord(8, None), FakeRecord(9, None)])
     assert bench.counts == {"taken": 2, "tombstone": 3, "filtered": 0, "refused": 0}
     assert (bench.position(ZERO), bench.position(ONE)) == (3, 10)
     assert bench.intake.tries == 1
@@ -211,12 +211,12 @@ def test_forgetting_gives_back_what_isnt_settled() -> None:
     change nothing.
     """
     bench = KafkaFlowRig()
-    bench.flow.read(ZERO, records(range(1000)))
+    bench.flow.add(ZERO, records(range(1000)))
     bench.intake.refuses = FULL
-    bench.flow.read(ONE, records(range(10)))
+    bench.flow.add(ONE, records(range(10)))
     settled, other = bench.intake.taken
     settled.settle()
-    bench.flow.release()
+    bench.flow.discard_waiting()
     assert bench.flow.forget() == 1
     assert bench.intake.given_back == [other]
     assert (bench.flow.partitions, bench.flow.budget.bytes, bench.flow.outstanding) == (
@@ -224,7 +224,7 @@ def test_forgetting_gives_back_what_isnt_settled() -> None:
         0,
         False,
     )
-    bench.flow.begin([ZERO])
+    bench.flow.assign([ZERO])
     other.settle()
     assert (bench.flow.uncommitted(), bench.flow.budget.bytes) == ({}, 0)
 
@@ -234,12 +234,12 @@ def test_marks_of_transactions_are_passed() -> None:
     stay at 1 indefinitely.
     """
     bench = KafkaFlowRig()
-    bench.flow.read(ZERO, records(range(10)))
-    bench.flow.reached(ZERO, 11)
+    bench.flow.add(ZERO, records(range(10)))
+    bench.flow.advance_to(ZERO, 11)
     assert bench.position() == 0
     bench.intake.taken[0].settle()
     assert bench.position() == 11
-    bench.flow.reached(ONE, 40)
+    bench.flow.advance_to(ONE, 40)
     assert bench.flow.uncommitted() == {ZERO: 11, ONE: 40}
     partition = bench.flow.partitions[ZERO]
     partition.end = 11
@@ -251,8 +251,8 @@ def test_offsets_that_go_back_begin_a_new_partition() -> None:
     one says nothing about them.
     """
     bench = KafkaFlowRig()
-    bench.flow.read(ZERO, records(range(100, 200)))
-    bench.flow.read(ZERO, records(range(10)))
+    bench.flow.add(ZERO, records(range(100, 200)))
+    bench.flow.add(ZERO, records(range(10)))
     old, new = bench.intake.taken
     old.settle()
     assert bench.flow.uncommitted() == {ZERO: 0}
@@ -263,23 +263,23 @@ def test_offsets_that_go_back_begin_a_new_partition() -> None:
 def test_a_rewound_partition_delays_no_other() -> None:
     """Nothing is known of it any more, and what was taken of the old one doesn't count."""
     bench = KafkaFlowRig(replace(POLICY, max_in_flight=1000))
-    bench.flow.read(ZERO, records(range(100, 700)))
+    bench.flow.add(ZERO, records(range(100, 700)))
     assert bench.flow.paused() == {ZERO, ONE}
-    bench.flow.went_back(ZERO)
+    bench.flow.restart(ZERO)
     assert (bench.flow.paused(), bench.flow.budget.bytes, bench.flow.outstanding, bench.eased) == (
         set(),
         0,
         False,
         1,
     )
-    bench.flow.reached(ZERO, 0)
+    bench.flow.advance_to(ZERO, 0)
     assert bench.flow.uncommitted() == {ZERO: 0}
 
 
 def test_holding_pauses_all() -> None:
     """Nothing is read while the end is near."""
     bench = KafkaFlowRig()
-    bench.flow.held = "this process is about to end"
+    bench.flow.pause_reason = "this process is about to end"
     assert bench.flow.paused() == {ZERO, ONE}
     assert bench.flow.why_paused(bench.flow.partitions[ZERO]) == "this process is about to end"
 
@@ -291,7 +291,7 @@ class Halted:
         self.bench = KafkaFlowRig(replace(POLICY, halt_after=halt_after))
         for number, second in enumerate(at):
             self.bench.intake.now = second
-            self.bench.flow.read(ZERO, records(range(number * 10, number * 10 + 10)))
+            self.bench.flow.add(ZERO, records(range(number * 10, number * 10 + 10)))
         self.bench.intake.halts = {LANE: 0.0}
         self.units = list(self.bench.intake.taken)
 
@@ -336,11 +336,11 @@ def test_a_lane_that_is_given_up_holds_nothing_up() -> None:
     halted = Halted(10.0)
     assert halted.bench.intake.given_up == set()
     halted.bench.flow.dead_letter_halted(4000.0)
-    halted.bench.flow.read(ONE, records(range(3)))
+    halted.bench.flow.add(ONE, records(range(3)))
     assert halted.bench.intake.given_up == {LANE}
     halted.bench.intake.halts = {}
     halted.bench.flow.dead_letter_halted(4001.0)
-    halted.bench.flow.read(ONE, records(range(3, 6)))
+    halted.bench.flow.add(ONE, records(range(3, 6)))
     assert halted.bench.intake.given_up == set()
 
 
@@ -370,7 +370,7 @@ def test_a_partition_says_why_it_waits() -> None:
     """The intake's own words, such as that the dead letters are full."""
     bench = KafkaFlowRig()
     bench.intake.refuses = DeadLettersFull("no room among the dead letters for 3 refused events")
-    bench.flow.read(ZERO, records(range(3)))
+    bench.flow.add(ZERO, records(range(3)))
     assert (
         bench.flow.why_paused(bench.flow.partitions[ZERO])
         == "no room among the dead letters for 3 refused events"
@@ -389,7 +389,7 @@ def test_units_are_offered_in_slices() -> None:
         bench.now += SLICE_SECONDS
 
     bench.intake.on_take = slow
-    bench.flow.read(ZERO, records(range(1600)), until)
+    bench.flow.add(ZERO, records(range(1600)), until)
     assert bench.intake.offsets == list(range(500))
     assert bench.flow.uncommitted() == {ZERO: 0}
     for taken in (1000, 1500, 1600):
@@ -405,9 +405,9 @@ def test_a_record_decoded_elsewhere_is_accepted_once_it_is_decoded() -> None:
     done: list[Callable[[], None]] = []
     bench.intake.refuses = error = StillDecoding("a large record is being decoded")
     error.when_done = done.append
-    bench.flow.read(ZERO, records([0]))
+    bench.flow.add(ZERO, records([0]))
     bench.intake.refuses = None
-    bench.flow.read(ONE, records([0]))
+    bench.flow.add(ONE, records([0]))
     assert bench.flow.paused() == {ZERO}
     bench.now += RETRY_SECONDS
     bench.flow.retry()
