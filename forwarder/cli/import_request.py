@@ -26,7 +26,7 @@ from forwarder.config.api_keys import check_project_key, read_key_file
 from forwarder.config.layers import InvalidConfiguration
 from forwarder.config.load import Loaded, load_part
 from forwarder.config.section import InvalidValues
-from forwarder.config.settings import ImportSettings, Settings
+from forwarder.config.settings import FORMER_PERSON_PROPERTIES, ImportSettings, Settings
 from forwarder.config.source_settings import MappingSettings
 from forwarder.config.units import parse_number
 from forwarder.core.configured_files import read_file
@@ -74,7 +74,6 @@ _KEY_WAYS: Final = (
 _OFFSET: Final = re.compile(r"([+-])(\d{1,2}):?(\d{2})", re.ASCII)
 _UTC: Final = frozenset({"0", "z", "utc", "+0", "-0"})
 _MAX_RATE: Final = 1_000_000
-_FORMER_CHOICES: Final = {"set_once": "oldest", "set": "history"}
 
 
 def request_of(
@@ -170,8 +169,8 @@ def _persons(typed: str | None, section: ImportSettings) -> PersonProperties | N
             persons: PersonProperties = choice
             return persons
     choices = ", ".join(get_args(PersonProperties))
-    if typed in _FORMER_CHOICES:
-        hint = f"It is called {_FORMER_CHOICES[typed]} now; the choices are {choices}."
+    if typed in FORMER_PERSON_PROPERTIES:
+        hint = f"It is called {FORMER_PERSON_PROPERTIES[typed]} now; the choices are {choices}."
     else:
         hint = f"The choices are {choices}."
     raise ConfigurationError(f"--person-properties: there is no choice {typed!r}", hint=hint)

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
 
 import msgspec
 import typer
@@ -24,6 +24,7 @@ from msgspec import Raw
 from forwarder.cli.exit_codes import ExitCode
 from forwarder.cli.options import Admin, CommandGroup, Config, Output, TableOrJson
 from forwarder.cli.output import visible_lines
+from forwarder.config.rule_settings import SourceKind
 from forwarder.core.errors import ConfigurationError, ForwarderError
 from forwarder.core.proposals import proposed
 from forwarder.core.secrets import mask_secrets
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from forwarder.config.settings import Settings
     from forwarder.rules.event_rules import EventRules
 
+*_others, _last = get_args(SourceKind)
+_SOURCES: Final = f"{', '.join(_others)} or {_last}"
 _SAMPLE_KEY = "phc_sample"
 """The project key of events that name none."""
 
@@ -90,7 +93,7 @@ def try_rules(
         typer.Option(
             "--source",
             metavar="SOURCE",
-            help="The source of the file's events: http, otlp, kafka, logs or import.",
+            help=f"The source of the file's events: {_SOURCES}.",
         ),
     ] = "http",
     api_key: Annotated[

@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from enum import StrEnum
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, get_args
 
 import typer
 
 from forwarder.cli.admin_client import NoDaemon, label_of, resolve, tap_events
 from forwarder.cli.exit_codes import ExitCode
 from forwarder.cli.options import Admin, Config, TextOrJson, TextOutput, events_per_second
+from forwarder.config.rule_settings import DaemonSource
 from forwarder.core.secrets import mask_emails
 from forwarder.core.taps import TapOutcome
 
@@ -24,14 +24,20 @@ MAX_RESULTS: Final = 1000
 """Results of an expression for one event."""
 
 
-class Source(StrEnum):
-    """Where events come from."""
+_SOURCES: Final = (*get_args(DaemonSource), "replay")
+"""Where events come from that pass a daemon: replayed dead letters have a source of their own."""
 
-    HTTP = "http"
-    OTLP = "otlp"
-    KAFKA = "kafka"
-    LOGS = "logs"
-    REPLAY = "replay"
+
+def _source(text: str) -> str:
+    """A source. Raises `typer.BadParameter`."""
+    if text not in _SOURCES:
+        raise typer.BadParameter(f"{text!r} is not one of {', '.join(map(repr, _SOURCES))}.")
+    return text
+
+
+def _offered(incomplete: str) -> list[str]:
+    """Completions of --source."""
+    return [source for source in _SOURCES if source.startswith(incomplete)]
 
 
 _Events = Annotated[
@@ -47,8 +53,14 @@ _Keys = Annotated[
     ),
 ]
 _Sources = Annotated[
-    list[Source] | None,
-    typer.Option("--source", metavar="|".join(Source), help="Only from this source. Repeatable."),
+    list[str] | None,
+    typer.Option(
+        "--source",
+        metavar="|".join(_SOURCES),
+        parser=_source,
+        autocompletion=_offered,
+        help="Only from this source. Repeatable.",
+    ),
 ]
 _Outcomes = Annotated[
     list[TapOutcome] | None,

@@ -21,7 +21,7 @@ from forwarder.cli.settings import load_for_person
 from forwarder.config.addresses import check_upstream
 from forwarder.config.api_keys import check_project_key, read_key_file, read_key_list
 from forwarder.config.settings import ImportSettings, Settings
-from forwarder.config.source_settings import KafkaSettings, LogSourceSettings, OtlpSettings
+from forwarder.config.source_settings import KeyedSource
 from forwarder.core.configured_files import check_file
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import ConfigurationError
@@ -132,16 +132,13 @@ def _listening(admin: str) -> tuple[str, ...]:
 
 def _configured_keys(settings: Settings) -> Iterator[str]:
     """The configured project keys; a file is read when its keys are needed."""
-    sources = settings.sources
-    http = sources.http
+    http = settings.sources.http
     yield from http.api_keys
     if http.api_keys_file is not None:
         read = partial(read_key_list, known={})
         yield from checked("sources.http.api_keys_file", read, http.api_keys_file)
-    others: dict[str, OtlpSettings | KafkaSettings | LogSourceSettings | ImportSettings] = {
-        "sources.http.otlp": http.otlp,
-        **{f"sources.kafka[{number}]": source for number, source in enumerate(sources.kafka)},
-        **{f"sources.logs[{number}]": source for number, source in enumerate(sources.logs)},
+    others: dict[str, KeyedSource | ImportSettings] = {
+        **dict(settings.sources.keyed()),
         "import": settings.import_,
     }
     yield from (source.api_key for source in others.values() if source.api_key)

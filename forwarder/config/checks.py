@@ -19,6 +19,7 @@ from forwarder.config.kafka_checks import kafka_conflicts
 from forwarder.config.log_checks import log_conflicts, otlp_conflicts
 from forwarder.config.section import MIB
 from forwarder.config.settings import Settings
+from forwarder.config.source_checks import project_key_conflicts
 from forwarder.config.units import format_duration, format_size
 from forwarder.core.ack import AckLevel
 from forwarder.core.ports import Ordering
@@ -28,8 +29,12 @@ from forwarder.core.segments import largest_event, limit_for
 def conflicts(settings: Settings) -> list[Conflict]:
     """Everything that doesn't fit together. Reads the files that are named."""
     own = (_sizes, _segments, _acknowledgement, _workers, _retry, _listeners, _tls, _authorities)
-    others = (destination_conflicts, kafka_conflicts, log_conflicts, otlp_conflicts)
-    return [conflict for check in (*own, *others) for conflict in check(settings)]
+    sources = (project_key_conflicts, kafka_conflicts, log_conflicts, otlp_conflicts)
+    return [
+        conflict
+        for check in (*own, destination_conflicts, *sources)
+        for conflict in check(settings)
+    ]
 
 
 def advice(settings: Settings) -> list[Conflict]:

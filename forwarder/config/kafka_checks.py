@@ -25,7 +25,6 @@ from forwarder.config.source_checks import (
     in_flight_conflicts,
     mapping_conflicts,
     same_names,
-    two_project_keys,
 )
 from forwarder.config.source_settings import KafkaSecuritySettings, KafkaSettings
 from forwarder.config.units import format_duration
@@ -109,7 +108,6 @@ def _topics(key: str, cluster: KafkaSettings) -> Iterator[Conflict]:
 
 
 def _project_key(key: str, cluster: KafkaSettings) -> Iterator[Conflict]:
-    yield from two_project_keys(key, cluster.api_key, cluster.api_key_file)
     if cluster.format == "json" and not _knows_project_key(cluster):
         message = (
             "is missing: what a mapping makes names no project key, so that no event would be sent"

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final
 
 from forwarder.config.api_keys import read_key_file, read_key_list
 from forwarder.config.checks import conflicts
@@ -28,15 +28,9 @@ from forwarder.config.layers import (
 )
 from forwarder.config.section import InvalidValues, Location
 from forwarder.config.settings import Settings
-from forwarder.config.source_settings import (
-    KafkaSettings,
-    LogSourceSettings,
-    OtlpSettings,
-)
 from forwarder.core.proposals import proposed
 
 DEFAULT_FILE: Final = Path("/etc/forwarder/forwarder.yaml")
-_Keyed = TypeVar("_Keyed", KafkaSettings, LogSourceSettings, OtlpSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,47 +302,43 @@ def _validate(said: Layer, *, read_keys: bool) -> tuple[Settings, list[Problem],
 def _with_key_files(settings: Settings, said: Layer, problems: list[Problem]) -> Settings:
     """The settings with the project keys that files hold in their places."""
     http = settings.sources.http
-    known: Mapping[str, str] = http.api_keys
+    found: dict[str, object] = {}
     if http.api_keys_file is not None:
         try:
-            known = read_key_list(http.api_keys_file, known)
+            found["sources.http.api_keys"] = read_key_list(http.api_keys_file, http.api_keys)
         except ValueError as error:
             name = "sources.http.api_keys_file"
             problems.append(Problem(_where(said, name), name, *what_and_hint(error)))
-    otlp = _with_key_file(http.otlp, "sources.http.otlp", said, problems)
-    kafka = [
-        _with_key_file(source, f"sources.kafka[{number}]", said, problems)
-        for number, source in enumerate(settings.sources.kafka)
-    ]
-    logs = [
-        _with_key_file(source, f"sources.logs[{number}]", said, problems)
-        for number, source in enumerate(settings.sources.logs)
-    ]
-    return replace(
-        settings,
-        sources=replace(
-            settings.sources,
-            http=replace(http, api_keys=known, otlp=otlp),
-            kafka=tuple(kafka),
-            logs=tuple(logs),
-        ),
-    )
-
-
-def _with_key_file(source: _Keyed, key: str, said: Layer, problems: list[Problem]) -> _Keyed:
-    """The section at `key` with the project key that its file holds."""
-    name = f"{key}.api_key_file"
-    keys = _keys_of(source.api_key_file, name, said, problems)
-    if len(keys) > 1:
-        problems.append(
-            Problem(
-                _where(said, name),
-                name,
-                f"{source.api_key_file} holds {len(keys)} keys",
-                "leave the one that is meant",
+    for key, source in settings.sources.keyed():
+        name = f"{key}.api_key_file"
+        keys = _keys_of(source.api_key_file, name, said, problems)
+        if len(keys) > 1:
+            problems.append(
+                Problem(
+                    _where(said, name),
+                    name,
+                    f"{source.api_key_file} holds {len(keys)} keys",
+                    "leave the one that is meant",
+                )
             )
-        )
-    return replace(source, api_key=keys[0]) if keys else source
+        if keys:
+            found[f"{key}.api_key"] = keys[0]
+    for name, value in found.items():
+        settings = _with_value(settings, parts(name), value)
+    return settings
+
+
+def _with_value(section: Any, path: KeyPath, value: object) -> Any:
+    """A section, or a list of them, with this value at a path in it."""
+    if not path:
+        return value
+    name = path[0]
+    inner = path[1:]
+    if isinstance(section, tuple):
+        items = list(section)
+        items[int(name)] = _with_value(items[int(name)], inner, value)
+        return tuple(items)
+    return replace(section, **{name: _with_value(getattr(section, name), inner, value)})
 
 
 def _keys_of(file: Path | None, name: str, said: Layer, problems: list[Problem]) -> tuple[str, ...]:

@@ -20,7 +20,11 @@ from forwarder.config.values import (
     SourceName,
 )
 
-SourceKind = Literal["http", "otlp", "kafka", "logs", "import"]
+DaemonSource = Literal["http", "otlp", "kafka", "logs"]
+"""The sources of a daemon, by the names that its events have."""
+
+SourceKind = Literal[DaemonSource, "import"]
+"""All sources: an import is a process of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)

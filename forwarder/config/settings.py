@@ -12,7 +12,7 @@ of them, and would evaluate each text.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from forwarder.config.rule_settings import RouteSettings, RuleSettings
 from forwarder.config.section import GIB, MB, MIB, Section
@@ -39,11 +39,15 @@ from forwarder.config.values import (
     ProjectKey,
     ProxyUrl,
     Rate,
+    Renamed,
     Size,
     UpstreamUrl,
 )
 from forwarder.core.ack import AckLevel
 from forwarder.core.ports import Ordering, WhenFull
+
+FORMER_PERSON_PROPERTIES: Final = {"set_once": "oldest", "set": "history"}
+"""Choices of `import.person_properties` by the names that they had."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -346,7 +350,10 @@ class ImportSettings(Section):
     """Time zone of times without one, such as Europe/Berlin, in formats other than `mapping`."""
     encoding: NonEmpty = "utf-8"
     """Encoding of text files that are imported, such as utf-16 or cp1252: any that Python knows."""
-    person_properties: Literal["history", "newest", "oldest", "none"] | None = None
+    person_properties: (
+        Annotated[Literal["history", "newest", "oldest", "none"], Renamed(FORMER_PERSON_PROPERTIES)]
+        | None
+    ) = None
     """Properties of persons: as of each event's time (history), the newest or the oldest value if a
     person has none, or none. Required if a source has some. set_once is now oldest, set history.
     """

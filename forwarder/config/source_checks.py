@@ -23,12 +23,13 @@ def same_names(key: str, what: str, names: Sequence[str]) -> Iterator[Conflict]:
             yield Conflict(f"{key}[{number}].name", message, f"give each {what} a name of its own")
 
 
-def two_project_keys(key: str, api_key: str | None, file: Path | None) -> Iterator[Conflict]:
-    """A project key is given twice."""
-    if api_key and file:
-        yield Conflict(
-            f"{key}.api_key_file", f"can't be beside {key}.api_key", "keep one of the two"
-        )
+def project_key_conflicts(settings: Settings) -> Iterator[Conflict]:
+    """The project key of a source is given twice."""
+    for key, source in settings.sources.keyed():
+        if source.api_key and source.api_key_file:
+            yield Conflict(
+                f"{key}.api_key_file", f"can't be beside {key}.api_key", "keep one of the two"
+            )
 
 
 def event_conflicts(
@@ -47,7 +48,6 @@ def event_conflicts(
         yield Conflict(
             f"{key}.mapping.distinct_id", "is missing: the expression of the distinct_id", hint
         )
-    yield from two_project_keys(key, api_key, file)
     if not api_key and file is None:
         yield Conflict(
             f"{key}.api_key",

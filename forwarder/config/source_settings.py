@@ -4,10 +4,10 @@ how foreign records are mapped.
 Written as `settings.py`, whose section `sources` this is.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from forwarder.config.addresses import check_distinct_prefixes
 from forwarder.config.section import MB, MIB, Section
@@ -388,6 +388,10 @@ class LogSourceSettings(Section):
     """How long a file that was renamed away or deleted is kept open after its last line."""
 
 
+KeyedSource: TypeAlias = OtlpSettings | KafkaSettings | LogSourceSettings
+"""A source that is configured with the project key of its events."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SourcesSettings(Section):
     """Where events come from."""
@@ -397,3 +401,16 @@ class SourcesSettings(Section):
     """Kafka clusters to read from; each is a list item with the keys below."""
     logs: tuple[LogSourceSettings, ...] = ()
     """Logs to follow; each is a list item with the keys below."""
+
+    def keyed(self) -> Iterator[tuple[str, KeyedSource]]:
+        """All that have a project key of their own, each with the dotted name of its section."""
+        yield "sources.http.otlp", self.http.otlp
+        for number, cluster in enumerate(self.kafka):
+            yield f"sources.kafka[{number}]", cluster
+        for number, source in enumerate(self.logs):
+            yield f"sources.logs[{number}]", source
+
+    @property
+    def source_keys(self) -> Sequence[str]:
+        """The project keys that sources are configured with: all but those of HTTP senders."""
+        return [source.api_key for _, source in self.keyed() if source.api_key]

@@ -258,6 +258,30 @@ class _AnyCase(Words):
         return [{"enum": list(self.words)}, {"type": "string", "pattern": f"^({spelled})$"}]
 
 
+class Renamed(Kind):
+    """One of the words of a `Literal`, some of which had other names: an error says the new one."""
+
+    def __init__(self, former: Mapping[str, str]) -> None:
+        """`former`: the words by their former names."""
+        self._former = former
+
+    def of(self, annotation: Any) -> Kind:
+        """The kind for these words."""
+        return _Renamed(get_args(annotation), self._former)
+
+
+@dataclass(frozen=True, slots=True)
+class _Renamed(Words):
+    former: Mapping[str, str]
+
+    def read(self, value: Any) -> Any:
+        """The word."""
+        if isinstance(value, str) and value in self.former:
+            new = self.former[value]
+            raise ValueError(f"{value} is called {new} now: write {new}")
+        return Words.read(self, value)
+
+
 @dataclass(frozen=True, slots=True)
 class Listed(Kind):
     """A list, which may also be written as text: JSON, or items separated by commas. `check` sees

@@ -370,15 +370,9 @@ def _archiver(
 def _known_keys(settings: Settings, keys: KeyCheck | None) -> KnownKeys:
     """The configured project keys, and those that the key check verifies from now on."""
     sources = settings.sources
-    keyed = [
-        *[source.api_key for source in sources.kafka],
-        *[source.api_key for source in sources.logs],
-        sources.http.otlp.api_key,
-    ]
-    source_keys = [key for key in keyed if key]
     known = KnownKeys(
         own_keys(sources.http.api_keys, settings),
-        own_keys(source_keys, settings),
+        own_keys(sources.source_keys, settings),
         verifiable=keys is not None,
     )
     if keys is not None:

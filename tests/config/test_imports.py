@@ -9,6 +9,7 @@ import pytest
 from forwarder.config.display import as_json, as_yaml
 from forwarder.config.layers import InvalidConfiguration
 from forwarder.config.load import load_part, load_settings
+from forwarder.config.settings import FORMER_PERSON_PROPERTIES
 from tests.support.cases import cases
 
 
@@ -81,6 +82,20 @@ def test_rates_as_people_write_them(tmp_path: Path, rate: str, events: int) -> N
     file = written(tmp_path, f"import: {{rate: {rate}}}\nbatch: {{max_events: 10k}}")
     settings = load_settings(file, {}, require_upstream=False).settings
     assert (settings.import_.rate, settings.batch.max_events) == (events, 10_000)
+
+
+@cases(("former", "new"), FORMER_PERSON_PROPERTIES.items())
+def test_former_choices_for_persons(tmp_path: Path, former: str, new: str) -> None:
+    """The error says what they are called now; the present ones are accepted."""
+    file = written(tmp_path, f"import: {{person_properties: {former}}}")
+    with pytest.raises(
+        InvalidConfiguration,
+        match=rf":1: import\.person_properties: {former} is called {new} now\n *write {new}",
+    ):
+        load_settings(file, {}, require_upstream=False)
+    environ = {"FORWARDER_IMPORT__PERSON_PROPERTIES": new}
+    loaded = load_settings(file, environ, require_upstream=False)
+    assert loaded.settings.import_.person_properties == new
 
 
 def test_rules_in_a_file_of_their_own(tmp_path: Path) -> None:
