@@ -56,8 +56,7 @@ def check(
 ) -> None:
     """Report every problem of the configuration: file, line, key, and how to fix it.
 
-    Directories and addresses are checked on this machine, as this user: run it as the user that
-    the daemon runs as.
+    Directories and addresses are checked too: run it as the daemon's user.
 
     Exit codes: 0 valid; 1 the upstream doesn't know a key; 2 invalid configuration; 3 the upstream
     can't be reached, or isn't the analytics service.

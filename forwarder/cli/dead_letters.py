@@ -276,10 +276,8 @@ def replay(
 
     Name dead letters, select them by options, or say --all. --dry-run without any shows all.
 
-    An event keeps its bytes unless it is edited. If no daemon runs, the dead letters are marked,
-    and sent at its next start or by `forwarder buffer drain`. Those of an import (--path STATE)
-    are sent when its command runs again; records that its format rejected, fixed by --edit or
-    --with, are converted again.
+    If no daemon runs, the dead letters are marked, and sent at its next start or by `forwarder
+    buffer drain`; those of an import (--path STATE) when its command runs again.
 
     Exit codes: 0 done; 1 some are left; 2 invalid expression or argument.
 

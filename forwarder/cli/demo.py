@@ -63,10 +63,9 @@ def demo(
 ) -> None:
     """Run a sandbox and a forwarder, and send sample events through them.
 
-    The events are those of a small shop, sent by the official Python SDK, with --kafka as records
-    of topics, or with --logs as lines of a web server's access log. Ctrl-C drains and prints the
-    books. With --once, the exit code is 0 only if every event arrived unchanged and the books
-    balance, else 1.
+    The official Python SDK sends a small shop's events; with --kafka they are records of topics,
+    with --logs lines of a web server's access log. Ctrl-C drains and prints the books. With --once,
+    the exit code is 0 only if every event arrived unchanged and the books balance, else 1.
 
     Example: forwarder demo --once
     """
@@ -87,9 +86,8 @@ def demo(
 def drill(port: Port = 8320) -> None:
     """Simulate an outage, a kill -9 and a wrong key, and show that no event is lost.
 
-    Sandbox and forwarder are processes of their own with files in a temporary directory; the
-    official Python SDK sends the events. It takes about half a minute. The exit code is 0 only if
-    every event arrived unchanged and the books balance, else 1 with what is missing.
+    It takes about half a minute. The exit code is 0 only if every event arrived unchanged and the
+    books balance, else 1 with what is missing.
 
     Example: forwarder drill --port 0
     """

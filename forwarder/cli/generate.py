@@ -73,10 +73,9 @@ def generate(
 ) -> None:
     """Send realistic traffic at a steady rate, and report latencies and answers.
 
-    The events are sessions of a shop's visitors: page views, sign-ups, identified persons, orders,
-    groups; about 570 bytes each. A request that is answered 503 is repeated after Retry-After.
-    Ctrl-C ends the load and prints the sums. Events become data of the project that receives them,
-    so the command asks first if that isn't on this machine.
+    The events are sessions of a shop's visitors, about 570 bytes each. A request that is answered
+    503 is repeated after Retry-After. Ctrl-C ends the load and prints the sums. If the project that
+    receives the events isn't on this machine, the command asks first.
 
     Exit codes: 0 every event was accepted; 1 some were not; 3 unreachable.
 

@@ -94,8 +94,7 @@ def try_records(
     """Show for each record what would be sent, or why it would not. Anything that looks like a key
     is masked.
 
-    Lines of a log that aren't of the source's format are counted; they are no dead letters. The
-    sample may be compressed by gzip, zstd or bzip2. With --follow, JSON is an object a line.
+    The sample may be compressed by gzip, zstd or bzip2. With --follow, JSON is an object a line.
 
     Exit codes: 0 each record would be sent, is skipped by `where`, or is not of the format; 1 some
     would become dead letters; 2 invalid rules.

@@ -168,10 +168,9 @@ def plan(
     """Say what a load needs: cores, machines, memory, disk for an outage, requests to the service,
     and the settings to write.
 
-    Each figure has the limit that it comes from and what moves it. A core is planned for half of
-    what was measured. With a configuration, its batches, concurrency, order and compression are
-    used, and its limits are listed, the first to be reached first; of several destinations, what
-    the routes may bring each.
+    A core is planned for half of what was measured. With a configuration, its batches, concurrency,
+    order and compression are used, and its limits are listed, the first to be reached first; of
+    several destinations, what the routes may bring each.
 
     Exit codes: 0 done; 1 the configuration doesn't carry the load; 2 wrong usage or configuration.
 

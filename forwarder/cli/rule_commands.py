@@ -106,8 +106,8 @@ def try_rules(
     """Show events before and after the configured rules, with the rules that changed or dropped
     them. Nothing is sent.
 
-    With --live, events are those that the running daemon has accepted, after the rules that it
-    has; values that look like secrets are hidden. With JSON, the result is an object a line.
+    With --live, events are those that the running daemon has accepted, after its own rules; values
+    that look like secrets are hidden. JSON is an object a line.
 
     Exit codes: 0 done; 1 some events would become dead letters, or can't be read; 2 invalid rules;
     3 no daemon answers.

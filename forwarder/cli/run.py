@@ -11,8 +11,7 @@ from forwarder.cli.options import Config
 def run(config: Config = None) -> None:
     """Run the daemon: receive events and deliver them to the upstream.
 
-    With `workers` above 1, a supervisor runs that many processes, which share the listening
-    address.
+    With `workers` above 1, a supervisor runs that many processes.
 
     SIGTERM and SIGINT drain and stop it (exit code 1 if events are left), as does the end of
     standard input if a log source reads that; a second signal ends the drain: what memory holds

@@ -130,8 +130,8 @@ def send(
 ) -> None:
     """Send one test event, wait until it is delivered, and report where it is.
 
-    Goes to the configured listener and follows the event by the daemon's admin address. An address
-    without a known daemon, such as that of the service, can only say that it accepted the event.
+    Follows the event by the daemon's admin address. An address without a known daemon, such as that
+    of the service, can only say that it accepted the event.
 
     Exit codes: 0 delivered, or accepted by an address without a known daemon; 1 rejected,
     dead-lettered, dropped, in a halted lane, or not delivered in time; 3 unreachable.

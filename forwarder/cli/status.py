@@ -68,8 +68,7 @@ def status(
 ) -> None:
     """Show the running daemon: what needs attention, and events in, buffered and out.
 
-    With --watch it is shown again and again, with rates, also after the daemon was restarted;
-    Ctrl-C ends it.
+    With --watch it has rates, and continues after a restart of the daemon.
 
     Exit codes: 0 shown; 3 no daemon answers.
 
@@ -105,7 +104,7 @@ def health(
 ) -> None:
     """Exit with 0 if the running daemon is healthy, else with 1.
 
-    Made for a container's health check.
+    For a container's health check.
 
     Example: forwarder health --ready
     """
@@ -171,8 +170,7 @@ def explain(
 ) -> None:
     """Find one event: buffered, dead-lettered and why, or else delivered or never received.
 
-    Asks the running daemon and searches the files of the buffer and the dead letters. Lanes are
-    shown by their names or labels.
+    Asks the running daemon, and searches the files of buffer and dead letters.
 
     Exit codes: 0 found; 1 not found.
 
