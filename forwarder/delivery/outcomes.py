@@ -150,7 +150,7 @@ class OutcomeHandler:
                 state, attempt.group, attempt.part, Reason.TOO_LARGE, outcome.why, at=at
             )
         else:
-            state.forget_max_body()  # its size isn't what was refused
+            state.forget_max_body()  # a limit is no use if even one event is refused
             self._keep_without_proof(state, attempt, attempt.part, outcome.why, at)
             return
         if self._probes_halted_lane(attempt):
@@ -179,8 +179,8 @@ class OutcomeHandler:
     def _isolate_suspects(
         self, state: LaneState, attempt: Attempt, suspects: Suspects, at: Moment
     ) -> BatchPart | None:
-        """Split the refused part if only some of its events are suspects. Return None if it was
-        split, else the part.
+        """Split the refused part, unless none of its events are suspects or all can be sent
+        together. Return None if it was split, else the part.
         """
         part = attempt.part
         part.inspected = True
@@ -201,7 +201,7 @@ class OutcomeHandler:
         self, state: LaneState, group: PartGroup, part: BatchPart, why: str, at: Moment
     ) -> None:
         """A request that held nothing but suspects was refused: dead-letter those that are proven
-        to be at fault, and of each remaining part send one suspect alone.
+        to be at fault, and send one of the others of each kind alone next.
         """
         kinds = part.suspected_kinds
         group.refused_kinds |= kinds
