@@ -32,8 +32,7 @@ from forwarder.intake.content import Content, chunks_of
 from forwarder.intake.lane_registry import LaneRegistry
 from forwarder.intake.requests import ReadingRules
 from forwarder.stamping.plain_records import (
-    PlainHead,
-    all_ids,
+    Head,
     all_plain,
     common_key,
     completed,
@@ -117,15 +116,15 @@ class RecordBatchReader:
             raise TooMuchWork
         joined = b",".join(values)
         max_event = self._rules.max_event
-        heads = all_plain(values, joined, max_event)
-        if heads is None:
+        plain = all_plain(values, joined, max_event, ordered=self._rules.ordered[False])
+        if plain is None:
             return self._read_each(records, plain_or_none(values, max_event), now, content)
         # all at once, where each has a distinct_id, and they are of one project key
-        ids = all_ids(heads)
-        key = common_key(heads, records.api_key)
-        lane = None if ids is None or key is None else self._lane_of(key)
+        heads, ids = plain
+        key = common_key(heads, records.api_key) if len(ids) == len(heads) else None
+        lane = None if key is None else self._lane_of(key)
         data = None if lane is None else completed_all(records, heads, joined, max_event)
-        if ids is None or lane is None or data is None:
+        if lane is None or data is None:
             return self._read_each(records, heads, now, content)
         keys = self._keys(lane, ids, heads)
         return ((lane, StampedEvents(data, len(heads), keys)),)
@@ -137,7 +136,7 @@ class RecordBatchReader:
         except InvalidToken:
             return None
 
-    def _keys(self, lane: Lane, ids: list[str], heads: Sequence[PlainHead]) -> frozenset[str]:
+    def _keys(self, lane: Lane, ids: list[str], heads: Sequence[Head]) -> frozenset[str]:
         """The ids of these events that order is kept by, if it is."""
         if not self._rules.ordered[lane.historical]:
             return NO_IDS
@@ -146,7 +145,7 @@ class RecordBatchReader:
     def _read_each(
         self,
         records: RecordBatch,
-        heads: Sequence[PlainHead | None],
+        heads: Sequence[Head | None],
         now: float,
         content: Content,
     ) -> list[tuple[Lane, StampedEvents]]:
@@ -179,7 +178,7 @@ class RecordBatchReader:
         return stamped
 
     def _read_plain(
-        self, records: RecordBatch, index: int, head: PlainHead, gathered: dict[Lane, _Gathered]
+        self, records: RecordBatch, index: int, head: Head, gathered: dict[Lane, _Gathered]
     ) -> bool:
         """A plain record; False if it has to be read as any other."""
         data: bytes = records.values[index]
@@ -314,7 +313,7 @@ class _Gathered:
     records: list[int] = field(default_factory=list)
     """Of each event, the index of its record."""
     ids: list[str] = field(default_factory=list)
-    heads: list[PlainHead] = field(default_factory=list)
+    heads: list[Head] = field(default_factory=list)
     keys: set[str] = field(default_factory=set)
 
 

@@ -11,7 +11,6 @@ import pytest
 
 from forwarder.core.nesting import MAX_NESTING
 from forwarder.stamping.plain_records import (
-    all_ids,
     all_plain,
     common_key,
     plain_or_none,
@@ -37,8 +36,10 @@ def test_what_may_be_nested_too_deep_isnt_plain(opening: bytes, closing: bytes) 
     shallow = nested(MAX_NESTING - 2, opening, closing)
     deep = nested(MAX_NESTING, opening, closing)
     assert plain_or_none([shallow, deep], 1_000_000)[1] is None
-    assert all_plain([shallow], shallow, 1_000_000) is not None
-    assert all_plain([shallow, deep], b",".join([shallow, deep]), 1_000_000) is None
+    for ordered in (False, True):
+        assert all_plain([shallow], shallow, 1_000_000, ordered=ordered) is not None
+        both = b",".join([shallow, deep])
+        assert all_plain([shallow, deep], both, 1_000_000, ordered=ordered) is None
 
 
 def test_a_record_is_plain_or_not_alone_as_among_others() -> None:
@@ -55,8 +56,9 @@ def test_a_record_is_plain_or_not_alone_as_among_others() -> None:
         (b"", False),
     ]:
         assert (plain_or_none([record], 1_000)[0] is not None) == plain
-        assert (all_plain([record], record, 1_000) is not None) == plain
-        assert all_plain([record], record, 10) is None
+        for ordered in (False, True):
+            assert (all_plain([record], record, 1_000, ordered=ordered) is not None) == plain
+            assert all_plain([record], record, 10, ordered=ordered) is None
 
 
 MAX_EVENT = 1_000
@@ -71,8 +73,13 @@ def record(**changes: Any) -> bytes:
 def key(*records: bytes, default: str | None = None) -> str | None:
     """That of records that are read together, because each is plain and has an id; else None."""
     joined = b",".join(records)
-    heads = all_plain(records, joined, MAX_EVENT)
-    return None if heads is None or all_ids(heads) is None else common_key(heads, default)
+    keys = set()
+    for ordered in (False, True):
+        plain = all_plain(records, joined, MAX_EVENT, ordered=ordered)
+        together = plain is not None and len(plain[0]) == len(plain[1])
+        keys.add(common_key(plain[0], default) if plain is not None and together else None)
+    [same] = keys
+    return same
 
 
 def test_records_of_one_key_are_read_together() -> None:
