@@ -592,7 +592,13 @@ class _World:
             process = self._new_process()
             self.processes.append(process)
             self._disk.kill_after = kill_after
-            work = drain(self._settings(), directory, self._clock, self._say)
+            work = drain(
+                self._settings(),
+                directory,
+                self._clock,
+                self._say,
+                lambda: bool(self._disk.trouble),
+            )
             try:
                 await process.run(work)
                 self._met["drained"] += 1
