@@ -190,8 +190,7 @@ class RecordBatchReader:
             if whole is None:
                 return False
             data, distinct_id = whole
-            key = key or records.api_key or facts.api_key
-        elif key is None:
+        if key is None:
             key = records.api_key or records.facts(index).api_key
         if key is None or (
             head.api_key is None and head.properties.token is not ABSENT and not records.foreign

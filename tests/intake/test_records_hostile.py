@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from forwarder.core.ack import AckLevel
@@ -162,6 +162,9 @@ def test_any_record_is_accepted(records: RecordList, ordering: Ordering) -> None
 @pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(records=UNITS, ordering=st.sampled_from([Ordering.NONE, Ordering.PER_DISTINCT_ID]))
+@example(
+    records=RecordList([encoded(stamped_event(api_key="", uuid=None))]), ordering=Ordering.NONE
+)
 def test_fast_and_slow_parsers_of_records_agree(records: RecordList, ordering: Ordering) -> None:
     """Records are as they would be if each were read by itself through the wire, byte for byte."""
     fast = outcome(records, ordering)
