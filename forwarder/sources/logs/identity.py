@@ -37,6 +37,7 @@ from forwarder.sources.logs.contents import (
 from forwarder.sources.logs.followed import SKIPPED, FileKey, FollowedFile
 from forwarder.sources.logs.policy import LogPolicy
 from forwarder.sources.logs.positions import PositionStore, StoredPosition
+from forwarder.sources.logs.reading import ReadTroubles
 
 _LAST_LINE: Final = 1 << 20
 """How far the beginning of the last line is searched for, where reading begins at the end."""
@@ -53,11 +54,11 @@ class Recognition:
         store: PositionStore,
         monotonic: Callable[[], float],
         *,
-        on_trouble: Callable[[str, OSError], None],
+        troubles: ReadTroubles,
         on_close: Callable[[FollowedFile], None],
     ) -> None:
-        """`on_trouble`: called with the path of what can't be read, each time. `on_close`: has to
-        close the file, if it is open.
+        """`troubles`: gets the path of what can't be read, and of what can be read again.
+        `on_close`: has to close the file, if it is open.
         """
         self.files: dict[FileKey, FollowedFile] = {}
         """What is in the files that are there."""
@@ -75,7 +76,7 @@ class Recognition:
         self._policy = policy
         self._store = store
         self._monotonic = monotonic
-        self._on_trouble = on_trouble
+        self._troubles = troubles
         self._close = on_close
 
     def is_in_file(self, file: FollowedFile) -> bool:
@@ -199,7 +200,7 @@ class Recognition:
             content = FileContent(file.path)
         except OSError as error:
             if not isinstance(error, FileNotFoundError):
-                self._on_trouble(file.path, error)
+                self._troubles.report(file.path, error)
             return None
         status = content.status()
         if (status.st_dev, status.st_ino) == file.key:
@@ -214,7 +215,7 @@ class Recognition:
         try:
             return row is not None and self._recall(file, row)
         except OSError as error:
-            self._on_trouble(file.path, error)
+            self._troubles.report(file.path, error)
             return False
 
     def _recall(self, file: FollowedFile, row: StoredPosition) -> bool:
@@ -281,10 +282,14 @@ class Recognition:
             if content is None:
                 return None
             try:
-                return self._compare(file, content, due=due, finished=finished)
+                recognized = self._compare(file, content, due=due, finished=finished)
             except OSError as error:
-                self._on_trouble(file.path, error)
+                self._troubles.report(file.path, error)
+                file.examined = None
                 return None
+            if not content.failure:
+                self._troubles.over(file.path)
+            return recognized
 
     def _compare(
         self, file: FollowedFile, content: FileContent, *, due: bool, finished: bool
