@@ -103,7 +103,7 @@ class Recognition:
         recognized = [
             self._look_inside(file)
             for file in unknown
-            if not file.identity and self.is_in_file(file)
+            if file.recalled and not file.identity and self.is_in_file(file)
         ]
         self._kin.clear()
         return known + [file for file in recognized if file is not None]
@@ -254,6 +254,7 @@ class Recognition:
         return False
 
     def _adopt(self, file: FollowedFile, row: StoredPosition) -> None:
+        self._close(file)  # it may have been kept open to be read from its beginning
         file.adopt(row)
         file.times = (
             self._store.times(self._policy.name, row.identity, row.generation)
@@ -429,8 +430,15 @@ class Recognition:
         return former
 
     def _name_content(self, file: FollowedFile, content: FileContent) -> None:
-        """It is a new content: give it an identity, and say where reading begins."""
+        """It is a new content: give it an identity, and say where reading begins. Raises `OSError`;
+        then it has none.
+        """
         kin = self._alike_with(file.fingerprint)
+        tail = None if content.packed else tail_digest(content, file.size)
+        first, check = 0, NOTHING
+        if file.initial and not content.packed:
+            first = _last_line(content, file.initial)
+            check = tail_digest(content, first) or NOTHING
         if file.before.startswith(file.fingerprint):
             file.identity = file.before
         elif (
@@ -452,7 +460,7 @@ class Recognition:
         kin.add(file)
         file.original = None
         file.examined = None
-        if not content.packed and (tail := tail_digest(content, file.size)) is not None:
+        if tail is not None:
             file.anchor = file.size
             file.anchor_check = tail
         if file.initial and content.packed:
@@ -460,8 +468,8 @@ class Recognition:
             file.done = True
             file.examined = (file.size, file.modified)
         elif file.initial:
-            file.position = _last_line(content, file.initial)
-            file.check = file.position_check = tail_digest(content, file.position) or NOTHING
+            file.position = first
+            file.check = file.position_check = check
             self._close(file)
         self._remember(file)
         self.mark(file)

@@ -295,12 +295,12 @@ def _failing_open(path: Path, code: int) -> pytest.MonkeyPatch:
     return patch
 
 
-def _failing_reads() -> pytest.MonkeyPatch:
-    """Let reading any file fail, but for its first bytes: it can be opened."""
+def _failing_reads(behind: int = 0) -> pytest.MonkeyPatch:
+    """Let reading any file fail from this offset on, but for its first bytes: it can be opened."""
     real = os.pread
 
     def fail(descriptor: int, size: int, offset: int) -> bytes:
-        if size > 4:
+        if size > 4 and offset >= behind:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         return real(descriptor, size, offset)
 
@@ -327,6 +327,28 @@ def test_a_disk_error(logs: FollowedLogs, *, known: bool) -> None:
         ("logs: a file can't be read", str(path), "Input/output error")
     ]
     assert logs.read() == ["one", "two"]
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_disk_error_behind_the_first_line(logs: FollowedLogs, *, stored: bool) -> None:
+    """A file keeps its identity where its position can't be checked: what is settled
+    isn't read again, and a new file is read whole.
+    """
+    logs.write("app.log", "one\n" * 2000)
+    if stored:
+        assert len(logs.read()) == 2000
+        logs.settle()
+        logs.kill()
+    logs.write("app.log", "two\n")
+    failing = _failing_reads(behind=5000)
+    try:
+        assert logs.read() + logs.read() == []
+    finally:
+        failing.undo()
+    assert logs.read() == ([] if stored else ["one"] * 2000) + ["two"]
+    logs.settle()
+    logs.kill()
+    assert logs.read() == []
 
 
 def test_a_directory_that_cannot_be_listed(logs: FollowedLogs) -> None:
