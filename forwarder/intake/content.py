@@ -207,7 +207,7 @@ def _apply(
                 for drop in ruled.dropped
             ]
             failed += _dead_letters(content, index, ruled.failed)
-            if ruled.kept:
+            if ruled.remaining_events:
                 left.append(_left(chunk, ruled))
                 cost += left[-1].cost
         if cost > bounds.cost:
@@ -256,7 +256,7 @@ def _rest(chunk: Chunk, data: bytes, count: int) -> Chunk:
 
 def _left(chunk: Chunk, ruled: RuledEvents) -> Chunk:
     """What rules left of a chunk."""
-    left = _rest(chunk, ruled.data, ruled.kept)
+    left = _rest(chunk, ruled.data, ruled.remaining_events)
     if ruled.new_ids and chunk.ids:
         left.ids = frozenset().union(*map(ids_of, left.events()))
     return left

@@ -345,7 +345,7 @@ def _note_stamps(request: V1Request, stamped: StampedEvents) -> None:
     in others.
     """
     results = request.results
-    indexes = request.kept
+    indexes = request.indexes
     for rejected in stamped.rejected:
         results.drop(indexes[rejected.at], AT_RECEIPT[rejected.reason].detail)
     for at, new_uuid, new_timestamp in stamped.replaced:

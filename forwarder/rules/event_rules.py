@@ -138,8 +138,8 @@ class RuledEvents(RuleTally):
         super().__init__(rules)
         self.data = b""
         """The events that are left, joined by commas."""
-        self.kept = 0
-        """How many those are."""
+        self.remaining_events = 0
+        """Number of events in `data`."""
         self.places: Sequence[int] = ()
         """Their indexes among the events that were given."""
         self.left = left
@@ -353,7 +353,7 @@ class _RuleRun:
         if not ruled.outcomes:
             return None
         ruled.data = events.joined()
-        ruled.kept = events.count
+        ruled.remaining_events = events.count
         ruled.places = self._places
         return ruled
 

@@ -67,8 +67,8 @@ _decode_envelope = msgspec.json.Decoder(_V1Envelope).decode
 class V1Request(Request):
     """A v1 request with its events in the classic shape."""
 
-    kept: Sequence[int] = ()
-    """Of each event in `events`: which one of the request it is."""
+    indexes: Sequence[int] = ()
+    """The index in the request of each event in `events`."""
     refused: list[tuple[Reason, bytes, str]] = field(default_factory=list)
     """Events that are not in `events`: why in short, as they were received, and in a word."""
     results: Results = field(default_factory=lambda: Results(()))
@@ -158,7 +158,7 @@ class _Reading:
         self._events = BytesIO()
         self._events.write(b"[")
         self._keys: list[bytes] = []
-        self._kept = array("I")
+        self._indexes = array("I")
         self._refused: list[tuple[Reason, bytes, str]] = []
         self._drops: list[tuple[int, str]] = []
         self._warnings: list[tuple[int, str]] = []
@@ -179,10 +179,10 @@ class _Reading:
             self._warnings.append((at, NUMBERS_NULLED))
         if event.id_is_cut:
             self._warnings.append((at, DISTINCT_ID_CUT))
-        if self._kept:
+        if self._indexes:
             self._events.write(b",")
         self._events.write(event.data)
-        self._kept.append(at)
+        self._indexes.append(at)
 
     def request(self) -> V1Request:
         """All of them."""
@@ -195,7 +195,7 @@ class _Reading:
         return V1Request(
             self._events.getvalue(),
             nulled=self._nulled,
-            kept=self._kept,
+            indexes=self._indexes,
             refused=self._refused,
             results=results,
         )

@@ -44,7 +44,7 @@ def ruled(rules: EventRules, *events: bytes) -> list[bytes] | None:
     if found is None:
         return None
     found.count()
-    return split(found.data) if found.kept else []
+    return split(found.data) if found.remaining_events else []
 
 
 def split(data: bytes) -> list[bytes]:
@@ -188,7 +188,7 @@ def test_an_event_that_can_not_be_protected_fails(salt: str) -> None:
         )
         found = rules.apply(event, 1, KEY, "http")
         assert found is not None
-        assert (found.kept, [each.data for each in found.failed]) == (0, [event]), (
+        assert (found.remaining_events, [each.data for each in found.failed]) == (0, [event]), (
             "as it was before all rules"
         )
         assert found.failed[0].why.startswith("rule strict: where: jq: startswith")

@@ -45,7 +45,7 @@ def answer_of(request: V1Request) -> dict[str, Any]:
 def test_envelope() -> None:
     """Key and time are the head's; whether it is historical is said in the body."""
     request = read(batch(GOOD), request_timestamp=b"1970-01-01T00:01:00Z", sdk_info=b"a/1")
-    assert (request.token, request.historical, request.sent_at, list(request.kept)) == (
+    assert (request.token, request.historical, request.sent_at, list(request.indexes)) == (
         "phc_a",
         False,
         60.0,
@@ -113,7 +113,7 @@ def test_each_event_is_validated_by_itself() -> None:
             GOOD.replace("u-1", "u-4"),
         )
     )
-    assert list(request.kept) == [0, 4]
+    assert list(request.indexes) == [0, 4]
     assert [json.loads(bytes(request.events))[at]["uuid"] for at in range(2)] == ["u-1", "u-4"]
     assert request.refused == [
         (Reason.INVALID_EVENT, b"5", "malformed_event"),

@@ -618,7 +618,7 @@ class ImportRules(NamedTuple):
         distinct_ids = [*events.distinct_ids]
         data = [*events.data]
         rest = ruled.left
-        ids = rest.ids if ruled.new_ids and ruled.kept else None
+        ids = rest.ids if ruled.new_ids and ruled.remaining_events else None
         for number, place in enumerate(ruled.places):
             index = at[place]
             names[index] = rest.names[number]

@@ -70,7 +70,7 @@ class Follower:
         self._troubles = ReadTroubles(policy.name)
         self._discovery = Discovery(policy.paths, policy.exclude, self._troubles.report)
         self._known = Recognition(
-            policy, store, monotonic, on_trouble=self._troubles.report, on_close=self._close
+            policy, store, monotonic, troubles=self._troubles, on_close=self._close
         )
         self._paths: dict[str, FollowedFile] = {}
         self._open: dict[FollowedFile, None] = {}
@@ -386,9 +386,10 @@ class Follower:
             self._add(file, reader, reader.splitter.finish())
             file.done = True
             self._known.mark(file)
-            self._troubles.over(file.path)
-        elif content.failure:
+        if content.failure:
             self._troubles.report(file.path, OSError(0, content.failure))
+        else:
+            self._troubles.over(file.path)
         if content.packed:
             content.begin_again() if file.left is not None else self._close(file)
         return True
@@ -421,12 +422,20 @@ class Follower:
         """Keep a file open that has no complete line yet, as long as there is room: it may be
         removed before it has one.
         """
-        if (
-            len(self._open) < self._policy.max_open_files
-            and (content := self._known.open(file)) is not None
-        ):
+        if len(self._open) >= self._policy.max_open_files:
+            return
+        content = self._known.open(file)
+        if content is None:
+            return
+        try:
             file.reader = FileReader(content, self._policy.split(0), 0)
-            self._open[file] = None
+        except OSError as error:
+            self._troubles.report(file.path, error)
+            content.close()
+            return
+        self._open[file] = None
+        if not file.unread:  # else its beginning can't be read
+            self._troubles.over(file.path)
 
     def _close_one(self) -> bool:
         """Close the file that was read least recently and has nothing to be read; else one that

@@ -37,6 +37,7 @@ from forwarder.sources.logs.contents import (
 from forwarder.sources.logs.followed import SKIPPED, FileKey, FollowedFile
 from forwarder.sources.logs.policy import LogPolicy
 from forwarder.sources.logs.positions import PositionStore, StoredPosition
+from forwarder.sources.logs.reading import ReadTroubles
 
 _LAST_LINE: Final = 1 << 20
 """How far the beginning of the last line is searched for, where reading begins at the end."""
@@ -53,11 +54,11 @@ class Recognition:
         store: PositionStore,
         monotonic: Callable[[], float],
         *,
-        on_trouble: Callable[[str, OSError], None],
+        troubles: ReadTroubles,
         on_close: Callable[[FollowedFile], None],
     ) -> None:
-        """`on_trouble`: called with the path of what can't be read, each time. `on_close`: has to
-        close the file, if it is open.
+        """`troubles`: gets the path of what can't be read, and of what can be read again.
+        `on_close`: has to close the file, if it is open.
         """
         self.files: dict[FileKey, FollowedFile] = {}
         """What is in the files that are there."""
@@ -75,7 +76,7 @@ class Recognition:
         self._policy = policy
         self._store = store
         self._monotonic = monotonic
-        self._on_trouble = on_trouble
+        self._troubles = troubles
         self._close = on_close
 
     def is_in_file(self, file: FollowedFile) -> bool:
@@ -102,7 +103,7 @@ class Recognition:
         recognized = [
             self._look_inside(file)
             for file in unknown
-            if not file.identity and self.is_in_file(file)
+            if file.recalled and not file.identity and self.is_in_file(file)
         ]
         self._kin.clear()
         return known + [file for file in recognized if file is not None]
@@ -199,7 +200,7 @@ class Recognition:
             content = FileContent(file.path)
         except OSError as error:
             if not isinstance(error, FileNotFoundError):
-                self._on_trouble(file.path, error)
+                self._troubles.report(file.path, error)
             return None
         status = content.status()
         if (status.st_dev, status.st_ino) == file.key:
@@ -214,7 +215,7 @@ class Recognition:
         try:
             return row is not None and self._recall(file, row)
         except OSError as error:
-            self._on_trouble(file.path, error)
+            self._troubles.report(file.path, error)
             return False
 
     def _recall(self, file: FollowedFile, row: StoredPosition) -> bool:
@@ -253,6 +254,7 @@ class Recognition:
         return False
 
     def _adopt(self, file: FollowedFile, row: StoredPosition) -> None:
+        self._close(file)  # it may have been kept open to be read from its beginning
         file.adopt(row)
         file.times = (
             self._store.times(self._policy.name, row.identity, row.generation)
@@ -281,10 +283,14 @@ class Recognition:
             if content is None:
                 return None
             try:
-                return self._compare(file, content, due=due, finished=finished)
+                recognized = self._compare(file, content, due=due, finished=finished)
             except OSError as error:
-                self._on_trouble(file.path, error)
+                self._troubles.report(file.path, error)
+                file.examined = None
                 return None
+            if not content.failure:
+                self._troubles.over(file.path)
+            return recognized
 
     def _compare(
         self, file: FollowedFile, content: FileContent, *, due: bool, finished: bool
@@ -424,8 +430,15 @@ class Recognition:
         return former
 
     def _name_content(self, file: FollowedFile, content: FileContent) -> None:
-        """It is a new content: give it an identity, and say where reading begins."""
+        """It is a new content: give it an identity, and say where reading begins. Raises `OSError`;
+        then it has none.
+        """
         kin = self._alike_with(file.fingerprint)
+        tail = None if content.packed else tail_digest(content, file.size)
+        first, check = 0, NOTHING
+        if file.initial and not content.packed:
+            first = _last_line(content, file.initial)
+            check = tail_digest(content, first) or NOTHING
         if file.before.startswith(file.fingerprint):
             file.identity = file.before
         elif (
@@ -447,7 +460,7 @@ class Recognition:
         kin.add(file)
         file.original = None
         file.examined = None
-        if not content.packed and (tail := tail_digest(content, file.size)) is not None:
+        if tail is not None:
             file.anchor = file.size
             file.anchor_check = tail
         if file.initial and content.packed:
@@ -455,8 +468,8 @@ class Recognition:
             file.done = True
             file.examined = (file.size, file.modified)
         elif file.initial:
-            file.position = _last_line(content, file.initial)
-            file.check = file.position_check = tail_digest(content, file.position) or NOTHING
+            file.position = first
+            file.check = file.position_check = check
             self._close(file)
         self._remember(file)
         self.mark(file)

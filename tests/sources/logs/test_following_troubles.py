@@ -227,6 +227,44 @@ def test_a_file_that_may_not_be_read(logs: FollowedLogs) -> None:
     assert logs.follower.statistics().why == ""
 
 
+@pytest.mark.parametrize("text", ["", "unfinished", "one\n", "one\nunfinished"])
+@pytest.mark.parametrize("call", ["open", "pread"])
+def test_a_file_that_can_be_read_again(logs: FollowedLogs, call: str, text: str) -> None:
+    """The reason is gone by the next look, whether there is a whole line by then or not."""
+    path = logs.write("app.log", text)
+    logs.read()
+    for file in list(logs.follower._open):
+        logs.follower._close(file)
+    logs.write("app.log", "more")
+    failing = _failing_open(path, errno.EACCES) if call == "open" else _failing_reads()
+    try:
+        with capture_logs() as logged:
+            assert logs.read() + logs.read() == []
+    finally:
+        failing.undo()
+    assert len(logged) == 1
+    assert logs.follower.statistics().unreadable == 1
+    logs.read()
+    state = logs.follower.statistics()
+    assert (state.unreadable, state.why) == (0, "")
+
+
+def test_a_file_that_was_only_touched(logs: FollowedLogs) -> None:
+    """It is opened again, and has nothing more to be read: the reason is gone."""
+    path = logs.write("app.log", "one\n")
+    assert logs.read() == ["one"]
+    logs.follower._close(next(iter(logs.follower._open)))
+    os.utime(path, (1, 1))
+    denied = _failing_open(path, errno.EACCES)
+    try:
+        assert logs.read() == []
+    finally:
+        denied.undo()
+    assert logs.follower.statistics().unreadable == 1
+    assert logs.read() == []
+    assert logs.follower.statistics().unreadable == 0
+
+
 def test_many_files_that_may_not_be_read(logs: FollowedLogs) -> None:
     """They aren't logged one by one."""
     for number in range(50):
@@ -257,24 +295,60 @@ def _failing_open(path: Path, code: int) -> pytest.MonkeyPatch:
     return patch
 
 
-def test_a_disk_error(logs: FollowedLogs) -> None:
-    """It is logged once, reading is retried, and nothing is skipped."""
-    path = logs.write("app.log", "one\ntwo\n")
-    logs.follower.look(None)
+def _failing_reads(behind: int = 0) -> pytest.MonkeyPatch:
+    """Let reading any file fail from this offset on, but for its first bytes: it can be opened."""
     real = os.pread
-    with pytest.MonkeyPatch.context() as patch:
 
-        def fail(_descriptor: int, _size: int, _offset: int) -> bytes:
+    def fail(descriptor: int, size: int, offset: int) -> bytes:
+        if size > 4 and offset >= behind:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return real(descriptor, size, offset)
 
-        patch.setattr(os, "pread", fail)
+    patch = pytest.MonkeyPatch()
+    patch.setattr(os, "pread", fail)
+    return patch
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_disk_error(logs: FollowedLogs, *, known: bool) -> None:
+    """It is logged once, reading is retried, and nothing is skipped, whether the file was
+    recognized before or not.
+    """
+    path = logs.write("app.log", "one\ntwo\n")
+    if known:
+        logs.follower.look(None)
+    failing = _failing_reads()
+    try:
         with capture_logs() as logged:
             assert logs.read() + logs.read() == []
-        assert [(entry["event"], entry["path"], entry["why"]) for entry in logged] == [
-            ("logs: a file can't be read", str(path), "Input/output error")
-        ]
-        patch.setattr(os, "pread", real)
-        assert logs.read() == ["one", "two"]
+    finally:
+        failing.undo()
+    assert [(entry["event"], entry["path"], entry["why"]) for entry in logged] == [
+        ("logs: a file can't be read", str(path), "Input/output error")
+    ]
+    assert logs.read() == ["one", "two"]
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_disk_error_behind_the_first_line(logs: FollowedLogs, *, stored: bool) -> None:
+    """A file keeps its identity where its position can't be checked: what is settled
+    isn't read again, and a new file is read whole.
+    """
+    logs.write("app.log", "one\n" * 2000)
+    if stored:
+        assert len(logs.read()) == 2000
+        logs.settle()
+        logs.kill()
+    logs.write("app.log", "two\n")
+    failing = _failing_reads(behind=5000)
+    try:
+        assert logs.read() + logs.read() == []
+    finally:
+        failing.undo()
+    assert logs.read() == ([] if stored else ["one"] * 2000) + ["two"]
+    logs.settle()
+    logs.kill()
+    assert logs.read() == []
 
 
 def test_a_directory_that_cannot_be_listed(logs: FollowedLogs) -> None:
