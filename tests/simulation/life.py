@@ -573,7 +573,9 @@ class _World:
             self._pipeline = self._evidence.pipeline = None
             restart = self._restart
             self._met[f"ended: {restart.how}"] += 1
-            self._evidence.ends.append((self._loop.time(), restart.how))
+            # what is in memory alone can't be written then, in whatever order it ends
+            how = "the disk refuses" if self._disk.trouble else restart.how
+            self._evidence.ends.append((self._loop.time(), how))
             self._say("plan", f"the daemon has ended: {restart.how}")
             self._lose_power()
             began = self._loop.time()
