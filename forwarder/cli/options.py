@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from enum import StrEnum
 from itertools import pairwise
@@ -223,6 +223,22 @@ def _may_be_bare(parameter: Any) -> bool:
 def _example_on_one_line(text: str | None) -> str | None:
     """The help without wrapping of its example, which is to be copied."""
     return text and text.replace("\n\nExample: ", "\n\n\b\nExample: ")
+
+
+def one_of(words: Sequence[str]) -> dict[str, Any]:
+    """The parts of an option that takes one of these words: a parser, which raises
+    `typer.BadParameter`, and the shell's completions. For words that are no enumeration.
+    """
+
+    def parse(text: str) -> str:
+        if text not in words:
+            raise typer.BadParameter(f"{text!r} is not one of {', '.join(map(repr, words))}.")
+        return text
+
+    def complete(incomplete: str) -> list[str]:
+        return [word for word in words if word.startswith(incomplete)]
+
+    return {"parser": parse, "autocompletion": complete}
 
 
 def events_per_second(most: int = 1_000_000) -> Callable[[str], float]:

@@ -22,7 +22,7 @@ import typer
 from msgspec import Raw
 
 from forwarder.cli.exit_codes import ExitCode
-from forwarder.cli.options import Admin, CommandGroup, Config, Output, TableOrJson
+from forwarder.cli.options import Admin, CommandGroup, Config, Output, TableOrJson, one_of
 from forwarder.cli.output import visible_lines
 from forwarder.config.rule_settings import SourceKind
 from forwarder.core.errors import ConfigurationError, ForwarderError
@@ -93,6 +93,7 @@ def try_rules(
         typer.Option(
             "--source",
             metavar="SOURCE",
+            **one_of(get_args(SourceKind)),
             help=f"The source of the file's events: {_SOURCES}.",
         ),
     ] = "http",

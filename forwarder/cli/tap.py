@@ -15,7 +15,14 @@ import typer
 
 from forwarder.cli.admin_client import NoDaemon, label_of, resolve, tap_events
 from forwarder.cli.exit_codes import ExitCode
-from forwarder.cli.options import Admin, Config, TextOrJson, TextOutput, events_per_second
+from forwarder.cli.options import (
+    Admin,
+    Config,
+    TextOrJson,
+    TextOutput,
+    events_per_second,
+    one_of,
+)
 from forwarder.config.rule_settings import DaemonSource
 from forwarder.core.secrets import mask_emails
 from forwarder.core.taps import TapOutcome
@@ -26,18 +33,6 @@ MAX_RESULTS: Final = 1000
 
 _SOURCES: Final = (*get_args(DaemonSource), "replay")
 """Where events come from that pass a daemon: replayed dead letters have a source of their own."""
-
-
-def _source(text: str) -> str:
-    """A source. Raises `typer.BadParameter`."""
-    if text not in _SOURCES:
-        raise typer.BadParameter(f"{text!r} is not one of {', '.join(map(repr, _SOURCES))}.")
-    return text
-
-
-def _offered(incomplete: str) -> list[str]:
-    """Completions of --source."""
-    return [source for source in _SOURCES if source.startswith(incomplete)]
 
 
 _Events = Annotated[
@@ -57,8 +52,7 @@ _Sources = Annotated[
     typer.Option(
         "--source",
         metavar="|".join(_SOURCES),
-        parser=_source,
-        autocompletion=_offered,
+        **one_of(_SOURCES),
         help="Only from this source. Repeatable.",
     ),
 ]

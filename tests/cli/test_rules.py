@@ -98,6 +98,13 @@ def test_what_there_is_to_try(tmp_path: Path, config: str) -> None:
     assert (done.code, "there are no rules" in done.err) == (2, True)
 
 
+def test_a_source_that_no_rule_can_name_is_refused(config: str) -> None:
+    """Rules that match by source would silently leave its events as they are."""
+    done = invoke("rules", "try", "--source", "kafak", "--config", config, "-")
+    assert done.code == 2
+    assert "'kafak' is not one of 'http', 'otlp', 'kafka', 'logs', 'import'" in done.err
+
+
 def test_hashes(tmp_path: Path) -> None:
     """HMAC-SHA256 of each id, keyed with the file's content."""
     salt = tmp_path / "salt"
