@@ -79,8 +79,9 @@ class Committer:
         self._idle.set()
         self._ended = asyncio.Event()
         """Set when the thread ends."""
-        self._retry: Timer | None = None
-        """The last one that was set."""
+        self._timer: Timer | None = None
+        self._due = 0.0
+        """When it goes off."""
 
     def add(self, participant: CommitParticipant) -> None:
         """Add a participant; its jobs run after those of participants added before."""
@@ -106,11 +107,26 @@ class Committer:
         self._idle.clear()
         self._loop.call_soon(self._begin)
 
+    def request_within(self, seconds: float) -> None:
+        """Commit in so many seconds at the latest; at the start, if it runs no more or not yet."""
+        if self._loop is None:
+            self._again = True
+            return
+        due = self._clock.monotonic() + seconds
+        if self._timer is not None:
+            if self._due <= due:
+                return
+            self._timer.cancel()
+        self._due = due
+        self._timer = self._clock.call_later(seconds, self._on_time)
+
     def retry(self) -> None:
-        """Something failed: commit again in a second."""
-        if self._retry is not None:
-            self._retry.cancel()
-        self._retry = self._clock.call_later(RETRY_SECONDS, self.request)
+        """Something failed: commit again in a second at the latest."""
+        self.request_within(RETRY_SECONDS)
+
+    def _on_time(self) -> None:
+        self._timer = None
+        self.request()
 
     async def settle(self) -> None:
         """Return when everything requested is durable, or failed. Cancellation only
@@ -126,8 +142,9 @@ class Committer:
         if self._thread is None:
             return
         await self.settle()
-        if self._retry is not None:
-            self._retry.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         self._groups.put(None)
         thread = self._thread
         self._thread = None

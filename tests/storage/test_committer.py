@@ -30,3 +30,16 @@ async def test_closed_committer_leaves_no_timer() -> None:
     assert clock.pending == 1
     await committer.close()
     assert clock.pending == 0
+
+
+async def test_a_request_for_later_leaves_no_timer() -> None:
+    """Of several only the earliest is kept, and none behind the close."""
+    clock = FakeClock()
+    committer = Committer(clock)
+    committer.start()
+    for seconds in (1.0, 0.2, 0.5):
+        committer.request_within(seconds)
+    assert clock.pending == 1
+    await committer.close()
+    committer.request_within(0.2)
+    assert clock.pending == 0

@@ -59,6 +59,9 @@ class InlineCommitter(Committer):
     def request(self) -> None:
         self.due = True
 
+    def request_within(self, seconds: float) -> None:
+        self._clock.call_later(seconds, self.request)
+
     def pump(self) -> None:
         """Commit until nothing is required any more."""
         for _ in range(NEVER):

@@ -42,7 +42,7 @@ from forwarder.buffer.holdings import (
     withdraw,
 )
 from forwarder.core.ack import AckCallback
-from forwarder.core.clock import Clock
+from forwarder.core.clock import Clock, Timer
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import BUFFER_FULL_HINT, BufferFull, RequestTooLarge
 from forwarder.core.event import CHUNK_OVERHEAD, EVENT_OVERHEAD, NO_IDS, Ack, Chunk, Lane
@@ -99,7 +99,7 @@ class DiskBuffer:
         """The pool of a lane that the buffer begins to hold."""
         self.segments: dict[int, Segment] = {}
         """Those in use, by generation."""
-        self.commits = Commits(log, committer, clock, self)
+        self.commits = Commits(log, committer, self)
         self.on_arrival: Callable[[], None] = _nothing
         """Called when events can be taken that couldn't before."""
         self.on_damaged: Callable[[Lane, int], None] = _nothing
@@ -108,6 +108,7 @@ class DiskBuffer:
         """
         self._committer = committer
         self._clock = clock
+        self._reading_again: Timer | None = None
         self._unreadable = ""
         """The last error of a read."""
         self._ordering_of = ordering_of
@@ -335,6 +336,8 @@ class DiskBuffer:
         committer is closed.
         """
         await self.loader.close()
+        if self._reading_again is not None:
+            self._reading_again.cancel()
         self.commits.closing = True
         self._committer.request()
         await self._committer.settle()
@@ -534,7 +537,7 @@ class DiskBuffer:
                 exc_info=unexpected,
             )
         self._unreadable = why
-        self._clock.call_later(RETRY_SECONDS, self.on_arrival)
+        self._reading_again = self._clock.call_later(RETRY_SECONDS, self.on_arrival)
 
     # Called by the compaction
 

@@ -39,7 +39,6 @@ from forwarder.buffer.disk.pending import (
     merge,
 )
 from forwarder.buffer.disk.segment import Segment
-from forwarder.core.clock import Clock
 from forwarder.core.error_text import error_text
 from forwarder.core.errors import BUFFER_FULL_HINT, BufferFull, DiskRefuses, RequestTooLarge
 from forwarder.core.event import Lane
@@ -86,9 +85,7 @@ class CommittedBuffer(Protocol):
 class Commits:
     """Builds the group commits of one buffer."""
 
-    def __init__(
-        self, log: Log, committer: Committer, clock: Clock, owner: CommittedBuffer
-    ) -> None:
+    def __init__(self, log: Log, committer: Committer, owner: CommittedBuffer) -> None:
         self.log = log
         self._merged = min(MERGED_BYTES, log.size // 4)
         self.marks = Marks()
@@ -104,11 +101,11 @@ class Commits:
         if there was none.
         """
         self.held_back = False
-        """Whether marks wait for longer than a group: for the commit of their
-        dead letters, or for room.
+        """Whether marks wait for the commit of their dead letters: their events may be needed
+        again. Marks that wait for room hold nothing: with the file of their events they are not
+        needed, and else there might never be room.
         """
         self._committer = committer
-        self._clock = clock
         self._owner = owner
         self._offers: list[Offer] = []
         self._room = 0
@@ -195,7 +192,7 @@ class Commits:
         """Marks are pending: write them with the next group, or soon."""
         if not self._due:
             self._due = True
-            self._clock.call_later(MARKS_SECONDS, self._committer.request)
+            self._committer.request_within(MARKS_SECONDS)
 
     def tally(self, lane: Lane | None, source: str, reason: DropCause, count: int) -> None:
         """Count events that were received and dropped at once."""
@@ -260,6 +257,7 @@ class Commits:
         if nothing and not pending.refused:
             if pending.incomplete:
                 self._committer.retry()
+                self._owner.group_ended()  # a segment may be freed without its last marks
             return None
         self._running = pending
         self._set_room()
@@ -288,9 +286,9 @@ class Commits:
                 self.moving = None
                 self._owner.not_moved(segment)
             if not self._stuck:
-                _log.error(
-                    "the buffer's files are full beyond their reserve; what is settled can't be "
-                    "marked before more of it is"
+                _log.warning(
+                    "the buffer's files are full beyond their reserve; what is settled is marked "
+                    "once a file is free"
                 )
             self._stuck = True
         else:
@@ -442,8 +440,8 @@ class Commits:
         self.log.commit(pending.group)
         if pending.group.without_last:
             self.marks.put_back(pending.dead_lettered)
-        self.held_back = pending.group.without_last or pending.incomplete
-        if self.held_back:
+        self.held_back = pending.group.without_last
+        if self.held_back or pending.incomplete:
             self._committer.retry()
         if self._first:
             self._first = False
