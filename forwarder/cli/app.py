@@ -114,6 +114,15 @@ COMMANDS: Final = {
 A module has a group as `app`, or the command as a function of the command's name."""
 
 
+_ELSEWHERE: Final = {
+    "start": "`forwarder run` starts the daemon.",
+    "stop": "The signal TERM stops the daemon: `forwarder help restart`.",
+    "restart": "The signal USR2 restarts the daemon: `forwarder help restart`.",
+    "reload": "The signal HUP reloads the configuration: `forwarder help restart`.",
+}
+"""What people try that is no command, with what does it."""
+
+
 class LazyGroup(Group):
     """Lists placeholders, and imports a command when it is called."""
 
@@ -124,6 +133,8 @@ class LazyGroup(Group):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """The command that `args` name, with its module imported."""
+        if args and args[0] in _ELSEWHERE and not ctx.resilient_parsing:
+            ctx.fail(f"No such command {args[0]!r}. {_ELSEWHERE[args[0]]}")
         name, placeholder, rest = super().resolve_command(ctx, args)
         return name, placeholder if name is None else load(name), rest
 

@@ -41,12 +41,15 @@ def print_table(
     total: int,
     lanes: LaneNames,
     now: float,
+    place: str,
 ) -> None:
     """Print a row per letter. For those of an import, the record's file and line stand in place of
-    the lane.
+    the lane. `place` is where they were looked for, if the command chose it.
     """
+    there = f" in {place}" if place else ""
+    others = ". Those of another configuration: --config FILE" if place else ""
     if not rows:
-        console().print(Text("No dead letters.", style="dim"))
+        console().print(Text(f"No dead letters{there}{others}.", style="dim"), soft_wrap=True)
         return
     table = Table(box=None, pad_edge=True, header_style="dim")
     imported = any(dead_letter.source == SOURCE for _, dead_letter in rows)
@@ -83,7 +86,7 @@ def print_table(
     out = console()
     out.print(table)
     more = f"; {len(rows):,} of them are shown, --limit shows more" if total > len(rows) else ""
-    out.print(Text(f"{dead_letter_count(total)}{more}"))
+    out.print(Text(f"{dead_letter_count(total)}{there}{more}{others}"), soft_wrap=True)
 
 
 def print_dead_letter(

@@ -165,7 +165,11 @@ def ls(
         }
         typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
     else:
-        print_table(dead_letters, total, lanes, time.time())
+        from forwarder.inspect.state_files import configured_roots
+
+        # Unnamed, it may be another directory than that of the daemon that the reader thinks of.
+        roots = configured_roots(None) if config is None and path is None else []
+        print_table(dead_letters, total, lanes, time.time(), ", ".join(map(str, roots)))
 
 
 @app.command()

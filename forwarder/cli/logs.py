@@ -60,6 +60,7 @@ def logs(
     from forwarder.cli.admin_client import NoDaemon, get, resolve
 
     address = resolve(admin, config)
+    stored: Sequence[LogSourceState] | None = None
     try:
         get(address, "/livez")
     except NoDaemon:
@@ -85,7 +86,8 @@ def logs(
     if output is Output.JSON:
         typer.echo(_as_json(chosen))
     else:
-        _print(chosen, now, None if show_all else SHOWN)
+        asked = "" if stored is not None else address
+        _print(chosen, now, None if show_all else SHOWN, asked)
 
 
 def _from_daemon(address: str) -> tuple[Sequence[LogSourceState], float]:
@@ -122,7 +124,8 @@ def _with_the_rest(
     return whole
 
 
-def _print(sources: Sequence[LogSourceState], now: float, limit: int | None) -> None:
+def _print(sources: Sequence[LogSourceState], now: float, limit: int | None, asked: str) -> None:
+    """`asked` is the address of the daemon that listed the sources; empty if files did."""
     from rich.text import Text
 
     from forwarder.cli.output import visible
@@ -130,7 +133,12 @@ def _print(sources: Sequence[LogSourceState], now: float, limit: int | None) -> 
 
     out = console()
     if not sources:
-        out.print("No log sources: `sources.logs` is empty.")
+        what = (
+            f"The daemon at {asked} has no log sources. Name another with --admin ADDRESS."
+            if asked
+            else "No log sources: `sources.logs` is empty."
+        )
+        out.print(what, soft_wrap=True, markup=False)
     for source in sources:
         out.print(log_source(source, now), soft_wrap=True)
         if source.why:

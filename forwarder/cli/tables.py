@@ -256,7 +256,7 @@ def _upstream(snapshot: Snapshot | DestinationSnapshot) -> Text:
             else f"upstream {snapshot.name} (not required)"
         )
     text = Text(f"  {name} {upstream.url} is ")
-    text.append(upstream.state, style=STYLES[upstream_health(snapshot).severity])
+    text.append(upstream.state.words, style=STYLES[upstream_health(snapshot).severity])
     text.append(
         f"; {plural(snapshot.in_flight, 'request')} in flight, at most "
         f"{snapshot.concurrency_limit:g}"

@@ -199,7 +199,9 @@ def _upstream(snapshot: Snapshot, rates: FlowRates | None) -> Text:
         text.append(
             f" {destination.name} " if isinstance(destination, DestinationSnapshot) else " "
         )
-        text.append(destination.upstream.state, style=STYLES[upstream_health(destination).severity])
+        text.append(
+            destination.upstream.state.words, style=STYLES[upstream_health(destination).severity]
+        )
     text.append(f"  {snapshot.in_flight:,}/{snapshot.concurrency_limit:g} in flight")
     if rates and rates.latency.count:
         shown = [

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from forwarder.config.conflicts import Conflict
@@ -21,6 +20,10 @@ from forwarder.core.users import user_name
 from forwarder.sources.http.sockets import bind_tcp, parse_listen
 from forwarder.storage.directory import DEAD_LETTERS, LOCK, LOG, is_locked, worker_directories
 from forwarder.telemetry.readable import size
+
+_PROCESS = "forwarder"
+_OWN = "nothing to do if it is this configuration's daemon, to be reloaded; "
+"""Begins a hint about what a running forwarder has, which isn't to be stopped for a reload."""
 
 
 def unusable_surroundings(settings: Settings) -> Iterator[Conflict]:
@@ -46,15 +49,18 @@ def surrounding_risks(settings: Settings) -> Iterator[Conflict]:
         error = None if listen.startswith("unix:") else _bind_error(listen)
         if error is not None and error.errno in (errno.EADDRINUSE, errno.EACCES):
             conflict = _conflict(cannot_listen(key, listen, error))
-            yield replace(
-                conflict, message="is " + conflict.message.removeprefix("can't listen on ")
+            own = f"{_OWN}else " if f"({_PROCESS}) listens there" in conflict.message else ""
+            yield Conflict(
+                key,
+                "is " + conflict.message.removeprefix("can't listen on "),
+                own + conflict.hint,
             )
     for key, path in _directories(settings).items():
         if any(is_locked(lock) for lock in _workers(path)):
             yield Conflict(
                 key,
                 f"is {path}, in use by a forwarder",
-                "stop that one before another is started on it",
+                f"{_OWN}else stop it before another is started there",
             )
         yield from _too_small(key, path, settings)
 

@@ -102,6 +102,12 @@ def configured_files(config: Path | None) -> list[WorkerFiles]:
     return files_of(load_settings(config, os.environ, require_upstream=False).settings, os.environ)
 
 
+def configured_roots(config: Path | None) -> list[Path]:
+    """Where the dead letters of a configuration may be."""
+    settings = load_settings(config, os.environ, require_upstream=False).settings
+    return dead_letter_roots(settings, os.environ)
+
+
 def _files(log: Path, dead_letters: Path) -> WorkerFiles:
     file = dead_letters / DEAD_LETTERS
     return WorkerFiles(log if _has_log(log) else None, file if file.is_file() else None)

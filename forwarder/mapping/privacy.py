@@ -245,7 +245,8 @@ def parse_paths(written: Iterable[str], key: str) -> Sequence[Path]:
         path = parse_path(text)
         if not path:
             what = "is the whole record" if path == () else "is no path"
-            raise misconfigured(key, f"{text!r} {what}", _PATH_HINT)
+            meant = f"Did you mean .{text}? " if parse_path(f".{text}") else ""
+            raise misconfigured(key, f"{text!r} {what}", f"{meant}{_PATH_HINT}")
         paths.append(path)
     return paths
 

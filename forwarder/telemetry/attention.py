@@ -74,7 +74,9 @@ def upstream_health(snapshot: Snapshot | DestinationSnapshot) -> HealthState:
         UpstreamState.DOWN: Severity.CRITICAL,
         UpstreamState.UNKNOWN: Severity.NEUTRAL,
     }
-    return HealthState(f"upstream {snapshot.upstream.state}", severities[snapshot.upstream.state])
+    return HealthState(
+        f"upstream {snapshot.upstream.state.words}", severities[snapshot.upstream.state]
+    )
 
 
 def lane_health(lane: LaneSnapshot) -> HealthState:

@@ -61,6 +61,11 @@ class UpstreamState(StrEnum):
     DOWN = "down"
     """Attempts fail for a reason that isn't one lane's; events wait."""
 
+    @property
+    def words(self) -> str:
+        """After `upstream` or `is`, for people: `unknown` reads as if the host were."""
+        return "not used yet" if self is UpstreamState.UNKNOWN else str(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Histogram:

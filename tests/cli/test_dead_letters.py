@@ -197,6 +197,17 @@ def test_the_configuration_says_where(state: Path, tmp_path: Path) -> None:
     assert "2 dead letters" in invoke("ls", "--config", str(file)).output
 
 
+def test_an_unnamed_place_is_shown(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without --config or --path, the directory is said: the reader may think of another daemon."""
+    others = "Those of another configuration: --config FILE"
+    monkeypatch.setenv("FORWARDER_DEAD_LETTERS__PATH", str(state))
+    assert f"2 dead letters in {state}. {others}\n" in invoke("ls").output
+    monkeypatch.setenv("FORWARDER_DEAD_LETTERS__PATH", str(tmp_path / "none"))
+    assert invoke("ls").output == f"No dead letters in {tmp_path}/none. {others}.\n"
+
+
 def test_show(state: Path) -> None:
     """Everything about a letter and its event, found by number or uuid; what looks like a key is
     masked, but not in the raw bytes.

@@ -84,10 +84,16 @@ async def test_logs_as_json(daemon: Answering) -> None:
 
 
 async def test_a_daemon_without_log_sources(daemon: Answering) -> None:
-    """It says so."""
+    """It says so, and which daemon was asked: a configuration may be that of another."""
     daemon.snapshot = replace(FULL, logs=())
     done = await invoked("logs", "--admin", daemon.address)
-    assert (done.code, done.out) == (0, "No log sources: `sources.logs` is empty.\n")
+    assert (done.code, done.out) == (
+        0,
+        (
+            f"The daemon at {daemon.address} has no log sources. "
+            "Name another with --admin ADDRESS.\n"
+        ),
+    )
 
 
 def write_config(state: Path, admin: str) -> list[str]:

@@ -135,6 +135,7 @@ async def test_wrong_usage_exits_with_2(args: list[str]) -> None:
         (["tap", "--limit", "x"], "'--limit': Input should be a valid integer\n"),
         (["tap", "--rate", "2k"], "write events a second from 0.01 to 1000, such as"),
         (["generate", "--users", "many"], "'many' can't be used: write a whole number"),
+        (["restart"], "No such command 'restart'. The signal USR2 restarts the daemon"),
         (["status", "--json"], "No such option: --json. JSON is --output json.\n"),
         (["import", "mixpanel", "x", "--json"], "JSON is --output json.\n"),
         (["plan", "-o", "json"], "No such option: -o. JSON is --output json.\n"),

@@ -11,6 +11,7 @@ from rich.console import Console, RenderableType
 
 from forwarder.cli.tables import EVERY, EventProgress, flow, lane_table, status_page
 from forwarder.telemetry.rates import rates_between
+from forwarder.telemetry.snapshot import UpstreamState
 from tests.support.snapshots import FULL, GOOD, HALTED
 
 
@@ -118,6 +119,13 @@ def test_what_needs_attention_comes_first() -> None:
     )
     assert all(mark.startswith(start) for mark, start in zip(marks, starts, strict=True))
     assert any("; 1 request in flight" in line for line in lines)
+
+
+def test_an_upstream_before_the_first_event() -> None:
+    """It isn't called unknown, which reads as if its name were."""
+    fresh = replace(FULL, upstream=replace(FULL.upstream, state=UpstreamState.UNKNOWN))
+    said = rendered(status_page(fresh, "127.0.0.1:8321"))
+    assert f"upstream {fresh.upstream.url} is not used yet; " in said
 
 
 def test_a_narrow_status_keeps_its_indent() -> None:

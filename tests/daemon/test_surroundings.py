@@ -153,6 +153,23 @@ def test_a_port_in_use_is_advice(tmp_path: Path) -> None:
     assert found.endswith("listens there: stop it, or set `admin.listen` to another address.")
 
 
+def test_a_port_of_a_forwarder_may_be_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who checks a configuration before a reload finds no advice to stop the daemon."""
+    monkeypatch.setattr(
+        "forwarder.core.port_owner.owner_of_port", lambda _: "process 7 (forwarder)"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+        (found,) = said(surrounding_risks(settings(tmp_path, admin={"listen": listen})))
+    assert found == (
+        f"admin.listen: is {listen}: process 7 (forwarder) listens there: nothing to do if it is "
+        "this configuration's daemon, to be reloaded; else stop it, or set "
+        "`admin.listen` to another address."
+    )
+
+
 def test_a_port_below_1024(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A port that the user may not have: systemd's socket could pass it, so that it is advice,
     with three ways.
@@ -177,8 +194,8 @@ def test_a_directory_that_is_in_use_or_too_small(tmp_path: Path) -> None:
     )
     held.release()
     assert found[0] == (
-        f"buffer.path: is {tmp_path}/state, in use by a forwarder: stop that one before "
-        "another is started on it"
+        f"buffer.path: is {tmp_path}/state, in use by a forwarder: nothing to do if it is this "
+        "configuration's daemon, to be reloaded; else stop it before another is started there"
     )
     assert (
         "are free, less than buffer.max_bytes (1024.0 GiB): lower buffer.max_bytes, or free space"

@@ -56,7 +56,7 @@ KEY = "sources.kafka[0].mapping"
         ({"properties": {"a b": "b c"}}, "properties.a b", "jq can't compile", '.["b c"]'),
         ({"set": {"p": "plan"}}, "set.p", "plan/0", ".plan"),
         ({"groups": "{"}, "groups", "jq can't compile", "mapping try"),
-        ({"drop": ("email",)}, "drop", "'email' is no path", ".user.email"),
+        ({"drop": ("email",)}, "drop", "'email' is no path", "Did you mean .email? Paths"),
         ({"drop": (".",)}, "drop", "'.' is the whole record", ".user.email"),
         ({"drop": (".a", ".b | .c")}, "drop", "'.b | .c' is no path", ".user.email"),
         ({"drop": ("..",)}, "drop", "'..' is no path", ".user.email"),

@@ -259,7 +259,7 @@ def _upstream(snapshot: Snapshot, lanes: Iterable[LaneSnapshot]) -> str:
         f"{plural(snapshot.in_flight, 'request')} in flight, at most {snapshot.concurrency_limit:g}"
     ]
     named = [
-        f"{text(destination.name)} is {destination.upstream.state}: "
+        f"{text(destination.name)} is {destination.upstream.state.words}: "
         f"{code(destination.upstream.url)}"
         for destination in snapshot.destinations
     ]

@@ -254,7 +254,11 @@ RESULTS_PENDING: Final = HttpAnswer(200, b'{"results":{}}', content_type=_JSON)
 OPTIONS: Final = HttpAnswer(204, headers=_ALLOW)
 PASSED_OPTIONS: Final = HttpAnswer(204, headers=_PASSED_ALLOW)
 READ_OPTIONS: Final = HttpAnswer(204, headers=_READ_ALLOW)
-NOT_FOUND: Final = problem(404, "Nothing is taken on this path.", Rejection.NOT_FOUND)
+NOT_FOUND: Final = problem(
+    404,
+    "Nothing is taken on this path: send events to /batch/ or /capture/, for example.",
+    Rejection.NOT_FOUND,
+)
 METHOD_NOT_ALLOWED: Final = problem(
     405, "Events are taken by POST.", Rejection.METHOD, headers=_ALLOW
 )
