@@ -67,7 +67,7 @@ class Wrong(Exception):
 
 def request_of(send: Send, events: Sequence[Event]) -> bytes:
     """The whole request with these of its events."""
-    body = _body(send, events)
+    body = body_of(send, events)
     headers = dict(_headers(send))
     path = _PATHS.get(send.shape, send.path)
     if send.encoding:
@@ -106,7 +106,8 @@ def _headers(send: Send) -> Iterable[tuple[str, str]]:
         yield "Content-Type", _TYPES[send.shape]
 
 
-def _body(send: Send, events: Sequence[Event]) -> bytes:
+def body_of(send: Send, events: Sequence[Event]) -> bytes:
+    """The body with these events, before it is encoded."""
     if send.shape in OTLP:
         records = [_log_record(event) for event in events]
         return export(*records, protobuf=send.shape == OTLP[1])

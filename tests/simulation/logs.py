@@ -62,6 +62,8 @@ class LogInode:
     data: bytearray = field(default_factory=bytearray)
     plain: bytearray | None = None
     """What is compressed in it."""
+    copied: int = -1
+    """The content that was copied, and is truncated next."""
     lines: list[tuple[int, int, Line]] = field(default_factory=list)
     """Whole lines: where each begins and ends, its end with it."""
     modified: int = 0
@@ -294,9 +296,12 @@ class LogFolder:
                 self._unlink(rotated[0])
         elif act.how == "compress":
             self._compress(program, act)
-        elif (file := self.files.get(program.path)) is not None:
+        elif (file := self.files.get(program.path)) is None:
+            return
+        elif file.copied != file.content:  # else it is being rotated
             self.met[f"logs: {act.how}"] += 1
             if act.how == "copy":
+                file.copied = file.content
                 copy = self._create(self._make_room(program))
                 copy.data += file.data
                 copy.lines += file.lines

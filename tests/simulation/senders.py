@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from tests.simulation.entrances import odd_request, request_of, to_repeat
+from tests.simulation.entrances import body_of, odd_request, request_of, to_repeat
 from tests.simulation.http import Message, read_message
 from tests.simulation.network import passing
 from tests.simulation.plan import Event, OddAct, Send
@@ -33,6 +33,8 @@ class Rejection:
     """What the answer says."""
     size: int
     """Bytes of the body as it was sent."""
+    unpacked: int
+    """Bytes of it before it was encoded."""
     connections: int
     """That senders had at that moment."""
 
@@ -159,7 +161,8 @@ class Sender:
                 why = message.body.decode(errors="replace").strip()
                 size = len(text) - text.index(b"\r\n\r\n") - 4
                 there = self._network.accepted(ADDRESSES)
-                answered.rejections.append(Rejection(status, why, size, there))
+                unpacked = len(body_of(request, left))
+                answered.rejections.append(Rejection(status, why, size, unpacked, there))
             if status == 200 and message is not None:
                 again = to_repeat(request, left, message.body)
                 accepted = [event for event in left if event not in again]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from forwarder.core.watermark import Span, Watermark
 from forwarder.sources.logs.contents import NOTHING
 from forwarder.sources.logs.positions import (
+    CUT,
     DONE,
     GONE,
     LEFT,
@@ -90,6 +91,10 @@ class FollowedFile:
     queued: bool = False
     done: bool = False
     """Whether it was read to its end, and is compressed or a copy."""
+    cut: bool = False
+    """Whether it is a copy that ends at `anchor`, before `boundary`: more was read of the original,
+    before that was truncated.
+    """
     renamed: bool = False
     """Whether it was renamed or copied: then no more is written to it, as a rule."""
     finished: bool = False
@@ -133,6 +138,7 @@ class FollowedFile:
         self.anchor = row.anchor
         self.anchor_check = row.anchor_tail
         self.done = bool(row.state & DONE)
+        self.cut = bool(row.state & CUT)
         self.renamed = bool(row.state & RENAMED)
         self.packed = bool(row.state & PACKED)
         self.seen = row.seen
@@ -147,10 +153,11 @@ class FollowedFile:
             | REPLACED * self.replaced
             | GONE * self.gone
             | PACKED * self.packed
+            | CUT * self.cut
         )
         if self.left is not None:
             state |= LEFT
-        if self.boundary >= self.anchor and self.check:
+        if self.boundary >= self.anchor and self.check and not self.cut:
             self.anchor = self.boundary
             self.anchor_check = self.check
         known = self.position, self.position_check, self.anchor, self.anchor_check

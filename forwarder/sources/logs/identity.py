@@ -161,10 +161,12 @@ class Recognition:
         first line agrees.
         """
         line = None
-        if content.packed or file.boundary == 0 or not file.check:
+        if content.packed or file.cut or file.boundary == 0 or not file.check:
             line = first_line(content, finished=file.finished)
             if line is None or line.fingerprint != file.fingerprint:
                 return True
+        if file.cut:
+            return tail_digest(content, file.anchor) != file.anchor_check
         if (
             0 < file.boundary < SKIPPED
             and file.check
@@ -392,7 +394,7 @@ class Recognition:
             return True
         if former.position >= SKIPPED:
             return False
-        if former.outstanding and tail_digest(content, former.boundary) is None:
+        if former.outstanding and not former.cut and tail_digest(content, former.boundary) is None:
             line = first_line(content, finished=True)
             return (
                 line is not None
@@ -418,6 +420,10 @@ class Recognition:
         former.gone = False
         former.finished = False
         former.done = lacking
+        if lacking and not content.packed:
+            former.anchor = content.status().st_size
+            former.anchor_check = tail_digest(content, former.anchor) or NOTHING
+        former.cut = lacking and (former.cut or not content.packed)
         former.examined = (file.size, file.modified) if lacking else None
         if not former.times and self._policy.stores_times:
             former.times = self._store.times(self._policy.name, former.identity, former.generation)

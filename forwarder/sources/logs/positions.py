@@ -63,6 +63,7 @@ REPLACED = 4
 GONE = 8
 PACKED = 16
 LEFT = 32
+CUT = 64
 """Bits of `StoredPosition.state`."""
 
 _MEANING: Final = (

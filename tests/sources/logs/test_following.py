@@ -284,6 +284,36 @@ def test_a_compressed_file_that_was_read_to_its_end_and_is_not_settled(
     assert logs.pass_time(WAIT) == []
 
 
+@pytest.mark.parametrize("half", ["", "thr"])
+@pytest.mark.parametrize("settled", [True, False])
+@pytest.mark.parametrize("down", [True, False])
+def test_compression_of_a_copy_that_ends_before_what_was_read(
+    logs: FollowedLogs, half: str, settled: bool, down: bool
+) -> None:
+    """What the program writes between the copy and the truncation was read of the original: the
+    copy is nothing new, and its compressed file isn't either.
+    """
+    path = logs.write("app.log", f"one\ntwo\n{half}")
+    copy = logs.folder / "app.log.1"
+    assert logs.read() == ["one", "two"]
+    shutil.copy(path, copy)
+    logs.write("app.log", f"{'three'.removeprefix(half)}\nfour\n")
+    assert logs.read() == ["three", "four"]
+    os.truncate(path, 0)
+    logs.write("app.log", "five\n")
+    assert logs.read() + logs.read() + logs.pass_time(WAIT) == ["five"]
+    if settled or down:
+        logs.settle()
+    if down:
+        logs.kill()
+    packed = logs.folder / "app.log.1.gz"
+    packed.write_bytes(gzip.compress(copy.read_bytes()))
+    copy.unlink()
+    assert logs.read() + logs.pass_time(WAIT) == []
+    packed.rename(logs.folder / "app.log.2.gz")
+    assert logs.read() + logs.pass_time(WAIT) == []
+
+
 def test_compression_takes_its_time(logs: FollowedLogs) -> None:
     """A compressed file that is being written beside the original isn't read; the original is."""
     path = logs.write("app.log.1", "one\ntwo\n")
