@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from forwarder.core.watermark import Span, Watermark
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 FileKey = tuple[int, int]
 """Device and inode."""
 
+EARLIER: Final = 32
+"""Anchors that are remembered: one for each time that positions were stored."""
 SKIPPED: Final = 2**62
 """The position of a compressed file that was there before the source, where that reads from the
 ends of files.
@@ -83,6 +85,8 @@ class FollowedFile:
     """The digest of what is before `anchor`: so far the content was known when it was recognized
     or stored.
     """
+    earlier: deque[tuple[int, bytes]] = field(default_factory=lambda: deque(maxlen=EARLIER))
+    """Former anchors: a copy may end between one of them and `boundary`."""
     times: Sequence[ReadTime] = ()
     """When records that aren't settled were read for the first time, if that is kept."""
     reader: FileReader | None = None
@@ -158,6 +162,8 @@ class FollowedFile:
         if self.left is not None:
             state |= LEFT
         if self.boundary >= self.anchor and self.check and not self.cut:
+            if 0 < self.anchor < self.boundary:
+                self.earlier.append((self.anchor, self.anchor_check))
             self.anchor = self.boundary
             self.anchor_check = self.check
         known = self.position, self.position_check, self.anchor, self.anchor_check

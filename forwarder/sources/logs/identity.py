@@ -394,13 +394,18 @@ class Recognition:
             return True
         if former.position >= SKIPPED:
             return False
-        if former.outstanding and not former.cut and tail_digest(content, former.boundary) is None:
+        if not former.cut and tail_digest(content, former.boundary) is None:
             line = first_line(content, finished=True)
-            return (
-                line is not None
-                and former.position > line.end
-                and tail_digest(content, former.position) == former.position_check
-            )
+            known = [*former.earlier]
+            if former.outstanding:
+                known.append((former.position, former.position_check))
+            if line is not None and any(
+                offset > line.end and tail_digest(content, offset) == check
+                for offset, check in known
+            ):
+                return True
+            if former.outstanding:
+                return False
         return not self.was_replaced(former, content)
 
     def _move(self, former: FollowedFile, file: FollowedFile, content: FileContent) -> FollowedFile:

@@ -314,6 +314,22 @@ def test_compression_of_a_copy_that_ends_before_what_was_read(
     assert logs.read() + logs.pass_time(WAIT) == []
 
 
+def test_compression_of_a_copy_that_was_never_seen(logs: FollowedLogs) -> None:
+    """It is known by what was stored of the original before, though that was read further."""
+    path = logs.write("app.log", "one\ntwo\n")
+    assert logs.read() == ["one", "two"]
+    logs.settle()
+    logs.write("app.log", "three\n")
+    copied = path.read_bytes()
+    logs.write("app.log", "four\n")
+    assert logs.read() == ["three", "four"]
+    logs.settle()
+    os.truncate(path, 0)
+    (logs.folder / "app.log.1.gz").write_bytes(gzip.compress(copied))
+    logs.write("app.log", "five\n")
+    assert logs.read() + logs.read() + logs.pass_time(WAIT) == ["five"]
+
+
 def test_compression_takes_its_time(logs: FollowedLogs) -> None:
     """A compressed file that is being written beside the original isn't read; the original is."""
     path = logs.write("app.log.1", "one\ntwo\n")
