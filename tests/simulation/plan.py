@@ -662,8 +662,22 @@ def _with_more(plan: Plan, chance: Random) -> Plan:
         where = chance.choice(plan.destinations)
         at = round(chance.uniform(0.0, plan.ends), 3)
         acts.append(Trouble(at, FOR_EVER, where, chance.choice(("refused", "silent", "503"))))
+    for act in [each for each in acts if isinstance(each, Restart) and each.how == "drain"]:
+        if chance.random() < 0.5:
+            acts.remove(act)
+            acts += _drain_in_vain(plan, act, chance)
     acts.sort(key=lambda act: act.at)
     return replace(plan, rules=rules, settings=settings, acts=tuple(acts))
+
+
+def _drain_in_vain(plan: Plan, drain: Restart, chance: Random) -> Iterator[Act]:
+    """A drain that has all the time for it, while a service fails."""
+    yield replace(drain, after=0)
+    where = chance.choice(plan.destinations)
+    if where == SECOND and plan.archive is not None:
+        where = FIRST
+    what = chance.choice(("refused", "503", "401", "silent"))
+    yield Trouble(max(0.0, drain.at - 2.0), drain.at + drain.away + 300.0, where, what)
 
 
 def _is_trouble(act: Act) -> bool:
