@@ -115,7 +115,7 @@ A module has a group as `app`, or the command as a function of the command's nam
 
 
 _ELSEWHERE: Final = {
-    "start": "`forwarder run` starts the daemon.",
+    "start": "The command `run` starts the daemon.",
     "stop": "The signal TERM stops the daemon: `forwarder help restart`.",
     "restart": "The signal USR2 restarts the daemon: `forwarder help restart`.",
     "reload": "The signal HUP reloads the configuration: `forwarder help restart`.",
