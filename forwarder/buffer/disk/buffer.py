@@ -537,6 +537,8 @@ class DiskBuffer:
                 exc_info=unexpected,
             )
         self._unreadable = why
+        if self._reading_again is not None:
+            self._reading_again.cancel()
         self._reading_again = self._clock.call_later(RETRY_SECONDS, self.on_arrival)
 
     # Called by the compaction
