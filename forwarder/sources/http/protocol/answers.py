@@ -256,7 +256,7 @@ PASSED_OPTIONS: Final = HttpAnswer(204, headers=_PASSED_ALLOW)
 READ_OPTIONS: Final = HttpAnswer(204, headers=_READ_ALLOW)
 NOT_FOUND: Final = problem(
     404,
-    "Nothing is taken on this path: send events to /batch/ or /capture/, for example.",
+    "This path accepts no events: send them to /batch/ or /capture/, for example.",
     Rejection.NOT_FOUND,
 )
 METHOD_NOT_ALLOWED: Final = problem(
