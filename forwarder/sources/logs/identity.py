@@ -394,7 +394,8 @@ class Recognition:
             return True
         if former.position >= SKIPPED:
             return False
-        if not former.cut and tail_digest(content, former.boundary) is None:
+        could_lack = former.outstanding or bool(former.earlier)
+        if could_lack and not former.cut and tail_digest(content, former.boundary) is None:
             line = first_line(content, finished=True)
             known = [*former.earlier]
             if former.outstanding:
