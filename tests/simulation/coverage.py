@@ -12,16 +12,20 @@ from typing import Final
 from forwarder.core.outcome import HaltReason
 from forwarder.core.ports import DropReason, Reason
 from tests.simulation.entrances import odd_request
-from tests.simulation.log_acts import LOG_FAULTS, LOGS, ROTATIONS, LogRemoval, LogRotation
+from tests.simulation.log_acts import CUT_LINE, LOG_FAULTS, LOGS, ROTATIONS, LogRemoval, LogRotation
 from tests.simulation.plan import (
     ARCHIVE_FAULTS,
+    CALLS,
     DISK,
     DISK_FAULTS,
     FAULTS,
     KAFKA,
     KAFKA_FAULTS,
+    MEMORY,
     ODDITIES,
     SECOND,
+    SHORT,
+    Call,
     ClockJump,
     Hold,
     Marks,
@@ -43,6 +47,7 @@ PLANNED: Final = (
     *(f"logs: {what}" for what in (*LOG_FAULTS, *ROTATIONS)),
     "logs: a file is removed",
     *(f"archive: {what}" for what in ARCHIVE_FAULTS),
+    f"{MEMORY}: {SHORT}",
     "ends: stop",
     "ends: drain",
     "ends: replace",
@@ -56,6 +61,7 @@ PLANNED: Final = (
     "letters: drop",
     "a crowd",
     "odd requests",
+    "calls",
 )
 
 REACHABLE: Final = (
@@ -79,6 +85,9 @@ REACHABLE: Final = (
             "lost with the memory that it, or its count, was in",
         )
     ),
+    *(f"call: {what}: {status}" for what in sorted({*CALLS}) for status in (0, 200, 429, 503)),
+    "call: definitions: 304",
+    "call: a recording: 413",
     "explained",
     "drained",
     "killed while it drained",
@@ -96,7 +105,7 @@ REACHABLE: Final = (
     "log: kafka: reading again",
     "a position was stored",
     "logs: between two calls",
-    "logs: a line was cut",
+    CUT_LINE,
     "logs: an inode is used again",
     "log: logs: a file can't be read",
     "log: logs: positions can't be stored",
@@ -104,6 +113,10 @@ REACHABLE: Final = (
     "log: the archive fails; its events stay in the buffer",
     "log: the archive works again",
     "files of an archive",
+    "log: nothing is passed through for now",
+    "log: calls are passed through again",
+    "log: memory is short: new events get 503",
+    "log: memory is no longer short: events are accepted again",
 )
 
 
@@ -145,7 +158,7 @@ def faults_of(plan: Plan) -> set[str]:
     faults = set()
     for act in plan.acts:
         if isinstance(act, Trouble):
-            kind = act.where if act.where in (DISK, KAFKA, LOGS) else "service"
+            kind = act.where if act.where in (DISK, KAFKA, LOGS, MEMORY) else "service"
             if plan.archive is not None and act.where == SECOND:
                 kind = "archive"
             faults.add(f"{kind}: {act.what}")
@@ -169,4 +182,5 @@ _ALIKE: Final[Mapping[type, str]] = {
     Rebalance: "rebalance",
     Hold: "a crowd",
     OddAct: "odd requests",
+    Call: "calls",
 }

@@ -62,10 +62,7 @@ class Crowd:
     async def _send(self, act: Hold) -> int:
         """One of them; its answer's status, 0 without one."""
         try:
-            connected = await self._network.connect(*self._to, peer=ADDRESS)
-            reader = asyncio.StreamReader(loop=self._loop)
-            protocol = asyncio.StreamReaderProtocol(reader, loop=self._loop)
-            transport, _ = await self._loop.create_connection(lambda: protocol, sock=connected)
+            reader, transport = await self._network.dial(*self._to, peer=ADDRESS)
         except OSError:
             return 0
         self._sent[transport] = 0

@@ -32,7 +32,14 @@ async def read_message(reader: asyncio.StreamReader) -> Message | None:
     headers = {
         name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)
     }
-    body = await reader.readexactly(int(headers.get("content-length", "0")))
+    if headers.get("transfer-encoding") == "chunked":
+        body = b""
+        while size := int(await reader.readline(), 16):
+            body += await reader.readexactly(size)
+            await reader.readline()
+        await reader.readline()
+    else:
+        body = await reader.readexactly(int(headers.get("content-length", "0")))
     if headers.get("content-encoding") == "gzip":
         body = gzip.decompress(body)
     return Message(first, headers, body)

@@ -35,6 +35,7 @@ from forwarder.delivery.outcomes import OutcomeHandler
 from forwarder.intake.decoder_jobs import LookUp, work
 from forwarder.telemetry.taps import Taps
 from tests.simulation.archive import SimulatedArchive, judge_archive
+from tests.simulation.calls import Caller, judge_calls
 from tests.simulation.crowd import Crowd
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.entrances import MAPPING
@@ -50,10 +51,12 @@ from tests.simulation.plan import (
     FOR_EVER,
     KAFKA,
     KEYS,
+    MEMORY,
     ORDERLY,
     RULES,
     SECOND,
     SMALL_BODIES,
+    Call,
     ClockJump,
     Explain,
     Hold,
@@ -84,7 +87,7 @@ FULL: Final = 120.0
 """Seconds after which the operator drops dead letters, where there is room for a few alone."""
 OWN: Final = ("127.0.0.1", 8318)
 ADDRESSES: Final = {"a": ("10.1.0.1", 80), "b": ("10.1.0.2", 80)}
-MEMORY: Final = "/dev/shm" if Path("/dev/shm").is_dir() else None
+IN_MEMORY: Final = "/dev/shm" if Path("/dev/shm").is_dir() else None
 """Where the files are, if a file system is in memory: losses are simulated, syncing costs time."""
 SENDERS: Final = 4
 SMALL_BOUNDS: Final = (
@@ -149,15 +152,18 @@ class SimulatedDecoder:
         """There is no process."""
 
 
-class Unlimited:
-    """See `daemon.memory.MemorySource`: memory is never short."""
+class SimulatedMemory:
+    """In the place of the kernel's figures, for `daemon.memory.MemorySource`."""
 
-    limit = 0
     origin = "simulated"
 
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.short = False
+
     def used(self) -> int:
-        """Nothing."""
-        return 0
+        """Nearly all, or half."""
+        return self.limit * 95 // 100 if self.short else self.limit // 2
 
 
 @dataclass
@@ -181,7 +187,7 @@ def live(plan: Plan) -> Life:
     try:
         with (
             _deterministic(plan.seed),
-            TemporaryDirectory(prefix="simulation-", dir=MEMORY) as folder,
+            TemporaryDirectory(prefix="simulation-", dir=IN_MEMORY) as folder,
             ExitStack() as stack,
         ):
             disk = SimulatedDisk(Path(folder), loop.chance, trace.note)
@@ -291,6 +297,8 @@ class _World:
         self._clock = SimulatedClock(loop)
         self._brokers = SimulatedBrokers(loop, loop.chance, trace.note)
         self._crowd = Crowd(loop, self._network, OWN, self._say)
+        self._caller = Caller(loop, self._network, OWN, self._say)
+        self._memory = SimulatedMemory(1000 if "memory" in plan.settings else 0)
         self._evidence = Evidence(
             plan, self._services, self._senders, disk.root, self._brokers, self._crowd
         )
@@ -326,7 +334,8 @@ class _World:
             ("forwarder.sources.http.listener.bind_tcp", self._bind),
             ("forwarder.sources.http.listener.duplicates", self._network.duplicates),
             ("forwarder.daemon.pipeline.adopt", self._network.adopt),
-            ("forwarder.daemon.pipeline.find_memory", lambda *_: Unlimited()),
+            ("forwarder.daemon.pipeline.find_memory", lambda *_: self._memory),
+            ("forwarder.daemon.pressure.reclaim_memory", lambda: None),
             ("forwarder.daemon.pipeline.Taps", partial(Taps, spent=loop.time)),
             # what it would wait for can't happen meanwhile
             ("forwarder.inspect.buffer_contents.READS", 1),
@@ -445,6 +454,7 @@ class _World:
                         if name != "max_bytes"
                     },
                 },
+                "passthrough": dict(plan.settings.get("passthrough", {})),
                 "batch": dict(plan.settings["batch"]),
                 "delivery": dict(plan.settings["delivery"]),
                 "rules": [dict(RULES[name]) for name in self._rules],
@@ -454,6 +464,8 @@ class _World:
         # smaller than may be configured, so that it is full now and then
         smaller = replace(settings.buffer, max_bytes=plan.settings["buffer"]["max_bytes"])
         few = replace(settings.dead_letters, **plan.settings.get("dead_letters", {}))
+        if plan.has_files and not plan.durable:
+            few = replace(few, path=self._disk.root)
         return replace(settings, buffer=smaller, dead_letters=few)
 
     async def run(self) -> None:
@@ -498,6 +510,9 @@ class _World:
         if self._logged:
             raise Promise(f"the log has an error: {self._logged[0]}")
         judge(self._evidence, pipeline, left, self._met)
+        passed = self._services[self._plan.calls_to]
+        if isinstance(passed, Service):
+            judge_calls(self._evidence, self._caller, passed, self._met)
         if self._archive is not None:
             judge_archive(self._evidence, self._archive, self._process)
             self._met["files of an archive"] += len(self._archive.files)
@@ -511,7 +526,7 @@ class _World:
             # what isn't delivered by then is the next one's
             restart = Restart(self._loop.time(), "stop", 0, 0.1, 0)
             await self._end_by(restart, await self._running())
-        delivered = not plan.early or plan.durable or bool(plan.kafka)
+        delivered = not plan.early or plan.reads_again
         if delivered:
             await self._until_delivered()
         if plan.replays:
@@ -689,7 +704,7 @@ class _World:
             act = acts.pop(0)
             for line in told(act):
                 self._say("plan", line)
-            if isinstance(act, Send | OddAct | Hold | Produce | LogAct):
+            if isinstance(act, Send | OddAct | Call | Hold | Produce | LogAct):
                 self._send(act)
             elif isinstance(act, Trouble):
                 self._trouble(act)
@@ -711,9 +726,12 @@ class _World:
         if self._brokers.elsewhere:
             self._brokers.rebalance(())
 
-    def _send(self, act: Send | OddAct | Hold | Produce | LogAct) -> None:
+    def _send(self, act: Send | OddAct | Call | Hold | Produce | LogAct) -> None:
         if isinstance(act, Hold):
             self._begin(self._crowd.hold(act), "the crowd")
+            return
+        if isinstance(act, Call):
+            self._begin(self._caller.call(act), f"a call for {act.what}")
             return
         if isinstance(act, OddAct):
             max_body = self._plan.settings["http"]["max_body"]
@@ -781,6 +799,9 @@ class _World:
             self._brokers.trouble = "" if ends else act.what
             if ends:
                 self._say("plan", "the brokers are well")
+            return
+        if act.where == MEMORY:
+            self._memory.short = not ends
             return
         if act.where == LOGS:
             if self._logs is not None:

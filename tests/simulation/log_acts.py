@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from tests.simulation.plan import Event
 
 LOGS: Final = "logs"
+CUT_LINE: Final = "logs: a line was cut"
+"""What is counted where a file was truncated, or its reader gave up waiting, within a line."""
 LOG_FAULTS: Final = ("forbidden", "broken", "unlisted")
 """What the logs' files do for a while: they can't be opened, read, or found."""
 ROTATIONS: Final = ("rename", "rename, written on", "copy", "compress")
@@ -191,8 +193,8 @@ class LogDrawing:
     last: tuple[float, int] = (0.0, 0)
     """When which program wrote last."""
 
-    def plan(self, key: str) -> LogPlan:
-        """How logs are written and read."""
+    def plan(self, key: str, *, durable: bool) -> LogPlan:
+        """How logs are written and read; `durable`: into a buffer on disk."""
         chance = self.chance
         slow = self.ends > 60
         mapping: dict[str, Any] = {
@@ -207,7 +209,7 @@ class LogDrawing:
             mapping["timestamp"] = {"from": ".timestamp"}
         settings = {
             "mapping": mapping,
-            "commit": chance.choice(("delivered", "delivered", "disk")),
+            "commit": chance.choice(("delivered", "delivered", "disk" if durable else "delivered")),
             "commit_interval": chance.choice(("100ms", "1s")),
             "poll_interval": chance.choice(("20s", "60s") if slow else ("500ms", "5s")),
             "rotate_wait": chance.choice(("100s", "300s") if slow else ("5s", "30s")),

@@ -26,6 +26,7 @@ from unittest.mock import patch
 from forwarder.sources.logs.positions import PositionStore, StoredPosition
 from forwarder.sources.logs.watching import Watch
 from tests.simulation.log_acts import (
+    CUT_LINE,
     FOLDER,
     PROGRAMS,
     Line,
@@ -161,6 +162,8 @@ class LogFolder:
         self.files: dict[str, LogInode] = {}
         self.parts: dict[str, list[Line]] = {}
         """All whole lines that were ever written, by the content that they are in."""
+        self._late: list[Line] = []
+        """Those that were whole when their reader may have given up waiting."""
         self.shrunk = False
         """Whether a loss of power has taken lines that may have been read."""
         self.on_saved: Callable[[list[Line]], None] = lambda _: None
@@ -213,6 +216,7 @@ class LogFolder:
         """All lines that were ever whole."""
         for lines in self.parts.values():
             yield from lines
+        yield from self._late
 
     def _saved(self, rows: Collection[StoredPosition]) -> None:
         """Positions are stored just now."""
@@ -354,7 +358,9 @@ class LogFolder:
             part = f"log {program.number}, content {file.content}"
             self.parts.setdefault(part, []).append(half.line)
         else:
-            self.met["logs: a line was cut"] += 1
+            self.met[CUT_LINE] += 1
+            if whole:
+                self._late.append(half.line)
 
     def _opened(self, program: LogProgram) -> LogInode:
         if program.inode is None or program.reopens:

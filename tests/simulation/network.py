@@ -136,6 +136,18 @@ class Network:
             listening.arrivals.on_arrival()
         return Connected(here)
 
+    async def dial(
+        self, host: str, port: int, peer: str
+    ) -> tuple[asyncio.StreamReader, SimulatedTransport]:
+        """A connection to an address, ready to be read and written. Raises
+        `ConnectionRefusedError` as `connect` does.
+        """
+        connected = await self.connect(host, port, peer)
+        reader = asyncio.StreamReader(loop=self._loop)
+        protocol = asyncio.StreamReaderProtocol(reader, loop=self._loop)
+        transport, _ = await self._loop.create_connection(lambda: protocol, sock=connected)
+        return reader, transport
+
 
 @dataclass(slots=True, eq=False)
 class PendingConnections:

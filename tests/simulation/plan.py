@@ -40,6 +40,9 @@ KAFKA_FAULTS: Final = ("away", "silent")
 DISK: Final = "disk"
 DISK_FAULTS: Final = ("full", "broken")
 """What a disk does for a while: no room, or nothing becomes durable."""
+MEMORY: Final = "memory"
+SHORT: Final = "short"
+"""What memory is for a while."""
 ARCHIVE_FAULTS: Final = ("forbidden", "broken")
 """What an archive's folder does for a while: nothing can be created, or what is written isn't kept.
 """
@@ -83,6 +86,13 @@ FLAWS: Final[Mapping[str, Sequence[str]]] = {
 SMALL_EVENT: Final = 2500
 """`upstream.max_event` in some lives."""
 LARGE_PADDING: Final = 3000
+
+FLAGS: Final = "flags"
+DEFINITIONS: Final = "definitions"
+ASSET: Final = "an asset"
+RECORDING: Final = "a recording"
+CALLS: Final = (FLAGS, FLAGS, DEFINITIONS, DEFINITIONS, ASSET, RECORDING)
+"""What SDKs ask for that bring no events (`calls.py`)."""
 
 ODDITIES: Final = (
     "no JSON",
@@ -233,6 +243,27 @@ class OddAct:
 
 
 @dataclass(frozen=True, slots=True)
+class Call:
+    """Calls that bring no events, one after the other on a connection of their own."""
+
+    at: float
+    sender: int
+    what: str
+    """One of `CALLS`."""
+    number: int
+    """Of the first one."""
+    count: int
+    key: str
+    size: int
+    """Bytes of a recording."""
+    chunked: bool
+    conditional: bool
+    """Whether definitions are asked for unless they are those that came before."""
+    breaks_off: bool
+    """Whether the last one ends within itself."""
+
+
+@dataclass(frozen=True, slots=True)
 class Trouble:
     """A service does something else than it should."""
 
@@ -269,7 +300,7 @@ class ClockJump:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """The daemon ends, and is started again. Only with a disk buffer."""
+    """The daemon ends, and is started again. Only where it has files."""
 
     at: float
     how: str
@@ -342,6 +373,7 @@ Act = (
     | Tap
     | Send
     | OddAct
+    | Call
     | Hold
     | Trouble
     | Reload
@@ -397,9 +429,25 @@ class Plan:
         return bool(self.settings["buffer"]["kind"] == "disk")
 
     @property
+    def has_files(self) -> bool:
+        """Whether dead letters are in a file: beside a buffer on disk, or the positions in logs."""
+        return self.durable or self.logs is not None
+
+    @property
+    def reads_again(self) -> bool:
+        """Whether what isn't delivered at the end of a process is there for the next one."""
+        return self.has_files or bool(self.kafka)
+
+    @property
     def small_events(self) -> bool:
         """Whether `SMALL_EVENT` holds."""
         return "max_event" in self.settings["upstream"]
+
+    @property
+    def calls_to(self) -> str:
+        """The destination that calls without events are passed through to."""
+        passed = self.settings.get("passthrough", {})
+        return str(passed.get("destination", self.destinations[0]))
 
     @property
     def few_letters(self) -> bool:
@@ -524,8 +572,10 @@ class _Drawing:
         )
 
 
-def drawn(seed: int) -> Plan:
-    """The plan of a seed."""
+def drawn(seed: int, *, calls: bool = True) -> Plan:
+    """The plan of a seed. Without `calls` it is as it was before those were drawn: seeds that had
+    found something by then find it in that life.
+    """
     chance = Random(seed)
     ends = chance.choice((5.0, 5.0, 60.0, 60.0, 60.0, 600.0, 600.0, 7200.0))
     drawing = _Drawing(chance, ends=ends, durable=chance.random() < 0.5)
@@ -584,15 +634,21 @@ def drawn(seed: int) -> Plan:
             for _ in range(chance.choice((0, 0, 1, 3)))
         ]
     logs = None
-    if drawing.durable and (own := Random(f"logs {seed}")).random() < 0.4:
+    if (own := Random(f"logs {seed}")).random() < (0.4 if drawing.durable else 0.2):
         drawing.chance = own
         key = own.choice(KEYS)
         of_logs = LogDrawing(own, ends, lambda: drawing.event(key, LINE))
-        logs = of_logs.plan(key)
+        logs = of_logs.plan(key, durable=drawing.durable)
         acts += of_logs.acts()
         for _ in range(own.choice((0, 0, 1, 2))):
             at, until, what = of_logs.trouble()
             acts.append(Trouble(at, until, LOGS, what))
+        if not drawing.durable:
+            acts += [
+                replace(each, how="stop") if each.how == "drain" else each
+                for each in (drawing.restart() for _ in range(own.choice((0, 1, 3))))
+            ]
+            acts += [drawing.trouble((DISK,)) for _ in range(own.choice((0, 0, 1)))]
         drawing.chance = chance
     archive = None
     if drawing.durable and two and (own := Random(f"archive {seed}")).random() < 0.4:
@@ -621,7 +677,8 @@ def drawn(seed: int) -> Plan:
         logs,
         archive,
     )
-    return _with_more(plan, Random(f"more {seed}"))
+    plan = _with_more(plan, Random(f"more {seed}"))
+    return _with_calls(plan, Random(f"calls {seed}")) if calls else plan
 
 
 def _with_more(plan: Plan, chance: Random) -> Plan:
@@ -658,7 +715,7 @@ def _with_more(plan: Plan, chance: Random) -> Plan:
         acts += _storm(plan, chance)
     elif weather < 0.2:
         acts = [act for act in acts if not _is_trouble(act)]
-    elif plan.early and not plan.durable and not plan.kafka and chance.random() < 0.5:
+    elif plan.early and not plan.reads_again and chance.random() < 0.5:
         where = chance.choice(plan.destinations)
         at = round(chance.uniform(0.0, plan.ends), 3)
         acts.append(Trouble(at, FOR_EVER, where, chance.choice(("refused", "silent", "503"))))
@@ -668,6 +725,66 @@ def _with_more(plan: Plan, chance: Random) -> Plan:
             acts += _drain_in_vain(plan, act, chance)
     acts.sort(key=lambda act: act.at)
     return replace(plan, rules=rules, settings=settings, acts=tuple(acts))
+
+
+def _with_calls(plan: Plan, chance: Random) -> Plan:
+    """With calls that are passed through, or memory that is short for a while, in some lives."""
+    acts = list(plan.acts)
+    settings = dict(plan.settings)
+    if chance.random() < 0.4:
+        settings["passthrough"] = {}
+        if chance.random() < 0.5:
+            settings["passthrough"]["max_body"] = 30_000
+        if plan.archive is None and SECOND in plan.destinations and chance.random() < 0.3:
+            settings["passthrough"]["destination"] = SECOND
+        number = 0
+        for _ in range(chance.choice((2, 8, 20))):
+            count = chance.choice((1, 1, 2, 5))
+            acts.append(
+                Call(
+                    round(chance.uniform(0.0, plan.ends), 3),
+                    chance.randrange(4),
+                    chance.choice(CALLS),
+                    number,
+                    count,
+                    chance.choice(KEYS),
+                    chance.choice((100, 20_000, 70_000)),
+                    chance.random() < 0.3,
+                    chance.random() < 0.5,
+                    chance.random() < 0.05,
+                )
+            )
+            number += count
+        where = str(settings["passthrough"].get("destination", plan.destinations[0]))
+        if not plan.calm and chance.random() < 0.2:
+            acts += _refused_definitions(where, round(chance.uniform(0.0, plan.ends), 3), number)
+    if plan.ends <= 600.0 and not plan.calm and chance.random() < 0.1:
+        settings["memory"] = True
+        for _ in range(chance.choice((1, 3))):
+            at = round(chance.uniform(0.0, plan.ends), 3)
+            until = min(at + chance.uniform(0.0, chance.choice((0.5, 60.0))), plan.ends)
+            acts.append(Trouble(at, until, MEMORY, SHORT))
+    acts.sort(key=lambda act: act.at)
+    return replace(plan, settings=settings, acts=tuple(acts))
+
+
+def _refused_definitions(where: str, at: float, number: int) -> Iterator[Act]:
+    """A service gives definitions, refuses their key, and answers nothing then."""
+    for place, when in enumerate((at, at + 15.0, at + 25.0)):
+        yield Call(
+            when,
+            0,
+            DEFINITIONS,
+            number + place,
+            1,
+            KEYS[0],
+            0,
+            chunked=False,
+            conditional=False,
+            breaks_off=False,
+        )
+    yield Trouble(at + 10.0, at + 20.0, where, "401")
+    yield Trouble(at + 20.0, at + 30.0, where, "silent")
 
 
 def _drain_in_vain(plan: Plan, drain: Restart, chance: Random) -> Iterator[Act]:
@@ -766,6 +883,15 @@ def _settings(chance: Random, *, durable: bool) -> dict[str, dict[str, Any]]:
     }
 
 
+_PLACES: Final[Mapping[str, str]] = {
+    DISK: "the disk",
+    KAFKA: "the brokers",
+    LOGS: "the logs",
+    MEMORY: "memory",
+}
+"""Where something goes wrong, besides services."""
+
+
 def told(act: Act) -> Iterator[str]:
     """An act as a line of a story."""
     if isinstance(act, Send):
@@ -777,13 +903,11 @@ def told(act: Act) -> Iterator[str]:
             if each
         )
     elif isinstance(act, Trouble):
-        where = {DISK: "the disk", KAFKA: "the brokers", LOGS: "the logs"}.get(
-            act.where, f"service {act.where}"
-        )
+        where = _PLACES.get(act.where, f"service {act.where}")
         yield f"{where}: {act.what} until {act.until:.3f}"
     elif isinstance(act, Reload):
         yield f"the operator reloads with rules {', '.join(act.rules) or 'none'}"
-    elif isinstance(act, OddAct | Hold | Explain | Tap):
+    elif isinstance(act, OddAct | Call | Hold | Explain | Tap):
         yield _asked(act)
     elif isinstance(act, ClockJump):
         yield f"the wall clock is {act.offset} s off"
@@ -806,9 +930,11 @@ def told(act: Act) -> Iterator[str]:
         yield f"new connections have segments of {act.segment} bytes and {act.latency} s"
 
 
-def _asked(act: OddAct | Hold | Explain | Tap) -> str:
+def _asked(act: OddAct | Call | Hold | Explain | Tap) -> str:
     if isinstance(act, OddAct):
         return f"sender {act.sender} sends something odd: {act.what}"
+    if isinstance(act, Call):
+        return f"a caller asks for {act.what}, {act.count} times from {act.number} on"
     if isinstance(act, Hold):
         return f"a crowd sends {act.connections} bodies of {act.size} bytes at once, slowly"
     if isinstance(act, Explain):

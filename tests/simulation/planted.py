@@ -34,6 +34,8 @@ from forwarder.intake.admission import Admission, Gate, Submission
 from forwarder.intake.fan_out import FanOut
 from forwarder.intake.source_intake import SourceIntake
 from forwarder.sources.http.listener import HttpListener
+from forwarder.sources.http.passthrough import definitions
+from forwarder.sources.http.passthrough.exchange import PassedBody
 from forwarder.sources.http.protocol.limits import BodyPace
 from forwarder.sources.logs.followed import FollowedFile
 from forwarder.sources.logs.following import Follower
@@ -166,6 +168,14 @@ class _NeverSyncs:
 
     def fsync(self, descriptor: int) -> None:
         """Nothing becomes durable."""
+
+
+def _loses_first_kilobyte(right: Any) -> Any:
+    async def read(self: PassedBody) -> bytes:
+        piece: bytes = await right(self)
+        return piece[1000:] if len(piece) > 20_000 else piece
+
+    return read
 
 
 def _given_up(right: Any) -> Any:
@@ -347,6 +357,17 @@ DEFECTS: Final[Mapping[str, Change]] = {
         lambda _: _NeverSyncs(),
     ),
     "a file of the archive that couldn't be written counts": (LocalFolder, "publish", _given_up),
+    "definitions are given to whoever asks": (
+        definitions,
+        "cache_key",
+        lambda _: lambda target, _lines: target.partition(b"?")[0],
+    ),
+    "definitions are kept although their key is refused": (
+        definitions.ResponseCache,
+        "drop",
+        lambda _: lambda *_args: None,
+    ),
+    "a passed body loses what waits": (PassedBody, "read", _loses_first_kilobyte),
     "the time of reading a line isn't stored": (
         Follower,
         "_store_rows",

@@ -197,14 +197,10 @@ class Sender:
 
     async def _connect(self) -> tuple[asyncio.StreamReader, SimulatedTransport]:
         try:
-            connected = await self._network.connect(*self._to(), peer=self._peer)
+            return await self._network.dial(*self._to(), peer=self._peer)
         except ConnectionRefusedError:
             self.refused.append(self._loop.time())
             raise
-        reader = asyncio.StreamReader(loop=self._loop)
-        protocol = asyncio.StreamReaderProtocol(reader, loop=self._loop)
-        transport, _ = await self._loop.create_connection(lambda: protocol, sock=connected)
-        return reader, transport
 
     def _hang_up(self) -> None:
         if self._transport is not None:

@@ -10,7 +10,8 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from zlib import crc32
 
 from tests.simulation.http import Message, events_of, read_message
 from tests.simulation.network import passing
@@ -24,6 +25,11 @@ PAUSE = 30
 LIMIT = 1500
 """Bytes of a body that a service accepts while it answers 413 to others."""
 
+CHANGES: Final = 15.0
+"""Seconds after which there are other definitions."""
+OF_SERVICE: Final = "simulated"
+"""A header that services' answers have, and the daemon's own don't."""
+
 
 @dataclass(frozen=True, slots=True)
 class Stored:
@@ -33,6 +39,40 @@ class Stored:
     text: str
     event: dict[str, Any]
     key: str
+
+
+class Given(NamedTuple):
+    """A call that has come to a service, whole, and its answer there."""
+
+    at: float
+    target: str
+    status: int
+    headers: str
+    body: bytes
+    version: str
+    """Of definitions."""
+
+
+def echo_of(method: str, target: str, body: bytes) -> bytes:
+    """What the answer to a call begins with: it says what came."""
+    return f"{method} {target}, {len(body)} bytes, {crc32(body)}".encode()
+
+
+def answer_of(message: Message, status: int, at: float) -> Given:
+    """What a service answers to a call, if nothing keeps it from it."""
+    method, target, _ = message.first.split()
+    headers = f"{OF_SERVICE}: yes\r\n"
+    body = echo_of(method, target, message.body)
+    version = ""
+    if target.startswith("/flags/definitions"):
+        version = f'"{int(at // CHANGES)} for {message.headers.get("authorization")}"'
+        headers += f"ETag: {version}\r\n"
+        body = f"definitions {version}".encode()
+        if status == 200 and message.headers.get("if-none-match") == version:
+            status, body = 304, b""
+    elif target.startswith("/static/"):
+        body += b"x" * 3000
+    return Given(at, target, status, headers, body, version)
 
 
 @dataclass
@@ -49,6 +89,8 @@ class Service:
     """When it said of a key that its requests were to wait, and when one came too early."""
     _waits: dict[str, float] = field(default_factory=dict)
     """When it said so last, by key."""
+    given: list[Given] = field(default_factory=list)
+    """The answers to calls that bring no events."""
     trouble: str = ""
     refuses_poison: bool = True
     """Whether it answers 400 to a batch with a poisoned event in it. Where nothing else is left of
@@ -110,22 +152,23 @@ class Service:
             return False
         if what == "slow":
             await passing(8)
-        if message.first.split()[1].startswith("/batch/"):
+        brings_events = message.first.split()[1].startswith("/batch/")
+        if brings_events:
             self._note_haste(message)
-        status, headers = self._decided(message, what)
-        if (
-            status == 200
-            and what != "a web page"
-            and message.first.split()[1].startswith("/batch/")
-        ):
+        status, headers = self._decided(message, what, brings_events=brings_events)
+        body = b'{"status": 1}'
+        if not brings_events:
+            call = answer_of(message, status, self.loop.time())
+            status, headers, body = call.status, headers + call.headers, call.body
+            self.given.append(call)
+        elif what == "a web page":
+            body = b"<html>log in</html>"
+            headers += "Content-Type: text/html\r\n"
+        elif status == 200:
             self._store(message)
         if what == "stored, reset":
             transport.abort()
             return False
-        body = b'{"status": 1}'
-        if what == "a web page":
-            body = b"<html>log in</html>"
-            headers += "Content-Type: text/html\r\n"
         head = f"HTTP/1.1 {status} Said\r\n{headers}Content-Length: {len(body)}\r\n\r\n"
         answer = head.encode() + body
         if what == "half":
@@ -141,11 +184,12 @@ class Service:
         if PAUSE / 2 < self.loop.time() - said < PAUSE - 1:
             self.hasty.append((said, self.loop.time()))
 
-    def _decided(self, message: Message, what: str) -> tuple[int, str]:
+    def _decided(self, message: Message, what: str, *, brings_events: bool) -> tuple[int, str]:
         if what in ("500", "503", "429"):
             return int(what), ""
         if what == "429 with a time":
-            self._waits[_key(message)] = self.loop.time()
+            if brings_events:
+                self._waits[_key(message)] = self.loop.time()
             return 429, f"Retry-After: {PAUSE}\r\n"
         if what == "413" and len(message.body) > LIMIT:
             return 413, ""
