@@ -78,12 +78,12 @@ class Stores:
 
     @property
     def dead_letters_in_memory(self) -> Sequence[DeadLetter]:
-        """The dead letters, if they are in memory only."""
-        return (
-            self.dead_letters.dead_letters
-            if isinstance(self.dead_letters, MemoryDeadLetters)
-            else ()
-        )
+        """The dead letters that are in memory only. Until one is written, a buffer on disk has its
+        event.
+        """
+        if isinstance(self.dead_letters, MemoryDeadLetters):
+            return self.dead_letters.dead_letters
+        return self.dead_letters.unwritten() if self.disk_buffer is None else ()
 
     def open_replayer(
         self, intake: RequestIntake, clock: Clock, api_keys: Mapping[str, str]

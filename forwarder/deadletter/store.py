@@ -266,6 +266,11 @@ class DeadLetterStore:
         log_dead_lettered(dead_letters)
         self._keep(dead_letters, receipt=True)
 
+    def unwritten(self) -> list[DeadLetter]:
+        """Those that no commit has written, as far as is known."""
+        writing = [] if self._job is None else self._job.dead_letters
+        return [entry.dead_letter for entry in (*writing, *self._pending)]
+
     def distinguish(self, known: KnownKeyLookup) -> None:
         """Distinguish known keys from unknown ones from now on; call it again whenever
         they change.

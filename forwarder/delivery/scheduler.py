@@ -405,10 +405,11 @@ class Scheduler:
             return
         if (end := self._key_wait(lane)) > at.now:
             yield end
-        elif state is not None and state.pause.failing:
+        elif state is not None and state.pause.failing and state.groups:
             yield state.pause.until
         elif (due := self._batcher.due_at(lane, at.wall)) is not None:
+            # a lane that gave up its last batch pauses still
             yield max(
                 at.now + due - at.wall if due > at.wall else at.now,
-                state.parallel_from() if state is not None else 0.0,
+                max(state.parallel_from(), state.pause.until) if state is not None else 0.0,
             )

@@ -233,11 +233,13 @@ async def test_a_failed_commit_is_tried_again(tmp_path: Path, where: str) -> Non
         rig.store.when_durable(held)
         await rig.commit()
         assert "No space left" in rig.store.statistics().failing
+        assert [letter.data for letter in rig.store.unwritten()] == [b"[1]", b"[2]", b"[3]"]
         assert [type(callback).__name__ for callback in held.reported] == ["Backpressure"]
         assert not rig.store.add([letter()])
         await rig.clock.advance(1)
         await rig.commit()
         assert rig.store.statistics().failing == ""
+        assert rig.store.unwritten() == []
         assert rig.data() == [b"[1]", b"[2]", b"[3]"]
         assert rig.store.add([letter()])
     account = accounts(tmp_path)[LANE]

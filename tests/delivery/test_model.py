@@ -19,6 +19,7 @@ from forwarder.core.outcome import Delivered, Reply
 from forwarder.core.ports import DropReason, Ordering, Reason
 from forwarder.deadletter.memory import MemoryDeadLetters
 from forwarder.delivery.batching import Batcher, BatchPolicy
+from forwarder.delivery.delivery import TICK_SECONDS
 from forwarder.delivery.halting import Halts
 from forwarder.delivery.lane_state import PARALLEL_AFTER, RetryPolicy
 from forwarder.delivery.limiter import MAXIMUM, Limiter, load_signal
@@ -30,6 +31,7 @@ from forwarder.wire.envelope import envelope_size
 from forwarder.wire.identity import ids_of
 from forwarder.wire.strict import Oddity, Suspicion
 from tests.delivery.rig import chunk_of, event
+from tests.support.clock import MIDNIGHT
 from tests.support.waiters import IntakeCallback
 
 pytestmark = pytest.mark.slow
@@ -75,8 +77,17 @@ class DeliveryMachine(RuleBasedStateMachine):
         self.units: list[tuple[Ack, IntakeCallback]] = []
         self.withdrawn: list[str] = []
 
-    @initialize(ordering=st.sampled_from(list(Ordering)), chance=st.randoms(use_true_random=False))
-    def begin(self, ordering: Ordering, chance: object) -> None:
+    @property
+    def wall(self) -> float:
+        """The wall clock, which is coarser than the monotonic one."""
+        return MIDNIGHT + self.now
+
+    @initialize(
+        ordering=st.sampled_from(list(Ordering)),
+        chance=st.randoms(use_true_random=False),
+        give_up_after=st.sampled_from([None, 1.0]),
+    )
+    def begin(self, ordering: Ordering, chance: object, give_up_after: float | None) -> None:
         """Wire everything for one ordering."""
         self.ordering = ordering
         backoff = Backoff(0.5, 30.0, chance.uniform)  # type: ignore[attr-defined]
@@ -87,7 +98,7 @@ class DeliveryMachine(RuleBasedStateMachine):
             buffer=self.buffer,
             settler=Settler(self.buffer, self.letters, self.books),
             halts=self.halts,
-            policy=RetryPolicy(),
+            policy=RetryPolicy(give_up_after=give_up_after),
             ordering_of=lambda _: ordering,
             backoff=backoff,
         )
@@ -95,8 +106,9 @@ class DeliveryMachine(RuleBasedStateMachine):
     @rule(
         lane=st.sampled_from(LANES),
         people=st.lists(st.tuples(PEOPLE, st.none() | PEOPLE), min_size=1, max_size=4),
+        seconds=st.sampled_from([0.0, 1.1, 1.1]),
     )
-    def offer(self, lane: Lane, people: list[tuple[str, str | None]]) -> None:
+    def offer(self, lane: Lane, people: list[tuple[str, str | None]], seconds: float) -> None:
         """A sender's request comes in."""
         raw = []
         for person, other in people:
@@ -104,12 +116,12 @@ class DeliveryMachine(RuleBasedStateMachine):
             self.offered[name] += 1
             raw.append(event(name, person, **({"$anon_distinct_id": other} if other else {})))
         self.books.receive(lane, "http", len(raw))
-        chunk = chunk_of(raw, self.now, lane, self.ordering)
+        chunk = chunk_of(raw, self.wall, lane, self.ordering)
         callback = IntakeCallback()
         chunk.ack = Ack(len(raw), callback)
         self.units.append((chunk.ack, callback))
         self.buffer.offer([chunk])
-        self.send(1.1)
+        self.send(seconds)
 
     @precondition(lambda self: self.units)
     @rule(data=st.data(), lane=st.none() | st.sampled_from(LANES))
@@ -168,7 +180,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         """Time passes, and all requests begin that may be made."""
         self.now += seconds
         while self.scheduler.in_flight < self.limiter.limit:
-            attempt = self.scheduler.next_attempt(self.now, self.now, flush=False)
+            attempt = self.scheduler.next_attempt(self.now, self.wall, flush=False)
             if attempt is None:
                 break
             self.flying.append(attempt)
@@ -192,7 +204,7 @@ class DeliveryMachine(RuleBasedStateMachine):
             for index, one in enumerate(raw)
             if inspects and (found := suspicion_of(one)) is not None
         }
-        outcome = self.scheduler.finished(attempt, reply, self.now, self.now, suspects)
+        outcome = self.scheduler.finished(attempt, reply, self.now, self.wall, suspects)
         if isinstance(outcome, Delivered):
             self.accepted[attempt.lane] += raw
         self.limiter.observe(
@@ -221,6 +233,12 @@ class DeliveryMachine(RuleBasedStateMachine):
                 else OK,
             )
             self.send()
+
+    @invariant()
+    def what_waits_has_a_next_moment(self) -> None:
+        """Where nothing is in flight, whose answer would wake it, delivery knows when to go on."""
+        if hasattr(self, "scheduler") and self.buffer.used and not self.flying:
+            assert self.scheduler.next_time(self.now, self.wall) is not None
 
     @invariant()
     def in_flight_is_bounded(self) -> None:
@@ -278,17 +296,23 @@ class DeliveryMachine(RuleBasedStateMachine):
                 assert self.accepted[letter.lane]
 
     def teardown(self) -> None:
-        """In the end the upstream takes all: everything settles, each event once."""
+        """In the end the upstream takes all: everything settles, each event once, though time
+        passes to the next moment that the scheduler names and no further.
+        """
         if not hasattr(self, "scheduler"):
             return
         self.letters.max_bytes = 10_000_000
         for _ in range(2000):
             if not self.buffer.used:
                 break
-            self.send()
+            self.send(0.0)
             while self.flying:
                 self.land(0, OK)
-            self.now += 5.0
+                self.send(0.0)
+            if self.buffer.used:
+                when = self.scheduler.next_time(self.now, self.wall)
+                assert when is not None
+                self.now = max(when, self.now + TICK_SECONDS)
         assert not self.buffer.used
         assert self.scheduler.pending_lanes() == []
         names = [msgspec.json.decode(raw)["event"] for lane in LANES for raw in self.accepted[lane]]

@@ -252,6 +252,25 @@ async def test_given_up_events_become_dead_letters() -> None:
         rig.assert_balanced()
 
 
+async def test_an_event_after_a_lane_has_given_up_is_sent_when_it_is_due() -> None:
+    """It comes when the pause of the last failure is over and nothing is pending: no other event
+    has to come for its batch to go.
+    """
+    policy = RetryPolicy(give_up_after=1.0)
+    async with (
+        Upstream(lambda _: plain(500, "boom")) as upstream,
+        Rig(upstream, retry=policy) as rig,
+    ):
+        rig.offer(events(1))
+        await rig.emptied()
+        assert rig.buried() == ["e0"]
+        upstream.answer = lambda _: OK
+        await rig.until(lambda: rig.clock.monotonic() > 1100)
+        rig.offer([event("late")])
+        await rig.emptied()
+        assert upstream.delivered == ["late"]
+
+
 async def test_an_accepted_event_proves_that_the_upstream_accepts() -> None:
     """Then an event that is refused alone is at fault itself, though nothing else of its lane is
     left to show that.

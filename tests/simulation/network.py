@@ -50,6 +50,15 @@ class Weather:
     """Bytes that it holds at most."""
 
 
+class EndingReader(asyncio.StreamReader):
+    """One whose reading ends with a reset: asyncio's own waits on if bytes came just before it."""
+
+    def set_exception(self, exc: Exception) -> None:
+        """The connection was reset."""
+        super().set_exception(exc)
+        self.feed_eof()
+
+
 class Network:
     """Who listens where."""
 
@@ -143,7 +152,7 @@ class Network:
         `ConnectionRefusedError` as `connect` does.
         """
         connected = await self.connect(host, port, peer)
-        reader = asyncio.StreamReader(loop=self._loop)
+        reader = EndingReader(loop=self._loop)
         protocol = asyncio.StreamReaderProtocol(reader, loop=self._loop)
         transport, _ = await self._loop.create_connection(lambda: protocol, sock=connected)
         return reader, transport

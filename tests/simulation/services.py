@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from zlib import crc32
 
 from tests.simulation.http import Message, events_of, read_message
-from tests.simulation.network import passing
+from tests.simulation.network import EndingReader, passing
 
 if TYPE_CHECKING:
     from tests.simulation.loop import SimulatedLoop
@@ -129,7 +129,7 @@ class Service:
             task.add_done_callback(self._tasks.discard)
 
     async def _talk(self, connected: Connected) -> None:
-        reader = asyncio.StreamReader(loop=self.loop)
+        reader = EndingReader(loop=self.loop)
         protocol = asyncio.StreamReaderProtocol(reader, loop=self.loop)
         transport, _ = await self.loop.connect_accepted_socket(lambda: protocol, connected)
         try:
