@@ -236,7 +236,7 @@ class DeliveryMachine(RuleBasedStateMachine):
 
     @invariant()
     def what_waits_has_a_next_moment(self) -> None:
-        """Where nothing is in flight, whose answer would wake it, delivery names its next moment."""
+        """Where no request is in flight, whose answer would wake it, delivery names a moment."""
         if hasattr(self, "scheduler") and self.buffer.used and not self.flying:
             assert self.scheduler.next_time(self.now, self.wall) is not None
 
