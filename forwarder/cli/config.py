@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -89,18 +89,21 @@ def check(
                 err=True,
             )
         _end_with(examined.problems)
+    worst = ExitCode.DONE if valid else ExitCode.WRONG_USAGE
+    answers = list(_answers(settings)) if online and valid else []
+    worst = max([worst, *[answer.exit_code() for _, answer in answers]])
     if said:
         checked = "" if elsewhere else f"; checked as user {user_name()}"
         variables = _variables(loaded)
-        typer.echo(f"OK: {loaded.file or 'no file'}, and {variables} from the environment{checked}")
+        # what can't be reached is no fault of the file
+        word = "OK" if worst is ExitCode.DONE else "The configuration is valid"
+        typer.echo(
+            f"{word}: {loaded.file or 'no file'}, and {variables} from the environment{checked}"
+        )
         for hint in hints:
             typer.echo(f"hint: {hint.key} {hint.message}: {hint.hint}", err=True)
-    worst = ExitCode.DONE if valid else ExitCode.WRONG_USAGE
-    answers: list[dict[str, Any]] = []
-    for url, answer in _answers(settings) if online and valid else ():
+    for url, answer in answers:
         code = answer.exit_code()
-        worst = max(worst, code)
-        answers.append(answer.as_json(url, settings.key_names))
         if said or (output is TextOutput.TEXT and code != ExitCode.DONE):
             typer.echo("\n".join(answer.lines(url, settings.key_names)), err=code != ExitCode.DONE)
     if output is TextOutput.JSON and not quiet:
@@ -110,7 +113,9 @@ def check(
             "checked_as": None if elsewhere else user_name(),
             "problems": [problem.as_json() for problem in examined.problems],
             "hints": [Problem("", hint.key, hint.message, hint.hint).as_json() for hint in hints],
-            "upstreams": answers if online and valid else None,
+            "upstreams": [answer.as_json(url, settings.key_names) for url, answer in answers]
+            if online and valid
+            else None,
         }
         typer.echo(as_json(document, indent=2))
     raise typer.Exit(worst)

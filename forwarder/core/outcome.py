@@ -1,5 +1,5 @@
 """What became of one upstream request: a reply, and the closed set of outcomes that a reply can
-mean (architecture: Outcomes).
+mean (docs/explanation/delivery.md, Outcomes).
 """
 
 from __future__ import annotations

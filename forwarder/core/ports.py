@@ -18,7 +18,7 @@ from forwarder.core.path import RequestPath
 
 
 class Ordering(StrEnum):
-    """What a lane promises about order (architecture: Order)."""
+    """What a lane promises about order (docs/explanation/delivery.md, Ordering)."""
 
     NONE = "none"
     PER_DISTINCT_ID = "per_distinct_id"

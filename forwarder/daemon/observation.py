@@ -376,7 +376,7 @@ def _not_ready(
     state: State, used: int, limit: int, refusing: str = "", *, files_full: bool = False
 ) -> tuple[str, ...]:
     """Why nothing can be accepted; an upstream that is down or a halted lane is no reason
-    (architecture: Health).
+    (docs/explanation/what-happens-when.md, `/readyz` fails).
     """
     if state is State.STARTING:
         return ("starting",)

@@ -1,11 +1,12 @@
-"""The order in which lanes are asked for the next request. Pure.
+"""The order in which lanes are asked for the next request (docs/explanation/delivery.md,
+Concurrency). Pure.
 
 Invariants: live lanes come before historical ones, but one request in twenty begins with the
-historical lanes, so that a backlog can't be starved (architecture: Limiter). Pending work comes
-before fresh batches of its kind; while the upstream fails, before all fresh batches. Fresh batches
-share the upstream by bytes: among waiting lanes of a kind the one served least comes first, and a
-lane that newly waits starts level with the least served one of its kind, so that neither a new
-lane nor one that was idle gets ahead by its past.
+historical lanes, so that a backlog can't be starved. Pending work comes before fresh batches of
+its kind; while the upstream fails, before all fresh batches. Fresh batches share the upstream by
+bytes: among waiting lanes of a kind the one served least comes first, and a lane that newly waits
+starts level with the least served one of its kind, so that neither a new lane nor one that was
+idle gets ahead by its past.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class OrderingIds(Protocol):
 
 class SecondIds(Struct, gc=False):
     """The ids that `properties` may hold: the event's own, and the second one that it names
-    (architecture: Order).
+    (docs/explanation/delivery.md, Ordering).
     """
 
     distinct_id: Raw = ABSENT

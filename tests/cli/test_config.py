@@ -297,6 +297,7 @@ def test_online_names_an_unknown_key_masked(service: DecideService) -> None:
     """Events of such a key would be lost without a word: exit code 1."""
     result = online(service, GOOD, OTHER)
     assert result.exit_code == 1
+    assert result.stdout.startswith("The configuration is valid: ")
     assert "knows 1 of the api_keys\nphc_…gone is unknown to it" in result.stderr
     assert "hunter2" not in result.output
 
