@@ -25,7 +25,7 @@ from tests.simulation.plan import (
     Trouble,
     Weathered,
 )
-from tests.simulation.senders import PATIENCE
+from tests.simulation.senders import CALLERS, PATIENCE
 from tests.simulation.services import OF_SERVICE, Given, Service, echo_of
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Caller:
         requests = list(self._texts(act))
         try:
             async with asyncio.timeout(PATIENCE):
-                peer = f"10.0.3.{act.sender + 1}"
+                peer = f"{CALLERS}{act.sender + 1}"
                 reader, transport = await self.network.dial(*self.to, peer=peer)
                 for text, _ in requests[: -1 if act.breaks_off else None]:
                     transport.write(text)

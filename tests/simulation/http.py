@@ -34,7 +34,7 @@ async def read_message(reader: asyncio.StreamReader) -> Message | None:
     }
     if headers.get("transfer-encoding") == "chunked":
         body = b""
-        while size := int(await reader.readline(), 16):
+        while size := int(await reader.readuntil(b"\n"), 16):
             body += await reader.readexactly(size)
             await reader.readline()
         await reader.readline()

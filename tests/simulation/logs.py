@@ -65,6 +65,8 @@ class LogInode:
     """What is compressed in it."""
     copied: int = -1
     """The content that was copied, and is truncated next."""
+    opened: int = -1
+    """The content that was opened last."""
     lines: list[tuple[int, int, Line]] = field(default_factory=list)
     """Whole lines: where each begins and ends, its end with it."""
     modified: int = 0
@@ -164,6 +166,10 @@ class LogFolder:
         """All whole lines that were ever written, by the content that they are in."""
         self._late: list[Line] = []
         """Those that were whole when their reader may have given up waiting."""
+        self.twins: set[int] = set()
+        """Events of lines that may be found first in a log and in the copy that is made of it: if
+        the log is longer by then, they are two files, and two events.
+        """
         self.shrunk = False
         """Whether a loss of power has taken lines that may have been read."""
         self.on_saved: Callable[[list[Line]], None] = lambda _: None
@@ -305,6 +311,8 @@ class LogFolder:
         elif file.copied != file.content:  # else it is being rotated
             self.met[f"logs: {act.how}"] += 1
             if act.how == "copy":
+                if act.gap and file.opened != file.content:
+                    self.twins |= {line.event.number for _, _, line in file.lines}
                 file.copied = file.content
                 copy = self._create(self._make_room(program))
                 copy.data += file.data
@@ -530,6 +538,7 @@ class LogSystem:
         file = self._found(path)
         self._next += 1
         self._opened[self._next] = file, PROCESS.get()
+        file.opened = file.content
         return self._next
 
     def close(self, descriptor: int) -> None:

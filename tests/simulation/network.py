@@ -104,10 +104,10 @@ class Network:
         for descriptor in descriptors:
             self.adopt(descriptor).owner = process
 
-    def accepted(self, prefix: str) -> int:
+    def accepted(self, *prefixes: str) -> int:
         """Connections from addresses that begin so which have been accepted."""
         return sum(
-            end.owner is not None and end.peer.name[0].startswith(prefix) for end in self.open
+            end.owner is not None and end.peer.name[0].startswith(prefixes) for end in self.open
         )
 
     def held_by(self, process: SimulatedProcess) -> list[str]:

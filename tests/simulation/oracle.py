@@ -632,7 +632,8 @@ def _is_received_anew(event: Event, evidence: Evidence, *, of_log: bool) -> bool
     if len(set(held)) > 1:
         return True
     if of_log:
-        return evidence.logs is not None and evidence.logs.shrunk
+        logs = evidence.logs
+        return logs is not None and (logs.shrunk or event.number in logs.twins)
     return event.flaw == UNTIMED or (bool(event.uuid) and not event.time)
 
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 ADDRESSES: Final = "10.0.1."
 """What the addresses of all senders begin with."""
+CALLERS: Final = "10.0.3."
+"""And those of all who make calls."""
 PATIENCE: Final = 60.0
 """Seconds that a sender waits for an answer: longer than any answer takes."""
 
@@ -36,7 +38,7 @@ class Rejection:
     unpacked: int
     """Bytes of it before it was encoded."""
     connections: int
-    """That senders had at that moment."""
+    """That senders and callers had at that moment."""
 
 
 @dataclass(slots=True)
@@ -160,7 +162,7 @@ class Sender:
             if status >= 400 and message is not None:
                 why = message.body.decode(errors="replace").strip()
                 size = len(text) - text.index(b"\r\n\r\n") - 4
-                there = self._network.accepted(ADDRESSES)
+                there = self._network.accepted(ADDRESSES, CALLERS)
                 unpacked = len(body_of(request, left))
                 answered.rejections.append(Rejection(status, why, size, unpacked, there))
             if status == 200 and message is not None:

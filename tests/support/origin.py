@@ -42,7 +42,7 @@ class Asked:
     async def read(self) -> bytes:
         """The whole body."""
         if self.headers.get("transfer-encoding") == "chunked":
-            while size := int(await self.reader.readline(), 16):
+            while size := int(await self.reader.readuntil(b"\n"), 16):
                 self.body += await self.reader.readexactly(size)
                 await self.reader.readexactly(2)
             await self.reader.readexactly(2)

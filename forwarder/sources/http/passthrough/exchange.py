@@ -252,8 +252,10 @@ class PassedBody:
         self._timeout.sending(expected=True)
 
     async def read(self) -> bytes:
-        """What has arrived, waiting for it; empty at the end. Cancellation reads nothing."""
-        if not (self._window or self._ended):
+        """What has arrived, waiting for it; empty at the end alone: what was discarded has none,
+        and is waited for until the reader is cancelled. Cancellation reads nothing.
+        """
+        while not self._window and (self._discarded or not self._ended):
             self._arrived.clear()
             self._timeout.sending(expected=False)
             await self._arrived.wait()

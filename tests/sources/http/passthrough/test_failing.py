@@ -10,6 +10,7 @@ import pytest
 from forwarder.sources.http.passthrough import PassThroughPolicy
 from forwarder.sources.http.passthrough.service import OTHER_PERMITS
 from forwarder.sources.http.passthrough.upstream import FAILURES, PROBE_SECONDS
+from forwarder.upstream.connection import LAST_CHUNK
 from tests.support.answered import answered, asked, get
 from tests.support.cases import cases
 from tests.support.listening import ListenerRig, RawConnection, listening, post, turns
@@ -360,6 +361,27 @@ async def test_the_sender_leaves() -> None:
             await asyncio.wait_for(upstream.asked[-1].gone.wait(), 5)
             await to.until(lambda: in_flight(to) == 0)
         assert failing(to) == ()
+
+
+async def test_a_body_that_becomes_invalid_never_passes_for_whole() -> None:
+    """A valid chunk and nonsense come in one piece: what the upstream has of the body is not ended
+    as if that were all.
+    """
+    seen: list[bytes] = []
+
+    async def reads_all(request: Asked) -> None:
+        seen.append(await request.reader.read())
+        raise ConnectionResetError
+
+    head = b"POST /s/ HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with origin(reads_all) as upstream, listening(passthrough=through(upstream)) as to:
+        client = await to.connect()
+        await client.send(head)
+        await to.until(lambda: bool(upstream.asked))
+        await client.send(b"5\r\nhello\r\nnonsense\r\n")
+        assert (await answered(client)).status == 400
+        await to.until(lambda: bool(seen))
+        assert not seen[0].endswith(LAST_CHUNK)
 
 
 async def test_the_sender_closes_its_side_while_the_answer_comes() -> None:
