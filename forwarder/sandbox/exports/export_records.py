@@ -35,7 +35,7 @@ from forwarder.sandbox.protocol.json_scanner import JsonScanner
 from forwarder.sandbox.protocol.times import parse_time
 from forwarder.sandbox.store.database import Store
 from forwarder.sandbox.store.meaning import ingested_properties, read_mapping
-from forwarder.sandbox.store.persons import INGESTED, INGESTED_JOINS
+from forwarder.sandbox.store.persons import INGESTED_PROPERTIES, INGESTED_PROPERTIES_JOINS
 from forwarder.sandbox.store.thread import StoreThread
 
 PAGE: Final = 1_000
@@ -134,7 +134,7 @@ _MODELS: Final[Mapping[str, _Model]] = {
         columns=EVENT_COLUMNS,
         fields=f"""
             events.uuid, events.event, events.distinct_id, events.timestamp, events.properties,
-            events.raw, persons.uuid, {INGESTED}, requests.received_at
+            events.raw, persons.uuid, {INGESTED_PROPERTIES}, requests.received_at
         """,
         source="events NOT INDEXED",
         joined=f"""
@@ -142,7 +142,7 @@ _MODELS: Final[Mapping[str, _Model]] = {
             LEFT JOIN distinct_ids AS ids
                 ON ids.api_key = events.api_key AND ids.distinct_id = events.distinct_id
             LEFT JOIN persons ON persons.id = ids.person
-            {INGESTED_JOINS}
+            {INGESTED_PROPERTIES_JOINS}
         """,
         number="events.id",
         time="events.timestamp",

@@ -23,8 +23,8 @@ from forwarder.core.errors import ConfigurationError
 from forwarder.sandbox.store.effects import Effects, StoredGroup
 from forwarder.sandbox.store.meaning import ingested_properties
 from forwarder.sandbox.store.persons import (
-    INGESTED,
-    INGESTED_JOINS,
+    INGESTED_PROPERTIES,
+    INGESTED_PROPERTIES_JOINS,
     PersonDetails,
     StoredPerson,
     StoredWarning,
@@ -54,13 +54,14 @@ _EVENT: Final = f"""
         events.id, events.request, events.position, events.kind, events.first, events.api_key,
         events.historical, requests.received_at, events.uuid, events.event, events.distinct_id,
         events.timestamp_sent, events.timestamp, events.properties, events.raw, persons.uuid,
-        {INGESTED}, (SELECT group_concat(type) FROM warnings WHERE warnings.event = events.id)
+        {INGESTED_PROPERTIES},
+        (SELECT group_concat(type) FROM warnings WHERE warnings.event = events.id)
     FROM events
     JOIN requests ON requests.id = events.request
     LEFT JOIN distinct_ids AS ids
         ON ids.api_key = events.api_key AND ids.distinct_id = events.distinct_id
     LEFT JOIN persons ON persons.id = ids.person
-    {INGESTED_JOINS}
+    {INGESTED_PROPERTIES_JOINS}
     WHERE """  # noqa: S608 - constants
 _REQUEST: Final = """
     SELECT

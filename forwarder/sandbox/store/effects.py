@@ -97,9 +97,9 @@ class Effects:
         arrivals = [_Arrival.of_row(row) for row in rows if row[1] == "new"]
         marks = [(*mark, it.event.arrival) for it in arrivals for mark in it.meaning.marks]
         persons = PersonTable(self._connection)
-        persons.expect(
+        persons.preload(
             [(it.event.api_key, it.event.distinct_id, it.owner, it.version) for it in arrivals],
-            {it.owner for it in arrivals if it.owner is not None and it.meaning.of_person},
+            {it.owner for it in arrivals if it.owner is not None and it.meaning.changes_person},
         )
         for it in arrivals:
             persons.apply(it.event, it.meaning)

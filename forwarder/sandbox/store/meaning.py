@@ -138,8 +138,8 @@ class Meaning(NamedTuple):
     warnings: tuple[EventWarning, ...] = ()
 
     @property
-    def of_person(self) -> bool:
-        """Whether it may change its person."""
+    def changes_person(self) -> bool:
+        """Whether it asks for a merge or for changed properties of its person."""
         return self.merge is not None or bool(self.changes)
 
 
