@@ -850,6 +850,10 @@ class _World:
                 and not any(log.in_flight_bytes for log in pipeline.snapshot().logs)
                 and (not self._plan.kafka or self._evidence.is_all_read())
                 and not any(self._evidence.has_marks(name) for name in self._services)
+                and not any(
+                    each.stores.dead_letter_file and each.stores.dead_letter_file.unwritten()
+                    for each in pipeline._parts.destinations
+                )
             ):
                 return
             if self._plan.few_letters and self._loop.time() > begun + FULL:

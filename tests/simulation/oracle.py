@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from tests.simulation.logs import LogFolder
 
 BEGIN: Final = 1_767_225_600.0
-CUT: Final = 512
+CUT: Final = 640
 """Bytes that an event may take in memory beyond its own, once it is a chunk by itself."""
 UNREADABLE: Final = ("unmappable", "missing_distinct_id")
 """Why lines become dead letters that no rule and no service has seen."""
