@@ -121,7 +121,7 @@ class FollowedLogs:
 
     def kill(self) -> None:
         """What isn't stored is gone; another follower begins."""
-        for file in list(self.follower._open):
+        for file in list(self.follower._open_files):
             self.follower._close(file)
         self.blocks.clear()
         self.store.close()

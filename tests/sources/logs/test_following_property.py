@@ -186,7 +186,7 @@ class FollowedFiles(RuleBasedStateMachine):
     @property
     def down(self) -> bool:
         """Whether the follower hasn't looked since it began."""
-        return not self.logs.follower._begun
+        return not self.logs.follower._first_look_done
 
     def _read(self) -> None:
         self._pass(1)
@@ -200,7 +200,7 @@ class FollowedFiles(RuleBasedStateMachine):
         for key, line in self.logs.lines.items():
             if line != EQUAL:
                 assert self.names.setdefault(line, key) == key, line
-        assert len(self.logs.follower._open) <= 2
+        assert len(self.logs.follower._open_files) <= 2
 
 
 TestFollowedFiles = pytest.mark.slow(FollowedFiles.TestCase)

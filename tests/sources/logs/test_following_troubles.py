@@ -169,7 +169,7 @@ def test_a_file_that_is_removed_before_it_was_read(logs: FollowedLogs) -> None:
     """That is logged, with what to do."""
     path = logs.write("app.log", "one\n")
     logs.read()
-    logs.follower._close(next(iter(logs.follower._open)))
+    logs.follower._close(next(iter(logs.follower._open_files)))
     logs.write("app.log", "two\n")
     logs.follower.look(None)
     path.unlink()
@@ -233,7 +233,7 @@ def test_a_file_that_can_be_read_again(logs: FollowedLogs, call: str, text: str)
     """The reason is gone by the next look, whether there is a whole line by then or not."""
     path = logs.write("app.log", text)
     logs.read()
-    for file in list(logs.follower._open):
+    for file in list(logs.follower._open_files):
         logs.follower._close(file)
     logs.write("app.log", "more")
     failing = _failing_open(path, errno.EACCES) if call == "open" else _failing_reads()
@@ -253,7 +253,7 @@ def test_a_file_that_was_only_touched(logs: FollowedLogs) -> None:
     """It is opened again, and has nothing more to be read: the reason is gone."""
     path = logs.write("app.log", "one\n")
     assert logs.read() == ["one"]
-    logs.follower._close(next(iter(logs.follower._open)))
+    logs.follower._close(next(iter(logs.follower._open_files)))
     os.utime(path, (1, 1))
     denied = _failing_open(path, errno.EACCES)
     try:
@@ -355,7 +355,7 @@ def test_a_directory_that_cannot_be_listed(logs: FollowedLogs) -> None:
     """Its files aren't gone by that: it isn't known."""
     logs.write("app.log", "one\n")
     logs.read()
-    logs.follower._close(next(iter(logs.follower._open)))
+    logs.follower._close(next(iter(logs.follower._open_files)))
     real = os.scandir
     with pytest.MonkeyPatch.context() as patch:
 
@@ -625,7 +625,7 @@ def test_a_lost_end_after_a_loss_of_power(logs: FollowedLogs) -> None:
     logs.settle()
     logs.write("app.log", "three\nfour\n")
     logs.read()
-    logs.follower._known.mark(logs.blocks[0].file)
+    logs.follower._recognition.mark(logs.blocks[0].file)
     logs.follower.save()
     logs.kill()
     os.truncate(logs.folder / "app.log", len("one\ntwo\nthree\n"))
