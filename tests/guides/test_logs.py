@@ -160,7 +160,7 @@ def test_what_the_example_has_in_comments_can_be_used(tmp_path: Path) -> None:
 def test_documented_defaults_and_limits_match_the_code() -> None:
     """Where a number is put into words, it is the code's."""
     assert "256 KiB at a time" in TEXT
-    assert following.PART == 256 << 10
+    assert following.TURN_BYTES == 256 << 10
     assert "kept for 30 days" in TEXT
     assert positions.KEPT_SECONDS == 30 * 86400
     assert f"`{logs.DIRECTORY}/{positions.FILE}`" in TEXT

@@ -154,7 +154,7 @@ def _stored_too_far(right: Any) -> Any:
 
 def _without_times(right: Any) -> Any:
     def store(self: Any) -> Any:
-        self._new_times.clear()
+        self._unstored_times.clear()
         return right(self)
 
     return store
@@ -370,7 +370,7 @@ DEFECTS: Final[Mapping[str, Change]] = {
     "a passed body loses what waits": (PassedBody, "read", _loses_first_kilobyte),
     "the time of reading a line isn't stored": (
         Follower,
-        "_store_rows",
+        "_store_changes",
         _without_times,
     ),
 }

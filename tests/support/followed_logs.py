@@ -4,12 +4,16 @@ identity that it was read with.
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import shutil
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
+
+import zstandard
 
 from forwarder.mapping import Mapping
 from forwarder.sources.logs.followed import Block
@@ -20,7 +24,23 @@ from forwarder.sources.logs.positions import PositionStore
 from forwarder.sources.logs.splitting import Splitter
 from tests.support.clock import MIDNIGHT
 
-WAIT = 30.0
+ROTATE_WAIT = 30.0
+"""Seconds without a change after which a rotated file is finished (`rotate_wait`)."""
+
+COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {
+    "gz": gzip.compress,
+    "bz2": bz2.compress,
+    "zst": zstandard.compress,
+}
+"""How files are compressed, by the suffix of their names."""
+
+
+class LineKey(NamedTuple):
+    """What a line that was read is known by."""
+
+    identity: str
+    generation: int
+    offset: int
 
 
 def policy_of(*paths: str, max_line: int, **settings: object) -> LogPolicy:
@@ -34,7 +54,7 @@ def policy_of(*paths: str, max_line: int, **settings: object) -> LogPolicy:
         mapping=unused[0],
         line_format=unused[1],
     )
-    return replace(made, rotate_wait=WAIT, **settings)  # type: ignore[arg-type]
+    return replace(made, rotate_wait=ROTATE_WAIT, **settings)  # type: ignore[arg-type]
 
 
 def _split(max_line: int, offset: int) -> Splitter:
@@ -66,8 +86,8 @@ class FollowedLogs:
         self.follower = self._begin()
         self.blocks: list[Block] = []
         """Those that were read and are neither settled nor given up."""
-        self.lines: dict[tuple[str, int, int], str] = {}
-        """All that was ever read, by identity, generation and offset."""
+        self.lines: dict[LineKey, str] = {}
+        """All that was ever read."""
 
     def _begin(self) -> Follower:
         return Follower(
@@ -88,7 +108,7 @@ class FollowedLogs:
             file.truncate(0)
 
     def read(self, changed: Collection[str] | None = None, *, budget: int = 1 << 20) -> list[str]:
-        """Look, and read all that there is; its lines."""
+        """Look at these paths, or at everything, and read all that there is; its lines."""
         self.follower.look(changed)
         lines = []
         while blocks := self.follower.read(budget):
@@ -100,28 +120,31 @@ class FollowedLogs:
         self.blocks.append(block)
         lines = []
         for offset, value in zip(block.records.offsets, block.records.values, strict=True):
-            key = (block.file.identity, block.file.generation, offset)
+            key = LineKey(block.file.identity, block.file.generation, offset)
             line = value.decode()
             assert self.lines.setdefault(key, line) == line
             lines.append(line)
         return lines
 
-    def pass_time(self, seconds: float) -> list[str]:
-        """Look and read twice, after so many seconds, as polling would do in the meantime."""
+    def read_after(self, seconds: float) -> list[str]:
+        """Let so many seconds pass, then look and read twice, as polling would; the lines.
+
+        What the first look finds out by then is often read by the second one only.
+        """
         self.passed += seconds
         return self.read() + self.read()
 
     def settle(self, *, save: bool = True) -> None:
-        """All that was read is settled."""
+        """Settle all that was read, and store the positions unless `save` is false."""
         for block in self.blocks:
             self.follower.settle(block)
         self.blocks.clear()
         if save:
             self.follower.save()
 
-    def kill(self) -> None:
-        """What isn't stored is gone; another follower begins."""
-        for file in list(self.follower._open):
+    def kill_and_restart(self) -> None:
+        """Start another follower, which knows nothing but what is stored."""
+        for file in list(self.follower._open_files):
             self.follower._close(file)
         self.blocks.clear()
         self.store.close()

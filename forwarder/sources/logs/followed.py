@@ -67,7 +67,7 @@ class FollowedFile:
     """What it may be a copy of; as long as that is followed, nothing is read of the copy."""
     before: str = ""
     """The identity of the content that was replaced by this one."""
-    initial: int = 0
+    size_at_start: int = 0
     """Its size when the source was started for the first time, where that
     reads from the ends of files.
     """
@@ -90,8 +90,8 @@ class FollowedFile:
     times: Sequence[ReadTime] = ()
     """When records that aren't settled were read for the first time, if that is kept."""
     reader: FileReader | None = None
-    examined: tuple[int, int] | None = None
-    """Size and time when there was nothing more to be read."""
+    read_status: tuple[int, int] | None = None
+    """Size and time when there was nothing more to be read; None: there may be something."""
     queued: bool = False
     done: bool = False
     """Whether it was read to its end, and is compressed or a copy."""
@@ -101,10 +101,10 @@ class FollowedFile:
     """
     renamed: bool = False
     """Whether it was renamed or copied: then no more is written to it, as a rule."""
-    finished: bool = False
-    """Whether a last line without its end was read as it was."""
-    left: float | None = None
-    """Since when it doesn't match any more, monotonic seconds: it was renamed or removed."""
+    last_line_complete: bool = False
+    """Whether its last line counts as complete, with or without a line feed, and was read."""
+    unmatched_since: float | None = None
+    """When it ceased to match, monotonic seconds: it was renamed or removed. None: it matches."""
     replaced: bool = False
     """Whether this content is no longer in its file."""
     gone: bool = False
@@ -128,7 +128,7 @@ class FollowedFile:
         file.adopt(row)
         file.replaced = bool(row.state & REPLACED)
         file.gone = bool(row.state & GONE)
-        file.left = now if row.state & LEFT else None
+        file.unmatched_since = now if row.state & LEFT else None
         return file
 
     def adopt(self, row: StoredPosition) -> None:
@@ -159,7 +159,7 @@ class FollowedFile:
             | PACKED * self.packed
             | CUT * self.cut
         )
-        if self.left is not None:
+        if self.unmatched_since is not None:
             state |= LEFT
         if self.boundary >= self.anchor and self.check and not self.cut:
             if 0 < self.anchor < self.boundary:
@@ -183,7 +183,12 @@ class FollowedFile:
     @property
     def unread(self) -> bool:
         """Whether there may be something to be read."""
-        return (self.size, self.modified) != self.examined
+        return (self.size, self.modified) != self.read_status
+
+    @property
+    def has_row(self) -> bool:
+        """Whether its identity is stored."""
+        return self.seen > 0
 
     @property
     def lag(self) -> int:
@@ -219,6 +224,14 @@ class FollowedFile:
             self.times = [*self.times, *new]
             parts.append((now, records))
         return parts, new
+
+    def mark_read(self) -> None:
+        """There is nothing more to be read until its size or time changes."""
+        self.read_status = self.size, self.modified
+
+    def mark_unread(self) -> None:
+        """There may be something to be read although the file hasn't changed."""
+        self.read_status = None
 
     def add_block(self, records: LogRecords, at: float, check: bytes) -> Block:
         """These records begin at `boundary`; `check`: the digest of what is before their end."""
@@ -261,9 +274,9 @@ class FollowedFile:
         while self._checks and self._checks[-1][0] > first:
             self._checks.pop()
         self.check = self._checks[-1][1] if self._checks else self.position_check
-        self.examined = None
+        self.mark_unread()
         self.done = False
-        self.finished = False
+        self.last_line_complete = False
         return set(gone)
 
     def release(self) -> None:

@@ -112,7 +112,7 @@ class Recognition:
         """The file was truncated, or has another content of this size."""
         self._close(file)
         other = FollowedFile(file.key, file.path, size, modified, self._monotonic())
-        other.left = file.left
+        other.unmatched_since = file.unmatched_since
         other.before = file.identity
         other.recalled = True
         self.files[file.key] = other
@@ -162,7 +162,7 @@ class Recognition:
         """
         line = None
         if content.packed or file.cut or file.boundary == 0 or not file.check:
-            line = first_line(content, finished=file.finished)
+            line = first_line(content, finished=file.last_line_complete)
             if line is None or line.fingerprint != file.fingerprint:
                 return True
         if file.cut:
@@ -267,7 +267,7 @@ class Recognition:
         file.done = file.done and unchanged
         file.packed = file.packed or file.done
         if file.done or (unchanged and file.position == file.size):
-            file.examined = file.size, file.modified
+            file.mark_read()
         if file.path != row.path:
             file.renamed = True
             self.rotations["rename"] += 1
@@ -277,7 +277,7 @@ class Recognition:
     def _look_inside(self, file: FollowedFile) -> FollowedFile | None:
         """What a file has whose content isn't known, if that can be found out now."""
         due = self._monotonic() - file.changed_at >= self._policy.rotate_wait
-        finished = due and (file.left is not None or file.renamed)
+        finished = due and (file.unmatched_since is not None or file.renamed)
         again = finished if file.original is None else due or not self.is_in_file(file.original)
         if not file.size or not (file.unread or again):
             return None
@@ -288,10 +288,10 @@ class Recognition:
                 recognized = self._compare(file, content, due=due, finished=finished)
             except OSError as error:
                 self._troubles.report(file.path, error)
-                file.examined = None
+                file.mark_unread()
                 return None
             if not content.failure:
-                self._troubles.over(file.path)
+                self._troubles.clear(file.path)
             return recognized
 
     def _compare(
@@ -299,22 +299,22 @@ class Recognition:
     ) -> FollowedFile | None:
         """The known content that the file has, or a new one; None if that isn't known yet."""
         original = None if file.unread else file.original
-        file.examined = file.size, file.modified
+        file.mark_read()
         line = first_line(content, finished=finished)
         if line is None:
             return None
         file.fingerprint = line.fingerprint
         file.head = line.head
         file.packed = content.packed
-        file.original = None if file.initial else self._original(file, content) or original
+        file.original = None if file.size_at_start else self._original(file, content) or original
         if file.original is not None and self.is_in_file(file.original):
-            stays = file.original.left is not None or (
+            stays = file.original.unmatched_since is not None or (
                 file.packed and file.path.startswith(f"{file.original.path}.")
             )
             if stays or not due:
                 file.changed_at = self._monotonic() if due else file.changed_at
                 return None
-        former = None if file.initial else self._former(file, content)
+        former = None if file.size_at_start else self._former(file, content)
         if former is not None:
             return self._move(former, file, content)
         self._name_content(file, content)
@@ -420,17 +420,20 @@ class Recognition:
         former.packed = content.packed
         former.head = file.head
         former.changed_at = file.changed_at
-        former.left = file.left
+        former.unmatched_since = file.unmatched_since
         former.renamed = True
         former.replaced = False
         former.gone = False
-        former.finished = False
+        former.last_line_complete = False
         former.done = lacking
         if lacking and not content.packed:
             former.anchor = content.status().st_size
             former.anchor_check = tail_digest(content, former.anchor) or NOTHING
         former.cut = lacking and (former.cut or not content.packed)
-        former.examined = (file.size, file.modified) if lacking else None
+        if lacking:
+            former.mark_read()
+        else:
+            former.mark_unread()
         if not former.times and self._policy.stores_times:
             former.times = self._store.times(self._policy.name, former.identity, former.generation)
         self.files[file.key] = former
@@ -448,8 +451,8 @@ class Recognition:
         kin = self._alike_with(file.fingerprint)
         tail = None if content.packed else tail_digest(content, file.size)
         first, check = 0, NOTHING
-        if file.initial and not content.packed:
-            first = _last_line(content, file.initial)
+        if file.size_at_start and not content.packed:
+            first = _last_line(content, file.size_at_start)
             check = tail_digest(content, first) or NOTHING
         if file.before.startswith(file.fingerprint):
             file.identity = file.before
@@ -471,15 +474,15 @@ class Recognition:
         file.generation = kin.generations.get(file.identity, -1) + 1
         kin.add(file)
         file.original = None
-        file.examined = None
+        file.mark_unread()
         if tail is not None:
             file.anchor = file.size
             file.anchor_check = tail
-        if file.initial and content.packed:
+        if file.size_at_start and content.packed:
             file.position = SKIPPED
             file.done = True
-            file.examined = (file.size, file.modified)
-        elif file.initial:
+            file.mark_read()
+        elif file.size_at_start:
             file.position = first
             file.check = file.position_check = check
             self._close(file)

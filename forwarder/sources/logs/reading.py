@@ -142,7 +142,7 @@ class ReadTroubles:
                     hint=hint,
                 )
 
-    def over(self, path: str) -> None:
+    def clear(self, path: str) -> None:
         """This was read."""
         self._known.pop(path, None)
 

@@ -1,48 +1,48 @@
-"""Following log files: what is read of files that grow, are rotated in every way, appear and go."""
+"""Following log files that grow, appear, are removed, and are rotated by renaming, by copying and
+truncating, or by compressing. What goes wrong meanwhile: `test_following_troubles.py`.
+"""
 
 from __future__ import annotations
 
-import bz2
 import gzip
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-import zstandard
 
-from tests.support.followed_logs import WAIT, FollowedLogs
+from tests.support.followed_logs import COMPRESSIONS, ROTATE_WAIT, FollowedLogs
 
 
 @pytest.fixture
 def logs(tmp_path: Path) -> Iterator[FollowedLogs]:
-    """A directory that is followed."""
+    """A directory of which all files are followed."""
     followed = FollowedLogs(tmp_path)
     yield followed
     followed.close()
 
 
-def test_lines_are_read_as_they_are_appended(logs: FollowedLogs) -> None:
-    """A line is read once, when it is complete."""
+def test_appended_line_is_read_once_it_is_complete(logs: FollowedLogs) -> None:
+    """It isn't read again, also not after it was settled and the follower was killed."""
     path = logs.write("app.log", "one\ntwo\nthr")
     assert logs.read() == ["one", "two"]
     logs.write("app.log", "ee\n")
-    assert logs.read([str(path)]) == ["three"]
+    assert logs.read(changed=[str(path)]) == ["three"]
     assert logs.read() == []
     logs.settle()
-    logs.kill()
+    logs.kill_and_restart()
     assert logs.read() == []
     logs.write("app.log", "four\n")
     assert logs.read() == ["four"]
 
 
-def test_changes_of_other_files_cost_nothing(
+def test_directories_are_scanned_only_for_changes_that_matter(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What neither matches nor is known isn't looked for; new files,
-    directories and renamed ones are.
+    """A renamed file, a new one and a new directory do; a file that grows, and
+    those that don't match, don't.
     """
     logs = FollowedLogs(tmp_path, "**/*.log", exclude=("debug*",))
     path = logs.write("app.log", "one\n")
@@ -55,34 +55,36 @@ def test_changes_of_other_files_cost_nothing(
         str(logs.folder / "gone.tmp"),
     ]
     logs.write("app.log", "two\n")
-    assert logs.read([*others, str(path)]) == ["two"]
+    assert logs.read(changed=[*others, str(path)]) == ["two"]
     assert scans.call_count == 0
     path.rename(logs.folder / "app.old")
     logs.write("app.old", "three\n")
-    assert logs.read([str(logs.folder / "app.old"), str(path)]) == ["three"]
+    assert logs.read(changed=[str(logs.folder / "app.old"), str(path)]) == ["three"]
+    assert scans.call_count == 1
     new = logs.write("new.log", "four\n")
-    assert logs.read([str(new)]) == ["four"]
+    assert logs.read(changed=[str(new)]) == ["four"]
+    assert scans.call_count == 2
     (logs.folder / "sub").mkdir()
     logs.write("sub/app.log", "five\n")
-    assert logs.read([str(logs.folder / "sub")]) == ["five"]
+    assert logs.read(changed=[str(logs.folder / "sub")]) == ["five"]
     assert scans.call_count == 3
     logs.close()
 
 
-def test_unsettled_lines_are_read_again(logs: FollowedLogs) -> None:
-    """After a kill, from the stored position, with the same identity and offsets."""
+def test_unsettled_lines_are_read_again_after_a_kill(logs: FollowedLogs) -> None:
+    """They have the same identity, generation and offsets as before."""
     logs.write("app.log", "one\n")
     logs.read()
     logs.settle()
     logs.write("app.log", "two\nthree\n")
     assert logs.read() == ["two", "three"]
-    logs.kill()
+    logs.kill_and_restart()
     assert logs.read() == ["two", "three"]
     assert len(logs.lines) == 3
 
 
-def test_rename(logs: FollowedLogs) -> None:
-    """A renamed file is read on, and the new one at its path is another."""
+def test_renamed_file_and_its_successor_are_both_read(logs: FollowedLogs) -> None:
+    """What is appended to either of them after the rename is read, too."""
     logs.write("app.log", "one\n")
     logs.read()
     logs.write("app.log", "two\n")
@@ -94,21 +96,21 @@ def test_rename(logs: FollowedLogs) -> None:
     assert logs.follower.statistics().rotations == {"rename": 1}
 
 
-def test_rename_while_down(logs: FollowedLogs) -> None:
-    """What was appended before and after is read."""
+def test_file_renamed_while_down_is_resumed(logs: FollowedLogs) -> None:
+    """Its unread lines and those of the new file at its path are read."""
     logs.write("app.log", "one\n")
     logs.read()
     logs.settle()
-    logs.kill()
+    logs.kill_and_restart()
     logs.write("app.log", "two\n")
     (logs.folder / "app.log").rename(logs.folder / "app.log.1")
     logs.write("app.log", "three\n")
     assert sorted(logs.read()) == ["three", "two"]
 
 
-def test_rename_out_of_the_glob(tmp_path: Path) -> None:
-    """The file is read to its end, and is closed when it hasn't changed for a while
-    and is settled.
+def test_file_renamed_out_of_the_glob_is_read_to_its_end(tmp_path: Path) -> None:
+    """Its unfinished last line is read after `rotate_wait` without a change; the file is closed
+    once that is settled.
     """
     logs = FollowedLogs(tmp_path, "*.log")
     logs.write("app.log", "one\ntw")
@@ -116,11 +118,11 @@ def test_rename_out_of_the_glob(tmp_path: Path) -> None:
     (logs.folder / "app.log").rename(logs.folder / "app.old")
     logs.write("app.old", "o\nthree\nfo")
     assert logs.read() == ["two", "three"]
-    assert logs.pass_time(WAIT - 1) == []
+    assert logs.read_after(ROTATE_WAIT - 1) == []
     logs.write("app.old", "ur")
     assert logs.read() == []
-    assert logs.pass_time(WAIT - 1) == []
-    assert logs.pass_time(1) == ["four"]
+    assert logs.read_after(ROTATE_WAIT - 1) == []
+    assert logs.read_after(1) == ["four"]
     assert logs.follower.statistics().open == 1
     logs.settle()
     logs.read()
@@ -130,24 +132,24 @@ def test_rename_out_of_the_glob(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("settled", [True, False])
-def test_rename_out_of_the_glob_while_down(tmp_path: Path, settled: bool) -> None:
-    """The file is found in its directory."""
+def test_file_renamed_out_of_the_glob_while_down_is_resumed(tmp_path: Path, settled: bool) -> None:
+    """It is found in its directory; what wasn't settled is read again."""
     logs = FollowedLogs(tmp_path, "*.log")
     logs.write("app.log", "one\n")
     logs.read()
     if settled:
         logs.settle()
-    logs.kill()
+    logs.kill_and_restart()
     logs.write("app.log", "two\n")
     (logs.folder / "app.log").rename(logs.folder / "app.old")
     logs.write("app.log", "three\n")
-    assert sorted(logs.read()) == ["three", "two"] if settled else ["one", "three", "two"]
+    assert sorted(logs.read()) == (["three", "two"] if settled else ["one", "three", "two"])
     logs.close()
 
 
-def test_copy_truncate(logs: FollowedLogs) -> None:
-    """Neither the copy nor what comes after it is taken for something else; the copy is seen
-    before the truncation.
+def test_no_line_is_read_again_from_a_copy_before_truncation(logs: FollowedLogs) -> None:
+    """The copy is looked at before the original is truncated; what is written to the original
+    afterwards is a new content.
     """
     logs.write("app.log", "one\n")
     assert logs.read() == ["one"]
@@ -158,17 +160,17 @@ def test_copy_truncate(logs: FollowedLogs) -> None:
     assert logs.read() == []
     logs.write("app.log", "three\n")
     assert logs.read() == ["three"]
-    assert logs.pass_time(WAIT * 2) == []
+    assert logs.read_after(ROTATE_WAIT * 2) == []
     assert logs.follower.statistics().rotations == {"truncate": 1}
-    assert len({identity for identity, _, _ in logs.lines}) == 2
+    assert len({line.identity for line in logs.lines}) == 2
 
 
-def test_copy_truncate_of_a_file_whose_writer_does_not_append(logs: FollowedLogs) -> None:
-    """Its next line stands behind a hole, and is read whole; two such files aren't
-    taken for one.
+def test_hole_before_the_next_line_after_truncation_is_skipped(logs: FollowedLogs) -> None:
+    """A writer that doesn't append writes at its old offset, behind a hole of NULs. Two
+    files that begin with such a hole are different files.
     """
     for name in ("a.log", "b.log"):
-        with (logs.folder / name).open("wb", buffering=0) as writer:  # as of `app > a.log`
+        with (logs.folder / name).open("wb", buffering=0) as writer:  # like `app > a.log`
             writer.write(b"%b one\n" % name.encode() * 20_000)
             logs.read()
             shutil.copy(logs.folder / name, logs.folder / f"{name}.1")
@@ -179,15 +181,15 @@ def test_copy_truncate_of_a_file_whose_writer_does_not_append(logs: FollowedLogs
             assert logs.read() == [f"{name} three"]
 
 
-def test_copy_truncate_before_the_rest_was_read(logs: FollowedLogs) -> None:
-    """The rest is read from the copy, with the same identity and offsets."""
+def test_unread_lines_are_read_from_the_copy_after_truncation(logs: FollowedLogs) -> None:
+    """They have the offsets that they had in the original."""
     logs.write("app.log", "one\n")
     logs.read()
     logs.write("app.log", "two\n")
     logs.copy_truncate("app.log", "app.log.1")
     logs.write("app.log", "three\n")
     assert sorted(logs.read()) == ["three", "two"]
-    assert {(offset, line) for (_, _, offset), line in logs.lines.items()} == {
+    assert {(key.offset, line) for key, line in logs.lines.items()} == {
         (0, "one"),
         (4, "two"),
         (0, "three"),
@@ -195,13 +197,13 @@ def test_copy_truncate_before_the_rest_was_read(logs: FollowedLogs) -> None:
 
 
 @pytest.mark.parametrize("settled", [True, False])
-def test_copy_truncate_while_down(logs: FollowedLogs, settled: bool) -> None:
-    """The copy is continued, and the original begins again."""
+def test_copy_made_while_down_is_resumed(logs: FollowedLogs, settled: bool) -> None:
+    """The truncated original is read from its beginning."""
     logs.write("app.log", "one\n")
     logs.read()
     if settled:
         logs.settle()
-    logs.kill()
+    logs.kill_and_restart()
     logs.write("app.log", "two\n")
     logs.copy_truncate("app.log", "app.log.1")
     logs.write("app.log", "three, which is longer than all that was there before\n")
@@ -211,24 +213,25 @@ def test_copy_truncate_while_down(logs: FollowedLogs, settled: bool) -> None:
         else sorted(["one", "two", "three, which is longer than all that was there before"])
     )
     logs.settle()
-    logs.kill()
+    logs.kill_and_restart()
     assert logs.read() == []
 
 
-def test_truncation_and_growth_beyond_the_offset(logs: FollowedLogs) -> None:
-    """It is found by what was before the offset, or at the beginning, and equal first lines get
-    another generation.
+def test_file_rewritten_beyond_the_offset_is_read_from_its_beginning(logs: FollowedLogs) -> None:
+    """The bytes before the offset show that it was truncated, though it isn't shorter than before.
+    Since the first line is the same, it keeps its identity and gets another generation.
     """
     logs.write("app.log", "start\none\n")
     logs.read()
     logs.write("app.log", "start\ntwo\nthree\n", mode="w")
+    # The first call finds out that it was rewritten, the second one reads it.
     assert logs.read() + logs.read() == ["start", "two", "three"]
-    assert {generation for _, generation, _ in logs.lines} == {0, 1}
-    assert len({identity for identity, _, _ in logs.lines}) == 1
+    assert {line.generation for line in logs.lines} == {0, 1}
+    assert len({line.identity for line in logs.lines}) == 1
 
 
-def test_truncation_to_the_same_size(logs: FollowedLogs) -> None:
-    """A file of the size that was read, but written since, is looked into."""
+def test_file_rewritten_with_the_same_size_is_read_from_its_beginning(logs: FollowedLogs) -> None:
+    """The time of its last change shows that it was written."""
     logs.write("app.log", "one\n")
     logs.read()
     path = logs.write("app.log", "two\n", mode="w")
@@ -236,62 +239,56 @@ def test_truncation_to_the_same_size(logs: FollowedLogs) -> None:
     assert logs.read() + logs.read() == ["two"]
 
 
-COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {
-    "gz": gzip.compress,
-    "bz2": bz2.compress,
-    "zst": zstandard.compress,
-}
-
-
 @pytest.mark.parametrize("suffix", COMPRESSIONS)
 @pytest.mark.parametrize("down", [True, False])
-def test_compression_of_a_rotated_file(logs: FollowedLogs, suffix: str, down: bool) -> None:
-    """The compressed file is continued where the original was."""
+def test_compressed_file_is_resumed_at_the_position_of_its_original(
+    logs: FollowedLogs, suffix: str, down: bool
+) -> None:
+    """Also if it was compressed while the forwarder was down. Renaming it
+    afterwards makes no difference.
+    """
     path = logs.write("app.log.1", "one\n")
     logs.read()
     logs.settle()
     if down:
-        logs.kill()
+        logs.kill_and_restart()
     logs.write("app.log.1", "two\nthree")
-    packed = path.with_name(f"app.log.1.{suffix}")
-    packed.write_bytes(COMPRESSIONS[suffix](b"one\ntwo\nthree"))
+    compressed = path.with_name(f"app.log.1.{suffix}")
+    compressed.write_bytes(COMPRESSIONS[suffix](b"one\ntwo\nthree"))
     path.unlink()
-    expected = ["two", "three"]
-    found = logs.read() + logs.pass_time(WAIT)
-    assert found == expected
+    assert logs.read() + logs.read_after(ROTATE_WAIT) == ["two", "three"]
     logs.settle()
-    logs.kill()
+    logs.kill_and_restart()
     assert logs.read() == []
-    packed.rename(logs.folder / f"app.log.2.{suffix}")
+    compressed.rename(logs.folder / f"app.log.2.{suffix}")
     assert logs.read() == []
 
 
 @pytest.mark.parametrize("suffix", COMPRESSIONS)
-def test_a_compressed_file_that_was_read_to_its_end_and_is_not_settled(
+def test_compressed_file_is_read_again_after_kills_until_it_is_settled(
     logs: FollowedLogs, suffix: str
 ) -> None:
-    """After a kill it is read again; once it is settled it is not."""
+    """That it was read to its end isn't stored as long as it isn't settled."""
     path = logs.folder / f"app.log.1.{suffix}"
     path.write_bytes(COMPRESSIONS[suffix](b"one\ntwo\n"))
     for _ in range(2):
         assert logs.read() == ["one", "two"]
         logs.follower.save()
-        logs.kill()
+        logs.kill_and_restart()
     assert logs.read() == ["one", "two"]
     logs.settle()
-    logs.kill()
+    logs.kill_and_restart()
     assert logs.read() == []
-    assert logs.pass_time(WAIT) == []
+    assert logs.read_after(ROTATE_WAIT) == []
 
 
 @pytest.mark.parametrize("half", ["", "thr"])
-@pytest.mark.parametrize("settled", [True, False])
-@pytest.mark.parametrize("down", [True, False])
-def test_compression_of_a_copy_that_ends_before_what_was_read(
-    logs: FollowedLogs, half: str, settled: bool, down: bool
+@pytest.mark.parametrize("state", ["unsettled", "settled", "restarted"])
+def test_no_line_is_read_again_from_a_copy_that_lacks_the_last_ones(
+    logs: FollowedLogs, half: str, state: str
 ) -> None:
-    """What the program writes between the copy and the truncation was read of the original: the
-    copy is nothing new, and its compressed file isn't either.
+    """A program may write between the copy and the truncation. Those lines were read from the
+    original; the copy has nothing new, and neither has its compressed file.
     """
     path = logs.write("app.log", f"one\ntwo\n{half}")
     copy = logs.folder / "app.log.1"
@@ -301,21 +298,21 @@ def test_compression_of_a_copy_that_ends_before_what_was_read(
     assert logs.read() == ["three", "four"]
     os.truncate(path, 0)
     logs.write("app.log", "five\n")
-    assert logs.read() + logs.read() + logs.pass_time(WAIT) == ["five"]
-    if settled or down:
+    assert logs.read() + logs.read() + logs.read_after(ROTATE_WAIT) == ["five"]
+    if state != "unsettled":
         logs.settle()
-    if down:
-        logs.kill()
-    packed = logs.folder / "app.log.1.gz"
-    packed.write_bytes(gzip.compress(copy.read_bytes()))
+    if state == "restarted":
+        logs.kill_and_restart()
+    compressed = logs.folder / "app.log.1.gz"
+    compressed.write_bytes(gzip.compress(copy.read_bytes()))
     copy.unlink()
-    assert logs.read() + logs.pass_time(WAIT) == []
-    packed.rename(logs.folder / "app.log.2.gz")
-    assert logs.read() + logs.pass_time(WAIT) == []
+    assert logs.read() + logs.read_after(ROTATE_WAIT) == []
+    compressed.rename(logs.folder / "app.log.2.gz")
+    assert logs.read() + logs.read_after(ROTATE_WAIT) == []
 
 
-def test_compression_of_a_copy_that_was_never_seen(logs: FollowedLogs) -> None:
-    """It is known by what was stored of the original before, though that was read further."""
+def test_compressed_copy_is_recognized_by_an_earlier_position(logs: FollowedLogs) -> None:
+    """It lacks what was read last, and was never looked at before it was compressed."""
     path = logs.write("app.log", "one\ntwo\n")
     assert logs.read() == ["one", "two"]
     logs.settle()
@@ -327,75 +324,77 @@ def test_compression_of_a_copy_that_was_never_seen(logs: FollowedLogs) -> None:
     os.truncate(path, 0)
     (logs.folder / "app.log.1.gz").write_bytes(gzip.compress(copied))
     logs.write("app.log", "five\n")
-    assert logs.read() + logs.read() + logs.pass_time(WAIT) == ["five"]
+    assert logs.read() + logs.read() + logs.read_after(ROTATE_WAIT) == ["five"]
 
 
-def test_compression_takes_its_time(logs: FollowedLogs) -> None:
-    """A compressed file that is being written beside the original isn't read; the original is."""
+def test_compressed_file_beside_its_original_is_not_read(logs: FollowedLogs) -> None:
+    """Neither while it is being written, nor later; it adds nothing to the lag. Once the original
+    is removed, the compressed file is followed instead.
+    """
     path = logs.write("app.log.1", "one\ntwo\n")
     logs.read()
     whole = gzip.compress(b"one\ntwo\n")
-    packed = path.with_name("app.log.1.gz")
-    packed.write_bytes(whole[:-9])
+    compressed = path.with_name("app.log.1.gz")
+    compressed.write_bytes(whole[:-9])  # without its trailer, and the end of its content
     assert logs.read() == []
-    packed.write_bytes(whole)
+    compressed.write_bytes(whole)
     assert logs.read() == []
-    assert logs.pass_time(WAIT * 3) == []
+    assert logs.read_after(ROTATE_WAIT * 3) == []
     assert logs.follower.statistics().lag == len("one\ntwo\n")
     path.unlink()
     assert logs.read() == []
-    assert logs.pass_time(WAIT) == []
+    assert logs.read_after(ROTATE_WAIT) == []
     logs.settle()
-    assert logs.pass_time(1) == []
+    assert logs.read_after(1) == []
     assert logs.follower.statistics().followed == 1
 
 
 @pytest.mark.parametrize("suffix", COMPRESSIONS)
-def test_compression_in_an_outage(logs: FollowedLogs, suffix: str) -> None:
-    """What was read of an original that is gone, and isn't settled for long, isn't read again from
-    its compressed copy.
-    """
+def test_unsettled_lines_of_a_removed_file_are_not_read_from_its_compressed_copy(
+    logs: FollowedLogs, suffix: str
+) -> None:
+    """They stay unsettled for long, as in an outage of the service."""
     path = logs.write("app.log.1", "one\ntwo\n")
     assert logs.read() == ["one", "two"]
     (logs.folder / f"app.log.2.{suffix}").write_bytes(COMPRESSIONS[suffix](b"one\ntwo\n"))
     path.unlink()
     for _ in range(3):
-        assert logs.pass_time(WAIT * 2) == []
+        assert logs.read_after(ROTATE_WAIT * 2) == []
     logs.settle()
-    assert logs.pass_time(1) + logs.pass_time(WAIT * 2) == []
+    assert logs.read_after(1) + logs.read_after(ROTATE_WAIT * 2) == []
     assert logs.follower.statistics().followed == 1
-    logs.kill()
+    logs.kill_and_restart()
     assert logs.read() == []
 
 
-def test_equal_first_lines(logs: FollowedLogs) -> None:
-    """Files with the same first line are different files, also if one is all
-    that another begins with.
+def test_files_with_the_same_first_line_are_both_read(logs: FollowedLogs) -> None:
+    """If one has nothing but what the other begins with, it may be a copy; it is read once it
+    hasn't changed for `rotate_wait`.
     """
     logs.write("b.log", "start\nb\n")
     assert logs.read() == ["start", "b"]
     logs.write("a.log", "start\n")
     assert logs.read() == []
-    assert logs.pass_time(WAIT) == ["start"]
+    assert logs.read_after(ROTATE_WAIT) == ["start"]
     logs.write("a.log", "a\n")
     assert logs.read() == ["a"]
     assert len(logs.lines) == 4
     logs.settle()
-    logs.kill()
+    logs.kill_and_restart()
     assert logs.read() == []
 
 
-def test_unreadable_files_are_counted_until_they_are_readable(logs: FollowedLogs) -> None:
-    """A compressed file that is cut off is named; once it is whole, it no longer is."""
-    packed = gzip.compress(b"one\ntwo\n")
+def test_incomplete_compressed_file_is_unreadable_until_it_is_complete(logs: FollowedLogs) -> None:
+    """The statistics count it and say why; then all its lines have been read."""
+    whole = gzip.compress(b"one\ntwo\n")
     path = logs.folder / "app.log.1.gz"
-    path.write_bytes(packed[:-4])
+    path.write_bytes(whole[:-4])
     logs.read()
-    found = logs.follower.statistics()
-    assert (found.unreadable, found.why) == (1, f"{path} can't be read: it is cut off")
-    path.write_bytes(packed)
+    statistics = logs.follower.statistics()
+    assert (statistics.unreadable, statistics.why) == (1, f"{path} can't be read: it is cut off")
+    path.write_bytes(whole)
     logs.read()
-    logs.pass_time(WAIT + 1)
-    found = logs.follower.statistics()
-    assert (found.unreadable, found.why) == (0, "")
+    logs.read_after(ROTATE_WAIT + 1)
+    statistics = logs.follower.statistics()
+    assert (statistics.unreadable, statistics.why) == (0, "")
     assert sorted(logs.lines.values()) == ["one", "two"]

@@ -8,26 +8,17 @@ first lines, which may be equal.
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import shutil
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import zstandard
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tests.support.followed_logs import WAIT, FollowedLogs
+from tests.support.followed_logs import COMPRESSIONS, ROTATE_WAIT, FollowedLogs
 
-COMPRESSIONS: dict[str, Callable[[bytes], bytes]] = {
-    "gz": gzip.compress,
-    "bz2": bz2.compress,
-    "zst": zstandard.compress,
-}
 EQUAL = "the same first line"
 
 
@@ -55,7 +46,7 @@ class FollowedFiles(RuleBasedStateMachine):
         """The last look finds what there is."""
         try:
             for _ in range(4):
-                self._pass(WAIT)
+                self._pass(ROTATE_WAIT)
                 self.logs.settle()
             self._check()
             lines = set(self.logs.lines.values())
@@ -143,7 +134,7 @@ class FollowedFiles(RuleBasedStateMachine):
         rotated = [path for path in sorted(self.logs.folder.iterdir()) if "." in path.name]
         if rotated:
             for _ in range(4):
-                self._pass(WAIT)
+                self._pass(ROTATE_WAIT)
                 self.logs.settle()
             rotated[pick % len(rotated)].unlink()
 
@@ -155,7 +146,7 @@ class FollowedFiles(RuleBasedStateMachine):
     @rule()
     def wait(self) -> None:
         """So long that what doesn't change any more is finished."""
-        self._pass(WAIT)
+        self._pass(ROTATE_WAIT)
 
     @rule(some=st.integers(0, 5), save=st.booleans())
     def settle(self, some: int, save: bool) -> None:
@@ -181,18 +172,18 @@ class FollowedFiles(RuleBasedStateMachine):
     @rule()
     def kill(self) -> None:
         """Nothing is left but what is stored."""
-        self.logs.kill()
+        self.logs.kill_and_restart()
 
     @property
     def down(self) -> bool:
         """Whether the follower hasn't looked since it began."""
-        return not self.logs.follower._begun
+        return not self.logs.follower._first_look_done
 
     def _read(self) -> None:
         self._pass(1)
 
     def _pass(self, seconds: float) -> None:
-        self.logs.pass_time(seconds)
+        self.logs.read_after(seconds)
         self.seen = {name for name in "abc" if b"\n" in self._content(name)}
 
     @invariant()
@@ -200,7 +191,7 @@ class FollowedFiles(RuleBasedStateMachine):
         for key, line in self.logs.lines.items():
             if line != EQUAL:
                 assert self.names.setdefault(line, key) == key, line
-        assert len(self.logs.follower._open) <= 2
+        assert len(self.logs.follower._open_files) <= 2
 
 
 TestFollowedFiles = pytest.mark.slow(FollowedFiles.TestCase)

@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from forwarder.core.patterns import LinearPattern
 from forwarder.sources.logs.positions import PositionsDamaged, PositionStore, read_positions
 from forwarder.sources.logs.splitting import Splitter
-from tests.support.followed_logs import WAIT, FollowedLogs
+from tests.support.followed_logs import ROTATE_WAIT, FollowedLogs
 
 
 @pytest.fixture
@@ -116,12 +116,12 @@ def test_a_file_that_the_configuration_does_not_name_any_more(tmp_path: Path, ch
         else replace(before, paths=(f"{logs.folder}/other*",))
     )
     for _ in range(2):
-        logs.kill()
+        logs.kill_and_restart()
         logs.write("app.log", "three\n")
-        assert logs.read() + logs.pass_time(WAIT) == []
+        assert logs.read() + logs.read_after(ROTATE_WAIT) == []
         assert logs.follower.statistics().followed == 1
     logs.policy = before
-    logs.kill()
+    logs.kill_and_restart()
     assert logs.read() == ["three", "three"]
     logs.close()
 
@@ -136,7 +136,7 @@ def test_a_renamed_file_that_does_not_match_is_found_after_a_kill(tmp_path: Path
     assert logs.read() == []
     logs.settle()
     logs.write("app.old", "two\n")
-    logs.kill()
+    logs.kill_and_restart()
     assert logs.read() == ["two"]
     logs.close()
 
@@ -148,7 +148,7 @@ def test_a_file_that_is_removed_while_it_is_unread(logs: FollowedLogs) -> None:
     logs.write("app.log", "two\nthree")
     path.unlink()
     assert logs.read() == ["two"]
-    assert logs.pass_time(WAIT) == ["three"]
+    assert logs.read_after(ROTATE_WAIT) == ["three"]
     logs.settle()
     logs.read()
     state = logs.follower.statistics()
@@ -162,14 +162,14 @@ def test_a_file_without_a_complete_line_that_is_removed(logs: FollowedLogs) -> N
     assert logs.read() == []
     path.unlink()
     assert logs.read() == []
-    assert logs.pass_time(WAIT) == ["unfinished"]
+    assert logs.read_after(ROTATE_WAIT) == ["unfinished"]
 
 
 def test_a_file_that_is_removed_before_it_was_read(logs: FollowedLogs) -> None:
     """That is logged, with what to do."""
     path = logs.write("app.log", "one\n")
     logs.read()
-    logs.follower._close(next(iter(logs.follower._open)))
+    logs.follower._close(next(iter(logs.follower._open_files)))
     logs.write("app.log", "two\n")
     logs.follower.look(None)
     path.unlink()
@@ -233,7 +233,7 @@ def test_a_file_that_can_be_read_again(logs: FollowedLogs, call: str, text: str)
     """The reason is gone by the next look, whether there is a whole line by then or not."""
     path = logs.write("app.log", text)
     logs.read()
-    for file in list(logs.follower._open):
+    for file in list(logs.follower._open_files):
         logs.follower._close(file)
     logs.write("app.log", "more")
     failing = _failing_open(path, errno.EACCES) if call == "open" else _failing_reads()
@@ -253,7 +253,7 @@ def test_a_file_that_was_only_touched(logs: FollowedLogs) -> None:
     """It is opened again, and has nothing more to be read: the reason is gone."""
     path = logs.write("app.log", "one\n")
     assert logs.read() == ["one"]
-    logs.follower._close(next(iter(logs.follower._open)))
+    logs.follower._close(next(iter(logs.follower._open_files)))
     os.utime(path, (1, 1))
     denied = _failing_open(path, errno.EACCES)
     try:
@@ -338,7 +338,7 @@ def test_a_disk_error_behind_the_first_line(logs: FollowedLogs, *, stored: bool)
     if stored:
         assert len(logs.read()) == 2000
         logs.settle()
-        logs.kill()
+        logs.kill_and_restart()
     logs.write("app.log", "two\n")
     failing = _failing_reads(behind=5000)
     try:
@@ -347,7 +347,7 @@ def test_a_disk_error_behind_the_first_line(logs: FollowedLogs, *, stored: bool)
         failing.undo()
     assert logs.read() == ([] if stored else ["one"] * 2000) + ["two"]
     logs.settle()
-    logs.kill()
+    logs.kill_and_restart()
     assert logs.read() == []
 
 
@@ -355,7 +355,7 @@ def test_a_directory_that_cannot_be_listed(logs: FollowedLogs) -> None:
     """Its files aren't gone by that: it isn't known."""
     logs.write("app.log", "one\n")
     logs.read()
-    logs.follower._close(next(iter(logs.follower._open)))
+    logs.follower._close(next(iter(logs.follower._open_files)))
     real = os.scandir
     with pytest.MonkeyPatch.context() as patch:
 
@@ -405,7 +405,7 @@ def test_a_store_that_cannot_be_written(logs: FollowedLogs) -> None:
     statistics = logs.follower.statistics()
     assert (statistics.state, statistics.why) == ("reading", "")
     assert statistics.commits["failed"] > 0
-    logs.kill()
+    logs.kill_and_restart()
     assert logs.read() == []
 
 
@@ -423,7 +423,7 @@ def test_a_kill_while_the_store_cannot_be_written(logs: FollowedLogs) -> None:
         patch.setattr(logs.store, "save", fail)
         assert logs.read() == ["two"]
         logs.settle()
-    logs.kill()
+    logs.kill_and_restart()
     assert logs.read() == ["two"]
     assert len(logs.lines) == 2
 
@@ -447,14 +447,14 @@ def test_times_that_cannot_be_stored(tmp_path: Path) -> None:
         assert logs.read() == []
         read = logs.follower.statistics().bytes
         logs.write("app.log", "three\n")
-        assert logs.pass_time(10) == []
+        assert logs.read_after(10) == []
         assert logs.follower.statistics().bytes == read
         patch.setattr(logs.store, "save", real)
         logs.passed += 10
         assert logs.read() == ["two", "three"]
     times = [block.at for block in logs.blocks]
     assert times[1] == times[0] + 20
-    logs.kill()
+    logs.kill_and_restart()
     logs.passed += 10
     assert logs.read() == ["two", "three"]
     assert [block.at for block in logs.blocks] == times
@@ -488,7 +488,7 @@ def test_few_descriptors(tmp_path: Path) -> None:
     for path in logs.folder.iterdir():
         path.unlink()
     logs.settle()
-    assert logs.read() + logs.pass_time(WAIT) == []
+    assert logs.read() + logs.read_after(ROTATE_WAIT) == []
     assert (logs.follower.statistics().followed, logs.follower.statistics().open) == (0, 0)
     logs.close()
 
@@ -514,7 +514,7 @@ def test_reading_from_the_end(tmp_path: Path) -> None:
     logs.write("app.log", "un\nnew\n")
     logs.write("later.log", "from its beginning\n")
     assert sorted(logs.read()) == ["begun", "from its beginning", "new"]
-    logs.kill()
+    logs.kill_and_restart()
     logs.write("app.log", "newer\n")
     logs.write("latest.log", "all\n")
     assert sorted(logs.read()) == ["all", "begun", "from its beginning", "new", "newer"]
@@ -531,9 +531,9 @@ def test_records_of_several_lines(tmp_path: Path) -> None:
     logs.write("a.log", "start a\n more\n")
     logs.write("b.log", "start b\n more\n")
     assert logs.read() == []
-    assert sorted(logs.pass_time(6)) == ["start a\n more", "start b\n more"]
+    assert sorted(logs.read_after(6)) == ["start a\n more", "start b\n more"]
     logs.settle()
-    logs.kill()
+    logs.kill_and_restart()
     assert logs.read() == []
     logs.close()
 
@@ -555,7 +555,7 @@ def test_times_of_large_files_are_kept(tmp_path: Path) -> None:
     del logs.blocks[1:]
     for _ in range(2):
         logs.settle()
-        logs.kill()
+        logs.kill_and_restart()
         logs.passed += 100
         logs.read()
         again = {line: block.at for block in logs.blocks for line in block.records.values}
@@ -579,7 +579,7 @@ def test_times_are_kept(tmp_path: Path) -> None:
     second = logs.blocks[1].at
     assert second == first + 10
     logs.passed += 10
-    logs.kill()
+    logs.kill_and_restart()
     logs.write("app.log", "four\n")
     assert logs.read() == ["one", "two", "three", "four"]
     assert [(block.at, list(block.records.values)) for block in logs.blocks] == [
@@ -607,14 +607,14 @@ def test_rows_of_old_files_are_forgotten(logs: FollowedLogs) -> None:
     logs.settle()
     path.unlink()
     for _ in range(3):
-        logs.pass_time(WAIT)
+        logs.read_after(ROTATE_WAIT)
         logs.settle()
     for _ in range(31):
-        logs.pass_time(86400)
+        logs.read_after(86400)
         logs.settle()
     assert [row.path for row in logs.store.present("logs")] == [str(logs.folder / "app.log")]
     assert len(logs.store._all("SELECT 1 FROM positions")) == 1
-    logs.kill()
+    logs.kill_and_restart()
     assert logs.read() == []
 
 
@@ -625,9 +625,9 @@ def test_a_lost_end_after_a_loss_of_power(logs: FollowedLogs) -> None:
     logs.settle()
     logs.write("app.log", "three\nfour\n")
     logs.read()
-    logs.follower._known.mark(logs.blocks[0].file)
+    logs.follower._recognition.mark(logs.blocks[0].file)
     logs.follower.save()
-    logs.kill()
+    logs.kill_and_restart()
     os.truncate(logs.folder / "app.log", len("one\ntwo\nthree\n"))
     assert logs.read() == ["three"]
     assert {identity for identity, _, _ in logs.lines} == {next(iter(logs.lines))[0]}
