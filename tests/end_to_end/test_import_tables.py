@@ -97,7 +97,7 @@ def test_headerless_table_with_fallback_and_without_a_column(
     for event in events:
         own = {name for name in event["properties"] if not name.startswith("$")}
         by_user = event["distinct_id"].startswith("user-")
-        assert own == {"amount", "anonymous_id"} if by_user else {"amount"}
+        assert own == ({"amount", "anonymous_id"} if by_user else {"amount"})
         assert event["properties"]["amount"] == 5
     assert not any("x@y.z" in str(each) for each in events)
 

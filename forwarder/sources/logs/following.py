@@ -272,13 +272,32 @@ class Follower:
         their rest and, after `rotate_wait`, read the last line of a file to which no more is
         written, and stop following one that no longer matches and is settled.
         """
-        reader = file.reader
-        now = self._monotonic()
-        if reader is not None and file.identity and reader.splitter.held:
-            self._add_blocks(file, reader, reader.splitter.overdue(now))
+        try:
+            self._release_records(file)
+        except OSError as error:
+            # What the splitter has released is read again.
+            self._troubles.report(file.path, error)
+            self._close(file)
+            file.last_line_complete = False
+            file.mark_unread()
+            self._enqueue(file)
+            return
         if (
-            file.unmatched_since is None and not file.renamed
-        ) or now - file.changed_at < self._policy.rotate_wait:
+            file.unmatched_since is not None
+            and self._has_waited(file)
+            and not file.outstanding
+            and (not file.identity or not file.unread)
+        ):
+            self._drop(file)
+
+    def _release_records(self, file: FollowedFile) -> None:
+        """Release records that have waited too long for their rest and, after `rotate_wait`, the
+        last line of a file to which no more is written. Raises `OSError`.
+        """
+        reader = file.reader
+        if reader is not None and file.identity and reader.splitter.held:
+            self._add_blocks(file, reader, reader.splitter.overdue(self._monotonic()))
+        if (file.unmatched_since is None and not file.renamed) or not self._has_waited(file):
             return
         if file.identity and not (
             file.unread or file.last_line_complete or file.packed or file.done
@@ -292,12 +311,10 @@ class Follower:
                 # It was closed before its last line was complete: that is read again first.
                 file.mark_unread()
                 self._enqueue(file)
-        if (
-            file.unmatched_since is not None
-            and not file.outstanding
-            and (not file.identity or not file.unread)
-        ):
-            self._drop(file)
+
+    def _has_waited(self, file: FollowedFile) -> bool:
+        """Whether a file hasn't changed for `rotate_wait`."""
+        return self._monotonic() - file.changed_at >= self._policy.rotate_wait
 
     def _drop(self, file: FollowedFile) -> None:
         """Stop following a file that was removed or has nothing more to be read."""

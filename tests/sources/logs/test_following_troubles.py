@@ -538,6 +538,26 @@ def test_records_of_several_lines(tmp_path: Path) -> None:
     logs.close()
 
 
+def test_a_record_that_is_overdue_while_the_disk_fails_is_read_again(tmp_path: Path) -> None:
+    """It was released, and its block couldn't be made: no later block covers its place."""
+    logs = FollowedLogs(
+        tmp_path, split=lambda offset: Splitter(offset, 1000, LinearPattern(rb"^start"))
+    )
+    logs.write("app.log", "start a\n more\n" + "x" * 600)
+    assert logs.read() == []
+    logs.passed += 6
+    failing = _failing_reads()
+    try:
+        logs.follower.look(None)
+    finally:
+        failing.undo()
+    assert "Input/output error" in logs.follower.statistics().why
+    logs.write("app.log", "\nstart b\n")
+    assert "".join(logs.read() + logs.read_after(6)).startswith("start a\n more")
+    assert logs.follower.statistics().why == ""
+    logs.close()
+
+
 def test_times_of_large_files_are_kept(tmp_path: Path) -> None:
     """After a kill a file is read in other parts than before; each of its lines keeps the time of
     its first reading.
