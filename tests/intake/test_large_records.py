@@ -53,7 +53,7 @@ class RecordDecoderRig(RecordsRig):
         self.in_process = InProcessDecoder(closed=closed)
         super().__init__(decoder=self.in_process, **settings)
 
-    def offer(self, records: RecordList) -> StillDecoding | None:
+    def offer_batch(self, records: RecordList) -> StillDecoding | None:
         """Offer a batch; return the error if it is still being decoded, None if it is accepted."""
         try:
             self.records.accept(records, IntakeCallback(), AckLevel.DELIVERED)
@@ -63,7 +63,7 @@ class RecordDecoderRig(RecordsRig):
 
     async def offer_until_accepted(self, records: RecordList) -> None:
         """Offer a batch, and again each time the decoder is done."""
-        while (error := self.offer(records)) is not None:
+        while (error := self.offer_batch(records)) is not None:
             assert await self.conditions.drain(10.0), error
         assert self.balanced()
 
@@ -84,10 +84,10 @@ async def rig() -> AsyncIterator[RecordDecoderRig]:
 async def test_a_large_record_is_accepted_once_it_is_decoded(rig: RecordDecoderRig) -> None:
     """Its source is called back then, and its next offer is accepted as a whole."""
     records = large_record()
-    error = rig.offer(records)
+    error = rig.offer_batch(records)
     assert error is not None
     second_offers = []
-    error.when_done(lambda: second_offers.append(rig.offer(records)))
+    error.when_done(lambda: second_offers.append(rig.offer_batch(records)))
     assert rig.untouched()
     await rig.conditions.drain(10.0)
     assert second_offers == [None]
@@ -100,13 +100,13 @@ async def test_a_large_record_is_decoded_once_however_often_it_is_offered(
 ) -> None:
     """Its source offers it again while the buffer has no room."""
     records = large_record()
-    rig.offer(records)
+    rig.offer_batch(records)
     await rig.conditions.drain(10.0)
     used = rig.buffer.used
     rig.buffer.used = rig.buffer.max_bytes - 10
     for _ in range(3):
         with pytest.raises(Backpressure):
-            rig.offer(records)
+            rig.offer_batch(records)
     rig.buffer.used = used
     await rig.offer_until_accepted(records)
     assert rig.decoded == 1
@@ -118,8 +118,8 @@ async def test_records_that_take_too_long_together_have_to_be_split(
     """Each is then read on the event loop: none needs the decoder by itself."""
     half = batch(*[EVENT] * (INLINE.events // 2 + 1))
     with pytest.raises(TogetherTooLarge):
-        rig.offer(record_list(half, half))
-    assert rig.offer(record_list(half)) is None
+        rig.offer_batch(record_list(half, half))
+    assert rig.offer_batch(record_list(half)) is None
     assert rig.decoded == 0
 
 
@@ -160,9 +160,9 @@ async def test_the_number_of_large_records_that_are_not_accepted_is_limited() ->
     """A further one isn't queued for the decoder until one of them is accepted."""
     rig = RecordDecoderRig(closed=True)
     for _ in range(MAX_LARGE_RECORDS):
-        assert rig.offer(large_record()) is not None
+        assert rig.offer_batch(large_record()) is not None
     with pytest.raises(BufferFull, match="other large records"):
-        rig.offer(large_record())
+        rig.offer_batch(large_record())
     await rig.conditions.close()
 
 
@@ -172,10 +172,10 @@ async def test_a_record_whose_decoding_was_interrupted_is_decoded_again(
     """The next offer raises the reason; the one after that starts the decoder again."""
     rig.in_process.failure = Draining("the daemon ends")
     records = large_record()
-    rig.offer(records)
+    rig.offer_batch(records)
     await rig.conditions.drain(10.0)
     with pytest.raises(Draining):
-        rig.offer(records)
+        rig.offer_batch(records)
     rig.in_process.failure = None
     await rig.offer_until_accepted(records)
     assert rig.decoded == 2
@@ -197,7 +197,7 @@ async def test_a_rejected_record_beside_one_that_needs_the_decoder_is_not_lost(
     rig = RecordDecoderRig(rules=rules)
     rejected = RejectedRecord(RecordFacts("kafka/events/0/1", None), Reason.UNMAPPABLE, b"x", "why")
     with pytest.raises(TogetherTooLarge):
-        rig.offer(record_list(value, rejected=[rejected]))
+        rig.offer_batch(record_list(value, rejected=[rejected]))
     assert rig.decoded == 0
     await rig.offer_until_accepted(record_list(value))
     await rig.offer_until_accepted(RecordList([], rejected=[rejected]))
