@@ -55,19 +55,20 @@ class Where(NamedTuple):
 class Ack:
     """Counts a request's events down to the last that is settled.
 
-    `at`: when they were received, if they can be found by that. `comes_again`: whether
-    the sender is asked to repeat all of them when one is dropped to make room; else
-    that one counts as settled.
+    `at`: when they were received, if they can be found by that. `of_request`: whether they are
+    treated as a request's: if one is dropped to make room, the sender is asked to repeat all of
+    them, and at a stop those that are only in memory become dead letters. Otherwise a dropped one
+    counts as settled, and at a stop they are dropped: their source reads them again.
     """
 
-    __slots__ = ("_callback", "at", "comes_again", "left", "watch")
+    __slots__ = ("_callback", "at", "left", "of_request", "watch")
 
     def __init__(
-        self, events: int, callback: AckCallback, at: float = math.inf, *, comes_again: bool = True
+        self, events: int, callback: AckCallback, at: float = math.inf, *, of_request: bool = True
     ) -> None:
         self.left = events
         self.at = at
-        self.comes_again = comes_again
+        self.of_request = of_request
         self.watch: Callable[[bytes, str], None] | None = None
         """Called with events as they are settled, as they stand in their chunk, and their fate;
         for senders that get a result per event.

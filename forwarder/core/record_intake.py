@@ -125,16 +125,16 @@ class RecordIntake(Protocol):
         """
 
     def give_back(self, batches: Collection[AcceptedBatch]) -> int:
-        """Let go of batches: their callbacks are not called. How many of their events were still
-        pending, and were removed.
+        """Release batches that their source reads again: their callbacks are not called, and
+        their pending events are dropped as `returned_to_broker`. Return the number of those.
 
-        Those are dropped as `returned_to_broker`. What is in flight, or only in the buffer's
-        files, is still delivered.
+        Events that are in flight, or only in the buffer's files, are still delivered.
         """
 
     def keep(self, batches: Collection[AcceptedBatch]) -> None:
-        """Let go of batches whose records can't be read again: their callbacks are not called.
-        They are delivered as a request's events are, and become dead letters where those do.
+        """Release batches whose records can't be read again: their callbacks are not called. Their
+        events stay in the buffer. They are delivered as a request's events are, and become dead
+        letters where those do.
         """
 
     def dead_letter(self, batches: Sequence[AcceptedBatch], lane: Lane, why: str) -> bool:
@@ -153,7 +153,7 @@ class EventIntake(Protocol):
     nothing is decoded or stamped.
     """
 
-    def accept_made(
+    def accept_events(
         self, chunks: Sequence[Chunk], dead_letters: Sequence[DeadLetter], callback: AckCallback
     ) -> AcceptedBatch | None:
         """Accept all events of the chunks, and all dead letters; None if everything is settled

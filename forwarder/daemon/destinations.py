@@ -65,7 +65,7 @@ class EventDestination:
                 for chunk in _emptied(stores.buffer.queue(lane))
             ]
         returned = {
-            chunk: None for chunk in left if chunk.ack is not None and not chunk.ack.comes_again
+            chunk: None for chunk in left if chunk.ack is not None and not chunk.ack.of_request
         }
         for chunk in returned:
             self.books.drop(chunk.lane, DropReason.RETURNED_TO_BROKER, chunk.count)

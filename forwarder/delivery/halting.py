@@ -173,7 +173,7 @@ class Halts:
         """Let the lane's next probe be due at `when`, monotonic seconds."""
         self._halted[lane].next_probe = when
 
-    def since(self) -> dict[Lane, float]:
+    def halted_since(self) -> dict[Lane, float]:
         """When each lane was halted, wall-clock seconds."""
         return {lane: halted.since for lane, halted in self._halted.items()}
 

@@ -686,7 +686,7 @@ class Admission:
             sum([chunk.count for chunk in chunks]),
             submission.on_settled,
             math.inf if source_waits else chunks[0].received_at,
-            comes_again=not source_waits,
+            of_request=not source_waits,
         )
         if submission.content.results is not None:
             ack.watch = submission.content.results.settled
@@ -801,7 +801,7 @@ class Admission:
             if self._taps.tap is not None:
                 self._taps.tap.chunks(TapOutcome.DROPPED, lane_chunks, reason)
             for chunk in lane_chunks:
-                if chunk.ack is not None and chunk.ack.comes_again:
+                if chunk.ack is not None and chunk.ack.of_request:
                     chunk.ack.end(NotAcknowledged("the events had to make room for newer ones"))
             self.buffer.settle(lane_chunks, reason)
 

@@ -44,8 +44,10 @@ class Conditions:
         self.effort = UNBOUNDED if decoder is None else effort
         self.turn = LoopTurn()
         """How long requests have occupied the event loop in this turn of it."""
-        self.attentive = False
-        """Whether each request needs a closer look before it is read."""
+        self.needs_check = False
+        """Whether anything may have to be rejected, or wait, before it is read: `check` may raise,
+        or a connection has large bodies that aren't accepted yet. One flag for the usual case.
+        """
         self._draining = self._memory_short = False
 
     @property
@@ -89,7 +91,7 @@ class Conditions:
             await self.large.close()
 
     def _on_change(self) -> None:
-        self.attentive = (
+        self.needs_check = (
             self._draining
             or self._memory_short
             or bool(self.large is not None and self.large.origins)

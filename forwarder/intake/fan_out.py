@@ -39,7 +39,7 @@ from forwarder.intake.lane_registry import MAX_REMEMBERED, LaneRegistry
 class HaltedLanes(Protocol):
     """The halted lanes."""
 
-    def since(self) -> Mapping[Lane, float]:
+    def halted_since(self) -> Mapping[Lane, float]:
         """When each lane was halted, wall-clock seconds."""
 
 

@@ -106,7 +106,7 @@ class Intake:
         self._live_is_ordered = rules.ordered[0]
 
     def accept(self, incoming: Incoming, callback: AckCallback) -> bool:
-        if self._conditions.attentive and self._is_behind_large(incoming, callback):
+        if self._conditions.needs_check and self._is_behind_large(incoming, callback):
             return False
         level = self._level
         effort = self._short_effort if self._turn.over else self._effort

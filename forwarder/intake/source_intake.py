@@ -1,16 +1,18 @@
-"""Accepts batches of records, or of events made of them, from sources with positions; releases
-them, and dead-letters what a halted lane holds.
+"""The intake of sources that read records: accepts batches of records, or of events that a source
+made of them; releases them; and dead-letters the events of a halted lane.
 
-Invariants: a batch is accepted whole, or nothing of it is accepted and counted. What is rejected
-of a record uses the dead letters' whole room and is never dropped for want of it, and neither is
-an event because the buffer is full: its source waits. `when_full: drop_oldest` may drop events
-later, for a newer request; those are counted, and count as settled.
+Invariants: a batch is accepted whole, or nothing of it is accepted or counted. Nothing is dropped
+because the buffer or the dead letters are full: the source waits. The dead letters of records may
+use all of the store, not only a share as those of requests. `when_full: drop_oldest` may drop
+accepted events to make room for a newer request; they are counted as dropped, and are settled.
+
+A record that takes too much work for the event loop is read by the decoder process. Its source
+offers it again until it is decoded, and has room.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -44,10 +46,12 @@ from forwarder.wire.effort import TooMuchWork
 if TYPE_CHECKING:
     from forwarder.rules.event_rules import EventRules
 
-MAX_LARGE: Final = 4
-"""Large records that are decoded, or were and wait for room in the buffer."""
+MAX_LARGE_RECORDS: Final = 4
+"""Records of one source that wait for the decoder process, are read by it, or were read and wait
+for room in the buffer.
+"""
 STALE_SECONDS: Final = 60.0
-"""A decoded record that was not requested for so long is discarded."""
+"""A decoded record is discarded if its source hasn't offered it for so long."""
 
 _log = structlog.get_logger(__name__)
 
@@ -58,19 +62,10 @@ class SourceIntake:
     def __init__(self, gate: Gate, branches: Sequence[Branch], *, source: str) -> None:
         """`branches`: the destinations behind the gate."""
         self._gate = gate
+        self._conditions = gate.conditions
         self._branches = branches
-        self._source = source
         self._now = gate.admitter.clock.now
-        self._reading = _RecordReading(gate, source)
-
-    def accept_made(
-        self, chunks: Sequence[Chunk], dead_letters: Sequence[DeadLetter], callback: AckCallback
-    ) -> AcceptedBatch | None:
-        content = Content(list(chunks), list(dead_letters))
-        try:
-            return self._enter(content, callback, AckLevel.DELIVERED, self._now())
-        except RequestTooLarge as error:
-            raise _no_room(error) from None
+        self._reader = _RecordReader(gate, source)
 
     def accept(
         self,
@@ -79,40 +74,55 @@ class SourceIntake:
         level: AckLevel,
         given_up: Collection[Lane] = (),
     ) -> AcceptedBatch | None:
-        reading = self._reading
+        if self._conditions.needs_check:
+            self._conditions.check()
         now = self._now()
-        if reading.conditions.attentive:
-            reading.conditions.check()
         note_body(sum(map(len, records.values)))
-        how = callback, level, now, given_up
-        with suppress(TooMuchWork):
-            return self._accept_read(records, reading.read(records, now), how)
-        return self._accept_read(records, reading.read_elsewhere(records, now), how)
+        try:
+            content = self._reader.read(records, now)
+            return self._accept_content(
+                records, content, callback, level, now=now, given_up=given_up
+            )
+        except TooMuchWork:
+            pass  # reading, or rules and routes: the decoder process does both
+        content = self._reader.read_in_decoder(records, now)
+        return self._accept_content(records, content, callback, level, now=now, given_up=given_up)
 
-    def _accept_read(
+    def accept_events(
+        self, chunks: Sequence[Chunk], dead_letters: Sequence[DeadLetter], callback: AckCallback
+    ) -> AcceptedBatch | None:
+        content = Content(list(chunks), list(dead_letters))
+        try:
+            return self._enter(content, callback, AckLevel.DELIVERED, self._now())
+        except RequestTooLarge as error:
+            raise _dead_letters_full(error) from None
+
+    def _accept_content(
         self,
         records: RecordBatch,
         content: Content,
-        how: tuple[AckCallback, AckLevel, float, Collection[Lane]],
+        callback: AckCallback,
+        level: AckLevel,
+        *,
+        now: float,
+        given_up: Collection[Lane],
     ) -> AcceptedBatch | None:
-        """Accept what was read of records. Raises `TooMuchWork` if rules or routes would take too
-        long.
+        """Accept the content of `records`; if it can never fit, ask for fewer records, or accept a
+        dead letter of the only one. Raises a `Backpressure`, or `TooMuchWork` if rules or routes
+        would take too long.
         """
-        callback, level, now, given_up = how
-        reading = self._reading
-        read = content.chunks
+        chunks = content.chunks  # as they were read: rules and admission replace the content's
         try:
             accepted = self._enter(content, callback, level, now, given_up)
         except RequestTooLarge as error:
-            if len(records.values) + len(records.rejected) > 1:
+            if _count(records) > 1:
                 raise TogetherTooLarge(error.message) from None
-            dead_letter = reading.too_large(records, read, error.message, now)
+            dead_letter = self._reader.dead_letter_too_large(records, chunks, error.message, now)
             try:
                 accepted = self._enter(Content(dead_letters=[dead_letter]), callback, level, now)
-            except RequestTooLarge as never:
-                # it can't be made smaller: its source waits
-                raise _no_room(never) from None
-        reading.forget(records)
+            except RequestTooLarge as too_large:
+                raise _dead_letters_full(too_large) from None
+        self._reader.forget(records)
         return accepted
 
     def _enter(
@@ -123,22 +133,25 @@ class SourceIntake:
         now: float,
         given_up: Collection[Lane] = (),
     ) -> AcceptedBatch | None:
-        """Into the buffer. Raises a `Backpressure`, `RequestTooLarge` if it never fits, or
-        `TooMuchWork`.
+        """Take the content through the gate. Raises a `Backpressure` if there is no room now,
+        `RequestTooLarge` if there never will be, or `TooMuchWork`.
         """
+        halted: Collection[Lane] = ()
+        if given_up:  # some of them may have resumed
+            halted = self.halted().keys() & given_up
         parts = self._gate.enter(
             content,
             level,
             callback,
-            effort=self._gate.conditions.effort,
+            effort=self._conditions.effort,
             source_waits=True,
-            given_up=self.halted().keys() & given_up if given_up else (),
+            given_up=halted,
         )
         return None if parts is None else _SubmittedBatch(now, parts)
 
     def give_back(self, batches: Collection[AcceptedBatch]) -> int:
-        """What waits for its fsync stays in the buffer, too."""
-        parts = _parts(batches)
+        """Events that the buffer hasn't made durable yet aren't removed either."""
+        parts = _parts_of(batches)
         for part in parts:
             part.submission.callback = None
         count = 0
@@ -148,36 +161,37 @@ class SourceIntake:
         return count
 
     def keep(self, batches: Collection[AcceptedBatch]) -> None:
-        for part in _parts(batches):
+        for part in _parts_of(batches):
             part.submission.callback = None
             if part.submission.ack is not None:
-                part.submission.ack.comes_again = True
+                part.submission.ack.of_request = True
 
     def dead_letter(self, batches: Sequence[AcceptedBatch], lane: Lane, why: str) -> bool:
-        """At each destination where the lane is halted."""
-        parts = [part for part in _parts(batches) if lane in part.sizes]
+        """Of several destinations, those where the lane is halted dead-letter its events."""
+        parts = [part for part in _parts_of(batches) if lane in part.sizes]
         branches = [
             branch
             for branch in self._branches
-            if len(self._branches) == 1 or lane in branch.halts.since()
+            if len(self._branches) == 1 or lane in branch.halts.halted_since()
         ]
-        settled = [
-            self._dead_letter(branch, _of_branch(parts, branch), lane, why) for branch in branches
+        # a list: a destination without room doesn't keep the others from it
+        succeeded = [
+            self._dead_letter(branch, _parts_at(branch, parts), lane, why) for branch in branches
         ]
-        return all(settled)
+        return all(succeeded)
 
     def _dead_letter(
         self, branch: Branch, parts: Sequence[SubmissionPart], lane: Lane, why: str
     ) -> bool:
         admission = branch.admission
         sizes = [part.sizes[lane] for part in parts]
+        # at most so much: some events may be settled or in flight
         count = sum([events for _, events in sizes])
-        reserved = admission.dead_letters.reserve(
-            sum([size for size, _ in sizes]) + count * len(why), count
-        )
+        size = sum([size for size, _ in sizes]) + count * len(why)
+        reserved = admission.dead_letters.reserve(size, count)
         if reserved is None:
             return False
-        chunks = [chunk for _, group in self._withdraw(parts, lane) for chunk in group]
+        chunks = [chunk for _, withdrawn in self._withdraw(parts, lane) for chunk in withdrawn]
         dead_letters = [
             dead_letter
             for chunk in chunks
@@ -193,40 +207,44 @@ class SourceIntake:
     def _withdraw(
         self, parts: Sequence[SubmissionPart], lane: Lane | None
     ) -> Iterator[tuple[Branch, list[Chunk]]]:
-        """The pending chunks of these parts, to be sent again or for the first time, by
-        destination.
+        """Remove the pending chunks of these parts, of one lane or all, from each destination's
+        delivery, where they wait for a retry, and from its buffer; the caller settles them.
         """
         for branch in self._branches:
-            mine = [part.submission.ack for part in _of_branch(parts, branch)]
-            acks = [ack for ack in mine if ack is not None and not ack.settled]
+            acks = [
+                part.submission.ack
+                for part in _parts_at(branch, parts)
+                if part.submission.ack is not None and not part.submission.ack.settled
+            ]
             if acks:
-                yield (
-                    branch,
-                    branch.delivery.withdraw(acks, lane)
-                    + branch.admission.buffer.withdraw(acks, lane),
-                )
+                retried = branch.delivery.withdraw(acks, lane)
+                yield branch, retried + branch.admission.buffer.withdraw(acks, lane)
 
     def halted(self) -> Mapping[Lane, float]:
-        """At any destination, the longest first."""
+        """Of several destinations, only the required ones count; of halts of one lane, the first to
+        begin.
+        """
         if len(self._branches) == 1:
-            return self._branches[0].halts.since()
+            return self._branches[0].halts.halted_since()
         halts: dict[Lane, float] = {}
         for branch in self._branches:
-            for lane, since in branch.halts.since().items() if branch.required else ():
+            if not branch.required:
+                continue
+            for lane, since in branch.halts.halted_since().items():
                 halts[lane] = min(since, halts.get(lane, since))
         return halts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _SubmittedBatch:
-    """An `AcceptedBatch` that went through admission."""
+    """The `AcceptedBatch` of this intake."""
 
     at: float
     parts: Sequence[SubmissionPart]
 
     @property
     def lanes(self) -> Collection[Lane]:
-        """Those of the destinations."""
+        """The destinations' lanes: a destination may have other project keys than the sender."""
         return (
             self.parts[0].sizes.keys()
             if len(self.parts) == 1
@@ -234,49 +252,90 @@ class _SubmittedBatch:
         )
 
 
-def _parts(batches: Collection[AcceptedBatch]) -> list[SubmissionPart]:
+def _parts_of(batches: Collection[AcceptedBatch]) -> list[SubmissionPart]:
     return [part for batch in batches if isinstance(batch, _SubmittedBatch) for part in batch.parts]
 
 
-def _of_branch(parts: Sequence[SubmissionPart], branch: Branch) -> list[SubmissionPart]:
+def _parts_at(branch: Branch, parts: Sequence[SubmissionPart]) -> list[SubmissionPart]:
     return [part for part in parts if part.submission.admission is branch.admission]
 
 
-class _RecordReading:
-    """Reads batches of records, and large records in the decoder process."""
+def _count(records: RecordBatch) -> int:
+    return len(records.values) + len(records.rejected)
+
+
+def _dead_letters_full(error: RequestTooLarge) -> DeadLettersFull:
+    """What makes the source wait for a larger `dead_letters.max_bytes`: no smaller batch would help
+    against `error`.
+    """
+    return DeadLettersFull(error.message, retry_after=5.0, hint="raise dead_letters.max_bytes")
+
+
+class _RecordReader:
+    """Reads batches of records on the event loop, or a large record in the decoder process."""
 
     def __init__(self, gate: Gate, source: str) -> None:
-        self.conditions = conditions = gate.conditions
         self._gate = gate
+        self._conditions = conditions = gate.conditions
         self._source = source
         self._max_bytes = gate.admitter.quotas.max_lane_bytes
-        self._reader = RecordBatchReader(
+        self._on_loop = RecordBatchReader(
             gate.admitter.lanes,
             conditions.reading,
             source,
             self._max_bytes,
-            report=_report,
+            report=_log_unforeseen,
             effort=conditions.effort,
         )
-        self._decoded: dict[int, _LargeRecord] = {}
-        """Records in the decoder process or back from it, by the identity of their batches."""
+        self._large: dict[int, _LargeRecord] = {}
+        """The large records that aren't accepted yet, by the `id` of their batches: the source
+        offers the same object again.
+        """
 
     def read(self, records: RecordBatch, now: float) -> Content:
-        """What is in the batch. Raises `TogetherTooLarge`, `StillDecoding` for one large record
-        that is not read yet, and `TooMuchWork` for one that isn't begun.
+        """Read a batch on the loop, or return what the decoder process has read of it. Raises
+        `TogetherTooLarge` if the records take too much work together, `TooMuchWork` if one record
+        alone does; what `read_in_decoder` raises once that was called for it.
         """
-        large = self._decoded.get(id(records)) if self._decoded else None
+        large = self._large.get(id(records)) if self._large else None
         if large is None:
-            return self._reader.read(records, now)
+            return self._on_loop.read(records, now)
         return self._content_of(large, now)
 
-    def read_elsewhere(self, records: RecordBatch, now: float) -> Content:
-        """`read`, of what would hold the loop for too long. Raises as it does."""
-        if len(records.values) + len(records.rejected) > 1:
+    def read_in_decoder(self, records: RecordBatch, now: float) -> Content:
+        """Read a batch for which `read`, or rules and routes, raised `TooMuchWork`. Raises
+        `StillDecoding` until its only record is decoded, `TogetherTooLarge` if it has several, or
+        another `Backpressure` if it can't be decoded now.
+        """
+        if _count(records) > 1:  # `read` has raised for those that take too long to read
             raise TogetherTooLarge("rules and routes take too long for so many records at once")
-        return self._content_of(self._decode(records, now), now)
+        return self._content_of(self._submit(records, now), now)
+
+    def forget(self, records: RecordBatch) -> None:
+        """Discard what the decoder process has read of a batch, if it has."""
+        if self._large:
+            self._large.pop(id(records), None)
+
+    def dead_letter_too_large(
+        self, records: RecordBatch, chunks: Sequence[Chunk], why: str, now: float
+    ) -> DeadLetter:
+        """The dead letter of a batch's only record, with its bytes as the source read them.
+        `chunks` were read of it and can't be accepted.
+        """
+        lanes = {chunk.lane for chunk in chunks}
+        lane = lanes.pop() if len(lanes) == 1 else None
+        # it goes where its events would have gone: to route it itself may take too long
+        to = sorted({number for chunk in chunks for number in chunk.to or ()}) or None
+        rejected = RejectedEvent(Reason.TOO_LARGE, records.values[0], why=why, to=to)
+        (dead_letter,) = self._on_loop.dead_letters(
+            [(lane, rejected)], records.facts(0), records.attributes(0), now
+        )
+        return dead_letter
 
     def _content_of(self, large: _LargeRecord, now: float) -> Content:
+        """What the decoder process has read of a record. Raises `StillDecoding`, or why it couldn't
+        be read: the next offer has it decoded again.
+        """
         error = large.error
         if error is not None:
             self.forget(large.records)
@@ -284,27 +343,24 @@ class _RecordReading:
             try:
                 raise error
             finally:
-                del error
+                del error  # its traceback leads to this frame: without this they are a cycle
         if large.content is None:
-            raise StillDecoding("a large record is being decoded", when_done=large.done.append)
-        large.requested = now
-        return large.content.copy(now)  # it is requested again if there is no room now
+            raise StillDecoding("a large record is being decoded", when_done=large.on_done.append)
+        large.offered_at = now
+        return large.content.copy(now)  # the admission empties it, even if there is no room now
 
-    def _decode(self, records: RecordBatch, now: float) -> _LargeRecord:
-        """Have the only record of a batch read by the decoder process. Raises a `Backpressure` if
-        that can't be done now.
+    def _submit(self, records: RecordBatch, now: float) -> _LargeRecord:
+        """Queue the only record of a batch for the decoder process. Raises a `Backpressure` if
+        there is no room in the queue.
         """
-        conditions = self.conditions
+        conditions = self._conditions
         bodies = conditions.large
-        if bodies is None:
+        if bodies is None:  # a bug: without a decoder process, `effort` has no bounds
             raise TypeError("there is no decoder process")
-        self._decoded = {
-            key: decoding
-            for key, decoding in self._decoded.items()
-            if decoding.content is None or now - decoding.requested < STALE_SECONDS
-        }
-        if len(self._decoded) >= MAX_LARGE:
+        self._discard_stale(now)
+        if len(self._large) >= MAX_LARGE_RECORDS:
             raise BufferFull("other large records wait for room in the buffer")
+        event_rules, routes = self._gate.steps_of_job(self._source)
         job = RecordJob(
             conditions.reading,
             self._max_bytes,
@@ -312,41 +368,31 @@ class _RecordReading:
             records.facts(0),
             records.api_key,
             records.foreign,
-            *self._gate.steps_of_job(self._source),
+            event_rules,
+            routes,
         )
-        large = _LargeRecord(records, self._reader, now, self._source)
+        large = _LargeRecord(records, self._on_loop, now, self._source)
         bodies.submit(
             LargeBody(
-                self,
-                None,
-                len(records.values[0]),
-                partial(large.run, bodies, job, conditions.rules),
-                large.fail,
+                sender=self,
+                origin=None,
+                size=len(records.values[0]),
+                run=partial(large.run, bodies, job, conditions.rules),
+                fail=large.fail,
             )
         )
-        self._decoded[id(records)] = large
+        self._large[id(records)] = large
         return large
 
-    def forget(self, records: RecordBatch) -> None:
-        """The batch was accepted."""
-        if self._decoded:
-            self._decoded.pop(id(records), None)
-
-    def too_large(
-        self, records: RecordBatch, read: Sequence[Chunk], why: str, now: float
-    ) -> DeadLetter:
-        """The dead letter of a batch's only record, as it was read, because it can't
-        be accepted.
+    def _discard_stale(self, now: float) -> None:
+        """Discard decoded records that their source doesn't offer any more, such as those of a
+        revoked partition.
         """
-        lanes = {chunk.lane for chunk in read}
-        lane = lanes.pop() if len(lanes) == 1 else None
-        # routes may take too long for it: it goes where its events would have gone
-        to = sorted({number for chunk in read for number in chunk.to or ()}) or None
-        rejected = RejectedEvent(Reason.TOO_LARGE, records.values[0], why=why, to=to)
-        (dead_letter,) = self._reader.dead_letters(
-            [(lane, rejected)], records.facts(0), records.attributes(0), now
-        )
-        return dead_letter
+        self._large = {
+            key: large
+            for key, large in self._large.items()
+            if large.content is None or now - large.offered_at < STALE_SECONDS
+        }
 
 
 class _LargeRecord:
@@ -355,73 +401,72 @@ class _LargeRecord:
     def __init__(
         self, records: RecordBatch, reader: RecordBatchReader, now: float, source: str
     ) -> None:
+        """`records`: its batch. `reader`: makes its dead letters."""
         self.records = records
-        """Kept, so that its identity is not reused."""
+        """Kept, so that its `id` is not reused."""
         self._reader = reader
         self._source = source
-        self.requested = now
-        """When its source requested it last, wall-clock seconds."""
+        self.offered_at = now
+        """When its source offered it last, once it is decoded; until then, first. Wall-clock
+        seconds.
+        """
         self.content: Content | None = None
+        """What was read of it; None until it is decoded."""
         self.error: Backpressure | None = None
-        """Why it couldn't be read; its source repeats it."""
-        self.done: list[Callable[[], None]] = []
+        """Why it couldn't be read now; raised when its source offers it again."""
+        self.on_done: list[Callable[[], None]] = []
+        """Called once, when `content` or `error` is set."""
 
     async def run(self, bodies: LargeBodies, job: RecordJob, rules: EventRules | None) -> None:
-        """Have it read; `rules`: those of the job."""
+        """Have the decoder process read it. `rules`: those of the job; a reload may have set others
+        since. A record that can't be read becomes a dead letter; a `Backpressure` is raised, and
+        `LargeBodies` calls `fail` with it.
+        """
         value = self.records.values[0]
-        at = self.requested
-        content = Content()
+        received_at = self.offered_at
+        look_up = no_files if rules is None else rules.known
         try:
-            decoded = await bodies.decode(
-                encode_job(job), value, no_files if rules is None else rules.known
-            )
+            decoded = await bodies.decode(encode_job(job), value, look_up)
+        except Backpressure:
+            raise
         except Exception as error:
-            if isinstance(error, Backpressure):
-                raise
             reason = Reason.TOO_LARGE if isinstance(error, RequestTooLarge) else Reason.UNDECODABLE
-            content.dead_letters = self._dead_letters(
-                [(None, RejectedEvent(reason, value, why=error_text(error)))]
-            )
+            rejected = RejectedEvent(reason, value, why=error_text(error))
+            content = Content(dead_letters=self._dead_letters([(None, rejected)]))
         else:
-            content = decoded.content(rules, at, self._source)
-            content.chunks = await bodies.sliced(decoded.chunks(at, self._source))
+            content = decoded.content(rules, received_at, self._source)
+            content.chunks = await bodies.sliced(decoded.chunks(received_at, self._source))
             content.dead_letters = self._dead_letters(await bodies.sliced(decoded.rejected()))
         self.content = content
-        self._finish()
-
-    def _dead_letters(
-        self, rejected: Sequence[tuple[Lane | None, RejectedEvent]]
-    ) -> list[DeadLetter]:
-        records = self.records
-        return self._reader.dead_letters(
-            rejected, records.facts(0), records.attributes(0), self.requested
-        )
+        self._call_back()
 
     def fail(self, error: Exception) -> None:
-        """It couldn't be read now: its source repeats it."""
+        """Set `error`: it couldn't be read now, and is to be decoded again."""
         drop_frames(error)
         self.error = (
             error
             if isinstance(error, Backpressure)
             else Backpressure(f"a large record could not be decoded: {error_text(error)}")
         )
-        self._finish()
+        self._call_back()
 
-    def _finish(self) -> None:
-        done = self.done
-        self.done = []
-        for callback in done:
+    def _dead_letters(
+        self, rejected: Sequence[tuple[Lane | None, RejectedEvent]]
+    ) -> list[DeadLetter]:
+        records = self.records
+        return self._reader.dead_letters(
+            rejected, records.facts(0), records.attributes(0), self.offered_at
+        )
+
+    def _call_back(self) -> None:
+        callbacks = self.on_done
+        self.on_done = []
+        for callback in callbacks:
             callback()
 
 
-def _report(name: str) -> None:
+def _log_unforeseen(position: str) -> None:
+    """Log the exception that is handled now, which reading the record at `position` raised."""
     _log.exception(
-        "reading a record failed in an unforeseen way; it becomes a dead letter", record=name
+        "reading a record failed in an unforeseen way; it becomes a dead letter", record=position
     )
-
-
-def _no_room(error: RequestTooLarge) -> DeadLettersFull:
-    """What is raised for dead letters that can't be made smaller and never fit: their
-    source waits.
-    """
-    return DeadLettersFull(error.message, retry_after=5.0, hint="raise dead_letters.max_bytes")

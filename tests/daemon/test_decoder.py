@@ -31,7 +31,7 @@ from forwarder.intake.decoder_jobs import (
 )
 from forwarder.intake.requests import ReadingRules
 from tests.support.clock import FakeClock
-from tests.support.decoders import NOTHING, Patient
+from tests.support.decoders import NO_EFFORT, Patient
 from tests.support.intakes import KEY, IntakeRig, batch, stamped_event
 from tests.support.waiting import eventually, tick
 
@@ -141,7 +141,7 @@ async def test_rules_are_applied_in_it(decoder: DecoderProcess, tmp_path: Path) 
             "on_error": "dead_letter",
         },
     ]
-    rig = IntakeRig(rules=rules, decoder=decoder, effort=NOTHING)
+    rig = IntakeRig(rules=rules, decoder=decoder, effort=NO_EFFORT)
     people.write_text("nobody\n")  # not looked at again: the daemon's file is what counts
     events = [
         {**stamped_event(), "event": event, "distinct_id": person}

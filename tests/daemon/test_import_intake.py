@@ -154,7 +154,7 @@ async def test_accepted_events_are_settled_once(tmp_path: Path) -> None:
     """
     async with one_source(tmp_path) as source:
         answer = IntakeCallback()
-        accepted = source.intake.accept_made(
+        accepted = source.intake.accept_events(
             [source.chunk("a", "b"), source.chunk("c")], (), answer
         )
         assert accepted is not None
@@ -174,7 +174,7 @@ async def test_a_refused_event_is_durable_before_the_callback(tmp_path: Path) ->
     """
     async with one_source(tmp_path) as source:
         answer = IntakeCallback()
-        assert source.intake.accept_made(
+        assert source.intake.accept_events(
             [source.chunk("good", "bad", "fine")], [source.letter(7)], answer
         )
         await source.deliver()
@@ -205,7 +205,7 @@ async def test_the_callback_waits_for_the_letters(
 
         monkeypatch.setattr(source.letters.store, "when_durable", not_yet)
         answer = IntakeCallback()
-        source.intake.accept_made([source.chunk("a")], [source.letter(1)], answer)
+        source.intake.accept_events([source.chunk("a")], [source.letter(1)], answer)
         await source.deliver()
         assert (source.figures(), answer.answers, len(asked)) == ((2, 1, 1), [], 1)
         asked[0](Backpressure("dead letters can't be written"))
@@ -221,14 +221,14 @@ async def test_a_full_buffer_accepts_nothing(tmp_path: Path) -> None:
     async with one_source(tmp_path, 10_000) as source:
         answer = IntakeCallback()
         second = IntakeCallback()
-        source.intake.accept_made([source.chunk("a", padding=6000)], (), answer)
+        source.intake.accept_events([source.chunk("a", padding=6000)], (), answer)
         unit = [source.chunk("b"), source.chunk("c", padding=3000)]
         with pytest.raises(BufferFull):
-            source.intake.accept_made(unit, [source.letter(1)], second)
+            source.intake.accept_events(unit, [source.letter(1)], second)
         assert source.figures() == (1, 0, 0)
         assert source.letters.store.statistics().bytes == 0
         await source.deliver()
-        assert source.intake.accept_made(unit, [source.letter(1)], second) is not None
+        assert source.intake.accept_events(unit, [source.letter(1)], second) is not None
         await source.deliver()
         await source.written(second)
         assert (source.figures(), answer.answers, second.answers) == ((4, 3, 1), [None], [None])
@@ -239,13 +239,13 @@ async def test_the_only_lane_has_the_whole_buffer(tmp_path: Path) -> None:
     is empty.
     """
     async with one_source(tmp_path, 10_000) as source:
-        source.intake.accept_made([source.chunk("a", padding=9000)], (), IntakeCallback())
+        source.intake.accept_events([source.chunk("a", padding=9000)], (), IntakeCallback())
         with pytest.raises(BufferFull):
-            source.intake.accept_made([source.chunk("b", padding=20_000)], (), IntakeCallback())
+            source.intake.accept_events([source.chunk("b", padding=20_000)], (), IntakeCallback())
         await source.deliver()
-        source.intake.accept_made([source.chunk("b", padding=20_000)], (), IntakeCallback())
+        source.intake.accept_events([source.chunk("b", padding=20_000)], (), IntakeCallback())
         with pytest.raises(BufferFull):
-            source.intake.accept_made([source.chunk("c")], (), IntakeCallback())
+            source.intake.accept_events([source.chunk("c")], (), IntakeCallback())
 
 
 async def test_letters_alone_and_nothing_at_all(tmp_path: Path) -> None:
@@ -254,9 +254,10 @@ async def test_letters_alone_and_nothing_at_all(tmp_path: Path) -> None:
         answer = IntakeCallback()
         none = IntakeCallback()
         assert (
-            source.intake.accept_made((), [source.letter(1), source.letter(2)], answer) is not None
+            source.intake.accept_events((), [source.letter(1), source.letter(2)], answer)
+            is not None
         )
-        none.reached = source.intake.accept_made((), (), none) is None
+        none.reached = source.intake.accept_events((), (), none) is None
         assert none.code == "accepted"
         assert answer.answers == []
         await source.written(answer)
@@ -267,7 +268,7 @@ async def test_letters_without_room_are_waited_for(tmp_path: Path) -> None:
     """The source tries again, also where they would never fit: its operator has to make room."""
     async with one_source(tmp_path, letter_bytes=1000) as source:
         with pytest.raises(DeadLettersFull):
-            source.intake.accept_made(
+            source.intake.accept_events(
                 [source.chunk("a")], [source.letter(1, b"x" * 2000)], IntakeCallback()
             )
         assert (source.buffer.used, source.figures()) == (0, (0, 0, 0))

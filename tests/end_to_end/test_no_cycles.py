@@ -18,7 +18,7 @@ import pytest
 from forwarder.core.ack import AckLevel
 from forwarder.core.errors import Backpressure, BufferFull
 from tests.support.cases import cases
-from tests.support.decoders import NOTHING, HereDecoder
+from tests.support.decoders import NO_EFFORT, InProcessDecoder
 from tests.support.garbage import BODY, PADDING, leaves_no_garbage, memory_traced, no_garbage
 from tests.support.listening import RawConnection, chunked, post
 from tests.support.otlp import AT, JSON, PROTOBUF, export, record
@@ -584,8 +584,8 @@ async def test_a_record_leaves_nothing_to_the_garbage_collector(name: str) -> No
 
 async def test_a_large_record_leaves_nothing_to_the_garbage_collector() -> None:
     """Though its source asks for it again and again, and it can't be decoded in the end."""
-    decoder = HereDecoder(closed=True)
-    rig = RecordsRig(decoder=decoder, effort=NOTHING)
+    decoder = InProcessDecoder(closed=True)
+    rig = RecordsRig(decoder=decoder, effort=NO_EFFORT)
     records = record_list(event())
     decoder.failure = BufferFull("busy")
 

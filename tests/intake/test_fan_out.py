@@ -224,14 +224,14 @@ def test_a_source_waits_for_all_required_destinations() -> None:
     records = SourceIntake(two.gate, two.branches, source="kafka")
     callback = IntakeCallback()
     other = IntakeCallback()
-    accepted = records.accept_made([chunk()], [], callback)
+    accepted = records.accept_events([chunk()], [], callback)
     assert accepted is not None
     assert set(accepted.lanes) == {LANE, Lane("phc_other_key")}
     two.settle(0)
     assert callback.answers == []
     two.settle(1)
     assert callback.answers == [None]
-    second = records.accept_made([chunk()], [], other)
+    second = records.accept_events([chunk()], [], other)
     assert second is not None
     two.settle(1)
     assert records.give_back([second]) == 3
@@ -243,7 +243,7 @@ def test_what_one_halted_destination_holds_too_long_is_buried_there_alone() -> N
     two = Two((10_000, 10_000))
     callback = IntakeCallback()
     records = SourceIntake(two.gate, two.branches, source="kafka")
-    accepted = records.accept_made([chunk()], [], callback)
+    accepted = records.accept_events([chunk()], [], callback)
     assert accepted is not None
     theirs = Lane("phc_other_key")
     two.idle[1].halted_lanes[theirs] = 5.0

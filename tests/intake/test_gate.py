@@ -18,7 +18,7 @@ from forwarder.intake.intake import Intake, IntakePolicy
 from forwarder.intake.lane_registry import LaneRegistry
 from forwarder.intake.source_intake import SourceIntake
 from tests.intake.test_fan_out import Fixed
-from tests.support.decoders import NOTHING, HereDecoder
+from tests.support.decoders import NO_EFFORT, InProcessDecoder
 from tests.support.intakes import KEY, AllKnown, batch, stamped_event
 from tests.support.records import IdleDelivery, RecordsRig, record_list
 from tests.support.waiters import IntakeCallback
@@ -45,7 +45,7 @@ def records(rig: RecordsRig) -> object:
 def made(rig: RecordsRig) -> object:
     """Events that their source has made."""
     chunk = Chunk(Lane(KEY), body(EVENT), 1, frozenset(), 0.0)
-    return rig.records.accept_made([chunk], (), IntakeCallback())
+    return rig.records.accept_events([chunk], (), IntakeCallback())
 
 
 SOURCES: Final = {
@@ -111,7 +111,7 @@ async def test_rules_are_applied_after_the_decoder_process_if_it_did_not(
     """It says whether it did."""
     monkeypatch.setattr(decoder_jobs, "apply_rules_and_routes", lambda *_, **__: None)
     rule = {"name": "no-b", "match": {"event": "b"}, "drop": True}
-    rig = RecordsRig(rules=[rule], decoder=HereDecoder(), effort=NOTHING)
+    rig = RecordsRig(rules=[rule], decoder=InProcessDecoder(), effort=NO_EFFORT)
     rig.offer(batch(EVENT, stamped_event(event="c")), IntakeCallback())
     await rig.conditions.drain(10.0)
     assert [json.loads(event)["event"] for event in rig.events()] == ["c"]

@@ -37,7 +37,7 @@ from forwarder.intake.large import MAX_OF_SENDER, MAX_WAITING, WAIT_SECONDS
 from forwarder.wire.effort import INLINE
 from tests.support.cases import cases
 from tests.support.clock import FakeClock
-from tests.support.decoders import NOTHING, HereDecoder, Patient
+from tests.support.decoders import NO_EFFORT, InProcessDecoder, Patient
 from tests.support.intakes import KEY, IntakeRig, batch, stamped_event
 from tests.support.waiting import tick
 
@@ -54,7 +54,7 @@ class DecoderRig(IntakeRig):
     """An intake with a decoder that a test opens."""
 
     def __init__(self, **settings: Any) -> None:
-        self.here = HereDecoder(closed=settings.pop("closed", False))
+        self.here = InProcessDecoder(closed=settings.pop("closed", False))
         super().__init__(decoder=self.here, **settings)
 
     async def answer(self, body: bytes, waiter: Patient | None = None, **hints: Any) -> Patient:
@@ -431,7 +431,7 @@ async def _outcome(rig: IntakeRig, body: bytes, hints: dict[str, Any]) -> tuple[
     except ForwarderError as error:
         answer = f"{type(error).__name__}: {error}"
     await rig.conditions.drain(10.0)
-    if isinstance(rig.decoder, HereDecoder) and not answer:
+    if isinstance(rig.decoder, InProcessDecoder) and not answer:
         assert rig.decoder.bodies
     lanes = {
         lane: (
@@ -480,7 +480,7 @@ async def test_the_decoder_process_reads_bodies_as_the_daemon_does(
     data, hints = _wrapped(body, how)
     ordering = Ordering.PER_DISTINCT_ID if ordered else Ordering.NONE
     here = IntakeRig(ordering=ordering)
-    there = IntakeRig(ordering=ordering, decoder=HereDecoder(), effort=NOTHING)
+    there = IntakeRig(ordering=ordering, decoder=InProcessDecoder(), effort=NO_EFFORT)
     assert await _outcome(here, data, {**hints, "client": client}) == await _outcome(
         there, data, {**hints, "client": client}
     )
@@ -493,7 +493,7 @@ async def test_the_decoder_process_reads_v1_bodies_as_the_daemon_does(
 ) -> None:
     """With a result for each event."""
     data = json.dumps({"batch": events}).encode()
-    rigs = IntakeRig(), IntakeRig(decoder=HereDecoder(), effort=NOTHING)
+    rigs = IntakeRig(), IntakeRig(decoder=InProcessDecoder(), effort=NO_EFFORT)
     here, there = [
         await _outcome(
             rig, data, {"head": V1Head(b"Bearer " + KEY.encode(), b"lib/1.0"), "ack": level}

@@ -1,5 +1,5 @@
-"""Large records of a source: read by the decoder process, kept until they are taken, and the same
-as if they had been read at once.
+"""Large records of a source: the decoder process reads each once; the result is kept until the
+record is accepted, and is the same as that of reading on the event loop.
 """
 
 from __future__ import annotations
@@ -25,150 +25,185 @@ from forwarder.core.errors import (
 from forwarder.core.event import Lane
 from forwarder.core.ports import Ordering, Reason
 from forwarder.core.record_intake import RecordFacts, RejectedRecord
-from forwarder.intake.source_intake import MAX_LARGE
+from forwarder.intake.source_intake import MAX_LARGE_RECORDS
 from forwarder.wire.effort import INLINE
 from tests.support.cases import cases
-from tests.support.decoders import NOTHING, HereDecoder
+from tests.support.decoders import NO_EFFORT, InProcessDecoder
 from tests.support.intakes import KEY, batch, stamped_event
 from tests.support.records import RecordList, RecordsRig, record_list
 from tests.support.waiters import IntakeCallback
 
 LANE = Lane(KEY)
 EVENT = {"event": "e", "distinct_id": "d", "uuid": None}
+"""An incomplete event, so that it has to be stamped."""
+COMPLETE_BATCH = batch(*[stamped_event()] * 9000)
+"""More than `INLINE.text` bytes of complete events."""
 
 
-def large(events: int = INLINE.events + 1) -> RecordList:
-    """One record with more events, of which each is stamped by itself, than are stamped at once."""
-    return record_list(batch(*[EVENT] * events))
+def large_record() -> RecordList:
+    """One record with one event more than are stamped on the event loop."""
+    return record_list(batch(*[EVENT] * (INLINE.events + 1)))
 
 
 class RecordDecoderRig(RecordsRig):
-    """An intake for records with a decoder that a test opens."""
+    """An intake for records with a decoder in this process."""
 
-    def __init__(self, **more: Any) -> None:
-        self.here = HereDecoder(closed=more.pop("closed", False))
-        super().__init__(decoder=self.here, **more)
+    def __init__(self, *, closed: bool = False, **settings: Any) -> None:
+        """`closed`: the decoder doesn't answer."""
+        self.in_process = InProcessDecoder(closed=closed)
+        super().__init__(decoder=self.in_process, **settings)
 
-    def try_to_take(self, records: RecordList) -> StillDecoding | None:
-        """Offer a batch; what says that it is still being decoded, if it is."""
+    def offer_batch(self, records: RecordList) -> StillDecoding | None:
+        """Offer a batch; return the error if it is still being decoded, None if it is accepted."""
         try:
             self.records.accept(records, IntakeCallback(), AckLevel.DELIVERED)
         except StillDecoding as error:
             return error
         return None
 
-    async def take_all(self, records: RecordList) -> None:
-        """Offer a batch until it is taken."""
-        while (error := self.try_to_take(records)) is not None:
+    async def offer_until_accepted(self, records: RecordList) -> None:
+        """Offer a batch, and again each time the decoder is done."""
+        while (error := self.offer_batch(records)) is not None:
             assert await self.conditions.drain(10.0), error
         assert self.balanced()
+
+    @property
+    def decoded(self) -> int:
+        """How many records the decoder was given."""
+        return len(self.in_process.bodies)
 
 
 @pytest_asyncio.fixture
 async def rig() -> AsyncIterator[RecordDecoderRig]:
-    """An intake with a decoder that works at once."""
+    """An intake with a decoder that answers immediately."""
     rig = RecordDecoderRig()
     yield rig
     await rig.conditions.close()
 
 
 async def test_a_large_record_is_accepted_once_it_is_decoded(rig: RecordDecoderRig) -> None:
-    """Its source is notified when there is; then all of it is taken at once."""
-    records = large()
-    called = []
-    error = rig.try_to_take(records)
+    """Its source is called back then, and its next offer is accepted as a whole."""
+    records = large_record()
+    error = rig.offer_batch(records)
     assert error is not None
-    error.when_done(lambda: called.append(rig.try_to_take(records)))
+    second_offers = []
+    error.when_done(lambda: second_offers.append(rig.offer_batch(records)))
     assert rig.untouched()
     await rig.conditions.drain(10.0)
-    assert called == [None]
+    assert second_offers == [None]
     assert rig.buffer.count(LANE) == INLINE.events + 1
-    assert len(rig.here.bodies) == 1
+    assert rig.decoded == 1
 
 
-async def test_a_large_record_is_decoded_once_however_long_it_waits_for_room(
+async def test_a_large_record_is_decoded_once_however_often_it_is_offered(
     rig: RecordDecoderRig,
 ) -> None:
-    """While the buffer is full it comes again and again."""
-    records = large()
-    rig.try_to_take(records)
+    """Its source offers it again while the buffer has no room."""
+    records = large_record()
+    rig.offer_batch(records)
     await rig.conditions.drain(10.0)
-    rig.buffer.used, free = rig.buffer.max_bytes - 10, rig.buffer.used
+    used = rig.buffer.used
+    rig.buffer.used = rig.buffer.max_bytes - 10
     for _ in range(3):
         with pytest.raises(Backpressure):
-            rig.records.accept(records, IntakeCallback(), AckLevel.DELIVERED)
-    rig.buffer.used = free
-    await rig.take_all(records)
-    assert len(rig.here.bodies) == 1
+            rig.offer_batch(records)
+    rig.buffer.used = used
+    await rig.offer_until_accepted(records)
+    assert rig.decoded == 1
 
 
-async def test_records_that_take_too_long_together_are_split(
+async def test_records_that_take_too_long_together_have_to_be_split(
     rig: RecordDecoderRig,
 ) -> None:
-    """None of them goes to the decoder for the others' sake."""
+    """Each is then read on the event loop: none needs the decoder by itself."""
     half = batch(*[EVENT] * (INLINE.events // 2 + 1))
     with pytest.raises(TogetherTooLarge):
-        rig.try_to_take(record_list(half, half))
-    assert rig.try_to_take(record_list(half)) is None
-    assert rig.here.bodies == []
+        rig.offer_batch(record_list(half, half))
+    assert rig.offer_batch(record_list(half)) is None
+    assert rig.decoded == 0
 
 
-async def test_a_record_over_the_bound_is_large_even_if_it_is_complete(
+async def test_a_record_of_too_many_bytes_is_decoded_even_if_its_events_are_complete(
     rig: RecordDecoderRig,
 ) -> None:
-    """As it is, and as what a few bytes stand for."""
-    body = json.dumps(batch(*[stamped_event()] * 9000)).encode()
+    """Compressed or not: its decompressed size counts."""
+    body = json.dumps(COMPLETE_BATCH).encode()
     for value in (body, gzip.compress(body)):
-        await rig.take_all(record_list(value))
-    assert len(rig.here.bodies) == 2
+        await rig.offer_until_accepted(record_list(value))
+    assert rig.decoded == 2
     assert rig.buffer.count(LANE) == 18_000
 
 
-async def test_a_record_that_cannot_be_read_is_one_dead_letter(rig: RecordDecoderRig) -> None:
-    """With the bytes that came, and where they were."""
+async def test_a_record_that_cannot_be_decoded_is_one_dead_letter(rig: RecordDecoderRig) -> None:
+    """It has the record's bytes and position."""
     value = b"[" * 2_000_000
-    await rig.take_all(record_list(value, offset=7))
-    (letter,) = rig.dead_letters.dead_letters
-    assert (letter.reason, letter.data, letter.coordinates) == (
+    await rig.offer_until_accepted(record_list(value, offset=7))
+    (dead_letter,) = rig.dead_letters.dead_letters
+    assert (dead_letter.reason, dead_letter.data, dead_letter.coordinates) == (
         Reason.UNDECODABLE,
         value,
         "kafka/events/0/7",
     )
 
 
-async def test_an_event_that_no_dead_letters_could_hold_does_not_stop_its_partition() -> None:
-    """A few bytes stand for an event that is larger than all dead letters together may be: the
-    record is kept as it came.
-    """
+async def test_an_event_larger_than_all_dead_letters_does_not_block_its_partition() -> None:
+    """The dead letter has the record as it came: compressed, it is small enough."""
     rig = RecordDecoderRig(dead_letter_bytes=1_000_000)
     value = gzip.compress(json.dumps(batch({**EVENT, "x": "y" * 3_000_000})).encode())
-    await rig.take_all(record_list(value))
-    (letter,) = rig.dead_letters.dead_letters
-    assert (letter.reason, letter.data) == (Reason.TOO_LARGE, value)
+    await rig.offer_until_accepted(record_list(value))
+    (dead_letter,) = rig.dead_letters.dead_letters
+    assert (dead_letter.reason, dead_letter.data) == (Reason.TOO_LARGE, value)
     await rig.conditions.close()
 
 
-async def test_records_that_are_decoded_and_find_no_room_are_few() -> None:
-    """Further ones wait until those are taken."""
+async def test_the_number_of_large_records_that_are_not_accepted_is_limited() -> None:
+    """A further one isn't queued for the decoder until one of them is accepted."""
     rig = RecordDecoderRig(closed=True)
-    for _ in range(MAX_LARGE):
-        assert rig.try_to_take(large()) is not None
+    for _ in range(MAX_LARGE_RECORDS):
+        assert rig.offer_batch(large_record()) is not None
     with pytest.raises(BufferFull, match="other large records"):
-        rig.try_to_take(large())
+        rig.offer_batch(large_record())
     await rig.conditions.close()
 
 
-async def test_a_record_whose_decoding_was_ended_is_decoded_again(rig: RecordDecoderRig) -> None:
-    """What kept it from being read is reported once."""
-    rig.here.failure = Draining("the daemon ends")
-    records = large()
-    rig.try_to_take(records)
+async def test_a_record_whose_decoding_was_interrupted_is_decoded_again(
+    rig: RecordDecoderRig,
+) -> None:
+    """The next offer raises the reason; the one after that starts the decoder again."""
+    rig.in_process.failure = Draining("the daemon ends")
+    records = large_record()
+    rig.offer_batch(records)
     await rig.conditions.drain(10.0)
     with pytest.raises(Draining):
-        rig.try_to_take(records)
-    rig.here.failure = None
-    await rig.take_all(records)
-    assert len(rig.here.bodies) == 2
+        rig.offer_batch(records)
+    rig.in_process.failure = None
+    await rig.offer_until_accepted(records)
+    assert rig.decoded == 2
+
+
+@cases(
+    ("value", "rules"),
+    [
+        (COMPLETE_BATCH, ()),
+        (stamped_event(), [{"match": {"where": "[range(9)] | length > 9"}, "drop": True}]),
+    ],
+)
+async def test_a_rejected_record_beside_one_that_needs_the_decoder_is_not_lost(
+    value: Any, rules: Any
+) -> None:
+    """The batch has to be split, whether reading takes too long or the rules do; then both are
+    accepted.
+    """
+    rig = RecordDecoderRig(rules=rules)
+    rejected = RejectedRecord(RecordFacts("kafka/events/0/1", None), Reason.UNMAPPABLE, b"x", "why")
+    with pytest.raises(TogetherTooLarge):
+        rig.offer_batch(record_list(value, rejected=[rejected]))
+    assert rig.decoded == 0
+    await rig.offer_until_accepted(record_list(value))
+    await rig.offer_until_accepted(RecordList([], rejected=[rejected]))
+    assert rig.decoded == 1
+    assert [dead_letter.data for dead_letter in rig.dead_letters.dead_letters] == [b"x"]
+    await rig.conditions.close()
 
 
 _values = st.sampled_from([1, "x", None, float("nan"), "\ud800", {"token": "phc_two"}])
@@ -194,47 +229,31 @@ _records = st.one_of(_events, st.lists(_events | st.just(7), max_size=4), _batch
     foreign=st.booleans(),
 )
 @settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
-async def test_the_decoder_process_reads_records_as_the_daemon_does(
+async def test_the_decoder_process_reads_records_as_the_event_loop_does(
     record: Any, key: str | None, ordered: bool, foreign: bool
 ) -> None:
-    """Byte for byte: uuids come from its place; and its dead letters."""
+    """The same chunks, byte for byte (uuids come from the record's position), the same dead
+    letters, and the same count of numbers that became null.
+    """
     ordering = Ordering.PER_DISTINCT_ID if ordered else Ordering.NONE
-    found = []
-    for rig in (
-        RecordDecoderRig(ordering=ordering),
-        RecordDecoderRig(ordering=ordering, effort=NOTHING),
-    ):
-        await rig.take_all(record_list(record, api_key=key, foreign=foreign))
+    on_loop = RecordDecoderRig(ordering=ordering)
+    in_decoder = RecordDecoderRig(ordering=ordering, effort=NO_EFFORT)
+    readings = []
+    for rig in (on_loop, in_decoder):
+        await rig.offer_until_accepted(record_list(record, api_key=key, foreign=foreign))
         chunks = [
             (chunk.lane, [event.strip() for event in chunk.events()], chunk.ids)
             for chunk in rig.chunks()
         ]
-        letters = sorted(
-            (each.reason, each.lane or LANE, each.data, each.why, each.attributes)
-            for each in rig.dead_letters.dead_letters
+        dead_letters = sorted(
+            (
+                dead_letter.reason,
+                dead_letter.lane or LANE,
+                dead_letter.data,
+                dead_letter.why,
+                dead_letter.attributes,
+            )
+            for dead_letter in rig.dead_letters.dead_letters
         )
-        found.append((chunks, letters, rig.intake.statistics().nulled_numbers))
-    assert found[0] == found[1]
-
-
-@cases(
-    ("value", "rules"),
-    [
-        (batch(*[stamped_event()] * 9000), ()),
-        (stamped_event(), [{"match": {"where": "[range(9)] | length > 9"}, "drop": True}]),
-    ],
-)
-async def test_rejected_records_beside_a_large_one_are_kept(value: Any, rules: Any) -> None:
-    """They come again one by one."""
-    rig = RecordDecoderRig(rules=rules)
-    refused = RejectedRecord(RecordFacts("kafka/events/0/1", None), Reason.UNMAPPABLE, b"x", "why")
-    both = record_list(value)
-    both.rejected = [refused]
-    with pytest.raises(TogetherTooLarge):
-        rig.try_to_take(both)
-    assert rig.here.bodies == []
-    await rig.take_all(record_list(value))
-    await rig.take_all(RecordList([], rejected=[refused]))
-    assert len(rig.here.bodies) == 1
-    assert [letter.data for letter in rig.dead_letters.dead_letters] == [b"x"]
-    await rig.conditions.close()
+        readings.append((chunks, dead_letters, rig.intake.statistics().nulled_numbers))
+    assert readings[0] == readings[1]

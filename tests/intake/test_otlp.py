@@ -33,7 +33,7 @@ from forwarder.mapping import HashRule, MappingRules, TimestampRule
 from forwarder.wire.effort import INLINE
 from tests.support.cases import cases
 from tests.support.clock import MIDNIGHT
-from tests.support.decoders import HereDecoder, Patient
+from tests.support.decoders import InProcessDecoder, Patient
 from tests.support.intakes import KEY, NOW, UUID, AllKnown, IntakeRig
 from tests.support.otlp import AT, JSON, PROTOBUF, SECOND, export, record
 from tests.support.waiters import IntakeCallback
@@ -345,9 +345,9 @@ def test_acknowledged_when_delivered() -> None:
 
 
 @pytest_asyncio.fixture
-async def large() -> AsyncIterator[tuple[IntakeRig, HereDecoder]]:
+async def large() -> AsyncIterator[tuple[IntakeRig, InProcessDecoder]]:
     """An intake with a decoder."""
-    decoder = HereDecoder()
+    decoder = InProcessDecoder()
     rig = rig_of(decoder=decoder)
     yield rig, decoder
     await rig.conditions.close()
@@ -379,7 +379,7 @@ def some(count: int) -> list[dict[str, Any]]:
 
 @BOTH
 async def test_many_records_go_to_the_decoder_process(
-    large: tuple[IntakeRig, HereDecoder], protobuf: bool
+    large: tuple[IntakeRig, InProcessDecoder], protobuf: bool
 ) -> None:
     """What comes of them is what would have come of them on the loop."""
     rig, decoder = large
@@ -398,7 +398,7 @@ async def test_many_records_go_to_the_decoder_process(
 
 
 async def test_a_small_request_is_read_without_the_decoder_process(
-    large: tuple[IntakeRig, HereDecoder],
+    large: tuple[IntakeRig, InProcessDecoder],
 ) -> None:
     """One of as many records as may be mapped on the loop."""
     rig, decoder = large
@@ -424,7 +424,7 @@ async def test_a_small_request_is_read_without_the_decoder_process(
     ids=["bytes", "repeated resource", "repeated attributes", "values", "compressed"],
 )
 async def test_expensive_records_go_to_the_decoder_process(
-    large: tuple[IntakeRig, HereDecoder], body: bytes
+    large: tuple[IntakeRig, InProcessDecoder], body: bytes
 ) -> None:
     """A large text, a resource that each record repeats, and a record of many values."""
     rig, decoder = large
@@ -434,7 +434,7 @@ async def test_expensive_records_go_to_the_decoder_process(
 
 
 async def test_the_decoder_process_finds_the_same_errors(
-    large: tuple[IntakeRig, HereDecoder],
+    large: tuple[IntakeRig, InProcessDecoder],
 ) -> None:
     """A large body that is no request, and one that would become too much."""
     rig, _ = large
@@ -495,7 +495,7 @@ def test_a_rule_that_cant_be_used() -> None:
 
 async def test_a_request_behind_a_large_one_is_one_of_log_records() -> None:
     """Of its source, without the address of who exports, and for its own project."""
-    decoder = HereDecoder(closed=True)
+    decoder = InProcessDecoder(closed=True)
     rig = rig_of(decoder=decoder)
     connection = object()
     first = Patient(origin=connection)

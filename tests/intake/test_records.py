@@ -694,7 +694,7 @@ def test_batches_that_cant_be_read_again_are_kept_unacknowledged() -> None:
     assert accepted is not None
     rig.records.keep([accepted])
     assert [
-        chunk.ack is not None and chunk.ack.comes_again for chunk in [*rig.buffer.queue(LANE)]
+        chunk.ack is not None and chunk.ack.of_request for chunk in [*rig.buffer.queue(LANE)]
     ] == [True]
     deliver(rig)
     assert (callback.code, rig.figures(LANE).dropped) == ("waiting", {})

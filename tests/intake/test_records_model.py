@@ -107,7 +107,7 @@ class Sending:
         self.pending = [chunk for chunk in self.pending if chunk not in found]
         return found
 
-    def since(self) -> Mapping[Lane, float]:
+    def halted_since(self) -> Mapping[Lane, float]:
         """Nothing is halted."""
         return {}
 

@@ -24,7 +24,7 @@ from forwarder.rules.event_rules import RuleOutcome
 from forwarder.wire.effort import INLINE
 from forwarder.wire.identity import ids_of
 from tests.support.cases import cases
-from tests.support.decoders import NOTHING, HereDecoder, Patient
+from tests.support.decoders import NO_EFFORT, InProcessDecoder, Patient
 from tests.support.intakes import KEY, UUID, IntakeRig, batch, compiled_rules, stamped_event
 from tests.support.lz64 import compress
 from tests.support.otlp import JSON, export, record
@@ -310,7 +310,7 @@ async def test_conditions_on_many_events_do_not_hold_the_loop() -> None:
         {"match": {"where": ".properties.n == 2"}, "drop": True, "name": "twos"},
     ]
     events = [{**stamped_event(), "properties": {"n": number % 3}} for number in range(900)]
-    here = HereDecoder()
+    here = InProcessDecoder()
     rig = IntakeRig(rules=rules, decoder=here)
     waiter = Patient()
     assert not rig.offer(json.dumps(batch(*events)).encode(), waiter)
@@ -356,7 +356,7 @@ async def test_an_event_that_rules_take_long_for_is_read_elsewhere(tmp_path: Pat
     salt = tmp_path / "salt"
     salt.write_text("salt")
     for rule, value in [parameter.values for parameter in worst_events(str(salt))]:
-        here = HereDecoder(closed=True)
+        here = InProcessDecoder(closed=True)
         rig = IntakeRig(rules=[rule], decoder=here)
         event = json.dumps({**stamped_event(), "properties": 0})[:-2]
         waiters: list[Patient] = []
@@ -375,7 +375,7 @@ async def test_an_event_that_rules_take_long_for_is_read_elsewhere(tmp_path: Pat
         assert rig.figures(LANE).received == 4
         assert rig.balanced()
         await rig.conditions.close()
-        records = RecordsRig(rules=[rule], decoder=HereDecoder())
+        records = RecordsRig(rules=[rule], decoder=InProcessDecoder())
         record = f'{event} {{"a":{value}}}}}'.encode()
         with pytest.raises(StillDecoding):
             records.records.accept(record_list(record), IntakeCallback(), AckLevel.DELIVERED)
@@ -415,10 +415,10 @@ async def test_rules_do_the_same_in_the_decoder_process(tmp_path: Path) -> None:
                 rules=rules,
                 ordering=Ordering.PER_DISTINCT_ID,
                 ack=level,
-                decoder=HereDecoder(),
+                decoder=InProcessDecoder(),
                 effort=effort,
             )
-            for effort in (INLINE, NOTHING)
+            for effort in (INLINE, NO_EFFORT)
         ]
         heads = []
         v1 = [
@@ -459,7 +459,7 @@ async def test_rules_never_make_more_of_a_request_than_fits(tmp_path: Path) -> N
     salt.write_text("salt")
     rule = {"hash": {"field": ".properties.a", "salt_file": str(salt)}}
     event = {**stamped_event(), "properties": {"a": [0] * 7_000}}
-    rig = IntakeRig(rules=[rule], decoder=HereDecoder(), max_bytes=2_000_000)
+    rig = IntakeRig(rules=[rule], decoder=InProcessDecoder(), max_bytes=2_000_000)
     waiter = Patient()
     assert not rig.offer(json.dumps(batch(*[event] * 40)).encode(), waiter)
     await waiter.called.wait()
@@ -470,7 +470,7 @@ async def test_rules_never_make_more_of_a_request_than_fits(tmp_path: Path) -> N
 
 async def test_rules_apply_once_to_a_large_record() -> None:
     """Its rules are applied once, when it is back from the decoder process."""
-    rig = RecordsRig(rules=RULES, decoder=HereDecoder())
+    rig = RecordsRig(rules=RULES, decoder=InProcessDecoder())
     value = record_list(
         batch(
             *[{"event": name, "distinct_id": "d", "uuid": None} for name in ("$autocapture", "e")]
@@ -515,7 +515,7 @@ def test_order_is_kept_by_the_ids_that_rules_leave(tmp_path: Path, rule: dict[st
 
 async def test_a_large_record_on_which_rules_fail_too_often_is_one_dead_letter() -> None:
     """With rejections of other kinds, none of which is lost."""
-    rig = RecordsRig(rules=[FAILING], decoder=HereDecoder(), dead_letter_bytes=100_000_000)
+    rig = RecordsRig(rules=[FAILING], decoder=InProcessDecoder(), dead_letter_bytes=100_000_000)
     failing = {**stamped_event(), "properties": {"n": 1}}
     value = record_list(batch(*[failing, {"event": "", "distinct_id": "d"}] * 3000))
     with pytest.raises(StillDecoding):

@@ -12,12 +12,14 @@ from forwarder.intake.decoder_jobs import LookUp, work
 from forwarder.wire.effort import Effort
 from tests.support.waiters import IntakeCallback
 
-NOTHING = Effort(text=0, encoded=0, repaired=0, events=0, ruled=0.0)
-"""Everything is too much."""
+NO_EFFORT = Effort(text=0, encoded=0, repaired=0, events=0, ruled=0.0)
+"""Nothing may be done on the event loop: everything is for the decoder."""
 
 
-class HereDecoder:
-    """Does at once what it is asked to, unless it is `closed`: then when `open` is called."""
+class InProcessDecoder:
+    """Does the decoder process's work in this process: immediately, or if `closed`, once `open` is
+    called.
+    """
 
     def __init__(self, *, closed: bool = False) -> None:
         self._gate = asyncio.Event()
@@ -28,7 +30,7 @@ class HereDecoder:
         self.failure: Exception | None = None
 
     def open(self) -> None:
-        """Work."""
+        """Do the work that was asked for, and any further work immediately."""
         self._gate.set()
 
     async def decode(

@@ -68,7 +68,7 @@ class IdleDelivery:
     def withdraw(self, acks: Collection[Ack], lane: Lane | None = None) -> list[Chunk]:
         return []
 
-    def since(self) -> Mapping[Lane, float]:
+    def halted_since(self) -> Mapping[Lane, float]:
         return self.halted_lanes
 
 

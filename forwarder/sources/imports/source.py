@@ -417,7 +417,7 @@ class ImportSource:
         while not self._stopping:
             self._settlement.clear()
             try:
-                waits = self._intake.accept_made(chunks, dead_letters, callback)
+                waits = self._intake.accept_events(chunks, dead_letters, callback)
             except Backpressure as full:
                 # until something is settled; where nothing is in flight, until the room may have
                 # come from elsewhere

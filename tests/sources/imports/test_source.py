@@ -83,7 +83,7 @@ class ScriptedIntake:
         self.offered = 0
         self.accepted: list[tuple[Sequence[Chunk], Sequence[DeadLetter], AckCallback]] = []
 
-    def accept_made(
+    def accept_events(
         self, chunks: Sequence[Chunk], letters: Sequence[DeadLetter], callback: AckCallback
     ) -> AcceptedBatch | None:
         """See `EventIntake`."""
