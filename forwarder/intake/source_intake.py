@@ -117,6 +117,8 @@ class SourceIntake:
         except RequestTooLarge as error:
             if _count(records) > 1:
                 raise TogetherTooLarge(error.message) from None
+            if not records.values:  # its source has rejected it, and that doesn't fit
+                raise _dead_letters_full(error) from None
             dead_letter = self._reader.dead_letter_too_large(records, chunks, error.message, now)
             try:
                 accepted = self._enter(Content(dead_letters=[dead_letter]), callback, level, now)

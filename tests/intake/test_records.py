@@ -553,6 +553,16 @@ def test_records_are_not_accepted_while_their_dead_letters_have_no_room() -> Non
     )
 
 
+def test_a_rejected_record_that_never_fits_makes_its_source_wait() -> None:
+    """Nothing was read of it, so its dead letter is all that there is."""
+    rig = RecordsRig(dead_letter_bytes=10_000)
+    rejected = RejectedRecord(RecordFacts(PLACE, AT), Reason.UNMAPPABLE, b"x" * 20_000, "why")
+    with pytest.raises(DeadLettersFull) as error:
+        accept(rig, RecordList([], rejected=[rejected]))
+    assert "dead_letters.max_bytes" in error.value.hint
+    assert rig.dead_letters.statistics().dead_letters == 0
+
+
 def test_room_reserved_for_dead_letters_is_freed_if_the_buffer_is_full() -> None:
     """The same if the lane is full."""
     rig = RecordsRig(max_bytes=2_000)

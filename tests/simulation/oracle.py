@@ -515,7 +515,8 @@ def _judge_times(evidence: Evidence, met: Counter[str]) -> None:
         for answered in evidence.answers():
             for event in answered.events if answered.statuses == [200] else ():
                 came = times[event.number]
-                if len(came) > 1:
+                twice = evidence.logs is not None and event.number in evidence.logs.twins
+                if len(came) > 1 and not twice:
                     raise Promise(f"event {event.number} came to {name} {len(came)} times")
                 again = bool(event.flaw) or event.spoiled  # they come if they are sent again
                 late = came and not again and came[0] > answered.at + SOON
@@ -646,9 +647,10 @@ def _judge_order(evidence: Evidence, name: str, met: Counter[str]) -> None:
     for answered in evidence.answers():
         for event in answered.events:
             # what may become a dead letter is out of its turn afterwards, as is what a rule drops
-            # at first, when its partition is read again
+            # at first, when its partition is read again, and what was in flight at a kill
             late = (
                 event.poisoned
+                or not (evidence.plan.durable or evidence.is_sure(answered))
                 or event.spoiled
                 or evidence.may_drop(event)
                 or _may_be_too_large(event, name, evidence)
