@@ -23,6 +23,7 @@ from forwarder.telemetry.snapshot import DestinationFigures, DestinationSnapshot
 from tests.simulation.crowd import PIECE, Crowd
 from tests.simulation.log_acts import CUT_LINE, READ, REFUSED, Line, LogWrite
 from tests.simulation.plan import (
+    DISK,
     LEFT_OUT,
     MEMORY,
     OPTIONS,
@@ -34,6 +35,7 @@ from tests.simulation.plan import (
     Event,
     Plan,
     Produce,
+    Rebalance,
     Send,
     Trouble,
 )
@@ -54,6 +56,8 @@ UNREADABLE: Final = ("unmappable", "missing_distinct_id")
 FOR_ROOM: Final = ("drop_newest", "drop_oldest")
 OVERFLOWED: Final = ("invalid_overflow",)
 """Why events are dropped because a buffer, or the share of dead letters, was full."""
+LEAVING: Final = 10.0
+"""Seconds that giving a partition back takes at most."""
 SOON: Final = 20.0
 """Seconds within which an event is delivered where nothing goes wrong."""
 MISSING: Final = "accepted, dropped for want of room"
@@ -651,6 +655,7 @@ def _judge_order(evidence: Evidence, name: str, met: Counter[str]) -> None:
             late = (
                 event.poisoned
                 or not (evidence.plan.durable or evidence.is_sure(answered))
+                or _may_stay_behind(event, evidence)
                 or event.spoiled
                 or evidence.may_drop(event)
                 or _may_be_too_large(event, name, evidence)
@@ -683,6 +688,20 @@ def _judge_order(evidence: Evidence, name: str, met: Counter[str]) -> None:
                     f"event {event.number} came to {name} before event {before.number}, which was "
                     "accepted before it"
                 )
+
+
+def _may_stay_behind(event: Event, evidence: Evidence) -> bool:
+    """Whether the event may be delivered although its partition was given back: what couldn't be
+    written yet is not taken back, and what was before it is read again.
+    """
+    acts = evidence.plan.acts
+    return event.shape == "record" and any(
+        taken.at >= evidence.began[event.number] and broken.at - LEAVING <= taken.at <= broken.until
+        for taken in acts
+        if isinstance(taken, Rebalance)
+        for broken in acts
+        if isinstance(broken, Trouble) and broken.where == DISK
+    )
 
 
 def _judge_senders(evidence: Evidence, met: Counter[str]) -> None:
