@@ -17,7 +17,7 @@ held already, a lane may hold at most
 
     7 x free      a live lane: alone it may fill seven eighths of the buffer
     free          a historical lane: half of it
-    free / 3      a halted lane: a quarter of it
+    free / 3      a halted lane that holds something: a quarter of it
     free / 7      the lanes of all unknown project keys together: an eighth of it
 
 and the least of what applies. The fuller the buffer is the less a lane may hold that fills it, so
@@ -350,7 +350,13 @@ class Quotas:
             return "this project key's share of the buffer is full"
         if lane.historical and held > free * HISTORICAL:
             return "the buffer's share for historical events is full"
-        if self._halted and held > free // HALTED_DIVISOR and lane in self._halted:
+        # one that holds nothing has nothing to be probed with: it would never resume
+        if (
+            self._halted
+            and holding is not None
+            and held > free // HALTED_DIVISOR
+            and lane in self._halted
+        ):
             return "deliveries for this project key are halted, and its share of the buffer is full"
         unknown = self._unknown.bytes + cost
         if (

@@ -96,11 +96,24 @@ def test_the_shares_of_the_other_kinds() -> None:
     """
     rig = QuotaRig(halted={B, OLD_B, X})
     assert rig.most(OLD_A) == LIMIT // 2
-    assert rig.most(B) == rig.most(OLD_B) == LIMIT // 4
     assert rig.most(X) == rig.most(Y) == rig.most(OLD_X) == LIMIT // 8
+    for lane in (B, OLD_B):
+        held = QuotaRig(halted={lane}).hold(lane, OVERHEAD)
+        assert held.most(lane) == LIMIT // 4 - OVERHEAD
     rig.hold(X, 6_000)
     assert rig.most(Y) == LIMIT // 8 - 6_000
     assert rig.most(A) == (LIMIT - 6_000) * 7 // 8
+
+
+def test_a_halted_lane_that_holds_nothing_gets_what_it_is_probed_with() -> None:
+    """However large: else its sender or source, which offers the same again and again, would wait
+    for a lane that nothing is there to resume.
+    """
+    rig = QuotaRig(halted={B})
+    assert rig.most(B) == LIMIT * 7 // 8
+    rig.accept((B, LIMIT // 2))
+    with pytest.raises(LaneFull):
+        rig.accept((B, OVERHEAD))
 
 
 def test_made_up_keys_leave_the_rest_to_known_ones() -> None:
@@ -169,10 +182,13 @@ def test_too_large_is_only_what_an_empty_buffer_could_not_hold() -> None:
     ):
         with pytest.raises(RequestTooLarge):
             rig.accept(*costs)
-    for lane, cost in ((B, LIMIT * 7 // 8), (X, LIMIT * 7 // 8), (OLD_X, LIMIT // 2)):
+    for lane, cost in ((X, LIMIT * 7 // 8), (OLD_X, LIMIT // 2)):
         with pytest.raises(LaneFull):
             rig.accept((lane, cost))
     assert rig.buffer.used == 0
+    rig.hold(B, OVERHEAD)
+    with pytest.raises(LaneFull):
+        rig.accept((B, LIMIT // 2))
 
 
 def test_lanes_of_one_request_count_together() -> None:
@@ -264,7 +280,8 @@ class QuotaMachine(RuleBasedStateMachine):
                 asked = asked or lane in costs
             if lane in costs:
                 alpha = Fraction(1) if lane.historical else Fraction(7)
-                alpha = min(alpha, Fraction(1, 3)) if lane in self.halted and not hopeful else alpha
+                if lane in self.halted and bytes_held and not hopeful:
+                    alpha = min(alpha, Fraction(1, 3))
                 if total > alpha * free:
                     return False
         protects = bool(self.configured) or (self.verifiable and bool(self.verified))

@@ -847,7 +847,10 @@ def _is_explained(event: Event, name: str, reason: str, evidence: Evidence) -> b
     began = evidence.began[event.number]
     if event.flaw:
         mapped = event.shape in OTLP and event.flaw == "no name"
-        return reason == ("unmappable" if mapped else REASONS[event.flaw])
+        if reason == ("unmappable" if mapped else REASONS[event.flaw]):
+            return True
+        if not _may_come_with_flaw(event, name, evidence):
+            return False
     return {
         "refused": event.poisoned,
         "rule_failed": event.spoiled
