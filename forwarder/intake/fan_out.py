@@ -244,7 +244,7 @@ class FanOut:
         for at, part in enumerate(prepared):
             submission = part.submission
             if not part.required:
-                submission.admission.admit_prepared(submission, AckLevel.MEMORY)
+                _admit_or_drop(part)
                 continue
             submission.callback = joined.confirm
             try:
@@ -268,15 +268,30 @@ def _prepare(part: SubmissionPart) -> bool:
     """Whether the part can be admitted. An optional destination without room drops its part; a
     required one raises why.
     """
-    admission = part.submission.admission
     try:
-        admission.prepare(part.submission)
+        part.submission.admission.prepare(part.submission)
     except ForwarderError:
         if part.required:
             raise
-        admission.drop_at_receipt(part.submission, DropReason.OPTIONAL_DESTINATION)
+        _drop(part)
         return False
     return True
+
+
+def _admit_or_drop(part: SubmissionPart) -> None:
+    """Admit a prepared part of an optional destination. It was prepared in the belief that dropping
+    others makes room (`when_full`): where it doesn't, the part itself is dropped.
+    """
+    try:
+        part.submission.admission.admit_prepared(part.submission, AckLevel.MEMORY)
+    except ForwarderError:
+        part.submission.admission.release(part.submission)
+        _drop(part)
+        part.submission.break_cycle()
+
+
+def _drop(part: SubmissionPart) -> None:
+    part.submission.admission.drop_at_receipt(part.submission, DropReason.OPTIONAL_DESTINATION)
 
 
 class _JoinedCallbacks:

@@ -12,7 +12,7 @@ from forwarder.buffer.memory import MemoryBuffer
 from forwarder.core.ack import AckLevel
 from forwarder.core.errors import BufferFull
 from forwarder.core.event import Chunk, Lane
-from forwarder.core.ports import DeadLetter, DropReason, Fate, Reason
+from forwarder.core.ports import DeadLetter, DropReason, Fate, Reason, WhenFull
 from forwarder.intake.admission import Admission, Gate
 from forwarder.intake.conditions import Conditions
 from forwarder.intake.content import Content, apply_rules_and_routes
@@ -66,11 +66,12 @@ class Two:
         *,
         required: tuple[bool, bool] = (True, True),
         apart: bool = False,
+        when_full: WhenFull = WhenFull.REJECT,
     ) -> None:
         self.rigs = [IntakeRig(max_bytes=room) for room in rooms]
         self.buffers = [MemoryBuffer(room) for room in rooms]
         self.admissions = [
-            self._admission(*each) for each in zip(self.rigs, self.buffers, strict=True)
+            self._admission(*each, when_full) for each in zip(self.rigs, self.buffers, strict=True)
         ]
         self.idle = [IdleDelivery(), IdleDelivery()]
         keys = {LANE.api_key: "phc_other_key"}
@@ -91,7 +92,7 @@ class Two:
         return self.gate.enter(Content([chunk]), AckLevel.MEMORY, IntakeCallback()) is None
 
     @staticmethod
-    def _admission(rig: IntakeRig, buffer: MemoryBuffer) -> Admission:
+    def _admission(rig: IntakeRig, buffer: MemoryBuffer, when_full: WhenFull) -> Admission:
         lanes = LaneRegistry(10, buffer.holdings, AllKnown())
         quotas = UnsharedBuffer(buffer, (), AllKnown())
         return Admission(
@@ -102,6 +103,7 @@ class Two:
             quotas,
             clock=rig.clock,
             on_accepted=lambda: None,
+            when_full=when_full,
         )
 
     def held(self) -> list[list[tuple[Lane, bytes]]]:
@@ -164,6 +166,24 @@ def test_an_optional_destination_without_room_drops() -> None:
     assert two.enter(chunk())
     assert two.held() == [[(LANE, EVENTS)], []]
     assert two.rigs[1].books.accounts[Lane("phc_other_key")].dropped == {"optional_destination": 3}
+
+
+def test_an_optional_destination_that_can_make_no_room_drops() -> None:
+    """Its oldest events were to make room, and all are in flight: the new ones are dropped there,
+    and the other destination, which has accepted them, calls back as for any request.
+    """
+    two = Two((10_000, 1_000), required=(True, False), when_full=WhenFull.DROP_OLDEST)
+    theirs = Lane("phc_other_key")
+    two.buffers[1].offer([Chunk(theirs, b"x" * 200, 1, frozenset(), 0.0)])
+    two.buffers[1].queue(theirs).popleft()
+    callback = IntakeCallback()
+    content = Content([chunk()])
+    assert two.gate.enter(content, AckLevel.DELIVERED, callback) is not None
+    assert two.held() == [[(LANE, EVENTS)], []]
+    assert two.rigs[1].books.accounts[theirs].dropped == {"optional_destination": 3}
+    assert not callback.answers
+    two.settle(0)
+    assert len(callback.answers) == 1
 
 
 @pytest.mark.parametrize("waits", [True, False])

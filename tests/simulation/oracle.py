@@ -780,6 +780,8 @@ def _judge_counts(evidence: Evidence) -> None:
                 # an optional destination is not waited for
                 by_chance = dropped == {True} or (plan.optional and name != first)
                 by_chance = by_chance or not plan.durable
+                if plan.optional and name != first and evidence.ends:
+                    continue  # what it drops while its files are full is counted in memory alone
                 least[name] += evidence.is_sure(answered, count_alone=by_chance)
     for line in evidence.logs.lines() if evidence.logs is not None else ():
         # it may have been read before its file was truncated
