@@ -43,7 +43,7 @@ events come.
 ALLOWED: Final = 2.0
 """How much longer the slowest percent of live events may take beside the import."""
 NICE: Final = 10
-START: Final = 120.0
+START: Final = 300.0
 """Seconds in which the import's first events have to arrive: it looks at its whole source first."""
 
 

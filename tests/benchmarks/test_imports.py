@@ -154,6 +154,7 @@ def test_the_whole_command_is_measured_without_a_loss(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(480)  # an import gets little time on a machine under load
 @TWO_CORES
 def test_live_events_are_measured_beside_an_import(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every live event is found again, with the import and without it."""
