@@ -357,7 +357,7 @@ DEFECTS: Final[Mapping[str, Change]] = {
         lambda _: _NeverSyncs(),
     ),
     "a file of the archive that couldn't be written counts": (LocalFolder, "publish", _given_up),
-    "definitions are given to whoever asks": (
+    "definitions are given to other credentials": (
         definitions,
         "cache_key",
         lambda _: lambda target, _lines: target.partition(b"?")[0],
