@@ -755,7 +755,7 @@ def _with_calls(plan: Plan, chance: Random) -> Plan:
                 )
             )
             number += count
-        where = str(settings["passthrough"].get("destination", plan.destinations[0]))
+        where = replace(plan, settings=settings).calls_to
         if not plan.calm and chance.random() < 0.2:
             acts += _refused_definitions(where, round(chance.uniform(0.0, plan.ends), 3), number)
     if plan.ends <= 600.0 and not plan.calm and chance.random() < 0.1:

@@ -49,8 +49,6 @@ class Given(NamedTuple):
     status: int
     headers: str
     body: bytes
-    version: str
-    """Of definitions."""
 
 
 def echo_of(method: str, target: str, body: bytes) -> bytes:
@@ -63,7 +61,6 @@ def answer_of(message: Message, status: int, at: float) -> Given:
     method, target, _ = message.first.split()
     headers = f"{OF_SERVICE}: yes\r\n"
     body = echo_of(method, target, message.body)
-    version = ""
     if target.startswith("/flags/definitions"):
         version = f'"{int(at // CHANGES)} for {message.headers.get("authorization")}"'
         headers += f"ETag: {version}\r\n"
@@ -72,7 +69,7 @@ def answer_of(message: Message, status: int, at: float) -> Given:
             status, body = 304, b""
     elif target.startswith("/static/"):
         body += b"x" * 3000
-    return Given(at, target, status, headers, body, version)
+    return Given(at, target, status, headers, body)
 
 
 @dataclass
