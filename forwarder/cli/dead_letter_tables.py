@@ -85,7 +85,7 @@ def print_table(
         table.add_row(*(Text(visible(cell)) for cell in row))
     out = console()
     out.print(table)
-    more = f"; {len(rows):,} of them are shown, --limit shows more" if total > len(rows) else ""
+    more = f"; {len(rows):,} shown, --limit shows more" if total > len(rows) else ""
     out.print(Text(f"{dead_letter_count(total)}{there}{more}{others}"), soft_wrap=True)
 
 

@@ -167,9 +167,12 @@ class LogFolder:
         self._late: list[Line] = []
         """Those that were whole when their reader may have given up waiting."""
         self.twins: set[int] = set()
-        """Events of lines that may be found first in a log and in the copy that is made of it: if
-        the log is longer by then, they are two files, and two events.
+        """Events of lines that may be read as two contents, and so be two events: those that may be
+        found first in a log and in the copy that is made of it, while the log is longer; and those
+        behind a first line that counted as whole before it was.
         """
+        self._early: set[int] = set()
+        """Contents whose first line may have counted as whole too early."""
         self.shrunk = False
         """Whether a loss of power has taken lines that may have been read."""
         self.on_saved: Callable[[list[Line]], None] = lambda _: None
@@ -360,6 +363,10 @@ class LogFolder:
         text = half.line.text
         file = half.inode
         whole = file.content == half.content and file.data[half.begin :].startswith(text)
+        if late and not half.begin:
+            self._early.add(file.content)
+        if file.content in self._early:
+            self.twins.add(half.line.event.number)
         if whole and not late:
             end = half.begin + len(text) + len(self.plan.ends[program.number])
             file.lines.append((half.begin, end, half.line))

@@ -650,14 +650,16 @@ def _judge_order(evidence: Evidence, name: str, met: Counter[str]) -> None:
     of_person: dict[tuple[str, str], list[tuple[Answered, Event]]] = defaultdict(list)
     for answered in evidence.answers():
         for event in answered.events:
-            # what may become a dead letter is out of its turn afterwards, as is what a rule drops
-            # at first, when its partition is read again, and what was in flight at a kill
+            # what may become a dead letter is out of its turn afterwards, as is what a rule or a
+            # full buffer drops at first, when its partition is read again, and what was in flight
+            # at a kill
             late = (
                 event.poisoned
                 or not (evidence.plan.durable or evidence.is_sure(answered))
                 or _may_stay_behind(event, evidence)
                 or event.spoiled
                 or evidence.may_drop(event)
+                or _may_be_dropped_at_first(event, evidence)
                 or _may_be_too_large(event, name, evidence)
             )
             if (
@@ -701,6 +703,20 @@ def _may_stay_behind(event: Event, evidence: Evidence) -> bool:
         if isinstance(taken, Rebalance)
         for broken in acts
         if isinstance(broken, Trouble) and broken.where == DISK
+    )
+
+
+def _may_be_dropped_at_first(event: Event, evidence: Evidence) -> bool:
+    """Whether a full buffer may have dropped the event before its partition or log was read again:
+    a destination that dropped it gets it then.
+    """
+    began = evidence.began[event.number]
+    again = [act.at for act in evidence.plan.acts if isinstance(act, Rebalance)]
+    again += [end for end, _ in evidence.ends]
+    return (
+        evidence.plan.settings["buffer"]["when_full"] != "reject"
+        and event.shape in ("record", "line")
+        and any(at >= began for at in again)
     )
 
 

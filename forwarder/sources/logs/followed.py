@@ -90,6 +90,10 @@ class FollowedFile:
     times: Sequence[ReadTime] = ()
     """When records that aren't settled were read for the first time, if that is kept."""
     reader: FileReader | None = None
+    record_due: float | None = None
+    """When a record will have waited long enough for more that was waiting when the file was
+    closed, monotonic seconds: only an open file notices that.
+    """
     read_status: tuple[int, int] | None = None
     """Size and time when there was nothing more to be read; None: there may be something."""
     queued: bool = False
@@ -174,6 +178,11 @@ class FollowedFile:
     def boundary(self) -> int:
         """Where the next block begins."""
         return self.position if self._watermark is None else self._watermark.read
+
+    @property
+    def may_hold_records(self) -> bool:
+        """Whether records of it may wait for more: it is open, or was closed while one did."""
+        return self.reader is not None or self.record_due is not None
 
     @property
     def outstanding(self) -> bool:

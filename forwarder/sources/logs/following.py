@@ -45,10 +45,6 @@ _EXCERPT_BYTES: Final = 201
 """Bytes of the last line that are kept for the statistics: one more than `line_excerpt` shows, so
 that it knows whether the line was cut.
 """
-_REOPEN_SECONDS: Final = 60.0
-"""A file that changed within so many seconds and is closed in the middle of a record is opened
-again by the next look: only an open file notices that the rest of its record is overdue.
-"""
 _DAY: Final = 86400.0
 _STORE_HINT: Final = (
     "Make room on that disk, or let this user write there. Until then a restart reads again "
@@ -158,7 +154,7 @@ class Follower:
         for file in recognized:
             self._enqueue(file)
         for file in list(known.values()):
-            if file.unmatched_since is not None or file.renamed or file.reader is not None:
+            if file.unmatched_since is not None or file.renamed or file.may_hold_records:
                 self._apply_timeouts(file)
             elif not file.fingerprint and file.size:
                 self._open_without_first_line(file)
@@ -297,6 +293,10 @@ class Follower:
         reader = file.reader
         if reader is not None and file.identity and reader.splitter.held:
             self._add_blocks(file, reader, reader.splitter.overdue(self._monotonic()))
+        elif file.record_due is not None and self._monotonic() >= file.record_due:
+            file.record_due = None
+            file.mark_unread()
+            self._enqueue(file)
         if (file.unmatched_since is None and not file.renamed) or not self._has_waited(file):
             return
         if file.identity and not (
@@ -421,6 +421,9 @@ class Follower:
             if not _is_at_end(reader, status):
                 return True
             self._leave_at_end(file, reader, status)
+            if file.reader is not None and reader.splitter.held:
+                # another file may need its descriptor before the next look
+                self._add_blocks(file, reader, reader.splitter.overdue(self._monotonic()))
             reader.forget()
         except OSError as error:
             self._troubles.report(file.path, error)
@@ -470,6 +473,7 @@ class Follower:
                 content.close()
                 return None
             file.reader = FileReader(content, self._policy.split(file.boundary), file.boundary)
+            file.record_due = None
         except BaseException:
             content.close()
             raise
@@ -518,8 +522,7 @@ class Follower:
         file.reader = None
         self._open_files.pop(file, None)
         if reader is not None:
-            if reader.splitter.held and self._monotonic() - file.changed_at < _REOPEN_SECONDS:
-                file.mark_unread()
+            file.record_due = reader.splitter.due
             reader.close()
         file.release()
 

@@ -115,6 +115,15 @@ class Splitter:
         """Bytes that are kept."""
         return len(self._tail) + self._kept
 
+    @property
+    def due(self) -> float | None:
+        """When the first of the records that wait for more will have waited `max_wait`; None while
+        none waits.
+        """
+        if not self._open:
+            return None
+        return min(record.fed for record in self._open.values()) + self._max_wait
+
     def feed(self, data: bytes, now: float) -> LogRecords:
         """The records that are whole with `data`, which follows what was fed before; `now` counts
         seconds.

@@ -521,17 +521,21 @@ def test_reading_from_the_end(tmp_path: Path) -> None:
     logs.close()
 
 
-def test_records_of_several_lines(tmp_path: Path) -> None:
-    """One that waits for more is whole after a while, though its file was closed in between."""
+@pytest.mark.parametrize("max_wait", [5.0, 3600.0])
+def test_records_of_several_lines(tmp_path: Path, max_wait: float) -> None:
+    """One that waits for more is whole when it has waited long enough, though its file was closed
+    in between, and not before.
+    """
     logs = FollowedLogs(
         tmp_path,
         max_open_files=1,
-        split=lambda offset: Splitter(offset, 1000, LinearPattern(rb"^start")),
+        split=lambda offset: Splitter(offset, 1000, LinearPattern(rb"^start"), max_wait),
     )
-    logs.write("a.log", "start a\n more\n")
-    logs.write("b.log", "start b\n more\n")
-    assert logs.read() == []
-    assert sorted(logs.read_after(6)) == ["start a\n more", "start b\n more"]
+    names = "abcd"
+    for name in names:
+        logs.write(f"{name}.log", f"start {name}\n more\n")
+    assert logs.read() == logs.read_after(max_wait - 1) == []
+    assert sorted(logs.read_after(2)) == [f"start {name}\n more" for name in names]
     logs.settle()
     logs.kill_and_restart()
     assert logs.read() == []
