@@ -175,7 +175,7 @@ def judge_calls(evidence: Evidence, caller: Caller, service: Service, met: Count
             _judge_passed(made, target, service, said)
         elif made.status not in (0, 503) and not _is_too_large(made, evidence.plan):
             raise Promise(f"{said} was answered {made.status}: {made.body.decode()[:100]}")
-        if _is_quiet(made, evidence, service.name):
+        if _is_quiet(made, evidence, service.name) and _is_known_well(made, evidence, caller):
             met["call: where nothing is wrong"] += 1
             if not made.of_service and not _is_too_large(made, evidence.plan):
                 raise Promise(f"{said} failed ({made.status}), and nothing is wrong")
@@ -219,6 +219,19 @@ def _is_too_large(made: Made, plan: Plan) -> bool:
     limit = plan.settings["passthrough"].get("max_body", call.size)
     rejected = made.status == 413 or (not made.status and made.number > call.number)
     return rejected and call.what == RECORDING and call.size > limit - 100
+
+
+def _is_known_well(made: Made, evidence: Evidence, caller: Caller) -> bool:
+    """Whether a call has come through since anything went wrong: until then one call at a time
+    tries it, and others are turned away.
+    """
+    troubles = [act.at for act in evidence.plan.acts if isinstance(act, Trouble)]
+    last = max((at for at in troubles if at <= made.began), default=None)
+    return last is None or any(
+        last <= other.began and other.at <= made.began and other.of_service and other.status < 500
+        for other in caller.made
+        if other.call.what != DEFINITIONS  # they come from memory, too
+    )
 
 
 def _is_quiet(made: Made, evidence: Evidence, where: str) -> bool:

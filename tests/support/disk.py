@@ -4,6 +4,8 @@ when a test says so.
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Final
@@ -127,9 +129,12 @@ class LossyDisk:
     def __init__(self, *, syncs: bool = True) -> None:
         self._synced: dict[Path, bytes] = {}
         self._syncs = syncs
+        self.refuses = False
 
     def sync(self, descriptors: set[int]) -> None:
         """What the log calls in place of fdatasync."""
+        if self.refuses:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
         for fd in descriptors if self._syncs else ():
             path = Path(f"/proc/self/fd/{fd}").readlink()
             self._synced[path] = path.read_bytes()

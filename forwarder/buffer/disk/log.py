@@ -221,6 +221,8 @@ class LogGroup:
             if failpoints.ARMED:
                 failpoints.hit("checkpoint.written" if self.taken else "commit.written")
             self._log.sync({segment.fd})
+        if self._log.unsynced:
+            self._log.sync(self._log.unsynced)
         if failpoints.ARMED:
             failpoints.hit("commit.synced")
 
@@ -271,6 +273,10 @@ class Log:
         self._checkpoint_size = 0
         self.void: list[tuple[int, int]] = []
         """Generations, and the offset from which on a failed group may have written."""
+        self.unsynced: set[int] = set()
+        """Descriptors of segments that were found and couldn't be synced: the next group that
+        counts has synced them, too.
+        """
         self.next_number = 1
         self.groups = 0
         self.finished = 0
@@ -355,6 +361,7 @@ class Log:
     def commit(self, group: LogGroup) -> None:
         """The group is durable."""
         self.finished = group.number
+        self.unsynced = set()
         self.books.merge(group.delta)
         self.in_use.extend(group.taken)
         self.next_generation += len(group.taken)

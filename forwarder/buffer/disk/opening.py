@@ -112,7 +112,10 @@ def open_buffer(
     _continue_log(buffer, recovered)
     dead_letters.forget(recovered.origins)
     _balance(buffer, recovered, dead_letters)
-    _sync(log)
+    try:
+        log.make_spare()
+    except OSError as error:
+        _log.warning("there is no room for a spare file of the buffer", why=error_text(error))
     buffer.commits.begin()
     return buffer
 
@@ -174,7 +177,9 @@ def _continue_log(buffer: DiskBuffer, recovered: RecoveredLog) -> None:
             _remove(scan.path)
     for path in recovered.unfinished:
         _remove(path)
-    for segment in log.release(keep=bool(recovered.dead_lettered)):
+    durable = _sync(log)
+    buffer.commits.held_back = not durable  # until a group has synced it
+    for segment in log.release(keep=bool(recovered.dead_lettered) or not durable):
         del buffer.segments[segment.generation]
     # where the limit was lowered there may be more segments than it allows: what is delivered of
     # them must be written down all the same
@@ -219,18 +224,19 @@ def _remove(path: Path) -> None:
         )
 
 
-def _sync(log: Log) -> None:
+def _sync(log: Log) -> bool:
     """Sync what was read: after a failed group or a crash it may never have been synced, and
-    counts from now on.
+    counts from now on. Return whether that was possible: if not, no older file may be used again,
+    for what it has may be durable nowhere else.
     """
+    found = {segment.fd for segment in log.in_use}
     try:
-        log.sync({segment.fd for segment in log.in_use})
+        log.sync(found)
     except OSError as error:
         _log.error("what was found on disk can't be synced", why=error_text(error))
-    try:
-        log.make_spare()
-    except OSError as error:
-        _log.warning("there is no room for a spare file of the buffer", why=error_text(error))
+        log.unsynced = found
+        return False
+    return True
 
 
 def _segment(scan: SegmentScan) -> Segment:

@@ -183,3 +183,55 @@ def test_a_disk_that_refuses_at_the_start(tmp_path: Path, deed: str) -> None:
     assert event(2) in rig.events(LANE)
     assert rig.buffer.count(LANE) == rig.open_events(LANE)
     rig.abandon()
+
+
+def test_what_cannot_be_synced_at_the_start_replaces_no_older_file(tmp_path: Path) -> None:
+    """The process is killed, and then the power fails, while the disk refuses to sync: the books
+    are as they were when it last did, though all in that file was delivered.
+    """
+    rig = DiskRig(tmp_path / "worker-0")
+    rig.put(LANE, event(1), event(2), event(3))
+    rig.deliver(LANE)
+    oldest = min(rig.log_directory.iterdir())
+    durable = oldest.read_bytes()
+    rig.disk.refuses = True
+    rig.buffer.commits.begin()
+    for _ in range(3):
+        rig.committer.request()
+        rig.committer.pump()
+    rig.abandon()
+    rig.open()
+    for _ in range(6):  # each into a free file
+        rig.committer.request()
+        rig.committer.pump()
+    rig.disk.refuses = False
+    rig.abandon()
+    written = oldest.read_bytes()
+    rig.disk.crash(rig.log_directory)
+    # of what was written last into this file a part has come to the disk by itself
+    oldest.write_bytes(written[:512] + durable[512:])
+    rig.open()
+    assert rig.buffer.commits.books().lanes[LANE].delivered == 3
+    assert rig.dropped(LANE) == {}
+    rig.abandon()
+
+
+def test_files_that_could_not_be_synced_at_the_start_are_free_later(tmp_path: Path) -> None:
+    """Once the disk syncs again, what was found is synced with the first group, and what is
+    delivered of it is room for new events.
+    """
+    rig = DiskRig(tmp_path / "worker-0", max_bytes=256 << 10)
+    for number in range(5):
+        rig.put(LANE, event(number, 20_000))
+    rig.deliver(LANE, 5)
+    rig.abandon()
+    rig.disk.refuses = True
+    rig.open()
+    assert rig.buffer.log.unsynced
+    rig.disk.refuses = False
+    rig.pump()
+    assert not rig.buffer.log.unsynced
+    for number in range(100):
+        rig.put(LANE, event(number, 20_000))
+        rig.deliver(LANE)
+    rig.abandon()
