@@ -19,7 +19,7 @@ from forwarder.core.ports import DropReason
 from forwarder.telemetry.metrics import metrics
 from tests.support.cases import cases
 from tests.support.deployment import ALERTS, DASHBOARD, DEPLOY, KUBERNETES
-from tests.support.go_tools import BUILDING, PROMTOOL
+from tests.support.go_tools import PROMTOOL
 from tests.support.promql import grouping_labels, selectors
 from tests.support.repository import ROOT
 from tests.support.snapshots import FULL
@@ -160,7 +160,6 @@ def test_the_dashboard_asks_any_data_source() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(BUILDING)
 def test_each_alert_fires_for_its_cause(tmp_path: Path) -> None:
     """Prometheus' own tool plays what happened to the rules, and sees the alerts that it should,
     and no others.

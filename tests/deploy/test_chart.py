@@ -30,7 +30,7 @@ from tests.support.deployment import (
     settings,
 )
 from tests.support.documents import text_of
-from tests.support.go_tools import BUILDING, HELM
+from tests.support.go_tools import HELM
 from tests.support.manifests import (
     NEWEST,
     assert_confined,
@@ -117,7 +117,7 @@ SETS: dict[str, dict[str, Any]] = {
     },
 }
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(BUILDING)]
+pytestmark = pytest.mark.slow
 
 
 def helm(*args: str) -> subprocess.CompletedProcess[str]:

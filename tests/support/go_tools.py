@@ -3,8 +3,7 @@ built once where Go is.
 
     .venv/bin/python -m tests.support.go_tools      builds all of them into .venv/tools
 
-Building takes minutes of processor time, at low priority. Tests build helm themselves where they
-must; promtool, the larger one, they only look for.
+Building takes minutes of processor time, at low priority, so tests only look for them.
 """
 
 from __future__ import annotations
@@ -37,23 +36,16 @@ class GoTool:
     name: str
     package: str
     version: str
-    builds: bool = True
-    """Whether a test that needs it builds it."""
 
     def path(self) -> str:
-        """Where it is. Skips the test where it can't be had; in continuous integration a build
-        that fails fails the test.
+        """Where it is. Skips the test where it isn't; in continuous integration, which builds it
+        first, that fails the test.
         """
         found = shutil.which(self.name) or self._built()
-        if found or not (self.builds and shutil.which("go")):
-            return found or pytest.skip(
-                f"{self.name} isn't on the path (`python -m tests.support.go_tools` builds it "
-                "where Go is)"
-            )
-        try:
-            return self.build()
-        except CannotBuild as error:
-            (pytest.fail if os.environ.get("CI") else pytest.skip)(str(error))
+        return found or (pytest.fail if os.environ.get("CI") else pytest.skip)(
+            f"{self.name} isn't on the path (`python -m tests.support.go_tools` builds it where "
+            "Go is)"
+        )
 
     def build(self) -> str:
         """Where it is, built if it wasn't. Raises `CannotBuild`."""
@@ -84,9 +76,7 @@ class GoTool:
 
 
 HELM: Final = GoTool("helm", "helm.sh/helm/v3/cmd/helm", "v3.21.4")
-PROMTOOL: Final = GoTool(
-    "promtool", "github.com/prometheus/prometheus/cmd/promtool", "v0.305.1", builds=False
-)
+PROMTOOL: Final = GoTool("promtool", "github.com/prometheus/prometheus/cmd/promtool", "v0.305.1")
 
 
 def _go(place: Path, *args: str) -> None:
