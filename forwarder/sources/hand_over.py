@@ -29,7 +29,12 @@ MAX_BYTES: Final = 1_000_000
 """What a batch holds at most, unless a single record is larger."""
 
 RETRY_SECONDS: Final = 0.2
-"""After which what had to wait is handed over again."""
+"""After which what had to wait is handed over again; twice as long after each time in vain, for the
+intake reads it anew each time.
+"""
+
+MOST_RETRY_SECONDS: Final = 2.0
+"""At most so long."""
 
 SLICE_SECONDS: Final = 0.01
 """How long batches are handed over before the loop does something else, but for the last of them.
@@ -160,6 +165,8 @@ class HandOver(Generic[UnitT, BatchT]):
         """Nothing is handed over before, monotonic seconds."""
         self.why = ""
         """Why what waits was not accepted, as text for users."""
+        self._pause = RETRY_SECONDS
+        """Seconds until what is rejected next is handed over again."""
         self._intake = intake
         self._level = level
         self._budget = budget
@@ -230,7 +237,12 @@ class HandOver(Generic[UnitT, BatchT]):
                     self._budget.bytes -= unit.weight
                     self.add(unit.divide(batch), first=True)
                     return True
-                self._hold(error, RETRY_SECONDS)
+                if isinstance(error, StillDecoding):
+                    self._hold(error, RETRY_SECONDS + DECODING_SECONDS)
+                    error.when_done(self._decoded)
+                else:
+                    self._hold(error, self._pause)
+                    self._pause = min(2 * self._pause, MOST_RETRY_SECONDS)
                 return False
             unit.made.pop()
             unit.left -= batch.count
@@ -238,6 +250,7 @@ class HandOver(Generic[UnitT, BatchT]):
                 unit.accepted[number] = accepted
                 self._budget.batches += 1
             self.why = ""
+            self._pause = RETRY_SECONDS
             self._on_accepted(unit, batch)
         if not unit.left:
             self.accepted[self.waiting.popleft()] = None
@@ -247,9 +260,6 @@ class HandOver(Generic[UnitT, BatchT]):
     def _hold(self, error: Backpressure, seconds: float) -> None:
         self.why = error.message
         self.held_until = self._now() + seconds
-        if isinstance(error, StillDecoding):
-            self.held_until += DECODING_SECONDS
-            error.when_done(self._decoded)
 
     def _decoded(self) -> None:
         """The record that all others wait for is decoded."""

@@ -15,6 +15,7 @@ from forwarder.core.errors import BufferFull, StillDecoding
 from forwarder.sources.hand_over import (
     DECODING_SECONDS,
     HOLD_SECONDS,
+    MOST_RETRY_SECONDS,
     RETRY_SECONDS,
     SLICE_SECONDS,
 )
@@ -92,8 +93,8 @@ async def test_a_block_that_settles_at_once_is_settled() -> None:
 
 
 async def test_rejected_batches_wait_in_order() -> None:
-    """The same batch is handed over again after a moment, nothing is read until then, and nothing
-    is counted twice.
+    """The same batch is handed over again after a moment, and a longer one each time in vain;
+    nothing is read until then, and nothing is counted twice.
     """
     bench = LogFlowRig()
     bench.intake.refuses = FULL
@@ -108,11 +109,20 @@ async def test_rejected_batches_wait_in_order() -> None:
     bench.now += RETRY_SECONDS
     await bench.flow.hand_over()
     assert (bench.intake.tries, bench.counts) == (2, Counter())
+    pauses = []
+    for _ in range(5):
+        pauses.append(bench.flow.waits)
+        bench.now += bench.flow.waits or 0.0
+        await bench.flow.hand_over()
+    assert pauses == pytest.approx([0.4, 0.8, 1.6, 2.0, 2.0])
     bench.intake.refuses = None
-    bench.now += RETRY_SECONDS
+    bench.now += MOST_RETRY_SECONDS
     await bench.flow.hand_over()
     assert (bench.accepted, bench.counts["taken"]) == ([5, 2], 7)
     assert (bench.flow.may_read, bench.flow.waits, bench.flow.why_paused) == (True, None, "")
+    bench.intake.refuses = FULL
+    await bench.read(1)
+    assert bench.flow.waits == pytest.approx(RETRY_SECONDS)
 
 
 async def test_a_record_that_is_decoded_elsewhere_comes_again_at_once() -> None:
