@@ -56,7 +56,7 @@ class UpstreamConnections:
         if self._proxy is not None and self._tls is None:
             self._prefix = b"http://%b%b" % (self._authority, self._prefix)
         self._kept: list[UpstreamConnection] = []
-        self._open: set[UpstreamConnection] = set()
+        self._open: dict[UpstreamConnection, None] = {}
         self._question: asyncio.Future[Sequence[AddrInfoType]] | None = None
 
     async def ask(self, request: OutgoingRequest) -> ArrivingAnswer:
@@ -122,7 +122,7 @@ class UpstreamConnections:
             self._kept.pop(0).abort()
 
     async def _connect(self) -> UpstreamConnection:
-        connection = UpstreamConnection(self._open.add, self._free, self._lost)
+        connection = UpstreamConnection(self._opened, self._free, self._lost)
         proxy = self._proxy
         async with asyncio.timeout(self._connect_timeout):
             if proxy is None:
@@ -197,8 +197,11 @@ class UpstreamConnections:
     def _answered(self, _: asyncio.Future[Sequence[AddrInfoType]]) -> None:
         self._question = None
 
+    def _opened(self, connection: UpstreamConnection) -> None:
+        self._open[connection] = None
+
     def _lost(self, connection: UpstreamConnection) -> None:
-        self._open.discard(connection)
+        self._open.pop(connection, None)
         if connection in self._kept:
             self._kept.remove(connection)
 

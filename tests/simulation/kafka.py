@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import asyncio
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass
+from operator import attrgetter
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
@@ -77,7 +78,7 @@ class SimulatedBrokers:
                 )
             )
         if self.member is not None:
-            self.member.came.set()
+            self.member.wake()
 
     def end(self, key: Key) -> int:
         """The next offset of a partition."""
@@ -123,7 +124,7 @@ class SimulatedMember:
         self._again = False
         self._reassigning = False
         """Nothing is handed over meanwhile, as by aiokafka (`Fetcher.fetched_records`)."""
-        self.came = asyncio.Event()
+        self._waiting: asyncio.Future[None] | None = None
 
     async def start(self) -> None:
         """See `GroupMember.start`."""
@@ -185,7 +186,7 @@ class SimulatedMember:
             self._brokers.say("kafka", f"assigns {sorted(each[1] for each in self._assigned)}")
             await self._listener.on_assigned(self._assigned)
         self._reassigning = False
-        self.came.set()
+        self.wake()
 
     async def getmany(
         self, *, timeout_ms: int, max_records: int
@@ -202,17 +203,31 @@ class SimulatedMember:
             }
             if came:
                 return came
-            self.came.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(timeout_ms / 1000):
-                    await self.came.wait()
+            await self._wait(timeout_ms / 1000)
         return {}
+
+    async def _wait(self, seconds: float) -> None:
+        """Wait until something may have come, at most so long: most of an idle life's polls."""
+        loop = asyncio.get_running_loop()
+        self._waiting = loop.create_future()
+        timer = loop.call_later(seconds, self.wake)
+        try:
+            await self._waiting
+        finally:
+            timer.cancel()
+            self._waiting = None
+
+    def wake(self) -> None:
+        """Something may have come."""
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
 
     def _fetched(self, key: Key, most: int) -> list[SimulatedRecord]:
         if key in self._paused or self._reassigning or self._brokers.trouble:
             return []
-        there = [each for each in self._brokers.records[key] if each.offset >= self._positions[key]]
-        records = there[: min(most, self._brokers.chance.choice((1, 3, 500)))]
+        log = self._brokers.records[key]
+        begin = bisect_left(log, self._positions[key], key=attrgetter("offset"))
+        records = log[begin : begin + min(most, self._brokers.chance.choice((1, 3, 500)))]
         if records:
             self._positions[key] = records[-1].offset + 1
         return records
@@ -235,7 +250,7 @@ class SimulatedMember:
     def resume(self, *keys: Key) -> None:
         """See `GroupMember.resume`."""
         self._paused -= set(keys)
-        self.came.set()
+        self.wake()
 
     def paused(self) -> set[Key]:
         """See `GroupMember.paused`."""
@@ -248,7 +263,7 @@ class SimulatedMember:
     def seek(self, key: Key, offset: int) -> None:
         """See `GroupMember.seek`."""
         self._positions[key] = offset
-        self.came.set()
+        self.wake()
 
     def reached(self, key: Key) -> int | None:
         """See `GroupMember.reached`."""

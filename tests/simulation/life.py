@@ -254,6 +254,7 @@ def _deterministic(seed: int) -> Iterator[None]:
     try:
         with (
             patch.object(os, "urandom", chance.randbytes),
+            patch.object(random, "_urandom", Random(seed + 4).randbytes),  # what `secrets` asks
             patch("forwarder.storage.directory.state_directories", lambda *_, **__: ()),
             patch("forwarder.daemon.stores.state_directories", lambda *_, **__: ()),
         ):

@@ -8,6 +8,7 @@ Callbacks that are ready run in the order in which they became so, which asyncio
 from __future__ import annotations
 
 import asyncio
+import itertools
 import selectors
 from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
@@ -42,6 +43,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.trace = trace
         self._selector = _NeverWaits(self)
         self._clock_resolution = 1e-9
+        self.numbers = itertools.count()
+        """Of tasks."""
         self.unhandled: list[str] = []
         """What the loop's exception handler was told."""
         self.set_exception_handler(self._note)
@@ -186,11 +189,26 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         return transport, protocol
 
 
+class _Task(asyncio.Task[Any]):
+    """In sets, tasks are in the order of these numbers; by themselves in that of their places in
+    memory, which is another one in each life.
+    """
+
+    def __init__(
+        self, work: Coroutine[Any, Any, Any], *, loop: SimulatedLoop, context: Context | None
+    ) -> None:
+        self._number = next(loop.numbers)
+        super().__init__(work, loop=loop, context=context)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
 def _own(
     loop: SimulatedLoop, work: Coroutine[Any, Any, Any], *, context: Context | None = None
 ) -> asyncio.Task[Any]:
     """A task, noted with the process that it is of."""
-    task = asyncio.Task(work, loop=loop, context=context)
+    task = _Task(work, loop=loop, context=context)
     loop._owners[task] = PROCESS.get() if context is None else context.get(PROCESS)
     return task
 

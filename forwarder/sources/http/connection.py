@@ -197,7 +197,7 @@ class HttpConnection(asyncio.Protocol):
         self._forget_request()
         self._open_parser()
         state.arriving.discard(self)
-        state.connections.add(self)
+        state.connections[self] = None
         state.empty.clear()
         self._rejected = not state.places.acquire(peer.sender)
         if self._rejected:
@@ -212,7 +212,7 @@ class HttpConnection(asyncio.Protocol):
         self._life.phase = CLOSING
         self._release()
         self._answers.close()
-        state.connections.discard(self)
+        state.connections.pop(self, None)
         state.report_load()
         if self._rejected:
             state.rejecting -= 1
@@ -833,7 +833,8 @@ class ListenerState:
         """What was decided on heads, of untrusted peers and of trusted ones."""
         self.arriving: set[HttpConnection] = set()
         """Those that were accepted and aren't made yet, because of a TLS handshake mostly."""
-        self.connections: set[HttpConnection] = set()
+        self.connections: dict[HttpConnection, None] = {}
+        """In the order in which they were made: so they are ended."""
         self.places = Pool(policy.max_connections)
         """Of the connections that aren't rejected; by the peer's address: a proxy's connections
         are its own.

@@ -26,7 +26,7 @@ from forwarder.core.path import ForwarderPath
 from forwarder.core.ports import RequestIntake
 from forwarder.core.shares import Headroom
 from forwarder.sources.http.acceptor import Acceptor, Arrivals
-from forwarder.sources.http.connection import ListenerState
+from forwarder.sources.http.connection import HttpConnection, ListenerState
 from forwarder.sources.http.passthrough.service import PassThrough
 from forwarder.sources.http.protocol.answers import Rejection
 from forwarder.sources.http.protocol.limits import HttpPolicy
@@ -194,13 +194,15 @@ class HttpListener:
         """
         state = self._state
         state.end_connections()
-        before = set(state.connections)
-        await self._until(lambda: not before & state.connections, grace)
-        for connection in before & state.connections:
+        before = list(state.connections)
+
+        def left() -> list[HttpConnection]:
+            return [connection for connection in before if connection in state.connections]
+
+        await self._until(lambda: not left(), grace)
+        for connection in left():
             connection.close_if_idle()
-        await self._until(
-            lambda: not any(connection.is_busy for connection in before & state.connections), limit
-        )
+        await self._until(lambda: not any(connection.is_busy for connection in left()), limit)
 
     async def finish_requests(self, limit: float) -> None:
         """Once nothing is accepted any more, answer what the last connections bring, for at most
