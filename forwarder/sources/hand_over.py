@@ -29,8 +29,8 @@ MAX_BYTES: Final = 1_000_000
 """What a batch holds at most, unless a single record is larger."""
 
 RETRY_SECONDS: Final = 0.2
-"""After which what had to wait is handed over again; twice as long after each time in vain, for the
-intake reads it anew each time.
+"""After which what was rejected is handed over again; twice as long each time that it is rejected
+again, for the intake reads it anew.
 """
 
 MOST_RETRY_SECONDS: Final = 2.0

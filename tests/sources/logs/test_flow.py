@@ -93,8 +93,8 @@ async def test_a_block_that_settles_at_once_is_settled() -> None:
 
 
 async def test_rejected_batches_wait_in_order() -> None:
-    """The same batch is handed over again after a moment, and a longer one each time in vain;
-    nothing is read until then, and nothing is counted twice.
+    """The same batch is handed over again after a moment, which is longer each time that it is
+    rejected; nothing is read until then, and nothing is counted twice.
     """
     bench = LogFlowRig()
     bench.intake.refuses = FULL
