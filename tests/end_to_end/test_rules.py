@@ -145,7 +145,7 @@ async def test_people_are_suppressed_whichever_id_names_them(tmp_path: Path, lar
     sent = [*NAMING, *OTHERS, *([b'{"event":"kept","distinct_id":"ann"}'] * 3000 * large)]
     async with (
         Upstream() as upstream,
-        Whole(upstream.url, rules=[rule], buffer={"ack_timeout": "1m"}) as whole,
+        Whole(upstream.url, rules=[rule], buffer={"ack_timeout": "5m"}) as whole,
     ):
         if large:
             await whole.take(sent)

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 from forwarder.core.errors import BufferFull
+from forwarder.sources.hand_over import MOST_RETRY_SECONDS
 from forwarder.sources.logs.followed import Block
 from forwarder.sources.logs.following import Follower
 from forwarder.sources.logs.positions import PositionStore
@@ -175,7 +176,7 @@ async def test_nothing_is_read_while_nothing_is_accepted() -> None:
                 await tick()
         assert (bench.follower.reads, bench.source.statistics().why) == (1, "the buffer is full")
         bench.intake.refuses = None
-        await bench.passes(0.2)
+        await bench.passes(MOST_RETRY_SECONDS)
         await eventually(lambda: bench.accepted == 7)
 
 
