@@ -291,8 +291,8 @@ class Follower:
         last line of a file to which no more is written. Raises `OSError`.
         """
         reader = file.reader
-        if reader is not None and file.identity and reader.splitter.held:
-            self._add_blocks(file, reader, reader.splitter.overdue(self._monotonic()))
+        if reader is not None and file.identity:
+            self._release_overdue(file, reader)
         elif file.record_due is not None and self._monotonic() >= file.record_due:
             file.record_due = None
             file.mark_unread()
@@ -311,6 +311,13 @@ class Follower:
                 # It was closed before its last line was complete: that is read again first.
                 file.mark_unread()
                 self._enqueue(file)
+
+    def _release_overdue(self, file: FollowedFile, reader: FileReader) -> None:
+        """Release records that have waited too long for their rest. Raises `OSError`."""
+        now = self._monotonic()
+        due = reader.splitter.due
+        if due is not None and now >= due:
+            self._add_blocks(file, reader, reader.splitter.overdue(now))
 
     def _has_waited(self, file: FollowedFile) -> bool:
         """Whether a file hasn't changed for `rotate_wait`."""
@@ -421,9 +428,8 @@ class Follower:
             if not _is_at_end(reader, status):
                 return True
             self._leave_at_end(file, reader, status)
-            if file.reader is not None and reader.splitter.held:
-                # another file may need its descriptor before the next look
-                self._add_blocks(file, reader, reader.splitter.overdue(self._monotonic()))
+            if file.reader is not None:  # another may need its descriptor before the next look
+                self._release_overdue(file, reader)
             reader.forget()
         except OSError as error:
             self._troubles.report(file.path, error)

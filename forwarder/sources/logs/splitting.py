@@ -153,7 +153,7 @@ class Splitter:
     def overdue(self, now: float) -> LogRecords:
         """The records that have waited `max_wait` seconds for more: they are whole as they are."""
         for record in [*self._open.values()]:
-            if now - record.fed >= self._max_wait:
+            if now >= record.fed + self._max_wait:
                 self._close(record)
         return self._result(*self._drain([], [], []), 0)
 
