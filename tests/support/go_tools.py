@@ -1,7 +1,8 @@
 """Programs that tests ask for their opinion and that come as Go modules: found on the path, or
 built once where Go is.
 
-    .venv/bin/python -m tests.support.go_tools      builds all of them into .venv/tools
+    .venv/bin/python -m tests.support.go_tools      builds those that aren't on the path into
+                                                    .venv/tools
 
 Building takes minutes of processor time, at low priority, so tests only look for them.
 """
@@ -38,24 +39,24 @@ class GoTool:
 
     def path(self) -> str:
         """Where it is. Skips the test where it can't be found: `.ci/run` builds it first."""
-        found = shutil.which(self.name) or self._built()
-        return found or pytest.skip(
+        return self.found() or pytest.skip(
             f"{self.name} isn't on the path (`python -m tests.support.go_tools` builds it where "
             "Go is)"
         )
+
+    def found(self) -> str | None:
+        """Where it is, if it is anywhere."""
+        return shutil.which(self.name) or (str(self._program) if self._program.exists() else None)
 
     def build(self) -> str:
         """Where it is, built if it wasn't. Raises `CannotBuild`."""
         self._program.parent.mkdir(exist_ok=True)
         with _alone(self._program.with_name(self._program.name + ".lock")):
-            return self._built() or self._build()
+            return self.found() or self._build()
 
     @property
     def _program(self) -> Path:
         return Path(sys.prefix) / "tools" / f"{self.name}-{self.version}"
-
-    def _built(self) -> str | None:
-        return str(self._program) if self._program.exists() else None
 
     def _build(self) -> str:
         """Make it in a module of its own: `go install` would refuse one that replaces some of what
@@ -66,7 +67,8 @@ class GoTool:
         place.mkdir()
         _go(place, "mod", "init", "tool")
         _go(place, "get", f"{self.package}@{self.version}")
-        _go(place, "build", "-ldflags=-s -w", "-o", self.name, self.package)
+        # optimizing would take most of the time, and a test asks them once or twice
+        _go(place, "build", "-gcflags=all=-N -l", "-ldflags=-s -w", "-o", self.name, self.package)
         (place / self.name).rename(self._program)
         shutil.rmtree(place)
         return str(self._program)

@@ -274,7 +274,8 @@ class HttpListener:
             *state.routes.all(),
             *([] if state.passthrough is None else state.passthrough.allowed.all()),
         ]
-        for route in sorted(routes, key=lambda route: route.name):
+        rejecting = [route for route in routes if route.rejected]  # each second: mostly none
+        for route in sorted(rejecting, key=lambda route: route.name):
             yield from [
                 (route.name, reason, tally) for reason, tally in sorted(route.rejected.items())
             ]
