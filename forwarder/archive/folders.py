@@ -65,6 +65,8 @@ _STATUS: Final = re.compile(r"Server returned .*?: ([0-9]{3}) ([^:]*):?(.*)", re
 _DETAIL: Final = re.compile(r"<(?:Code|Message)>(.*?)</", re.DOTALL)
 _LATER: Final = frozenset({"408", "409", "425", "429"})
 _SHOWN: Final = 300
+_REMEMBERED: Final = 1000
+"""Folders whose names are known to be synced; one of them costs a sync more if it is forgotten."""
 
 _log = structlog.get_logger()
 
@@ -141,6 +143,8 @@ class LocalFolder:
         self._unfinished = re.compile(rf"\..*-{re.escape(identity)}[^/]*{re.escape(UNFINISHED)}")
         self._executor = executor
         self._ready = False
+        self._durable: set[Path] = set()
+        """Folders whose names this process has synced."""
 
     async def publish(self, name: str, content: BinaryIO) -> None:
         """Cancellation waits for the copy, which is of one file."""
@@ -181,18 +185,27 @@ class LocalFolder:
 
     def _prepare(self) -> None:
         """Create the folder, and remove unfinished files that an earlier process left."""
-        self._root.mkdir(parents=True, exist_ok=True)
+        missing = [path for path in (self._root, *self._root.parents) if not path.is_dir()]
+        for path in reversed(missing):
+            path.mkdir(exist_ok=True)
+            sync_directory(path.parent)
         for folder, _, names in os.walk(self._root):
             for name in filter(self._unfinished.fullmatch, names):
                 Path(folder, name).unlink(missing_ok=True)
         self._ready = True
 
     def _make_folder(self, folder: Path) -> None:
-        """Create a folder below the root, durably."""
-        if not folder.is_dir() and folder != self._root:
-            self._make_folder(folder.parent)
-            folder.mkdir(exist_ok=True)
-            sync_directory(folder.parent)
+        """Have a folder below the root, durably: a process that was killed may have left one whose
+        name it hadn't synced yet.
+        """
+        if folder == self._root or (folder in self._durable and folder.is_dir()):
+            return
+        self._make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        sync_directory(folder.parent)
+        if len(self._durable) >= _REMEMBERED:
+            self._durable.clear()
+        self._durable.add(folder)
 
 
 class ObjectFolder:

@@ -142,6 +142,7 @@ def sync_directory(directory: Path) -> None:
 def _make(path: Path) -> None:
     path.mkdir(mode=DIRECTORY_MODE)
     path.chmod(DIRECTORY_MODE)
+    sync_directory(path.parent)  # without its name all in it would be lost
 
 
 def _check(path: Path) -> None:

@@ -57,6 +57,26 @@ async def test_a_folder_gets_the_whole_file(tmp_path: Path, thread: ThreadPoolEx
         assert found(tmp_path / "new" / "archive") == {NAME: content.getvalue()}
 
 
+async def test_names_are_synced_that_a_killed_process_may_have_left(
+    tmp_path: Path, thread: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A partition's folder is there, but its name may never have been synced: it is before the
+    first file in it counts, and once.
+    """
+    root = tmp_path / "archive"
+    (root / NAME).parent.mkdir(parents=True)
+    synced: list[Path] = []
+    monkeypatch.setattr(
+        os,
+        "fsync",
+        lambda descriptor: synced.append(Path(f"/proc/self/fd/{descriptor}").readlink()),
+    )
+    folder = LocalFolder(root, "0123ab", thread)
+    for number in range(3):
+        await folder.publish(f"{NAME}{number}", io.BytesIO(b"1"))
+    assert synced.count(root) == 1
+
+
 async def test_unfinished_files_of_the_same_archive_are_removed(
     tmp_path: Path, thread: ThreadPoolExecutor
 ) -> None:

@@ -28,7 +28,7 @@ BLOCK: Final = 512
 SQLITE: Final = (".db", ".db-wal", ".db-shm", ".db-journal")
 _open, _close, _dup, _dup2 = os.open, os.close, os.dup, os.dup2
 _pread, _link = os.pread, os.link
-_rename, _unlink = os.rename, os.unlink
+_rename, _unlink, _mkdir = os.rename, os.unlink, os.mkdir
 
 
 @dataclass(slots=True)
@@ -95,6 +95,7 @@ class SimulatedDisk:
                 ("rename", self._on_rename),
                 ("replace", self._on_rename),
                 ("unlink", self._on_unlink),
+                ("mkdir", self._on_mkdir),
             ):
                 stack.enter_context(patch.object(os, name, call))
             stack.enter_context(patch.object(sqlite3, "connect", self._on_connect))
@@ -282,12 +283,23 @@ class SimulatedDisk:
         _unlink(path, **more)
         self._change(name, lambda: _forgive(_link, kept, name))
 
+    def _on_mkdir(self, path: Any, *args: Any, **more: Any) -> None:
+        name = self._ours(path)
+        if not name or os.path.lexists(name) or not self.writes("make a directory"):
+            _mkdir(path, *args, **more)
+            return
+        _mkdir(path, *args, **more)
+        self._change(name, lambda: _forgive(_rename, name, self._spare_name()))
+
     def _keep(self, name: str) -> str:
         """Another name of the file, which lives as long as this disk."""
-        self._removed += 1
-        kept = str(self._spare / str(self._removed))
+        kept = self._spare_name()
         _link(name, kept)
         return kept
+
+    def _spare_name(self) -> str:
+        self._removed += 1
+        return str(self._spare / str(self._removed))
 
     def _change(self, path: str, undo: Callable[[], None]) -> None:
         self._changes.append(_NameChange(str(Path(path).parent), undo))

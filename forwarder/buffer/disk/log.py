@@ -221,8 +221,8 @@ class LogGroup:
             if failpoints.ARMED:
                 failpoints.hit("checkpoint.written" if self.taken else "commit.written")
             self._log.sync({segment.fd})
-        if self._log.unsynced:
-            self._log.sync(self._log.unsynced)
+        if self._log.sync_found is not None:
+            self._log.sync_found()
         if failpoints.ARMED:
             failpoints.hit("commit.synced")
 
@@ -273,9 +273,9 @@ class Log:
         self._checkpoint_size = 0
         self.void: list[tuple[int, int]] = []
         """Generations, and the offset from which on a failed group may have written."""
-        self.unsynced: set[int] = set()
-        """Descriptors of segments that were found and couldn't be synced: the next group that
-        counts has synced them, too.
+        self.sync_found: Callable[[], None] | None = None
+        """Syncs what was found at the start and couldn't be synced then: the next group that counts
+        has done it.
         """
         self.next_number = 1
         self.groups = 0
@@ -361,7 +361,7 @@ class Log:
     def commit(self, group: LogGroup) -> None:
         """The group is durable."""
         self.finished = group.number
-        self.unsynced = set()
+        self.sync_found = None
         self.books.merge(group.delta)
         self.in_use.extend(group.taken)
         self.next_generation += len(group.taken)

@@ -31,7 +31,7 @@ from forwarder.core.segments import largest_event, segment_size
 from forwarder.storage import failpoints
 from forwarder.storage.committer import Committer
 from forwarder.storage.directory import ASIDE, LOG
-from forwarder.storage.private import make_directory
+from forwarder.storage.private import make_directory, sync_directory
 from forwarder.telemetry.labels import lane_label
 
 FEWEST_SEGMENTS: Final = 4
@@ -225,16 +225,23 @@ def _remove(path: Path) -> None:
 
 
 def _sync(log: Log) -> bool:
-    """Sync what was read: after a failed group or a crash it may never have been synced, and
-    counts from now on. Return whether that was possible: if not, no older file may be used again,
-    for what it has may be durable nowhere else.
+    """Sync what was read, and the names of the files and of their directories: after a failed group
+    or a crash neither may ever have been synced, and they count from now on. Return whether that
+    was possible: if not, no older file may be used again, for what it has may be durable nowhere
+    else.
     """
     found = {segment.fd for segment in log.in_use}
-    try:
+
+    def sync() -> None:
         log.sync(found)
+        for directory in (log.directory, *log.directory.parents[:2]):
+            sync_directory(directory)
+
+    try:
+        sync()
     except OSError as error:
         _log.error("what was found on disk can't be synced", why=error_text(error))
-        log.unsynced = found
+        log.sync_found = sync
         return False
     return True
 
