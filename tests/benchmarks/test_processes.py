@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import select
@@ -18,14 +19,13 @@ import pytest
 from benchmarks.processes import TICKS, free_port, free_ports, running
 from benchmarks.throughput import Figure
 from tests.support.repository import ROOT
+from tests.support.waiting import eventually
 
 CORE = min(os.sched_getaffinity(0))
 TWO_CORES = pytest.mark.skipif(
     len(os.sched_getaffinity(0)) < 2,
     reason="the benchmarks need a core for the target and one for the load",
 )
-AGAIN = 0.02
-"""Seconds between two looks, so that they don't keep the core busy that the program starts on."""
 LIMIT = 60.0
 """Seconds after which a test that waits for a process has failed."""
 
@@ -77,12 +77,14 @@ def test_no_program_outlives_the_benchmark(number: signal.Signals) -> None:
 
 def child_of(parent: int, port: int) -> int:
     """The process id of the program on `port`, once it listens."""
-    until = time.monotonic() + LIMIT
-    while time.monotonic() < until:
+
+    def listens() -> bool:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-            return int(Path(f"/proc/{parent}/task/{parent}/children").read_text().split()[0])
-        time.sleep(AGAIN)
-    raise AssertionError("it doesn't listen")
+            return True
+        return False
+
+    asyncio.run(eventually(listens))
+    return int(Path(f"/proc/{parent}/task/{parent}/children").read_text().split()[0])
 
 
 @contextlib.contextmanager
