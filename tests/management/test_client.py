@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import inspect
 import itertools
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -430,17 +428,3 @@ async def test_the_service_real_answers(name: str, tmp_path: Path) -> None:
             assert answer == {"results": []}
         else:
             assert answer == (await face.service.call("domains get")).json
-
-
-def test_its_import_loads_no_daemon() -> None:
-    """A program that uses the client loads neither a source nor a buffer, a sink,
-    a worker or the sandbox.
-    """
-    code = (
-        "import sys, forwarder.management; print(*sorted({name.split('.')[1] for name in "
-        "sys.modules if name.startswith('forwarder.')}))"
-    )
-    rooms = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout.split()
-    assert set(rooms) <= {"config", "contract", "core", "management"}
