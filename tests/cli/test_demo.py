@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import re
@@ -16,10 +17,13 @@ import pytest
 
 from forwarder.cli.demo import print_demo_verdict, print_drill_verdict, step_page
 from forwarder.cli.tables import console
+from forwarder.demo import kafka as demo_kafka
 from forwarder.demo.demo import DemoVerdict
 from forwarder.demo.drill.checks import Check, DrillVerdict, Step
+from forwarder.demo.kafka import EVENTS_TOPIC, PAYMENTS_TOPIC
 from forwarder.telemetry.snapshot import LaneSnapshot
-from tests.support.commands import forwarder, invoked, running
+from tests.support.commands import forwarder, invoke, invoked, running
+from tests.support.kafka import Kafka, admin
 from tests.support.snapshots import FULL
 
 pytest.importorskip("posthog", reason="the demo's extra isn't installed")
@@ -64,18 +68,45 @@ async def test_without_the_sdk_the_extra_is_named(monkeypatch: pytest.MonkeyPatc
     assert "Traceback" not in done.err
 
 
+class SharedBroker:
+    """Stands for the broker that the demo starts. It is ended without the demo's topics."""
+
+    def __init__(self, kafka: Kafka) -> None:
+        self.bootstrap = kafka.bootstrap
+        self.is_started = self.is_closed = False
+
+    def __enter__(self) -> SharedBroker:
+        self.is_started = True
+        return self
+
+    def close(self) -> None:
+        """Delete the topics."""
+        asyncio.run(self._delete())
+        self.is_closed = True
+
+    async def _delete(self) -> None:
+        async with admin(self.bootstrap) as client:
+            await client.delete_topics([EVENTS_TOPIC, PAYMENTS_TOPIC])
+
+
 @pytest.mark.slow
-async def test_kafka_once_exits_with_0_when_everything_arrived() -> None:
-    """`--kafka --once` starts a broker, produces the sample, compares, prints the books and exits
-    with 0.
+def test_kafka_once_exits_with_0_when_everything_arrived(
+    kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--kafka --once` starts a broker, produces the sample, compares, prints the books, ends the
+    broker and exits with 0. That a broker starts and ends is shown in `tests/demo/broker`: here it
+    is the one that other tests have.
     """
-    done = await forwarder("demo", "--kafka", "--once", "--port", "0", limit=180)
+    shared = SharedBroker(kafka)
+    monkeypatch.setattr(demo_kafka, "Broker", lambda: shared)
+    done = invoke("demo", "--kafka", "--once", "--port", "0")
     assert (done.code, done.err) == (0, "")
     assert (
         "0 missing, 0 changed in transit, 1 unreadable and 1 among the dead letters; the "
         "books balance."
     ) in done.out
     assert "send records to   Kafka 127.0.0.1:" in done.out
+    assert (shared.is_started, shared.is_closed) == (True, True)
 
 
 @pytest.mark.slow

@@ -17,7 +17,6 @@ from tests.support.waiting import in_thread
 
 BY_NAME: Final = {endpoint.name: endpoint for endpoint in ENDPOINTS}
 LISTS: Final = [endpoint.name for endpoint in ENDPOINTS if endpoint.paginated]
-FACES: Final = ("async", "blocking")
 
 Doing = Callable[[Any], Any]
 
