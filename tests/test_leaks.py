@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from tests.support.cases import cases
 from tests.support.repository import ROOT
 
 pytestmark = pytest.mark.slow
@@ -71,10 +72,13 @@ def test_synchronous_property(number):
 """
 
 
-def run_pytest(directory: Path, source: str) -> str:
-    """Run a file of tests under the repository's own conftest and options; what pytest printed."""
+@pytest.fixture(scope="module")
+def output(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What pytest says of both files under the repository's own conftest and options."""
+    directory = tmp_path_factory.mktemp("leaks")
     (directory / "conftest.py").write_text("from tests.conftest import *\n")
-    (directory / "test_it.py").write_text(source)
+    (directory / "test_clean.py").write_text(CLEAN)
+    (directory / "test_leaky.py").write_text(LEAKY)
     options = [
         "-p",
         "no:cacheprovider",
@@ -89,32 +93,28 @@ def run_pytest(directory: Path, source: str) -> str:
     ).stdout
 
 
-NAMED = (
-    "task 'forgotten' in Event.wait",
-    "thread 'idle'",
-    "left-open",
-    "at ('127.0.0.1'",
-    "HTTP session made in",
-    "5 errors",
+@cases(
+    "words",
+    [
+        "task 'forgotten' in Event.wait",
+        "thread 'idle'",
+        "left-open",
+        "at ('127.0.0.1'",
+        "HTTP session made in",
+        "5 errors",
+    ],
 )
-
-
-@pytest.mark.parametrize("words", NAMED)
-def test_leaks_are_named(words: str, leaky_output: str) -> None:
+def test_leaks_are_named(words: str, output: str) -> None:
     """A task, a thread, a file, a socket and a session left behind each fail their test, and the
     failure names them.
     """
-    assert words in leaky_output
+    assert words in output
 
 
-@pytest.fixture(scope="module")
-def leaky_output(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What pytest says of tests that leak."""
-    return run_pytest(tmp_path_factory.mktemp("leaky"), LEAKY)
-
-
-def test_tidy_tests_pass(tmp_path: Path) -> None:
+def test_tidy_tests_pass(output: str) -> None:
     """Tests that clean up pass: with sockets, threads, cancelled tasks, hypothesis in both its
-    forms, and logging that was configured.
+    forms, and logging that was configured. A leak is an error of the test that has it, which has
+    passed by then.
     """
-    assert "= 6 passed in" in run_pytest(tmp_path, CLEAN)
+    assert "= 11 passed, 5 errors in" in output
+    assert set(re.findall(r"^ERROR \S*?(\w+\.py)::", output, re.MULTILINE)) == {"test_leaky.py"}

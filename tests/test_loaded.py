@@ -160,22 +160,12 @@ def test_otlp_loads_its_mapping(tmp_path: Path) -> None:
 def test_the_management_client_loads_no_daemon() -> None:
     """Neither the daemon's parts and settings nor what they need."""
     modules = loaded_by("import forwarder.management")
-    ours = (
-        "daemon",
-        "config.settings",
-        "sources",
-        "intake",
-        "delivery",
-        "buffer",
-        "telemetry",
-        "sandbox",
-        "wire",
-        "cli",
-    )
-    assert under(modules, *(f"forwarder.{name}" for name in ours)) == []
+    rooms = {module.split(".")[1] for module in modules if module.startswith("forwarder.")}
+    assert rooms <= {"config", "contract", "core", "management"}
     assert (
         under(
             modules,
+            "forwarder.config.settings",
             "yaml",
             "structlog",
             "uvloop",

@@ -9,8 +9,6 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
-
 from tests.contract.calls import ROWS, CalledSandbox, error_of, least, serving
 from tests.contract.tables import EndpointRow, FieldRow, fields, misfits, plain, rows
 from tests.contract.values import read_only, right, wrong
@@ -19,7 +17,7 @@ from tests.support import management as seed
 from tests.support.cases import cases
 
 TAKING: Final = [row for row in ROWS.values() if row.body]
-EVERY: Final = pytest.mark.parametrize("row", TAKING, ids=[row.call for row in TAKING])
+EVERY: Final = cases("row", TAKING, ids=[row.call for row in TAKING])
 WRITING: Final = [row for row in TAKING if row.answer]
 VERIFIED: Final = {"jit_provisioning_enabled", "sso_enforcement"}
 """What can be set of a verified domain only."""
@@ -45,17 +43,14 @@ def refused(field: FieldRow, value: Any, reply: SandboxReply) -> str:
 
 
 @EVERY
-async def test_wrong_values(row: EndpointRow, tmp_path: Path) -> None:
+async def test_wrong_values(row: EndpointRow, service: CalledSandbox) -> None:
     """A value that a field doesn't take is 400 about that field, with a documented code, and null
     has a code of its own.
     """
-    async with serving(tmp_path) as service:
-        for name, field in row.accepted.items():
-            for value in wrong(field):
-                assert (
-                    refused(field, value, await service.call(row.call, {**least(row), name: value}))
-                    == ""
-                )
+    for name, field in row.accepted.items():
+        for value in wrong(field):
+            reply = await service.call(row.call, {**least(row), name: value})
+            assert refused(field, value, reply) == ""
 
 
 async def test_wrong_values_in_an_array(tmp_path: Path) -> None:
@@ -85,12 +80,11 @@ async def test_needed_fields(row: EndpointRow, tmp_path: Path) -> None:
 
 
 @EVERY
-async def test_bodies_that_are_no_object(row: EndpointRow, tmp_path: Path) -> None:
+async def test_bodies_that_are_no_object(row: EndpointRow, service: CalledSandbox) -> None:
     """A body of another shape is 400, about no field; an array is one where several are taken."""
-    async with serving(tmp_path) as service:
-        for body in (7, "text", True, [7] if row.several else [least(row)]):
-            status, kind, code, attr = error_of(await service.call(row.call, body))
-            assert (status, kind, code, attr) == (400, "validation_error", "invalid", None)
+    for body in (7, "text", True, [7] if row.several else [least(row)]):
+        status, kind, code, attr = error_of(await service.call(row.call, body))
+        assert (status, kind, code, attr) == (400, "validation_error", "invalid", None)
 
 
 @EVERY

@@ -36,12 +36,11 @@ def test_no_default_of_the_interpreter_decides_whom_to_trust(
     assert context.verify_mode is ssl.CERT_REQUIRED
 
 
-@pytest.mark.slow
 def test_every_client_checks_certificates_this_way() -> None:
     """Nothing else in the product creates a client's context from the interpreter's defaults."""
     others = [
         f"{name(path)}:{node.lineno}"
-        for path, tree in trees("forwarder")
+        for path, tree in trees("forwarder", "create_default_context", "HTTPSConnection")
         for node in ast.walk(tree)
         if isinstance(node, ast.Call)
         and ast.unparse(node.func).endswith(("create_default_context", "HTTPSConnection"))

@@ -4,9 +4,11 @@ the code.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 import yaml
 
 from forwarder.config.settings import Settings
+from forwarder.testing.daemon import merged
 from tests.support.cases import cases
 from tests.support.certificates import make_certificate
 from tests.support.deployment import (
@@ -144,12 +147,24 @@ def template(place: Path, values: dict[str, Any]) -> subprocess.CompletedProcess
     )
 
 
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+    """What helm renders of a set of values; each is rendered once."""
+    place = tmp_path_factory.mktemp("rendered")
+
+    @functools.cache
+    def render(name: str) -> str:
+        done = template(place, SETS[name])
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return render
+
+
 @pytest.fixture(params=SETS)
-def rendered(request: pytest.FixtureRequest, tmp_path: Path) -> list[Document]:
+def rendered(request: pytest.FixtureRequest, texts: Callable[[str], str]) -> list[Document]:
     """The objects of one set of values."""
-    done = template(tmp_path, SETS[request.param])
-    assert done.returncode == 0, done.stderr
-    return documents(done.stdout)
+    return documents(texts(request.param))
 
 
 @pytest.fixture
@@ -414,11 +429,11 @@ def test_an_upgrade_replaces_a_migrations_job(tmp_path: Path) -> None:
     assert len(set(names)) == 4
 
 
-def test_everything_is_rendered_when_it_is_asked_for(tmp_path: Path) -> None:
+def test_everything_is_rendered_when_it_is_asked_for(texts: Callable[[str], str]) -> None:
     """Monitor, rules and dashboard are there with the labels that were asked for; rules and
     dashboard are the chart's files.
     """
-    objects = documents(template(tmp_path, SETS["everything"]).stdout)
+    objects = documents(texts("everything"))
     [monitor] = of_kind(objects, "ServiceMonitor")
     [rules] = of_kind(objects, "PrometheusRule")
     assert monitor["metadata"]["labels"]["release"] == "prometheus"
@@ -450,7 +465,6 @@ def reading(cluster: dict[str, Any], autoscaling: dict[str, Any] | None = None) 
     ("values", "says"),
     [
         ({}, "config.upstream.url is needed"),
-        ({"config": {"upstream": {"url": "us.i.example.com"}}}, "/config/upstream/url"),
         ({**LEAST, "terminationGracePeriodSeconds": 30}, "must be more than"),
         (
             {
@@ -460,20 +474,9 @@ def reading(cluster: dict[str, Any], autoscaling: dict[str, Any] | None = None) 
             },
             "set mode: deployment",
         ),
-        ({"config": {**LEAST["config"], "admin": {"listen": "0.0.0.0:1"}}}, "/config/admin/listen"),
-        (
-            {"config": {**LEAST["config"], "sources": {"http": {"listen": "0.0.0.0:1"}}}},
-            "/config/sources/http/listen",
-        ),
-        ({"config": {**LEAST["config"], "shutdown": {"delay": "soon"}}}, "/config/shutdown/delay"),
         (
             {"config": {"upstream": {"url": URL, "timout": "3s"}}},
             "at '/config/upstream': additional properties 'timout' not allowed",
-        ),
-        ({"config": {**LEAST["config"], "batch": {"max_age": 5}}}, "/config/batch/max_age"),
-        (
-            {**LEAST, "logs": {"config": {"buffer": {"knd": "disk"}}}},
-            "at '/logs/config/buffer': additional properties 'knd' not allowed",
         ),
         (
             {"config": {**LEAST["config"], "buffer": {"max_bytes": "5GiB"}}},
@@ -495,10 +498,7 @@ def reading(cluster: dict[str, Any], autoscaling: dict[str, Any] | None = None) 
             {**LEAST, "mode": "deployment", "emptyDir": {"sizeLimit": "1Gi"}},
             "emptyDir.sizeLimit (1Gi) can't hold",
         ),
-        ({**LEAST, "image": {"tag": "latest"}}, "/image/tag"),
-        ({**LEAST, "replica": 3}, "replica"),
         ({**LEAST, "logs": {"enabled": True}}, "logs.config.sources.logs is needed"),
-        ({**LEAST, "logs": {"state": "here"}}, "/logs/state"),
         ({**LEAST, "migration": {"enabled": True, "secret": "x"}}, "migration.args is needed"),
         (
             {**LEAST, "migration": {"enabled": True, "args": ["native", "/export"]}},
@@ -514,11 +514,6 @@ def reading(cluster: dict[str, Any], autoscaling: dict[str, Any] | None = None) 
                 },
             },
             "set migration.shards",
-        ),
-        ({**LEAST, "migration": {"shards": 0}}, "/migration/shards"),
-        (
-            {**LEAST, "migration": {"config": {"import": {"rat": 1}}}},
-            "at '/migration/config/import': additional properties 'rat' not allowed",
         ),
         (
             {**LEAST, "autoscaling": {"enabled": True}},
@@ -545,33 +540,21 @@ def reading(cluster: dict[str, Any], autoscaling: dict[str, Any] | None = None) 
             {**reading({}), "terminationGracePeriodSeconds": 35},
             "and 6 s to leave Kafka's groups (36 s)",
         ),
-        (reading({}, {"lagThreshold": "many"}), "/autoscaling/lagThreshold"),
     ],
     ids=[
         "no address",
-        "no url",
         "no time to stop",
         "memory on volumes",
-        "admin address",
-        "address",
-        "no time",
         "misspelled key",
-        "no unit",
-        "misspelled key of the nodes",
         "no room for dead letters",
         "no room for the default",
         "no room for a number of bytes",
         "no room for many dead letters",
         "no room in the pod",
-        "latest",
-        "unknown value",
         "no logs",
-        "relative state",
         "no format",
         "no project key",
         "a shard of its own",
-        "no shards",
-        "misspelled key of the migration",
         "no group to scale",
         "more than most",
         "scaled with volumes",
@@ -579,7 +562,6 @@ def reading(cluster: dict[str, Any], autoscaling: dict[str, Any] | None = None) 
         "one name for all members",
         "a name that does not last",
         "no time to leave a group",
-        "no number of records",
     ],
 )
 def test_what_cant_work_is_refused(values: dict[str, Any], says: str, tmp_path: Path) -> None:
@@ -587,6 +569,62 @@ def test_what_cant_work_is_refused(values: dict[str, Any], says: str, tmp_path: 
     done = template(tmp_path, values)
     assert done.returncode != 0
     assert says in done.stderr
+
+
+@cases(
+    ("values", "says"),
+    [
+        ({"config": {"upstream": {"url": "us.i.example.com"}}}, "/config/upstream/url"),
+        (
+            {"config": {**LEAST["config"], "admin": {"listen": "0.0.0.0:1"}}},
+            "at '/config/admin': False schema does not allow '0.0.0.0:1'",
+        ),
+        (
+            {"config": {**LEAST["config"], "sources": {"http": {"listen": "0.0.0.0:1"}}}},
+            "at '/config/sources/http': False schema does not allow '0.0.0.0:1'",
+        ),
+        ({"config": {**LEAST["config"], "shutdown": {"delay": "soon"}}}, "/config/shutdown/delay"),
+        ({"config": {**LEAST["config"], "batch": {"max_age": 5}}}, "/config/batch/max_age"),
+        (
+            {**LEAST, "logs": {"config": {"buffer": {"knd": "disk"}}}},
+            "at '/logs/config/buffer': Additional properties are not allowed ('knd'",
+        ),
+        ({**LEAST, "image": {"tag": "latest"}}, "/image/tag"),
+        ({**LEAST, "replica": 3}, "replica"),
+        ({**LEAST, "logs": {"state": "here"}}, "/logs/state"),
+        ({**LEAST, "migration": {"shards": 0}}, "/migration/shards"),
+        (
+            {**LEAST, "migration": {"config": {"import": {"rat": 1}}}},
+            "at '/migration/config/import': Additional properties are not allowed ('rat'",
+        ),
+        (reading({}, {"lagThreshold": "many"}), "/autoscaling/lagThreshold"),
+    ],
+    ids=[
+        "no url",
+        "admin address",
+        "address",
+        "no time",
+        "no unit",
+        "misspelled key of the nodes",
+        "latest",
+        "unknown value",
+        "relative state",
+        "no shards",
+        "misspelled key of the migration",
+        "no number of records",
+    ],
+)
+def test_a_value_that_no_one_reads_is_refused(values: dict[str, Any], says: str) -> None:
+    """The schema refuses it by its path. That helm checks the schema is shown above, by a
+    misspelled key.
+    """
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    default = yaml.safe_load((CHART / "values.yaml").read_text())
+    errors = jsonschema.Draft7Validator(schema).iter_errors(merged(default, values))
+    found = [
+        f"at '/{'/'.join(map(str, error.absolute_path))}': {error.message}" for error in errors
+    ]
+    assert [each for each in found if says in each], found
 
 
 DOCUMENT = text_of("deploy", "deploy-kubernetes", "kafka-kubernetes")

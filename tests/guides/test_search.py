@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Final
 
 import pytest
 
-from forwarder.cli.help import HelpSearch, topics
+from forwarder.cli import help as help_command
+from forwarder.cli.help import HelpSearch, HelpSection, HelpTopic, sections_of, topics
 from tests.support.cases import cases
 
 FIRST: Final = 3
@@ -89,17 +92,29 @@ QUESTIONS: Final = {
 """Words, and the topics of which one is among the first results."""
 
 
+@pytest.fixture(scope="module")
+def known() -> Iterator[Mapping[str, HelpTopic]]:
+    """The documents, which are cut into sections once for all questions."""
+
+    @cache
+    def cut(topic: HelpTopic) -> list[HelpSection]:
+        return list(sections_of(topic))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(help_command, "sections_of", cut)
+        yield topics()
+
+
 @pytest.mark.slow
 @cases("words", QUESTIONS)
-def test_a_question_finds_its_page(words: str) -> None:
+def test_a_question_finds_its_page(words: str, known: Mapping[str, HelpTopic]) -> None:
     """In the first three sections."""
-    found = [section.topic for section in HelpSearch.run(words, topics()).sections[:FIRST]]
+    found = [section.topic for section in HelpSearch.run(words, known).sections[:FIRST]]
     assert QUESTIONS[words] & set(found), found
 
 
-def test_pages_for_maintainers_are_not_searched() -> None:
+def test_pages_for_maintainers_are_not_searched(known: Mapping[str, HelpTopic]) -> None:
     """They are topics, the last of the list, and no search shows one."""
-    known = topics()
     apart = {name for name, topic in known.items() if topic.folder == "maintainers"}
     assert {"architecture", "interface", "benchmarks"} <= apart
     assert set(list(known)[-len(apart) :]) == apart

@@ -17,8 +17,6 @@ from tests.support.waiting import in_thread
 
 BY_NAME: Final = {endpoint.name: endpoint for endpoint in ENDPOINTS}
 LISTS: Final = [endpoint.name for endpoint in ENDPOINTS if endpoint.paginated]
-WITH_BODY: Final = [endpoint.name for endpoint in ENDPOINTS if endpoint.takes_body]
-FACES: Final = ("async", "blocking")
 
 Doing = Callable[[Any], Any]
 

@@ -40,7 +40,7 @@ Document = dict[str, Any]
 
 def documents(text: str) -> list[Document]:
     """The YAML documents of a text, without empty ones."""
-    return [each for each in yaml.safe_load_all(text) if each]
+    return [each for each in yaml.load_all(text, Loader=yaml.CSafeLoader) if each]
 
 
 def manifests(folder: Path) -> list[Document]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -21,7 +23,7 @@ answer:
         return answer.status
 """
 ISOLATED = """
-import os, pytest, time
+import pytest, time
 from send import send
 
 SEEN = set()
@@ -42,8 +44,14 @@ analytics_sandbox.faults() == []
 
 def test_the_address_stays(analytics_sandbox, analytics_sandbox_server):
     assert analytics_sandbox.url == analytics_sandbox_server.url
+"""
+NOTED = """
+import os, pytest
+
+@pytest.fixture(scope="session", autouse=True)
+def noted_address(analytics_sandbox_server):
     with open(os.environ["ADDRESSES"], "a") as file:
-        print(analytics_sandbox.url, file=file)
+        print(analytics_sandbox_server.url, file=file)
 """
 FAILING = """
 import pytest
@@ -88,16 +96,17 @@ def test_it_delivers_and_retries(analytics_sandbox, forwarder_daemon):
     assert forwarder_daemon.stop() == 0
     assert "upstream fails" in forwarder_daemon.log and not forwarder_daemon.running
 
-def test_an_answer_that_is_lost(analytics_sandbox, forwarder_daemon):
+def test_an_outage_of_each_kind(analytics_sandbox, forwarder_daemon):
     analytics_sandbox.fail_next(504, when="after")
     send(forwarder_daemon.url, "seen")
     assert len(analytics_sandbox.wait_for(2, event="seen", arrivals=True)) == 2
     assert len(analytics_sandbox.events("seen")) == 1
-
-def test_a_reset_connection(analytics_sandbox, forwarder_daemon):
     analytics_sandbox.reset_next()
-    send(forwarder_daemon.url, "seen")
-    analytics_sandbox.wait_for(1)
+    send(forwarder_daemon.url, "after a reset")
+    analytics_sandbox.wait_for(1, event="after a reset")
+    # that the service stays down delays no run
+    analytics_sandbox.fail_next(503, seconds=600)
+    send(forwarder_daemon.url, "never")
 
 @pytest.mark.forwarder(settings={"buffer": {"kind": "disk"}})
 class TestWithADisk:
@@ -113,10 +122,6 @@ settings["batch"]["max_events"]) == ("disk", "32MiB", 20)
         forwarder_daemon.start()
         assert forwarder_daemon.url == url
         assert len(analytics_sandbox.wait_for(1)) == 1
-
-def test_a_service_that_stays_down_delays_no_run(analytics_sandbox, forwarder_daemon):
-    analytics_sandbox.fail_next(503, seconds=600)
-    send(forwarder_daemon.url, "seen")
 """
 
 
@@ -134,39 +139,60 @@ def test_loading_it_costs_nothing() -> None:
     assert done.stdout.split() == ["forwarder", "forwarder.testing", "forwarder.testing.plugin"]
 
 
+class Project:
+    """A run of all files above by two processes, each of which has some of the files."""
+
+    def __init__(self, folder: Path) -> None:
+        write(
+            folder,
+            {
+                "send.py": SEND,
+                "conftest.py": NOTED,
+                "test_one.py": ISOLATED,
+                "test_two.py": ISOLATED,
+                "test_failing.py": FAILING,
+                "test_daemon.py": DAEMON,
+                "pytest.ini": "[pytest]\npythonpath = .\n",
+            },
+        )
+        options = ("--strict-markers", "-rA", "-n", "2", "--dist", "loadfile")
+        self.run = run_tests(folder, *options, plugins=("xdist",))
+        self.addresses = (folder / "addresses").read_text().split()
+
+    def outcomes(self, *files: str) -> Counter[str]:
+        """How many tests of these files passed, failed or had an error."""
+        found = re.findall(r"^(PASSED|FAILED|ERROR) (\w+\.py)::", self.run.text, re.MULTILINE)
+        return Counter(outcome for outcome, file in found if file in files)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """It is run once."""
+    folder = tmp_path_factory.mktemp("project")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ADDRESSES", str(folder / "addresses"))
+        return Project(folder)
+
+
 @pytest.mark.slow
-def test_tests_are_isolated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tests_are_isolated(project: Project) -> None:
     """Each has an empty sandbox at the present time with a key of its own; a run has one address,
     and each of two processes another.
     """
-    monkeypatch.setenv("ADDRESSES", str(tmp_path / "addresses"))
-    write(
-        tmp_path,
-        {
-            "send.py": SEND,
-            "test_one.py": ISOLATED,
-            "test_two.py": ISOLATED,
-            "pytest.ini": "[pytest]\npythonpath = .\n",
-        },
-    )
-    run = run_tests(
-        tmp_path, "--strict-markers", "-n", "2", "--dist", "loadfile", plugins=("xdist",)
-    )
-    assert (run.code, run.outcomes) == (0, {"passed": 6}), run.text
-    assert len(set((tmp_path / "addresses").read_text().split())) == 2
+    assert project.outcomes("test_one.py", "test_two.py") == {"PASSED": 6}, project.run.text
+    assert len(project.addresses) == 2
+    assert len(set(project.addresses)) == 2
 
 
 @pytest.mark.slow
-def test_what_fails_says_why(tmp_path: Path) -> None:
+def test_what_fails_says_why(project: Project) -> None:
     """An expectation, with what did arrive and the forwarder's log; a wrong marker; settings that
     don't exist; a daemon that has ended.
     """
-    write(
-        tmp_path,
-        {"send.py": SEND, "test_failing.py": FAILING, "pytest.ini": "[pytest]\npythonpath = .\n"},
-    )
-    run = run_tests(tmp_path)
-    assert (run.code, run.outcomes) == (1, {"failed": 1, "passed": 1, "error": 3}), run.text
+    run = project.run
+    assert run.code == 1
+    expected = {"FAILED": 1, "PASSED": 1, "ERROR": 3}
+    assert project.outcomes("test_failing.py") == expected, run.text
     assert (
         "AssertionError: 0 of 2 events with event 'signup' arrived within 0.05 s. The sandbox "
         "has 1 event: seen 1."
@@ -180,13 +206,8 @@ def test_what_fails_says_why(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_forwarder_before_the_sandbox(tmp_path: Path) -> None:
+def test_a_forwarder_before_the_sandbox(project: Project) -> None:
     """It delivers, retries, survives a kill with a disk buffer, and has the settings of fixture
     and markers; no test waits for its end.
     """
-    write(
-        tmp_path,
-        {"send.py": SEND, "test_daemon.py": DAEMON, "pytest.ini": "[pytest]\npythonpath = .\n"},
-    )
-    run = run_tests(tmp_path, "--durations=0")
-    assert (run.code, run.outcomes) == (0, {"passed": 5}), run.text
+    assert project.outcomes("test_daemon.py") == {"PASSED": 3}, project.run.text

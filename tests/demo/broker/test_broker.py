@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from forwarder.demo.broker import Broker, BrokerOptions
 from tests.support.kafka import Kafka, MakeTopic, Record, add_partitions, committed, ends, produce
 from tests.support.waiting import in_thread
 
@@ -54,31 +53,31 @@ async def test_partitions_are_added(kafka: Kafka, topic: MakeTopic) -> None:
     assert await committed(kafka.bootstrap, "nobody", name) == {}
 
 
-def test_an_operators_port_is_used_if_it_is_free(kafka: Kafka) -> None:
-    """A port that something listens on is another's."""
-    taken = int(kafka.bootstrap.rpartition(":")[2])
-    with Broker(BrokerOptions(port=taken)) as other:
-        assert other.bootstrap != kafka.bootstrap
-
-
 ENDS = """
-import os, signal
-from forwarder.demo.broker import Broker
-with Broker() as broker:
-    print(broker.log_file.parent, flush=True)
+import os, signal, sys
+from forwarder.demo.broker import Broker, BrokerOptions
+with Broker(BrokerOptions(port=int(sys.argv[1]))) as broker:
+    print(broker.bootstrap, broker.log_file.parent, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_a_broker_dies_with_the_process_that_made_it() -> None:
-    """Of a process that is killed with -9 neither the broker nor its data is left."""
+def test_a_broker_dies_with_the_process_that_made_it(kafka: Kafka) -> None:
+    """Of a process that is killed with -9 neither the broker nor its data is left. It was asked for
+    a port that another broker listens on, and had one of its own.
+    """
+    taken = kafka.bootstrap.rpartition(":")[2]
     ended = subprocess.run(
-        [sys.executable, "-c", ENDS], capture_output=True, text=True, timeout=180, check=False
+        [sys.executable, "-c", ENDS, taken],
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
     )
     # the guard holds its stderr: it has ended as well by now
     assert ended.returncode == -signal.SIGKILL, ended.stderr
-    folder = ended.stdout.strip()
-    assert folder
+    bootstrap, folder = ended.stdout.split()
+    assert bootstrap != kafka.bootstrap
     assert not Path(folder).exists()
     assert [
         each.parent.name

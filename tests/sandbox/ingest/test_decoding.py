@@ -212,11 +212,10 @@ def test_zstd_without_a_size() -> None:
     )
 
 
-@pytest.mark.slow
 @cases("encoding", ENCODINGS)
 def test_the_limit(encoding: str) -> None:
     """Content stays below the limit: one byte more is 413, however small the body is."""
-    bomb = COMPRESS[encoding](b"\0" * 50_000_000)
+    bomb = COMPRESS[encoding](b"\0" * 1_000_000)  # a thousand times the limit
     for body, limit in ((COMPRESS[encoding](COMPRESSED_TEXT), len(COMPRESSED_TEXT)), (bomb, 1000)):
         with pytest.raises(RequestRejected) as refused:
             decompress(body, encoding, limit)

@@ -180,7 +180,9 @@ class SchemathesisRun:
 
 
 FUZZING: Final = ("--phases", "fuzzing", "--exclude-method", "DELETE", "--max-examples")
-"""Nothing is removed, so that what exists is there for every operation."""
+"""Nothing is removed, so that what exists is there for every operation. Their examples are as many
+as it takes for every operation of `TO_SUCCEED` to succeed, twice over.
+"""
 # without /sandbox/wait, which answers late; faults would reach the others; the clock and backfills
 # make very many runs
 RUNS: Final = {
@@ -190,7 +192,7 @@ RUNS: Final = {
     "boundaries-of-environments": SchemathesisRun(("--phases", "coverage"), "^/api/environments/"),
     "boundaries-of-the-rest": SchemathesisRun(("--phases", "coverage"), THE_REST),
     "fuzzing": SchemathesisRun(
-        (*FUZZING, "8"),
+        (*FUZZING, "4"),
         (
             "^/(?!api/(organizations|environments)|sandbox/(wait|faults|clock|.*/(terminate|backfi"
             "ll)))"
@@ -198,7 +200,7 @@ RUNS: Final = {
     ),
     "fuzzing-faults": SchemathesisRun((*FUZZING, "40"), "^/sandbox/faults"),
     "fuzzing-management": SchemathesisRun((*FUZZING, "6"), MANAGEMENT),
-    "fuzzing-strict": SchemathesisRun((*FUZZING, "4"), MANAGEMENT, strict=True, mode="positive"),
+    "fuzzing-strict": SchemathesisRun((*FUZZING, "2"), MANAGEMENT, strict=True, mode="positive"),
     "fuzzing-ids": SchemathesisRun((*FUZZING, "3"), MANAGEMENT, existing=False),
 }
 USUAL: Final = ("fuzzing", "fuzzing-strict", "boundaries-of-environments")

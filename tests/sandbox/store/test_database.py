@@ -5,6 +5,7 @@ de-duplicates on four fields).
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import astuple
 from typing import Any
 
@@ -39,10 +40,10 @@ def body(*raws: str, key: str = KEY) -> bytes:
 
 
 @pytest.mark.slow
-@cases("at", [at for at, character in enumerate(FIRST) if character.isalnum()])
+@cases("at", [match.start() for match in re.finditer(r"\w+", FIRST)])
 async def test_one_byte_that_differs_is_a_conflict(at: int) -> None:
-    """Change any one letter or digit: it is shown, counted, and both versions are kept; a change
-    of the uuid makes another event.
+    """Change the first letter or digit of any word or number: it is shown, counted, and both
+    versions are kept; a change of the uuid makes another event.
     """
     changed = FIRST[:at] + ("1" if FIRST[at] != "1" else "2") + FIRST[at + 1 :]
     async with talking() as client:
