@@ -131,8 +131,13 @@ def locked_file(path: Path) -> Iterator[int]:
 
 
 def sync_directory(directory: Path) -> None:
-    """Make names in a directory durable."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    """Make names in a directory durable. One that this user may write in, but not list, can't be
+    opened for that, and is left to the system. Raises `OSError`.
+    """
+    try:
+        descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    except PermissionError:
+        return
     try:
         os.fsync(descriptor)
     finally:

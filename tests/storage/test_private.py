@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import subprocess
@@ -213,3 +214,25 @@ def test_an_unwritable_folder_is_reported(tmp_path: Path) -> None:
         atomic_file(tmp_path / "none" / "out", replace=False),
     ):
         pytest.fail("it doesn't even begin")
+
+
+def test_names_of_new_directories_are_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is synced in the directory that holds it, unless that may not be listed."""
+    synced = []
+    monkeypatch.setattr(
+        os,
+        "fsync",
+        lambda descriptor: synced.append(Path(f"/proc/self/fd/{descriptor}").readlink()),
+    )
+    make_directories(tmp_path / "state" / "buffer")
+    make_directory(tmp_path / "state" / "buffer" / "worker-0")
+    assert synced == [tmp_path, tmp_path / "state", tmp_path / "state" / "buffer"]
+
+    def refuse(*_: object) -> int:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(os, "open", refuse)
+    make_directory(tmp_path / "unlisted")
+    assert (tmp_path / "unlisted").is_dir()
