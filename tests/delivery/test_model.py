@@ -322,7 +322,7 @@ class DeliveryMachine(RuleBasedStateMachine):
 
 
 DeliveryMachine.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=80, deadline=None
+    max_examples=100, stateful_step_count=80, deadline=None
 )
 TestDelivery = DeliveryMachine.TestCase
 """Hypothesis runs the machine as this test case: every event settles exactly once, in order,

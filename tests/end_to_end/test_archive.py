@@ -16,7 +16,7 @@ from forwarder.core.event import Lane
 from tests.archive.rig import lines_in, lines_of
 from tests.crash.imports.service import KEY
 from tests.support.buckets import ACCESS_KEY, SECRET, Bucket, bucket, object_store
-from tests.support.commands import Running, forwarder, running
+from tests.support.commands import Running, forwarder, invoked, running
 from tests.support.waiting import eventually
 
 __all__ = ["bucket", "object_store"]
@@ -158,7 +158,7 @@ async def test_settings_that_do_not_fit_an_archive_are_reported(tmp_path: Path) 
     own = {"archive": "file:///srv/events", "url": "http://127.0.0.1:1"}
     buffer = {"kind": "memory", "ack": "delivered"}
     path = configuration(tmp_path, {"own": own}, buffer=buffer, passthrough={"destination": "own"})
-    checked = await forwarder("config", "check", "--config", path)
+    checked = await invoked("config", "check", "--config", path)
     assert checked.code == 2
     for words in (
         "needs a disk buffer",

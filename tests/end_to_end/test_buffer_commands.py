@@ -14,7 +14,7 @@ from forwarder.core.clock import SystemClock
 from forwarder.core.event import Lane
 from forwarder.inspect.buffer_contents import read_contents, read_log, unsettled
 from forwarder.telemetry.labels import lane_label
-from tests.support.commands import forwarder
+from tests.support.commands import forwarder, invoked
 from tests.support.disk_logs import in_use
 from tests.support.upstream import Upstream
 from tests.support.whole import KEY, Whole, accepted, events
@@ -43,16 +43,17 @@ async def test_the_commands_beside_a_running_daemon(tmp_path: Path) -> None:
     raw = events(20)
     async with Whole(NOWHERE, SystemClock(), buffer=disk(tmp_path)) as whole:
         await whole.take(raw)
+        # `ls` and `export` are processes of their own, as this one logs what the daemon does
         listed = json.loads(
             (await forwarder("buffer", "ls", str(tmp_path), "--output", "json")).out
         )
         assert (listed["events"], listed["directories"][0]["in_use"]) == (20, True)
-        assert (await forwarder("buffer", "verify", str(tmp_path))).code == 0
+        assert (await invoked("buffer", "verify", str(tmp_path))).code == 0
         exported = await forwarder("buffer", "export", str(tmp_path))
         assert len(exported.out.splitlines()) == 20
         uuid = json.loads(raw[7])["uuid"]
-        assert LABEL in (await forwarder("explain", uuid, "--path", str(tmp_path))).out
-        refused = await forwarder("buffer", "drain", str(tmp_path), "--upstream", NOWHERE)
+        assert LABEL in (await invoked("explain", uuid, "--path", str(tmp_path))).out
+        refused = await invoked("buffer", "drain", str(tmp_path), "--upstream", NOWHERE)
         assert refused.code == 2
         assert f"in use by another forwarder (process {os.getpid()})" in refused.err
 
@@ -60,7 +61,7 @@ async def test_the_commands_beside_a_running_daemon(tmp_path: Path) -> None:
 async def test_export_returns_the_accepted_bytes(tmp_path: Path) -> None:
     """In the order of receipt, after the daemon has ended."""
     raw = await leave(tmp_path, 30)
-    lines = (await forwarder("buffer", "export", str(tmp_path))).out.splitlines()
+    lines = (await invoked("buffer", "export", str(tmp_path))).out.splitlines()
     assert [line.partition('"batch":[')[2].removesuffix("]}").encode() for line in lines] == raw
 
 
@@ -69,16 +70,16 @@ async def test_drain_delivers_what_a_daemon_left(tmp_path: Path) -> None:
     balance without a daemon.
     """
     raw = await leave(tmp_path, 40)
-    assert "40 events in total" in (await forwarder("buffer", "ls", str(tmp_path))).out
+    assert "40 events in total" in (await invoked("buffer", "ls", str(tmp_path))).out
     async with Upstream() as upstream:
-        done = await forwarder("buffer", "drain", str(tmp_path), "--upstream", upstream.url)
+        done = await invoked("buffer", "drain", str(tmp_path), "--upstream", upstream.url)
         assert (done.code, done.out) == (
             0,
             f"{tmp_path}/worker-0: 40 events delivered, 0 left\n",
         ), done.err
         assert dict(accepted(upstream)) == dict.fromkeys(raw, 1)
-    assert "0 events in total" in (await forwarder("buffer", "ls", str(tmp_path))).out
-    audited = await forwarder("audit", "--path", str(tmp_path))
+    assert "0 events in total" in (await invoked("buffer", "ls", str(tmp_path))).out
+    audited = await invoked("audit", "--path", str(tmp_path))
     assert audited.code == 0, audited.out
 
 
@@ -87,7 +88,7 @@ async def test_drain_refuses_a_directory_that_is_in_use(tmp_path: Path) -> None:
     await leave(tmp_path, 3)
     async with Upstream() as upstream:
         with in_use(tmp_path / "worker-0"):
-            done = await forwarder("buffer", "drain", str(tmp_path), "--upstream", upstream.url)
+            done = await invoked("buffer", "drain", str(tmp_path), "--upstream", upstream.url)
         assert done.code == 2
         assert "in use by another forwarder (process " in done.err
         assert upstream.delivered == []
@@ -96,10 +97,10 @@ async def test_drain_refuses_a_directory_that_is_in_use(tmp_path: Path) -> None:
 async def test_drain_without_an_upstream_that_answers(tmp_path: Path) -> None:
     """Exit code 3, and everything stays."""
     await leave(tmp_path, 3)
-    done = await forwarder("buffer", "drain", str(tmp_path), "--upstream", NOWHERE)
+    done = await invoked("buffer", "drain", str(tmp_path), "--upstream", NOWHERE)
     assert done.code == 3
     assert "can't be reached" in done.err
-    assert "3 events in total" in (await forwarder("buffer", "ls", str(tmp_path))).out
+    assert "3 events in total" in (await invoked("buffer", "ls", str(tmp_path))).out
 
 
 async def test_a_flipped_bit_is_found_reported_and_counted(tmp_path: Path) -> None:
@@ -113,14 +114,14 @@ async def test_a_flipped_bit_is_found_reported_and_counted(tmp_path: Path) -> No
         file for file in (tmp_path / "worker-0" / "log").iterdir() if b'"e3"' in file.read_bytes()
     ]
     segment.write_bytes(segment.read_bytes().replace(b'"e3"', b'"e4"'))
-    found = await forwarder("buffer", "verify", str(tmp_path))
+    found = await invoked("buffer", "verify", str(tmp_path))
     assert found.code == 1
     assert "(5 events)" in found.out
     async with Whole(NOWHERE, SystemClock(), buffer=disk(tmp_path)):
         pass
-    known = await forwarder("buffer", "verify", str(tmp_path))
+    known = await invoked("buffer", "verify", str(tmp_path))
     assert known.code == 0, known.out
-    audited = await forwarder("audit", "--path", str(tmp_path))
+    audited = await invoked("audit", "--path", str(tmp_path))
     assert audited.code == 0
     assert "5 damaged" in audited.out
 
@@ -137,7 +138,7 @@ async def test_drain_with_a_lower_limit_than_the_buffer_was_filled_with(tmp_path
                 await whole.take(events(100, f"r{number}-", padding=4000), key)
     async with Upstream() as upstream:
         limit = {"FORWARDER_BUFFER__MAX_BYTES": "10MB"}
-        done = await forwarder(
+        done = await invoked(
             "buffer", "drain", str(tmp_path), "--upstream", upstream.url, env=limit
         )
         assert (done.code, done.out, done.err) == (
@@ -145,7 +146,7 @@ async def test_drain_with_a_lower_limit_than_the_buffer_was_filled_with(tmp_path
             f"{tmp_path}/worker-0: 6,000 events delivered, 0 left\n",
             "",
         )
-    assert "0 events in total" in (await forwarder("buffer", "ls", str(tmp_path))).out
+    assert "0 events in total" in (await invoked("buffer", "ls", str(tmp_path))).out
 
 
 async def test_readers_beside_a_busy_daemon_see_no_damage(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from forwarder.core.clock import SystemClock
 from tests.end_to_end.test_process import DaemonProcess, daemon
-from tests.support.commands import forwarder
+from tests.support.commands import invoked
 from tests.support.upstream import OK, Upstream, plain
 from tests.support.waiting import eventually
 from tests.support.whole import Whole, accepted, events
@@ -69,7 +69,7 @@ async def test_dead_letters_of_a_memory_buffer_can_be_replayed(tmp_path: Path) -
         assert (code, last["undelivered"]) == (1, 30)
         upstream.answer = lambda _: OK
         async with daemon(upstream.url, **env) as second:
-            replayed = await forwarder(
+            replayed = await invoked(
                 "dead-letters",
                 "replay",
                 "--reason",
@@ -80,7 +80,7 @@ async def test_dead_letters_of_a_memory_buffer_can_be_replayed(tmp_path: Path) -
             )
             assert (replayed.code, replayed.out) == (0, "30 dead letters sent again\n")
             await eventually(lambda: len(upstream.delivered) == 30)
-            assert (await forwarder("audit", "--admin", second.admin)).code == 0
+            assert (await invoked("audit", "--admin", second.admin)).code == 0
             assert (await stopped(second))[0] == 0
         assert sorted(upstream.delivered) == sorted(f"e{number}" for number in range(30))
 

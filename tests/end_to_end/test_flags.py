@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import aiohttp
+import pytest
 from posthog.feature_flags import PROPERTY_OPERATORS
 
 from forwarder.core.clock import SystemClock
@@ -37,7 +38,9 @@ from tests.support.whole import KEY, Whole
 
 SEED: Final = 12
 """One whose flags are on for some visitors and off for others, whatever the operator."""
-VISITORS: Final = 1000
+VISITORS: Final = 200
+"""So many that the SDK decides each operator's flag both ways."""
+MANY: Final = 1000
 PART: Final = 10
 """Every tenth visitor is asked about by each further way."""
 
@@ -81,12 +84,13 @@ def test_every_operator_of_the_sdk_is_tried() -> None:
     assert set(SURE) == set(ODD) == set(PROPERTY_OPERATORS)
 
 
-async def test_the_sdk_decides_as_the_service_does() -> None:
-    """Each flag that the SDK decides for each of 1,000 visitors has that value and payload in
+@pytest.mark.parametrize("count", [VISITORS, pytest.param(MANY, marks=pytest.mark.long)])
+async def test_the_sdk_decides_as_the_service_does(count: int) -> None:
+    """Each flag that the SDK decides for each of many visitors has that value and payload in
     `/flags` and `/decide`, by either way; inactive flags, and those for browsers alone, are in
     neither.
     """
-    people = visitors(VISITORS, SEED)
+    people = visitors(count, SEED)
     async with flag_service(FlagMaker(SEED).project()) as service:
         decided = await in_thread(lambda: service.local(people))
         assert unvaried(service.project, decided) == []

@@ -14,7 +14,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from tests.support.admin import total
-from tests.support.commands import forwarder
+from tests.support.commands import invoked
 from tests.support.kafka import Kafka, MakeTopic, Record, add_partitions, create_topic, unique
 from tests.support.members import HURRIED, Members, Section
 from tests.support.streams import GroupTopic
@@ -280,7 +280,7 @@ async def test_a_file_of_settings_is_checked_without_a_broker(tmp_path: Path) ->
     """
     async with group(tmp_path, GroupTopic("127.0.0.1:1", "nothing")) as (members, _):
         member = await members.start("one")
-        done = await forwarder(
+        done = await invoked(
             "config", "check", "--elsewhere", "--config", str(member.home / "forwarder.yaml")
         )
         assert done.code == 0

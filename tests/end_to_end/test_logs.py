@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from forwarder.telemetry.snapshot import LogSourceState, Snapshot
-from tests.support.commands import LIMIT, command_line, environment, forwarder
+from tests.support.commands import LIMIT, command_line, environment, invoked
 from tests.support.log_blocks import log_line
 from tests.support.members import DEFAULTS, Members, RunningMember, merged
 from tests.support.upstream import OK, Upstream, plain
@@ -70,32 +70,6 @@ class Daemons:
         return await self._members.start(
             name, upstream={"url": self._upstream.url}, sources=sources, **sections
         )
-
-
-async def test_every_line_arrives_whenever_it_is_killed(tmp_path: Path) -> None:
-    """A writer appends and rotates in both ways; the daemon is killed again and again. Each line's
-    event arrives, always the same one.
-    """
-    async with Upstream() as upstream, Members(tmp_path, {}) as members:
-        daemons = Daemons(tmp_path, upstream, members)
-        daemon = await daemons.start()
-        total = 0
-        for turn in range(3):
-            for _ in range(10):
-                write(daemons.file, range(total, total + 100))
-                total += 100
-                await asyncio.sleep(0)
-            if turn == 1:
-                daemons.file.rename(daemons.logs / f"app.log.{turn}")
-            # B023: the wait ends before the next round.
-            await upstream.until(lambda: len(accepted(upstream)) > total - 900)  # noqa: B023
-            await daemon.kill()
-            write(daemons.file, range(total, total + 50))
-            total += 50
-            daemon = await daemons.start()
-        await upstream.until(lambda: len(accepted(upstream)) >= total, limit=LIMIT)
-        assert await daemon.stop() == 0
-        assert numbers(upstream) == list(range(total))
 
 
 async def test_a_stop_repeats_nothing_whatever_the_number_of_workers(tmp_path: Path) -> None:
@@ -309,7 +283,7 @@ async def test_undelivered_lines_of_stdin_become_dead_letters_at_a_signal(tmp_pa
         said = (await process.communicate())[0].decode()
         assert process.returncode == 1, said
     left = json.loads(said.splitlines()[-1])["undelivered"]
-    listed = await forwarder(
+    listed = await invoked(
         "dead-letters", "ls", "--path", str(home), "--limit", "3000", "--output", "json"
     )
     assert listed.out.count("undelivered_at_exit") == left > 0

@@ -19,7 +19,7 @@ import pytest
 from forwarder.storage.directory import LockedDirectory, worker_directory
 from forwarder.telemetry.snapshot import Snapshot
 from tests.support.admin import total
-from tests.support.commands import forwarder
+from tests.support.commands import forwarder, invoked
 from tests.support.supervised import ENVIRONMENT, Supervised, is_there, supervised, worker
 from tests.support.upstream import OK, Answer, Upstream, plain
 from tests.support.waiting import eventually
@@ -111,105 +111,53 @@ async def test_nothing_acknowledged_is_lost_with_a_worker(
     assert len(acknowledged) > 200
 
 
-async def test_a_stop_leaves_the_backlog_on_disk(
-    upstream: StoppableService, tmp_path: Path
-) -> None:
-    """A stop while the service is down ends with 0; the next start says what it found, and
-    delivers it.
-    """
-    async with on_disk(upstream.url, tmp_path) as daemon:
-        names = await daemon.spread()
-        assert await stopped(daemon) == 0
-    upstream.now = OK
-    async with on_disk(upstream.url, tmp_path) as daemon:
-        assert (await daemon.logged("events wait on disk"))["found"] == len(names)
-        await daemon.until(
-            lambda now: total(now, "delivered") == len(names) == total(now, "total_received")
-        )
-        assert await stopped(daemon) == 0
-    assert sorted(upstream.delivered) == sorted(names)
-
-
 async def test_a_directory_of_a_former_worker_is_adopted(
     upstream: StoppableService, tmp_path: Path
 ) -> None:
-    """From two workers to one: the second one's backlog is delivered, its directory goes, and then
+    """From two workers to one: the second one's backlog is delivered. Its directory stays, and its
+    books in the sum, until its dead letters are dropped, or replayed by the daemon that runs; then
     one process is enough.
     """
     async with on_disk(upstream.url, tmp_path) as daemon:
         names = await daemon.spread()
+        for number in range(40):
+            assert await daemon.send(f"{number}", distinct_id=None) == 200
+            assert await daemon.send("", distinct_id=f"{number}") == 200
         assert all(each.received for each in (await daemon.status()).workers)
         assert await stopped(daemon) == 0
     upstream.now = OK
+    letters = ("--path", str(tmp_path), "--yes")
     async with on_disk(upstream.url, tmp_path, FORWARDER_WORKERS="1") as daemon:
         shown = await daemon.until(
             lambda now: [each.state for each in now.workers] == ["running", "done"]
         )
-        assert total(shown, "delivered") == total(shown, "total_received") == len(names)
-        assert not worker_directory(tmp_path, 1).exists()
-        assert await stopped(daemon) == 0
-    assert sorted(upstream.delivered) == sorted(names)
-    async with on_disk(upstream.url, tmp_path, FORWARDER_WORKERS="1") as daemon:
-        assert not (await daemon.status()).workers
-        assert await stopped(daemon) == 0
-
-
-async def test_dead_letters_keep_a_former_workers_directory(
-    upstream: StoppableService, tmp_path: Path
-) -> None:
-    """A directory with dead letters stays when its worker has ended, and its books in the sum;
-    once they are dropped it goes.
-    """
-    upstream.now = OK
-    async with on_disk(upstream.url, tmp_path) as daemon:
-        for number in range(40):
-            assert await daemon.send(f"{number}", distinct_id=None) == 200
-        assert await stopped(daemon) == 0
-    async with on_disk(upstream.url, tmp_path, FORWARDER_WORKERS="1") as daemon:
-        shown = await daemon.until(
-            lambda now: [each.state for each in now.workers] == ["running", "done"]
-        )
-        assert total(shown, "total_dead") == 40
+        assert total(shown, "delivered") == len(names)
+        assert total(shown, "total_dead") == 80
         assert worker_directory(tmp_path, 1).exists()
-        dropped = await forwarder(
-            "dead-letters",
-            "drop",
-            "--yes",
-            "--path",
-            str(tmp_path),
-            "--reason",
-            "missing_distinct_id",
-        )
+        assert sorted(upstream.delivered) == sorted(names)
+        reason = ("--reason", "missing_distinct_id")
+        dropped = await invoked("dead-letters", "drop", *letters, *reason)
         assert dropped.code == 0, dropped.err
-        shown = await daemon.until(
+        await daemon.until(
             lambda now: total(now, "total_dropped") == 40 and now.workers[1].state == "done"
+        )
+        assert worker_directory(tmp_path, 1).exists()
+        edit = ("--all", "--edit", '.event = "named"')
+        replayed = await invoked("dead-letters", "replay", *letters, *edit)
+        assert replayed.code == 0, replayed.err
+        assert "of former workers marked; the daemon sends them within seconds" in replayed.out
+        shown = await daemon.until(
+            lambda now: (
+                total(now, "delivered") == len(names) + 40 and now.workers[1].state == "done"
+            )
         )
         assert total(shown, "total_dead") == 0
         assert not worker_directory(tmp_path, 1).exists()
         assert await stopped(daemon) == 0
-
-
-async def test_dead_letters_of_a_former_worker_are_replayed(
-    upstream: StoppableService, tmp_path: Path
-) -> None:
-    """What an operator marks after the directory's worker has ended is sent within seconds, by the
-    daemon that runs.
-    """
-    upstream.now = OK
-    async with on_disk(upstream.url, tmp_path) as daemon:
-        for number in range(40):
-            assert await daemon.send(f"{number}", distinct_id=None) == 200
-        assert await stopped(daemon) == 0
+    assert sorted(upstream.delivered) == sorted(names + ["named"] * 40)
     async with on_disk(upstream.url, tmp_path, FORWARDER_WORKERS="1") as daemon:
-        await daemon.until(lambda now: [each.state for each in now.workers] == ["running", "done"])
-        edit = ("--all", "--edit", '.distinct_id = "known"', "--yes")
-        replayed = await forwarder("dead-letters", "replay", "--path", str(tmp_path), *edit)
-        assert replayed.code == 0, replayed.err
-        assert "of former workers marked; the daemon sends them within seconds" in replayed.out
-        await daemon.until(lambda now: total(now, "delivered") == 40)
-        await daemon.until(lambda now: now.workers[1].state == "done")
+        assert not (await daemon.status()).workers
         assert await stopped(daemon) == 0
-    assert sorted(upstream.delivered) == sorted(str(number) for number in range(40))
 
 
 async def test_a_directory_in_use_is_one_clear_error(tmp_path: Path) -> None:
@@ -243,6 +191,7 @@ async def test_workers_leave_their_directories_when_the_supervisor_dies(
         await eventually(lambda: not any(is_there(process) for process in workers if process))
     upstream.now = OK
     async with on_disk(upstream.url, tmp_path) as daemon:
+        assert (await daemon.logged("events wait on disk"))["found"] == len(names)
         await daemon.until(lambda now: total(now, "delivered") == len(names))
         assert await stopped(daemon) == 0
-    assert set(names) == set(upstream.delivered)
+    assert sorted(names) == sorted(upstream.delivered)

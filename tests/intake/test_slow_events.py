@@ -19,8 +19,8 @@ from tests.support.records import RecordsRig, record_list
 from tests.support.steps import count_steps
 from tests.support.waiters import IntakeCallback
 
-FEW = 40
-MANY = 120
+FEW = 20
+MANY = 60
 STEPS_AN_EVENT: Final = 4000
 """Three times what the slowest takes: one with a mail's date, an offset and a uuid to be replaced.
 """

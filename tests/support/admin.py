@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from forwarder.admin.status import parse
 from forwarder.telemetry.snapshot import Snapshot, balanced
-from tests.support.waiting import LIMIT, tick
+from tests.support.waiting import LIMIT, between_looks
 
 
 class Admin:
@@ -44,11 +44,14 @@ class Admin:
 
     async def reaches(self, name: str, value: float, limit: float = LIMIT) -> None:
         """Wait until the samples of a metric sum up to `value`."""
+        loop = asyncio.get_running_loop()
+        asked = loop.time()
         found = await self.metric(name)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit):
                 while found != value:
-                    await tick()
+                    await between_looks(loop.time() - asked)
+                    asked = loop.time()
                     found = await self.metric(name)
         assert found == value, f"{name} is {found:g} after {limit:g} s, not {value:g}"
 
@@ -59,11 +62,14 @@ class Admin:
 
     async def until(self, holds: Callable[[Snapshot], object], limit: float = LIMIT) -> Snapshot:
         """Wait until what is shown is so; fails after `limit` seconds."""
+        loop = asyncio.get_running_loop()
+        asked = loop.time()
         last = await self.status()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit):
                 while not holds(last):
-                    await tick()
+                    await between_looks(loop.time() - asked)
+                    asked = loop.time()
                     last = await self.status()
                 return last
         raise AssertionError(f"not so after {limit:g} s: {last}")

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Final
 
+from tests.support.waiting import slowness
+
 BODY: Final = 64 * 1024
 """Bytes that a body has at least, in tests that look for bodies."""
 
@@ -36,6 +38,7 @@ def memory_traced() -> Iterator[None]:
     """Count what is allocated in the block: `no_garbage` needs it, also for what was there before
     and is freed in it.
     """
+    slowness()  # measured in the block, each machine would be slow
     tracemalloc.start()
     try:
         yield

@@ -26,6 +26,12 @@ TICK: Final = 0.001
 """Seconds after which a condition is asked again, if the loop has nothing else to do: without it
 waiting would keep a core busy.
 """
+LOOKS_APART: Final = 4.0
+"""Times as long as a look takes, the pause after it: what is costly to see isn't asked for all the
+time.
+"""
+LONGEST_PAUSE: Final = 0.05
+"""Seconds."""
 
 
 async def eventually(
@@ -35,10 +41,17 @@ async def eventually(
     after `limit` seconds, with what `explain` says then. Cancellation ends the wait at once.
     """
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + limit
+    asked = loop.time()
+    deadline = asked + limit
     while not condition():
         assert loop.time() < deadline, f"not so after {limit:g} s: {explain()}"
-        await tick()
+        await between_looks(loop.time() - asked)
+        asked = loop.time()
+
+
+async def between_looks(seconds: float) -> None:
+    """Let the loop run until the next look, after one that took so long."""
+    await pause(min(max(TICK, LOOKS_APART * seconds), LONGEST_PAUSE))
 
 
 async def tick() -> None:

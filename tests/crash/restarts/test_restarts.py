@@ -28,8 +28,9 @@ def test_a_restart_rejects_no_request_and_loses_no_event(tmp_path: Path, way: Wa
     """Where the socket or the process outlives a restart no request fails, in an outage and in
     quiet; nothing is ever lost.
     """
-    report = asyncio.run(RestartCampaign(RestartOptions(20261122, way, 2), tmp_path).run())
-    assert [figures.restarts for figures in report.figures] == [2, 2]
+    # the second one restarts what the first one has started
+    report = asyncio.run(RestartCampaign(RestartOptions(20261122, way, 1), tmp_path).run())
+    assert [figures.restarts for figures in report.figures] == [1, 1]
     assert report.promised > 100
     if way is not Way.PLAIN:
         assert [dict(figures.failures) for figures in report.figures] == [{}, {}]

@@ -20,7 +20,7 @@ MAX = 1_000_000
 BIG = pytest.param(
     int(os.environ.get("LINES_OF_A_WEEK", "100000")),
     id="week",
-    marks=[pytest.mark.slow, pytest.mark.timeout(600)],
+    marks=[pytest.mark.long, pytest.mark.timeout(600)],
 )
 
 
