@@ -35,9 +35,9 @@ def test_an_export_is_imported_once_however_often(
     books = manifest.books
     assert manifest.complete
     assert not books.difference
-    assert books.read >= 2_000
+    assert books.read > 500
     assert books.refused == export.refused
-    assert manifest.events >= books.delivered > 1_500
+    assert manifest.events >= books.delivered > 400
     assert service.counts(manifest.job.id) == (manifest.events, 0, 0)
     requests = service.ask("requests?limit=1")["count"]
 
