@@ -17,6 +17,8 @@ from typing import Any, Final
 import hypothesis
 import pytest
 import pytest_asyncio
+import typer.testing
+from typer.main import get_command
 
 from forwarder.storage import failpoints
 from tests.support.clock import FakeClock
@@ -157,6 +159,16 @@ def hears_signals() -> Iterator[None]:
     yield
     for number, handler in _HANDLERS.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def parsers_made_once() -> Iterator[None]:
+    """Make the parser of a command's options once, not each time that a test runs the command:
+    that takes longer than most commands. A run leaves nothing in it.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.testing, "_get_command", functools.cache(get_command))
+        yield
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -43,9 +44,15 @@ def usual(folder: Path) -> Path:
     return folder / "none" / "forwarder.yaml"
 
 
+@cache
+def parser() -> Any:
+    """That of the command, which is made once: parsing leaves nothing in it."""
+    return get_command(app)
+
+
 def typed(name: str, *words: str) -> ImportRequest:
     """The request of `forwarder import` with these words."""
-    command: Any = get_command(app)
+    command = parser()
     parsed = command.commands[name].make_context(name, [*words])
     return request_of(BY_NAME[name], common_options(parsed.params), parsed.params)
 

@@ -26,7 +26,7 @@ from tests.cli.import_commands import DAYS, run, run_beside, state
 from tests.sandbox.client import KEY, SandboxClient, talking
 from tests.sources.imports.samples import manifests
 from tests.sources.imports.samples.manifests import JOB
-from tests.support.commands import forwarder
+from tests.support.commands import invoked
 
 OTHER_KEY = "phc_another_key_000000002"
 SAME = (
@@ -401,13 +401,13 @@ def test_what_does_not_fit_together(
 
 
 @pytest.mark.slow
-async def test_as_a_process(kept: Path) -> None:
-    """Typed as it is documented, beside a sandbox."""
+async def test_as_it_is_typed(kept: Path) -> None:
+    """With the whole command, as it is documented, beside a sandbox."""
     async with Sandbox() as sandbox:
-        done = await forwarder(
+        done = await invoked(
             "import", "verify", "--state", str(kept), "--sandbox", sandbox.url, "--output", "json"
         )
-        shown = await forwarder("import", "status", "--state", str(kept))
+        shown = await invoked("import", "status", "--state", str(kept))
     assert (done.code, json.loads(done.out)["job"]) == (1, JOB.id)
     assert (shown.code, JOB.id in shown.out) == (0, True)
 

@@ -1,4 +1,4 @@
-"""Exports of at least 2,000 records each, as files that someone would import; and what must be
+"""Exports of some hundred records each, as files that someone would import; and what must be
 refused of them. Mixpanel's are imported by `test_vendor_models.py`.
 """
 
@@ -17,6 +17,8 @@ import yaml
 from tests.sources.imports.samples import amplitude, mapped, native, segment
 from tests.sources.imports.samples import csv as tables
 
+COUNT: Final = 600
+"""Records of an export, odd ones aside: each kind of an ordinary one a few times."""
 RULES: Final = {
     "event": '"order " + .state',
     "where": '.kind == "order"',
@@ -53,7 +55,7 @@ class VendorExport:
 
 def native_lines(folder: Path) -> VendorExport:
     """Lines of events, of several, and bodies of batches."""
-    lines, refused = native.sample()
+    lines, refused = native.sample(COUNT)
     return VendorExport(
         "native", [_lines(folder / "events.jsonl", lines)], ("--time-offset", "0"), Counter(refused)
     )
@@ -62,13 +64,13 @@ def native_lines(folder: Path) -> VendorExport:
 def amplitude_download(folder: Path) -> VendorExport:
     """The ZIP that Amplitude gives, of one gzip file an hour."""
     path = folder / "export.zip"
-    path.write_bytes(amplitude.archive())
-    return VendorExport("amplitude", [path], refused=_reasons(amplitude.sample()))
+    path.write_bytes(amplitude.archive(COUNT))
+    return VendorExport("amplitude", [path], refused=_reasons(amplitude.sample(COUNT)))
 
 
 def segment_logs(folder: Path) -> VendorExport:
     """Files below a folder for each day, as they are in a bucket."""
-    calls = segment.sample()
+    calls = segment.sample(COUNT)
     third = len(calls) // 3
     for number, start in enumerate(range(0, len(calls), third)):
         path = folder / "segment-logs" / f"{1709164800000 + number * 86_400_000}" / "calls.1.gz"
@@ -84,14 +86,16 @@ def segment_logs(folder: Path) -> VendorExport:
 def csv_table(folder: Path) -> VendorExport:
     """A table of a warehouse, with columns of all kinds."""
     path = folder / "events.csv"
-    path.write_text(tables.table(), newline="")
+    path.write_text(tables.table(COUNT), newline="")
     columns = ("--json-column", "cart", "--number-column", "amount", "--boolean-column", "paid")
-    return VendorExport("csv", [path], (*columns, "--time-offset", "0"), _reasons(tables.sample()))
+    return VendorExport(
+        "csv", [path], (*columns, "--time-offset", "0"), _reasons(tables.sample(COUNT))
+    )
 
 
 def mapped_lines(folder: Path) -> VendorExport:
     """An application's own records, by rules of its own."""
-    records, _, refused = mapped.sample(2_400)
+    records, _, refused = mapped.sample(COUNT)
     lines = _lines(folder / "orders.jsonl", records)
     return VendorExport("mapping", [lines], ("--mapping", _rules(folder, RULES)), Counter(refused))
 
@@ -116,7 +120,7 @@ def mapped_parquet(folder: Path) -> VendorExport:
     path = folder / "orders.parquet"
     rows = _rows()
     table = pa.table({name: [row[name] for row in rows] for name in _FLAT})
-    parquet.write_table(table, path, row_group_size=500)
+    parquet.write_table(table, path, row_group_size=COUNT // 4)
     return VendorExport("mapping", [path], ("--mapping", _rules(folder, FLAT_RULES)), _ODD_ROWS)
 
 
@@ -138,17 +142,17 @@ _ODD: Final = (
 _ODD_ROWS: Final = Counter(why for _, why in _ODD)
 
 
-def _rows(count: int = 2_400, seed: int = 1) -> list[dict[str, Any]]:
+def _rows() -> list[dict[str, Any]]:
     """Orders as flat rows, some of them odd."""
     rows = []
-    for number, record in enumerate(mapped.ordinary_records(count, seed)):
+    for number, record in enumerate(mapped.ordinary_records(COUNT, 1)):
         customer = record["customer"]
         row = {name: record.get(name) for name in _FLAT} | {
             "customer": str(customer["id"]),
             "tier": customer["tier"],
         }
-        if number % 800 == 799:
-            row |= _ODD[number // 800][0]
+        if number % 200 == 199:
+            row |= _ODD[number // 200][0]
         rows.append(row)
     return rows
 

@@ -9,7 +9,7 @@ import select
 import subprocess
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +22,8 @@ from tests.support.commands import LIMIT, Finished, command_line, environment
 
 KEY: Final = "phc_end_to_end_imports_0001"
 _LISTENS: Final = "listening on"
+_LOOK: Final = 0.05
+"""Seconds between two looks at what has arrived."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,14 +105,12 @@ def imported(
     return forwarder_import(*arguments, *target)
 
 
-def interrupt_import(
-    service: RunningSandbox, state: Path, key: str, *arguments: str | Path, rate: int = 700
-) -> int:
-    """Begin an import, and kill it (`kill -9`) when some of its events have arrived: how many.
-    Requests have 100 events.
+def interrupt_import(service: RunningSandbox, state: Path, key: str, *arguments: str | Path) -> int:
+    """Begin an import of 600 events at least, and kill it (`kill -9`) when two or three of its
+    requests, of 100 events each, have arrived: how many events. The others would take seconds.
     """
     target = ("--upstream", service.url, "--api-key", key, "--state", state, "--yes")
-    given = ("import", *arguments, *target, "--rate", rate)
+    given = ("import", *arguments, *target, "--rate", 200)
     count = f"events?api_key={key}&limit=1"
     before: int = service.ask(count)["count"]
     with subprocess.Popen(
@@ -120,7 +120,8 @@ def interrupt_import(
         stderr=subprocess.DEVNULL,
     ) as process:
         while service.ask(count)["count"] < before + 200:
-            assert process.poll() is None, "it ended before it was interrupted"
+            with suppress(subprocess.TimeoutExpired):
+                raise AssertionError(f"it ended before it was interrupted: {process.wait(_LOOK)}")
         process.kill()
     return int(service.ask(count)["count"]) - before
 

@@ -56,27 +56,30 @@ BAD: Final = (
 def test_bad_records_are_dead_letters_and_the_others_arrive(
     service: RunningSandbox, tmp_path: Path
 ) -> None:
-    """A hundred among ten thousand: nothing is sent before what stops it is accepted, and then all
-    but the hundred arrives.
+    """Twenty among two thousand: nothing is sent before what stops it is accepted, and then all
+    but the twenty arrives.
     """
     path = tmp_path / "events.jsonl.gz"
-    expected = write(path, 10_000, 100)
+    expected = write(path, 2_000, 20)
     stopped = imported(service, tmp_path / "state", "native", path)
     assert stopped.code == 1
     assert "--accept illegal-merges" in stopped.out + stopped.err
     assert service.ask("summary")["arrivals"] == 0
 
-    done = imported(service, tmp_path / "state", "native", path, "--accept", "illegal-merges")
+    accepted = ("--accept", "illegal-merges", "--output", "json")
+    done = imported(service, tmp_path / "state", "native", path, *accepted)
     assert done.code == 1, done.err
+    assert json.loads(done.out)["books"]["refused"] == Counter(expected.values())
+    assert "dead-letters ls --path" in done.err
     manifest = manifest_of(tmp_path / "state")
     assert manifest.complete
     assert (manifest.books.read, manifest.books.delivered, manifest.events) == (
-        10_000,
-        9_900,
-        9_900,
+        2_000,
+        1_980,
+        1_980,
     )
     assert manifest.books.refused == Counter(expected.values())
-    assert service.counts(manifest.job.id) == (9_900, 0, 0)
+    assert service.counts(manifest.job.id) == (1_980, 0, 0)
     assert letters(tmp_path / "state") == {f"{path}:{line}": why for line, why in expected.items()}
 
 

@@ -155,6 +155,7 @@ async def test_an_unknown_key_and_an_unreachable_service(tmp_path: Path) -> None
         refused = await forwarder(*arguments(upstream, path, state))
         assert (refused.code, upstream.requests) == (UNREACHABLE, [])
         assert "doesn't know the project key" in refused.err
+        assert f"phc_…{KEY[-4:]}" in refused.err
         assert KEY not in refused.err + refused.out
     gone = await forwarder(*arguments(upstream, path, state))
     assert gone.code == UNREACHABLE

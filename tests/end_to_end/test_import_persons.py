@@ -270,23 +270,21 @@ async def test_killed_an_import_resumes_with_the_same_properties(
     """Killed twice, each event is there once, and none came with other bytes. If the index of
     `newest` was lost, it is made again, and is the same.
     """
-    count = 12_000
+    count = 3_000
     source = tmp_path / "export.jsonl"
     with source.open("w") as file:
         for number in range(count):
-            one = event(
-                0, f"p{number % 900}", properties={"$set": {"n": number // 2000, "same": 1}}
-            )
+            one = event(0, f"p{number % 300}", properties={"$set": {"n": number // 500, "same": 1}})
             one["uuid"] = str(UUID(int=number + 1, version=4))
             one["timestamp"] = f"2024-01-{number * 20 // count + 1:02}T00:00:00Z"
             file.write(json.dumps(one) + "\n")
-    config = write_config(tmp_path, "delivery: {concurrency: 1}\nbatch: {max_events: 400}\n")
+    config = write_config(tmp_path, "delivery: {concurrency: 1}\nbatch: {max_events: 100}\n")
     state = tmp_path / "state"
     with sandbox("--database", str(tmp_path / "sandbox.db")) as service:
         command = [
             *("import", "native", str(source), "--person-properties", choice, "--yes"),
             *("--config", str(config), "--upstream", service.url, "--api-key", KEY),
-            *("--state", str(state), "--rate", "6000"),
+            *("--state", str(state), "--rate", "1500"),
         ]
         for settled in (count // 5, count // 2):
             async with Killable.living(command, tmp_path / "log") as importer:
@@ -302,9 +300,9 @@ async def test_killed_an_import_resumes_with_the_same_properties(
         assert choice == "history" or (state / INDEX).read_bytes() == before
         events, _, conflicts = service.counts(manifest_of(state).job.id)
         assert (events, conflicts) == (count, 0)
-        for number in (0, 450, 899):
-            last = max(range(number, count, 900))
-            assert service.person(KEY, f"p{number}") == {"n": last // 2000, "same": 1}
+        for number in (0, 150, 299):
+            last = max(range(number, count, 300))
+            assert service.person(KEY, f"p{number}") == {"n": last // 500, "same": 1}
 
 
 def amplitude(number: int, user: str | None, device: str, person: dict[str, Any]) -> dict[str, Any]:

@@ -52,6 +52,7 @@ def test_another_state_folder_does_not_repair_a_wrong_zone(
 
     same = imported(service, tmp_path / "one", *right, key=key)
     assert same.code == 2
+    assert "`--zone` was 'UTC', now it is 'America/Los_Angeles'" in same.err
     assert "can't be taken back" in same.err
     assert "belong in another project" in same.err
 

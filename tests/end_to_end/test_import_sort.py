@@ -16,13 +16,13 @@ from tests.crash.imports.judge import ImportArrival, arrivals
 from tests.crash.process import Killable
 from tests.daemon.imports import line, write
 from tests.end_to_end.importing import KEY, RunningSandbox, manifest_of, sandbox
-from tests.support.commands import forwarder
+from tests.support.commands import invoked
 from tests.support.waiting import eventually
 
-EVENTS: Final = 20_000
+EVENTS: Final = 6_000
 DAYS: Final = 10
-PERSONS: Final = 300
-ONE_BY_ONE: Final = "delivery: {concurrency: 1}\nbatch: {max_events: 400}\n"
+PERSONS: Final = 100
+ONE_BY_ONE: Final = "delivery: {concurrency: 1}\nbatch: {max_events: 100}\n"
 """Small requests, one at a time: so the order in which they arrive is that in which they left."""
 
 
@@ -51,7 +51,7 @@ async def test_killed_while_it_sorts_and_while_it_sends_all_arrives_once_and_in_
             assert await importer.code() == 0, (tmp_path / "log").read_text()
         manifest = manifest_of(state)
         events, repeats, conflicts = service.counts(manifest.job.id)
-        verified = await forwarder(
+        verified = await invoked(
             "import", "verify", "--state", str(state), "--sandbox", service.url
         )
         assert (verified.code, f"All {EVENTS:,} events" in verified.out) == (0, True), (
@@ -117,7 +117,7 @@ def command(service: RunningSandbox, paths: list[Path], state: Path) -> list[str
         "--state",
         str(state),
         "--rate",
-        "8000",
+        "2000",
         "--yes",
     ]
     return ["import", "native", *map(str, paths), "--sort", *target]

@@ -1,14 +1,16 @@
-"""The start of an import meets a service that is unavailable, limits requests, or answers late:
-the command waits, as its deliveries do.
+"""The start of an import: what it takes from the configuration and from the environment; and a
+service that is unavailable, limits requests, or answers late: the command waits, as its deliveries
+do.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.importing import RunningSandbox, imported
+from tests.end_to_end.importing import RunningSandbox, forwarder_import, imported
 from tests.sources.imports.samples.native import as_json, complete_events
 
 
@@ -38,3 +40,49 @@ def test_the_command_goes_through(
     dry = imported(service, tmp_path / "dry", "native", path, "--dry-run", key=key)
     assert dry.code == 0, dry.out + dry.err
     assert "asked again" not in dry.err
+
+
+def test_rules_of_the_configuration_hold(service: RunningSandbox, tmp_path: Path) -> None:
+    """As for every other source: what is to be dropped or removed doesn't leave the machine."""
+    key = "phc_import_with_rules_0001"
+    config = tmp_path / "forwarder.yaml"
+    config.write_text(
+        "rules:\n"
+        "- {name: noise, match: {source: import, event: noise}, drop: true}\n"
+        "- {name: secrets, remove: [.properties.password]}\n"
+    )
+    noise, *kept = complete_events(4, 1)
+    secret = [{**each, "properties": {"password": "hunter2"}} for each in kept]
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(
+        b"".join(as_json(each) + b"\n" for each in ({**noise, "event": "noise"}, *secret))
+    )
+    done = imported(service, tmp_path / "state", "native", path, "--config", config, key=key)
+    assert done.code == 0, done.err
+    found = service.ask(f"events?api_key={key}")["results"]
+    assert {each["uuid"] for each in found} == {each["uuid"] for each in kept}
+    assert not any("hunter2" in each["raw"] for each in found)
+    assert "rule:noise" in done.out
+
+
+def test_rules_and_variables(
+    service: RunningSandbox, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the environment alone, as in a job of a cluster: whom to send to, and where
+    the state is.
+    """
+    key = "phc_import_by_variables_001"
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("event: .name\ndistinct_id: .who\ntimestamp: .at\nproperties: {n: .n}\n")
+    record = {"name": "e", "who": "u", "at": "2024-01-01T00:00:00Z"}
+    path = tmp_path / "export.jsonl"
+    path.write_text("".join(json.dumps({**record, "n": number}) + "\n" for number in range(3)))
+    monkeypatch.setenv("FORWARDER_UPSTREAM__URL", service.url)
+    monkeypatch.setenv("FORWARDER_IMPORT__API_KEY", key)
+    monkeypatch.setenv("FORWARDER_IMPORT__STATE", str(tmp_path / "imports"))
+    done = forwarder_import("mapping", path, "--mapping", rules, "--yes")
+    assert done.code == 0, done.err
+    found = service.ask(f"events?api_key={key}")["results"]
+    assert sorted(each["properties"]["n"] for each in found) == [0, 1, 2]
+    (folder,) = [each for each in (tmp_path / "imports").iterdir() if each.is_dir()]
+    assert folder.name.startswith("mapping-")

@@ -118,7 +118,7 @@ def _moments(dice: random.Random, time: datetime = BEGINNING) -> Iterable[dateti
         yield time
 
 
-def amplitude(visits: int = 400, seed: int = 1) -> ModelledExport:
+def amplitude(visits: int = 160, seed: int = 1) -> ModelledExport:
     """Visits of a site and an app: devices are used before signing in, some by two users, and some
     users have two; hours overlap, so that records come twice; most visits begin with a session's
     start. Persons and groups change, also back to what they were.
@@ -129,7 +129,7 @@ def amplitude(visits: int = 400, seed: int = 1) -> ModelledExport:
     owners: dict[str, str] = {}
     groups: dict[tuple[str, str], Record] = {}
     for visit in range(visits):
-        number = dice.randrange(70)
+        number = dice.randrange(30)
         shared = number // 2 if number % 10 == 1 else number
         second = "-2" if number % 5 == 2 and visit % 2 else ""
         device = f"device-{shared}-{'app' if number % 3 == 0 else 'web'}{second}"
@@ -265,7 +265,7 @@ def _amplitude_properties(name: str, number: int, visit: int) -> Record:
     return wanted
 
 
-def mixpanel(visits: int = 500, seed: int = 2) -> ModelledExport:
+def mixpanel(visits: int = 160, seed: int = 2) -> ModelledExport:
     """A project with simplified ID merge, whose epochs are those of Los Angeles, until after clocks
     went back; repeated records, and two users that were merged.
     """
@@ -302,7 +302,7 @@ def mixpanel(visits: int = 500, seed: int = 2) -> ModelledExport:
             made.repeats += 1
 
     for visit in range(visits):
-        number = dice.randrange(120)
+        number = dice.randrange(40)
         device = f"{number:08x}-phone{visit % 2}"
         user = f"user-{number}"
         add("$mp_web_page_view", f"$device:{device}", **{"$device_id": device})
@@ -323,7 +323,7 @@ def _calls(made: ModelledExport, visits: int, seed: int, *, rudder: bool) -> Mod
     dice = random.Random(seed)
     moments = iter(_moments(dice))
     for visit in range(visits):
-        number = dice.randrange(80)
+        number = dice.randrange(30)
         anonymous = f"anonymous-{number - number % 10 // 9}{'-2' if visit % 5 == 2 else ''}"
         session = int(next(moments).timestamp())
         kinds = ["page", "identify", "track", "group", "screen"]
@@ -441,7 +441,7 @@ def _add_odd_calls(made: ModelledExport) -> None:
     made.refused = 1
 
 
-def segment(visits: int = 400, seed: int = 3) -> ModelledExport:
+def segment(visits: int = 160, seed: int = 3) -> ModelledExport:
     """Calls of a site: page, identify, track, group, screen, some of them out of the order of time;
     some came twice, one can't be imported. Users have several devices, or share one.
     """
@@ -451,7 +451,7 @@ def segment(visits: int = 400, seed: int = 3) -> ModelledExport:
     return made
 
 
-def rudderstack(visits: int = 400, seed: int = 4) -> ModelledExport:
+def rudderstack(visits: int = 160, seed: int = 4) -> ModelledExport:
     """The same with traits in the context, sessions, and in the order of time."""
     options = ("--group-type", "company", "--accept", "illegal-ids")
     return _calls(ModelledExport("segment", options), visits, seed, rudder=True)

@@ -14,8 +14,9 @@ from tests.golden_imports.making import Dice, Record, as_json, lines, zulu
 from tests.golden_imports.recording import RecordedBatch, command, recording, target
 
 pytestmark = pytest.mark.slow
-DAYS: Final = 30
-EVENTS: Final = 60_000
+DAYS: Final = 15
+EVENTS: Final = 30_000
+"""Of each day enough for several requests."""
 LEAST: Final = 500
 """Events of a request on average, those at the end aside."""
 FIRST: Final = datetime(2024, 3, 1, tzinfo=UTC)

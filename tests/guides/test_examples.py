@@ -5,6 +5,7 @@ last, on ports of the test's own.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import py_compile
 import shlex
 import shutil
@@ -16,6 +17,7 @@ import pytest
 
 from benchmarks.processes import free_ports
 from tests.support.cases import cases
+from tests.support.commands import invoked
 from tests.support.markdown import blocks, steps
 from tests.support.repository import ROOT, files, name
 from tests.support.shells import Shell, missing
@@ -66,15 +68,17 @@ def test_an_example_has_a_configuration_and_a_short_page(example: Path) -> None:
 @cases("example", EXAMPLES, ids=name)
 async def test_a_configuration_is_valid_as_it_stands(example: Path, tmp_path: Path) -> None:
     """`forwarder config check` finds nothing in the example's folder, once the salt is there."""
-    shell = Shell(copied(example, tmp_path))
-    shell.prepare()
-    (shell.folder / "salt").write_text("salt of the examples")
+    folder = copied(example, tmp_path)
+    (folder / "salt").write_text("salt of the examples")
     ingestion, admin = free_ports(2)
-    listen = f"FORWARDER_SOURCES__HTTP__LISTEN=127.0.0.1:{ingestion}"
-    await shell.done(
-        f"{listen} FORWARDER_ADMIN__LISTEN=127.0.0.1:{admin}"
-        " forwarder config check --config forwarder.yaml"
-    )
+    env = {
+        "FORWARDER_SOURCES__HTTP__LISTEN": f"127.0.0.1:{ingestion}",
+        "FORWARDER_ADMIN__LISTEN": f"127.0.0.1:{admin}",
+        "STATE_DIRECTORY": str(folder),
+    }
+    with contextlib.chdir(folder):
+        done = await invoked("config", "check", "--config", "forwarder.yaml", env=env)
+    assert done.code == 0, done
 
 
 @cases("path", files(".py", "examples"), ids=name)

@@ -23,7 +23,7 @@ from tests.crash.imports.plan import EventPlan, write
 from tests.crash.imports.service import KEY, CrashService
 from tests.crash.kills import KillAtShare, schedule
 from tests.crash.process import Killable
-from tests.support.commands import forwarder
+from tests.support.commands import invoked
 from tests.support.waiting import eventually, in_thread
 
 MEMORY: Final = 200_000_000
@@ -256,14 +256,8 @@ class ImportCampaign:
 
     async def _verify(self) -> None:
         """Ask as a user does."""
-        verify = await forwarder(
-            "import",
-            "verify",
-            "--state",
-            str(self._state),
-            "--sandbox",
-            self._service.url,
-            limit=300,
+        verify = await invoked(
+            *("import", "verify", "--state", str(self._state), "--sandbox", self._service.url)
         )
         self.report.verified = verify.out.strip()
         if verify.code:

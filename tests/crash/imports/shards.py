@@ -23,7 +23,7 @@ from tests.crash.imports.judge import ImportVerdict, Settled, arrivals, judge
 from tests.crash.imports.plan import Division, EventPlan, write
 from tests.crash.imports.service import KEY, CrashService
 from tests.crash.process import Killable
-from tests.support.commands import Finished, forwarder
+from tests.support.commands import forwarder, invoked
 from tests.support.waiting import in_thread, pause
 
 MEMORY: Final = 200_000_000
@@ -212,7 +212,7 @@ class ShardCampaign:
 
     async def _look_at_all(self, killed: Shard) -> None:
         """Ask as a user does: not all is complete, and the shard that was killed is named."""
-        shown = await self._status("--output", "json")
+        shown = await forwarder(*self._status())
         [found] = json.loads(shown.out)["imports"]
         if (
             shown.code != 1
@@ -223,8 +223,8 @@ class ShardCampaign:
                 [f"`import status` ended with {shown.code} after {killed} was killed: {shown.out}"]
             )
 
-    async def _status(self, *more: str) -> Finished:
-        return await forwarder("import", "status", "--state", str(self._state), *more)
+    def _status(self) -> tuple[str, ...]:
+        return ("import", "status", "--state", str(self._state), "--output", "json")
 
     async def _judge(self) -> None:
         report = self.report
@@ -263,7 +263,7 @@ class ShardCampaign:
 
     async def _judge_commands(self) -> None:
         """What `import status` and `import verify` say at the end."""
-        shown = await self._status("--output", "json")
+        shown = await invoked(*self._status())
         [found] = json.loads(shown.out)["imports"]
         self.report.books = {
             name: found["books"][name]
@@ -273,14 +273,8 @@ class ShardCampaign:
         wanted = {"read": count, "delivered": count, "repeats": 0, "refused": {}, "difference": 0}
         if shown.code or not found["complete"] or self.report.books != wanted:
             self._check([f"`import status` ended with {shown.code}: {shown.out}"])
-        verify = await forwarder(
-            "import",
-            "verify",
-            "--state",
-            str(self._state),
-            "--sandbox",
-            self._service.url,
-            limit=300,
+        verify = await invoked(
+            *("import", "verify", "--state", str(self._state), "--sandbox", self._service.url)
         )
         if verify.code:
             self._check([f"`import verify` ended with {verify.code}: {verify.out}{verify.err}"])

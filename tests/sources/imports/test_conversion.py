@@ -40,6 +40,8 @@ from tests.support.cases import cases
 
 FINISH = FinishPolicy("oldest", False, "0190a0a0-1111-5222-8333-444455556666")
 FILE = SourceFile("a.jsonl", "ab" * 20)
+SLOTS = 1 << 10
+"""Of an index of repeats: a test has a few events, and a property opens some hundred of them."""
 WANTED = EventFilters(exclude_events=frozenset({"unwanted"}))
 
 
@@ -104,7 +106,7 @@ def _closed() -> Iterator[None]:
 def repeats_in(folder: Path) -> Repeats:
     """Of a folder that is there."""
     folder.mkdir(exist_ok=True)
-    OPEN.append(Repeats(folder))
+    OPEN.append(Repeats(folder, SLOTS))
     return OPEN[-1]
 
 

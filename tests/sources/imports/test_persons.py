@@ -412,6 +412,7 @@ class PersonService:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("remembered", [1 << 20, 700, 0])
+@settings(max_examples=50)
 @example(
     [  # an id that is forgotten while it merges
         event(0, "a", {"$anon_distinct_id": "b", "$set": {"x": 0}}, "$identify"),
