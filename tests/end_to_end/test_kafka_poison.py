@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.support.admin import total
-from tests.support.commands import invoked
+from tests.support.commands import forwarder
 from tests.support.kafka import Kafka, MakeTopic, Record
 from tests.support.members import Members, RunningMember
 from tests.support.streams import GroupTopic
@@ -66,7 +66,7 @@ POISON: Final = (
 
 async def letters(member: RunningMember) -> list[dict[str, Any]]:
     """All dead letters of a member, in the order of their places."""
-    listed = await invoked("dead-letters", "ls", "--limit", "1000", *where(member))
+    listed = await forwarder("dead-letters", "ls", "--limit", "1000", *where(member))
     assert listed.code == 0, listed.err
     return sorted(
         json.loads(listed.out)["results"],
@@ -76,7 +76,7 @@ async def letters(member: RunningMember) -> list[dict[str, Any]]:
 
 async def content(member: RunningMember, letter: dict[str, Any]) -> bytes:
     """The bytes of a dead letter."""
-    shown = await invoked("dead-letters", "show", str(letter["number"]), *where(member))
+    shown = await forwarder("dead-letters", "show", str(letter["number"]), *where(member))
     assert shown.code == 0, shown.err
     found = json.loads(shown.out)
     return (

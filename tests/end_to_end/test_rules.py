@@ -19,7 +19,7 @@ from forwarder.testing.sandbox import running_sandbox
 from tests.end_to_end.test_destinations import SHOP, SHOP_EU, several
 from tests.end_to_end.test_kafka_poison import where
 from tests.support.cases import cases
-from tests.support.commands import invoked
+from tests.support.commands import forwarder
 from tests.support.kafka import Kafka, MakeTopic, Record
 from tests.support.members import Members
 from tests.support.streams import GroupTopic
@@ -166,7 +166,7 @@ KEPT = (
 
 async def replay(state: Path, *args: str) -> None:
     """Have all dead letters in a directory sent again, by the command."""
-    reported = await invoked(
+    reported = await forwarder(
         "dead-letters", "replay", "--all", *args, "--path", str(state), "--yes", "--no-wait"
     )
     assert reported.code == 0, reported.err
@@ -263,7 +263,7 @@ async def test_a_letter_of_a_rule_says_where_its_event_came_from(
             "one", rules=[FAILING], sources={"logs": [{**logs, "poll_interval": "50ms"}]}
         )
         await daemon.until(lambda now: sum(lane.total_dead for lane in now.lanes) == 5)
-        listed = await invoked("dead-letters", "ls", *where(daemon))
+        listed = await forwarder("dead-letters", "ls", *where(daemon))
         assert await daemon.stop() == 0
     found = json.loads(listed.out)["results"]
     of_records = sorted(

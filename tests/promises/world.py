@@ -317,7 +317,7 @@ class PromiseWorld:
     async def _list_letters(self, into: dict[str, list[dict[str, Any]]]) -> None:
         self.evidence.listed = []
         for where in self._wheres():
-            done = await command(*LIST, *where)
+            done = await forwarder(*LIST, *where)
             assert done.code == 0, done.err
             self.evidence.texts["dead-letters ls"] = (
                 self.evidence.texts.get("dead-letters ls", "") + done.out
