@@ -54,6 +54,8 @@ def make_directories(path: Path, own: int = 0) -> None:
         except FileExistsError:
             if not path.is_dir():
                 raise
+        else:
+            sync_directory(path.parent)  # without its name all in it would be lost
 
 
 def make_directory(path: Path) -> None:
@@ -66,6 +68,8 @@ def make_directory(path: Path) -> None:
         if not path.is_symlink() and not path.exists():
             raise
         _check(path)
+    else:
+        sync_directory(path.parent)
 
 
 def open_file(path: Path, flags: int) -> int:
@@ -147,7 +151,6 @@ def sync_directory(directory: Path) -> None:
 def _make(path: Path) -> None:
     path.mkdir(mode=DIRECTORY_MODE)
     path.chmod(DIRECTORY_MODE)
-    sync_directory(path.parent)  # without its name all in it would be lost
 
 
 def _check(path: Path) -> None:

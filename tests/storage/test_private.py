@@ -7,6 +7,7 @@ import os
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -236,3 +237,17 @@ def test_names_of_new_directories_are_durable(
     monkeypatch.setattr(os, "open", refuse)
     make_directory(tmp_path / "unlisted")
     assert (tmp_path / "unlisted").is_dir()
+
+
+@cases("make", [make_directories, make_directory])
+def test_a_name_that_cannot_be_synced_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], None]
+) -> None:
+    """A disk that makes the directory, and not its name durable, hasn't made it."""
+
+    def refuse(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(OSError, match="Input/output error"):
+        make(tmp_path / "state")
