@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from forwarder.admin.status import parse
 from forwarder.telemetry.snapshot import Snapshot, balanced
-from tests.support.waiting import LIMIT, between_looks
+from tests.support.waiting import LIMIT, Looks
 
 
 class Admin:
@@ -44,14 +44,12 @@ class Admin:
 
     async def reaches(self, name: str, value: float, limit: float = LIMIT) -> None:
         """Wait until the samples of a metric sum up to `value`."""
-        loop = asyncio.get_running_loop()
-        asked = loop.time()
+        looks = Looks()
         found = await self.metric(name)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit):
                 while found != value:
-                    await between_looks(loop.time() - asked)
-                    asked = loop.time()
+                    await looks.pause()
                     found = await self.metric(name)
         assert found == value, f"{name} is {found:g} after {limit:g} s, not {value:g}"
 
@@ -62,14 +60,12 @@ class Admin:
 
     async def until(self, holds: Callable[[Snapshot], object], limit: float = LIMIT) -> Snapshot:
         """Wait until what is shown is so; fails after `limit` seconds."""
-        loop = asyncio.get_running_loop()
-        asked = loop.time()
+        looks = Looks()
         last = await self.status()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit):
                 while not holds(last):
-                    await between_looks(loop.time() - asked)
-                    asked = loop.time()
+                    await looks.pause()
                     last = await self.status()
                 return last
         raise AssertionError(f"not so after {limit:g} s: {last}")

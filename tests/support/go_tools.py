@@ -39,20 +39,19 @@ class GoTool:
 
     def path(self) -> str:
         """Where it is. Skips the test where it can't be found: `.ci/run` builds it first."""
-        return self.found() or pytest.skip(
+        return self._found() or pytest.skip(
             f"{self.name} isn't on the path (`python -m tests.support.go_tools` builds it where "
             "Go is)"
         )
 
-    def found(self) -> str | None:
-        """Where it is, if it is anywhere."""
+    def _found(self) -> str | None:
         return shutil.which(self.name) or (str(self._program) if self._program.exists() else None)
 
     def build(self) -> str:
         """Where it is, built if it wasn't. Raises `CannotBuild`."""
         self._program.parent.mkdir(exist_ok=True)
         with _alone(self._program.with_name(self._program.name + ".lock")):
-            return self.found() or self._build()
+            return self._found() or self._build()
 
     @property
     def _program(self) -> Path:
@@ -67,7 +66,7 @@ class GoTool:
         place.mkdir()
         _go(place, "mod", "init", "tool")
         _go(place, "get", f"{self.package}@{self.version}")
-        # optimizing would take most of the time, and a test asks them once or twice
+        # optimizing takes a quarter of the time, and isn't worth it for a few questions
         _go(place, "build", "-gcflags=all=-N -l", "-ldflags=-s -w", "-o", self.name, self.package)
         (place / self.name).rename(self._program)
         shutil.rmtree(place)

@@ -41,17 +41,25 @@ async def eventually(
     after `limit` seconds, with what `explain` says then. Cancellation ends the wait at once.
     """
     loop = asyncio.get_running_loop()
-    asked = loop.time()
-    deadline = asked + limit
+    deadline = loop.time() + limit
+    looks = Looks()
     while not condition():
         assert loop.time() < deadline, f"not so after {limit:g} s: {explain()}"
-        await between_looks(loop.time() - asked)
-        asked = loop.time()
+        await looks.pause()
 
 
-async def between_looks(seconds: float) -> None:
-    """Let the loop run until the next look, after one that took so long."""
-    await pause(min(max(TICK, LOOKS_APART * seconds), LONGEST_PAUSE))
+class Looks:
+    """Looks at something, again and again. The first one begins now."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._began = self._loop.time()
+
+    async def pause(self) -> None:
+        """A look is over: let the loop run until the next one, which begins then."""
+        seconds = self._loop.time() - self._began
+        await pause(min(max(TICK, LOOKS_APART * seconds), LONGEST_PAUSE))
+        self._began = self._loop.time()
 
 
 async def tick() -> None:
