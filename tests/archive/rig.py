@@ -47,7 +47,6 @@ class FailingFolder:
         self.hold: asyncio.Event | None = None
 
     async def publish(self, name: str, content: BinaryIO) -> None:
-        """See `ArchiveFolder.publish`."""
         self.attempts.append(name)
         if self.hold is not None:
             await self.hold.wait()

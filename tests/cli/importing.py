@@ -65,19 +65,16 @@ class FakeImport:
     def preflight(
         self, reported: Callable[[int, int], None]
     ) -> tuple[PreflightReport, tuple[BrokenSource, ...]]:
-        """See `Import`."""
         self.asked.append("preflight")
         reported(5, 500)
         return self.found, self.broken
 
     async def check_key(self, _waits: Callable[[str, float], None] | None = None) -> None:
-        """See `Import`."""
         self.asked.append("check_key")
         if self.refuses is not None:
             raise self.refuses
 
     async def run(self, reported: ReportProgress) -> ImportManifest:
-        """See `Import`."""
         self.asked.append("run")
         reported(PROGRESS)
         if self.waits is not None:
@@ -86,12 +83,10 @@ class FakeImport:
         return self.result
 
     def stop(self) -> None:
-        """See `Import`."""
         self.asked.append("stop")
         self.stopped.set()
 
     def close(self) -> None:
-        """See `Import`."""
         self.asked.append("close")
 
 

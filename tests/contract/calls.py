@@ -30,7 +30,6 @@ class Challenges:
         self.challenges: dict[str, list[str]] = {}
 
     async def texts(self, name: str) -> Sequence[str]:
-        """See `Resolver.texts`."""
         return self.challenges.get(name, [])
 
 

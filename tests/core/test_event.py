@@ -79,7 +79,6 @@ class Placed(Chunk):
 
     @property
     def place(self) -> tuple[int, int]:
-        """See `Chunk.place`."""
         return 7, 3
 
 
@@ -87,7 +86,6 @@ class Sourced(Chunk):
     """A chunk whose source knows where each event was."""
 
     def where(self, index: int) -> Where:
-        """See `Chunk.where`."""
         return Where(f"a.json:{index + 1}", (1, index), "{}")
 
 

@@ -57,7 +57,7 @@ class Killable:
         return self._process.returncode is not None
 
     def look(self, *, least: float = LOOKS) -> None:
-        """See how much memory it has had, unless that was seen less than `least` seconds ago."""
+        """Look how much memory it has had, unless that was seen less than `least` seconds ago."""
         if (now := time.monotonic()) - self._looked < least:
             return
         self._looked = now

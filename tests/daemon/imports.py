@@ -103,7 +103,6 @@ class ScriptedSink:
         self._days: Counter[str] = Counter()
 
     async def send(self, batch: Batch) -> Reply:
-        """See `core.ports.Sink`."""
         events = [event for chunk in batch.chunks for event in chunk.events()]
         days = {str(msgspec.json.decode(event)["timestamp"])[:10] for event in events}
         self.sent.append(events)
@@ -148,7 +147,6 @@ class HeldCommits(SimpleQueue[Any]):
         block: bool = True,  # noqa: FBT002
         timeout: float | None = None,
     ) -> None:
-        """See `SimpleQueue`."""
         if self._held is None:
             super().put(item, block, timeout)
         else:
@@ -172,7 +170,6 @@ class Mortal(StateFolder):
     dead = False
 
     def save(self, checkpoint: ImportCheckpoint) -> None:
-        """See `StateFolder.save`."""
         if not self.dead:
             super().save(checkpoint)
 

@@ -22,11 +22,9 @@ class Limits:
         self._most = most
 
     def get(self, _kind: int) -> tuple[int, int]:
-        """See `resource.getrlimit`."""
         return self.soft, self.hard
 
     def set(self, _kind: int, limits: tuple[int, int]) -> None:
-        """See `resource.setrlimit`."""
         if self._most is not None and limits[0] > self._most:
             raise ValueError("current limit exceeds maximum limit")
         assert limits[1] == self.hard

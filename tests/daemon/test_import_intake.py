@@ -35,13 +35,11 @@ class FoundChunk(Chunk):
     """The index of its first event in the chunk that it was a part of."""
 
     def part(self, data: bytes, count: int, ids: frozenset[str], at: int) -> Chunk:
-        """See `Chunk.part`."""
         part = FoundChunk(self.lane, data, count, ids, self.received_at, self.source, self.ack)
         part.first = self.first + at
         return part
 
     def where(self, index: int) -> Where:
-        """See `Chunk.where`."""
         index += self.first
         return Where(f"export.jsonl:{index + 1}", (1 << 40, index), '{"record":0}')
 
@@ -55,7 +53,6 @@ class RefusingSink:
         """Whether it can't be reached."""
 
     async def send(self, batch: Batch) -> Reply:
-        """See `Sink.send`."""
         events = [event for chunk in batch.chunks for event in chunk.events()]
         if self.closed:
             return Reply(None, error="connection refused")

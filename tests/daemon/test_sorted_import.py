@@ -52,7 +52,6 @@ class SortedSetting(Setting):
         checkpoint: ImportCheckpoint,
         limits: ChunkLimits,
     ) -> Generator[ImportBlock]:
-        """See `Setting.blocks`."""
         spool = EventSpool(self.state, JOB)
         sorter = EventSorter(self.state, memory=20_000, runs=2)
         return sorted_blocks(

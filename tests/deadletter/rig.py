@@ -47,7 +47,6 @@ class HoldingCallback:
         self.reported: list[Backpressure | None] = []
 
     def __call__(self, error: Backpressure | None) -> None:
-        """See `AckCallback`."""
         self.reported.append(error)
 
 

@@ -1,6 +1,4 @@
-"""Any order of burying, replaying, dropping, failing and crashing: no letter is lost or there
-twice, and the books balance after each.
-"""
+"""Dead letters are added, replayed, dropped, refused and cut off by crashes, in any order."""
 
 from __future__ import annotations
 
@@ -150,7 +148,7 @@ async def _do(model: DeadLetterModel, step: str) -> None:
 @settings(max_examples=60, deadline=None)
 @given(STEPS)
 def test_no_letter_is_lost_or_there_twice(steps: list[str]) -> None:
-    """See the module's docstring."""
+    """In any order of steps, also across crashes; the books balance after each."""
     armed = dict(failpoints.ARMED)
     try:
         with tempfile.TemporaryDirectory() as place:

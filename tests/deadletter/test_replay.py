@@ -43,7 +43,6 @@ class ReplayIntake:
     waiters: list[AckCallback] = field(default_factory=list)
 
     def accept(self, incoming: Incoming, callback: AckCallback) -> bool:
-        """See `core.ports.RequestIntake`."""
         if isinstance(self.answer, Exception):
             raise self.answer
         self.taken.append(incoming)

@@ -82,7 +82,6 @@ class CountingSink:
         self.changed = asyncio.Event()
 
     async def send(self, batch: Batch) -> Reply:
-        """See `Sink.send`."""
         return await self._count(self.inner.send(batch))
 
     async def decide(self, api_key: str) -> Reply:

@@ -22,7 +22,6 @@ class HeldChunks:
         self.chunks = set(chunks)
 
     def replace(self, chunk: Chunk, parts: Sequence[Chunk]) -> None:
-        """See `Buffer.replace`."""
         self.chunks.remove(chunk)
         self.chunks |= set(parts)
 

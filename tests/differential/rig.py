@@ -224,7 +224,6 @@ class _Decoded:
     async def decode(
         cls, _process: object, head: bytes, body: bytes, accept: Any, look_up: Any
     ) -> tuple[bytes, list[bytes]]:
-        """See `intake.large.Decoder.decode`."""
         cls.count += 1
         outcome, parts = _work(head, body, look_up)
         accept(sum(map(len, parts)))
@@ -254,15 +253,12 @@ class Waiter:
         """How it was answered; empty if it wasn't."""
 
     def __call__(self, error: Backpressure | None) -> None:
-        """See `AckCallback`."""
         self.answer("called", error)
 
     def failed(self, error: Exception) -> None:
-        """See `PatientWaiter`."""
         self.answer("failed", error)
 
     def postpone(self, seconds: float) -> None:
-        """See `PatientWaiter`."""
         self.seen.append(("postponed", seconds))
 
     def answer(self, how: str, error: Exception | None) -> None:
@@ -314,7 +310,7 @@ class MutantOutcome(NamedTuple):
 
 
 class _Record:
-    """See `sources.kafka.batches.KafkaRecord`."""
+    """A record as librdkafka hands it over (`sources.kafka.batches.KafkaRecord`)."""
 
     __slots__ = ("headers", "key", "offset", "timestamp", "value")
 

@@ -223,7 +223,6 @@ class Forgetful(ScriptedSink):
     """A service that keeps nothing of what it was sent."""
 
     async def send(self, batch: Batch) -> Reply:
-        """See `core.ports.Sink`."""
         reply = await super().send(batch)
         self.sent.clear()
         self.taken.clear()

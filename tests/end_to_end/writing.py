@@ -82,7 +82,6 @@ class Slow:
     challenge = ""
 
     async def texts(self, _name: str) -> Sequence[str]:
-        """See `Resolver.texts`."""
         for _ in range(20):
             await asyncio.sleep(0)
         return [self.challenge]

@@ -68,7 +68,6 @@ class BareShell(Shell):
         return self.folder.parent / "exported.sh"
 
     async def started(self, block: str, *, alone: bool = False) -> asyncio.subprocess.Process:
-        """See `Shell`."""
         return await asyncio.create_subprocess_exec(
             *(
                 "bash",

@@ -39,7 +39,6 @@ class Fixed:
         self.apart = apart
 
     def whole(self, lane: Lane, source: str) -> Sequence[int] | None:
-        """See `RouteTable.whole`."""
         return None if self.apart else self.to
 
     encoded = None
@@ -53,7 +52,6 @@ class Fixed:
         *,
         allowance: Allowance | None = None,
     ) -> Sequence[Sequence[int]]:
-        """See `RouteTable.of_events`."""
         return [self.to, (0,), self.to][:count]
 
 

@@ -100,7 +100,6 @@ class Sending:
         self.pending: list[Chunk] = []
 
     def withdraw(self, acks: Collection[Ack], lane: Lane | None = None) -> list[Chunk]:
-        """See `Delivery.withdraw`."""
         found = [
             chunk for chunk in self.pending if chunk.ack in acks and lane in (None, chunk.lane)
         ]

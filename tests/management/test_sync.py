@@ -289,7 +289,6 @@ class Works:
         self.thread = LoopThread(self.last)
 
     async def last(self) -> None:
-        """See `LoopThread`."""
         self.last_done += 1
 
     async def waiting(self) -> str:

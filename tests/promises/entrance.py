@@ -126,10 +126,9 @@ class Entrance:
         return f"{key_label(self.key_at(destination))}{self.suffix}"
 
     async def prepare(self, world: PromiseWorld) -> None:
-        """See the class."""
+        pass
 
     async def enter(self, world: PromiseWorld) -> None:
-        """See the class."""
         for promise, events in world.events_of(self):
             if promise.topic is Topic.ACKNOWLEDGEMENT:
                 await self.request_confirmation(world, events)
@@ -152,7 +151,6 @@ class Entrance:
         """Bring in something beyond the limit; see `exceeded`."""
 
     async def observe(self, world: PromiseWorld) -> None:
-        """See the class."""
         sought = [each for each in world.evidence.sent[self.name] if each.data["event"] == "sought"]
         loop = asyncio.get_running_loop()
         for event in sought:
@@ -185,15 +183,14 @@ class Entrance:
         return asked.result().status == 200
 
     async def finish(self, world: PromiseWorld) -> None:
-        """See the class."""
         if self._asked is not None:
             await self._asked
 
     async def replayed(self, world: PromiseWorld) -> None:
-        """See the class."""
+        pass
 
     async def end(self, world: PromiseWorld) -> None:
-        """See the class."""
+        pass
 
     def reasons(self, evidence: WorldEvidence) -> Counter[str]:
         """Dead letters and drops, by reason."""
@@ -211,7 +208,6 @@ class Entrance:
         return evidence.books[self._label(destination), destination]
 
     def check_books(self, evidence: WorldEvidence) -> None:
-        """See `CellEvidence.check_books`."""
         evidence.check_audit()
         for destination in ("us", "eu", "own"):
             sent = [each for each in evidence.sent[self.name] if destination in each.to]

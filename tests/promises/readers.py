@@ -57,7 +57,7 @@ class FollowedLog(Entrance):
         await self.carry(world, [long])
 
     async def observe(self, world: PromiseWorld) -> None:
-        """See the class; what it reads is in the buffer soon."""
+        """What it reads is in the buffer soon."""
         await self.received(world)
         await super().observe(world)
 
@@ -153,7 +153,7 @@ class Topics(Entrance):
         await self._stream(world).write(each.json().encode() for each in events)
 
     async def observe(self, world: PromiseWorld) -> None:
-        """See the class; what it reads is in the buffer soon."""
+        """What it reads is in the buffer soon."""
         await self.received(world)
         await super().observe(world)
 
@@ -242,7 +242,7 @@ class Import(Entrance):
         return bool(self._manifest(world)["complete"])
 
     async def observe(self, world: PromiseWorld) -> None:
-        """See the class; the service has refused it by then."""
+        """The service has refused it by then."""
         service = world.services["us"]
         await eventually(lambda: any(service.requests(api_key=key) for key in self.keys))
         await super().observe(world)

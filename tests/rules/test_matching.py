@@ -26,7 +26,6 @@ class IdSets:
         return self
 
     def among(self, ids: Collection[str]) -> Container[str]:
-        """See `matching.KnownIds`."""
         return self.ids.intersection(ids)
 
 

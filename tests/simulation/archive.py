@@ -96,10 +96,10 @@ class SimulatedArchive:
         """A folder is there."""
 
     def refuse(self) -> None:
-        """See `serve`."""
+        pass
 
     async def close(self) -> None:
-        """See `serve`."""
+        pass
 
     @contextmanager
     def intercepted(self) -> Iterator[None]:
@@ -180,18 +180,15 @@ class ArchivePart:
         os.close(self._descriptor)
 
     def write(self, data: bytes) -> int:
-        """See `io.RawIOBase.write`."""
         written = os.pwrite(self._descriptor, data, self._at)
         self._at += written
         return written
 
     def flush(self) -> None:
-        """See `io.IOBase.flush`."""
         if self._archive.trouble == "broken":
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     def fileno(self) -> int:
-        """See `io.IOBase.fileno`."""
         return self._descriptor
 
 
@@ -204,7 +201,7 @@ class SimulatedSpool(io.BytesIO):
         disk.writes("write aside")
 
     def write(self, data: Any) -> int:
-        """See `io.RawIOBase.write`: perhaps not all of it."""
+        """Perhaps not all of it."""
         self._disk.writes("write aside")
         return super().write(data[: max(1, len(data) // 2)] if len(data) % 3 == 0 else data)
 

@@ -332,13 +332,11 @@ class _Connection(sqlite3.Connection):
     disk: SimulatedDisk | None = None
 
     def execute(self, sql: str, *args: Any) -> sqlite3.Cursor:
-        """See `sqlite3.Connection.execute`."""
         if self.disk is not None and sql.lstrip()[:6].upper() == "COMMIT":
             self.disk.commits()
         return super().execute(sql, *args)
 
     def commit(self) -> None:
-        """See `sqlite3.Connection.commit`."""
         if self.disk is not None and self.in_transaction:
             self.disk.commits()
         super().commit()

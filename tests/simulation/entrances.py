@@ -274,7 +274,7 @@ class OddRequest(NamedTuple):
 
 
 def odd_request(odd: OddAct, max_body: int) -> OddRequest:
-    """See `ODDITIES` of the plan."""
+    """As `ODDITIES` of the plan says."""
     return _ODD[odd.what](max_body)
 
 

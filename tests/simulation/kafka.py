@@ -92,11 +92,9 @@ class SimulatedBrokers:
             self.member.join()
 
     def connect(self, _: object, listener: Any) -> SimulatedMember:
-        """See `Brokers.connect`."""
         return SimulatedMember(self, listener)
 
     async def diagnose(self, _: object, error: Exception) -> Trouble:
-        """See `Brokers.diagnose`."""
         await passing(0.1)
         return Trouble("brokers", str(error), "Look there.")
 
@@ -110,7 +108,7 @@ class SimulatedBrokers:
 
 
 class SimulatedMember:
-    """See `forwarder.sources.kafka.client.GroupMember`."""
+    """A member of a consumer group at the scripted cluster (`sources.kafka.client.GroupMember`)."""
 
     def __init__(self, brokers: SimulatedBrokers, listener: Any) -> None:
         self._brokers = brokers
@@ -127,17 +125,14 @@ class SimulatedMember:
         self._waiting: asyncio.Future[None] | None = None
 
     async def start(self) -> None:
-        """See `GroupMember.start`."""
         await self._brokers.answer()
         self._brokers.member = self
 
     async def stop(self) -> None:
-        """See `GroupMember.stop`."""
         await self.cut()
         await self._brokers.answer()
 
     async def cut(self) -> None:
-        """See `GroupMember.cut`."""
         if self._brokers.member is self:
             self._brokers.member = None
         if self._joining is not None:
@@ -146,12 +141,10 @@ class SimulatedMember:
         self._assigned = frozenset()
 
     async def topics(self) -> set[str]:
-        """See `GroupMember.topics`."""
         await self._brokers.answer()
         return {TOPIC}
 
     def follow_topics(self, _: Collection[str]) -> None:
-        """See `GroupMember.follow_topics`."""
         self.join()
 
     def join(self) -> None:
@@ -191,7 +184,6 @@ class SimulatedMember:
     async def getmany(
         self, *, timeout_ms: int, max_records: int
     ) -> Mapping[Key, Sequence[SimulatedRecord]]:
-        """See `GroupMember.getmany`."""
         for _ in range(2):
             unknown = [key for key in sorted(self._assigned) if key not in self._positions]
             if unknown and not self._reassigning:
@@ -233,7 +225,6 @@ class SimulatedMember:
         return records
 
     async def commit(self, offsets: Mapping[Key, int]) -> None:
-        """See `GroupMember.commit`."""
         await passing(self._brokers.chance.uniform(0.0, 0.02))
         if self._brokers.member is not self or not set(offsets) <= self._assigned:
             raise CommitFailedError("the group has divided its partitions anew")
@@ -244,50 +235,40 @@ class SimulatedMember:
         await self._brokers.answer()
 
     def pause(self, *keys: Key) -> None:
-        """See `GroupMember.pause`."""
         self._paused |= set(keys)
 
     def resume(self, *keys: Key) -> None:
-        """See `GroupMember.resume`."""
         self._paused -= set(keys)
         self.wake()
 
     def paused(self) -> set[Key]:
-        """See `GroupMember.paused`."""
         return set(self._paused)
 
     def assignment(self) -> Collection[Key]:
-        """See `GroupMember.assignment`."""
         return self._assigned
 
     def seek(self, key: Key, offset: int) -> None:
-        """See `GroupMember.seek`."""
         self._positions[key] = offset
         self.wake()
 
     def reached(self, key: Key) -> int | None:
-        """See `GroupMember.reached`."""
         return self._positions.get(key)
 
     def highwater(self, key: Key) -> int | None:
-        """See `GroupMember.highwater`."""
         return self._brokers.end(key)
 
     async def committed_offsets(self, keys: Collection[Key]) -> Mapping[Key, int]:
-        """See `GroupMember.committed_offsets`."""
         await self._brokers.answer()
         known = self._brokers.committed
         return {key: known[key] for key in keys if key in known}
 
     async def beginning_offsets(self, keys: Collection[Key]) -> Mapping[Key, int]:
-        """See `GroupMember.beginning_offsets`."""
         await self._brokers.answer()
         return dict.fromkeys(keys, 0)
 
     async def end_offsets(self, keys: Collection[Key]) -> Mapping[Key, int]:
-        """See `GroupMember.end_offsets`."""
         await self._brokers.answer()
         return {key: self._brokers.end(key) for key in keys}
 
     def check(self) -> None:
-        """See `GroupMember.check`."""
+        pass

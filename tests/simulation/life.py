@@ -107,7 +107,7 @@ UNREADABLE_LOG: Final = "logs: a file can't be read"
 
 
 class SimulatedClock:
-    """See `core.clock.Clock`: the loop's time, from a fixed date on."""
+    """The loop's time, from a fixed date on."""
 
     def __init__(self, loop: SimulatedLoop) -> None:
         self._loop = loop
@@ -115,19 +115,16 @@ class SimulatedClock:
         """Seconds by which the wall clock is off."""
 
     def now(self) -> float:
-        """See `Clock.now`; to the microsecond, as clocks are."""
+        """To the microsecond, as clocks are."""
         return round(BEGIN + self._loop.time() + self.offset, 6)
 
     def monotonic(self) -> float:
-        """See `Clock.monotonic`."""
         return self._loop.time()
 
     def call_later(self, delay: float, callback: Any) -> asyncio.TimerHandle:
-        """See `Clock.call_later`."""
         return self._loop.call_later(delay, callback)
 
     async def sleep(self, seconds: float) -> None:
-        """See `Clock.sleep`."""
         await passing(seconds)
 
 
@@ -142,7 +139,6 @@ class SimulatedDecoder:
     async def decode(
         self, head: bytes, body: bytes, accept: Any, look_up: LookUp
     ) -> tuple[bytes, list[bytes]]:
-        """See `intake.large.Decoder`."""
         loop = asyncio.get_running_loop()
         outcome, parts = await loop.run_in_executor(None, work, head, body, look_up)
         accept(sum(map(len, parts)))

@@ -104,19 +104,15 @@ class LogEntry:
     _inode: int
 
     def inode(self) -> int:
-        """See `os.DirEntry.inode`."""
         return self._inode
 
     def stat(self) -> LogStatus:
-        """See `os.DirEntry.stat`."""
         return self._system.stat(self.path)
 
     def is_symlink(self) -> bool:
-        """See `os.DirEntry.is_symlink`."""
         return False
 
     def is_dir(self, *, follow_symlinks: bool = True) -> bool:
-        """See `os.DirEntry.is_dir`."""
         return False
 
 
@@ -520,18 +516,15 @@ class LogSystem:
             raise OSError(code, os.strerror(code))
 
     def stat(self, path: str) -> LogStatus:
-        """See `os.stat`."""
         self._called()
         return _status(self._found(path))
 
     def fstat(self, descriptor: int) -> LogStatus:
-        """See `os.fstat`."""
         self._called()
         return _status(self._opened[descriptor][0])
 
     @contextmanager
     def scandir(self, path: str) -> Iterator[list[LogEntry]]:
-        """See `os.scandir`."""
         self._called("unlisted")
         yield [
             LogEntry(PurePosixPath(each).name, each, self, file.number)
@@ -540,7 +533,6 @@ class LogSystem:
         ]
 
     def open(self, path: str, _: int) -> int:
-        """See `os.open`."""
         self._called("forbidden")
         file = self._found(path)
         self._next += 1
@@ -549,16 +541,14 @@ class LogSystem:
         return self._next
 
     def close(self, descriptor: int) -> None:
-        """See `os.close`."""
         del self._opened[descriptor]
 
     def pread(self, descriptor: int, size: int, offset: int) -> bytes:
-        """See `os.pread`."""
         self._called("broken")
         return bytes(self._opened[descriptor][0].data[offset : offset + size])
 
     def lseek(self, descriptor: int, offset: int, _: int) -> int:
-        """See `os.lseek`: where data is from there on, by pages."""
+        """Where data is from there on, by pages."""
         self._called()
         data = self._opened[descriptor][0].data
         rest = data[offset:].lstrip(b"\0")
@@ -580,11 +570,9 @@ class LogPaths:
         return getattr(os.path, name)
 
     def isdir(self, path: str) -> bool:
-        """See `os.path.isdir`."""
         return path == FOLDER
 
     def realpath(self, path: str) -> str:
-        """See `os.path.realpath`."""
         return path
 
 
@@ -602,7 +590,6 @@ class SimulatedWatch(Watch):
         folder.watches.append(self)
 
     def _watch(self, directories: frozenset[str]) -> None:
-        """See `Watch._watch`."""
         self._directories = directories
 
     def report(self, paths: set[str]) -> None:

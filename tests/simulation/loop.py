@@ -34,7 +34,7 @@ class StandsStill(Exception):
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """See the module. `seconds` is the virtual time since its beginning."""
+    """`seconds` is the virtual time since its beginning."""
 
     def __init__(self, chance: Random, trace: Trace) -> None:
         super().__init__()
@@ -54,7 +54,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self.set_task_factory(_own)  # type: ignore[arg-type]
 
     def time(self) -> float:
-        """See `AbstractEventLoop.time`."""
         return self.seconds
 
     def _note(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -67,7 +66,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        """See `AbstractEventLoop.call_soon`; of a process that is over nothing comes."""
+        """Of a process that is over nothing comes."""
         if is_dead(context):
             return _never(self, callback)
         return super().call_soon(callback, *args, context=context)
@@ -79,7 +78,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         *args: Any,
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
-        """See `AbstractEventLoop.call_at`; of a process that is over nothing comes."""
+        """Of a process that is over nothing comes."""
         if is_dead(context):
             timer = asyncio.TimerHandle(when, callback, args, self)
             timer.cancel()
@@ -163,7 +162,6 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         look()
 
     def remove_reader(self, listening: Any) -> bool:
-        """See `add_reader`."""
         listening.arrivals.on_arrival = None
         return True
 

@@ -91,12 +91,10 @@ class Network:
         return not any(each.arrivals is listening.arrivals for each in self._listening)
 
     def duplicates(self, sockets: Iterable[Listening]) -> tuple[int, ...]:
-        """See `forwarder.sources.http.sockets.duplicates`."""
         made = [self._listens(Listening(self, each.name, each.arrivals)) for each in sockets]
         return tuple(map(id, made))
 
     def adopt(self, descriptor: int) -> Listening:
-        """See `forwarder.sources.http.sockets.adopt`."""
         return next(each for each in self._listening if id(each) == descriptor)
 
     def hand_over(self, descriptors: Iterable[int], process: SimulatedProcess) -> None:
@@ -181,7 +179,7 @@ class Listening:
         self.arrivals = arrivals
 
     def accept(self) -> tuple[Connected, tuple[str, int]]:
-        """See `socket.accept`. Raises `BlockingIOError` if nobody has connected."""
+        """Raises `BlockingIOError` if nobody has connected."""
         waiting = self.arrivals.waiting
         if not waiting:
             raise BlockingIOError
@@ -283,7 +281,6 @@ class SimulatedTransport(asyncio.Transport):
     # Writing
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """See `WriteTransport.write`."""
         if self._lost or self._wrote_end or not data:
             return
         data = bytes(data)
@@ -312,7 +309,6 @@ class SimulatedTransport(asyncio.Transport):
         self.peer.arrive(self._outbox.popleft())
 
     def write_eof(self) -> None:
-        """See `WriteTransport.write_eof`."""
         if not self._wrote_end and not self._lost:
             self._wrote_end = True
             self._send(None)
@@ -322,18 +318,15 @@ class SimulatedTransport(asyncio.Transport):
         return True
 
     def get_write_buffer_size(self) -> int:
-        """See `WriteTransport.get_write_buffer_size`."""
         return self._on_way
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         """They are as they are."""
 
     def get_protocol(self) -> Any:
-        """See `BaseTransport.get_protocol`."""
         return self._protocol
 
     def set_protocol(self, protocol: Any) -> None:
-        """See `BaseTransport.set_protocol`."""
         self._protocol = protocol
 
     # Reading
@@ -373,27 +366,23 @@ class SimulatedTransport(asyncio.Transport):
             self._tell("resume_writing")
 
     def pause_reading(self) -> None:
-        """See `ReadTransport.pause_reading`."""
         self._reads = False
 
     def resume_reading(self) -> None:
-        """See `ReadTransport.resume_reading`."""
         if not self._reads:
             self._reads = True
             self._loop.call_soon(self._deliver)
 
     def is_reading(self) -> bool:
-        """See `ReadTransport.is_reading`."""
         return self._reads and not self._closing
 
     # The end
 
     def is_closing(self) -> bool:
-        """See `BaseTransport.is_closing`."""
         return self._closing
 
     def close(self) -> None:
-        """See `BaseTransport.close`: what was written still arrives."""
+        """What was written still arrives."""
         if not self._closing:
             self._closing = True
             self._reads = False
@@ -401,7 +390,7 @@ class SimulatedTransport(asyncio.Transport):
             self._loop.call_soon(self._lose, None)
 
     def abort(self) -> None:
-        """See `WriteTransport.abort`: what was written and hasn't arrived may be lost."""
+        """What was written and hasn't arrived may be lost."""
         if self._lost:
             return
         self._closing = True
@@ -429,5 +418,4 @@ class SimulatedTransport(asyncio.Transport):
             self._tell("connection_lost", error)
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """See `BaseTransport.get_extra_info`."""
         return {"peername": self.peer.name, "sockname": self.name}.get(name, default)

@@ -51,12 +51,10 @@ class JournalWatch:
         self._began = time.time() - time.monotonic()
 
     def prepare(self, request: Request, number: int) -> None:
-        """See `LoadWatch`."""
         if self._plan is not None:
             self._plan.prepare(request, number)
 
     def note(self, number: int, _request: Request, status: int, due: float, seconds: float) -> None:
-        """See `LoadWatch`."""
         self._journal.note(number, status, self._began + due, seconds)
 
 

@@ -82,7 +82,6 @@ class ModelIntake:
         level: AckLevel,
         given_up: Collection[Lane] = (),
     ) -> AcceptedBatch | None:
-        """See `RecordIntake`."""
         self.now += self.seconds
         if self.full:
             raise FULL
@@ -98,7 +97,6 @@ class ModelIntake:
         return self.flying[-1]
 
     def give_back(self, batches: Collection[AcceptedBatch]) -> int:
-        """See `RecordIntake`."""
         for batch in batches:
             assert isinstance(batch, FlyingBatch)
             self.flying.remove(batch)
@@ -106,14 +104,12 @@ class ModelIntake:
         return len(batches)
 
     def keep(self, batches: Collection[AcceptedBatch]) -> None:
-        """See `RecordIntake`."""
+        pass
 
     def dead_letter(self, batches: Sequence[AcceptedBatch], lane: Lane, why: str) -> bool:
-        """See `RecordIntake`."""
         return False
 
     def halted(self) -> Mapping[Lane, float]:
-        """See `RecordIntake`."""
         return {}
 
 
@@ -196,15 +192,12 @@ class TwoPartitions:
         self._next[key[1]] = offset
 
     def hand_overs(self) -> list[HandOver[Any, Any]]:
-        """See `HandOverWorld`."""
         return [partition.hand_over for partition in self.flow.partitions.values()]
 
     def line(self, origin: int) -> int:
-        """See `HandOverWorld`."""
         return origin
 
     def read(self, origin: int, events: list[bool], *, sliced: bool) -> None:
-        """See `HandOverWorld`."""
         first = self._next[origin]
         self._next[origin] += len(events)
         records = [
@@ -216,31 +209,26 @@ class TwoPartitions:
         self.flow.add(("events", origin), records, until)
 
     def turn(self) -> None:
-        """See `HandOverWorld`."""
         self.flow.retry()
 
     def paused(self) -> set[int]:
-        """See `HandOverWorld`."""
         return {number for _, number in self.flow.paused()}
 
     def outstanding(self) -> bool:
-        """See `HandOverWorld`."""
         return self.flow.outstanding
 
     def unit(self, place: Place) -> Place:
-        """See `HandOverWorld`: the batch."""
+        """The batch."""
         return place
 
     def reached(self, origin: int) -> Place:
-        """See `HandOverWorld`."""
         return origin, self._next[origin]
 
     def position(self, origin: int) -> Place:
-        """See `HandOverWorld`."""
         return origin, self.flow.partitions["events", origin].position or 0
 
     def restart(self) -> None:
-        """See `HandOverWorld`: the partitions are revoked, and assigned again."""
+        """The partitions are revoked, and assigned again."""
         self._next = [self.position(origin)[1] for origin in (0, 1)]
         self.flow.discard_waiting()
         self.flow.forget()
@@ -277,11 +265,9 @@ class LogWorld:
         """Of blocks that are neither settled nor read again."""
 
     def hand_overs(self) -> list[HandOver[Any, Any]]:
-        """See `HandOverWorld`."""
         return [self.flow._hand_over]
 
     def line(self, origin: int) -> int:
-        """See `HandOverWorld`."""
         return 0
 
     def read(self, origin: int, events: list[bool], *, sliced: bool) -> None:
@@ -302,7 +288,6 @@ class LogWorld:
             self.turn()
 
     def turn(self) -> None:
-        """See `HandOverWorld`."""
         for block in self.flow.take_settled():
             self._spans.remove(block.span)
             block.watermark.settle(block.span)
@@ -316,27 +301,22 @@ class LogWorld:
             self._spans.discard(span)
 
     def paused(self) -> set[int]:
-        """See `HandOverWorld`."""
         return set() if self.flow.may_read else {0, 1}
 
     def outstanding(self) -> bool:
-        """See `HandOverWorld`."""
         return self.flow.outstanding
 
     def unit(self, place: Place) -> Place:
-        """See `HandOverWorld`: the block."""
+        """The block."""
         return self._units[place]
 
     def reached(self, origin: int) -> Place:
-        """See `HandOverWorld`."""
         return origin, self.files[origin].mark.read
 
     def position(self, origin: int) -> Place:
-        """See `HandOverWorld`."""
         return origin, self.files[origin].mark.position
 
     def restart(self) -> None:
-        """See `HandOverWorld`."""
         self._intake.give_back(self.flow.release())
         for block in self.flow.take_settled():
             block.watermark.settle(block.span)

@@ -62,11 +62,9 @@ class FakeClock:
         self._set = 0
 
     def now(self) -> float:
-        """See `Clock.now`."""
         return self._wall / NANOSECONDS
 
     def monotonic(self) -> float:
-        """See `Clock.monotonic`."""
         return self._monotonic / NANOSECONDS
 
     @property
@@ -75,7 +73,7 @@ class FakeClock:
         return sum(1 for timer in self._timers if timer.callback)
 
     def call_later(self, delay: float, callback: Callable[[], None]) -> Timer:
-        """See `Clock.call_later`. A delay of zero or less fires in the next `advance`, even by
+        """A delay of zero or less fires in the next `advance`, even by
         zero seconds.
         """
         self._set += 1
@@ -84,7 +82,7 @@ class FakeClock:
         return timer
 
     async def sleep(self, seconds: float) -> None:
-        """See `Clock.sleep`. Zero seconds or less give way to the loop once, as asyncio's own
+        """Zero seconds or less give way to the loop once, as asyncio's own
         sleep does.
         """
         if seconds <= 0:

@@ -36,7 +36,6 @@ class InProcessDecoder:
     async def decode(
         self, head: bytes, body: bytes, accept: Callable[[int], None], look_up: LookUp
     ) -> tuple[bytes, list[bytes]]:
-        """See `intake.large.Decoder`."""
         self.bodies.append(body)
         await self._gate.wait()
         if self.failure is not None:
@@ -58,16 +57,13 @@ class Patient(IntakeCallback):
         self.called = asyncio.Event()
 
     def postpone(self, seconds: float) -> None:
-        """See `PatientWaiter.postpone`."""
         self.postponed = seconds
 
     def __call__(self, error: Backpressure | None) -> None:
-        """See `AckCallback`."""
         super().__call__(error)
         self.called.set()
 
     def failed(self, error: Exception) -> None:
-        """See `PatientWaiter.failed`."""
         assert not self.answers
         self.failures.append(error)
         self.called.set()

@@ -38,7 +38,6 @@ class FakeHttpIntake:
     waiters: list[AckCallback] = field(default_factory=list)
 
     def accept(self, incoming: Incoming, callback: AckCallback) -> bool:
-        """See `RequestIntake.accept`."""
         error = self.refuse(incoming)
         if error is not None:
             raise error

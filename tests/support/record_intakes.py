@@ -80,7 +80,6 @@ class FakeRecordIntake:
         level: AckLevel,
         given_up: Collection[Lane] = (),
     ) -> AcceptedBatch | None:
-        """See `RecordIntake`."""
         self.tries += 1
         if self.on_take is not None:
             self.on_take()
@@ -97,23 +96,19 @@ class FakeRecordIntake:
         return None if self.settles else taken
 
     def give_back(self, units: Collection[AcceptedBatch]) -> int:
-        """See `RecordIntake`."""
         self.given_back.extend(units)
         return len(units)
 
     def keep(self, units: Collection[AcceptedBatch]) -> None:
-        """See `RecordIntake`."""
         self.kept.extend(units)
 
     def dead_letter(self, units: Sequence[AcceptedBatch], lane: Lane, why: str) -> bool:
-        """See `RecordIntake`."""
         if len(units) > self.room:
             return False
         self.buried.append((list(units), lane))
         return True
 
     def halted(self) -> dict[Lane, float]:
-        """See `RecordIntake`."""
         return self.halts
 
     @property

@@ -26,7 +26,7 @@ class _Body(msgspec.Struct):
 
 
 class Relay(Upstream):
-    """See the module. An answer that `accepts` stands for what the service
+    """An answer that `accepts` stands for what the service
     behind says. Keeps no request.
     """
 

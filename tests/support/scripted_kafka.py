@@ -195,14 +195,12 @@ class ScriptedCluster:
         return self.clients[-1]
 
     def connect(self, policy: KafkaPolicy, listener: RebalanceListener) -> ScriptedClient:
-        """See `Brokers`."""
         if self.refusal is not None:
             raise self.refusal
         self.clients.append(ScriptedClient(self, listener, policy))
         return self.client
 
     async def diagnose(self, policy: KafkaPolicy, error: Exception) -> Trouble:
-        """See `Brokers`."""
         if self.search_fails is not None:
             raise self.search_fails
         return Trouble("bootstrap_servers", str(error), "Look there.")

@@ -20,7 +20,7 @@ ASK_EVERY: Final = 0.02
 
 @dataclass(frozen=True, slots=True)
 class GroupTopic:
-    """See the module."""
+    """A topic at a broker, and the group that reads it."""
 
     bootstrap: str
     topic: str

@@ -115,19 +115,15 @@ class FastClock:
         self._began = time.monotonic()
 
     def now(self) -> float:
-        """See `Clock.now`."""
         return MIDNIGHT + self.monotonic()
 
     def monotonic(self) -> float:
-        """See `Clock.monotonic`."""
         return (time.monotonic() - self._began) * self.speed
 
     def call_later(self, delay: float, callback: Callable[[], None]) -> Timer:
-        """See `Clock.call_later`."""
         return asyncio.get_running_loop().call_later(delay / self.speed, callback)
 
     async def sleep(self, seconds: float) -> None:
-        """See `Clock.sleep`."""
         passed = asyncio.Event()
         timer = self.call_later(seconds, passed.set)
         try:

@@ -40,15 +40,12 @@ class Heard:
         self.failures: list[ForwarderError] = []
 
     def on_started(self) -> None:
-        """See `SupervisorsEnd`."""
         self.started += 1
 
     def on_snapshot(self, snapshot: Snapshot) -> None:
-        """See `SupervisorsEnd`."""
         self.shown.append(snapshot)
 
     def on_failed(self, error: ForwarderError) -> None:
-        """See `SupervisorsEnd`."""
         self.failures.append(error)
 
 

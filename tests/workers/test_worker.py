@@ -74,19 +74,15 @@ class RunningWorker:
         return self.pipeline
 
     def on_started(self) -> None:
-        """See `SupervisorsEnd`."""
         self.works = True
 
     def on_snapshot(self, snapshot: Snapshot) -> None:
-        """See `SupervisorsEnd`."""
         self.heard.append(snapshot)
 
     def on_failed(self, error: ForwarderError) -> None:
-        """See `SupervisorsEnd`."""
         self.failures.append(error)
 
     def on_input_end(self) -> None:
-        """See `SupervisorsEnd`."""
         self.inputs_ended += 1
 
     async def ended(self) -> int:

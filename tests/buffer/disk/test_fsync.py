@@ -31,7 +31,6 @@ class HeldCallback:
         self.answers: list[Backpressure | None] = []
 
     def __call__(self, error: Backpressure | None) -> None:
-        """See `core.ack.AckCallback`."""
         self.answers.append(error)
 
 

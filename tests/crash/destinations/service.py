@@ -18,7 +18,7 @@ requests.id = events.request
 
 
 class DestinationService:
-    """See the module. Ends with `close`."""
+    """Serves until `close`."""
 
     def __init__(self, name: str, port: int, root: Path) -> None:
         self.name = name

@@ -21,7 +21,7 @@ _STILL: Final = 0.05
 
 
 class CrashService:
-    """See the module."""
+    """The service that an import posts to."""
 
     def __init__(self, url: str, database: Path, connection: sqlite3.Connection) -> None:
         self.url = url

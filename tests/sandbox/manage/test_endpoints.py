@@ -455,7 +455,6 @@ class ChangingDns:
         self.happens = happens
 
     async def texts(self, _name: str) -> list[str]:
-        """See `Resolver.texts`."""
         await self.arrivals.run(lambda store: store.connection.execute(self.happens).rowcount)
         return [self.challenge]
 

@@ -37,7 +37,6 @@ class OtlpAnswers:
     retries: bool = False
 
     def body(self) -> bytes:
-        """See `core.ports.EventResults`."""
         return self.text
 
 

@@ -35,7 +35,6 @@ class Scripted:
     asked: int = 0
 
     def body(self) -> bytes:
-        """See `core.ports.EventResults`."""
         self.asked += 1
         return self.text
 

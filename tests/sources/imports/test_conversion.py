@@ -62,7 +62,6 @@ class SpelledFormat(RecordConverter[list[str]]):
         super().__init__(words, words)
 
     def events_of(self, record: list[str], _: RecordBlock, __: int) -> Sequence[ImportedEvent]:
-        """See `RecordConverter`."""
         return [self._event(word) for word in record]
 
     @staticmethod

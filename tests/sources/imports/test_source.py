@@ -86,7 +86,6 @@ class ScriptedIntake:
     def accept_events(
         self, chunks: Sequence[Chunk], letters: Sequence[DeadLetter], callback: AckCallback
     ) -> AcceptedBatch | None:
-        """See `EventIntake`."""
         self.offered += 1
         if len(self.accepted) == self.room:
             raise self.full
@@ -120,13 +119,11 @@ class NoReplays:
         self.saves = 0
 
     async def run(self, send: SendChunks, on_counted: Callable[[], None]) -> None:
-        """See `ImportSource`."""
         if self.chunks:
             self.sent.append(await send(self.chunks))
             on_counted()
 
     def saved(self) -> None:
-        """See `ImportSource`."""
         self.saves += 1
 
 
@@ -141,7 +138,6 @@ class SlowFolder(StateFolder):
         self._clock = clock
 
     def save(self, checkpoint: ImportCheckpoint) -> None:
-        """See `StateFolder.save`."""
         if self.full:
             raise ConfigurationError("the state can't be written: no space left on device")
         self.saves.append(checkpoint.books.read)

@@ -48,10 +48,10 @@ class NoListener:
     """A listener that gets no calls."""
 
     async def on_revoked(self) -> None:
-        """See `client.RebalanceListener`."""
+        pass
 
     async def on_assigned(self, keys: Collection[PartitionKey]) -> None:
-        """See `client.RebalanceListener`."""
+        pass
 
 
 class Coordinator:

@@ -68,7 +68,6 @@ class Converted:
         raise NotImplementedError(records, events)
 
     def extend(self, records: Sequence[int], events: NativeEvents) -> None:
-        """See `EventSink`."""
         self.records += records
         for column, more in zip(self.columns, events, strict=True):
             column.extend(more)
@@ -76,7 +75,6 @@ class Converted:
     def refuse(
         self, record: int, why: RecordRefused, text: bytes | None = None, member: int | None = None
     ) -> None:
-        """See `EventSink`."""
         self.refused.append(Refused(record, text or b"", why, member))
 
 
