@@ -38,7 +38,7 @@ def read(path: Path) -> Any:
 
 def fields(path: Path) -> dict[str, dict[str, Any]]:
     """The fields of a form by their ids."""
-    return {each["id"]: each for each in read(path)["body"] if each["type"] != "markdown"}
+    return {field["id"]: field for field in read(path)["body"] if field["type"] != "markdown"}
 
 
 @cases("path", FORMS, ids=name)
@@ -48,12 +48,12 @@ def test_a_form_has_what_the_forge_asks_for(path: Path) -> None:
     """
     form = read(path)
     assert {"name", "description", "body"} <= form.keys()
-    asked = [each for each in form["body"] if each["type"] != "markdown"]
+    asked = [field for field in form["body"] if field["type"] != "markdown"]
     assert len(fields(path)) == len(asked) > 0
-    assert {each["type"] for each in asked} <= {"input", "textarea", "dropdown"}
-    assert all(each["attributes"]["label"] for each in asked)
-    choices = [each["attributes"]["options"] for each in asked if each["type"] == "dropdown"]
-    assert all(isinstance(choice, str) for found in choices for choice in found)
+    assert {field["type"] for field in asked} <= {"input", "textarea", "dropdown"}
+    assert all(field["attributes"]["label"] for field in asked)
+    choices = [field["attributes"]["options"] for field in asked if field["type"] == "dropdown"]
+    assert all(isinstance(choice, str) for offered in choices for choice in offered)
 
 
 def test_a_bug_comes_with_what_finds_it() -> None:
@@ -61,7 +61,7 @@ def test_a_bug_comes_with_what_finds_it() -> None:
     event's are required.
     """
     asked = fields(FORGE / "ISSUE_TEMPLATE" / "bug.yml")
-    required = {key for key, each in asked.items() if each.get("validations", {}).get("required")}
+    required = {key for key, field in asked.items() if field.get("validations", {}).get("required")}
     assert {"version", "status", "configuration", "steps", "loss"} <= required
     assert "explain" in asked.keys() - required
 
@@ -78,15 +78,17 @@ def test_what_is_named_exists(path: Path) -> None:
             assert asked <= options(words) | options(words[:1]), typed
             assert command(words) is not None
     files = re.findall(r"(?<![\w/])((?:[\w-]+/)*[\w-]+\.md)\b", text)
-    assert [each for each in files if not (ROOT / each).exists()] == []
+    assert [file for file in files if not (ROOT / file).exists()] == []
 
 
 def test_updates_find_what_they_update() -> None:
     """Each directory has a file of its kind, and none is an older SDK: those stay old."""
     for update in read(FORGE / "dependabot.yml")["updates"]:
-        for each in update.get("directories") or [update["directory"]]:
-            assert list((ROOT / each.strip("/")).glob(MANIFESTS[update["package-ecosystem"]])), each
-            assert "older" not in each
+        for directory in update.get("directories") or [update["directory"]]:
+            assert list(
+                (ROOT / directory.strip("/")).glob(MANIFESTS[update["package-ecosystem"]])
+            ), directory
+            assert "older" not in directory
 
 
 def test_continuous_integration_runs_its_script() -> None:

@@ -38,10 +38,10 @@ class Module(NamedTuple):
 @cache
 def modules() -> dict[str, Module]:
     """Each module of the product by its dotted name."""
-    found = {}
+    by_name = {}
     for path, tree in trees("forwarder"):
         dotted = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        found[dotted] = module = Module(path, [], [])
+        by_name[dotted] = module = Module(path, [], [])
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 module.classes.append((node.name, node.lineno))
@@ -49,17 +49,21 @@ def modules() -> dict[str, Module]:
                 module.imports.extend(alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and node.module is not None:
                 module.imports.extend(f"{node.module}.{alias.name}" for alias in node.names)
-    return found
+    return by_name
 
 
 def test_a_class_name_means_one_thing() -> None:
     """No public class has the name of another, and few private ones do."""
     where: defaultdict[str, list[str]] = defaultdict(list)
     for module in modules().values():
-        for each, line in module.classes:
-            where[each].append(f"{name(module.path)}:{line}")
-    shared = {each: places for each, places in where.items() if len(places) > 1}
-    assert {each: places for each, places in shared.items() if not each.startswith("_")} == {}
+        for class_name, line in module.classes:
+            where[class_name].append(f"{name(module.path)}:{line}")
+    shared = {class_name: places for class_name, places in where.items() if len(places) > 1}
+    assert {
+        class_name: places
+        for class_name, places in shared.items()
+        if not class_name.startswith("_")
+    } == {}
     assert len(shared) <= SHARED * len(where), shared
 
 
@@ -67,9 +71,9 @@ def test_a_class_name_of_the_tests_means_one_thing() -> None:
     """No public class of the tests has the name of another one."""
     where: defaultdict[str, list[str]] = defaultdict(list)
     for path in files(".py", "tests"):
-        for each in _CLASS.findall(path.read_text()):
-            where[each].append(name(path))
-    assert {each: places for each, places in where.items() if len(places) > 1} == {}
+        for class_name in _CLASS.findall(path.read_text()):
+            where[class_name].append(name(path))
+    assert {class_name: places for class_name, places in where.items() if len(places) > 1} == {}
 
 
 def _package(module: str) -> str:
@@ -79,7 +83,8 @@ def _package(module: str) -> str:
 def _imports(module: Module) -> set[str]:
     known = modules()
     return {
-        each if each in known else each.rpartition(".")[0] for each in module.imports
+        imported if imported in known else imported.rpartition(".")[0]
+        for imported in module.imports
     } & known.keys()
 
 
@@ -101,7 +106,7 @@ def test_every_file_on_the_page_exists() -> None:
     """The page on the architecture names files and folders that are there, and every room."""
     text = PAGE.read_text()
     named = _NAMED.findall(text)
-    assert [each for each in named if not (ROOT / each).exists()] == []
+    assert [file for file in named if not (ROOT / file).exists()] == []
     rooms = {path.parent.name for path in (ROOT / "forwarder").glob("*/__init__.py")}
     assert [
         room
@@ -114,11 +119,11 @@ def test_every_module_that_a_docstring_names_exists() -> None:
     """A reader who follows `module.py` in a comment or docstring finds it."""
     there = {path.name for path in files(".py")}
     named = [
-        (name(module.path), each)
+        (name(module.path), filename)
         for module in modules().values()
-        for each in _MODULE.findall(module.path.read_text())
+        for filename in _MODULE.findall(module.path.read_text())
     ]
-    assert [(path, each) for path, each in named if each not in there] == []
+    assert [(path, filename) for path, filename in named if filename not in there] == []
 
 
 def test_no_line_is_too_long() -> None:
@@ -173,21 +178,23 @@ def _account_uses(tree: ast.Module, *, reads: bool) -> list[int]:
     method of another class.
     """
     methods = {node.func for node in ast.walk(tree) if isinstance(node, ast.Call)}
-    found = set[int]()
+    lines = set[int]()
     for node in ast.walk(tree):
         if not isinstance(node, ast.Attribute | ast.Subscript):
             continue
         inside = [
-            each
-            for each in ast.walk(node)
-            if isinstance(each, ast.Attribute) and each.attr == "accounts" and each not in methods
+            child
+            for child in ast.walk(node)
+            if isinstance(child, ast.Attribute)
+            and child.attr == "accounts"
+            and child not in methods
         ]
         changes = not isinstance(node.ctx, ast.Load) or (
             isinstance(node, ast.Attribute) and node.attr in _CHANGING and node in methods
         )
         if inside and (changes or not reads):
-            found.add(node.lineno)
-    return sorted(found)
+            lines.add(node.lineno)
+    return sorted(lines)
 
 
 _CHANGING: Final = frozenset({"add", "clear", "pop", "popitem", "setdefault", "update"})
@@ -207,18 +214,18 @@ def test_no_error_is_kept_where_its_own_traceback_leads() -> None:
     A handler keeps its error without a traceback only, and what raises a local deletes it:
     `try: raise error` with `finally: del error`.
     """
-    found: list[str] = []
+    problems: list[str] = []
     for path, tree in trees("forwarder", "raise ", "except "):
         if path.relative_to(ROOT).parts[1] in DATA_PATH:
-            found += [f"{name(path)}:{line}" for line in _kept_errors(tree, frozenset())]
-    assert found == []
+            problems += [f"{name(path)}:{line}" for line in _kept_errors(tree, frozenset())]
+    assert problems == []
 
 
 def _kept_errors(node: ast.AST, allowed: frozenset[str]) -> list[int]:
     """Lines that raise a local which isn't deleted, or assign what a handler caught. `allowed`:
     names of handlers, and of what is deleted at the end.
     """
-    found: list[int] = []
+    lines: list[int] = []
     for child in ast.iter_child_nodes(node):
         inside = allowed
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
@@ -238,12 +245,12 @@ def _kept_errors(node: ast.AST, allowed: frozenset[str]) -> list[int]:
             if isinstance(raised, ast.Attribute) or (
                 isinstance(raised, ast.Name) and raised.id.islower() and raised.id not in allowed
             ):
-                found.append(child.lineno)
+                lines.append(child.lineno)
         elif (
             isinstance(child, ast.Assign | ast.AnnAssign)
             and isinstance(child.value, ast.Name)
             and child.value.id in allowed
         ):
-            found.append(child.lineno)
-        found += _kept_errors(child, inside)
-    return found
+            lines.append(child.lineno)
+        lines += _kept_errors(child, inside)
+    return lines

@@ -86,26 +86,26 @@ DOCUMENTS: Final = [
 def test_help_and_messages_are_plain_english() -> None:
     """No string of the program, and no docstring of a command, has one of the phrases."""
     commands = ROOT / "forwarder" / "cli"
-    found = [
+    problems = [
         f"{name(path)}:{line}: {phrase[0]!r} in {text[:80]!r}"
         for path, line, text, is_statement, _ in source_texts()
         if text not in FILE_KEYS and (not is_statement or path.is_relative_to(commands))
         for phrase in PHRASES.finditer(text)
     ]
-    assert found == []
+    assert problems == []
 
 
 def test_documents_are_plain_english() -> None:
     """No document, no text of a page, and no comment of an example or a
     manifest has one of the phrases.
     """
-    found = [
+    problems = [
         f"{name(path)}:{line}: {phrase[0]!r}"
         for path in DOCUMENTS
         for line, text in enumerate(path.read_text().splitlines(), 1)
         for phrase in PHRASES.finditer(_COMMENT.sub("", text) if path.suffix == ".js" else text)
     ]
-    assert found == []
+    assert problems == []
 
 
 NAMES_OF_TESTS: Final = re.compile(f"{PHRASES.pattern}|\\btaken\\b", re.IGNORECASE)
@@ -116,7 +116,7 @@ ELSEWHERE: Final = "tests/simulation"
 
 def test_docstrings_of_tests_are_plain_english() -> None:
     """None has one of the phrases, except as code."""
-    found: list[str] = []
+    problems: list[str] = []
     for path in files(".py", "tests"):
         text = path.read_text("utf-8")
         if name(path).startswith(ELSEWHERE) or not PHRASES.search(" ".join(text.split())):
@@ -125,8 +125,8 @@ def test_docstrings_of_tests_are_plain_english() -> None:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
                 words = re.sub(r"`[^`]*`", "", ast.get_docstring(node) or "")
                 phrases = PHRASES.findall(" ".join(words.split()))
-                found += [f"{name(path)}: {phrase!r}" for phrase in phrases]
-    assert found == []
+                problems += [f"{name(path)}: {phrase!r}" for phrase in phrases]
+    assert problems == []
 
 
 def test_titles_of_tests_are_plain_english() -> None:
@@ -137,4 +137,18 @@ def test_titles_of_tests_are_plain_english() -> None:
         if not name(path).startswith(ELSEWHERE)
         for title in _TITLE.findall(path.read_text("utf-8"))
         if NAMES_OF_TESTS.search(title.replace("_", " "))
+    ] == []
+
+
+_NAMELESS: Final = re.compile(r"\bfor (?:\w+, )*each(?:, \w+)* in |\blambda each\b")
+
+
+def test_a_loop_variable_is_named_for_what_it_is() -> None:
+    """None is called `each`, which says nothing of it."""
+    assert [
+        f"{name(path)}:{number}"
+        for folder in ("forwarder", "benchmarks", "tests")
+        for path in files(".py", folder)
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if "each" in line and _NAMELESS.search(line)
     ] == []

@@ -35,12 +35,12 @@ def loaded_by_daemon(folder: Path, configured: Mapping[str, str]) -> set[str]:
         "FORWARDER_SOURCES__HTTP__LISTEN": f"unix:{folder}/http",
         "FORWARDER_ADMIN__LISTEN": f"unix:{folder}/admin",
     }
-    kept = {
+    inherited = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("FORWARDER_", "XDG_", "HOME", "STATE_"))
     }
-    environ = {**kept, **UPSTREAM, **listen, **configured}
+    environ = {**inherited, **UPSTREAM, **listen, **configured}
     command = [sys.executable, "-X", "importtime", "-c", AS_A_USER]
     modules = set()
     with subprocess.Popen(

@@ -45,13 +45,13 @@ def beginning(node: ast.expr) -> str:
 def options_of(command: str) -> set[str]:
     """The options of a command that is typed like this."""
     name, *rest = command.split()
-    found: Any = load(name)
+    target: Any = load(name)
     for word in rest:
-        if hasattr(found, "commands") and word in found.commands:
-            found = found.commands[word]
+        if hasattr(target, "commands") and word in target.commands:
+            target = target.commands[word]
     # a group: `import FORMAT`
-    each = list(found.commands.values())[:1] if hasattr(found, "commands") else [found]
-    return {option for one in each for parameter in one.params for option in parameter.opts}
+    commands = list(target.commands.values())[:1] if hasattr(target, "commands") else [target]
+    return {option for one in commands for parameter in one.params for option in parameter.opts}
 
 
 def _proposes(text: str) -> bool:
@@ -66,14 +66,14 @@ def test_no_message_proposes_a_command_by_itself() -> None:
     """Every text with a command line in it has it from `proposed`, which adds the configuration.
     Help of options, and the examples in help, are no messages.
     """
-    found = [
+    problems = [
         f"{path}:{line}: {text}"
         for path, line, text, is_statement, is_option_help in source_texts()
         if not (is_statement or is_option_help or "Example: " in text)
         and _proposes(text)
         and not _in_documents(path)
     ]
-    assert found == []
+    assert problems == []
 
 
 def test_proposed_commands_exist_and_take_the_configuration() -> None:

@@ -34,8 +34,8 @@ PIN = re.compile(r"^[a-z0-9][a-z0-9._-]*==\S+(?: ; .+?)? \\$")
 HASH = re.compile(r"^    --hash=sha256:[0-9a-f]{64}(?: \\)?$")
 
 TOGETHER = [
-    ROOT / "requirements" / each
-    for each in ("run.txt", "build.txt", "full.txt", "dev.txt", "browser.txt", "docs.txt")
+    ROOT / "requirements" / filename
+    for filename in ("run.txt", "build.txt", "full.txt", "dev.txt", "browser.txt", "docs.txt")
 ]
 REQUIREMENTS = [*TOGETHER, ROOT / "requirements" / "release.txt"]
 WORKFLOWS = ROOT / ".github" / "workflows"
@@ -94,7 +94,7 @@ def test_every_module_and_test_says_what_it_is_for() -> None:
             continue  # to parse all of them takes seconds
         tree = ast.parse(text)
         classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
-        nodes = [*tree.body, *(node for each in classes for node in each.body)]
+        nodes = [*tree.body, *(node for test_class in classes for node in test_class.body)]
         functions = [
             node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         ]
@@ -162,14 +162,14 @@ def test_requirements_agree_with_each_other() -> None:
     ]
     run, build, full, dev, browser, docs = pins
     assert {
-        each: version
-        for each, version in {**run, **build, **full}.items()
-        if dev.get(each) != version
+        package: version
+        for package, version in {**run, **build, **full}.items()
+        if dev.get(package) != version
     } == {}
     assert {
-        each: version
-        for each, version in {**browser, **docs}.items()
-        if dev.get(each, version) != version
+        package: version
+        for package, version in {**browser, **docs}.items()
+        if dev.get(package, version) != version
     } == {}
 
 
@@ -184,11 +184,13 @@ def test_links_between_documents_lead_somewhere() -> None:
 def test_documents_that_are_named_exist() -> None:
     """A comment, a message or a document that names a path in docs/ names a file."""
     named = [
-        (path, each)
+        (path, document)
         for path in files()
-        for each in DOCUMENT.findall(path.read_text(errors="replace"))
+        for document in DOCUMENT.findall(path.read_text(errors="replace"))
     ]
-    assert [f"{name(path)}: {each}" for path, each in named if not (ROOT / each).exists()] == []
+    assert [
+        f"{name(path)}: {document}" for path, document in named if not (ROOT / document).exists()
+    ] == []
 
 
 def test_decisions_are_numbered_without_gaps() -> None:
@@ -256,7 +258,9 @@ def test_supported_pythons_are_the_same_everywhere() -> None:
     project = PYPROJECT["project"]
     prefix = "Programming Language :: Python :: "
     versions = [
-        each.removeprefix(prefix) for each in project["classifiers"] if each.startswith(prefix)
+        classifier.removeprefix(prefix)
+        for classifier in project["classifiers"]
+        if classifier.startswith(prefix)
     ]
     assert project["requires-python"] == f">={versions[0]}"
     assert (
@@ -271,13 +275,13 @@ def test_supported_pythons_are_the_same_everywhere() -> None:
 def test_actions_are_pinned_by_commit() -> None:
     """Each action of a workflow has the version that its commit is of."""
     used = [
-        each
+        action
         for path in WORKFLOWS.glob("*.yml")
-        for each in re.findall(r"uses: (.*)", path.read_text())
+        for action in re.findall(r"uses: (.*)", path.read_text())
     ]
     assert used
     pinned = re.compile(r"[\w-]+/[\w-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
-    assert [each for each in used if not pinned.fullmatch(each)] == []
+    assert [action for action in used if not pinned.fullmatch(action)] == []
 
 
 def test_names_of_tests_are_the_same_in_every_process(request: pytest.FixtureRequest) -> None:

@@ -34,9 +34,9 @@ def pinned() -> dict[str, str]:
 
 
 def _found(pattern: str, name: str) -> str:
-    found = re.search(pattern, (PROGRAMS / name).read_text(), re.MULTILINE)
-    assert found is not None, name
-    return found[1]
+    match = re.search(pattern, (PROGRAMS / name).read_text(), re.MULTILINE)
+    assert match is not None, name
+    return match[1]
 
 
 def older() -> list[tuple[str, str]]:

@@ -138,10 +138,10 @@ async def test_listens_on_ipv6() -> None:
 
 async def test_address_in_use_is_one_clear_error() -> None:
     """A port that is taken raises an error that names the setting and the address."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        listen = f"127.0.0.1:{listener.getsockname()[1]}"
         with pytest.raises(
             ConfigurationError, match=f"admin.listen: can't listen on {listen}: (process|something)"
         ) as raised:

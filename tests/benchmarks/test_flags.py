@@ -23,8 +23,8 @@ def test_no_flag_is_decided_early() -> None:
     roll-out leaves some out.
     """
     project = flag_project()
-    flags = (parse_flag(each) for each in project["flags"])
-    cohorts = (parse_cohort(each) for each in project["cohorts"])
+    flags = (parse_flag(raw_flag) for raw_flag in project["flags"])
+    cohorts = (parse_cohort(raw_cohort) for raw_cohort in project["cohorts"])
     definitions = Definitions(
         {flag.key: flag for flag in flags}, {cohort.id: cohort for cohort in cohorts}, ()
     )
@@ -34,7 +34,8 @@ def test_no_flag_is_decided_early() -> None:
         )
         assert (len(evaluation.results), evaluation.failed) == (FLAGS, {})
         reasons = {
-            (each.enabled, each.reason.condition_index) for each in evaluation.results.values()
+            (result.enabled, result.reason.condition_index)
+            for result in evaluation.results.values()
         }
         assert reasons == {(True, CONDITIONS - 1), (False, CONDITIONS - 1)}
 

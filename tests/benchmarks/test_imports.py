@@ -69,7 +69,9 @@ def test_every_record_becomes_an_event(export: Export, path: Path) -> None:
         assert 450 < size / events < 1_050
 
 
-@pytest.mark.parametrize("export", [each for each in Export if each is not Export.NATIVE])
+@pytest.mark.parametrize(
+    "export", [export_kind for export_kind in Export if export_kind is not Export.NATIVE]
+)
 def test_the_floor_makes_the_events_of_the_import(export: Export, path: Path) -> None:
     """A loop that left out a part of the mapping would be no floor; only what follows from records
     before isn't its work.
@@ -87,7 +89,7 @@ def test_the_floor_makes_the_events_of_the_import(export: Export, path: Path) ->
     finished, _ = EventFinisher(FINISH).finish(
         [event for event in events if event.event != "$identify"]
     )
-    made = [json.loads(each) for each in finished]
+    made = [json.loads(encoded) for encoded in finished]
     assert [json.loads(msgspec.json.encode(event)) for event in bare_events(export, path)] == made
     assert len(made) == COUNT
 

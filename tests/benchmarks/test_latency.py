@@ -30,8 +30,8 @@ from tests.support.cases import cases
 def test_percentiles_are_of_all_values() -> None:
     """The smallest value that so many are at or below."""
     values = [float(number) for number in range(1000, 0, -1)]
-    found = [percentile(values, share) for share in (0.5, 0.99, 0.999)]
-    assert (found, percentile([7.0], 0.99)) == ([500.0, 990.0, 999.0], 7.0)
+    computed = [percentile(values, share) for share in (0.5, 0.99, 0.999)]
+    assert (computed, percentile([7.0], 0.99)) == ([500.0, 990.0, 999.0], 7.0)
 
 
 @cases(("p99", "good"), [(BATCH_AGE + ALLOWED - 0.001, True), (BATCH_AGE + ALLOWED + 0.001, False)])
@@ -73,11 +73,19 @@ def test_a_short_run_measures_each_request(tmp_path: Path) -> None:
     measurement = LatencyMeasurement(
         Target(free_port(), free_port()), Machine(first, second), seconds=0.2, warm_up=0.2
     )
-    for each in series:
-        measurement.measure(each)
+    for one_series in series:
+        measurement.measure(one_series)
     result = LatencyResult(NAME, series)
-    assert [each.rate == each.greatest / 2 for each in result.series] == [True, False]
-    assert all(0 < each.answers[0.5] <= each.answers[0.999] for each in result.series)
-    assert all(0 < each.deliveries[0.5] <= each.deliveries[0.999] for each in result.series)
+    assert [one_series.rate == one_series.greatest / 2 for one_series in result.series] == [
+        True,
+        False,
+    ]
+    assert all(
+        0 < one_series.answers[0.5] <= one_series.answers[0.999] for one_series in result.series
+    )
+    assert all(
+        0 < one_series.deliveries[0.5] <= one_series.deliveries[0.999]
+        for one_series in result.series
+    )
     draw_latency(result, tmp_path / "latency.svg")
     ElementTree.fromstring((tmp_path / "latency.svg").read_text())

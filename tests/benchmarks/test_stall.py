@@ -25,11 +25,11 @@ from forwarder.wire.encodings import decode_body
 @pytest.mark.long
 def test_the_bodies_are_different_and_may_be_sent() -> None:
     """None is over the limit of a body, and no record over a broker's."""
-    found = {body.name: body for body in (*bodies(), *ruled_bodies())}
-    assert all(len(body.data) <= 20_000_000 for body in found.values())
+    named_bodies = {body.name: body for body in (*bodies(), *ruled_bodies())}
+    assert all(len(body.data) <= 20_000_000 for body in named_bodies.values())
     assert all(len(record) <= 1_000_000 for _, record in records())
-    text = decode_body(Incoming(found["nan-base64-gzip"].data), 20_000_000)
-    assert text == found["nan"].data
+    text = decode_body(Incoming(named_bodies["nan-base64-gzip"].data), 20_000_000)
+    assert text == named_bodies["nan"].data
 
 
 def test_lz64_is_what_browsers_send() -> None:

@@ -31,7 +31,8 @@ def test_a_start_is_measured_with_each_buffer() -> None:
     first, second = sorted(os.sched_getaffinity(0))[:2]
     result = measure_start(Target(free_port(), free_port()), Machine(first, second), rounds=1)
     assert all(
-        len(taken) == 1 and taken[0] > 0 for taken in (result.imports, result.memory, result.disk)
+        len(durations) == 1 and durations[0] > 0
+        for durations in (result.imports, result.memory, result.disk)
     )
 
 

@@ -38,10 +38,10 @@ def figures() -> dict[str, int]:
         if line.startswith("|") and not re.match(r"\|-", line)
     ]
     [row] = [row for row in rows if row[0] == BODIES]
-    found = {
+    rates = {
         name: int(value.replace(",", "")) for name, value in zip(head[1:], row[1:], strict=True)
     }
-    return {name: found[name] for name in PROGRAMS}
+    return {name: rates[name] for name in PROGRAMS}
 
 
 def bars() -> str:

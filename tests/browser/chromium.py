@@ -45,9 +45,9 @@ def executable() -> str:
     """Where the browser is. Without one the test is skipped, saying so; on CI, where there must be
     one, it fails.
     """
-    found = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
-    if found is not None:
-        return found
+    path = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+    if path is not None:
+        return path
     reason = (
         f"no Chromium on this machine: none of {', '.join(NAMES)} is on the path, and "
         "CHROMIUM names none"

@@ -41,23 +41,23 @@ def check(name: str, png: bytes) -> None:
     """Compare a picture with the accepted one. A failure leaves three pictures side by side, and
     says where: accepted, found, differing.
     """
-    found = _small(png)
+    picture = _small(png)
     path = ACCEPTED / f"{name}.png"
     if os.environ.get(RENEW) == "1":
         ACCEPTED.mkdir(exist_ok=True)
-        if not path.exists() or _differing(_opened(path), found) is not None:
-            _in_few_colours(found).save(path, optimize=True)
-            assert _differing(_opened(path), found) is None, (
+        if not path.exists() or _differing(_opened(path), picture) is not None:
+            _in_few_colours(picture).save(path, optimize=True)
+            assert _differing(_opened(path), picture) is None, (
                 f"{name} can't be kept in so few colours"
             )
         return
     assert path.exists(), f"{name} has no accepted picture: `make looks` makes it"
     accepted = _opened(path)
-    mask = _differing(accepted, found)
+    mask = _differing(accepted, picture)
     if mask is not None:
         FOUND.mkdir(parents=True, exist_ok=True)
         left = FOUND / f"{name}.png"
-        _beside(accepted, found, mask.convert("RGB")).save(left)
+        _beside(accepted, picture, mask.convert("RGB")).save(left)
         raise AssertionError(
             f"{name} looks otherwise: {left} has what was accepted, what is there, and the "
             "difference. `make looks` accepts it"
@@ -97,9 +97,11 @@ def _in_few_colours(picture: Image.Image) -> Image.Image:
 def _differing(one: Image.Image, other: Image.Image) -> Image.Image | None:
     """Where two pictures differ, white on black; None where they don't."""
     size = (max(one.width, other.width), max(one.height, other.height))
-    padded = [_padded(each, size) for each in (one, other)]
-    drawn = _over(_distance(*(each.filter(ImageFilter.BoxBlur(1)) for each in padded)), TOLERANCE)
-    flat = ImageChops.multiply(*(ImageChops.invert(_edges(each)) for each in padded))
+    padded = [_padded(picture, size) for picture in (one, other)]
+    drawn = _over(
+        _distance(*(picture.filter(ImageFilter.BoxBlur(1)) for picture in padded)), TOLERANCE
+    )
+    flat = ImageChops.multiply(*(ImageChops.invert(_edges(picture)) for picture in padded))
     grounds = ImageChops.multiply(_over(_distance(*padded), GROUND_TOLERANCE), flat)
     if (
         one.size == other.size
@@ -138,10 +140,11 @@ def _padded(picture: Image.Image, size: tuple[int, int]) -> Image.Image:
 
 def _beside(*pictures: Image.Image) -> Image.Image:
     made = Image.new(
-        "RGB", (sum(each.width for each in pictures), max(each.height for each in pictures))
+        "RGB",
+        (sum(picture.width for picture in pictures), max(picture.height for picture in pictures)),
     )
     left = 0
-    for each in pictures:
-        made.paste(each, (left, 0))
-        left += each.width
+    for picture in pictures:
+        made.paste(picture, (left, 0))
+        left += picture.width
     return made

@@ -107,8 +107,8 @@ def in_terminal(
 
 def half_done(shown: str) -> bool:
     """Whether so many events have arrived that it may be killed."""
-    found = re.findall(r"([\d,]+) of [\d,]+ events", shown)
-    return bool(found) and int(found[-1].replace(",", "")) >= KILLED_AT
+    counts = re.findall(r"([\d,]+) of [\d,]+ events", shown)
+    return bool(counts) and int(counts[-1].replace(",", "")) >= KILLED_AT
 
 
 def scenes(folder: Path, url: str) -> Iterator[tuple[str, list[str]]]:
@@ -132,12 +132,14 @@ def scenes(folder: Path, url: str) -> Iterator[tuple[str, list[str]]]:
 
 def made() -> tuple[list[tuple[str, list[str]]], str]:
     """What the terminal showed, and the report's page."""
-    with tempfile.TemporaryDirectory(prefix="pictures-") as kept, sandbox() as service:
-        folder = Path(kept)
+    with tempfile.TemporaryDirectory(prefix="pictures-") as directory, sandbox() as service:
+        folder = Path(directory)
         export(folder / "export")
 
         def named(text: str) -> str:
-            return text.replace(kept, "/srv/shop").replace(service.url, "http://127.0.0.1:8322")
+            return text.replace(directory, "/srv/shop").replace(
+                service.url, "http://127.0.0.1:8322"
+            )
 
         shown = [
             (typed, [named(line) for line in lines]) for typed, lines in scenes(folder, service.url)

@@ -58,19 +58,19 @@ async def wait_for_list(page: Page) -> None:
 
 async def flaws(page: Page) -> list[str]:
     """What can't be read, or is wider than the window, in light and in dark."""
-    found = []
+    problems = []
     for scheme in SCHEMES:
         await page.emulate_media(color_scheme=scheme)
-        found += [f"{scheme}: {text}" for text in await unreadable(page)]
+        problems += [f"{scheme}: {text}" for text in await unreadable(page)]
     if wider := await overflowing(page):
-        found.append(f"{wider} pixels wider than the window")
-    return found
+        problems.append(f"{wider} pixels wider than the window")
+    return problems
 
 
 async def unreadable(page: Page) -> list[str]:
     """The texts on the page whose contrast is too low, each with its contrast."""
-    found: list[str] = await page.evaluate(_UNREADABLE, LEAST_CONTRAST)
-    return found
+    texts: list[str] = await page.evaluate(_UNREADABLE, LEAST_CONTRAST)
+    return texts
 
 
 async def overflowing(page: Page) -> int:
@@ -108,18 +108,18 @@ def different_lines(png: bytes) -> int:
 
 
 def _chunks(png: bytes) -> list[bytes]:
-    found = []
+    chunks = []
     place = 8
     while place < len(png):
         (length,) = struct.unpack(">I", png[place : place + 4])
         if png[place + 4 : place + 8] == b"IDAT":
-            found.append(png[place + 8 : place + 8 + length])
+            chunks.append(png[place + 8 : place + 8 + length])
         place += 12 + length
-    return found
+    return chunks
 
 
 async def box(page: Page, selector: str) -> dict[str, Any]:
     """Where something is."""
-    found: Any = await page.locator(selector).first.bounding_box()
-    assert found is not None, selector
-    return dict(found)
+    bounds: Any = await page.locator(selector).first.bounding_box()
+    assert bounds is not None, selector
+    return dict(bounds)

@@ -112,16 +112,16 @@ def moving_picture(frames: Sequence[tuple[float, list[str]]]) -> str:
     total = frames[-1][0] + STILL
     lines = list(lines_over_time(frames))
     width = round(COLUMNS * CELL + 2 * MARGIN)
-    height = (max(each.row for each in lines) + 1) * LINE + 2 * MARGIN
+    height = (max(line.row for line in lines) + 1) * LINE + 2 * MARGIN
     spans = sorted(
-        {(each.start, each.end) for each in lines}, key=lambda span: (span[0], span[1] or total)
+        {(line.start, line.end) for line in lines}, key=lambda span: (span[0], span[1] or total)
     )
     names = {span: f"k{number}" for number, span in enumerate(spans)}
     style = STYLE.replace("FOREGROUND", THEME.foreground_color.hex).replace("TOTAL", f"{total:.2f}")
     keyframes = "".join(
         _keyframes(names[span], span[0] / total, span[1] and span[1] / total) for span in spans
     )
-    texts = "".join(_text(each, names[each.start, each.end]) for each in lines)
+    texts = "".join(_text(line, names[line.start, line.end]) for line in lines)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" '
         'aria-label="forwarder demo in a terminal">\n'

@@ -215,11 +215,11 @@ class Scene:
 async def scene(now: Callable[[], float]) -> AsyncIterator[Scene]:
     """Everything started, and stopped at the end."""
     options = SandboxOptions(api_keys=frozenset(APPS.values()), now=now)
-    with TemporaryDirectory(prefix="pictures-") as kept:
+    with TemporaryDirectory(prefix="pictures-") as directory:
         async with Sandbox(options) as sandbox, aiohttp.ClientSession() as session:
             sections: dict[str, Any] = {
                 "upstream": {"url": sandbox.url, "verify_keys": True},
-                "dead_letters": {"path": kept},
+                "dead_letters": {"path": directory},
                 "http": {"api_keys": {**APPS, "old-app": UNKNOWN}},
             }
             whole = Whole(sandbox.url, SystemClock(), batch={"max_age": "10ms"}, **sections)
@@ -314,8 +314,8 @@ def seed() -> dict[str, Any]:
 
 async def shoot_management(browser: Browser, folder: Path, *, dark: bool = False) -> None:
     """Take the picture of what is managed."""
-    with TemporaryDirectory(prefix="pictures-") as kept:
-        path = Path(kept) / "seed.yaml"
+    with TemporaryDirectory(prefix="pictures-") as directory:
+        path = Path(directory) / "seed.yaml"
         path.write_text(yaml.safe_dump(seed()))
         window: dict[str, Any] = {"dark": dark, "width": WIDTH, "height": HEIGHT}
         async with (
@@ -342,9 +342,9 @@ async def shoot_management(browser: Browser, folder: Path, *, dark: bool = False
 async def shoot_person(browser: Browser, folder: Path, *, dark: bool = False) -> None:
     """Take the picture of a person with its merges, as the gallery has it."""
     view = next(view for view in VIEWS if view.name == "sandbox-person")
-    with TemporaryDirectory(prefix="pictures-") as kept:
+    with TemporaryDirectory(prefix="pictures-") as directory:
         async with (
-            opened(view, Path(kept)) as url,
+            opened(view, Path(directory)) as url,
             showing(browser, view, url, WIDTH, dark=dark) as visitor,
         ):
             await visitor.page.set_viewport_size({"width": WIDTH, "height": 1170})
@@ -357,8 +357,8 @@ async def shoot_decisions(browser: Browser, folder: Path, *, dark: bool = False)
     """Take the pictures of a flag with who gets what of it, and of a batch export with its runs."""
     suffix = "-dark" if dark else ""
     window: dict[str, Any] = {"dark": dark, "width": WIDTH, "height": HEIGHT}
-    with TemporaryDirectory(prefix="pictures-") as kept:
-        options = SandboxOptions(seed=EXAMPLE, export_root=Path(kept), now=lambda: MORNING)
+    with TemporaryDirectory(prefix="pictures-") as directory:
+        options = SandboxOptions(seed=EXAMPLE, export_root=Path(directory), now=lambda: MORNING)
         async with (
             Sandbox(options) as sandbox,
             aiohttp.ClientSession() as session,
@@ -428,7 +428,7 @@ async def main(folder: Path, *, dark: bool) -> None:
 
 if __name__ == "__main__":
     arguments = sys.argv[1:]
-    wanted = [Path(each) for each in arguments if each != "--dark"]
+    wanted = [Path(argument) for argument in arguments if argument != "--dark"]
     asyncio.run(
         main(wanted[0] if wanted else ROOT / "docs" / "pictures", dark="--dark" in arguments)
     )

@@ -42,10 +42,12 @@ def install() -> None:
 
 
 def _is_installed() -> bool:
-    kept = INSTALLED / LOCK
+    lock_file = INSTALLED / LOCK
     script = _script()
     return (
-        script.is_file() and kept.is_file() and kept.read_bytes() == (PACKAGE / LOCK).read_bytes()
+        script.is_file()
+        and lock_file.is_file()
+        and lock_file.read_bytes() == (PACKAGE / LOCK).read_bytes()
     )
 
 
@@ -68,8 +70,8 @@ def source() -> str:
 async def violations(page: Page, script: str) -> list[str]:
     """What breaks a rule, with the rule and the place; `script` is axe-core's."""
     await page.evaluate(f"{script}; undefined")
-    found: list[str] = await page.evaluate(_RUN)
-    return found
+    problems: list[str] = await page.evaluate(_RUN)
+    return problems
 
 
 if __name__ == "__main__":

@@ -169,9 +169,11 @@ TROUBLED: Final = replace(
             _KAFKA,
             partitions=tuple(
                 replace(
-                    each, lag=8_000, paused="31.0 MiB of records aren't settled (max_in_flight)"
+                    partition,
+                    lag=8_000,
+                    paused="31.0 MiB of records aren't settled (max_in_flight)",
                 )
-                for each in _KAFKA.partitions
+                for partition in _KAFKA.partitions
             ),
         ),
         KafkaCluster(
@@ -334,7 +336,7 @@ def _manifest(
     *,
     complete: bool,
 ) -> ImportManifest:
-    delivered = sum(each for _, each in days.values())
+    delivered = sum(day_count for _, day_count in days.values())
     share = [delivered // files + (place < delivered % files) for place in range(files)]
     books = [
         RecordBooks(read=count + 7, delivered=count, left_out={"--exclude-event": 5}, repeats=2)
@@ -343,8 +345,8 @@ def _manifest(
     books[0].refused = dict(refused)
     books[0].read += sum(refused.values())
     total = RecordBooks()
-    for each in books:
-        total.add(each)
+    for file_books in books:
+        total.add(file_books)
     detail = {
         "missing_timestamp": "there is no `time`",
         "illegal_distinct_id": "the id 'nil' is one that many share",
@@ -373,11 +375,11 @@ def _manifest(
             FileManifest(
                 f"export/2026-{place:03}.json.gz",
                 "ab" * 16,
-                each,
+                file_books,
                 "00" * 32,
                 complete or place < files - 1,
             )
-            for place, each in enumerate(books)
+            for place, file_books in enumerate(books)
         ],
         days={day: DayTally(source, count, "0" * 32) for day, (source, count) in days.items()},
         names=names,

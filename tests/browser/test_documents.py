@@ -96,7 +96,7 @@ async def test_the_search_finds_a_setting(browser: Browser, site: str) -> None:
 @pytest.mark.asyncio(loop_scope="session")
 async def test_the_search_finds_the_page_of_a_question(browser: Browser, site: str) -> None:
     """In its first three results, in the words of those who ask."""
-    found = {}
+    results = {}
     async with visit(browser) as visitor:
         field = await _search(visitor, site)
         options = visitor.page.get_by_role("option")
@@ -106,8 +106,8 @@ async def test_the_search_finds_the_page_of_a_question(browser: Browser, site: s
             await field.fill(words)
             await expect(options.first).to_be_visible()
             links = await options.evaluate_all("all => all.map(each => each.closest('a').href)")
-            found[words] = {Path(urlsplit(link).path).stem for link in links[:FIRST]}
-    assert {words: pages for words, pages in found.items() if not pages & QUESTIONS[words]} == {}
+            results[words] = {Path(urlsplit(link).path).stem for link in links[:FIRST]}
+    assert {words: pages for words, pages in results.items() if not pages & QUESTIONS[words]} == {}
 
 
 async def _search(visitor: Visit, site: str) -> Locator:

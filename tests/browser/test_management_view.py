@@ -294,8 +294,8 @@ async def test_a_resource_opens_by_address(
     """Whatever is open stands in the address, so a link shows someone else the same."""
     async with showing(browser, seeded(tmp_path)) as shown:
         page = await shown.open(f"#tab=organizations&open={opened}")
-        for each in words:
-            await expect(page.locator("#detail")).to_contain_text(each)
+        for text in words:
+            await expect(page.locator("#detail")).to_contain_text(text)
 
 
 async def test_what_is_open_is_marked_in_its_list(browser: Browser, tmp_path: Path) -> None:

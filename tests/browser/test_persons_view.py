@@ -109,8 +109,8 @@ async def test_a_person_opens_with_ids_merges_and_groups(browser: Browser) -> No
                 ("refused", "guest is an id that is never merged"),
             )
         ):
-            for each in words:
-                await expect(merges.nth(number)).to_contain_text(each)
+            for text in words:
+                await expect(merges.nth(number)).to_contain_text(text)
         groups = detail.locator('[data-key="groups"] li')
         await expect(groups).to_contain_text("last named by upgraded, ")
         await groups.get_by_role("button", name="acme").click()

@@ -50,10 +50,10 @@ class SandboxInBrowser:
 
     async def focused(self) -> str:
         """What has the focus: its id, or else its text."""
-        found: str = await self.visit.page.evaluate(
+        focus: str = await self.visit.page.evaluate(
             "document.activeElement.id || document.activeElement.textContent.trim().slice(0, 80)"
         )
-        return found
+        return focus
 
 
 @asynccontextmanager
@@ -315,10 +315,10 @@ async def test_a_conflict_shows_where_it_is(
 
 
 async def _ground(page: Any, selector: str) -> str:
-    found: str = await page.locator(selector).first.evaluate(
+    colour: str = await page.locator(selector).first.evaluate(
         "(element) => getComputedStyle(element).backgroundColor"
     )
-    return found
+    return colour
 
 
 async def test_requests_one_by_one(browser: Browser) -> None:
@@ -414,13 +414,13 @@ async def _tab_through(page: Any) -> None:
     reached: set[str] = set()
     for _ in range(40):
         await page.keyboard.press("Tab")
-        found = await page.evaluate(
+        focus = await page.evaluate(
             "(() => { const it = document.activeElement, seen = getComputedStyle(it).outlineStyle "
             "!== 'none'; "
             "return [it.id || it.name || it.type || it.tagName, seen || it === document.body] })()"
         )
-        assert found[1], f"nobody sees that {found[0]} has the focus"
-        reached.add(found[0])
+        assert focus[1], f"nobody sees that {focus[0]} has the focus"
+        reached.add(focus[0])
     tiles = {
         f"tile-{name}"
         for name in (

@@ -219,21 +219,21 @@ async def shown_in(
 async def shoot_watching(folder: Path) -> None:
     """Make both pictures."""
     options = [word for key in APPS for word in ("--api-key", key)]
-    with tempfile.TemporaryDirectory(prefix="pictures-") as kept, sandbox(*options) as service:
-        async with busy_daemon(service.url, Path(kept) / "state") as admin:
+    with tempfile.TemporaryDirectory(prefix="pictures-") as directory, sandbox(*options) as service:
+        async with busy_daemon(service.url, Path(directory) / "state") as admin:
             env = {
                 "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
                 "FORWARDER_ADMIN__LISTEN": admin,
             }
             top = await shown_in(
-                PictureTerminal(Path(kept), TOP, env),
+                PictureTerminal(Path(directory), TOP, env),
                 "forwarder top --interval 1",
                 has_history,
                 ["Down"] * 3,
                 "what to do",
             )
             tap = await shown_in(
-                PictureTerminal(Path(kept), TAP, env),
+                PictureTerminal(Path(directory), TAP, env),
                 "forwarder tap --rate 1",
                 is_full,
                 [],

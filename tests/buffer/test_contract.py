@@ -120,8 +120,8 @@ def opened(
         return made[-1]
 
     yield make
-    for each in made:
-        each.close()
+    for one_buffer in made:
+        one_buffer.close()
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ def taken(buffer: InspectedBuffer, lane: Lane = LIVE) -> list[Chunk]:
 
 def events(chunks: Sequence[Chunk]) -> list[bytes]:
     """All events of some chunks, in order."""
-    return [event for each in chunks for event in each.events()]
+    return [event for part in chunks for event in part.events()]
 
 
 def taken_whole(buffer: InspectedBuffer, lane: Lane = LIVE) -> Chunk:
@@ -371,18 +371,18 @@ def test_many_acks_are_withdrawn_in_one_go(buffer: InspectedBuffer) -> None:
     parts = cut_at(first, 1)
     buffer.replace(first, parts)
     queue.put_back(parts)
-    assert [each.data for each in buffer.withdraw(acks[:2], OTHER)] == [
+    assert [part.data for part in buffer.withdraw(acks[:2], OTHER)] == [
         b'{"event":"0-0"},{"event":"0-1"}',
         b'{"event":"1-0"},{"event":"1-1"}',
     ]
     both = [b'{"event":"0-0', b'{"event":"0-1', b'{"event":"2-0', b'{"event":"2-0']
-    assert [each.data[:13] for each in buffer.withdraw([acks[0], acks[2]])] == both
-    assert [each.data[:13] for each in buffer.queue(LIVE)] == [b'{"event":"1-0', b'{"event":"3-0']
+    assert [part.data[:13] for part in buffer.withdraw([acks[0], acks[2]])] == both
+    assert [part.data[:13] for part in buffer.queue(LIVE)] == [b'{"event":"1-0', b'{"event":"3-0']
     assert (buffer.queue(LIVE).events, buffer.queue(LIVE).size) == (
         4,
-        sum(len(each.data) + 1 for each in buffer.queue(LIVE)),
+        sum(len(part.data) + 1 for part in buffer.queue(LIVE)),
     )
-    assert [each.data[:13] for each in buffer.queue(OTHER)] == [b'{"event":"3-0']
+    assert [part.data[:13] for part in buffer.queue(OTHER)] == [b'{"event":"3-0']
     assert buffer.withdraw([]) == []
     assert (buffer.count(LIVE), buffer.count(OTHER)) == (8, 8)
 
@@ -422,8 +422,8 @@ class BufferModel:
             return
         self.buffer.offer(chunks)
         self.used += cost
-        for each in chunks:
-            self.waiting[each.lane] += each.events()
+        for part in chunks:
+            self.waiting[part.lane] += part.events()
 
     def take(self, lane: Lane) -> None:
         """The lane's first chunk."""

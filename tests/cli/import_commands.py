@@ -25,7 +25,7 @@ def run(command: Callable[..., None], *arguments: str | Path) -> Finished:
     """What a command leaves; errors end as they do in `forwarder`."""
     app = typer.Typer()
     app.command()(command)
-    done = CliRunner().invoke(app, [str(each) for each in arguments])
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
     if isinstance(done.exception, ForwarderError):
         return Finished(
             ExitCode.WRONG_USAGE,

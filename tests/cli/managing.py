@@ -135,25 +135,25 @@ def line(
 
 def options(endpoint: Endpoint[Any, Any], body: Mapping[str, Any]) -> list[str]:
     """A body as options, each value as a person types it."""
-    found: list[str] = []
+    words: list[str] = []
     for field in fields_of(endpoint):
         if field.name in body:
             value = body[field.name]
             if isinstance(value, bool):
-                found.append(field.option if value else f"--no-{field.option.removeprefix('--')}")
+                words.append(field.option if value else f"--no-{field.option.removeprefix('--')}")
             else:
-                found += [
+                words += [
                     word
-                    for each in _each(value)
-                    for word in (field.option, LEVELS[each] if field.name == "level" else each)
+                    for entry in _each(value)
+                    for word in (field.option, LEVELS[entry] if field.name == "level" else entry)
                 ]
-    return found
+    return words
 
 
 def _each(value: Any) -> list[Any]:
     return (
         value
-        if isinstance(value, list) and all(isinstance(each, str) for each in value)
+        if isinstance(value, list) and all(isinstance(entry, str) for entry in value)
         else [_text(value)]
     )
 

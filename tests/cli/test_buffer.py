@@ -143,9 +143,9 @@ async def test_verify_as_json(tmp_path: Path) -> None:
     log.events(LIVE, EVENTS)
     log.flip(at + 120)
     done = await invoked("buffer", "verify", str(tmp_path), "--output", "json")
-    found = json.loads(done.out)
-    assert (done.code, found["damaged"], found["events"]) == (1, True, 8)
-    (damage,) = found["directories"][0]["damage"]
+    report = json.loads(done.out)
+    assert (done.code, report["damaged"], report["events"]) == (1, True, 8)
+    (damage,) = report["directories"][0]["damage"]
     assert (damage["file"], damage["offset"]) == (str(log.path), at)
     done = await invoked("buffer", "verify", str(tmp_path), "--quiet")
     assert (done.code, done.out) == (1, "")

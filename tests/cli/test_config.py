@@ -147,11 +147,11 @@ def test_check_as_json(tmp_path: Path) -> None:
     file = tmp_path / "forwarder.yaml"
     file.write_text("upstream: {url: https://h.example.com}\n")
     result = run("check", "--output", "json", "--config", str(file))
-    found = json.loads(result.stdout)
+    report = json.loads(result.stdout)
     assert (result.exit_code, result.stderr) == (0, "")
-    assert (found["valid"], found["file"], found["problems"]) == (True, str(file), [])
-    assert found["checked_as"] == user_name()
-    assert "sources.http.api_keys" in {hint["key"] for hint in found["hints"]}
+    assert (report["valid"], report["file"], report["problems"]) == (True, str(file), [])
+    assert report["checked_as"] == user_name()
+    assert "sources.http.api_keys" in {hint["key"] for hint in report["hints"]}
     file.write_text(f"upstream:\n  url: https://h.example.com\n  {GOOD}: 1s\n")
     result = run("check", "--online", "--output", "json", "--config", str(file))
     assert (result.exit_code, "hunter2" in result.output) == (2, False)

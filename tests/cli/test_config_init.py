@@ -19,7 +19,7 @@ from tests.support.cases import cases
 
 def forwarder(*args: str | Path) -> str:
     """What a command prints; it has to succeed."""
-    result = CliRunner().invoke(app, [str(each) for each in args], catch_exceptions=False)
+    result = CliRunner().invoke(app, [str(arg) for arg in args], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
 

@@ -128,7 +128,7 @@ def test_what_can_not_be_meant(state: Path, tmp_path: Path, args: list[str], wor
     file = tmp_path / "mended.json"
     file.write_text("{}")
     error = invoke(
-        "replay", *[each.format(file=file) for each in args], "--yes", "--path", str(state)
+        "replay", *[arg.format(file=file) for arg in args], "--yes", "--path", str(state)
     ).exception
     assert isinstance(error, ConfigurationError)
     assert words in error.message

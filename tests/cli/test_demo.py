@@ -34,10 +34,12 @@ async def test_once_exits_with_0_when_everything_arrived() -> None:
     """`--once` sends the sample, compares, prints the books and exits with 0. Where something else
     listens on the usual port, another is used, and that is said.
     """
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        done = await forwarder("demo", "--once", "--port", str(min(taken.getsockname()[1], 65533)))
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        done = await forwarder(
+            "demo", "--once", "--port", str(min(listener.getsockname()[1], 65533))
+        )
     assert (done.code, done.err) == (0, "")
     assert "0 missing, 0 changed in transit; the books balance." in done.out
     assert "balanced" in done.out
@@ -306,7 +308,7 @@ def listens(port: int) -> bool:
 
 def processes_of(directory: Path) -> list[int]:
     """The processes whose command lines name the directory, where the system tells."""
-    found = []
+    pids = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             words = (process / "cmdline").read_bytes().split(b"\0")
@@ -316,5 +318,5 @@ def processes_of(directory: Path) -> list[int]:
             any(str(directory).encode() in word for word in words)
             and int(process.name) != os.getpid()
         ):
-            found.append(int(process.name))
-    return found
+            pids.append(int(process.name))
+    return pids

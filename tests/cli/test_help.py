@@ -184,8 +184,8 @@ def test_messages_name_topics_that_exist() -> None:
 
 def test_messages_name_no_file_of_the_repository() -> None:
     """It isn't there where forwarder is installed; `forwarder help TOPIC` is."""
-    found = [f"{path}:{line}: {text}" for path, line, text in texts() if REPOSITORY.search(text)]
-    assert found == []
+    mentions = [f"{path}:{line}: {text}" for path, line, text in texts() if REPOSITORY.search(text)]
+    assert mentions == []
     assert REPOSITORY.findall(json.dumps(json_schema())) == []
     assert [path for path in files(".yaml", "config") if ".md" in path.read_text("utf-8")] == []
     assert ROOT.is_dir()

@@ -44,8 +44,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def typed(*words: str) -> tuple[int, str]:
     """What the command answers: its exit code, and all that it shows."""
-    found = CliRunner().invoke(app, [*words], env={"FORWARDER_UPSTREAM__URL": None})
-    return found.exit_code, " ".join(found.output.split())
+    result = CliRunner().invoke(app, [*words], env={"FORWARDER_UPSTREAM__URL": None})
+    return result.exit_code, " ".join(result.output.split())
 
 
 MISTAKES: Final[dict[str, tuple[tuple[str, ...], int, tuple[str, ...]]]] = {
@@ -228,9 +228,9 @@ def test_a_mistake_says_what_happened_where_and_what_to_do(
     words: tuple[str, ...], code: int, said: tuple[str, ...]
 ) -> None:
     """In one answer, with an exit code that tells wrong usage from a no."""
-    found, shown = typed(*words)
+    exit_code, shown = typed(*words)
     assert [text for text in said if text not in shown] == [], shown
-    assert found == code
+    assert exit_code == code
     assert "Traceback" not in shown
 
 

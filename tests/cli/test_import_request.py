@@ -258,7 +258,7 @@ def test_rules_of_the_configuration_and_of_a_file_are_the_same_job(tmp_path: Pat
 
 def test_another_key_of_hashes_is_another_job(tmp_path: Path) -> None:
     """Its hashes are others; of the key itself nothing is kept."""
-    found = []
+    options = []
     for number, secret in enumerate(
         ("hunter2-hunter2-hunter2", "hunter3-hunter3-hunter3", "hunter2-hunter2-hunter2\n")
     ):
@@ -266,9 +266,9 @@ def test_another_key_of_hashes_is_another_job(tmp_path: Path) -> None:
         file = tmp_path / "rules.yaml"
         salt.write_text(secret)
         file.write_text(f"{RULES}hash: {{field: .who, salt_file: {salt}}}\n")
-        found.append(typed("mapping", "x", *TARGET, "--mapping", str(file)).chosen.options)
-    assert found[0] == found[2] != found[1]
-    assert "hunter" not in str(found)
+        options.append(typed("mapping", "x", *TARGET, "--mapping", str(file)).chosen.options)
+    assert options[0] == options[2] != options[1]
+    assert "hunter" not in str(options)
 
 
 @cases(

@@ -33,8 +33,8 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def service() -> Iterator[RunningSandbox]:
     """A sandbox; each test imports into a project of its own."""
-    with sandbox() as found:
-        yield found
+    with sandbox() as running_sandbox:
+        yield running_sandbox
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +103,10 @@ def test_an_import_in_shards(case: ShardedImport) -> None:
     assert seen.code == 0
     assert f"native {case.source} in {OF} shards: complete" in seen.out
     assert f"{EVENTS} events delivered" in seen.out
-    found = case.verified()
-    assert found.code == 0
-    assert f"in {OF} shards: complete" in found.out
-    assert f"All {EVENTS} events of " in found.out.splitlines()[-1]
+    verified = case.verified()
+    assert verified.code == 0
+    assert f"in {OF} shards: complete" in verified.out
+    assert f"All {EVENTS} events of " in verified.out.splitlines()[-1]
     [again] = case.shards(0)
     assert (again.code, "This import is complete" in again.err) == (0, True)
 
@@ -117,11 +117,11 @@ def test_a_missing_shard_is_no_whole_import(case: ShardedImport) -> None:
     """
     case.shards(0, 2)
     seen = case.status()
-    found = case.verified()
-    for each in (seen, found):
-        assert each.code == 1
-        assert f"not started: 1/{OF}" in each.out
-    assert "events of " in found.out
+    verified = case.verified()
+    for result in (seen, verified):
+        assert result.code == 1
+        assert f"not started: 1/{OF}" in result.out
+    assert "events of " in verified.out
     listed = json.loads(case.status("--output", "json").out)["imports"][0]
     compared = json.loads(case.verified("--output", "json").out)
     assert (listed["complete"], listed["shards"]["not_started"], len(listed["shards"]["each"])) == (
@@ -197,12 +197,13 @@ def test_an_event_in_the_files_of_two_shards(case: ShardedImport) -> None:
     first = (case.source / "0.jsonl").read_bytes().splitlines(keepends=True)[0]
     (case.source / "1.jsonl").write_bytes((case.source / "1.jsonl").read_bytes() + first)
     done = case.shards(*range(OF))
-    assert [each.code for each in done] == [0] * OF
-    found = case.verified()
-    assert found.code == 1
-    assert "1 of " in found.out
+    assert [result.code for result in done] == [0] * OF
+    verified = case.verified()
+    assert verified.code == 1
+    assert "1 of " in verified.out
     assert (
-        "An event in the files of two shards is delivered by both, and is there once" in found.out
+        "An event in the files of two shards is delivered by both, and is there once"
+        in verified.out
     )
     [counts] = case.service.ask(f"imports?api_key={case.key}")["results"]
     assert (counts["events"], counts["duplicates"], counts["conflicts"]) == (EVENTS, 1, 0)
@@ -212,8 +213,8 @@ def test_an_export_of_the_service(case: ShardedImport, tmp_path: Path) -> None:
     """As an import in one process is compared; with rows that don't name their import, too."""
     case.shards(*range(OF))
     rows = [
-        json.loads(each["raw"])
-        for each in case.service.ask(f"events?api_key={case.key}&limit=1000")["results"]
+        json.loads(event["raw"])
+        for event in case.service.ask(f"events?api_key={case.key}&limit=1000")["results"]
     ]
     path = tmp_path / "service.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -248,20 +249,20 @@ def test_what_cannot_be_verified(
     seen = case.status()
     assert seen.code == code
     assert f"0/{OF}" in seen.out
-    found = case.verified()
-    assert (found.code, reported in found.err) == (2, True)
+    verified = case.verified()
+    assert (verified.code, reported in verified.err) == (2, True)
 
 
 def test_shards_that_have_settled_nothing(tmp_path: Path) -> None:
     """One of them looks at its files: it runs, and there is nothing to verify yet."""
     lock = LockedDirectory.acquire(tmp_path / "state" / "shard-1-of-2", "--state")
     seen = run(status, "--state", tmp_path / "state")
-    found = run(verify, "--state", tmp_path / "state", "--sandbox", "http://127.0.0.1:1")
+    verified = run(verify, "--state", tmp_path / "state", "--sandbox", "http://127.0.0.1:1")
     lock.release()
     assert seen.code == 1
     assert "1/2    running" in seen.out
     assert "not started: 0/2" in seen.out
-    assert (found.code, "has no checkpoint yet" in found.err) == (2, True)
+    assert (verified.code, "has no checkpoint yet" in verified.err) == (2, True)
 
 
 def test_a_dry_run_of_a_shard(case: ShardedImport) -> None:
@@ -282,8 +283,8 @@ def test_a_dry_run_of_a_shard(case: ShardedImport) -> None:
 def test_a_shard_without_files(case: ShardedImport) -> None:
     """It ends at once, complete, and counts as such."""
     done = case.shards(*range(9), of=9)
-    assert [each.code for each in done] == [0] * 9
-    assert ["has no files" in each.err for each in done] == [False] * 7 + [True] * 2
+    assert [result.code for result in done] == [0] * 9
+    assert ["has no files" in result.err for result in done] == [False] * 7 + [True] * 2
     assert "0 records read" in done[8].out
     assert (case.status().code, case.verified().code) == (0, 0)
 
@@ -301,7 +302,7 @@ def test_refused_records_are_counted_over_all(case: ShardedImport) -> None:
     done = [
         case.imported("native", case.source, "--shard", f"{n}/{OF}", *accepted) for n in range(OF)
     ]
-    assert [each.code for each in done] == [0, 1, 0]
+    assert [result.code for result in done] == [0, 1, 0]
     seen = case.status()
     assert (seen.code, f"{EVENTS} delivered + 1 refused" in seen.out) == (0, True)
     assert case.verified().code == 0

@@ -38,17 +38,17 @@ SAME = (
 def delivered() -> list[FinishedEvent]:
     """The events that the sample's manifest counts as delivered."""
     some = manifests.events(DAYS)
-    return [each for each in some if each is not some[2]]
+    return [event for event in some if event is not some[2]]
 
 
-def sent(each: FinishedEvent, job: str | None = JOB.id, **more: Any) -> dict[str, Any]:
+def sent(event: FinishedEvent, job: str | None = JOB.id, **more: Any) -> dict[str, Any]:
     """An event as an import sends it."""
     properties = {} if job is None else {"$import_job_id": job}
     reported = {
-        "event": each.event,
-        "distinct_id": each.distinct_id,
-        "uuid": each.uuid,
-        "timestamp": when(each.time),
+        "event": event.event,
+        "distinct_id": event.distinct_id,
+        "uuid": event.uuid,
+        "timestamp": when(event.time),
     }
     return {**reported, "properties": properties, **more}
 
@@ -84,9 +84,9 @@ async def test_all_is_in_the_sandbox(kept: Path, monkeypatch: pytest.MonkeyPatch
     """
     monkeypatch.setattr(verification, "PAGE", 3)
     async with talking() as client:
-        await send(client, [sent(each) for each in delivered()])
-        await send(client, [sent(each) for each in delivered()[:4]])
-        await send(client, [sent(each, None, uuid=None) for each in delivered()])
+        await send(client, [sent(event) for event in delivered()])
+        await send(client, [sent(event) for event in delivered()[:4]])
+        await send(client, [sent(event, None, uuid=None) for event in delivered()])
         done = await run_beside(verify, "--state", kept, "--sandbox", client.sandbox.url)
         slash = await run_beside(
             verify,
@@ -104,7 +104,7 @@ async def test_all_is_in_the_sandbox(kept: Path, monkeypatch: pytest.MonkeyPatch
 async def test_what_is_missing_in_the_sandbox(kept: Path) -> None:
     """It is reported by day. Exit code 1."""
     async with talking() as client:
-        await send(client, [sent(each) for each in delivered()[:-2]])
+        await send(client, [sent(event) for event in delivered()[:-2]])
         done = await run_beside(verify, "--state", kept, "--sandbox", client.sandbox.url)
         empty = await run_beside(
             verify,
@@ -119,14 +119,18 @@ async def test_what_is_missing_in_the_sandbox(kept: Path) -> None:
         )
     assert (done.code, done.out.splitlines()[0].split(":")[0]) == (1, "1 of 4 days differs")
     assert "2024-01-04: 2 of " in done.out
-    found = json.loads(empty.out)
-    assert (empty.code, found["same"], sum(day["found"] for day in found["days"])) == (1, False, 0)
+    report = json.loads(empty.out)
+    assert (empty.code, report["same"], sum(day["found"] for day in report["days"])) == (
+        1,
+        False,
+        0,
+    )
 
 
 async def test_a_conflict_in_the_sandbox(kept: Path) -> None:
     """Every event is there, and one of them twice, with other properties. Exit code 1."""
     async with talking() as client:
-        await send(client, [sent(each) for each in delivered()])
+        await send(client, [sent(event) for event in delivered()])
         await send(client, [sent(delivered()[0], distinct_id="somebody else")])
         done = await run_beside(verify, "--state", kept, "--sandbox", client.sandbox.url)
     assert done.code == 1
@@ -137,7 +141,7 @@ async def test_an_import_into_two_projects(kept: Path) -> None:
     """Which of them is meant has to be said."""
     async with talking() as client:
         for key in (KEY, OTHER_KEY):
-            await send(client, [sent(each) for each in delivered()], key)
+            await send(client, [sent(event) for event in delivered()], key)
         unsaid = await run_beside(verify, "--state", kept, "--sandbox", client.sandbox.url)
         said = await run_beside(
             verify, "--state", kept, "--sandbox", client.sandbox.url, "--api-key", OTHER_KEY
@@ -158,8 +162,8 @@ async def test_the_configured_upstream_is_asked(
     monkeypatch.setenv("FORWARDER_IMPORT__API_KEY", KEY)
     async with talking() as client:
         monkeypatch.setenv("FORWARDER_UPSTREAM__URL", client.sandbox.url)
-        await send(client, [sent(each) for each in delivered()])
-        await send(client, [sent(each) for each in delivered()], OTHER_KEY)
+        await send(client, [sent(event) for event in delivered()])
+        await send(client, [sent(event) for event in delivered()], OTHER_KEY)
         assert (await run_beside(verify)).code == 0
         state(kept.parent / "second")
         several = await run_beside(verify)
@@ -237,20 +241,22 @@ def test_an_export_of_the_service(kept: Path, name: str) -> None:
     """
     rows = [
         {
-            **sent(each),
+            **sent(event),
             "team_id": 1,
             "elements_chain": "",
             "set": None,
-            "timestamp": when(each.time).replace("T", " ").removesuffix("Z")
+            "timestamp": when(event.time).replace("T", " ").removesuffix("Z")
             if place % 2
-            else when(each.time),
+            else when(event.time),
             "properties": {"$import_job_id": JOB.id}
             if place % 3
             else json.dumps({"$import_job_id": JOB.id}),
         }
-        for place, each in enumerate(delivered())
+        for place, event in enumerate(delivered())
     ]
-    live = [{**sent(each, None), "uuid": f"{place:032x}"} for place, each in enumerate(delivered())]
+    live = [
+        {**sent(event, None), "uuid": f"{place:032x}"} for place, event in enumerate(delivered())
+    ]
     path = exported(kept.parent / name, [*live, *rows])
     assert run(verify, "--state", kept, "--export", path).out == SAME
     assert run(verify, "--state", kept, "--export", path).code == 0
@@ -260,7 +266,8 @@ def test_an_export_of_the_service(kept: Path, name: str) -> None:
 def test_an_export_as_parquet_and_as_an_array(kept: Path) -> None:
     """The service writes either file format; a listing that was saved is an array."""
     rows = [
-        {**sent(each), "properties": json.dumps({"$import_job_id": JOB.id})} for each in delivered()
+        {**sent(event), "properties": json.dumps({"$import_job_id": JOB.id})}
+        for event in delivered()
     ]
     moments = [datetime.fromisoformat(row["timestamp"]) for row in rows]
     table = pa.table(
@@ -282,11 +289,11 @@ def test_several_files_of_an_export(kept: Path) -> None:
     """
     folder = kept.parent / "export"
     folder.mkdir()
-    rows = [sent(each) for each in delivered()]
+    rows = [sent(event) for event in delivered()]
     files = [exported(folder / "1.jsonl.gz", rows[:9]), exported(folder / "2.jsonl", rows[7:])]
     for arguments in ([folder], [folder / "*.jsonl*"], files):
         done = run(
-            verify, "--state", kept, *(part for each in arguments for part in ("--export", each))
+            verify, "--state", kept, *(part for path in arguments for part in ("--export", path))
         )
         assert (done.code, done.out) == (
             0,
@@ -301,7 +308,7 @@ def test_an_export_without_properties(kept: Path) -> None:
     """
     path = exported(
         kept.parent / "x.jsonl",
-        [{"uuid": each.uuid, "timestamp": when(each.time)} for each in delivered()],
+        [{"uuid": event.uuid, "timestamp": when(event.time)} for event in delivered()],
     )
     assert run(verify, "--state", kept, "--export", path, "--any-job").code == 0
     assert run(verify, "--state", kept, "--export", path).code == 1
@@ -340,7 +347,7 @@ def test_a_row_that_is_no_event(kept: Path, row: Any) -> None:
 
 def test_an_export_that_is_cut_off(kept: Path) -> None:
     """What can't be read to its end proves nothing. Exit code 2."""
-    path = exported(kept.parent / "x.jsonl.gz", [sent(each) for each in delivered()])
+    path = exported(kept.parent / "x.jsonl.gz", [sent(event) for event in delivered()])
     path.write_bytes(path.read_bytes()[:-20])
     done = run(verify, "--state", kept, "--export", path)
     assert (done.code, done.out) == (2, "")
@@ -358,21 +365,21 @@ def test_an_import_that_was_killed(tmp_path: Path) -> None:
     """Its checkpoint says more than the manifest of the run before, or than none; that it isn't
     complete is said.
     """
-    kept = state(tmp_path / "kept", ended=False)
-    write_reports(manifests.manifest(1, ended=False), kept)
-    path = exported(tmp_path / "x.jsonl", [sent(each) for each in delivered()])
-    stale = run(verify, "--state", kept, "--export", path)
-    (kept / MANIFEST).unlink()
-    assert run(verify, "--state", kept, "--export", path) == stale
+    folder = state(tmp_path / "kept", ended=False)
+    write_reports(manifests.manifest(1, ended=False), folder)
+    path = exported(tmp_path / "x.jsonl", [sent(event) for event in delivered()])
+    stale = run(verify, "--state", folder, "--export", path)
+    (folder / MANIFEST).unlink()
+    assert run(verify, "--state", folder, "--export", path) == stale
     assert (stale.code, stale.out.splitlines()[0]) == (0, SAME.strip())
     assert "isn't complete" in stale.out
-    (kept / checkpoint.FILE).unlink()
-    assert run(verify, "--state", kept, "--export", path).code == 2
+    (folder / checkpoint.FILE).unlink()
+    assert run(verify, "--state", folder, "--export", path).code == 2
 
 
 def test_a_manifest_that_says_something_else(kept: Path) -> None:
     """A digest that is another tells others from the same, however many there are."""
-    path = exported(kept.parent / "x.jsonl", [sent(each) for each in delivered()])
+    path = exported(kept.parent / "x.jsonl", [sent(event) for event in delivered()])
     said = json.loads((kept / MANIFEST).read_bytes())
     said["days"]["2024-01-02"]["uuids"] = "0" * 32
     (kept / MANIFEST).write_text(json.dumps(said))

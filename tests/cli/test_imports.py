@@ -80,8 +80,8 @@ def test_for_machines(root: Path) -> None:
     """`--output json` has all of them."""
     state(root / "a")
     done = run(status, "--output", "json")
-    [found] = json.loads(done.out)["imports"]
-    assert (found["folder"], found["complete"], found["running"], done.code) == (
+    [listed] = json.loads(done.out)["imports"]
+    assert (listed["folder"], listed["complete"], listed["running"], done.code) == (
         str(root / "a"),
         True,
         False,

@@ -42,7 +42,7 @@ PATHS = [
     *("dead-letters ls", "dead-letters show", "dead-letters replay", "dead-letters drop"),
     *("config init", "config check", "config show", "config schema"),
     *("mapping try", "rules try", "rules hash"),
-    *(f"import {each.name}" for each in FORMATS),
+    *(f"import {import_format.name}" for import_format in FORMATS),
     *("import status", "import verify"),
     *(f"manage {endpoint.name}" for endpoint in ENDPOINTS),
 ]

@@ -32,12 +32,12 @@ def command(endpoint: Endpoint[Any, Any]) -> Any:
 
 def options(endpoint: Endpoint[Any, Any]) -> dict[str, Any]:
     """The options of its command, by each of their spellings."""
-    found = [
+    parameters = [
         parameter for parameter in command(endpoint).params if parameter.param_type_name == "option"
     ]
     return {
         name: parameter
-        for parameter in found
+        for parameter in parameters
         for name in (*parameter.opts, *parameter.secondary_opts)
     }
 
@@ -60,16 +60,27 @@ def test_what_a_command_takes_is_what_its_endpoint_takes(endpoint: Endpoint[Any,
         for parameter in command(endpoint).params
         if parameter.param_type_name == "argument"
     ]
-    assert arguments == [each.name for each in endpoint.parameters if each.name not in OWNERS]
-    found = options(endpoint)
-    owners = {f"--{OWNERS[each.name]}" for each in endpoint.parameters if each.name in OWNERS}
-    assert {name for name in ("--organization", "--project") if name in found} == owners
+    assert arguments == [
+        parameter.name for parameter in endpoint.parameters if parameter.name not in OWNERS
+    ]
+    known_options = options(endpoint)
+    owners = {
+        f"--{OWNERS[parameter.name]}"
+        for parameter in endpoint.parameters
+        if parameter.name in OWNERS
+    }
+    assert {name for name in ("--organization", "--project") if name in known_options} == owners
     payload = endpoint.request.__annotations__ if endpoint.takes_body else {}
     assert [field.name for field in fields_of(endpoint)] == list(payload)
-    assert {field.option for field in fields_of(endpoint)} <= set(found)
-    assert ("--data" in found) == endpoint.takes_body
-    assert ("--limit" in found) == ("--offset" in found) == ("--all" in found) == endpoint.paginated
-    assert ("--yes" in found) == endpoint.destructive
+    assert {field.option for field in fields_of(endpoint)} <= set(known_options)
+    assert ("--data" in known_options) == endpoint.takes_body
+    assert (
+        ("--limit" in known_options)
+        == ("--offset" in known_options)
+        == ("--all" in known_options)
+        == endpoint.paginated
+    )
+    assert ("--yes" in known_options) == endpoint.destructive
 
 
 @cases("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.name)
@@ -101,7 +112,7 @@ def test_examples_name_options_that_there_are(endpoint: Endpoint[Any, Any]) -> N
     words = example(endpoint).split()[4:]
     assert {word for word in words if word.startswith("--")} <= set(options(endpoint))
     ids = [word for word in words if not word.startswith("--")][: len(endpoint.parameters)]
-    assert len(ids) >= sum(each.name not in OWNERS for each in endpoint.parameters)
+    assert len(ids) >= sum(parameter.name not in OWNERS for parameter in endpoint.parameters)
 
 
 def inner(response: Any) -> Iterator[str]:
@@ -134,8 +145,8 @@ def test_whatever_can_be_removed_can_be_named() -> None:
 
 def test_levels_and_choices_are_known_fields() -> None:
     """What is completed comes from the contract."""
-    found = {field.name: field for field in fields_of(BY_NAME["invites create"])}
-    assert (found["level"].kind, found["level"].choices) == (
+    invite_fields = {field.name: field for field in fields_of(BY_NAME["invites create"])}
+    assert (invite_fields["level"].kind, invite_fields["level"].choices) == (
         FieldKind.LEVEL,
         ("member", "admin", "owner"),
     )

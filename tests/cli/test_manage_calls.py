@@ -261,7 +261,7 @@ async def test_the_reader_of_a_list_may_leave(tmp_path: Path) -> None:
         ) as command:
             assert json.loads(await command.line("Dashboard 1"))["id"] == 1
             assert await command.ended() == 0
-            assert not any("Traceback" in each for each in command.lines)
+            assert not any("Traceback" in output_line for output_line in command.lines)
 
 
 @pytest.mark.slow
@@ -286,7 +286,10 @@ async def test_an_interruption_is_130() -> None:
             command.send(signal.SIGINT)
             code = await command.ended()
         gone.set()
-    assert (code, [each for each in command.lines if "Traceback" in each]) == (130, [])
+    assert (code, [output_line for output_line in command.lines if "Traceback" in output_line]) == (
+        130,
+        [],
+    )
 
 
 ODD = "[red]x[/red]\x1b[2J\x9b\u202e\ud800\n"

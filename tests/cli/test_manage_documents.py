@@ -29,9 +29,9 @@ def commands() -> list[str]:
     rows = []
     for endpoint in ENDPOINTS:
         ids = " ".join(
-            each.name.replace("__", "_").upper()
-            for each in endpoint.parameters
-            if each.name not in OWNERS
+            parameter.name.replace("__", "_").upper()
+            for parameter in endpoint.parameters
+            if parameter.name not in OWNERS
         )
         rows.append(
             f"| `{' '.join(filter(None, (endpoint.name, ids)))}` | `{endpoint.scope}` | "
@@ -108,10 +108,12 @@ async def ids(client: SandboxClient) -> dict[str, str]:
     ]
     exports = (await client.get("/sandbox/batch-exports"))["results"]
     member = next(
-        each["user"]["uuid"] for each in members if each["user"]["email"] == "mia@example.com"
+        membership["user"]["uuid"]
+        for membership in members
+        if membership["user"]["email"] == "mia@example.com"
     )
     return {
         "MEMBER": member,
-        "DOMAIN": next(each["id"] for each in domains if not each["is_verified"]),
+        "DOMAIN": next(domain["id"] for domain in domains if not domain["is_verified"]),
         "EXPORT": exports[0]["id"],
     }

@@ -109,7 +109,11 @@ async def test_without_a_key_nothing_is_called(manager: Manager, name: str) -> N
 async def test_a_missing_scope_is_named(manager: Manager, name: str) -> None:
     """Exit code 3, with the scope that the key lacks."""
     scope = BY_NAME[name].scope
-    other = next(each for each in KeyScope if each.partition(":")[0] != scope.partition(":")[0])
+    other = next(
+        key_scope
+        for key_scope in KeyScope
+        if key_scope.partition(":")[0] != scope.partition(":")[0]
+    )
     refused = await manager.call(name, key=seed.scoped_key(other))
     assert (refused.code, refused.out) == (3, "")
     assert f"API key missing required scope '{scope}'" in refused.err
@@ -201,7 +205,7 @@ async def test_pages(manager: Manager, name: str) -> None:
     )
     assert (last.json["next"], last.err) == (None, "")
     whole = await manager.call(name, "--limit", "2", "--all")
-    assert [json.loads(each) for each in whole.out.splitlines()] == items
+    assert [json.loads(output_line) for output_line in whole.out.splitlines()] == items
     assert whole.err == ""
 
 
@@ -209,9 +213,9 @@ async def more_of(manager: Manager, name: str) -> None:
     """Make at least three of what a list has."""
     resource = BY_NAME[name].resource
     bodies = {
-        "domains": [{"domain": f"{each}.example.net"} for each in MORE],
-        "invites": [{"target_email": f"{each}@example.net"} for each in MORE],
-        "projects": [{"name": each} for each in MORE],
+        "domains": [{"domain": f"{label}.example.net"} for label in MORE],
+        "invites": [{"target_email": f"{label}@example.net"} for label in MORE],
+        "projects": [{"name": label} for label in MORE],
     }
     for body in bodies.get(resource, []):
         assert (await manager.service.call(f"{resource} create", body)).status == 201

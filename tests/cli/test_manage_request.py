@@ -117,7 +117,7 @@ def test_of_two_keys_that_of_the_environment_counts(
     """Whether it is the key or its file that stands there; two in one place are an error."""
     file = tmp_path / "key"
     file.write_text(OTHER)
-    named, kept = (
+    named, inline = (
         written(tmp_path, f"management: {{{what}}}\n")
         for what in (f"api_key_file: {file}", f"api_key: {OTHER}")
     )
@@ -128,7 +128,7 @@ def test_of_two_keys_that_of_the_environment_counts(
     assert "management.api_key and management.api_key_file are both set" in refused()
     monkeypatch.delenv("FORWARDER_MANAGEMENT__API_KEY")
     written(tmp_path, f"management: {{api_key: {KEY}}}\n")
-    assert found(config=kept).key == OTHER
+    assert found(config=inline).key == OTHER
 
 
 @pytest.mark.parametrize(

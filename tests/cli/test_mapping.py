@@ -134,19 +134,19 @@ def test_json(config: Path) -> None:
     assert "12345678901234567890.10" in result.stdout
     document = json.loads(result.stdout)
     assert [document[name] for name in ("count", "sent", "skipped", "refused")] == [4, 2, 1, 1]
-    assert [each["outcome"] for each in document["results"]] == [
+    assert [record["outcome"] for record in document["results"]] == [
         "sent",
         "skipped",
         "refused",
         "sent",
     ]
-    assert [each["reason"] for each in document["results"]] == [
+    assert [record["reason"] for record in document["results"]] == [
         None,
         None,
         "missing_distinct_id",
         None,
     ]
-    assert [len(each["events"]) for each in document["results"]] == [1, 0, 0, 2]
+    assert [len(record["events"]) for record in document["results"]] == [1, 0, 0, 2]
     assert document["results"][0]["events"][0]["event"]["event"] == "order placed"
     assert document["results"][3]["events"][1]["derived"] == {
         "timestamp": "the record's own time",
@@ -259,9 +259,9 @@ def test_rules_alone_need_no_source_and_no_configuration(tmp_path: Path) -> None
         app, ["try", "--mapping", str(rules), "-", "--output", "json"], input=f"{GOOD}\n{DRAFT}\n"
     )
     assert result.exit_code == 0, result.output
-    found = json.loads(result.output)
-    assert [each["outcome"] for each in found["results"]] == ["sent", "skipped"]
-    assert found["results"][0]["events"][0]["event"]["event"] == "order placed"
+    document = json.loads(result.output)
+    assert [record["outcome"] for record in document["results"]] == ["sent", "skipped"]
+    assert document["results"][0]["events"][0]["event"]["event"] == "order placed"
     assert "12345678901234567890.10" in result.output
 
     sample = tmp_path / "orders.jsonl"

@@ -128,7 +128,7 @@ def test_records_of_several_lines(config: Path) -> None:
     )
     assert result.exit_code == 0, result.output
     results = json.loads(result.stdout)["results"]
-    assert [(each["line"], each["outcome"]) for each in results] == [(1, "sent"), (3, "sent")]
+    assert [(record["line"], record["outcome"]) for record in results] == [(1, "sent"), (3, "sent")]
     assert results[1]["events"][0]["event"]["properties"]["user"] == "bob"
 
 
@@ -177,7 +177,7 @@ def test_the_last_lines(
     for given in (sample, text):
         result = run(config, given, "--lines", str(count), "--output", "json")
         assert [
-            each["events"][0]["event"]["event"] for each in json.loads(result.stdout)["results"]
+            record["events"][0]["event"]["event"] for record in json.loads(result.stdout)["results"]
         ] == shown
 
 
@@ -189,7 +189,7 @@ def test_the_last_lines_of_a_large_file(config: Path, tmp_path: Path) -> None:
     )
     document = json.loads(run(config, sample, "--lines", "200", "--output", "json").stdout)
     results = document["results"]
-    assert [each["events"][0]["event"]["event"] for each in results] == [
+    assert [record["events"][0]["event"]["event"] for record in results] == [
         str(number) for number in range(100, 300)
     ]
 

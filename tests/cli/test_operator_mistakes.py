@@ -193,8 +193,8 @@ def test_an_address_in_use_is_named() -> None:
     """Who has it, and what to set; a port that this user may not have; an
     address of another machine.
     """
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listen = f"127.0.0.1:{listener.getsockname()[1]}"
         error = cannot_listen("admin.listen", listen, OSError(errno.EADDRINUSE, "in use"))
     assert error.message.startswith(
         f"admin.listen: can't listen on {listen}: process {os.getpid()} ("
@@ -266,4 +266,4 @@ def test_the_default_directories_of_this_machine() -> None:
     settings = load_settings(
         None, {"FORWARDER_UPSTREAM__URL": "https://h"}, default_file=Path("/nowhere")
     ).settings
-    assert [each.key for each in unusable_surroundings(settings)] == []
+    assert [problem.key for problem in unusable_surroundings(settings)] == []

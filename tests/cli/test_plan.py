@@ -45,13 +45,13 @@ def printed(*args: str, code: int = 0) -> str:
 
 def planned(*args: str, code: int = 0) -> dict[str, Any]:
     """The plan as JSON."""
-    found: dict[str, Any] = json.loads(printed(*args, "--output", "json", code=code))
-    return found
+    plan: dict[str, Any] = json.loads(printed(*args, "--output", "json", code=code))
+    return plan
 
 
 def figures(found: dict[str, Any]) -> dict[str, Any]:
     """Its figures by name."""
-    return {each["name"]: each for each in found["figures"]}
+    return {figure["name"]: figure for figure in found["figures"]}
 
 
 async def test_it_works_without_a_configuration() -> None:
@@ -100,9 +100,9 @@ def test_what_is_planned_carries_the_load(load: list[str], tmp_path: Path) -> No
     """A plan of the settings that a plan has written finds no limit below the load."""
     file = tmp_path / "forwarder.yaml"
     file.write_text(printed(*load, "--output", "yaml"))
-    found = planned(*load, "--config", str(file))
-    assert found["carried"]
-    assert all(limit["factor"] >= 1 for limit in found["limits"])
+    plan = planned(*load, "--config", str(file))
+    assert plan["carried"]
+    assert all(limit["factor"] >= 1 for limit in plan["limits"])
 
 
 def test_a_configuration_is_used_and_its_first_limit_is_shown(tmp_path: Path) -> None:
@@ -116,9 +116,9 @@ def test_a_configuration_is_used_and_its_first_limit_is_shown(tmp_path: Path) ->
     )
     file.write_text(f"{{upstream: {{url: http://127.0.0.1:9}}, {sizes}}}")
     load = ["--rate", "1000", "--outage", "10m", "--config", str(file)]
-    found = planned(*load, code=1)
-    assert figures(found)["batch"]["value"] == 100
-    assert [(limit["name"], limit["factor"] < 1) for limit in found["limits"]] == [
+    plan = planned(*load, code=1)
+    assert figures(plan)["batch"]["value"] == 100
+    assert [(limit["name"], limit["factor"] < 1) for limit in plan["limits"]] == [
         ("requests to the service", True),
         ("buffer.max_bytes", False),
         ("CPU", False),
@@ -150,8 +150,8 @@ def test_each_destination_is_planned(tmp_path: Path) -> None:
     file = tmp_path / "forwarder.yaml"
     file.write_text(SEVERAL)
     load = ["--rate", "20000", "--outage", "1h", "--config", str(file)]
-    found = planned(*load, code=1)
-    shown = figures(found)
+    plan = planned(*load, code=1)
+    shown = figures(plan)
     assert shown["copies"]["value"] == 40_000
     alone = figures(planned(*load[:4]))
     assert shown["cores"]["value"] == pytest.approx(2 * alone["cores"]["value"])
@@ -159,15 +159,15 @@ def test_each_destination_is_planned(tmp_path: Path) -> None:
     assert shown["disk@lab"]["value"] == pytest.approx(shown["disk@us"]["value"] / 10, rel=0.02)
     assert "disk@spare" not in shown
     assert {"requests@us", "catch-up@eu", "batch@lab"} <= shown.keys()
-    failing = {limit["name"] for limit in found["limits"] if limit["factor"] < 1}
+    failing = {limit["name"] for limit in plan["limits"] if limit["factor"] < 1}
     assert {"buffer.max_bytes@us", "buffer.max_bytes@eu", "requests to the service@us"} <= failing
     text = printed(*load, code=1)
     assert "disk@eu" in text
     assert "phc_" not in text
     written = yaml.safe_load(SEVERAL)
-    assert found["settings"]["upstreams"]["eu"] == {"url": "http://127.0.0.1:8"}
+    assert plan["settings"]["upstreams"]["eu"] == {"url": "http://127.0.0.1:8"}
     file.write_text(
-        yaml.safe_dump({**found["settings"], **{k: written[k] for k in ("upstreams", "routes")}})
+        yaml.safe_dump({**plan["settings"], **{k: written[k] for k in ("upstreams", "routes")}})
     )
     assert planned(*load)["carried"]
 
@@ -183,9 +183,9 @@ def test_kafka_is_planned_where_it_is_configured(tmp_path: Path) -> None:
         f"{{upstream: {{url: http://127.0.0.1:9}}, buffer: {{max_bytes: 256MiB}}, sources: "
         f"{{kafka: [{cluster}]}}}}"
     )
-    found = planned("--rate", "20000", "--config", str(file))
-    assert {"partitions", "lag", "retention", "in flight"} <= figures(found).keys()
-    [written] = found["settings"]["sources"]["kafka"]
+    plan = planned("--rate", "20000", "--config", str(file))
+    assert {"partitions", "lag", "retention", "in flight"} <= figures(plan).keys()
+    [written] = plan["settings"]["sources"]["kafka"]
     assert (written["name"], written["bootstrap_servers"], written["topics"]) == (
         "shop",
         ["kafka-1:9092"],
@@ -198,10 +198,10 @@ def test_a_migration() -> None:
     measured can be planned.
     """
     for form in IMPORTS:
-        found = figures(planned("--source", "import", "--events", "10e9", "--format", form))
-        assert found["duration"]["text"] == "57d 20h"
-    found = figures(planned("--source", "import", "--events", "1e6", "--shards", "3"))
-    assert found["shards"]["value"] == 3
+        estimates = figures(planned("--source", "import", "--events", "10e9", "--format", form))
+        assert estimates["duration"]["text"] == "57d 20h"
+    estimates = figures(planned("--source", "import", "--events", "1e6", "--shards", "3"))
+    assert estimates["shards"]["value"] == 3
 
 
 @cases(
@@ -227,5 +227,5 @@ async def test_mistakes(typed: list[str], says: str) -> None:
 
 def test_a_service_that_takes_no_more_than_the_load_never_catches_up() -> None:
     """It is said, and is null for programs."""
-    found = figures(planned("--rate", "1000", "--service-rate", "1000"))
-    assert (found["catch-up"]["value"], found["catch-up"]["text"]) == (None, "never")
+    estimates = figures(planned("--rate", "1000", "--service-rate", "1000"))
+    assert (estimates["catch-up"]["value"], estimates["catch-up"]["text"]) == (None, "never")

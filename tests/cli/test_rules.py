@@ -35,7 +35,7 @@ def sample(folder: Path, *events: object) -> str:
     """A file with an event a line; a text is a line as it is."""
     path = folder / "events.jsonl"
     path.write_text(
-        "".join(f"{each if isinstance(each, str) else json.dumps(each)}\n" for each in events)
+        "".join(f"{entry if isinstance(entry, str) else json.dumps(entry)}\n" for entry in events)
     )
     return str(path)
 
@@ -113,7 +113,7 @@ def test_hashes(tmp_path: Path) -> None:
     ids.write_text("ann\n\nü\n")
     done = invoke("rules", "hash", "--salt-file", str(salt), str(ids))
     assert done.out.split() == [
-        hmac.new(b"key", each.encode(), hashlib.sha256).hexdigest() for each in ("ann", "ü")
+        hmac.new(b"key", plain_id.encode(), hashlib.sha256).hexdigest() for plain_id in ("ann", "ü")
     ]
 
 

@@ -71,7 +71,7 @@ async def test_an_event_is_delivered(tmp_path: Path) -> None:
             "a=b=c",
         ]
         given += ("large=1e999", r'half="\ud800"', f"deep={'[' * 400}{']' * 400}")
-        properties = [word for each in given for word in ("--property", each)]
+        properties = [word for assignment in given for word in ("--property", assignment)]
         done = await invoked("send", "signed up", "--distinct-id", "zoë", *properties, *options)
         assert (done.code, done.err) == (0, "")
         assert [line.split()[0] for line in done.out.splitlines()][:2] == ["sent", "received"]
@@ -365,8 +365,8 @@ def test_what_can_not_be_seen_is_unknown() -> None:
     to search.
     """
     after = LaneSnapshot(LANE, delivered=5, dead_lettered={"refused": 2})
-    found = only(search(lambda: snapshot(after), [], None).look())
-    assert (found.place, "refused" in found.why, "--config FILE" in found.hint) == (
+    answer = only(search(lambda: snapshot(after), [], None).look())
+    assert (answer.place, "refused" in answer.why, "--config FILE" in answer.hint) == (
         EventPlace.UNKNOWN,
         True,
         True,

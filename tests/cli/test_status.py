@@ -382,9 +382,9 @@ async def test_events_as_json(explained_state: Path, daemon: Answering) -> None:
     """Each copy with its lane, time and reason; of what isn't found, what was asked."""
     options = ("--path", str(explained_state), "--output", "json")
     done = await invoked("explain", uuid_of(DEAD), *options, env=NO_DAEMON)
-    found = json.loads(done.out)
-    assert (found["uuid"], found["count"], found["daemon_asked"]) == (uuid_of(DEAD), 1, False)
-    copy = found["results"][0]
+    answer = json.loads(done.out)
+    assert (answer["uuid"], answer["count"], answer["daemon_asked"]) == (uuid_of(DEAD), 1, False)
+    copy = answer["results"][0]
     assert (copy["where"], copy["lane"], copy["reason"]) == (
         "dead letter 1",
         EXPLAINED_LABEL,

@@ -138,7 +138,7 @@ async def test_a_key_with_a_name_is_shown_and_selected_by_it(output: str) -> Non
             assert " received      shop http  ordered  anna  " in line
         else:
             assert f'"lane": "{key_label(KEY)}", "lane_name": "shop"' in line
-        assert not [each for each in tap.lines if "read" in each]
+        assert not [tap_line for tap_line in tap.lines if "read" in tap_line]
 
 
 async def test_an_expression_is_evaluated_for_each_event(daemon: TappedDaemon) -> None:

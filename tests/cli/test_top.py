@@ -221,7 +221,7 @@ def test_nothing_from_outside_is_obeyed() -> None:
         FULL, lanes=(odd,), upstream_requests={"\x1b": 1}, warnings=("\x1b[2J", "[blink]two\nlines")
     )
     shown = [line.plain for line in (*headlines(snapshot, None, []), *sources(snapshot))]
-    assert not [line for line in shown if any(ord(each) < 32 for each in line)]
+    assert not [line for line in shown if any(ord(char) < 32 for char in line)]
     assert "! [blink]two" in shown
 
 

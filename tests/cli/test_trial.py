@@ -71,8 +71,8 @@ def test_it_agrees_with_the_source(lines: list[bytes], size: int, ended: bool) -
 
     splitter = policy.split(0)
     records = splitter.feed(text, 0.0), splitter.finish()
-    values = [value for each in records for value in each.values]
-    overlong = [each for part in records for each in part.overlong]
+    values = [value for part in records for value in part.values]
+    overlong = [long_line for part in records for long_line in part.overlong]
     batches = list(cut(policy, LogInBlocks().block(values, overlong))) if values or overlong else []
     counted = {
         TrialOutcome.SENT: sum(len(batch.values) for batch in batches),

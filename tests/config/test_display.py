@@ -72,7 +72,7 @@ def test_the_yaml_can_be_read_again(tmp_path: Path) -> None:
 
 def test_keys_that_are_not_set_show_what_they_amount_to(tmp_path: Path) -> None:
     """What the buffer's kind decides is shown decided, as a default."""
-    for kind, limit, kept in (("memory", "64MiB", "16MiB"), ("disk", "1GiB", "256MiB")):
+    for kind, limit, letters_limit in (("memory", "64MiB", "16MiB"), ("disk", "1GiB", "256MiB")):
         loaded = load_settings(
             None,
             {"FORWARDER_BUFFER__KIND": kind},
@@ -88,7 +88,7 @@ def test_keys_that_are_not_set_show_what_they_amount_to(tmp_path: Path) -> None:
             "ack_timeout": "5s",
             "when_full": "reject",
         }
-        assert shown["settings"]["dead_letters"]["max_bytes"] == kept
+        assert shown["settings"]["dead_letters"]["max_bytes"] == letters_limit
         assert shown["origins"]["buffer.max_bytes"] == shown["origins"]["buffer.ack"] == "default"
 
 
@@ -242,11 +242,11 @@ def test_has_every_section_closed_and_every_key_described() -> None:
     """Keys that don't exist are errors for an editor too; each key has its meaning and
     its default.
     """
-    found = dict(objects(json_schema()))
-    assert set(found) == {(), *sections()}
-    assert all(schema["additionalProperties"] is False for schema in found.values())
+    schemas = dict(objects(json_schema()))
+    assert set(schemas) == {(), *sections()}
+    assert all(schema["additionalProperties"] is False for schema in schemas.values())
     for path, key in keys().items():
-        leaf = found[path[:-1]]["properties"][path[-1]]
+        leaf = schemas[path[:-1]]["properties"][path[-1]]
         assert (leaf["description"], leaf["default"]) == (key.description, key.default)
 
 

@@ -220,10 +220,10 @@ def test_no_text_makes_anything_but_problems(tmp_path: Path, text: str) -> None:
     file = tmp_path / "forwarder.yaml"
     file.write_bytes(text.encode("utf-8", "replace"))
     try:
-        found = read_document(file, {}).problems
+        problems = read_document(file, {}).problems
     except InvalidConfiguration as error:
-        found = list(error.problems)
-    assert all(problem.where.startswith(str(file)) and problem.message for problem in found)
+        problems = list(error.problems)
+    assert all(problem.where.startswith(str(file)) and problem.message for problem in problems)
 
 
 ENVIRON = {"HOST": "h.example.com", "EMPTY": "", "TRICK": "${HOST}"}

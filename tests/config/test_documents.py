@@ -46,8 +46,8 @@ def test_every_key_and_section_has_one_heading() -> None:
     ]
     assert len(headings) == len(set(headings))
     names = {configuration_pages.documented(path) for path in configuration_pages.entries()}
-    found = {name.removesuffix(f"[{FIRST}]") for name in names - {"sources"}}
-    assert found <= set(headings)
+    key_names = {name.removesuffix(f"[{FIRST}]") for name in names - {"sources"}}
+    assert key_names <= set(headings)
 
 
 def test_the_page_names_no_key_that_does_not_exist() -> None:
@@ -118,7 +118,7 @@ def test_all_yaml_has_every_key_of_an_item_in_a_comment(
     assert section.parse(only) == section()
     path = ("sources", name, FIRST)
     written = [match[1] for line in item if (match := re.match(r" +(?:- )?([a-z_]+):", line))]
-    assert written == [each[-1] for each in _table() if each[:3] == path != each]
+    assert written == [key_path[-1] for key_path in _table() if key_path[:3] == path != key_path]
 
 
 def _table() -> Iterator[KeyPath]:

@@ -55,8 +55,8 @@ def test_keys_are_a_list_or_have_names(tmp_path: Path, written: str, keys: dict[
 )
 def test_the_environment_names_keys(tmp_path: Path, written: str, keys: dict[str, str]) -> None:
     """As text or as JSON, in place of the file's."""
-    found = loaded(tmp_path, "{api_keys: [phc_ofthefile00001]}", **{VARIABLE: written})
-    assert dict(found.settings.sources.http.api_keys) == keys
+    result = loaded(tmp_path, "{api_keys: [phc_ofthefile00001]}", **{VARIABLE: written})
+    assert dict(result.settings.sources.http.api_keys) == keys
 
 
 def test_keys_of_a_file_join_those_with_names(tmp_path: Path) -> None:
@@ -65,8 +65,8 @@ def test_keys_of_a_file_join_those_with_names(tmp_path: Path) -> None:
     text = f"{{api_keys: {{shop: {SHOP}}}, api_keys_file: {keys}}}"
     for line, name in ((BLOG, ""), (f"blog={BLOG}", "blog")):
         keys.write_text(f"# ours\n{line}\n{SHOP}\n")
-        found = loaded(tmp_path, text).settings.sources.http.api_keys
-        assert dict(found) == {SHOP: "shop", BLOG: name}
+        api_keys = loaded(tmp_path, text).settings.sources.http.api_keys
+        assert dict(api_keys) == {SHOP: "shop", BLOG: name}
     keys.write_text(f"{BLOG}\nstore={SHOP}\n")
     with pytest.raises(InvalidConfiguration) as caught:
         loaded(tmp_path, text)

@@ -100,9 +100,9 @@ def test_leaves_are_keys() -> None:
             "sources": {"kafka": [{}, {"mapping": {"properties": {"a": ".a"}}}], "logs": [{}]},
         }
     )
-    found = dict(leaves(settings.as_document()))
-    assert [in_table(path) for path in found if "1" not in path] == list(keys())
-    assert found["sources", "kafka", "1", "mapping", "properties"] == {"a": ".a"}
+    leaf_values = dict(leaves(settings.as_document()))
+    assert [in_table(path) for path in leaf_values if "1" not in path] == list(keys())
+    assert leaf_values["sources", "kafka", "1", "mapping", "properties"] == {"a": ".a"}
 
 
 def test_variables_follow_from_the_path() -> None:

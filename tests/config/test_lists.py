@@ -445,10 +445,10 @@ def test_what_belongs_to_a_short_section_may_stand_beside_it(tmp_path: Path) -> 
     )
     archive = load(tmp_path, text).settings.upstreams[0].archive
     assert (archive.url, archive.partition, archive.max_age) == ("file:///srv/e", "hour", 60.0)
-    found = problems(
+    reported = problems(
         tmp_path, "upstreams: {own: {archive: {url: 'file:///srv/e'}, partition: hour}}"
     )
-    assert any("upstreams[0].partition: unknown setting" in problem for problem in found)
+    assert any("upstreams[0].partition: unknown setting" in problem for problem in reported)
 
 
 def test_a_project_key_comes_from_a_file(tmp_path: Path) -> None:
@@ -517,15 +517,15 @@ def test_a_value_that_cannot_be_used_says_how_to_write_it(
     tmp_path: Path, key: str, value: str, message: str
 ) -> None:
     """The problem names its line, its key and what to write, and never shows a secret."""
-    found = [
+    reported = [
         problem
         for problem in problems(tmp_path, f"sources:\n  kafka:\n    - {key}: {value}\n")
         if message in problem
     ]
-    assert found
-    assert found[0].startswith(f"forwarder.yaml:3: sources.kafka[0].{key}")
-    assert "hunter2hunter2" not in str(found)
-    assert "12345" not in str(found)
+    assert reported
+    assert reported[0].startswith(f"forwarder.yaml:3: sources.kafka[0].{key}")
+    assert "hunter2hunter2" not in str(reported)
+    assert "12345" not in str(reported)
 
 
 @cases(
@@ -541,11 +541,11 @@ def test_a_pattern_that_may_take_long_says_what_to_write(
     tmp_path: Path, key: str, message: str
 ) -> None:
     """The problem names its line, its key, what isn't available and what to write instead."""
-    found = problems(tmp_path, f"sources:\n  logs:\n    - {key}\n")
+    reported = problems(tmp_path, f"sources:\n  logs:\n    - {key}\n")
     assert any(
         problem.startswith("forwarder.yaml:3: sources.logs[0].") and message in problem
-        for problem in found
-    ), found
+        for problem in reported
+    ), reported
 
 
 VALUES: Mapping[str, list[Any]] = {
@@ -604,20 +604,20 @@ def test_single_keys_go_over_the_whole_list_over_the_file(
     file = tmp_path / "forwarder.yaml"
     file.write_text(json.dumps({"sources": {"kafka": in_file}}, indent=1))
     try:
-        found = [
+        clusters = [
             cluster.as_document()
             for cluster in load_settings(
                 file, environ, require_upstream=False
             ).settings.sources.kafka
         ]
     except InvalidConfiguration as error:
-        found = []
+        clusters = []
         text = str(error)
         assert ("there is no sources.kafka" in text) == (there != list(range(len(there)))), text
         assert "bootstrap_servers: is missing" in text or there[:1] != [0]
     else:
         assert there == []
-    assert all({**item, **said[number]} == item for number, item in enumerate(found))
+    assert all({**item, **said[number]} == item for number, item in enumerate(clusters))
 
 
 @given(
@@ -656,12 +656,12 @@ def test_no_text_makes_anything_but_settings_or_problems(
     """Whatever stands in the file or in the variable of the list."""
     file = tmp_path / "forwarder.yaml"
     file.write_bytes(f"sources:\n  kafka:\n{text}".encode())
-    found: tuple[Problem, ...] = ()
+    reported: tuple[Problem, ...] = ()
     try:
         load_settings(file, {LIST: variable}, require_upstream=False)
     except InvalidConfiguration as error:
-        found = error.problems
-    assert all(problem.message and problem.where for problem in found)
+        reported = error.problems
+    assert all(problem.message and problem.where for problem in reported)
 
 
 def test_logs_are_written_as_clusters_are(tmp_path: Path) -> None:

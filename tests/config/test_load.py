@@ -141,8 +141,8 @@ def test_every_problem_is_reported_at_once(tmp_path: Path) -> None:
     text = (
         "upstream:\n  url: https://u:hunter2@h\n  timout: 1s\n  timeout: 30\nlog:\n  level: loud\n"
     )
-    found = problems(tmp_path, text, {"FORWARDER_BATCH__MAX_EVENTS": "many", "FORWARDER_X": "1"})
-    assert set(found) == {
+    reported = problems(tmp_path, text, {"FORWARDER_BATCH__MAX_EVENTS": "many", "FORWARDER_X": "1"})
+    assert set(reported) == {
         "upstream.url",
         "upstream.timout",
         "upstream.timeout",
@@ -152,13 +152,13 @@ def test_every_problem_is_reported_at_once(tmp_path: Path) -> None:
     }
     assert (
         f"{tmp_path}/forwarder.yaml:4: upstream.timeout: 30 has no unit"
-        in found["upstream.timeout"]
+        in reported["upstream.timeout"]
     )
-    assert found["batch.max_events"].startswith(
+    assert reported["batch.max_events"].startswith(
         "FORWARDER_BATCH__MAX_EVENTS: batch.max_events: 'many'"
     )
-    assert "must be 'debug', 'info', 'warning' or 'error'" in found["log.level"]
-    assert "hunter2" not in str(found)
+    assert "must be 'debug', 'info', 'warning' or 'error'" in reported["log.level"]
+    assert "hunter2" not in str(reported)
 
 
 @cases(
@@ -258,17 +258,19 @@ def test_a_key_file_without_keys_is_a_problem(
     secret = tmp_path / "keys"
     if text is not None:
         secret.write_text(text)
-    found = problems(tmp_path, f"sources:\n  http:\n    api_keys_file: {secret}\n")
-    assert message in found["sources.http.api_keys_file"]
-    assert "hunter2" not in str(found)
+    reported = problems(tmp_path, f"sources:\n  http:\n    api_keys_file: {secret}\n")
+    assert message in reported["sources.http.api_keys_file"]
+    assert "hunter2" not in str(reported)
 
 
 @cases("key", ["phx_personal_hunter2", "", "phc_ünicode_hunter2", "x" * 65, "a\x00b"])
 def test_what_cannot_be_a_project_key_is_refused_unseen(tmp_path: Path, key: str) -> None:
     """A personal key, in the wrong place, is reported but not shown."""
-    found = problems(tmp_path, f"sources: {{http: {{api_keys: [phc_good, {json.dumps(key)}]}}}}\n")
-    assert list(found) == ["sources.http.api_keys[1]"]
-    assert "hunter2" not in str(found)
+    reported = problems(
+        tmp_path, f"sources: {{http: {{api_keys: [phc_good, {json.dumps(key)}]}}}}\n"
+    )
+    assert list(reported) == ["sources.http.api_keys[1]"]
+    assert "hunter2" not in str(reported)
 
 
 def test_settings_do_not_show_secrets() -> None:
@@ -408,12 +410,12 @@ def test_no_value_makes_anything_but_settings_or_problems(
     file = tmp_path / "forwarder.yaml"
     file.write_text(json.dumps(nested({key: Sourced(value, Origin())})))
     for path, environ in ((file, {}), (None, {keys()[key].variable: str(value)})):
-        found: tuple[Problem, ...] = ()
+        reported: tuple[Problem, ...] = ()
         try:
             load_settings(path, environ, default_file=tmp_path / "none", require_upstream=False)
         except InvalidConfiguration as error:
-            found = error.problems
+            reported = error.problems
         assert all(
             problem.message and (problem.where or problem.key != keys()[key].name)
-            for problem in found
+            for problem in reported
         )

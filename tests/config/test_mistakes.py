@@ -271,11 +271,11 @@ def test_a_file(tmp_path: Path, text: str | bytes, expected: list[str]) -> None:
     """Sections, lists, names and YAML itself: nothing but what is wrong is reported, in the order
     of the lines.
     """
-    found = problems(tmp_path, text)
-    assert len(found) == len(expected), found
+    reported = problems(tmp_path, text)
+    assert len(reported) == len(expected), reported
     assert all(
-        problem.startswith(beginning) for problem, beginning in zip(found, expected, strict=True)
-    ), found
+        problem.startswith(beginning) for problem, beginning in zip(reported, expected, strict=True)
+    ), reported
 
 
 @cases(
@@ -317,14 +317,14 @@ sources:
   kafka:
     - {topics: [x], commit: disk}
 """
-    found = problems(
+    reported = problems(
         tmp_path,
         text,
         FORWARDER_WORKERS="many",
         FORWARDER_UPSTREAM__ULR="x",
         FORWARDER_SOURCES__KAFKA__3__NAME="gap",
     )
-    assert [problem.partition(" ")[0] + problem.split(": ")[1] for problem in found] == [
+    assert [problem.partition(" ")[0] + problem.split(": ")[1] for problem in reported] == [
         "2:upstream.timout",
         "3:buffer.kind",
         "4:batch.max_age",
@@ -343,5 +343,5 @@ def test_a_file_that_cannot_be_parsed_hides_no_variable(tmp_path: Path) -> None:
     """What the environment holds is checked all the same; what the file may
     hold is not called missing.
     """
-    found = problems(tmp_path, "upstream: [", FORWARDER_LOG__LEVEL="loud")
-    assert [problem.split(": ")[0] for problem in found] == ["1", "FORWARDER_LOG__LEVEL"]
+    reported = problems(tmp_path, "upstream: [", FORWARDER_LOG__LEVEL="loud")
+    assert [problem.split(": ")[0] for problem in reported] == ["1", "FORWARDER_LOG__LEVEL"]

@@ -237,7 +237,7 @@ OPEN: Final = {
 
 def listed(text: str) -> list[tuple[str, str]]:
     """Names and types of a text above."""
-    pairs = (each.split(": ") for each in " ".join(text.split()).split(", "))
+    pairs = (entry.split(": ") for entry in " ".join(text.split()).split(", "))
     return [(name, kind) for name, kind in pairs]
 
 

@@ -39,8 +39,8 @@ def fields(typed: Any) -> dict[str, Field]:
     defs = schema.get("$defs", {})
     needed = schema.get("required", [])
     return {
-        name: Field(kind(each, defs), rule(each, defs), name in needed)
-        for name, each in schema["properties"].items()
+        name: Field(kind(subschema, defs), rule(subschema, defs), name in needed)
+        for name, subschema in schema["properties"].items()
     }
 
 
@@ -51,9 +51,10 @@ def kind(schema: Schema, defs: Schema) -> SchemaKind:
     if "$ref" in schema:
         return SchemaKind(schema["$ref"].rpartition("/")[2], null=False)
     if "anyOf" in schema:
-        one = [each for each in schema["anyOf"] if each != {"type": "null"}]
+        one = [subschema for subschema in schema["anyOf"] if subschema != {"type": "null"}]
         return SchemaKind(
-            " or ".join(kind(each, defs).type for each in one), null=len(one) < len(schema["anyOf"])
+            " or ".join(kind(subschema, defs).type for subschema in one),
+            null=len(one) < len(schema["anyOf"]),
         )
     if schema["type"] == "array":
         return SchemaKind(f"list of {kind(schema['items'], defs).type}", null=False)
@@ -72,10 +73,17 @@ def rule(schema: Schema, defs: Schema) -> str:
     """What else is said of a value, in the words of the document; empty: nothing."""
     if "anyOf" in schema:
         return "; ".join(
-            filter(None, (rule(each, defs) for each in schema["anyOf"] if each != {"type": "null"}))
+            filter(
+                None,
+                (
+                    rule(subschema, defs)
+                    for subschema in schema["anyOf"]
+                    if subschema != {"type": "null"}
+                ),
+            )
         )
     if "enum" in schema:
-        return "one of " + ", ".join(f"`{each}`" for each in schema["enum"])
+        return "one of " + ", ".join(f"`{choice}`" for choice in schema["enum"])
     said = []
     if "maxItems" in schema:
         said.append(f"at most {schema['maxItems']:,} of {rule(schema['items'], defs)}")

@@ -81,7 +81,7 @@ class EndpointRow:
 
 @cache
 def _tables() -> dict[str, tuple[Row, ...]]:
-    found: dict[str, tuple[Row, ...]] = {}
+    tables: dict[str, tuple[Row, ...]] = {}
     for section in re.split(r"^#+ ", DOCUMENT.read_text("utf-8"), flags=re.MULTILINE)[1:]:
         heading, _, text = section.partition("\n")
         blocks = re.findall(r"(?:^\|.*\|$\n?)+", text, re.MULTILINE)
@@ -91,12 +91,12 @@ def _tables() -> dict[str, tuple[Row, ...]]:
                 [cell.strip() for cell in line.strip().strip("|").split("|")]
                 for line in block.strip().splitlines()
             ]
-            assert heading not in found, f"two headings {heading!r}"
+            assert heading not in tables, f"two headings {heading!r}"
             assert {len(line) for line in lines} == {len(lines[0])}, (
                 f"under {heading!r} a row has another number of cells"
             )
-            found[heading] = tuple(dict(zip(lines[0], line, strict=True)) for line in lines[2:])
-    return found
+            tables[heading] = tuple(dict(zip(lines[0], line, strict=True)) for line in lines[2:])
+    return tables
 
 
 def headings() -> set[str]:
@@ -126,7 +126,7 @@ def fields(heading: str) -> tuple[FieldRow, ...]:
 
 
 def _field(row: Row) -> FieldRow:
-    writers = [each.partition(" (") for each in plain(row["written by"]).split(", ") if each]
+    writers = [writer.partition(" (") for writer in plain(row["written by"]).split(", ") if writer]
     default = spans(row["default"])
     return FieldRow(
         plain(row["field"]),
@@ -166,19 +166,19 @@ def misfit(value: Any, kind: str, null: str = "no") -> str:
         return "" if null != "no" or kind == "JSON" else "null"
     if kind.startswith("list of ") and isinstance(value, list):
         return next(
-            filter(None, (misfit(each, kind.removeprefix("list of ")) for each in value)), ""
+            filter(None, (misfit(entry, kind.removeprefix("list of ")) for entry in value)), ""
         )
     if kind.startswith("object of ") and isinstance(value, dict):
         return next(
             filter(
-                None, (misfit(each, kind.removeprefix("object of ")) for each in value.values())
+                None, (misfit(entry, kind.removeprefix("object of ")) for entry in value.values())
             ),
             "",
         )
     if " or " in kind:
         return (
             ""
-            if any(not misfit(value, each) for each in kind.split(" or "))
+            if any(not misfit(value, alternative) for alternative in kind.split(" or "))
             else f"{value!r} is neither of {kind}"
         )
     if kind in headings():

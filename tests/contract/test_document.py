@@ -85,7 +85,7 @@ def _name(typed: Any) -> str | None:
     return (
         None
         if typed is type(None)
-        else next(name for name, each in RESOURCES.items() if each is typed)
+        else next(name for name, resource in RESOURCES.items() if resource is typed)
     )
 
 
@@ -111,18 +111,18 @@ def test_every_endpoint_is_a_row() -> None:
     ]
     assert table == [
         (
-            each.name,
-            each.method,
-            each.path,
-            each.scope,
-            LEVELS[each.level],
-            bodies.get(each.request),
-            each.several,
-            each.status,
-            _name(each.response),
-            each.paginated,
+            endpoint.name,
+            endpoint.method,
+            endpoint.path,
+            endpoint.scope,
+            LEVELS[endpoint.level],
+            bodies.get(endpoint.request),
+            endpoint.several,
+            endpoint.status,
+            _name(endpoint.response),
+            endpoint.paginated,
         )
-        for each in ENDPOINTS
+        for endpoint in ENDPOINTS
     ]
 
 
@@ -148,9 +148,9 @@ def test_every_field_is_a_row(heading: str) -> None:
     """
     known = contract_fields(RESOURCES[heading])
     assert {row.name: (row.type, row.null != "no") for row in fields(heading)} == {
-        name: tuple(each.kind) for name, each in known.items()
+        name: tuple(field.kind) for name, field in known.items()
     }
-    assert all(each.needed for each in known.values())
+    assert all(field.needed for field in known.values())
 
 
 @cases(("heading", "operation"), PAYLOADS, ids=map("-".join, PAYLOADS))
@@ -165,15 +165,15 @@ def test_every_accepted_field_is_marked(heading: str, operation: str) -> None:
         for name, row in marked.items()
     } == {
         name: (
-            each.needed,
-            re.sub(r"\w+$", lambda found: _SAME.get(found[0], found[0]), each.kind.type),
-            each.kind.null,
+            field.needed,
+            re.sub(r"\w+$", lambda match: _SAME.get(match[0], match[0]), field.kind.type),
+            field.kind.null,
         )
-        for name, each in known.items()
+        for name, field in known.items()
     }
     ruled = {
-        name: each.rule.replace("at most", "1 to") if name == "domain" else each.rule
-        for name, each in known.items()
+        name: field.rule.replace("at most", "1 to") if name == "domain" else field.rule
+        for name, field in known.items()
     }
     assert {
         name: row.rule for name, row in marked.items() if not row.rule.startswith(ruled[name])
@@ -249,7 +249,11 @@ def test_strict_answers_are_of_the_calls_without_a_body() -> None:
     """The calls that only the service answers with a body are tabulated, but those that it answers
     without one too.
     """
-    without = [each.name for each in ENDPOINTS if not each.answers_body and each.status == 200]
+    without = [
+        endpoint.name
+        for endpoint in ENDPOINTS
+        if not endpoint.answers_body and endpoint.status == 200
+    ]
     assert [plain(row["call"]) for row in rows("Strict answers")] == [
         name for name in without if name not in SILENT
     ]
@@ -266,7 +270,7 @@ def test_pages_and_errors_have_their_form() -> None:
     contract package has them.
     """
     assert [plain(row["field"]) for row in rows("Envelope")] == list(PageEnvelope.__annotations__)
-    known = {name: tuple(each.kind) for name, each in contract_fields(ErrorBody).items()}
+    known = {name: tuple(field.kind) for name, field in contract_fields(ErrorBody).items()}
     assert {
         plain(row["field"]): (row["type"], row["null"] != "no") for row in rows("Error body")
     } == known
@@ -302,21 +306,25 @@ def test_every_ingestion_endpoint_is_a_row() -> None:
     """The three endpoints have the contract's method, path, query, header, body,
     status and answer.
     """
-    typed = {each: heading for heading, each in INGESTED.items()}
+    typed = {contract_type: heading for heading, contract_type in INGESTED.items()}
     assert [tuple(plain(cell) for cell in row.values()) for row in rows("Ingestion endpoints")] == [
         (
-            each.name,
-            str(each.method),
-            each.path,
-            "&".join(f"{name}={value}" for name, value in each.query.items()),
-            ", ".join(each.headers),
-            typed[each.request],
-            str(each.status),
-            typed[each.response],
+            endpoint.name,
+            str(endpoint.method),
+            endpoint.path,
+            "&".join(f"{name}={value}" for name, value in endpoint.query.items()),
+            ", ".join(endpoint.headers),
+            typed[endpoint.request],
+            str(endpoint.status),
+            typed[endpoint.response],
         )
-        for each in ingestion.INGESTION
+        for endpoint in ingestion.INGESTION
     ]
-    assert [each.url for each in ingestion.INGESTION] == ["/decide?v=3", "/capture/", "/batch/"]
+    assert [endpoint.url for endpoint in ingestion.INGESTION] == [
+        "/decide?v=3",
+        "/capture/",
+        "/batch/",
+    ]
 
 
 @cases("heading", INGESTED)
@@ -326,7 +334,7 @@ def test_every_field_of_ingestion_is_a_row(heading: str) -> None:
     """
     known = contract_fields(INGESTED[heading])
     assert {plain(row["field"]): plain(row["type"]) for row in rows(heading)} == {
-        name: each.kind.type for name, each in known.items()
+        name: field.kind.type for name, field in known.items()
     }
     if "needed" in rows(heading)[0]:
         assert {plain(row["field"]) for row in rows(heading) if row["needed"] == "yes"} == {
@@ -342,7 +350,8 @@ def test_places_failures_and_limits() -> None:
         == names.named(names.PLACES)
     )
     known = [
-        (str(each.status), each.when, ", ".join(each.endpoints)) for each in ingestion.FAILURES
+        (str(failure.status), failure.when, ", ".join(failure.endpoints))
+        for failure in ingestion.FAILURES
     ]
     assert [tuple(row.values()) for row in rows("Failures")] == known
     limits = {row["what"]: row["limit"] for row in rows("Limits")}
@@ -365,7 +374,7 @@ def test_every_event_is_a_row() -> None:
     ] == [
         (
             ", ".join(rule.names),
-            ", ".join(_property(each) for each in rule.properties) or "—",
+            ", ".join(_property(event_property) for event_property in rule.properties) or "—",
             rule.effect,
         )
         for rule in ingestion.EVENTS
@@ -376,10 +385,10 @@ def test_every_event_is_a_row() -> None:
     ] == names.EVENTS
 
 
-def _property(each: ingestion.EventProperty) -> str:
-    schema = TypeAdapter(each.type).json_schema()
+def _property(declared: ingestion.EventProperty) -> str:
+    schema = TypeAdapter(declared.type).json_schema()
     said = kind(schema, schema.get("$defs", {})).type if "type" in schema else "JSON"
-    return f"`{each.name}` {said}{' (needed)' if each.required else ''}"
+    return f"`{declared.name}` {said}{' (needed)' if declared.required else ''}"
 
 
 def test_links_of_the_document_lead_somewhere() -> None:

@@ -34,7 +34,7 @@ def fits(row: EndpointRow, reply: SandboxReply) -> str:
     if not row.pages:
         return misfits(reply.json, row.answer)
     return misfits(reply.json, "Envelope") or "; ".join(
-        filter(None, (misfits(each, row.answer) for each in reply.json["results"]))
+        filter(None, (misfits(result, row.answer) for result in reply.json["results"]))
     )
 
 
@@ -126,7 +126,7 @@ async def test_scopes(row: EndpointRow, tmp_path: Path) -> None:
 
 
 def _only(scope: str) -> str:
-    return next(seed.scoped_key(each) for each in KeyScope if each == scope)
+    return next(seed.scoped_key(key_scope) for key_scope in KeyScope if key_scope == scope)
 
 
 @EVERY
@@ -187,6 +187,6 @@ async def test_other_methods(path: str, service: CalledSandbox) -> None:
     for method in {"GET", "POST", "PATCH", "PUT", "DELETE"} - {row.method for row in own}:
         reply = await service.ask(method, path_of(own[0]))
         assert error_of(reply) == (405, "invalid_request", "method_not_allowed", None)
-        assert {each.strip() for each in reply.headers["Allow"].split(",")} - {"HEAD"} == {
+        assert {allowed.strip() for allowed in reply.headers["Allow"].split(",")} - {"HEAD"} == {
             row.method for row in own
         }

@@ -139,8 +139,8 @@ async def _check_set(service: CalledSandbox, row: EndpointRow, name: str, value:
             "has_saml",
             "latest_runs",
         }
-        assert {each: answered[each] for each in answered if each not in moving} == {
-            each: before[each] for each in before if each not in moving
+        assert {field: answered[field] for field in answered if field not in moving} == {
+            field: before[field] for field in before if field not in moving
         }
     assert (await _read(service, row, ids or {"id": answered["id"]}))[name] == answered[name]
     if row.call == "domains create":
@@ -153,15 +153,15 @@ async def _read(service: CalledSandbox, row: EndpointRow, ids: dict[str, Any]) -
         reply = await service.call(
             row.resource + " get", ids=ids if row.resource != "batch-exports" else {}
         )
-        found: dict[str, Any] = reply.json
-        return found
+        resource: dict[str, Any] = reply.json
+        return resource
     wanted = ids.get("id")
     everyone = await service.items(row.resource + " list")
     return next(
-        each
-        for each in everyone
-        if wanted in (None, each["id"])
-        and each.get("user", {"uuid": seed.MEMBER})["uuid"] == seed.MEMBER
+        resource
+        for resource in everyone
+        if wanted in (None, resource["id"])
+        and resource.get("user", {"uuid": seed.MEMBER})["uuid"] == seed.MEMBER
     )
 
 

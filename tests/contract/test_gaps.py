@@ -213,15 +213,15 @@ async def test_the_life_of_an_invite(clock: FakeClock, tmp_path: Path) -> None:
             False,
         )
         clock.step(3 * DAY)
-        assert [(each["id"], each["is_expired"]) for each in await service.items("invites list")][
-            -1
-        ] == (combined["id"], True)
+        assert [
+            (invite["id"], invite["is_expired"]) for invite in await service.items("invites list")
+        ][-1] == (combined["id"], True)
         renewed = await _made(service, "invites create", again)
         assert (renewed["level"], renewed["private_project_access"]) == (1, None)
         assert [
-            each["id"]
-            for each in await service.items("invites list")
-            if "nn@" in each["target_email"]
+            invite["id"]
+            for invite in await service.items("invites list")
+            if "nn@" in invite["target_email"]
         ] == [renewed["id"]]
         assert (
             error_of(await service.call("invites create", {"target_email": "MIA@EXAMPLE.com"}))[3]
@@ -373,7 +373,7 @@ async def test_a_new_project(tmp_path: Path) -> None:
         project = await _made(service, "projects create", {})
         answer = await service.call("dashboards list", project_id=project["id"])
         dashboards = answer.json["results"]
-        assert [each["id"] for each in dashboards] == [project["primary_dashboard"]]
+        assert [dashboard["id"] for dashboard in dashboards] == [project["primary_dashboard"]]
         assert (project["default_modifiers"], project["product_intents"]) == ("{}", "[]")
         assert (project["ingested_event"], project["has_group_types"]) == (False, False)
         properties = {"$group_type": "company", "$group_key": "acme"}
@@ -438,7 +438,7 @@ async def test_lists_begin_with_what_was_made_first(tmp_path: Path) -> None:
         ):
             before = await service.items(f"{resource} list")
             made = await _made(service, f"{resource} create", body)
-            assert [each["id"] for each in await service.items(f"{resource} list")] == [
-                *(each["id"] for each in before),
+            assert [entry["id"] for entry in await service.items(f"{resource} list")] == [
+                *(entry["id"] for entry in before),
                 made["id"],
             ]

@@ -130,7 +130,7 @@ async def test_failures(row: dict[str, str], call: str, tmp_path: Path) -> None:
     """What fails validation is refused whole with the documented status, in plain text, and
     nothing of it is ingested.
     """
-    (bodies,) = (each for begins, each in FAILING.items() if row["when"].startswith(begins))
+    (bodies,) = (maker for begins, maker in FAILING.items() if row["when"].startswith(begins))
     async with serving(tmp_path) as service:
         for body in bodies(call):
             reply = await send(service.client, call, body)
@@ -175,12 +175,12 @@ async def test_what_is_not_ingested(change: dict[str, Any], strict: bool, tmp_pa
         reply = await send(service.client, "capture", {"api_key": seed.TOKEN, **bad})
         batch = body_of("batch", batch=[bad, {"event": "good", "distinct_id": "ann"}, bad])
         replies = [reply, await send(service.client, "batch", batch)]
-        assert [each.status for each in replies] == ([400, 400] if strict else [200, 200])
-        assert [each.event for each in await service.client.sandbox.events()] == (
+        assert [answer.status for answer in replies] == ([400, 400] if strict else [200, 200])
+        assert [ingested.event for ingested in await service.client.sandbox.events()] == (
             [] if strict else ["good"]
         )
         if not strict:
-            assert {each.text for each in replies} == {'{"status":"Ok"}'}
+            assert {answer.text for answer in replies} == {'{"status":"Ok"}'}
 
 
 async def test_where_the_distinct_id_of_a_batch_stands(tmp_path: Path) -> None:
@@ -339,7 +339,7 @@ async def _effects(service: CalledSandbox) -> dict[str, Any]:
 
 
 def _counts(responses: Sequence[ResponseCount]) -> dict[Any, int]:
-    return {each.response: each.count for each in responses}
+    return {tally.response: tally.count for tally in responses}
 
 
 _ANN: Final[list[tuple[str, dict[str, Any]]]] = [("ann", {})]

@@ -91,8 +91,8 @@ async def test_life_of_an_invite(
 
 
 async def _state(service: CalledSandbox, identity: str) -> str:
-    found = [invite for invite in await service.items("invites list") if invite["id"] == identity]
-    return {True: "expired", False: "pending"}[found[0]["is_expired"]] if found else "gone"
+    invites = [invite for invite in await service.items("invites list") if invite["id"] == identity]
+    return {True: "expired", False: "pending"}[invites[0]["is_expired"]] if invites else "gone"
 
 
 def test_no_state_is_missing() -> None:

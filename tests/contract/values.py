@@ -97,10 +97,10 @@ def right(field: FieldRow) -> list[Any]:
         return [*_choices(field), *none]
     if field.rule.startswith("0 to 1 with"):
         return ["0", "0.5", "0.25", "1", "1.00"]
-    if found := re.match(r"([\d,]+) to ([\d,]+)\b(?! characters|,)", field.rule):
-        return [*map(_number, found.groups()), *none]
-    if found := re.match(r"at most ([\d,]+) of at most ([\d,]+) characters", field.rule):
-        return [[], ["a"], ["a" * _number(found[2])], ["a"] * _number(found[1])]
+    if match := re.match(r"([\d,]+) to ([\d,]+)\b(?! characters|,)", field.rule):
+        return [*map(_number, match.groups()), *none]
+    if match := re.match(r"at most ([\d,]+) of at most ([\d,]+) characters", field.rule):
+        return [[], ["a"], ["a" * _number(match[2])], ["a"] * _number(match[1])]
     longest = re.match(r"(?:1 to|at most) ([\d,]+) characters", field.rule)
     return [*RIGHT[field.type], *(["a" * _number(longest[1])] if longest else []), *none]
 
@@ -119,8 +119,8 @@ def wrong(field: FieldRow) -> list[Any]:
         )
     if field.rule.startswith("0 to 1 with"):
         values += ["", "2", "1.01", "-0.1", "0.123", ".5", "1e-1", "\u0660"]
-    elif found := re.match(r"([\d,]+) to ([\d,]+)\b(?! characters|,)", field.rule):
-        values += [_number(found[1]) - 1, _number(found[2]) + 1]
+    elif match := re.match(r"([\d,]+) to ([\d,]+)\b(?! characters|,)", field.rule):
+        values += [_number(match[1]) - 1, _number(match[2]) + 1]
     if field.type.startswith("list of string"):
         longest = re.match(r"at most ([\d,]+) of at most ([\d,]+) characters", field.rule)
         assert longest, field
@@ -142,7 +142,7 @@ def wrong(field: FieldRow) -> list[Any]:
 
 def _choices(field: FieldRow) -> list[Any]:
     listed = spans(field.rule.partition(";")[0])
-    return [int(each) for each in listed] if field.type == "integer" else list(listed)
+    return [int(choice) for choice in listed] if field.type == "integer" else list(listed)
 
 
 def _number(text: str) -> int:

@@ -22,8 +22,8 @@ class Three:
     def close(self) -> None:
         """Close all."""
         self.loads.close()
-        for each in self.workers:
-            each.close()
+        for worker in self.workers:
+            worker.close()
 
 
 @pytest.fixture
@@ -63,8 +63,8 @@ def test_turns_decide_among_those_with_equal_connections(three: Three) -> None:
     one with fewer connections doesn't.
     """
     one, other, busy = three.workers
-    for each in (one, other):
-        each.write(0)
+    for worker in (one, other):
+        worker.write(0)
     busy.write(9)
     for _ in range(TURNS):
         assert one.room > 0

@@ -145,10 +145,10 @@ async def requested(
     """The error of a request."""
     context = client_context(ca) if ca else True
     async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=seconds)) as session:
-        with pytest.raises((aiohttp.ClientError, OSError, ValueError)) as found:
+        with pytest.raises((aiohttp.ClientError, OSError, ValueError)) as caught:
             async with session.get(url, ssl=context, proxy=proxy) as answer:
                 await answer.read()
-    return found.value
+    return caught.value
 
 
 @asynccontextmanager
@@ -190,9 +190,9 @@ async def test_refused_ports() -> None:
     for host in ("127.0.0.1", "localhost"):
         with pytest.raises(
             ConnectionRefusedError if host == "127.0.0.1" else OSError, match="Connect call failed"
-        ) as found:
+        ) as caught:
             await asyncio.open_connection(host, port)
-        assert error_text(found.value) == "Connection refused"
+        assert error_text(caught.value) == "Connection refused"
     assert (
         error_text(
             raised(lambda: http.client.HTTPConnection("127.0.0.1", port).request("GET", "/"))
@@ -227,8 +227,8 @@ async def test_an_unknown_name() -> None:
 async def test_broken_answers(answer: bytes | None, text: str) -> None:
     """None, half of one, one in another protocol, a reset."""
     async with server(answer) as port:
-        found = error_text(await requested(f"http://127.0.0.1:{port}"))
-        assert found in (text, "the connection was closed" if answer is None else text)
+        message = error_text(await requested(f"http://127.0.0.1:{port}"))
+        assert message in (text, "the connection was closed" if answer is None else text)
 
 
 async def test_a_timeout_is_named() -> None:
@@ -309,12 +309,13 @@ def test_the_known_classes_exist() -> None:
         "aiokafka": [kafka],
     }
     for name in module._KNOWN:
-        package, _, each = name.partition(".")
-        found = [
-            getattr(where, each, None) for where in packages.get(package, [__import__(package)])
+        package, _, attribute = name.partition(".")
+        classes = [
+            getattr(where, attribute, None)
+            for where in packages.get(package, [__import__(package)])
         ]
         assert [
-            kind for kind in found if isinstance(kind, type) and issubclass(kind, BaseException)
+            kind for kind in classes if isinstance(kind, type) and issubclass(kind, BaseException)
         ], name
 
 
@@ -370,10 +371,10 @@ def _as_python_says(tree: ast.Module) -> Iterator[int]:
 
 def test_no_error_is_shown_as_python_says_it() -> None:
     """What others raise reaches a text by this function alone."""
-    found = [
+    places = [
         f"{path_name(path)}:{line}"
         for path, tree in trees("forwarder", "except ", "except*", "strerror")
         if path.name != "error_text.py"
         for line in _as_python_says(tree)
     ]
-    assert found == []
+    assert places == []

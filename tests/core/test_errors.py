@@ -10,10 +10,10 @@ from tests.support.cases import cases
 def kinds(kind: type[ForwarderError]) -> list[type[ForwarderError]]:
     """The class and everything below it, of this module."""
     below = [
-        each
+        subclass
         for sub in kind.__subclasses__()
         if sub.__module__ == errors.__name__
-        for each in kinds(sub)
+        for subclass in kinds(sub)
     ]
     return [kind, *below]
 

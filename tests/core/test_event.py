@@ -96,8 +96,8 @@ def test_a_letter_says_where_its_event_was() -> None:
     ]
     letters = [
         [
-            (each.coordinates, each.place, each.attributes)
-            for each in dead_letters_of(chunk, Reason.REFUSED, "no", 1.0)
+            (letter.coordinates, letter.place, letter.attributes)
+            for letter in dead_letters_of(chunk, Reason.REFUSED, "no", 1.0)
         ]
         for chunk in made
     ]

@@ -75,19 +75,19 @@ def test_a_queue_keeps_order_and_sums(kind: type[LaneQueue], data: st.DataObject
         elif what == "pop" and model:
             assert queue.popleft() is model.pop(0)
         elif what == "take":
-            taken = queue.take(data.draw(st.integers(1, 100)), data.draw(st.integers(1, 10)))
-            assert taken == model[: len(taken)]
-            del model[: len(taken)]
+            front_chunks = queue.take(data.draw(st.integers(1, 100)), data.draw(st.integers(1, 10)))
+            assert front_chunks == model[: len(front_chunks)]
+            del model[: len(front_chunks)]
         elif model:
             chosen = data.draw(st.sets(st.sampled_from(model)), label="chosen")
             if what == "withdraw":
                 assert (
-                    set(queue.withdraw({each.ack for each in chosen if each.ack is not None}))
+                    set(queue.withdraw({queued.ack for queued in chosen if queued.ack is not None}))
                     == chosen
                 )
             else:
-                queue.remove(max([model.index(each) + 1 for each in chosen], default=0), chosen)
-            model = [each for each in model if each not in chosen]
+                queue.remove(max([model.index(queued) + 1 for queued in chosen], default=0), chosen)
+            model = [queued for queued in model if queued not in chosen]
         _check_sums(queue, model)
     assert list(queue) == model
 
@@ -95,12 +95,14 @@ def test_a_queue_keeps_order_and_sums(kind: type[LaneQueue], data: st.DataObject
 def _check_sums(queue: LaneQueue, model: list[Chunk]) -> None:
     assert (len(queue), queue.events, queue.size) == (len(model), *_sums(model))
     if isinstance(queue, DayQueue):
-        days = {each.day: [other for other in model if other.day == each.day] for each in model}
-        assert {day: (total.events, total.size) for day, total in queue.days.items()} == {
-            day: _sums(each) for day, each in days.items()
+        days = {
+            queued.day: [other for other in model if other.day == queued.day] for queued in model
         }
-        assert queue.cost == sum(each.cost for each in model)
+        assert {day: (total.events, total.size) for day, total in queue.days.items()} == {
+            day: _sums(day_chunks) for day, day_chunks in days.items()
+        }
+        assert queue.cost == sum(queued.cost for queued in model)
 
 
 def _sums(chunks: list[Chunk]) -> tuple[int, int]:
-    return sum(each.count for each in chunks), sum(len(each.data) + 1 for each in chunks)
+    return sum(queued.count for queued in chunks), sum(len(queued.data) + 1 for queued in chunks)

@@ -27,9 +27,9 @@ EARLIER = "c" * 12
 
 def parsed(text: str) -> RequestPath:
     """The path that a forwarder's header states."""
-    found = parse_path(text.encode())
-    assert found is not None
-    return found
+    path = parse_path(text.encode())
+    assert path is not None
+    return path
 
 
 def test_a_path_is_read_as_it_is_written() -> None:

@@ -54,7 +54,7 @@ def test_text_is_read_as_the_same_time(time: datetime) -> None:
 
 @given(
     st.floats(0, 253_402_300_799, exclude_max=True)
-    | st.integers(0, 253_402_300_799 * 1000).map(lambda each: each / 1000)
+    | st.integers(0, 253_402_300_799 * 1000).map(lambda millis: millis / 1000)
 )
 @example(1.9999999)
 @example(1_000_000_000.9999996)
@@ -72,8 +72,8 @@ def test_they_are_those_of_the_standard_library(namespace: uuid.UUID, names: lis
     encoded = [name.encode() for name in names]
     assert [uuid5(namespace.bytes, name) for name in encoded] == right
     assert uuids5(namespace.bytes, encoded) == right
-    assert uuids5(namespace.bytes, encoded, b"<", b"..>") == [b"<%b..>" % each for each in right]
-    assert uuid_texts5(namespace.bytes, encoded) == [each.decode() for each in right]
+    assert uuids5(namespace.bytes, encoded, b"<", b"..>") == [b"<%b..>" % text for text in right]
+    assert uuid_texts5(namespace.bytes, encoded) == [text.decode() for text in right]
 
 
 @given(st.floats(0, 2.8e11), st.integers(0, 20), st.binary(max_size=9), st.binary(max_size=9))
@@ -85,13 +85,13 @@ def test_new_ones(now: float, count: int, before: bytes, after: bytes) -> None:
     assert len(made) == count
     assert all(text.startswith(before) and text.endswith(after) for text in made)
     for text in [new_uuid7(now), *[text[len(before) : len(text) - len(after)] for text in made]]:
-        found = uuid.UUID(text.decode())
-        assert (found.version, found.variant, found.int >> 80) == (
+        parsed_uuid = uuid.UUID(text.decode())
+        assert (parsed_uuid.version, parsed_uuid.variant, parsed_uuid.int >> 80) == (
             7,
             uuid.RFC_4122,
             int(now * 1000),
         )
-        assert str(found) == text.decode()
+        assert str(parsed_uuid) == text.decode()
 
 
 NOW = 1_780_000_000.0
@@ -119,7 +119,7 @@ def test_the_bits_of_new_ones_are_random(make: Callable[[float, int], list[bytes
     count = 4000
     whole = [uuid.UUID(text.decode()).int & (1 << 80) - 1 for text in make(NOW, count)]
     often = [
-        sum(each >> bit & 1 for each in whole)
+        sum(number >> bit & 1 for number in whole)
         for bit in range(80)
         if bit not in (62, 63, 76, 77, 78, 79)
     ]

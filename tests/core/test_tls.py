@@ -45,7 +45,7 @@ def test_every_client_checks_certificates_this_way() -> None:
         if isinstance(node, ast.Call)
         and ast.unparse(node.func).endswith(("create_default_context", "HTTPSConnection"))
         and "CLIENT_AUTH" not in (said := ast.unparse(node))
-        and not any(each in said for each in ("client_context()", "https_context()"))
+        and not any(call in said for call in ("client_context()", "https_context()"))
         and name(path) != "forwarder/core/tls.py"
     ]
     assert others == []

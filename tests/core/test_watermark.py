@@ -30,7 +30,9 @@ class Naive:
 
     def rewind(self, offset: int) -> None:
         """Read again from there."""
-        self.records = {each: settled for each, settled in self.records.items() if each < offset}
+        self.records = {
+            position: settled for position, settled in self.records.items() if position < offset
+        }
         self.read = offset
 
     def committable(self) -> int:
@@ -69,7 +71,7 @@ def test_the_watermark_equals_a_naive_model(start: int, data: st.DataObject) -> 
             naive.settle(offsets)
         elif what == "split" and any(len(offsets) > 1 for _, offsets in opened):
             span, offsets = data.draw(
-                st.sampled_from([each for each in opened if len(each[1]) > 1]), label="which"
+                st.sampled_from([pair for pair in opened if len(pair[1]) > 1]), label="which"
             )
             at = data.draw(st.integers(1, len(offsets) - 1), label="where")
             opened.remove((span, offsets))
@@ -80,7 +82,7 @@ def test_the_watermark_equals_a_naive_model(start: int, data: st.DataObject) -> 
         elif what == "rewind" and opened:
             span, offsets = data.draw(st.sampled_from(opened), label="which")
             gone = set(watermark.rewind(span, offsets[0]))
-            opened = [each for each in opened if each[0] not in gone]
+            opened = [pair for pair in opened if pair[0] not in gone]
             naive.rewind(offsets[0])
         elif what == "pass by":
             naive.read = watermark.read + data.draw(st.integers(0, 3), label="passed by")

@@ -42,14 +42,14 @@ class Arrivals:
             more = number + _GROW - len(self.digests)
             self.digests.frombytes(bytes(8 * more))
             self.answered.extend(bytes(more))
-        found = digest(event)
+        new_digest = digest(event)
         known = self.digests[number]
-        if known and known != found:
+        if known and known != new_digest:
             self.conflicts.append(f"event {number} came with other bytes: {event[:300]!r}")
         if known:
             self.repeats += 1
         else:
-            self.digests[number] = found
+            self.digests[number] = new_digest
         if answered:
             self.answered[number] = 1
 

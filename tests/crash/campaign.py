@@ -248,8 +248,8 @@ class CrashCampaign:
                 self._evidence.check([problem])
             return None
         finally:
-            for each in (task, ended):
-                each.cancel()
+            for waiter in (task, ended):
+                waiter.cancel()
             await asyncio.gather(task, ended, return_exceptions=True)
 
     def _after(self, code: int) -> None:

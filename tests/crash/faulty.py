@@ -76,10 +76,10 @@ class FaultyService:
             return plain(500, "nobody is here")
         if len(body) > LARGEST and not self.healed:
             return plain(413, "too large")
-        found = _bodies.decode(body)
-        if self.stuck and found.historical_migration:
+        payload = _bodies.decode(body)
+        if self.stuck and payload.historical_migration:
             return STUCK
-        events = [(_heads.decode(raw), bytes(raw)) for raw in found.batch]
+        events = [(_heads.decode(raw), bytes(raw)) for raw in payload.batch]
         if any(head.event.startswith(EventKind.POISON) for head, _ in events):
             self.refused += 1
             return plain(400, "there is poison in it")

@@ -60,9 +60,9 @@ async def audit(places: Places) -> list[str]:
 def read_letters(path: Path) -> list[StoredLetter]:
     """The dead letters of a database."""
     with TemporaryDirectory() as folder:
-        for each in path.parent.glob(path.name + "*"):
-            if not each.name.endswith("-shm"):
-                shutil.copy(each, folder)
+        for file in path.parent.glob(path.name + "*"):
+            if not file.name.endswith("-shm"):
+                shutil.copy(file, folder)
         with closing(sqlite3.connect(Path(folder) / path.name)) as database:
             return [
                 StoredLetter(bytes(data), None if at is None else (at, index))

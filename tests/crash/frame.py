@@ -52,9 +52,9 @@ class CampaignFolder:
 
     def check(self, problems: Iterable[str]) -> None:
         """Fail if there is a problem. Raises `CrashFailure`."""
-        found = list(problems)
-        if found:
-            raise self.failure(found)
+        problem_list = list(problems)
+        if problem_list:
+            raise self.failure(problem_list)
 
     def failure(self, problems: list[str], *, log_lines: int = 0) -> CrashFailure:
         """The failure for these problems; with the last lines of the log where they say more."""

@@ -72,4 +72,4 @@ class JournalReader(Generic[Noted]):
         fields = self._layout.fields
         whole = len(data) - len(data) % fields.size
         self._offset += whole
-        return [self._layout.make(*each) for each in fields.iter_unpack(data[:whole])]
+        return [self._layout.make(*values) for values in fields.iter_unpack(data[:whole])]

@@ -34,11 +34,11 @@ def schedule(seed: int, kills: int, *, reading: float, patience: float) -> list[
     `READING` within `reading` seconds of a start.
     """
     chance = random.Random(~seed)
-    found = [
+    planned_kills = [
         KillAtShare((place + chance.random() * SPREAD) / kills, chance.uniform(0, patience))
         for place in range(kills)
     ]
     later = chance.randrange(1, kills) if kills > 1 else kills
     for place in (later, 0):  # the later one first, so that it stays there
-        found.insert(place, KillAtShare(None, chance.uniform(0, reading)))
-    return found
+        planned_kills.insert(place, KillAtShare(None, chance.uniform(0, reading)))
+    return planned_kills

@@ -32,7 +32,7 @@ _DELIVERED_IN_THOUSAND: Final = 8
 _MASK: Final = (1 << 64) - 1
 _UUID: Final = re.compile(r"([0-9a-f]{8})-0000-4000-8000-([0-9a-f]{12})")
 _PADDING: Final = (
-    "".join(chr(33 + (each * 7919) % 90) for each in range(4096))
+    "".join(chr(33 + (index * 7919) % 90) for index in range(4096))
     .replace('"', "é")
     .replace("\\", "/")
 )

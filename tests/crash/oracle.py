@@ -92,32 +92,32 @@ class Oracle:
 
     def judge(self, arrivals: Arrivals, holdings: Holdings) -> list[str]:
         """What is wrong. To be asked while nothing is in progress and no daemon runs."""
-        found = [
+        problems = [
             *arrivals.conflicts,
             *(f"came and was never sent: {event}" for event in arrivals.strangers),
         ]
-        found += self._judge_arrivals(arrivals)
+        problems += self._judge_arrivals(arrivals)
         buffered, wrong = self._numbers("the buffer", holdings.buffered)
         dead, wrong_too = self._numbers(
             "the dead letters", [letter.data for letter in holdings.letters]
         )
-        found += [*wrong, *wrong_too, *_twice(holdings.letters)]
-        found += [
+        problems += [*wrong, *wrong_too, *_twice(holdings.letters)]
+        problems += [
             f"event {number} is a dead letter, and nobody refused it"
             for number in dead
             if self._plan.kind(number) is EventKind.CLEAN
         ]
-        found += self._judge_promises(buffered | dead)
-        return found
+        problems += self._judge_promises(buffered | dead)
+        return problems
 
     def _judge_arrivals(self, arrivals: Arrivals) -> list[str]:
-        found = []
-        for number in [each for each in self._unproven if arrivals.digest_of(each)]:
+        problems = []
+        for number in [unproven for unproven in self._unproven if arrivals.digest_of(unproven)]:
             kind = self._plan.kind(number)
             if arrivals.digest_of(number) != digest(self._plan.event(number)):
-                found.append(f"event {number} was changed on its way")
+                problems.append(f"event {number} was changed on its way")
             if kind is not EventKind.CLEAN:
-                found.append(f"event {number} came although it is {kind.value}")
+                problems.append(f"event {number} came although it is {kind.value}")
             if arrivals.was_answered(number):
                 del self._unproven[number]
                 self._answered[self._lane(number)] += 1
@@ -125,24 +125,24 @@ class Oracle:
         seen = self._arrived + sum(1 for number in self._unproven if arrivals.digest_of(number))
         came = len(arrivals.digests) - arrivals.digests.count(0)
         if came != seen:
-            found.append(f"{came - seen} events came that were never sent")
-        return found
+            problems.append(f"{came - seen} events came that were never sent")
+        return problems
 
     def _numbers(self, where: str, events: Iterable[bytes]) -> tuple[set[int], list[str]]:
         """The numbers of held events, and what is wrong with them."""
         numbers: set[int] = set()
-        found = []
+        problems = []
         for event in events:
             number = self._number(event)
             if number is None or number // MAX_EVENTS not in self._sent:
-                found.append(f"{where} hold what was never sent: {event[:300]!r}")
+                problems.append(f"{where} hold what was never sent: {event[:300]!r}")
             elif event != self._plan.event(number):
-                found.append(f"{where} hold event {number} changed: {event[:300]!r}")
+                problems.append(f"{where} hold event {number} changed: {event[:300]!r}")
             elif number in numbers:
-                found.append(f"{where} hold event {number} twice")
+                problems.append(f"{where} hold event {number} twice")
             else:
                 numbers.add(number)
-        return numbers, found
+        return numbers, problems
 
     def _number(self, event: bytes) -> int | None:
         try:
@@ -173,7 +173,7 @@ class Oracle:
         """What is wrong with the books of a daemon that runs, or ran. `quiet`: no request has been
         in progress since the last `hear`.
         """
-        found = [
+        problems = [
             f"the books of {lane} are off by {account.difference}: {account}"
             for lane, account in books.items()
             if account.difference
@@ -181,12 +181,12 @@ class Oracle:
         for lane, promised in self.promised.items():
             received = books.get(lane, Account()).received
             if received < promised:
-                found.append(f"{lane}: {received} events received, but {promised} were promised")
+                problems.append(f"{lane}: {received} events received, but {promised} were promised")
             if quiet and received > self.possible[lane]:
-                found.append(
+                problems.append(
                     f"{lane}: {received} events received, but only {self.possible[lane]} were sent"
                 )
-        return found
+        return problems
 
     def judge_end(
         self, books: Mapping[Lane, Account], letters: Sequence[StoredLetter]
@@ -199,32 +199,32 @@ class Oracle:
             for letter in letters
             if (number := self._number(letter.data)) is not None
         )
-        found = []
+        problems = []
         for lane, account in books.items():
             withdrawn = account.dropped.get("withdrawn", 0)
             unknown = set(account.dropped) - REASONS
             if account.buffered or unknown:
-                found.append(
+                problems.append(
                     f"{lane}: it isn't over, or events were dropped for no good reason: {account}"
                 )
             if not account.delivered <= self._answered[lane] <= account.delivered + withdrawn:
-                found.append(
+                problems.append(
                     f"{lane}: {self._answered[lane]} events came, but the books have {account}"
                 )
             if account.dead != dead[lane]:
-                found.append(
+                problems.append(
                     f"{lane}: {dead[lane]} dead letters are in the files, but the books have "
                     f"{account.dead}"
                 )
-            found += self._judge_drops(lane, account.dropped.get("operator", 0), letters)
-        return found
+            problems += self._judge_drops(lane, account.dropped.get("operator", 0), letters)
+        return problems
 
     def _judge_drops(self, lane: Lane, dropped: int, letters: Sequence[StoredLetter]) -> list[str]:
-        kept = {self._number(letter.data) for letter in letters}
+        letter_numbers = {self._number(letter.data) for letter in letters}
         gone = [
             promised
             for number, promised in self._unproven.items()
-            if self._is_disposable(number, lane) and number not in kept
+            if self._is_disposable(number, lane) and number not in letter_numbers
         ]
         if gone.count(True) <= dropped <= len(gone):
             return []

@@ -87,5 +87,5 @@ def most_memory(pid: int) -> int:
     """The most resident memory that a process had so far, in bytes; 0 if it has ended. Raises
     `OSError` if there is none.
     """
-    found = _HIGHEST.search(Path(f"/proc/{pid}/status").read_text())
-    return int(found[1]) * 1024 if found else 0
+    match = _HIGHEST.search(Path(f"/proc/{pid}/status").read_text())
+    return int(match[1]) * 1024 if match else 0

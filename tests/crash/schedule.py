@@ -72,7 +72,7 @@ class Schedule:
         self._random = random.Random(seed)
         self._names = sorted(names or POINTS)
         chosen: list[str | None] = [
-            self._names[each % len(self._names)] for each in range(at_failpoints)
+            self._names[index % len(self._names)] for index in range(at_failpoints)
         ]
         kills = [*chosen, *[None] * at_random]
         self._random.shuffle(kills)

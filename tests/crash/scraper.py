@@ -62,26 +62,26 @@ _statuses: Final = msgspec.json.Decoder(Status)
 def wrong_with(status: Status) -> list[str]:
     """What is wrong with the books of a status."""
     accounts = {lane.label: lane.account() for lane in status.lanes}
-    found = [
-        f"the books of {label} are off by {each.difference}: {each}"
-        for label, each in accounts.items()
-        if each.difference
+    problems = [
+        f"the books of {label} are off by {account.difference}: {account}"
+        for label, account in accounts.items()
+        if account.difference
     ]
-    found += [
-        f"{label} has a figure below zero: {each}"
-        for label, each in accounts.items()
-        if _least(each) < 0
+    problems += [
+        f"{label} has a figure below zero: {account}"
+        for label, account in accounts.items()
+        if _least(account) < 0
     ]
-    found += [
-        f"{label} lost events: {each}"
-        for label, each in accounts.items()
-        if set(each.dropped) - REASONS
+    problems += [
+        f"{label} lost events: {account}"
+        for label, account in accounts.items()
+        if set(account.dropped) - REASONS
     ]
-    if status.balanced == bool(found) or any(
+    if status.balanced == bool(problems) or any(
         lane.difference != accounts[lane.label].difference for lane in status.lanes
     ):
-        found.append(f"what it says of its balance is not so: {status}")
-    return found
+        problems.append(f"what it says of its balance is not so: {status}")
+    return problems
 
 
 def _least(account: Account) -> int:

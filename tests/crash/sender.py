@@ -110,8 +110,8 @@ class CrashSender:
     async def run(self) -> None:
         """Send, indefinitely. Cancellation closes the connections."""
         async with asyncio.TaskGroup() as tasks:
-            for each in range(CONNECTIONS):
-                tasks.create_task(self._work(each))
+            for number in range(CONNECTIONS):
+                tasks.create_task(self._work(number))
 
     async def _work(self, own: int) -> None:
         link = Link(self._port)

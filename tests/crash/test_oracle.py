@@ -203,15 +203,15 @@ def test_poison_that_came_is_found(run: FaultlessRun) -> None:
 
 def test_an_unanswered_request_may_arrive_or_not(run: FaultlessRun) -> None:
     """Its events may have arrived or not; if they did, then unchanged."""
-    taken = PLAN.request(REQUESTS)
+    unanswered = PLAN.request(REQUESTS)
     gone = PLAN.request(REQUESTS + 1)
-    run.oracle.hear([Entry(taken.number, UNKNOWN), Entry(gone.number, 503)])
+    run.oracle.hear([Entry(unanswered.number, UNKNOWN), Entry(gone.number, 503)])
     assert run.judged() == []
-    number = taken.events[0]
+    number = unanswered.events[0]
     run.arrivals.note(number, PLAN.event(number), answered=True)
     assert run.judged() == []
     run.arrivals.note(
-        taken.events[-1] if taken.count > 1 else gone.events[0], b"other", answered=True
+        unanswered.events[-1] if unanswered.count > 1 else gone.events[0], b"other", answered=True
     )
     assert len(run.judged()) == 1
 
@@ -224,13 +224,13 @@ def test_a_disposable_letter_may_be_gone_if_it_was_dropped_by_hand(run: Faultles
     del run.letters[number]
     assert run.judged() == []
     books = run.books()
-    kept = books[lane]
-    books[lane] = replace(kept, delivered=kept.delivered - 1)
+    account = books[lane]
+    books[lane] = replace(account, delivered=account.delivered - 1)
     assert any(
         "dropped by hand" in line
         for line in run.oracle.judge_end(books, list(run.letters.values()))
     )
-    books[lane] = replace(kept, delivered=kept.delivered - 1, dropped={"operator": 1})
+    books[lane] = replace(account, delivered=account.delivered - 1, dropped={"operator": 1})
     assert run.oracle.judge_end(books, list(run.letters.values())) == []
 
 
@@ -239,11 +239,11 @@ def test_books_that_are_off_are_found(run: FaultlessRun) -> None:
     than were sent.
     """
     books = run.books()
-    lane, kept = next(iter(books.items()))
+    lane, account = next(iter(books.items()))
     for wrong in (
-        replace(kept, delivered=kept.delivered + 1),
-        replace(kept, received=kept.received - 1, delivered=kept.delivered - 1),
-        replace(kept, received=kept.received + 1, delivered=kept.delivered + 1),
+        replace(account, delivered=account.delivered + 1),
+        replace(account, received=account.received - 1, delivered=account.delivered - 1),
+        replace(account, received=account.received + 1, delivered=account.delivered + 1),
     ):
         assert len(run.oracle.judge_books({**books, lane: wrong}, quiet=True)) == 1
     assert len(run.oracle.judge_books({}, quiet=True)) == len(books)
@@ -257,12 +257,12 @@ def test_an_end_that_is_none_is_found(run: FaultlessRun) -> None:
     assert run.judged() == []
     books = run.books()
     letters = list(run.letters.values())
-    lane, kept = next((lane, account) for lane, account in books.items() if account.dead)
+    lane, lane_account = next((lane, account) for lane, account in books.items() if account.dead)
     for wrong in (
-        replace(kept, delivered=kept.delivered - 1, dropped={"damaged": 1}),
-        replace(kept, delivered=kept.delivered - 1, buffered=1),
-        replace(kept, delivered=kept.delivered + 1),
-        replace(kept, dead=kept.dead - 1),
+        replace(lane_account, delivered=lane_account.delivered - 1, dropped={"damaged": 1}),
+        replace(lane_account, delivered=lane_account.delivered - 1, buffered=1),
+        replace(lane_account, delivered=lane_account.delivered + 1),
+        replace(lane_account, dead=lane_account.dead - 1),
     ):
         assert run.oracle.judge_end({**books, lane: wrong}, letters)
 

@@ -89,8 +89,8 @@ def asked(events: list[int], *, historical: bool = False) -> Request:
 
 def of_kind(kind: EventKind, count: int) -> list[int]:
     """Some events of a kind."""
-    found = (number for number in range(1 << 20) if PLAN.kind(number) is kind)
-    return [next(found) for _ in range(count)]
+    numbers = (number for number in range(1 << 20) if PLAN.kind(number) is kind)
+    return [next(numbers) for _ in range(count)]
 
 
 async def test_the_upstream_always_refuses_poison() -> None:

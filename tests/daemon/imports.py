@@ -79,7 +79,7 @@ def line(
 
 def write(path: Path, lines: Iterable[bytes]) -> Path:
     """A file of such lines."""
-    path.write_bytes(b"".join(each + b"\n" for each in lines))
+    path.write_bytes(b"".join(raw_line + b"\n" for raw_line in lines))
     return path
 
 
@@ -160,8 +160,8 @@ class HeldCommits(SimpleQueue[Any]):
         """What was held, and what comes, begins."""
         held = self._held or []
         self._held = None
-        for each in held:
-            super().put(each)
+        for commit in held:
+            super().put(commit)
 
 
 class Mortal(StateFolder):
@@ -339,12 +339,12 @@ def by_file(checkpoint: ImportCheckpoint) -> Mapping[str, int]:
     return {Path(state.name).name: state.books.read for state in checkpoint.files}
 
 
-def three_files(folder: Path, each: int = 20, days: int = 2) -> list[Path]:
+def three_files(folder: Path, count: int = 20, days: int = 2) -> list[Path]:
     """Three files of events of some persons on a few days."""
     return [
         write(
             folder / f"{name}.jsonl",
-            [line(at * each + n, day=n * days // each, person=f"p{n % 7}") for n in range(each)],
+            [line(at * count + n, day=n * days // count, person=f"p{n % 7}") for n in range(count)],
         )
         for at, name in enumerate("abc")
     ]
@@ -354,7 +354,7 @@ def refusing(*numbers: int, status: int = 400) -> Callable[[Batch], Reply]:
     """A service that refuses requests with one of these events in it."""
     return lambda batch: (
         Reply(status, body=b"no")
-        if {each["properties"]["n"] for each in events_in(batch)} & set(numbers)
+        if {event["properties"]["n"] for event in events_in(batch)} & set(numbers)
         else OK
     )
 

@@ -66,7 +66,7 @@ def offer(letters: ImportDeadLetters, records: Sequence[ImportDeadLetter]) -> bo
         dead_letter_of(record, SourceFile(record.place.file, FILE.identity), LANE, 5.0)
         for record in records
     ]
-    reserved = letters.reserve(sum(len(each.data) for each in made), len(made))
+    reserved = letters.reserve(sum(len(letter.data) for letter in made), len(made))
     if reserved is None:
         return False
     letters.add_reserved(made, reserved)

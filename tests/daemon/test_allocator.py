@@ -76,8 +76,8 @@ def test_blocks_that_come_again_keep_their_memory() -> None:
         timeout=180,
         check=True,
     )
-    kept, mapped = map(int, done.stdout.split())
-    assert kept < 100
+    reused, mapped = map(int, done.stdout.split())
+    assert reused < 100
     assert mapped > 1_000
 
 

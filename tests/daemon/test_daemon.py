@@ -413,10 +413,10 @@ async def test_a_restart_in_place_keeps_sockets_and_waits_for_no_client(
     assert await life.ended() == 0
     assert life.pipeline.done == ["start", "keep", "shut_down 7", "close"]
     assert life.restart.done == ["check", "hold signals"]
-    kept = life.daemon.restarting.kept
-    assert kept is not None
-    assert (kept.admin_listen, len(kept.admin)) == ("127.0.0.1:0", 1)
-    kept.close()
+    sockets = life.daemon.restarting.kept
+    assert sockets is not None
+    assert (sockets.admin_listen, len(sockets.admin)) == ("127.0.0.1:0", 1)
+    sockets.close()
 
 
 async def test_a_restart_that_the_new_program_objects_to(life: RunningDaemon) -> None:

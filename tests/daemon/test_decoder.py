@@ -117,8 +117,8 @@ async def test_the_decoder_process_inherits_one_socket_only(
         os.set_inheritable(file.fileno(), True)
         await decoded(decoder)
         held = open_files_of(decoder.pid)
-    assert len([each for each in held if each.startswith("socket:")]) == 1
-    assert not [each for each in held if "lock" in each]
+    assert len([open_file for open_file in held if open_file.startswith("socket:")]) == 1
+    assert not [target for target in held if "lock" in target]
 
 
 @pytest.mark.slow

@@ -50,7 +50,7 @@ async def test_all_of_a_source_arrives_once(tmp_path: Path) -> None:
 
 async def test_a_person_s_events_arrive_in_the_order_of_the_source(tmp_path: Path) -> None:
     """Also where a service is slow with some of them, and several requests are in progress."""
-    setting = Setting(three_files(tmp_path, each=60), tmp_path / "state", concurrency=4)
+    setting = Setting(three_files(tmp_path, count=60), tmp_path / "state", concurrency=4)
     setting.service.answer = lambda _: BUSY if len(setting.service.sent) % 5 == 2 else OK
     await setting.run()
     assert_all_there(setting, 180)
@@ -98,7 +98,7 @@ async def test_events_that_are_too_large_for_the_service_become_dead_letters(
     events, since it accepts others.
     """
     setting = Setting(
-        three_files(tmp_path, each=4),
+        three_files(tmp_path, count=4),
         tmp_path / "state",
         service=ScriptedSink(refusing(0, 3, 11, status=413)),
     )
@@ -112,7 +112,7 @@ async def test_a_service_that_answers_413_to_everything_is_waited_for(tmp_path: 
     end everything arrives.
     """
     setting = Setting(
-        three_files(tmp_path, each=4),
+        three_files(tmp_path, count=4),
         tmp_path / "state",
         service=ScriptedSink(times(12, Reply(413))),
     )
@@ -435,10 +435,10 @@ def test_a_batch_that_becomes_due_between_two_questions_is_not_forgotten() -> No
         buffer, BatchPolicy(1 << 20, 1, 1.0, by_day=True), ImportPace(8.0, BusyClock())
     )
     buffer.offer([Chunk(LANE, b"{}", 1, NO_IDS, MIDNIGHT, "import") for _ in range(4)])
-    taken = 0
+    count = 0
     for wall in [MIDNIGHT + turn for turn in range(20)]:
         while batcher.next(LANE, wall) is not None:
-            taken += 1
+            count += 1
         due = batcher.due_at(LANE, wall)
         assert due is None or due > wall
-    assert taken == 4
+    assert count == 4

@@ -334,8 +334,8 @@ async def test_events_of_one_record_keep_their_places(tmp_path: Path) -> None:
     batch = b'{"batch":[%b,{"event":"x"},%b,{"event":"y"}]}' % (NATIVE % 1, NATIVE % 2)
     whole = b'{"batch":[%b]}' % b",".join([NATIVE % 1, NATIVE % 3, NATIVE % 2, NATIVE % 4])
     made = job.conversion.convert(RecordBlock(FILE, 5, [batch], [6]), 0, 0)
-    assert [each.part for each in made.refused] == [2, 4]
-    found: list[bytes] = []
+    assert [record.part for record in made.refused] == [2, 4]
+    events: list[bytes] = []
     async with opened(tmp_path) as letters:
         await bury(letters, made.refused)
         replays = job.replays(letters)
@@ -343,9 +343,9 @@ async def test_events_of_one_record_keep_their_places(tmp_path: Path) -> None:
             assert job.repaired == 0
             mark(tmp_path, {number: NATIVE % day})
             # nothing is saved meanwhile: the first is there still, and doesn't count
-            found += await job.run(letters, replays)
+            events += await job.run(letters, replays)
         assert job.repaired == 1
-    assert [uuid_of(each) for each in found] == [uuid_of(each) for each in job.made(5, whole)[1::2]]
+    assert [uuid_of(raw) for raw in events] == [uuid_of(raw) for raw in job.made(5, whole)[1::2]]
 
 
 async def test_a_record_is_repaired_only_when_none_of_its_letters_is_left(tmp_path: Path) -> None:
@@ -396,8 +396,8 @@ async def test_an_event_that_was_too_large_is_made_smaller(tmp_path: Path) -> No
     async with opened(tmp_path) as letters:
         await bury(letters, [record])
         mark(tmp_path, {1: record.data.replace(b"x" * 1200, b"x")})
-        (found,) = await job.run(letters)
-    assert uuid_of(found) == uuid_of(job.made(5, b"[%b,%b]" % (NATIVE % 2, NATIVE % 1))[1])
+        (raw,) = await job.run(letters)
+    assert uuid_of(raw) == uuid_of(job.made(5, b"[%b,%b]" % (NATIVE % 2, NATIVE % 1))[1])
 
 
 async def test_a_record_of_a_vendor(tmp_path: Path) -> None:

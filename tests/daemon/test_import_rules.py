@@ -87,7 +87,7 @@ async def test_dropped_records_are_left_out_and_others_changed(
         20,
         {"rule:noise": 10},
     )
-    events = [event for each in upstream.requests for event in each.events]
+    events = [event for received in upstream.requests for event in received.events]
     assert sorted(event["uuid"] for event in events) == sorted(
         uuid_of(number) for number in range(30) if number % 3
     )
@@ -110,7 +110,7 @@ async def test_an_event_that_can_not_be_protected_is_refused(
     manifest = await run(request(upstream, tmp_path, strict))
     assert manifest.books.refused == {"rule_failed": 1}
     assert manifest.books.delivered == 29
-    events = [event for each in upstream.requests for event in each.events]
+    events = [event for received in upstream.requests for event in received.events]
     assert uuid_of(7) not in {event["uuid"] for event in events}
     with closing(open_readable(tmp_path / "state" / DEAD_LETTERS)) as connection:
         (letter,) = summaries(connection, DeadLetterFilter())
@@ -127,7 +127,7 @@ async def test_other_rules_do_not_resume_it(tmp_path: Path, upstream: Upstream) 
     with pytest.raises(OtherJob, match="rules"):
         ImportRun(replace(wanted, settings=replace(wanted.settings, rules=())), SystemClock())
     assert (await run(wanted)).complete
-    uuids = [event["uuid"] for each in upstream.requests for event in each.events]
+    uuids = [event["uuid"] for received in upstream.requests for event in received.events]
     assert set(uuids) == {uuid_of(number) for number in range(30) if number % 3}
 
 

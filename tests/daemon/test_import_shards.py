@@ -112,7 +112,7 @@ async def run(
 
 def arrived(upstream: Upstream) -> Counter[str]:
     """Each event that came, byte for byte as far as JSON tells them apart, and how often."""
-    return Counter(json.dumps(event) for each in upstream.requests for event in each.events)
+    return Counter(json.dumps(event) for received in upstream.requests for event in received.events)
 
 
 async def test_the_shards_together_are_the_import(
@@ -130,9 +130,9 @@ async def test_the_shards_together_are_the_import(
             await run(request(upstream, tmp_path / f"in_{of}", source, f"{number}/{of}"))
             for number in range(of)
         ]
-        assert all(each.complete for each in made)
+        assert all(manifest.complete for manifest in made)
         assert arrived(upstream) == whole
-        assert [len(each.files) for each in made] == [
+        assert [len(manifest.files) for manifest in made] == [
             len(range(number, 11, of)) for number in range(of)
         ]
         names = [Path(file.name).name for file in made[0].files]
@@ -176,7 +176,7 @@ async def test_the_default_folder_is_one_for_all_of_them(
         request(upstream, tmp_path, source, shard, state_root=tmp_path / "imports")
         for shard in ("0/2", "1/2", "")
     ]
-    runs = [closed(replace(each, state=None)) for each in wanted]
+    runs = [closed(replace(shard_request, state=None)) for shard_request in wanted]
     assert [run.state.relative_to(runs[2].state).as_posix() for run in runs] == [
         "shard-0-of-2",
         "shard-1-of-2",
@@ -209,7 +209,7 @@ async def test_rate_and_limit_are_those_of_all(
         )
         for n in range(4)
     ]
-    assert {each.own_rate for each in wanted} == {2.5}
+    assert {shard_request.own_rate for shard_request in wanted} == {2.5}
     it = opened(wanted[0])
     try:
         report, _ = it.preflight(lambda _records, _bytes: None)
@@ -222,8 +222,8 @@ async def test_rate_and_limit_are_those_of_all(
         )
         for n in range(4)
     ]
-    assert [each.events for each in made] == [1, 2, 2, 2]
-    assert {each.job.options["limit"] for each in made} == {"7"}
+    assert [manifest.events for manifest in made] == [1, 2, 2, 2]
+    assert {manifest.job.options["limit"] for manifest in made} == {"7"}
 
 
 async def test_a_shard_without_files_is_complete_at_once(
@@ -250,7 +250,7 @@ async def test_a_stopped_shard_resumes_by_the_same_command(
     assert (await run(request(upstream, tmp_path / "state", source, "0/3"))).complete
     assert (await run(wanted)).complete
     assert (await run(request(upstream, tmp_path / "state", source, "2/3"))).complete
-    assert {event["uuid"] for each in upstream.requests for event in each.events} == {
+    assert {event["uuid"] for received in upstream.requests for event in received.events} == {
         uuid_of(n) for n in range(11 * EACH)
     }
 
@@ -330,7 +330,7 @@ async def test_another_list_of_files_is_rejected(
     await run(request(upstream, tmp_path / "state", source, "0/2"), lambda it, _progress: it.stop())
     wanted = request(upstream, tmp_path / "state", source, "0/2" if begun else "1/2")
     before = len(upstream.requests)
-    kept = contents(source)
+    originals = contents(source)
     change(source)
     with pytest.raises(SourceChanged, match=reported):
         opened(wanted)
@@ -340,7 +340,7 @@ async def test_another_list_of_files_is_rejected(
             opened(wanted)
     assert len(upstream.requests) == before
     (source / "part_2b.jsonl").unlink(missing_ok=True)
-    for path, content in kept.items():
+    for path, content in originals.items():
         path.write_bytes(content)
     assert (await run(wanted)).complete
 

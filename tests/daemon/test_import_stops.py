@@ -200,7 +200,7 @@ async def test_stopped_while_dead_letters_can_t_be_written_it_ends(tmp_path: Pat
 
     async def stop_once_the_disk_is_full(it: Setting) -> None:
         if (
-            any("No space left" in each.waiting for each in it.reported)
+            any("No space left" in progress.waiting for progress in it.reported)
             and it.clock.monotonic() > 1010
         ):
             it.pipeline.stop()
@@ -275,7 +275,7 @@ async def test_a_source_that_changed_in_mid_run_ends_it_and_what_arrived_is_save
     """A file whose first records aren't those that were imported is reported
     before anything of it is sent.
     """
-    paths = three_files(tmp_path, each=60)
+    paths = three_files(tmp_path, count=60)
     setting = Setting(paths, tmp_path / "state")
     await setting.run(after(12, lambda it: it.pipeline.stop()))
     saved = setting.saved
@@ -299,8 +299,8 @@ async def test_a_file_with_fewer_records_than_were_imported_is_refused(
     paths = three_files(tmp_path)
     setting = Setting(paths, tmp_path / "state")
     await setting.run()
-    kept = paths[1].read_bytes().splitlines()[:left]
-    write(paths[1], kept)
+    remaining = paths[1].read_bytes().splitlines()[:left]
+    write(paths[1], remaining)
     with pytest.raises(SourceChanged, match=r"b\.jsonl"):
         await setting.run()
 
@@ -461,12 +461,12 @@ def _settled(setting: Setting, fortune: Fortune, before: Set[int]) -> set[int]:
     if saved is None:
         return numbers
     letters = Counter(where.rpartition("/")[2] for where, _ in setting.letters)
-    taken = set(setting.service.uuids)
+    delivered = set(setting.service.uuids)
     assert not [where for where, count in letters.items() if count > 1]
     refused = {
         n for n in numbers if (f"a.jsonl:{n + 1}" if n < 20 else f"b.jsonl:{n - 19}") in letters
     }
-    arrived = {n for n in numbers if n not in fortune.garbage and uuid_of(n) in taken}
+    arrived = {n for n in numbers if n not in fortune.garbage and uuid_of(n) in delivered}
     assert (arrived | refused, arrived & refused) == (numbers, set())
     assert (saved.books.read, saved.books.delivered, saved.books.difference) == (
         len(numbers),

@@ -36,7 +36,7 @@ async def test_all_arrives_though_the_daemon_says_503_meanwhile(tmp_path: Path) 
     path = write(
         tmp_path / "a.jsonl", [line(n, day=n // 25, person=f"p{n % 9}") for n in range(100)]
     )
-    taken: list[str] = []
+    delivered_uuids: list[str] = []
     requests = 0
 
     def answer(request: Request) -> Answer:
@@ -44,7 +44,7 @@ async def test_all_arrives_though_the_daemon_says_503_meanwhile(tmp_path: Path) 
         requests += 1
         if requests % 3 == 1 and requests < 12:
             return plain(503, "later", retry_after="1")
-        taken.extend(event["uuid"] for event in request.events)
+        delivered_uuids.extend(event["uuid"] for event in request.events)
         return plain(200)
 
     async with (
@@ -71,11 +71,11 @@ async def test_all_arrives_though_the_daemon_says_503_meanwhile(tmp_path: Path) 
     assert manifest.complete
     assert manifest.books.delivered == 100
     # what was on its way when the daemon gave up comes twice, the same
-    assert set(taken) == {uuid_of(n) for n in range(100)}
-    assert all(len(days_of(each)) == 1 for each in upstream.requests)
-    assert all(each.json["historical_migration"] for each in upstream.requests)
+    assert set(delivered_uuids) == {uuid_of(n) for n in range(100)}
+    assert all(len(days_of(request)) == 1 for request in upstream.requests)
+    assert all(request.json["historical_migration"] for request in upstream.requests)
     same: dict[str, bytes] = {}
-    for event in [event for each in upstream.requests for event in each.events]:
+    for event in [event for request in upstream.requests for event in request.events]:
         assert same.setdefault(event["uuid"], _text(event)) == _text(event)
         assert "$ip" not in event["properties"]
 

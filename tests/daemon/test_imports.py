@@ -79,7 +79,7 @@ async def run(
 
 def sent(upstream: Upstream) -> list[str]:
     """The uuids of all events that it got."""
-    return [event["uuid"] for each in upstream.requests for event in each.events]
+    return [event["uuid"] for received in upstream.requests for event in received.events]
 
 
 def files(folder: Path) -> list[Path]:
@@ -96,9 +96,11 @@ async def test_a_run_leaves_a_manifest_and_a_report(tmp_path: Path, upstream: Up
     assert manifest.complete
     assert (manifest.books.read, manifest.books.delivered) == (40, 40)
     assert sorted(sent(upstream)) == sorted(uuid_of(n) for n in range(40))
-    assert all(each.json["historical_migration"] is True for each in upstream.requests)
+    assert all(received.json["historical_migration"] is True for received in upstream.requests)
     assert {
-        event["properties"]["$import_job_id"] for each in upstream.requests for event in each.events
+        event["properties"]["$import_job_id"]
+        for received in upstream.requests
+        for event in received.events
     } == {manifest.job.id}
     assert {"manifest.json", "report.json", "report.html", FILE} <= {
         path.name for path in (tmp_path / "state").iterdir()
@@ -187,14 +189,14 @@ async def test_a_folder_that_changed_is_refused(
     paths = files(source)
     wanted = request(upstream, tmp_path / "state", source)
     await partly(wanted)
-    kept = {path: path.read_bytes() for path in paths}
+    originals = {path: path.read_bytes() for path in paths}
     before = len(upstream.requests)
     change(paths)
     with pytest.raises(SourceChanged, match=reported):
         opened(wanted)
     assert len(upstream.requests) == before
     (source / "c.jsonl").unlink(missing_ok=True)
-    for path, content in kept.items():
+    for path, content in originals.items():
         path.write_bytes(content)
     assert (await run(wanted)).complete
 
@@ -296,7 +298,7 @@ async def test_a_slow_import_sends_no_more_than_a_second_of_its_rate_at_once(
         it.close()
     assert report.volume.requests == 2
     await run(wanted, lambda it, _progress: it.stop() if upstream.requests else None)
-    assert [len(each.events) for each in upstream.requests] == [3]
+    assert [len(received.events) for received in upstream.requests] == [3]
 
 
 async def test_until_is_that_of_the_first_run(tmp_path: Path, upstream: Upstream) -> None:
@@ -467,8 +469,8 @@ async def test_unreadable_certificates_are_reported(tmp_path: Path, via: str) ->
 async def test_the_service_gets_compressed_batches(tmp_path: Path, upstream: Upstream) -> None:
     """As from the daemon."""
     assert (await run(request(upstream, tmp_path / "state", *files(tmp_path)))).complete
-    assert {each.headers["content-encoding"] for each in upstream.requests} == {"gzip"}
-    assert not any("forwarder-ack" in each.headers for each in upstream.requests)
+    assert {received.headers["content-encoding"] for received in upstream.requests} == {"gzip"}
+    assert not any("forwarder-ack" in received.headers for received in upstream.requests)
 
 
 async def test_a_daemon_is_asked_to_answer_once_the_service_has_them(
@@ -481,8 +483,8 @@ async def test_a_daemon_is_asked_to_answer_once_the_service_has_them(
         )
         assert finished.complete
     assert not upstream.requests
-    assert {each.headers["forwarder-ack"] for each in daemon.requests} == {"delivered"}
-    assert not any("content-encoding" in each.headers for each in daemon.requests)
+    assert {received.headers["forwarder-ack"] for received in daemon.requests} == {"delivered"}
+    assert not any("content-encoding" in received.headers for received in daemon.requests)
 
 
 async def test_a_rate_is_shared_with_imports_whose_folders_are_elsewhere(
@@ -548,7 +550,7 @@ async def test_cancelled_it_saves_what_was_settled(tmp_path: Path, upstream: Ups
     upstream.answer = lambda _: plain(200)
     assert (await run(wanted)).complete
     same: dict[str, bytes] = {}
-    for event in [event for each in upstream.requests for event in each.events]:
+    for event in [event for received in upstream.requests for event in received.events]:
         assert same.setdefault(event["uuid"], msgspec.json.encode(event)) == msgspec.json.encode(
             event
         )

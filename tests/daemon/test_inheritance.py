@@ -64,9 +64,9 @@ def test_announced_sockets_pass_to_the_next_program_only() -> None:
     has not.
     """
     with socket.socket() as one:
-        kept = InheritedDescriptors((one.fileno(),), listen="127.0.0.1:0")
-        environment = announced(kept)
-        assert inherit(dict(environment)) == replace(kept, process=os.getpid())
+        descriptors = InheritedDescriptors((one.fileno(),), listen="127.0.0.1:0")
+        environment = announced(descriptors)
+        assert inherit(dict(environment)) == replace(descriptors, process=os.getpid())
         of_another = {
             name: text.replace(str(os.getpid()), "1") for name, text in environment.items()
         }
@@ -85,13 +85,13 @@ def test_another_address_in_the_configuration_wins() -> None:
     )
     with socket.socket() as one, socket.socket() as other:
         sockets = (os.dup(one.fileno()),), (os.dup(other.fileno()),)
-        kept = InheritedDescriptors(
+        descriptors = InheritedDescriptors(
             *sockets, listen="127.0.0.1:2", admin_listen=configured.admin.listen
         )
-        fitting = kept.fitting(configured)
-        assert (fitting.sockets, fitting.admin) == ((), kept.admin)
+        fitting = descriptors.fitting(configured)
+        assert (fitting.sockets, fitting.admin) == ((), descriptors.admin)
         with pytest.raises(OSError, match="Bad file descriptor"):
-            os.fstat(kept.sockets[0])
+            os.fstat(descriptors.sockets[0])
         fitting.close()
         chosen = InheritedDescriptors((one.fileno(),))
         assert chosen.fitting(configured) == chosen
@@ -102,11 +102,11 @@ def test_a_lock_outlives_who_took_it(tmp_path: Path) -> None:
     and the lock taken anew.
     """
     first = LockedDirectory.acquire(tmp_path / "one", "buffer.path")
-    kept = first.duplicate()
+    duplicate = first.duplicate()
     first.release()
     with pytest.raises(Locked):
         LockedDirectory.acquire(tmp_path / "one", "buffer.path")
-    second = LockedDirectory.acquire(tmp_path / "one", "buffer.path", inherited=kept)
+    second = LockedDirectory.acquire(tmp_path / "one", "buffer.path", inherited=duplicate)
     other = LockedDirectory.acquire(tmp_path / "other", "buffer.path", inherited=second.duplicate())
     for lock in (second, other):
         lock.release()

@@ -34,10 +34,10 @@ CLUSTER: dict[str, Any] = {
 
 def settings(cluster: dict[str, Any], **others: Any) -> Settings:
     """Settings with one cluster."""
-    kept = {"buffer": {"kind": "memory"}, "upstream": {"url": "http://127.0.0.1:2"}}
+    defaults = {"buffer": {"kind": "memory"}, "upstream": {"url": "http://127.0.0.1:2"}}
     return Settings.parse(
         {
-            **kept,
+            **defaults,
             **others,
             "sources": {"kafka": ({**CLUSTER, **cluster},), "http": {"listen": "127.0.0.1:0"}},
         }

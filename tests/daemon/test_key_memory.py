@@ -15,8 +15,8 @@ from tests.support.waiting import eventually
 
 def stored(directory: Path) -> int:
     """How many keys the file has."""
-    found = read_keys(directory / KNOWN_KEYS)
-    return 0 if found is None else found.count
+    keys = read_keys(directory / KNOWN_KEYS)
+    return 0 if keys is None else keys.count
 
 
 async def test_a_verified_key_is_known_after_a_restart(tmp_path: Path) -> None:

@@ -41,11 +41,11 @@ async def test_a_chain_of_three() -> None:
         Whole(f"http://{last.address}", passthrough=PATIENT) as middle,
         Whole(f"http://{middle.address}", passthrough=PATIENT) as first,
     ):
-        for each in (first, middle, first):
-            await each.take(events(20, prefix=f"{each.address}-{in_the_books(first)}-"))
+        for hop in (first, middle, first):
+            await hop.take(events(20, prefix=f"{hop.address}-{in_the_books(first)}-"))
         await last.until(lambda: sum(accepted(service).values()) == 60)
         assert (await flags(first)).status == 200
-        sinks = [each.pipeline._parts.destinations[0].sink for each in (last, middle, first)]
+        sinks = [hop.pipeline._parts.destinations[0].sink for hop in (last, middle, first)]
         instances = [sink._path.instance for sink in sinks if sink is not None]
         assert set(accepted(service).values()) == {1}
         assert service.decides[-1].headers["forwarder-path"] == f"3; {', '.join(instances)}"

@@ -64,10 +64,10 @@ def version_2(root: Path, limit: str = "max", anonymous: int = 50 * MIB) -> Path
 def test_a_cgroup_of_version_2_counts_its_anonymous_memory(tmp_path: Path) -> None:
     """The limit is the cgroup's, and its page cache doesn't count."""
     version_2(tmp_path, str(200 * MIB), 50 * MIB)
-    found = find_memory(settings(), Role(), lambda: None, tmp_path)
-    assert found is not None
-    assert (found.limit, found.used()) == (200 * MIB, 50 * MIB)
-    assert found.origin.endswith("sys/fs/cgroup/app.slice/forwarder.service")
+    memory = find_memory(settings(), Role(), lambda: None, tmp_path)
+    assert memory is not None
+    assert (memory.limit, memory.used()) == (200 * MIB, 50 * MIB)
+    assert memory.origin.endswith("sys/fs/cgroup/app.slice/forwarder.service")
 
 
 def test_the_tightest_limit_above_counts_with_its_own_total(tmp_path: Path) -> None:
@@ -75,9 +75,9 @@ def test_the_tightest_limit_above_counts_with_its_own_total(tmp_path: Path) -> N
     version_2(tmp_path, str(300 * MIB))
     cgroup_file(tmp_path, "app.slice/memory.max", f"{200 * MIB}\n")
     cgroup_file(tmp_path, "app.slice/memory.stat", f"anon {150 * MIB}\n")
-    found = cgroup_limit(tmp_path)
-    assert found is not None
-    assert (found.limit, found.used()) == (200 * MIB, 150 * MIB)
+    memory = cgroup_limit(tmp_path)
+    assert memory is not None
+    assert (memory.limit, memory.used()) == (200 * MIB, 150 * MIB)
 
 
 def test_the_cgroup_that_is_nearest_to_its_limit_is_watched(tmp_path: Path) -> None:
@@ -85,12 +85,12 @@ def test_the_cgroup_that_is_nearest_to_its_limit_is_watched(tmp_path: Path) -> N
     version_2(tmp_path, str(100 * MIB), 10 * MIB)
     cgroup_file(tmp_path, "app.slice/memory.max", f"{110 * MIB}\n")
     cgroup_file(tmp_path, "app.slice/memory.stat", f"anon {104 * MIB}\nshmem {5 * MIB}\n")
-    found = find_memory(settings(), Role(), lambda: None, tmp_path)
-    assert found is not None
-    assert (found.used(), found.limit) == (109 * MIB, 110 * MIB)
-    assert found.origin.endswith("app.slice")
+    memory = find_memory(settings(), Role(), lambda: None, tmp_path)
+    assert memory is not None
+    assert (memory.used(), memory.limit) == (109 * MIB, 110 * MIB)
+    assert memory.origin.endswith("app.slice")
     cgroup_file(tmp_path, "app.slice/memory.stat", f"anon {10 * MIB}\n")
-    assert (found.used(), found.limit) == (10 * MIB, 100 * MIB)
+    assert (memory.used(), memory.limit) == (10 * MIB, 100 * MIB)
 
 
 def test_a_container_that_sees_only_its_own_cgroup(tmp_path: Path) -> None:
@@ -99,9 +99,9 @@ def test_a_container_that_sees_only_its_own_cgroup(tmp_path: Path) -> None:
         write(tmp_path, proc__self__cgroup=f"0::{path}\n")
         cgroup_file(tmp_path, "memory.max", f"{64 * MIB}\n")
         cgroup_file(tmp_path, "memory.stat", "anon 1000\n")
-        found = cgroup_limit(tmp_path)
-        assert found is not None
-        assert (found.limit, found.used()) == (64 * MIB, 1000)
+        memory = cgroup_limit(tmp_path)
+        assert memory is not None
+        assert (memory.limit, memory.used()) == (64 * MIB, 1000)
 
 
 def test_a_cgroup_of_version_1_counts_its_resident_memory(tmp_path: Path) -> None:
@@ -110,16 +110,16 @@ def test_a_cgroup_of_version_1_counts_its_resident_memory(tmp_path: Path) -> Non
     cgroup_file(tmp_path, "memory/docker/abc/memory.limit_in_bytes", f"{128 * MIB}\n")
     cgroup_file(tmp_path, "memory/memory.limit_in_bytes", "9223372036854771712\n")
     cgroup_file(tmp_path, "memory/docker/abc/memory.stat", "rss 5\ncache 9\ntotal_rss 7000\n")
-    found = cgroup_limit(tmp_path)
-    assert found is not None
-    assert (found.limit, found.used()) == (128 * MIB, 7000)
+    memory = cgroup_limit(tmp_path)
+    assert memory is not None
+    assert (memory.limit, memory.used()) == (128 * MIB, 7000)
 
 
 def test_without_a_limit_the_processes_are_measured(tmp_path: Path) -> None:
     """No limit of a cgroup and none in the settings: figures for metrics, and nothing rejected."""
-    found = find_memory(settings(), Role(), lambda: None, version_2(tmp_path))
-    assert found is not None
-    assert (found.limit, found.used()) == (0, 60_008 * 1024)
+    memory = find_memory(settings(), Role(), lambda: None, version_2(tmp_path))
+    assert memory is not None
+    assert (memory.limit, memory.used()) == (0, 60_008 * 1024)
 
 
 def test_limits_memory_counts_the_processes_of_the_daemon(tmp_path: Path) -> None:
@@ -130,11 +130,11 @@ def test_limits_memory_counts_the_processes_of_the_daemon(tmp_path: Path) -> Non
     process(tmp_path, 77, 10_000)
     process(tmp_path, os.getppid(), 40_000)
     configured = settings(limits={"memory": "400MiB"}, workers=2)
-    found = find_memory(configured, Role(workers=2), lambda: 77, tmp_path)
-    assert found is not None
-    assert found.limit == 200 * MIB
-    assert found.used() == (60_008 + 10_008 + 40_008 // 2) * 1024
-    assert found.origin == "limits.memory"
+    memory = find_memory(configured, Role(workers=2), lambda: 77, tmp_path)
+    assert memory is not None
+    assert memory.limit == 200 * MIB
+    assert memory.used() == (60_008 + 10_008 + 40_008 // 2) * 1024
+    assert memory.origin == "limits.memory"
 
 
 def test_a_decoder_process_that_has_ended_takes_nothing(tmp_path: Path) -> None:
@@ -146,9 +146,9 @@ def test_a_decoder_process_that_has_ended_takes_nothing(tmp_path: Path) -> None:
 def test_workers_share_a_cgroup(tmp_path: Path) -> None:
     """The sums over all workers are the cgroup's own figures."""
     version_2(tmp_path, str(400 * MIB), 100 * MIB)
-    found = find_memory(settings(workers=4), Role(workers=4), lambda: None, tmp_path)
-    assert found is not None
-    assert (found.limit, found.used()) == (100 * MIB, 25 * MIB)
+    memory = find_memory(settings(workers=4), Role(workers=4), lambda: None, tmp_path)
+    assert memory is not None
+    assert (memory.limit, memory.used()) == (100 * MIB, 25 * MIB)
 
 
 def test_a_system_without_such_figures(tmp_path: Path) -> None:
@@ -207,8 +207,8 @@ def test_full_buffers_have_to_fit(
     is said which figure to set.
     """
     process(tmp_path, "self", 1000)
-    found = [(each.message, each.hint) for each in memory_risks(settings(**sections), tmp_path)]
-    assert found == ([(message, hint)] if message else [])
+    risks = [(risk.message, risk.hint) for risk in memory_risks(settings(**sections), tmp_path)]
+    assert risks == ([(message, hint)] if message else [])
 
 
 def test_full_buffers_have_to_fit_into_the_cgroup(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_not_ready_only_when_nothing_can_be_accepted(state: State, used: int, re
     """Starting, draining, or full; each says so in a few words."""
     said = _not_ready(state, used, 1000)
     assert bool(said) == bool(reason)
-    assert all(reason in each for each in said)
+    assert all(reason in message for message in said)
 
 
 def test_not_ready_while_the_disk_refuses() -> None:
@@ -308,5 +308,5 @@ def test_every_figure_of_a_part_is_observed() -> None:
     assert [
         name
         for part, name in copied
-        if name.removeprefix(f"{part}_") not in {each.name for each in fields(parts[part])}
+        if name.removeprefix(f"{part}_") not in {field.name for field in fields(parts[part])}
     ] == []

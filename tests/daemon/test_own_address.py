@@ -87,11 +87,11 @@ def test_any_address_of_the_machine_where_it_listens_on_all(address: str) -> Non
 )
 def test_other_addresses_are_none(listen: str, url: str) -> None:
     """Another port, another machine, a Unix socket, a name that isn't known."""
-    found = own_addresses(
+    addresses = own_addresses(
         settings(listen, url=url),
         lambda name: [] if name.endswith(".invalid") else ADDRESSES.get(name, [name]),
     )
-    assert found == []
+    assert addresses == []
 
 
 def test_ports_that_are_not_written() -> None:

@@ -62,11 +62,11 @@ async def test_an_authority_that_cant_be_read_is_one_clear_error(
 
 async def test_a_port_in_use_leaves_nothing_behind(clock: FakeClock) -> None:
     """A start that fails can be closed, and then nothing runs and nothing is left."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
+    with socket.socket() as busy_socket:
+        busy_socket.bind(("127.0.0.1", 0))
+        busy_socket.listen()
         pipeline = build(
-            settings(NOWHERE, http={"listen": f"127.0.0.1:{taken.getsockname()[1]}"}), clock
+            settings(NOWHERE, http={"listen": f"127.0.0.1:{busy_socket.getsockname()[1]}"}), clock
         )
         with pytest.raises(ConfigurationError):
             await pipeline.start()

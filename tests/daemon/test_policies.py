@@ -53,9 +53,9 @@ def test_nothing_differs_from_itself() -> None:
 )
 def test_changed_keys_have_their_dotted_names(sections: dict[str, Any], changed: list[str]) -> None:
     """Down to the key that a user wrote, and only if its value differs, not its spelling."""
-    found = changed_keys(configured(), configured(**sections))
-    assert [key.removeprefix("sources.http.") for key in found] == changed
-    assert set(changed_keys(configured(**sections), configured())) == set(found)
+    changes = changed_keys(configured(), configured(**sections))
+    assert [key.removeprefix("sources.http.") for key in changes] == changed
+    assert set(changed_keys(configured(**sections), configured())) == set(changes)
 
 
 def test_only_what_a_reload_cannot_change_needs_a_restart() -> None:

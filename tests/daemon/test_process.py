@@ -238,10 +238,10 @@ async def test_a_halted_lane_is_seen_and_is_no_reason_to_stop() -> None:
 @pytest.mark.parametrize("key", ["SOURCES__HTTP__LISTEN", "ADMIN__LISTEN"])
 async def test_a_port_in_use_is_one_clear_error(key: str) -> None:
     """A port that someone else has: exit code 2, one error that names it, no traceback."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    with socket.socket() as busy_socket:
+        busy_socket.bind(("127.0.0.1", 0))
+        busy_socket.listen()
+        address = f"127.0.0.1:{busy_socket.getsockname()[1]}"
         env = {
             **ANY_PORT,
             "FORWARDER_UPSTREAM__URL": "http://127.0.0.1:9",

@@ -91,7 +91,9 @@ async def test_all_is_sorted_before_the_first_event_leaves(tmp_path: Path) -> No
     assert setting.saved.complete
     assert setting.saved.books == RecordBooks(61, 60, refused={"undecodable": 1})
     assert setting.letters == [(f"{tmp_path}/a.jsonl:31", "undecodable")]
-    waited = {each.waiting.split(":")[0] for each in setting.reported if not each.events}
+    waited = {
+        progress.waiting.split(":")[0] for progress in setting.reported if not progress.events
+    }
     assert "it sorts before it sends" in waited
     assert setting.reported[-1].waiting == ""
 

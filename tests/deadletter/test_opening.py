@@ -113,12 +113,15 @@ async def test_a_flipped_bit_in_an_event_is_not_passed_on(tmp_path: Path) -> Non
     (tmp_path / DEAD_LETTERS).write_bytes(data.replace(b'{"n":70,', b'{"n":71,', 1))
     async with started(tmp_path) as rig:
         query(tmp_path, "UPDATE letters SET mark = 'replay' WHERE number IN (71, 72)")
-        found: list[tuple[int, bool]] = []
+        letters: list[tuple[int, bool]] = []
         rig.store.poll(
-            10, lambda marked: found.extend((each.number, each.intact) for each in marked)
+            10,
+            lambda marked: letters.extend(
+                (dead_letter.number, dead_letter.intact) for dead_letter in marked
+            ),
         )
         await rig.commit()
-        assert found == [(71, False), (72, True)]
+        assert letters == [(71, False), (72, True)]
 
 
 async def test_a_truncated_file(tmp_path: Path) -> None:

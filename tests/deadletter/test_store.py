@@ -482,4 +482,4 @@ async def test_marked_letters_say_where_they_were(tmp_path: Path) -> None:
         rig.store.remove([first.number])
         rig.store.poll(10, heard.extend)
         await rig.commit()
-        assert [each.together for each in heard[3:]] == [1, 1]
+        assert [dead_letter.together for dead_letter in heard[3:]] == [1, 1]

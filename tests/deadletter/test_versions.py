@@ -112,18 +112,18 @@ def test_old_letters_are_brought_up_to_what_a_replay_has_to_know(tmp_path: Path)
     with contextlib.closing(open_readable(path)) as connection:
         read = connection.execute(columns).fetchall()
     open_writable(path).close()
-    found = query(tmp_path, columns)
-    assert [row[:2] for row in found] == [(int(each[-1]), None) for each in OLD_LETTERS]
-    assert [row[:2] for row in read] == [row[:2] for row in found]
-    uuids = [uuid for ruled, _, uuid in found if not ruled]
-    assert len({UUID(each) for each in uuids}) == len(uuids)
-    assert {uuid for ruled, _, uuid in found if ruled} == {""}
+    rows = query(tmp_path, columns)
+    assert [row[:2] for row in rows] == [(int(letter[-1]), None) for letter in OLD_LETTERS]
+    assert [row[:2] for row in read] == [row[:2] for row in rows]
+    uuids = [uuid for ruled, _, uuid in rows if not ruled]
+    assert len({UUID(uuid) for uuid in uuids}) == len(uuids)
+    assert {uuid for ruled, _, uuid in rows if ruled} == {""}
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("PRAGMA user_version = 2")
     other = version_2(tmp_path / "other", 100)
-    for each in (path, other):
-        open_writable(each).close()
-    assert query(tmp_path, columns) == query(other.parent, columns) == found
+    for database in (path, other):
+        open_writable(database).close()
+    assert query(tmp_path, columns) == query(other.parent, columns) == rows
 
 
 def version(directory: Path) -> int:
@@ -153,8 +153,8 @@ def test_an_old_file_is_read_as_it_is(tmp_path: Path) -> None:
     """Commands that only look change nothing."""
     path = old_file(tmp_path)
     with contextlib.closing(open_readable(path)) as connection:
-        found = summaries(connection, DeadLetterFilter(reason="refused"), 2)
-        assert [(letter.number, letter.attributes) for letter in found] == [(3, ""), (2, "")]
+        letters = summaries(connection, DeadLetterFilter(reason="refused"), 2)
+        assert [(letter.number, letter.attributes) for letter in letters] == [(3, ""), (2, "")]
         content = content_of(connection, 1)
     assert content is not None
     assert (content.data, content.intact) == (EVENT, True)

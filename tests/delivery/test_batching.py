@@ -39,8 +39,8 @@ def chunk(*events: bytes, lane: Lane = LANE, at: float = NOW, ordered: bool = Tr
 def batcher_of(*chunks: Chunk, policy: BatchPolicy = WIDE) -> tuple[Batcher, MemoryBuffer]:
     """A batcher on a memory buffer that holds the chunks."""
     buffer = MemoryBuffer(100_000_000)
-    for each in chunks:
-        buffer.offer([each])
+    for piece in chunks:
+        buffer.offer([piece])
     return Batcher(buffer, policy), buffer
 
 
@@ -48,7 +48,7 @@ def names(batch: Batch | None) -> list[str]:
     """The events of a batch, by name."""
     assert batch is not None
     return [
-        str(msgspec.json.decode(raw)["event"]) for each in batch.chunks for raw in each.events()
+        str(msgspec.json.decode(raw)["event"]) for piece in batch.chunks for raw in piece.events()
     ]
 
 
@@ -164,8 +164,8 @@ def test_a_request_larger_than_a_batch_is_cut() -> None:
     assert len(batches) < 10
     for batch in batches:
         assert_exact(batch, 700)
-        for each in batch.chunks:
-            buffer.settle([each], Fate.DELIVERED)
+        for piece in batch.chunks:
+            buffer.settle([piece], Fate.DELIVERED)
     assert buffer.statistics().bytes == 0
 
 
@@ -314,7 +314,7 @@ def test_batch_sizes_are_exact(
     for batch in batches:
         assert_exact(batch, limit)
         assert batch.count <= max_events
-    total = sum(len(each) for each in requests)
+    total = sum(len(paddings) for paddings in requests)
     assert [name for batch in batches for name in names(batch)] == [
         f"e{number}" for number in range(total)
     ]

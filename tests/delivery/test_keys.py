@@ -168,10 +168,10 @@ def test_the_ledger_is_bounded() -> None:
             ledger.ask("good", 1.0)
     assert len(ledger) == CAPACITY
     assert ledger.status("good") is KeyStatus.VERIFIED
-    taken = 0
+    count = 0
     while ledger.take() is not None:
-        taken += 1
-    assert taken <= CAPACITY
+        count += 1
+    assert count <= CAPACITY
 
 
 def test_a_key_is_queued_once() -> None:
@@ -226,10 +226,10 @@ def test_a_flood_of_made_up_keys_grows_nothing() -> None:
         ledger.ask(f"made-up-{number}", 0.0)
         assert len(ledger) <= FLOODED
         assert len(ledger._queue) <= 2 * FLOODED
-    taken = []
+    keys = []
     while (key := ledger.take()) is not None:
-        taken.append(key)
-    assert taken == [f"made-up-{number}" for number in range(99 * FLOODED, 100 * FLOODED)]
+        keys.append(key)
+    assert keys == [f"made-up-{number}" for number in range(99 * FLOODED, 100 * FLOODED)]
 
 
 def test_a_key_that_is_asked_for_again_gets_its_turn_in_a_flood() -> None:

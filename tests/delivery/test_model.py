@@ -132,13 +132,13 @@ class DeliveryMachine(RuleBasedStateMachine):
         acks = {ack for ack, _ in data.draw(st.lists(st.sampled_from(self.units[-8:]), max_size=6))}
         flying = {id(chunk) for attempt in self.flying for chunk in attempt.batch.chunks}
         older = self.scheduler.withdraw(acks, lane, self.now)
-        found = older + self.buffer.withdraw(acks, lane)
+        withdrawn = older + self.buffer.withdraw(acks, lane)
         assert not [
             chunk
-            for chunk in found
+            for chunk in withdrawn
             if id(chunk) in flying or chunk.ack not in acks or lane not in (None, chunk.lane)
         ]
-        for chunk in found:
+        for chunk in withdrawn:
             self.withdrawn += [str(msgspec.json.decode(one)["event"]) for one in chunk.events()]
             self.books.drop(chunk.lane, DropReason.RETURNED_TO_BROKER, chunk.count)
             self.buffer.settle([chunk], DropReason.RETURNED_TO_BROKER)
@@ -200,9 +200,9 @@ class DeliveryMachine(RuleBasedStateMachine):
         assert not attempt.part.suspected_kinds or all(suspicion_of(one) is not None for one in raw)
         inspects = reply.status == BAD_REQUEST.status and not attempt.part.inspected
         suspects = {
-            index: found
+            index: suspicion
             for index, one in enumerate(raw)
-            if inspects and (found := suspicion_of(one)) is not None
+            if inspects and (suspicion := suspicion_of(one)) is not None
         }
         outcome = self.scheduler.finished(attempt, reply, self.now, self.wall, suspects)
         if isinstance(outcome, Delivered):

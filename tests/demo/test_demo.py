@@ -42,9 +42,9 @@ async def verdict(spoil: Spoil) -> DemoVerdict:
 
 async def test_everything_arrives() -> None:
     """What the SDK sent is in the sandbox, event by event, and the books balance."""
-    found = await verdict(lambda _: None)
-    assert found.good
-    assert found.sent == found.stored > 10
+    outcome = await verdict(lambda _: None)
+    assert outcome.good
+    assert outcome.sent == outcome.stored > 10
 
 
 async def test_a_demo_leaves_nothing_behind() -> None:
@@ -56,8 +56,8 @@ async def test_a_demo_leaves_nothing_behind() -> None:
 
 async def test_a_lost_event_is_noticed() -> None:
     """An event that never arrived makes the verdict bad."""
-    found = await verdict(lambda events: events.pop())
-    assert (found.missing, found.good) == (1, False)
+    outcome = await verdict(lambda events: events.pop())
+    assert (outcome.missing, outcome.good) == (1, False)
 
 
 async def test_an_event_of_the_user_is_counted_beside() -> None:
@@ -69,28 +69,28 @@ async def test_an_event_of_the_user_is_counted_beside() -> None:
         good = {"event": "x", "distinct_id": "y", "properties": {"record": [1]}}
         events += [good, {"event": "z", "distinct_id": "y"}, {"event": "no id"}]
 
-    found = await verdict(add)
-    assert (found.missing, found.stored - found.sent, found.extra % 2, found.good) == (
+    outcome = await verdict(add)
+    assert (outcome.missing, outcome.stored - outcome.sent, outcome.extra % 2, outcome.good) == (
         0,
         0,
         0,
         True,
     )
-    assert found.extra == 2 * found.extra_dead > 0
+    assert outcome.extra == 2 * outcome.extra_dead > 0
 
 
 async def test_an_event_that_arrives_under_two_uuids_is_noticed() -> None:
     """A copy of the demo's own event isn't someone else's."""
-    found = await verdict(lambda events: events.append({**events[0], "uuid": str(uuid4())}))
-    assert (found.conflicts > 0, found.extra, found.good) == (True, 0, False)
+    outcome = await verdict(lambda events: events.append({**events[0], "uuid": str(uuid4())}))
+    assert (outcome.conflicts > 0, outcome.extra, outcome.good) == (True, 0, False)
 
 
 async def test_an_event_that_changes_is_noticed() -> None:
     """The same uuid with other bytes is a conflict, and makes the verdict bad."""
-    found = await verdict(
+    outcome = await verdict(
         lambda events: events.append({**events[0], "properties": {"changed": True}})
     )
-    assert (found.conflicts, found.good) == (1, False)
+    assert (outcome.conflicts, outcome.good) == (1, False)
 
 
 async def test_status_can_be_watched() -> None:
@@ -137,10 +137,10 @@ def test_usual_ports_are_used_when_free() -> None:
     """The wanted port and the next two are used; one that is taken is replaced
     by a free one, and named.
     """
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
+    with socket.socket() as busy_socket:
+        busy_socket.bind(("127.0.0.1", 0))
+        busy_socket.listen()
+        port = busy_socket.getsockname()[1]
         ports = choose_ports(port)
     assert "ingestion" in ports.moved
     assert ports.ingestion not in {port, 0}

@@ -50,10 +50,10 @@ async def test_everything_arrives(demo: KafkaDemo) -> None:
     """
     await demo.traffic(5)
     assert await demo.settle()
-    found = await demo.verdict()
-    assert found.good
-    assert found.sent == found.stored > 20
-    assert (found.unreadable, found.dead) == (1, 1)
+    verdict = await demo.verdict()
+    assert verdict.good
+    assert verdict.sent == verdict.stored > 20
+    assert (verdict.unreadable, verdict.dead) == (1, 1)
 
 
 @pytest.mark.slow
@@ -70,9 +70,14 @@ async def test_records_of_other_producers_are_counted_separately(
     assert await demo.settle()
     # each partition is read in its own time: what was refused first says nothing of the others
     async with asyncio.timeout(60):
-        while not (found := await demo.verdict()).dead or not found.extra or found.missing:
+        while not (verdict := await demo.verdict()).dead or not verdict.extra or verdict.missing:
             await tick()
-    assert (found.good, found.stored - found.sent, found.extra, found.extra_dead) == (True, 0, 1, 1)
+    assert (verdict.good, verdict.stored - verdict.sent, verdict.extra, verdict.extra_dead) == (
+        True,
+        0,
+        1,
+        1,
+    )
 
 
 @pytest.mark.slow
@@ -99,16 +104,21 @@ def test_it_holds_what_topics_hold() -> None:
     """
     story = story_of(60)
     events = [
-        json.loads(each.value)
-        for each in story
-        if each.topic == EVENTS_TOPIC and each.value is not None and not each.broken
+        json.loads(record.value)
+        for record in story
+        if record.topic == EVENTS_TOPIC and record.value is not None and not record.broken
     ]
     stamped = [event for event in events if "uuid" in event]
     assert len(stamped) > 50
     assert len(events) - len(stamped) > 50
     assert {("uuid" in event) == ("timestamp" in event) for event in events} == {True}
-    assert [each.number for each in story if each.value is None or each.broken] == [None, None]
-    payments = [json.loads(each.value or b"") for each in story if each.topic == PAYMENTS_TOPIC]
+    assert [record.number for record in story if record.value is None or record.broken] == [
+        None,
+        None,
+    ]
+    payments = [
+        json.loads(record.value or b"") for record in story if record.topic == PAYMENTS_TOPIC
+    ]
     assert {payment["state"] for payment in payments} == {"done", "pending"}
     assert not any("event" in payment for payment in payments)
 
@@ -116,9 +126,9 @@ def test_it_holds_what_topics_hold() -> None:
 def test_every_event_has_a_number_of_its_own() -> None:
     """It is in the event's properties, or in the payment, and nothing else has one."""
     numbered = {
-        each.number: json.loads(each.value or b"")
-        for each in story_of(20)
-        if each.number is not None
+        record.number: json.loads(record.value or b"")
+        for record in story_of(20)
+        if record.number is not None
     }
     assert list(numbered) == list(range(len(numbered)))
     assert all(
@@ -129,9 +139,9 @@ def test_every_event_has_a_number_of_its_own() -> None:
 
 def test_a_persons_records_have_one_key() -> None:
     """The key is the distinct_id: a person's events come from one partition."""
-    for each in story_of(10):
-        if each.topic == EVENTS_TOPIC and each.number is not None:
-            assert json.loads(each.value or b"")["distinct_id"] == each.key
+    for record in story_of(10):
+        if record.topic == EVENTS_TOPIC and record.number is not None:
+            assert json.loads(record.value or b"")["distinct_id"] == record.key
 
 
 def test_it_has_no_end() -> None:

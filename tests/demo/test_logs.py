@@ -38,11 +38,11 @@ async def test_everything_arrives(demo: LogDemo) -> None:
     """
     await demo.traffic(60)
     assert await demo.settle()
-    found = await demo.verdict()
-    assert found.good
-    assert found.sent == found.stored > 100
+    verdict = await demo.verdict()
+    assert verdict.good
+    assert verdict.sent == verdict.stored > 100
     [source] = demo.snapshot().logs
-    assert source.lines["taken"] == found.sent
+    assert source.lines["taken"] == verdict.sent
     assert source.lines["filtered"] > 100
     assert source.lines["unmatched"] == 1
     assert "rotated 3" in demo.details()
@@ -63,8 +63,13 @@ async def test_page_views_of_other_visitors_are_counted_separately(demo: LogDemo
         )
     demo._log.write(next(line for line in lines(9) if line.page is not None).text(MOMENT))
     assert await demo.settle()
-    found = await demo.verdict()
-    assert (found.good, found.missing, found.stored, found.extra) == (True, 0, found.sent, 2)
+    verdict = await demo.verdict()
+    assert (verdict.good, verdict.missing, verdict.stored, verdict.extra) == (
+        True,
+        0,
+        verdict.sent,
+        2,
+    )
 
 
 @pytest.mark.slow

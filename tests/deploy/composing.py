@@ -9,7 +9,7 @@ from typing import Any
 
 def published_to_others(service: Mapping[str, Any]) -> list[str]:
     """The ports of a service that other machines can reach."""
-    return [each for each in service.get("ports", ()) if not each.startswith("127.0.0.1:")]
+    return [port for port in service.get("ports", ()) if not port.startswith("127.0.0.1:")]
 
 
 def check_privileges(service: Mapping[str, Any], *, read_only: bool) -> None:

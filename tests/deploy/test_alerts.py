@@ -30,11 +30,11 @@ OF_A_SCRAPE = {"job", "instance", "namespace", "pod"}
 
 def _exposed() -> dict[str, set[str]]:
     """Each series that forwarder exposes, with its labels."""
-    found: dict[str, set[str]] = {"up": set()}
+    series: dict[str, set[str]] = {"up": set()}
     for family in metrics(FULL):
         for sample in family.samples:
-            found.setdefault(sample.name, set()).update(sample.labels)
-    return found
+            series.setdefault(sample.name, set()).update(sample.labels)
+    return series
 
 
 EXPOSED = _exposed()
@@ -101,7 +101,7 @@ def test_an_alert_says_what_is_wrong(rule: dict[str, Any]) -> None:
     )
     assert set(re.findall(r"\$labels\.(\w+)", words)) <= of_its_metrics
     assert [
-        each for each in re.findall(r"forwarder help ([\w-]+)", words) if each not in topics()
+        topic for topic in re.findall(r"forwarder help ([\w-]+)", words) if topic not in topics()
     ] == []
     assert "docs/" not in words
 
@@ -109,10 +109,10 @@ def test_an_alert_says_what_is_wrong(rule: dict[str, Any]) -> None:
 def test_reasons_are_those_of_the_code() -> None:
     """A reason that a rule leaves out or looks for exists."""
     named = {
-        each
+        reason
         for rule in RULES
         for matched in re.findall(r'reason[!=~]+"([^"]+)"', rule["expr"])
-        for each in matched.split("|")
+        for reason in matched.split("|")
     }
     assert named
     assert named <= {reason.value for reason in DropReason}
@@ -121,7 +121,9 @@ def test_reasons_are_those_of_the_code() -> None:
 def test_the_same_rules_are_everywhere() -> None:
     """Compose's Prometheus reads the chart's file, and the operator's object has the same rules."""
     compose = yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text())
-    [mounted] = [each for each in compose["services"]["prometheus"]["volumes"] if "alerts" in each]
+    [mounted] = [
+        volume for volume in compose["services"]["prometheus"]["volumes"] if "alerts" in volume
+    ]
     assert (DEPLOY / "compose" / mounted.split(":")[0]).resolve() == ALERTS
     operators = yaml.safe_load((KUBERNETES / "monitoring" / "prometheusrule.yaml").read_text())
     assert operators["spec"]["groups"] == yaml.safe_load(ALERTS.read_text())["groups"]

@@ -109,7 +109,9 @@ SETS: dict[str, dict[str, Any]] = {
         },
         "ports": {"http": 18320, "admin": 18321},
         "persistence": {"size": "30Gi", "storageClass": "fast"},
-        "secrets": {each: {"name": f"my-{each}"} for each in ("apiKeys", "tls", "proxy", "ca")},
+        "secrets": {
+            secret: {"name": f"my-{secret}"} for secret in ("apiKeys", "tls", "proxy", "ca")
+        },
         "networkPolicy": {"enabled": True},
         "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
         "prometheusRule": {"enabled": True},
@@ -174,9 +176,9 @@ def configuration(rendered: list[Document], tmp_path: Path) -> Path:
     """
     file = tmp_path / "forwarder.yaml"
     [text] = [
-        each["data"]["forwarder.yaml"]
-        for each in of_kind(rendered, "ConfigMap")
-        if "forwarder.yaml" in each["data"]
+        config_map["data"]["forwarder.yaml"]
+        for config_map in of_kind(rendered, "ConfigMap")
+        if "forwarder.yaml" in config_map["data"]
     ]
     file.write_text(text.replace("${SERVICE}", "analytics"))
     return file
@@ -188,9 +190,9 @@ def with_files(pod: Document, place: Path) -> Document:
     """
     [container] = pod["containers"]
     mounted = {
-        each["mountPath"]
-        for each in container["volumeMounts"]
-        if each["name"] in {volume["name"] for volume in pod["volumes"]}
+        mount["mountPath"]
+        for mount in container["volumeMounts"]
+        if mount["name"] in {volume["name"] for volume in pod["volumes"]}
     }
     made = make_certificate(place)
     own = made.cert_file.read_text()
@@ -202,12 +204,12 @@ def with_files(pod: Document, place: Path) -> Document:
         "ca.crt": own,
         "api-key": KEYS,
     }
-    for each in container["env"]:
-        if each["name"].endswith("_FILE"):
-            path = Path(each["value"])
+    for variable in container["env"]:
+        if variable["name"].endswith("_FILE"):
+            path = Path(variable["value"])
             assert str(path.parent) in mounted
             (place / path.name).write_text(contents[path.name])
-            each["value"] = str(place / path.name)
+            variable["value"] = str(place / path.name)
     return pod
 
 
@@ -230,26 +232,26 @@ def test_what_it_renders_runs(
     """
     [pod] = pods(rendered)
     assert_confined(pod)
-    found = assert_runs_forwarder(with_files(pod, tmp_path), configuration)
-    assert_stops_in_time(pod, found)
+    parsed = assert_runs_forwarder(with_files(pod, tmp_path), configuration)
+    assert_stops_in_time(pod, parsed)
     assert_selected(rendered)
     for stateful in of_kind(rendered, "StatefulSet"):
-        assert found.buffer.kind == "disk" or found.sources.kafka
+        assert parsed.buffer.kind == "disk" or parsed.sources.kafka
         assert_room(
             stateful["spec"]["volumeClaimTemplates"][0]["spec"]["resources"]["requests"]["storage"],
-            found,
+            parsed,
         )
         assert stateful["spec"]["serviceName"] in {
-            each["metadata"]["name"] for each in of_kind(rendered, "Service")
+            service["metadata"]["name"] for service in of_kind(rendered, "Service")
         }
     for policy in of_kind(rendered, "NetworkPolicy"):
-        assert_policy(policy, found)
+        assert_policy(policy, parsed)
     by_port = {
-        each["name"]: each["port"]
+        service_port["name"]: service_port["port"]
         for service in of_kind(rendered, "Service")
-        for each in service["spec"]["ports"]
+        for service_port in service["spec"]["ports"]
     }
-    assert by_port == {"http": port(found.sources.http.listen), "admin": port(found.admin.listen)}
+    assert by_port == {"http": port(parsed.sources.http.listen), "admin": port(parsed.admin.listen)}
 
 
 def test_a_group_is_scaled_by_its_lag(
@@ -259,14 +261,15 @@ def test_a_group_is_scaled_by_its_lag(
     [workload] = [*of_kind(rendered, "StatefulSet"), *of_kind(rendered, "Deployment")]
     scaled = of_kind(rendered, "ScaledObject")
     assert ("replicas" in workload["spec"]) is not bool(scaled)
-    for each in scaled:
+    for scaled_object in scaled:
         logins = [
-            trigger.pop("authenticationRef", None) for trigger in each["spec"]["triggers"][:-1]
+            trigger.pop("authenticationRef", None)
+            for trigger in scaled_object["spec"]["triggers"][:-1]
         ]
-        found = assert_runs_forwarder(with_files(pods(rendered)[0], tmp_path), configuration)
-        assert_scaled(each, workload, found)
+        parsed = assert_runs_forwarder(with_files(pods(rendered)[0], tmp_path), configuration)
+        assert_scaled(scaled_object, workload, parsed)
         assert logins in ([{"name": "kafka-login"}], [None, None])
-        assert found.sources.kafka[0].group_instance_id == (
+        assert parsed.sources.kafka[0].group_instance_id == (
             POD if workload["kind"] == "StatefulSet" else None
         )
 
@@ -299,7 +302,7 @@ LOGS: dict[str, Any] = {
 
 def of_logs(objects: list[Document]) -> list[Document]:
     """The objects that are about the nodes' logs."""
-    return [each for each in objects if each["metadata"]["name"].endswith("-logs")]
+    return [document for document in objects if document["metadata"]["name"].endswith("-logs")]
 
 
 def test_the_readers_of_logs(tmp_path: Path) -> None:
@@ -310,18 +313,18 @@ def test_the_readers_of_logs(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     objects = documents(done.stdout)
     assert_known_to_kubernetes(objects)
-    assert_selected([each for each in objects if each not in of_logs(objects)])
+    assert_selected([document for document in objects if document not in of_logs(objects)])
     own = of_logs(objects)
     [pod] = pods(own)
     assert_confined(pod, root=True)
     [configured] = of_kind(own, "ConfigMap")
     file = tmp_path / "forwarder.yaml"
     file.write_text(configured["data"]["forwarder.yaml"])
-    found = assert_runs_forwarder(with_files(pod, tmp_path), file)
-    assert_reads_logs(pod, found)
-    assert_stops_in_time(pod, found)
-    assert found.upstream.url == URL
-    assert_selected([each for each in own if each["kind"] != "ServiceMonitor"])
+    parsed = assert_runs_forwarder(with_files(pod, tmp_path), file)
+    assert_reads_logs(pod, parsed)
+    assert_stops_in_time(pod, parsed)
+    assert parsed.upstream.url == URL
+    assert_selected([document for document in own if document["kind"] != "ServiceMonitor"])
     [monitor] = of_kind(own, "ServiceMonitor")
     [service] = of_kind(own, "Service")
     assert (
@@ -347,9 +350,9 @@ MIGRATION: dict[str, Any] = {
 def of_import(objects: list[Document]) -> list[Document]:
     """The objects that are about a migration."""
     return [
-        each
-        for each in objects
-        if each["metadata"]["labels"]["app.kubernetes.io/name"] == "forwarder-import"
+        document
+        for document in objects
+        if document["metadata"]["labels"]["app.kubernetes.io/name"] == "forwarder-import"
     ]
 
 
@@ -379,15 +382,15 @@ def test_a_migration_in_shards(tmp_path: Path) -> None:
     [claim] = of_kind(own, "PersistentVolumeClaim")
     file = tmp_path / "forwarder.yaml"
     file.write_text(configured["data"]["forwarder.yaml"])
-    found = assert_imports_in_shards(
+    parsed = assert_imports_in_shards(
         {**job, "spec": {**job["spec"], "template": {"spec": with_files(pod, tmp_path)}}}, file
     )
-    assert (found.upstream.url, found.import_.rate, job["spec"]["completions"]) == (URL, 8000, 12)
+    assert (parsed.upstream.url, parsed.import_.rate, job["spec"]["completions"]) == (URL, 8000, 12)
     assert claim["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
     claims = {
-        each["name"]: each["persistentVolumeClaim"]["claimName"]
-        for each in pod["volumes"]
-        if "persistentVolumeClaim" in each
+        volume["name"]: volume["persistentVolumeClaim"]["claimName"]
+        for volume in pod["volumes"]
+        if "persistentVolumeClaim" in volume
     }
     assert claims == {"state": claim["metadata"]["name"], "export": "export"}
     assert of_kind(own, "Service") == []
@@ -408,9 +411,9 @@ def test_a_migrations_own_claim_and_bucket(tmp_path: Path) -> None:
     assert of_kind(own, "PersistentVolumeClaim") == []
     [pod] = pods(own)
     assert [
-        each["persistentVolumeClaim"]["claimName"]
-        for each in pod["volumes"]
-        if "persistentVolumeClaim" in each
+        volume["persistentVolumeClaim"]["claimName"]
+        for volume in pod["volumes"]
+        if "persistentVolumeClaim" in volume
     ] == ["mine"]
 
 
@@ -439,14 +442,20 @@ def test_everything_is_rendered_when_it_is_asked_for(texts: Callable[[str], str]
     assert monitor["metadata"]["labels"]["release"] == "prometheus"
     wanted = monitor["spec"]["selector"]["matchLabels"].items()
     [service] = [
-        each for each in of_kind(objects, "Service") if wanted <= each["metadata"]["labels"].items()
+        document
+        for document in of_kind(objects, "Service")
+        if wanted <= document["metadata"]["labels"].items()
     ]
-    assert {each["port"] for each in monitor["spec"]["endpoints"]} == {
-        each["name"] for each in service["spec"]["ports"]
+    assert {endpoint["port"] for endpoint in monitor["spec"]["endpoints"]} == {
+        service_port["name"] for service_port in service["spec"]["ports"]
     }
     assert service["metadata"]["labels"][monitor["spec"]["jobLabel"]] == "forwarder"
     assert rules["spec"] == yaml.safe_load(ALERTS.read_text())
-    [board] = [each for each in of_kind(objects, "ConfigMap") if "forwarder.json" in each["data"]]
+    [board] = [
+        config_map
+        for config_map in of_kind(objects, "ConfigMap")
+        if "forwarder.json" in config_map["data"]
+    ]
     assert json.loads(board["data"]["forwarder.json"]) == json.loads(DASHBOARD.read_text())
     [pod] = pods(objects)
     assert pod["terminationGracePeriodSeconds"] == 120
@@ -621,10 +630,10 @@ def test_a_value_that_no_one_reads_is_refused(values: dict[str, Any], says: str)
     schema = json.loads((CHART / "values.schema.json").read_text())
     default = yaml.safe_load((CHART / "values.yaml").read_text())
     errors = jsonschema.Draft7Validator(schema).iter_errors(merged(default, values))
-    found = [
+    messages = [
         f"at '/{'/'.join(map(str, error.absolute_path))}': {error.message}" for error in errors
     ]
-    assert [each for each in found if says in each], found
+    assert [message for message in messages if says in message], messages
 
 
 DOCUMENT = text_of("deploy", "deploy-kubernetes", "kafka-kubernetes")
@@ -632,7 +641,11 @@ DOCUMENT = text_of("deploy", "deploy-kubernetes", "kafka-kubernetes")
 
 @cases(
     "block",
-    [each for each in re.findall(r"```yaml\n(.*?)```", DOCUMENT, re.DOTALL) if "replicas:" in each],
+    [
+        block
+        for block in re.findall(r"```yaml\n(.*?)```", DOCUMENT, re.DOTALL)
+        if "replicas:" in block
+    ],
 )
 def test_the_documents_values_can_be_rendered(block: str, tmp_path: Path) -> None:
     """The values in the document give objects whose volume has room for their buffer."""
@@ -659,10 +672,10 @@ def test_the_documents_command_can_be_typed(command: tuple[str, str, str]) -> No
     )
     assert done.returncode == 0, done.stderr
     services = {
-        each["metadata"]["name"]: each["spec"]["ports"]
-        for each in of_kind(documents(done.stdout), "Service")
+        service["metadata"]["name"]: service["spec"]["ports"]
+        for service in of_kind(documents(done.stdout), "Service")
     }
-    assert [each["port"] for each in services[f"{name}-forwarder"]] == [
+    assert [service_port["port"] for service_port in services[f"{name}-forwarder"]] == [
         port(Settings().sources.http.listen)
     ]
 

@@ -62,12 +62,14 @@ def test_the_daemon_is_configured() -> None:
     """
     assert FORWARDER.buffer.kind == "disk"
     assert (
-        [each.partition(":")[2] for each in SERVICES["forwarder"]["volumes"]]
+        [volume.partition(":")[2] for volume in SERVICES["forwarder"]["volumes"]]
         == [FORWARDER.buffer.path.as_posix()]
         == [STATE]
     )
     listening = [port(FORWARDER.sources.http.listen), port(FORWARDER.admin.listen)]
-    assert SERVICES["forwarder"]["ports"] == [f"127.0.0.1:{each}:{each}" for each in listening]
+    assert SERVICES["forwarder"]["ports"] == [
+        f"127.0.0.1:{port_number}:{port_number}" for port_number in listening
+    ]
 
 
 def test_the_daemon_may_drain() -> None:
@@ -81,7 +83,7 @@ def test_addresses_between_services() -> None:
     """
     command = SERVICES["sandbox"]["command"]
     listens = command[command.index("--listen") + 1]
-    assert {each for each in command if each.startswith("--")} <= options(command)
+    assert {option for option in command if option.startswith("--")} <= options(command)
     assert FORWARDER.upstream.url == f"http://sandbox:{port(listens)}"
     assert f":{port(listens)}/livez" in SERVICES["sandbox"]["healthcheck"]["test"][-1]
     assert (
@@ -89,9 +91,9 @@ def test_addresses_between_services() -> None:
         == f"http://forwarder:{port(FORWARDER.sources.http.listen)}"
     )
     scraped = yaml.safe_load((FOLDER / "prometheus.yml").read_text())["scrape_configs"]
-    assert [
-        (each["job_name"], each["metrics_path"], each["static_configs"]) for each in scraped
-    ] == [("forwarder", "/metrics", [{"targets": [f"forwarder:{port(FORWARDER.admin.listen)}"]}])]
+    assert [(job["job_name"], job["metrics_path"], job["static_configs"]) for job in scraped] == [
+        ("forwarder", "/metrics", [{"targets": [f"forwarder:{port(FORWARDER.admin.listen)}"]}])
+    ]
     [source] = yaml.safe_load(
         (FOLDER / "grafana/provisioning/datasources/prometheus.yaml").read_text()
     )["datasources"]
@@ -104,7 +106,7 @@ def test_grafana_finds_the_dashboard() -> None:
         (FOLDER / "grafana/provisioning/dashboards/forwarder.yaml").read_text()
     )["providers"]
     home = SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]
-    mounted = dict(each.split(":")[:2] for each in SERVICES["grafana"]["volumes"])
+    mounted = dict(volume.split(":")[:2] for volume in SERVICES["grafana"]["volumes"])
     [source] = [source for source, target in mounted.items() if target == home]
     assert (FOLDER / source).resolve() == DASHBOARD
     assert Path(home).parent.as_posix() == provider["options"]["path"]
@@ -114,7 +116,7 @@ def test_prometheus_finds_the_rules() -> None:
     """The rules are mounted where its configuration looks."""
     [pattern] = yaml.safe_load((FOLDER / "prometheus.yml").read_text())["rule_files"]
     assert any(
-        Path(each.split(":")[1]).match(pattern) for each in SERVICES["prometheus"]["volumes"]
+        Path(volume.split(":")[1]).match(pattern) for volume in SERVICES["prometheus"]["volumes"]
     )
 
 
@@ -144,8 +146,8 @@ async def test_the_sample_runs(tmp_path: Path) -> None:
     Compose's settings.
     """
     command = [
-        "127.0.0.1:0" if "0.0.0.0" in each else each.replace(STATE, str(tmp_path))
-        for each in SERVICES["sandbox"]["command"]
+        "127.0.0.1:0" if "0.0.0.0" in argument else argument.replace(STATE, str(tmp_path))
+        for argument in SERVICES["sandbox"]["command"]
     ]
     async with running(*command) as sandbox:
         url = (await sandbox.line("listening on")).rpartition(" ")[2].strip()

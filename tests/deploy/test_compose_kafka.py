@@ -60,10 +60,10 @@ def test_what_is_mounted_exists(service: str) -> None:
     """
     check_mounts(SERVICES[service], FOLDER, COMPOSE["volumes"])
     named = [
-        each.partition(":")[0]
-        for each in SERVICES.values()
-        for each in each.get("volumes", ())
-        if not each.startswith(".")
+        volume.partition(":")[0]
+        for declared in SERVICES.values()
+        for volume in declared.get("volumes", ())
+        if not volume.startswith(".")
     ]
     assert sorted(named) == sorted(COMPOSE["volumes"])
 
@@ -72,12 +72,12 @@ def test_both_forwarders_are_members_of_one_group() -> None:
     """They read the same file, whose group has no name of a member in it; each has a volume and an
     address of its own.
     """
-    assert {SERVICES[each]["image"] for each in MEMBERS} == {"forwarder:1.0.0rc1"}
-    for each in MEMBERS:
-        assert f"./{FILE.relative_to(FOLDER)}:{CONFIGURATION}:ro" in SERVICES[each]["volumes"]
-        assert f"{each}:{STATE}" in SERVICES[each]["volumes"]
-        assert SERVICES[each]["ports"][0].endswith(f":{port(CONFIGURED.admin.listen)}")
-        assert holds(seconds(SERVICES[each]["stop_grace_period"]), CONFIGURED)
+    assert {SERVICES[service]["image"] for service in MEMBERS} == {"forwarder:1.0.0rc1"}
+    for service in MEMBERS:
+        assert f"./{FILE.relative_to(FOLDER)}:{CONFIGURATION}:ro" in SERVICES[service]["volumes"]
+        assert f"{service}:{STATE}" in SERVICES[service]["volumes"]
+        assert SERVICES[service]["ports"][0].endswith(f":{port(CONFIGURED.admin.listen)}")
+        assert holds(seconds(SERVICES[service]["stop_grace_period"]), CONFIGURED)
     assert SERVICES["forwarder-1"]["ports"] != SERVICES["forwarder-2"]["ports"]
     assert CONFIGURED.sources.kafka[0].group_instance_id is None
 
@@ -94,7 +94,7 @@ def test_addresses_between_services() -> None:
     assert f"PLAINTEXT://{cluster.bootstrap_servers[0]}" in listeners
     assert list(cluster.topics) == [SERVICES["producer"]["environment"]["TOPIC"]]
     command = SERVICES["sandbox"]["command"]
-    assert {each for each in command if each.startswith("--")} <= options(command)
+    assert {option for option in command if option.startswith("--")} <= options(command)
     assert (
         CONFIGURED.upstream.url == f"http://sandbox:{port(command[command.index('--listen') + 1])}"
     )
@@ -104,10 +104,13 @@ def test_the_broker_is_one_node() -> None:
     """Every listener has a protocol, clients are notified of all but the controller's, and nothing
     wants more copies than there are nodes.
     """
-    listeners = dict(each.split("://") for each in BROKER["KAFKA_LISTENERS"].split(","))
-    advertised = dict(each.split("://") for each in BROKER["KAFKA_ADVERTISED_LISTENERS"].split(","))
+    listeners = dict(listener.split("://") for listener in BROKER["KAFKA_LISTENERS"].split(","))
+    advertised = dict(
+        listener.split("://") for listener in BROKER["KAFKA_ADVERTISED_LISTENERS"].split(",")
+    )
     assert set(listeners) == {
-        each.partition(":")[0] for each in BROKER["KAFKA_LISTENER_SECURITY_PROTOCOL_MAP"].split(",")
+        listener.partition(":")[0]
+        for listener in BROKER["KAFKA_LISTENER_SECURITY_PROTOCOL_MAP"].split(",")
     }
     assert set(advertised) == set(listeners) - {BROKER["KAFKA_CONTROLLER_LISTENER_NAMES"]}
     assert advertised["HOST"].rpartition(":")[2] == SERVICES["kafka"]["ports"][0].rpartition(":")[2]

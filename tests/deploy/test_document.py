@@ -21,22 +21,22 @@ def test_the_container_may_drain_and_writes_to_its_volume() -> None:
     """`docker run` gives it a read-only root, the volume, an environment that can be used, and the
     time that its stop takes.
     """
-    [command] = [each for each in COMMANDS if each.startswith("docker run ")]
-    found = settings(None, dict(re.findall(r"--env (\w+)=(\S+)", command)))
-    assert found.buffer.kind == "disk"
+    [command] = [shell_line for shell_line in COMMANDS if shell_line.startswith("docker run ")]
+    configured = settings(None, dict(re.findall(r"--env (\w+)=(\S+)", command)))
+    assert configured.buffer.kind == "disk"
     assert f"--volume forwarder:{STATE} " in command
     assert " --read-only " in command
     [timeout] = re.findall(r"--stop-timeout (\d+)", command)
-    assert holds(int(timeout), found)
+    assert holds(int(timeout), configured)
 
 
 def test_it_has_every_folder_of_manifests() -> None:
     """Each can be applied as it says."""
     applied = {
-        each.rpartition("/")[2]
-        for each in re.findall(r"kubectl apply --kustomize (deploy/kubernetes/\w+)", TEXT)
+        path.rpartition("/")[2]
+        for path in re.findall(r"kubectl apply --kustomize (deploy/kubernetes/\w+)", TEXT)
     }
-    assert applied == {each.name for each in KUBERNETES.iterdir()}
+    assert applied == {folder.name for folder in KUBERNETES.iterdir()}
 
 
 def test_its_addresses_are_published() -> None:
@@ -47,9 +47,9 @@ def test_its_addresses_are_published() -> None:
     ]
     services = [service for file in files for service in file["services"].values()]
     published = {
-        each.rpartition(":")[0].rpartition(":")[2]
+        mapping.rpartition(":")[0].rpartition(":")[2]
         for service in services
-        for each in service.get("ports", ())
+        for mapping in service.get("ports", ())
     }
     named = set(re.findall(r"[<`](?:http://)?127\.0\.0\.1:(\d+)[/`]", TEXT))
     assert named
@@ -60,15 +60,15 @@ def test_its_installation_is_of_pins() -> None:
     """Each installation by pip is of pins with hashes, or of forwarder alone, with what was pinned
     to build it.
     """
-    installs = [each for each in COMMANDS if "pip install" in each]
+    installs = [shell_line for shell_line in COMMANDS if "pip install" in shell_line]
     assert installs
     assert [
-        each
-        for each in installs
-        if "--require-hashes" not in each and "--no-deps --no-build-isolation ." not in each
+        install
+        for install in installs
+        if "--require-hashes" not in install and "--no-deps --no-build-isolation ." not in install
     ] == []
     assert [
-        each for each in re.findall(r"-r (\S+)", " ".join(installs)) if not (ROOT / each).exists()
+        path for path in re.findall(r"-r (\S+)", " ".join(installs)) if not (ROOT / path).exists()
     ] == []
 
 

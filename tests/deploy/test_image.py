@@ -28,12 +28,14 @@ def test_its_environment_is_known_to_the_settings() -> None:
     """Every FORWARDER_ name in it is a setting, and they make the listeners reachable from outside
     on the exposed ports.
     """
-    found = settings(
+    configured = settings(
         None, {"FORWARDER_UPSTREAM__URL": "https://us.i.example.com"}, IMAGE.environment
     )
-    listening = [str(listen) for listen in (found.sources.http.listen, found.admin.listen)]
+    listening = [
+        str(listen) for listen in (configured.sources.http.listen, configured.admin.listen)
+    ]
     assert listening == [f"0.0.0.0:{exposed}" for exposed in IMAGE.last("EXPOSE")[0].split()]
-    assert len({port(each) for each in listening}) == 2
+    assert len({port(address) for address in listening}) == 2
 
 
 def test_it_runs_as_an_unprivileged_user() -> None:
@@ -68,7 +70,7 @@ def test_it_runs_the_daemon_and_asks_for_its_health() -> None:
     """Entry point, default command and health check are forwarder's own, without a shell that
     would swallow signals.
     """
-    assert [json.loads(IMAGE.last(each)[0]) for each in ("ENTRYPOINT", "CMD")] == [
+    assert [json.loads(IMAGE.last(instruction)[0]) for instruction in ("ENTRYPOINT", "CMD")] == [
         ["forwarder"],
         ["run"],
     ]
@@ -105,9 +107,9 @@ def test_the_full_image_has_each_extra_that_a_message_can_name() -> None:
     """
     extras = PYPROJECT["project"]["optional-dependencies"]
     wanted = {
-        re.split(r"[>=]", each)[0]
+        re.split(r"[>=]", requirement)[0]
         for extra in ("demo", "import", "kafka-demo", "msk")
-        for each in extras[extra]
+        for requirement in extras[extra]
     }
     texts = [(ROOT / "requirements" / file).read_text() for file in ("run.txt", "full.txt")]
     run, full = (set(re.findall(r"^([\w.-]+)==", text, re.MULTILINE)) for text in texts)
@@ -123,7 +125,9 @@ def test_it_installs_pinned_requirements_alone(image: Dockerfile) -> None:
     installs = re.findall(r"pip install ([^&]*)", image.text)
     assert installs
     assert [
-        each for each in installs if "--require-hashes" not in each and "--no-index" not in each
+        install
+        for install in installs
+        if "--require-hashes" not in install and "--no-index" not in install
     ] == []
 
 
@@ -145,7 +149,7 @@ IGNORE = [
 ]
 
 
-@cases("source", [each for copy in COPIES for each in copy[:-1]])
+@cases("source", [source for copy in COPIES for source in copy[:-1]])
 def test_what_it_copies_is_there_and_not_ignored(source: str) -> None:
     """Each copied file exists, and .dockerignore, which ignores everything else, lets
     it through.
@@ -161,7 +165,7 @@ def test_everything_else_is_ignored() -> None:
     """
     assert IGNORE[0] == "*"
     assert sorted(line[1:].rstrip("/") for line in IGNORE if line.startswith("!")) == sorted(
-        each.rstrip("/") for copy in COPIES for each in copy[:-1]
+        source.rstrip("/") for copy in COPIES for source in copy[:-1]
     )
     assert {"**/__pycache__", "**/*.pyc", "docs/**/*.png", "docs/**/*.svg"} <= set(IGNORE)
 
@@ -172,7 +176,7 @@ def test_the_samples_requirements_are_those_that_are_tested() -> None:
     pinned = re.split(
         r"\n(?=\S)", (ROOT / "deploy" / "compose" / "app" / "requirements.txt").read_text().strip()
     )
-    assert [each.split()[0] for each in pinned if each not in tested] == []
+    assert [pin.split()[0] for pin in pinned if pin not in tested] == []
 
 
 def test_no_file_names_an_image_without_version() -> None:

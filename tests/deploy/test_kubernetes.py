@@ -52,7 +52,7 @@ FOLDERS = (
     "autoscaling",
 )
 SIDECAR, STANDALONE, MONITORING, DRAIN, LOGS, IMPORT, VERIFY, KAFKA, AUTOSCALING = (
-    manifests(KUBERNETES / each) for each in FOLDERS
+    manifests(KUBERNETES / folder) for folder in FOLDERS
 )
 APPLICATION = 15.0
 """Seconds that the sidecar's manifest leaves the application to stop."""
@@ -70,18 +70,18 @@ def configuration(tmp_path: Path) -> Path:
 
 def configured(objects: list[dict[str, Any]], place: Path) -> Path:
     """The file of the ConfigMap among the objects."""
-    [found] = of_kind(objects, "ConfigMap")
+    [config_map] = of_kind(objects, "ConfigMap")
     file = place / "forwarder.yaml"
-    file.write_text(found["data"]["forwarder.yaml"])
+    file.write_text(config_map["data"]["forwarder.yaml"])
     return file
 
 
-@cases("folder", sorted(each.name for each in KUBERNETES.iterdir()))
+@cases("folder", sorted(folder.name for folder in KUBERNETES.iterdir()))
 def test_each_folder_lists_its_files(folder: str) -> None:
     """A kustomization names every other file beside it, so that none is left out."""
     listed = yaml.safe_load((KUBERNETES / folder / "kustomization.yaml").read_text())["resources"]
     assert sorted(["kustomization.yaml", *listed]) == sorted(
-        each.name for each in (KUBERNETES / folder).iterdir()
+        file.name for file in (KUBERNETES / folder).iterdir()
     )
 
 
@@ -111,20 +111,20 @@ def test_the_sidecar() -> None:
     never takes the pod out of service.
     """
     [pod] = pods(SIDECAR)
-    found = assert_runs_forwarder(pod, None)
+    parsed = assert_runs_forwarder(pod, None)
     [sidecar] = pod["initContainers"]
     [application] = pod["containers"]
     assert sidecar["restartPolicy"] == "Always"
     assert "readinessProbe" not in sidecar
     assert sidecar["startupProbe"]["httpGet"]["path"] == "/readyz"
-    assert found.sources.http.listen == "127.0.0.1:8320"
+    assert parsed.sources.http.listen == "127.0.0.1:8320"
     assert {
         "name": "ANALYTICS_HOST",
-        "value": f"http://{found.sources.http.listen}",
+        "value": f"http://{parsed.sources.http.listen}",
     } in application["env"]
-    assert_stops_in_time(pod, found, APPLICATION)
+    assert_stops_in_time(pod, parsed, APPLICATION)
     [volume] = pod["volumes"]
-    assert_room(volume["emptyDir"]["sizeLimit"], found)
+    assert_room(volume["emptyDir"]["sizeLimit"], parsed)
 
 
 def test_standalone(configuration: Path) -> None:
@@ -133,19 +133,19 @@ def test_standalone(configuration: Path) -> None:
     """
     [stateful] = of_kind(STANDALONE, "StatefulSet")
     [pod] = pods(STANDALONE)
-    found = assert_runs_forwarder(pod, configuration)
-    assert found.buffer.kind == "disk"
-    assert found.shutdown.delay >= 5.0
-    assert_stops_in_time(pod, found)
+    parsed = assert_runs_forwarder(pod, configuration)
+    assert parsed.buffer.kind == "disk"
+    assert parsed.shutdown.delay >= 5.0
+    assert_stops_in_time(pod, parsed)
     [claim] = stateful["spec"]["volumeClaimTemplates"]
-    assert_room(claim["spec"]["resources"]["requests"]["storage"], found)
+    assert_room(claim["spec"]["resources"]["requests"]["storage"], parsed)
     assert stateful["spec"]["podManagementPolicy"] == "Parallel"
     assert set(stateful["spec"]["persistentVolumeClaimRetentionPolicy"].values()) == {"Retain"}
     [container] = pod["containers"]
     assert (
         container["readinessProbe"]["periodSeconds"]
         * container["readinessProbe"]["failureThreshold"]
-        < found.shutdown.delay
+        < parsed.shutdown.delay
     )
     assert container["args"] == ["run", "--config", "/etc/forwarder/forwarder.yaml"]
 
@@ -156,13 +156,17 @@ def test_what_leads_to_the_standalone_pods(configuration: Path) -> None:
     """
     assert_selected(STANDALONE)
     [stateful] = of_kind(STANDALONE, "StatefulSet")
-    services = {each["metadata"]["name"]: each["spec"] for each in of_kind(STANDALONE, "Service")}
+    services = {
+        service["metadata"]["name"]: service["spec"] for service in of_kind(STANDALONE, "Service")
+    }
     own = services.pop(stateful["spec"]["serviceName"])
     assert (own["clusterIP"], own["publishNotReadyAddresses"]) == ("None", True)
     [senders] = services.values()
-    found = assert_runs_forwarder(pods(STANDALONE)[0], configuration)
-    assert [each["port"] for each in senders["ports"]] == [port(found.sources.http.listen)]
-    assert [each["port"] for each in own["ports"]] == [port(found.admin.listen)]
+    parsed = assert_runs_forwarder(pods(STANDALONE)[0], configuration)
+    assert [service_port["port"] for service_port in senders["ports"]] == [
+        port(parsed.sources.http.listen)
+    ]
+    assert [service_port["port"] for service_port in own["ports"]] == [port(parsed.admin.listen)]
 
 
 def test_who_may_talk_to_whom(configuration: Path) -> None:
@@ -183,14 +187,14 @@ def test_the_readers_of_logs(tmp_path: Path) -> None:
     file = configured(LOGS, tmp_path)
     assert "api_key_file: /etc/forwarder-logs/api-key" in file.read_text()
     assert "/etc/forwarder-logs" in {
-        each["mountPath"] for each in pod["containers"][0]["volumeMounts"]
+        mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]
     }
     (tmp_path / "api-key").write_text("phc_0123456789abcdef0123456789abcdef")
     file.write_text(file.read_text().replace("/etc/forwarder-logs", str(tmp_path)))
-    found = assert_runs_forwarder(pod, file)
-    assert_stops_in_time(pod, found)
-    assert_reads_logs(pod, found)
-    assert (found.sources.logs[0].format, found.sources.logs[0].commit) == ("cri", "disk")
+    parsed = assert_runs_forwarder(pod, file)
+    assert_stops_in_time(pod, parsed)
+    assert_reads_logs(pod, parsed)
+    assert (parsed.sources.logs[0].format, parsed.sources.logs[0].commit) == ("cri", "disk")
     assert daemons["spec"]["updateStrategy"]["rollingUpdate"]["maxSurge"] == 0
     assert pod["containers"][0]["args"] == ["run", "--config", "/etc/forwarder/forwarder.yaml"]
 
@@ -201,25 +205,25 @@ def test_the_members_of_a_kafka_group(tmp_path: Path) -> None:
     """
     [stateful] = of_kind(KAFKA, "StatefulSet")
     [pod] = pods(KAFKA)
-    found = assert_runs_forwarder(pod, configured(KAFKA, tmp_path))
-    [cluster] = found.sources.kafka
-    assert (cluster.group_instance_id, cluster.commit, found.buffer.kind) == (
+    parsed = assert_runs_forwarder(pod, configured(KAFKA, tmp_path))
+    [cluster] = parsed.sources.kafka
+    assert (cluster.group_instance_id, cluster.commit, parsed.buffer.kind) == (
         POD,
         "delivered",
         "memory",
     )
-    assert_stops_in_time(pod, found, LEAVING)
+    assert_stops_in_time(pod, parsed, LEAVING)
     assert cluster.session_timeout >= pod["terminationGracePeriodSeconds"] + STARTING
     assert stateful["spec"]["minReadySeconds"] > 0
     assert_selected(KAFKA)
     [service] = of_kind(KAFKA, "Service")
     assert service["metadata"]["name"] == stateful["spec"]["serviceName"]
-    assert [each["name"] for each in service["spec"]["ports"]] == ["admin"]
+    assert [service_port["name"] for service_port in service["spec"]["ports"]] == ["admin"]
     [claim] = stateful["spec"]["volumeClaimTemplates"]
-    assert quantity(claim["spec"]["resources"]["requests"]["storage"]) >= found.dead_letter_limit
-    assert str(found.dead_letters.path) == STATE
+    assert quantity(claim["spec"]["resources"]["requests"]["storage"]) >= parsed.dead_letter_limit
+    assert str(parsed.dead_letters.path) == STATE
     assert quantity(pod["containers"][0]["resources"]["limits"]["memory"]) >= process_memory(
-        Load(rate=1.0, source=LoadSource.KAFKA), found, found.buffer.limit
+        Load(rate=1.0, source=LoadSource.KAFKA), parsed, parsed.buffer.limit
     )
     [monitor] = of_kind(MONITORING, "ServiceMonitor")
     assert (
@@ -245,7 +249,7 @@ def test_the_drain() -> None:
     [stateful] = of_kind(STANDALONE, "StatefulSet")
     [container] = pod["containers"]
     assert container["args"][:3] == ["buffer", "drain", STATE]
-    assert {each for each in container["args"] if each.startswith("--")} <= options(
+    assert {option for option in container["args"] if option.startswith("--")} <= options(
         container["args"]
     )
     [claim] = stateful["spec"]["volumeClaimTemplates"]
@@ -254,21 +258,21 @@ def test_the_drain() -> None:
         claimed.rpartition("-")[0] == f"{claim['metadata']['name']}-{stateful['metadata']['name']}"
     )
     assert (container["image"], pod["securityContext"]["fsGroup"]) == (IMAGE, USER)
-    assert [each["mountPath"] for each in container["volumeMounts"]] == [STATE]
+    assert [mount["mountPath"] for mount in container["volumeMounts"]] == [STATE]
 
 
 def test_the_import(tmp_path: Path) -> None:
     """A shard for each index, with what it needs; the key is where the Secret is mounted."""
     [job] = of_kind(IMPORT, "Job")
     [claim] = of_kind(IMPORT, "PersistentVolumeClaim")
-    found = assert_imports_in_shards(job, with_key(configured(IMPORT, tmp_path), tmp_path))
-    assert found.import_.rate == 2000
+    parsed = assert_imports_in_shards(job, with_key(configured(IMPORT, tmp_path), tmp_path))
+    assert parsed.import_.rate == 2000
     [pod] = pods(IMPORT)
-    volumes = {each["name"]: each for each in pod["volumes"]}
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
     assert volumes["state"]["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
     assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
     [container] = pod["containers"]
-    mounted = {each["mountPath"]: volumes[each["name"]] for each in container["volumeMounts"]}
+    mounted = {mount["mountPath"]: volumes[mount["name"]] for mount in container["volumeMounts"]}
     assert mounted[container["args"][2]]["persistentVolumeClaim"]["readOnly"] is True
     assert mounted["/etc/forwarder-import"]["secret"]["defaultMode"] == 0o440
 
@@ -280,19 +284,19 @@ def test_the_comparison_of_all_shards(tmp_path: Path) -> None:
     [container] = pod["containers"]
     words = container["args"]
     typed = command(words).make_context("verify", words[2:]).params
-    mounted = {each["mountPath"]: each["name"] for each in container["volumeMounts"]}
+    mounted = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
     assert (words[:2], [*mounted][-1]) == (["import", "verify"], typed["export"][0])
     own, others = (
-        {each["name"]: each for each in some["volumes"] if each["name"] != "export"}
+        {volume["name"]: volume for volume in some["volumes"] if volume["name"] != "export"}
         for some in (pod, imports)
     )
     assert own == others
-    found = settings(
+    parsed = settings(
         with_key(configured(IMPORT, tmp_path), tmp_path),
         environment(container),
         FORWARDER.environment,
     )
-    assert (found.import_.state, STATE in mounted) == (None, True)
+    assert (parsed.import_.state, STATE in mounted) == (None, True)
     assert container["image"] == f"{IMAGE}-full"
 
 
@@ -313,13 +317,13 @@ def test_prometheus_finds_both() -> None:
     [of_pods, of_logs] = of_kind(MONITORING, "PodMonitor")
     wanted = of_services["spec"]["selector"]["matchLabels"].items()
     [service] = [
-        each
-        for each in of_kind(STANDALONE, "Service")
-        if wanted <= each["metadata"]["labels"].items()
+        document
+        for document in of_kind(STANDALONE, "Service")
+        if wanted <= document["metadata"]["labels"].items()
     ]
     [endpoint] = of_services["spec"]["endpoints"]
     [pod] = of_pods["spec"]["podMetricsEndpoints"]
-    assert endpoint["port"] in {each["name"] for each in service["spec"]["ports"]}
+    assert endpoint["port"] in {service_port["name"] for service_port in service["spec"]["ports"]}
     assert service["metadata"]["labels"][of_services["spec"]["jobLabel"]] == "forwarder"
     [sidecars] = of_kind(SIDECAR, "Deployment")
     [daemons] = of_kind(LOGS, "DaemonSet")
@@ -335,5 +339,7 @@ def test_prometheus_finds_both() -> None:
     assert pod["relabelings"] == [
         {"action": "replace", "targetLabel": "job", "replacement": "forwarder"}
     ]
-    assert pod["port"] in {each["name"] for each in pods(SIDECAR)[0]["initContainers"][0]["ports"]}
+    assert pod["port"] in {
+        container_port["name"] for container_port in pods(SIDECAR)[0]["initContainers"][0]["ports"]
+    }
     assert {endpoint["path"], pod["path"]} == {"/metrics"} <= admin_paths()

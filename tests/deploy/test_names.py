@@ -41,7 +41,7 @@ def test_variables_and_keys_are_settings(path: Path, text: str) -> None:
             text,
         )
     )
-    assert {each for each in spoken if not _is_key(each)} == set()
+    assert {spoken_key for spoken_key in spoken if not _is_key(spoken_key)} == set()
 
 
 def _is_key(spoken: str) -> bool:
@@ -75,9 +75,9 @@ def test_versions_are_the_projects() -> None:
     assert chart["appVersion"] == __version__
     assert chart["version"] == re.sub(r"(?<=\d)(rc|a|b)(?=\d)", r"-\1", __version__)
     named = {
-        each
+        image
         for _, text in EVERYTHING
-        for each in re.findall(r"\bforwarder(?:-sample-app)?:(?:\d+\.[\w.-]*\w|latest)\b", text)
+        for image in re.findall(r"\bforwarder(?:-sample-app)?:(?:\d+\.[\w.-]*\w|latest)\b", text)
     }
     assert named == {IMAGE, f"{IMAGE}-full", IMAGE.replace("forwarder", "forwarder-sample-app")}
 
@@ -91,10 +91,10 @@ def test_other_images_are_pinned() -> None:
         for name in ("compose.yaml", "kafka.yaml")
     ]
     images = {
-        service: each["image"]
+        service: definition["image"]
         for file in files
-        for service, each in file["services"].items()
-        if "build" not in each
+        for service, definition in file["services"].items()
+        if "build" not in definition
     }
     assert {"prometheus", "grafana", "kafka"} == images.keys()
     assert [
@@ -103,7 +103,7 @@ def test_other_images_are_pinned() -> None:
         if not re.fullmatch(rf"[a-z/]+:v?\d+\.\d+\.\d+{DIGEST}", image)
     ] == []
     tool = re.sub(
-        r"^v0\.(\d)(\d\d)\.", lambda found: f"v{found[1]}.{int(found[2])}.", PROMTOOL.version
+        r"^v0\.(\d)(\d\d)\.", lambda match: f"v{match[1]}.{int(match[2])}.", PROMTOOL.version
     )
     assert images["prometheus"].startswith(f"prom/prometheus:{tool}@")
 
@@ -113,7 +113,7 @@ def test_ports_are_the_defaults() -> None:
     server's, the sandbox's.
     """
     named = {
-        int(each) for _, text in EVERYTHING for each in re.findall(r"\b(83[0-9][0-9])\b", text)
+        int(number) for _, text in EVERYTHING for number in re.findall(r"\b(83[0-9][0-9])\b", text)
     }
     [sandbox] = [
         parameter.default for parameter in command(["sandbox"]).params if parameter.name == "listen"
@@ -130,4 +130,4 @@ def test_relative_paths_in_the_document_exist() -> None:
         re.findall(r"(?<![\w/.])(deploy/[\w./-]*\w|config/[\w./-]*\w)", text_of(*DOCUMENTS))
     )
     assert named
-    assert [each for each in named if not (ROOT / each).exists()] == []
+    assert [relative_path for relative_path in named if not (ROOT / relative_path).exists()] == []

@@ -94,7 +94,7 @@ async def daemon(state: Path, upstream: str, **more: str) -> AsyncIterator[ReadO
 
 def held(state: Path) -> list[str]:
     """What is in the directory."""
-    return sorted(each.name for each in state.iterdir())
+    return sorted(path.name for path in state.iterdir())
 
 
 async def said(state: Path, *args: str) -> tuple[int, str]:

@@ -48,12 +48,12 @@ os.execv(sys.executable, [sys.executable, "-m", "forwarder", "run"])
 PASSES_SOCKETS = """
 import os, sys
 from tests.support.documents import text_of
-kept = [os.dup(int(each)) for each in sys.argv[1:]]
-for number, each in enumerate(kept):
-    os.dup2(os.dup(each), 10 + number)
-for number in range(len(kept)):
+descriptors = [os.dup(int(argument)) for argument in sys.argv[1:]]
+for number, descriptor in enumerate(descriptors):
+    os.dup2(os.dup(descriptor), 10 + number)
+for number in range(len(descriptors)):
     os.dup2(10 + number, 3 + number)
-os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS=str(len(kept)), \
+os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS=str(len(descriptors)), \
 LISTEN_FDNAMES="forwarder.socket:admin")
 os.execv(sys.executable, [sys.executable, "-m", "forwarder", "run"])
 """
@@ -71,7 +71,7 @@ def test_the_sidecars_socket_is_in_the_units_folder() -> None:
         (ROOT / "config" / "all.yaml").read_text(),
     ):
         named = re.findall(r"unix:(/run\S+\w)", text)
-        assert {str(Path(each).parent) for each in named} <= {folder}
+        assert {str(Path(path).parent) for path in named} <= {folder}
     assert re.findall(r"unix:(/run\S+\.sock)", (ROOT / "config" / "sidecar.yaml").read_text()) == [
         f"{folder}/forwarder.sock"
     ]
@@ -132,7 +132,7 @@ def test_it_is_confined() -> None:
         "CapabilityBoundingSet": "",
         "PrivateUsers": "yes",
     }
-    assert {each: VALUES.get(each) for each in wanted} == wanted
+    assert {directive: VALUES.get(directive) for directive in wanted} == wanted
 
 
 def test_its_variables_are_settings() -> None:
@@ -179,7 +179,9 @@ async def test_sockets_that_systemd_passes_are_used(tmp_path: Path, workers: int
         try:
             command = Running(process)
             listening = json.loads(await command.line('"event": "listening"'))
-            addresses = [f"127.0.0.1:{each.getsockname()[1]}" for each in (ingestion, admin)]
+            addresses = [
+                f"127.0.0.1:{listener.getsockname()[1]}" for listener in (ingestion, admin)
+            ]
             assert [*dict.fromkeys(listening["ingestion"]), listening["admin"]] == addresses
             async with aiohttp.ClientSession() as client:
                 async with client.post(

@@ -60,7 +60,7 @@ def test_each_installation_is_of_the_clone() -> None:
     sources = {
         source for text in texts for source in INSTALLATION.findall(text) if "{" not in source
     }
-    assert {re.sub(r"\[.*\]$", "", each) for each in sources} == {"."}
+    assert {re.sub(r"\[.*\]$", "", source) for source in sources} == {"."}
     extras = {extra for text in texts for extra in EXTRA.findall(text)}
     assert (
         {"demo", "kafka-demo", "import", "msk"}
@@ -74,7 +74,9 @@ def test_no_image_is_pulled() -> None:
     of one's own registry has.
     """
     assert [
-        each for each in found(ELSEWHERE, EXCLUDED) if "registry.example.com/forwarder" not in each
+        image
+        for image in found(ELSEWHERE, EXCLUDED)
+        if "registry.example.com/forwarder" not in image
     ] == []
 
 
@@ -93,10 +95,12 @@ def test_each_container_is_of_an_image_that_was_built_before(path: Path) -> None
 def test_compose_builds_what_is_ours(file: str) -> None:
     """`pull_policy: build`: also `up` without `--build` pulls none of them."""
     services = yaml.safe_load((DEPLOY / "compose" / file).read_text())["services"].values()
-    ours = [each for each in services if each["image"].startswith("forwarder")]
+    ours = [service for service in services if service["image"].startswith("forwarder")]
     assert ours
     assert [
-        each["image"] for each in ours if each.get("pull_policy") != "build" or "build" not in each
+        service["image"]
+        for service in ours
+        if service.get("pull_policy") != "build" or "build" not in service
     ] == []
 
 

@@ -27,11 +27,13 @@ def test_the_wheel_has_every_file_that_a_command_reads_or_names(tmp_path: Path) 
         held = set(archive.namelist())
     assert ({name(path) for path in files("", "forwarder")} | SHIPPED) - held == set()
     assert [
-        each for each in held if each.startswith("forwarder/shipped/") and each not in SHIPPED
+        member
+        for member in held
+        if member.startswith("forwarder/shipped/") and member not in SHIPPED
     ] == []
-    assert [each for each in held if each.endswith("entry_points.txt")]
-    assert [each for each in held if each.endswith("/LICENSE")]
-    assert [each for each in held if each.endswith(".data/data/share/man/man1/forwarder.1")]
+    assert [member for member in held if member.endswith("entry_points.txt")]
+    assert [member for member in held if member.endswith("/LICENSE")]
+    assert [member for member in held if member.endswith(".data/data/share/man/man1/forwarder.1")]
 
 
 @pytest.mark.slow
@@ -41,7 +43,9 @@ def test_the_source_archive_has_what_a_wheel_is_made_of(tmp_path: Path) -> None:
     """
     archive = build_sdist(tmp_path)
     with tarfile.open(archive) as packed:
-        roots = {Path(each).parts[1] for each in packed.getnames() if len(Path(each).parts) > 1}
+        roots = {
+            Path(member).parts[1] for member in packed.getnames() if len(Path(member).parts) > 1
+        }
     assert {
         "pyproject.toml",
         "setup.py",

@@ -146,7 +146,9 @@ def run(options: DifferentialOptions, say: Callable[[str], None]) -> Differentia
         folder = Path(root)
         (folder / "salt").write_text("salt")
         (folder / "ids").write_text(IDS)
-        versions = [VersionProcess(each, folder) for each in (options.before, options.after)]
+        versions = [
+            VersionProcess(checkout, folder) for checkout in (options.before, options.after)
+        ]
         try:
             _Comparison(versions, report, say).compare(options)
             report.cpu = [version.ask("cpu") for version in versions]

@@ -246,7 +246,7 @@ def _sections(name: str, folder: Path) -> dict[str, Any]:
 
 def configurations(folder: Path) -> dict[str, Configuration]:
     """All of them by name. `folder` has the files `salt` and `ids`."""
-    found = {}
+    by_name = {}
     for name in WEIGHTS:
         settings = Settings.parse(_sections(name, folder))
         if name in FULL:  # smaller than can be configured
@@ -255,8 +255,8 @@ def configurations(folder: Path) -> dict[str, Configuration]:
                 buffer=replace(settings.buffer, max_bytes=BUFFER_BYTES),
                 dead_letters=replace(settings.dead_letters, max_bytes=LETTER_BYTES),
             )
-        found[name] = Configuration(name, settings)
-    return found
+        by_name[name] = Configuration(name, settings)
+    return by_name
 
 
 def source_settings() -> Settings:
@@ -269,8 +269,8 @@ def source_settings() -> Settings:
             "path": [f"/var/log/differential/{number}.log"],
             "api_key": LOG_KEY,
             "host": "web-1",
-            **each,
+            **source,
         }
-        for number, each in enumerate(LOGS)
+        for number, source in enumerate(LOGS)
     ]
     return Settings.parse(base)

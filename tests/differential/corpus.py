@@ -49,7 +49,7 @@ PROPERTIES: Final[Sequence[Mapping[str, Any]]] = (
     {"long": "x" * 700},
     {"longer": "y" * 1700},
 )
-_PROPERTIES: Final = [json.dumps(each) for each in PROPERTIES]
+_PROPERTIES: Final = [json.dumps(properties) for properties in PROPERTIES]
 """The same as text: an event has its own, which edits may change."""
 TIMES: Final = (
     "2025-12-31T12:00:00Z",
@@ -68,18 +68,18 @@ TIMES: Final = (
 
 def event(dice: random.Random) -> dict[str, Any]:
     """An event, which may lack a uuid, a time or properties."""
-    found: dict[str, Any] = {"event": dice.choice(NAMES), "distinct_id": dice.choice(PEOPLE)}
+    new_event: dict[str, Any] = {"event": dice.choice(NAMES), "distinct_id": dice.choice(PEOPLE)}
     if dice.random() < 0.5:
-        found["uuid"] = UUID.format(dice.randrange(99))
+        new_event["uuid"] = UUID.format(dice.randrange(99))
     if dice.random() < 0.6:
-        found["timestamp"] = dice.choice(TIMES)
+        new_event["timestamp"] = dice.choice(TIMES)
     if dice.random() < 0.1:
-        found["offset"] = dice.choice((5, 1500, -3, "7", 2.5))
+        new_event["offset"] = dice.choice((5, 1500, -3, "7", 2.5))
     if dice.random() < 0.9:
-        found["properties"] = json.loads(dice.choice(_PROPERTIES))
+        new_event["properties"] = json.loads(dice.choice(_PROPERTIES))
     if dice.random() < 0.1:
-        found["$set"] = {"email": "top@example.com"}
-    return found
+        new_event["$set"] = {"email": "top@example.com"}
+    return new_event
 
 
 def _key(dice: random.Random) -> str:
@@ -91,23 +91,23 @@ def _single(dice: random.Random) -> Any:
 
 
 def _bare_single(dice: random.Random) -> Any:
-    found = event(dice)
-    found["properties"] = {**found.get("properties", {}), "token": _key(dice)}
-    return found
+    body = event(dice)
+    body["properties"] = {**body.get("properties", {}), "token": _key(dice)}
+    return body
 
 
 def _batch(dice: random.Random, most: int) -> Any:
-    found: dict[str, Any] = {
+    body: dict[str, Any] = {
         "api_key": _key(dice),
         "batch": [event(dice) for _ in range(dice.randint(0, most))],
     }
     if dice.random() < 0.3:
-        found["sent_at"] = dice.choice(TIMES)
+        body["sent_at"] = dice.choice(TIMES)
     if dice.random() < 0.15:
-        found["historical_migration"] = dice.choice((True, False, "true"))
+        body["historical_migration"] = dice.choice((True, False, "true"))
     if dice.random() < 0.1:
-        found["library"] = "py"
-    return found
+        body["library"] = "py"
+    return body
 
 
 def _array(dice: random.Random) -> Any:
@@ -142,16 +142,16 @@ def v1_body(dice: random.Random) -> Any:
     """A body of the protocol with results for each event."""
     events = []
     for _ in range(dice.randint(0, dice.choice((3, 3, 3, 30)))):
-        found = event(dice)
+        new_event = event(dice)
         if dice.random() < 0.9:
-            found["uuid"] = UUID.format(dice.randrange(99))
-            found["timestamp"] = dice.choice(TIMES)
-            found["options"] = dice.choice(
+            new_event["uuid"] = UUID.format(dice.randrange(99))
+            new_event["timestamp"] = dice.choice(TIMES)
+            new_event["options"] = dice.choice(
                 ({}, {"process_person_profile": False}, {"cookieless_mode": True}, {"x": 1}, None)
             )
         if dice.random() < 0.2:
-            found["session_id"] = "s-1"
-        events.append(found)
+            new_event["session_id"] = "s-1"
+        events.append(new_event)
     body = {"created_at": dice.choice(TIMES), "batch": events}
     if dice.random() < 0.15:
         body["historical_migration"] = True
@@ -169,7 +169,7 @@ def otlp_body(dice: random.Random, *, protobuf: bool) -> bytes:
 
 
 def _log_record(dice: random.Random) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    record: dict[str, Any] = {
         "time_unix_nano": dice.choice((AT, AT + 1, 0, 1)),
         "event_name": dice.choice(NAMES),
         "severity_text": dice.choice(("INFO", "debug")),
@@ -177,10 +177,10 @@ def _log_record(dice: random.Random) -> dict[str, Any]:
         "body": dice.choice(("hello", 5, {"a": [1, b"x"]}, None, "é")),
     }
     if dice.random() < 0.2:
-        del found["attributes"]["user"]
+        del record["attributes"]["user"]
     if dice.random() < 0.3:
-        found["trace_id"] = bytes(range(16))
-    return found
+        record["trace_id"] = bytes(range(16))
+    return record
 
 
 def record_value(dice: random.Random, policy: int) -> Any:
@@ -195,12 +195,12 @@ def record_value(dice: random.Random, policy: int) -> Any:
         }
     shape = dice.random()
     if shape < 0.55:
-        found = event(dice)
+        new_event = event(dice)
         if dice.random() < 0.15:
-            found.pop("distinct_id")
+            new_event.pop("distinct_id")
         if dice.random() < 0.4:
-            found |= {"uuid": UUID.format(dice.randrange(99)), "timestamp": TIMES[0]}
-        return found
+            new_event |= {"uuid": UUID.format(dice.randrange(99)), "timestamp": TIMES[0]}
+        return new_event
     if shape < 0.7:
         return _single(dice)
     if shape < 0.85:

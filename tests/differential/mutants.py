@@ -134,19 +134,19 @@ def written(value: Any, dice: random.Random) -> bytes:
 
 
 def _containers(value: Any) -> list[Any]:
-    found: list[Any] = []
+    containers: list[Any] = []
     left = [value]
     while left:
-        each = left.pop()
-        if isinstance(each, dict):
-            if each:
-                found.append(each)
-            left += each.values()
-        elif isinstance(each, list):
-            if each:
-                found.append(each)
-            left += each
-    return found
+        node = left.pop()
+        if isinstance(node, dict):
+            if node:
+                containers.append(node)
+            left += node.values()
+        elif isinstance(node, list):
+            if node:
+                containers.append(node)
+            left += node
+    return containers
 
 
 def _edit(container: Any, dice: random.Random, odd: list[str]) -> None:

@@ -149,16 +149,16 @@ class DestinationStores(NamedTuple):
 
 def stores(pipeline: Pipeline) -> Sequence[DestinationStores]:
     """What each destination of a pipeline keeps."""
-    found: Sequence[Any] = pipeline._parts.destinations
+    destinations: Sequence[Any] = pipeline._parts.destinations
     return [
         DestinationStores(
-            each.name,
-            each.stores.buffer,
-            each.books,
-            each.stores.dead_letters,
-            each.delivery.halts,
+            destination.name,
+            destination.stores.buffer,
+            destination.books,
+            destination.stores.dead_letters,
+            destination.delivery.halts,
         )
-        for each in found
+        for destination in destinations
     ]
 
 
@@ -173,10 +173,10 @@ def _find(root: object, wanted: Callable[[type], bool]) -> Any:
     seen = {id(root)}
     queue = deque([root])
     while queue:
-        found = queue.popleft()
-        if wanted(type(found)):
-            return found
-        for child in _children(found):
+        candidate = queue.popleft()
+        if wanted(type(candidate)):
+            return candidate
+        for child in _children(candidate):
             if id(child) not in seen:
                 seen.add(id(child))
                 queue.append(child)
@@ -304,7 +304,7 @@ class MutantOutcome(NamedTuple):
         if "7fac-8eca-" in text:
             numbers: dict[str, str] = {}
             text = _NEW_UUID.sub(
-                lambda found: numbers.setdefault(found[0], f"7new-{len(numbers):017}"), text
+                lambda match: numbers.setdefault(match[0], f"7new-{len(numbers):017}"), text
             )
         return text.encode("utf-8", "surrogatepass")
 
@@ -352,14 +352,14 @@ class PipelineRig:
         """What metrics count of the intake and the rules since the pipeline was built."""
         snapshot = self.pipeline.snapshot()
         parts: list[Any] = [snapshot, *snapshot.destinations]
-        found: list[object] = []
+        figures: list[object] = []
         for counted in parts:
-            found += [
+            figures += [
                 (field.name, getattr(counted, field.name))
                 for field in fields(counted)
                 if field.name.startswith(COUNTED)
             ]
-        return repr(found)
+        return repr(figures)
 
     async def _requests(self, mutant: Mutant) -> MutantOutcome:
         origin = object()
@@ -425,11 +425,13 @@ class PipelineRig:
         self, labels: list[str], answers: object, first: tuple[Any, Any, Any], after: Any
     ) -> MutantOutcome:
         _, letters, books = first
-        reasons = {f"letter {letter[1]}" for found in (letters, after[2]) for letter in found}
+        reasons = {
+            f"letter {letter[1]}" for dead_letters in (letters, after[2]) for letter in dead_letters
+        }
         drops = {
             f"dropped {cause}"
-            for found in (books, after[3])
-            for account in found
+            for accounts in (books, after[3])
+            for account in accounts
             for cause, _ in account[5]
         }
         ways = ["by the decoder process"] if _Decoded.count else []
@@ -625,7 +627,7 @@ class SourcePolicies:
 
     def records(self, mutant: Mutant) -> Sequence[Any]:
         """The batches of some records of one partition."""
-        records = [_Record(each) for each in mutant.records]
+        records = [_Record(record) for record in mutant.records]
         return kafka_batches.cut(self._clusters[mutant.policy], ("events", 3), records)
 
     def lines(self, mutant: Mutant) -> Iterator[Any]:

@@ -95,7 +95,7 @@ def test_a_version_does_not_differ_from_itself() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    [each if each in USUAL else pytest.param(each, marks=pytest.mark.long) for each in PLANTED],
+    [name if name in USUAL else pytest.param(name, marks=pytest.mark.long) for name in PLANTED],
 )
 def test_a_planted_change_is_found(name: str, tmp_path: Path) -> None:
     """It shows in the kinds of mutants and in the part of the outcome that it changes, and the
@@ -110,4 +110,7 @@ def test_a_planted_change_is_found(name: str, tmp_path: Path) -> None:
     changed.write_text(text.replace(planted.old, planted.new))
     report, described = compare(tmp_path, planted.kinds)
     assert set(report.differences) - {"figures"} == set(planted.kinds)
-    assert any(f"--- {planted.section}" in each and "in base64" in each for each in described)
+    assert any(
+        f"--- {planted.section}" in description and "in base64" in description
+        for description in described
+    )

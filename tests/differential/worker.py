@@ -22,9 +22,9 @@ def serve(descriptor: int, checkout: str, folder: str) -> None:
     """Answer until the parent is gone. Raises `RuntimeError` if the product isn't the one of the
     checkout.
     """
-    found = Path(forwarder.__file__).parents[1]
-    if found.resolve() != Path(checkout).resolve():
-        raise RuntimeError(f"the product comes from {found}, not from {checkout}")
+    package_root = Path(forwarder.__file__).parents[1]
+    if package_root.resolve() != Path(checkout).resolve():
+        raise RuntimeError(f"the product comes from {package_root}, not from {checkout}")
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(_CRITICAL))
     asyncio.run(_serve(Connection(descriptor), Path(folder)))
 
@@ -45,8 +45,8 @@ async def _serve(parent: Connection, folder: Path) -> None:
         if question == "run":
             rig.begin(number)
             outcomes.pop(number - KEPT, None)
-            found = outcomes[number] = [await rig.run(mutant) for mutant in content]
-            answers = [(outcome.digest(), outcome.labels) for outcome in found]
+            results = outcomes[number] = [await rig.run(mutant) for mutant in content]
+            answers = [(outcome.digest(), outcome.labels) for outcome in results]
             parent.send((answers, rig.figures()))
         elif question == "show":
             outcome = outcomes[number][content]

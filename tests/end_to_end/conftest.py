@@ -27,5 +27,5 @@ def service() -> Iterator[RunningSandbox]:
     first loop on.
     """
     uvloop.run(asyncio.sleep(0))
-    with sandbox() as found:
-        yield found
+    with sandbox() as running_sandbox:
+        yield running_sandbox

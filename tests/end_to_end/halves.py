@@ -97,7 +97,7 @@ class ManagementHalf:
     ) -> tuple[Any, Any]:
         """All that is the first organization's: as its owner sees it, and as it is kept."""
         with closing(sqlite3.connect(self._path)) as database:
-            kept = {
+            tables = {
                 name: rows(database, name, where, organization)
                 for name, where in OF_ORGANIZATION.items()
             }
@@ -105,15 +105,15 @@ class ManagementHalf:
             f"/api/organizations/{organization}/{name}/"
             for name in ("domains", "invites", "members", "projects")
         ]
-        paths += [f"{paths[-1]}{row[0]}/" for row in kept["projects"]]
-        paths += [f"/api/environments/{row[0]}/dashboards/" for row in kept["projects"]]
+        paths += [f"{paths[-1]}{row[0]}/" for row in tables["projects"]]
+        paths += [f"/api/environments/{row[0]}/dashboards/" for row in tables["projects"]]
         paths += [
             f"/api/environments/{project}/batch_exports/{export}/"
-            for _, export, project, *_ in kept["batch_exports"]
+            for _, export, project, *_ in tables["batch_exports"]
         ]
         seen = {path: await self.ask("GET", path, key=key) for path in paths}
         assert {reply.status for reply in seen.values()} == {200}
-        return {path: reply.json for path, reply in seen.items()}, kept
+        return {path: reply.json for path, reply in seen.items()}, tables
 
 
 def rows(database: sqlite3.Connection, name: str, where: str, organization: str) -> list[Any]:

@@ -39,9 +39,9 @@ class RunningSandbox:
 
     def counts(self, job: str) -> tuple[int, int, int]:
         """Of an import: events, each once, repeats and conflicts."""
-        found = self.ask(f"imports?import={job}")["results"]
+        rows = self.ask(f"imports?import={job}")["results"]
         events, duplicates, conflicts = (
-            sum(each[name] for each in found) for name in ("events", "duplicates", "conflicts")
+            sum(row[name] for row in rows) for name in ("events", "duplicates", "conflicts")
         )
         return events, duplicates, conflicts
 
@@ -65,8 +65,8 @@ class RunningSandbox:
 
     def person(self, key: str, distinct_id: str) -> dict[str, Any]:
         """What a person of a project has."""
-        [found] = self.ask(f"persons?api_key={key}&distinct_id={distinct_id}")["results"]
-        properties: dict[str, Any] = found["properties"]
+        [person] = self.ask(f"persons?api_key={key}&distinct_id={distinct_id}")["results"]
+        properties: dict[str, Any] = person["properties"]
         return properties
 
 
@@ -114,7 +114,7 @@ def interrupt_import(service: RunningSandbox, state: Path, key: str, *arguments:
     count = f"events?api_key={key}&limit=1"
     before: int = service.ask(count)["count"]
     with subprocess.Popen(
-        command_line([str(each) for each in given]),
+        command_line([str(argument) for argument in given]),
         env={**environment(None), "FORWARDER_BATCH__MAX_EVENTS": "100"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -128,7 +128,7 @@ def interrupt_import(service: RunningSandbox, state: Path, key: str, *arguments:
 
 def forwarder_import(*arguments: str | Path) -> Finished:
     """The command itself. Raises what it doesn't expect."""
-    done = CliRunner().invoke(app, [str(each) for each in arguments])
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     return Finished(done.exit_code, done.stdout, done.stderr)

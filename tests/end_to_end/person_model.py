@@ -134,7 +134,7 @@ def _newest_values(events: Iterable[PersonUpdate]) -> dict[str, Values]:
     for said in sent:
         project.apply(said)
     whole = {id(person): ModelledPerson(person.ids) for person in project.everyone()}
-    for said in sorted(sent, key=lambda each: each.time):
+    for said in sorted(sent, key=lambda event: event.time):
         person = whole[id(project.owners[said.distinct_id])]
         initial = {name: said.set[name] for name in said.set if name.startswith(INITIAL)}
         person.change(

@@ -9,6 +9,6 @@ from tests.end_to_end.importing import RunningSandbox
 
 def events_of(service: RunningSandbox, job: str) -> list[dict[str, Any]]:
     """The events of an import, at most 10,000, in the order of their times."""
-    found = service.ask(f"events?import={job}&limit=10000")
-    assert found["count"] == len(found["results"])
-    return sorted(found["results"], key=lambda each: (each["timestamp"], each["uuid"]))
+    answer = service.ask(f"events?import={job}&limit=10000")
+    assert answer["count"] == len(answer["results"])
+    return sorted(answer["results"], key=lambda event: (event["timestamp"], event["uuid"]))

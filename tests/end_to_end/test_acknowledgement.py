@@ -66,9 +66,9 @@ async def test_too_late_is_withdrawn() -> None:
                 for number, client in enumerate(connections)
             ]
             await eventually(lambda: whole.total(lambda lane: lane.buffered) == 11)
-            await whole.until(lambda: all(each.done() for each in asked))
-        assert [each.result().status for each in asked] == [503] * 4
-        assert {each.result().headers["retry-after"] for each in asked} == {"1"}
+            await whole.until(lambda: all(future.done() for future in asked))
+        assert [future.result().status for future in asked] == [503] * 4
+        assert {future.result().headers["retry-after"] for future in asked} == {"1"}
         for client in connections:
             await client.close()
         dropped = whole.total(lambda lane: lane.dropped.get(DropReason.WITHDRAWN, 0))

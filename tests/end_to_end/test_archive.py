@@ -39,7 +39,7 @@ EVENTS = [
 
 def body() -> bytes:
     """A request with numbers and escapes that a decoder would change."""
-    first, second = (msgspec.json.encode(each)[:-1] for each in EVENTS)
+    first, second = (msgspec.json.encode(event)[:-1] for event in EVENTS)
     return (
         b'{"api_key":"%b","batch":[%b,"properties":{"price":1.10,"name":"\\u00e9\\/"}},%b,"pro'
         b'perties":{"$set":{"plan":"x"},"n":1E3}}]}'
@@ -84,7 +84,9 @@ async def test_an_archive_beside_a_service_is_replayed_into_a_new_project(tmp_pa
         running("sandbox", "--listen", "127.0.0.1:0") as service,
         running("sandbox", "--listen", "127.0.0.1:0") as new,
     ):
-        url, other = [(await each.line("listening on")).split()[-1] for each in (service, new)]
+        url, other = [
+            (await sandbox.line("listening on")).split()[-1] for sandbox in (service, new)
+        ]
         own = {"archive": {"url": archive.as_uri(), "max_age": "1h", "partition": "hour"}}
         routes = [{"match": {"event": ["*"]}, "to": ["service", "own"]}]
         async with running(
@@ -107,32 +109,32 @@ async def test_an_archive_beside_a_service_is_replayed_into_a_new_project(tmp_pa
             str(tmp_path / "import"),
             "--yes",
         )
-        kept = ("--person-properties", "history", "--sort", "--geoip")
-        done = await forwarder("import", "native", str(archive), *where, *kept)
+        options = ("--person-properties", "history", "--sort", "--geoip")
+        done = await forwarder("import", "native", str(archive), *where, *options)
         assert done.code == 0, done.err
         delivered = await arrived(url)
         replayed = await arrived(other)
         assert (
-            [each["uuid"] for each in replayed]
-            == [each["uuid"] for each in delivered]
-            == [each["uuid"] for each in EVENTS]
+            [event["uuid"] for event in replayed]
+            == [event["uuid"] for event in delivered]
+            == [event["uuid"] for event in EVENTS]
         )
-        assert [each["properties"].pop("$import_job_id") for each in replayed]
-        assert [each["properties"] for each in replayed] == [
-            each["properties"] for each in delivered
+        assert [event["properties"].pop("$import_job_id") for event in replayed]
+        assert [event["properties"] for event in replayed] == [
+            event["properties"] for event in delivered
         ]
 
 
 def split(text: bytes) -> list[bytes]:
     """The events of a request, as they are in it."""
     decoded = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-    return [bytes(each) for each in msgspec.json.decode(decoded["batch"], type=list[msgspec.Raw])]
+    return [bytes(raw) for raw in msgspec.json.decode(decoded["batch"], type=list[msgspec.Raw])]
 
 
 async def arrived(url: str) -> list[dict[str, Any]]:
     """The events of a sandbox, by name."""
     async with aiohttp.ClientSession() as client, client.get(f"{url}/sandbox/events") as answer:
-        return sorted((await answer.json())["results"], key=lambda each: str(each["event"]))
+        return sorted((await answer.json())["results"], key=lambda event: str(event["event"]))
 
 
 async def test_an_archive_alone_is_in_a_bucket(tmp_path: Path, bucket: Bucket) -> None:

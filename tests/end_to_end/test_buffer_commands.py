@@ -114,9 +114,9 @@ async def test_a_flipped_bit_is_found_reported_and_counted(tmp_path: Path) -> No
         file for file in (tmp_path / "worker-0" / "log").iterdir() if b'"e3"' in file.read_bytes()
     ]
     segment.write_bytes(segment.read_bytes().replace(b'"e3"', b'"e4"'))
-    found = await invoked("buffer", "verify", str(tmp_path))
-    assert found.code == 1
-    assert "(5 events)" in found.out
+    result = await invoked("buffer", "verify", str(tmp_path))
+    assert result.code == 1
+    assert "(5 events)" in result.out
     async with Whole(NOWHERE, SystemClock(), buffer=disk(tmp_path)):
         pass
     known = await invoked("buffer", "verify", str(tmp_path))
@@ -159,10 +159,10 @@ async def test_readers_beside_a_busy_daemon_see_no_damage(tmp_path: Path) -> Non
         looks = 0
         while not stop.is_set():
             assert read_contents(tmp_path / "worker-0").flaws == ()
-            found = [
+            stored_events = [
                 event for record in unsettled(tmp_path / "worker-0") for event in record.events
             ]
-            assert len(set(found)) == len(found)
+            assert len(set(stored_events)) == len(stored_events)
             looks += 1
         return looks
 

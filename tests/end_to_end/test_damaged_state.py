@@ -50,8 +50,8 @@ async def test_damaged_positions_of_logs_cost_no_line(tmp_path: Path, content: b
         await upstream.until(lambda: numbers(upstream) == list(range(200)))
         assert any("positions" in warning for warning in (await daemon.status()).warnings)
         assert await daemon.stop() == 0
-    kept = list((positions.parent / "aside").glob("*.db"))
-    assert [file.read_bytes() for file in kept] == ([content] if content else [])
+    aside_files = list((positions.parent / "aside").glob("*.db"))
+    assert [file.read_bytes() for file in aside_files] == ([content] if content else [])
 
 
 STATE: Final = (

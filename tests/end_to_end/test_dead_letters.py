@@ -77,8 +77,8 @@ async def test_a_refused_event_is_repaired_and_sent_again(tmp_path: Path) -> Non
 
 def _count(state: Path) -> int:
     """Letters in the file."""
-    found: int = query(state / "worker-0", "SELECT count(*) FROM letters")[0][0]
-    return found
+    count: int = query(state / "worker-0", "SELECT count(*) FROM letters")[0][0]
+    return count
 
 
 async def test_letters_go_with_a_drain(tmp_path: Path) -> None:
@@ -179,15 +179,15 @@ async def test_a_replayed_event_has_passed_no_other_forwarder(
         async with Whole(alone, FastClock(100), **sections) as whole:
             before = f"Forwarder-Path: 3; {'b' * 12}"
             await whole.send(raw_post("/batch/", batch([event("bad"), event("good")]), before))
-            stores = [each.stores for each in whole.pipeline._parts.destinations]
+            stores = [destination.stores for destination in whole.pipeline._parts.destinations]
             await whole.emptied()
-            for each in stores:
-                await each.committer.settle()
+            for store in stores:
+                await store.committer.settle()
             assert hops(upstream) == {"4"}
             refuses = False
             upstream.requests.clear()
-            for each in stores:
-                path = each.dead_letters.statistics().path
+            for store in stores:
+                path = store.dead_letters.statistics().path
                 assert path is not None
                 query(path.parent, "UPDATE letters SET mark = 'replay'")
             await eventually(lambda: len(upstream.requests) == len(names))
@@ -196,4 +196,4 @@ async def test_a_replayed_event_has_passed_no_other_forwarder(
 
 def hops(upstream: Upstream) -> set[str]:
     """How many forwarders the requests say that they have passed."""
-    return {each.headers["forwarder-path"].partition(";")[0] for each in upstream.requests}
+    return {request.headers["forwarder-path"].partition(";")[0] for request in upstream.requests}

@@ -95,15 +95,15 @@ async def test_send_follows_the_event_to_each_destination(tmp_path: Path) -> Non
         answers[0] = plain(503)
         done = await daemon.command("send", "signed up", "--timeout", "3s", "--output", "json")
         assert done.code == 1
-        found = json.loads(done.out)
-        assert found["destinations"] == {"us": "delivered", "eu": "buffered"}
-        assert found["where"] == "buffered"
+        result = json.loads(done.out)
+        assert result["destinations"] == {"us": "delivered", "eu": "buffered"}
+        assert result["where"] == "buffered"
         assert "the event wasn't delivered to eu within 3 s" in done.err
-        found = await daemon.command("explain", found["uuid"])
-        assert found.code == 0
+        result = await daemon.command("explain", result["uuid"])
+        assert result.code == 0
         assert {
             line.partition(", lane")[0].partition(", for ")[2]
-            for line in found.out.splitlines()
+            for line in result.out.splitlines()
             if not line.startswith(" ")
         } == {"eu"}
 
@@ -132,7 +132,7 @@ async def test_letters_are_named_as_they_can_be_shown(tmp_path: Path) -> None:
         both = await daemon.command("dead-letters", "show", uuid, "--output", "json")
         document = json.loads(both.out)
         assert document["count"] == 2
-        assert sorted(Path(each["file"]).parent.name[-2:] for each in document["results"]) == [
+        assert sorted(Path(letter["file"]).parent.name[-2:] for letter in document["results"]) == [
             "eu",
             "us",
         ]

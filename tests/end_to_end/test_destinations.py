@@ -48,12 +48,12 @@ def several(*upstreams: Upstream, **more: Any) -> dict[str, Any]:
     named = [
         {
             "name": name,
-            "url": each.url,
+            "url": upstream.url,
             "verify_keys": False,
             "max_event": "50kB",
             **more.get(name, {}),
         }
-        for name, each in zip(("us", "eu", "lab"), upstreams, strict=False)
+        for name, upstream in zip(("us", "eu", "lab"), upstreams, strict=False)
     ]
     routes = [{"match": {"api_key": SHOP}, "to": ["us", "eu"]}]
     if upstreams[2:]:
@@ -63,7 +63,7 @@ def several(*upstreams: Upstream, **more: Any) -> dict[str, Any]:
 
 def buffered(snapshot: Snapshot) -> dict[str, int]:
     """Events in each destination's buffer."""
-    return {each.name: each.buffered for each in snapshot.destinations}
+    return {destination.name: destination.buffered for destination in snapshot.destinations}
 
 
 @pytest.mark.parametrize("kind", ["memory", "disk"])
@@ -79,14 +79,14 @@ async def test_each_event_goes_where_its_route_says(kind: str) -> None:
             with always_balanced(whole.pipeline):
                 await whole.take(mine, SHOP)
                 await whole.take(mixed)
-                for each in events(3, "single"):
+                for raw in events(3, "single"):
                     reply = await whole.send(
-                        post("/capture/", b'{"api_key":"%b",%b' % (SHOP.encode(), each[1:]))
+                        post("/capture/", b'{"api_key":"%b",%b' % (SHOP.encode(), raw[1:]))
                     )
                     assert reply.status == 200
                 await whole.emptied()
             snapshot = whole.snapshot
-        alone = [b'{"api_key":"%b",%b' % (SHOP.encode(), each[1:]) for each in events(3, "single")]
+        alone = [b'{"api_key":"%b",%b' % (SHOP.encode(), raw[1:]) for raw in events(3, "single")]
         assert accepted(us) == dict.fromkeys([*mine, *mixed, *alone], 1)
         assert accepted(eu) == dict.fromkeys([*mine, *alone], 1)
         assert accepted(lab) == dict.fromkeys(mixed[::3], 1)
@@ -96,8 +96,8 @@ async def test_each_event_goes_where_its_route_says(kind: str) -> None:
         assert {request.api_key for request in eu.requests} == {SHOP_EU}
         assert {request.api_key for request in us.requests} == {SHOP, KEY}
         assert {
-            each.name: sum(lane.total_received for lane in each.lanes)
-            for each in snapshot.destinations
+            destination.name: sum(lane.total_received for lane in destination.lanes)
+            for destination in snapshot.destinations
         } == {
             "us": 83,
             "eu": 33,
@@ -117,7 +117,7 @@ async def test_a_sample_has_people_whole() -> None:
             await whole.take(sent)
             await whole.emptied()
     assert accepted(us) == dict.fromkeys(sent, 1)
-    people = {each["distinct_id"] for request in eu.requests for each in request.events}
+    people = {arrival["distinct_id"] for request in eu.requests for arrival in request.events}
     assert 8 < len(people) < 32
     assert sum(accepted(eu).values()) == 5 * len(people)
 
@@ -158,9 +158,7 @@ async def test_an_optional_one_drops_what_it_has_no_room_for() -> None:
         where = several(us, eu, eu={"required": False})
         async with Whole("", buffer={"max_bytes": "1MiB"}, **where, **SMALL) as whole:
             with always_balanced(whole.pipeline):
-                sent = [
-                    each for part in range(40) for each in events(10, f"n{part}-", padding=4000)
-                ]
+                sent = [raw for part in range(40) for raw in events(10, f"n{part}-", padding=4000)]
                 for start in range(0, len(sent), 10):
                     await whole.take(sent[start : start + 10], SHOP)
                 await whole.until(lambda: buffered(whole.snapshot)["us"] == 0)
@@ -240,8 +238,8 @@ async def test_a_dead_letter_goes_back_to_its_own_destination(tmp_path: Path) ->
                 await whole.take([*events(5), event("bad")], SHOP)
                 await whole.emptied()
                 letters = {
-                    each.name: sum(lane.total_dead for lane in each.lanes)
-                    for each in whole.snapshot.destinations
+                    destination.name: sum(lane.total_dead for lane in destination.lanes)
+                    for destination in whole.snapshot.destinations
                 }
                 assert letters == {"us": 0, "eu": 1}
                 refuse.clear()
@@ -310,8 +308,8 @@ async def test_an_event_rejected_at_receipt_is_a_dead_letter_of_each_destination
             await whole.take([b'{"distinct_id":"x"}'])
             await whole.emptied()
         letters = {
-            each.name: sum(lane.total_dead for lane in each.lanes)
-            for each in whole.snapshot.destinations
+            destination.name: sum(lane.total_dead for lane in destination.lanes)
+            for destination in whole.snapshot.destinations
         }
         assert letters == {"us": 2, "eu": 1}
 
@@ -357,14 +355,18 @@ def long_event(name: str, to: str) -> bytes:
 
 @pytest.mark.parametrize(
     "entrance",
-    ["batch", "log", *(pytest.param(each, marks=pytest.mark.long) for each in ("single", "v1"))],
+    [
+        "batch",
+        "log",
+        *(pytest.param(entrance, marks=pytest.mark.long) for entrance in ("single", "v1")),
+    ],
 )
 async def test_slow_conditions_delay_no_sender(entrance: str, tmp_path: Path) -> None:
     """The decoder process evaluates those of routes, also of what becomes a dead letter; each event
     goes where its route says, in order, as it was received.
     """
     names = [(f"e{number}", ("us", "eu")[number % 2]) for number in range(6)]
-    sent = [long_event(*each) for each in names]
+    sent = [long_event(*pair) for pair in names]
     bad = b'{"event":"bad","properties":%b}' % (LONG % b"eu")
     log = tmp_path / "app.log"
     log.touch()
@@ -380,8 +382,8 @@ async def test_slow_conditions_delay_no_sender(entrance: str, tmp_path: Path) ->
         where["sources"] = {"http": {"listen": "127.0.0.1:0"}, "logs": [source]}
         async with Whole("", **where) as whole:
             if entrance == "single":
-                for each in sent:
-                    body = b'{"api_key":"%b",%b' % (KEY.encode(), each[1:])
+                for raw in sent:
+                    body = b'{"api_key":"%b",%b' % (KEY.encode(), raw[1:])
                     assert (await whole.send(post("/capture/", body))).status == 200
             elif entrance == "batch":
                 await whole.take([*sent, bad])
@@ -401,12 +403,15 @@ async def test_slow_conditions_delay_no_sender(entrance: str, tmp_path: Path) ->
             assert whole.pipeline._parts.decoder.starts == 1
     for name, upstream in (("us", us), ("eu", eu)):
         here = [event for event, to in names if to == name]
-        assert [each for request in upstream.requests for each in request.names] == here
+        assert [event_name for request in upstream.requests for event_name in request.names] == here
         if entrance == "batch":
             assert set(accepted(upstream)) == {
-                long_event(*each) for each in names if each[1] == name
+                long_event(*pair) for pair in names if pair[1] == name
             }
-    dead = {each.name: sum(each.lanes[0].dead_lettered.values()) for each in snapshot.destinations}
+    dead = {
+        destination.name: sum(destination.lanes[0].dead_lettered.values())
+        for destination in snapshot.destinations
+    }
     assert dead == {"us": 0, "eu": letters}
 
 
@@ -428,7 +433,7 @@ async def test_a_record_that_never_fits_goes_where_its_events_would_have_gone() 
         ) as whole,
     ):
         parts = whole.pipeline._parts
-        branches = [each.branch for each in parts.destinations]
+        branches = [destination.branch for destination in parts.destinations]
         records = SourceIntake(parts.intake.gate, branches, source="kafka")
         record = record_list(value)
         with pytest.raises(StillDecoding) as waiting:
@@ -437,5 +442,8 @@ async def test_a_record_that_never_fits_goes_where_its_events_would_have_gone() 
         waiting.value.when_done(decoded.set)
         await decoded.wait()
         assert records.accept(record, IntakeCallback(), AckLevel.DELIVERED) is not None
-        dead = [[lane.dead_lettered for lane in each.lanes] for each in whole.snapshot.destinations]
+        dead = [
+            [lane.dead_lettered for lane in destination.lanes]
+            for destination in whole.snapshot.destinations
+        ]
     assert dead == [[], [{"too_large": 1}]]

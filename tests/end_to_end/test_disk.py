@@ -145,9 +145,9 @@ async def test_200_waits_for_the_disk() -> None:
             await eventually(lambda: whole.snapshot.connections == 20)
             for _ in range(20):
                 await tick()
-            assert not any(each.done() for each in asked)
+            assert not any(future.done() for future in asked)
             go_on.set()
-            assert {(await each).status for each in asked} == {200}
+            assert {(await future).status for future in asked} == {200}
             assert len(syncs) < 10
         for client in clients:
             await client.close()

@@ -146,8 +146,8 @@ async def test_too_late_is_withdrawn_for_good(*, crash: bool) -> None:
                 for number, client in enumerate(clients)
             ]
             await eventually(lambda: whole.total(lambda lane: lane.buffered) == 11)
-            await whole.until(lambda: all(each.done() for each in asked))
-            assert [each.result().status for each in asked] == [503] * 4
+            await whole.until(lambda: all(future.done() for future in asked))
+            assert [future.result().status for future in asked] == [503] * 4
             for client in clients:
                 await client.close()
             await whole.written()

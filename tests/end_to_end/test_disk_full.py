@@ -172,8 +172,10 @@ async def test_drops_are_counted_for_good(rule: str, *, crash: bool) -> None:
             await whole.emptied()
         arrived = accepted(upstream)
         assert len(arrived) == received - dropped
-        kept = sent[: len(sent) - dropped] if rule == DropReason.DROP_NEWEST else sent[dropped:]
-        assert len(set(kept) & set(arrived)) > 0.8 * len(kept)
+        remaining = (
+            sent[: len(sent) - dropped] if rule == DropReason.DROP_NEWEST else sent[dropped:]
+        )
+        assert len(set(remaining) & set(arrived)) > 0.8 * len(remaining)
 
 
 async def test_reject_drops_nothing() -> None:
@@ -296,16 +298,16 @@ async def test_full_files_are_a_full_buffer(ack: str) -> None:
             sent += more
             statuses += answers
             shown = whole.snapshot
-        kept = [raw for raw, status in zip(sent, statuses, strict=True) if status == 200]
+        acknowledged = [raw for raw, status in zip(sent, statuses, strict=True) if status == 200]
         assert shown.buffer_bytes < 0.8 * shown.buffer_limit_bytes
         assert (shown.ready, shown.not_ready) == (
             False,
             ("the buffer's files are full: senders get 503",),
         )
-        assert shown.rejected_requests == {("/batch", "buffer_full"): len(sent) - len(kept)}
+        assert shown.rejected_requests == {("/batch", "buffer_full"): len(sent) - len(acknowledged)}
         taking = True
         await whole.emptied()
-        assert set(accepted(upstream)) == set(kept)
+        assert set(accepted(upstream)) == set(acknowledged)
         await whole.until(lambda: whole.snapshot.ready)
         await whole.take(events(1, "again", padding=LARGE))
 

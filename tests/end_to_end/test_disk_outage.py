@@ -167,7 +167,7 @@ async def test_hours_without_the_upstream(ordering: str) -> None:
         if ordering == "none":
             place = next(at for at, (_, raw) in enumerate(seen) if fresh[-1] in raw)
             assert place < len(seen) // 2
-            historical = [each for each, _ in seen]
+            historical = [is_historical for is_historical, _ in seen]
             first = historical[: len(seen) // 3]
             # so many there would be among the first ones if live events didn't go first
             assert sum(historical) > 0.44 * len(seen)

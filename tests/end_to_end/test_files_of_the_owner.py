@@ -38,9 +38,9 @@ async def test_pending_events_are_readable_by_their_owner_only(
     ):
         await whole.take([b'{"event":"seen","distinct_id":"ann"}', b'{"distinct_id":"nameless"}'])
         await eventually(lambda: whole.snapshot.lanes and whole.snapshot.lanes[0].total_dead == 1)
-        found = modes(path)
-    assert set(found) >= {"state", "worker-0", "log", "lock", "dead-letters.db"}
-    assert {name: oct(mode) for name, mode in found.items() if mode & 0o077} == {}
+        permissions = modes(path)
+    assert set(permissions) >= {"state", "worker-0", "log", "lock", "dead-letters.db"}
+    assert {name: oct(mode) for name, mode in permissions.items() if mode & 0o077} == {}
 
 
 async def test_a_prepared_link_stops_the_start(tmp_path: Path) -> None:
@@ -66,10 +66,10 @@ async def test_the_sandboxes_database_is_its_owners(tmp_path: Path, a_generous_u
         event = {"api_key": "phc_key", "event": "seen", "distinct_id": "ann"}
         async with session.post(f"{sandbox.url}/capture/", json=event) as answer:
             assert answer.status == 200
-        found = modes(tmp_path)
-    del found[tmp_path.name]
-    assert "sandbox.db" in found
-    assert {name: oct(mode) for name, mode in found.items() if mode != 0o600} == {}
+        permissions = modes(tmp_path)
+    del permissions[tmp_path.name]
+    assert "sandbox.db" in permissions
+    assert {name: oct(mode) for name, mode in permissions.items() if mode != 0o600} == {}
 
 
 def modes(directory: Path) -> dict[str, int]:

@@ -106,8 +106,8 @@ class FlagTable:
 
     async def set(self, *flags: dict[str, Any]) -> None:
         """Set flags."""
-        for each in flags:
-            await set_flag(self.session, self.url, KEY, each)
+        for definition in flags:
+            await set_flag(self.session, self.url, KEY, definition)
 
     async def ask(
         self, properties: dict[str, Any], distinct_id: str = "ann", **more: Any

@@ -97,8 +97,8 @@ async def test_the_sdk_decides_as_the_service_does(count: int) -> None:
         answered = await service.ask_all(service.direct, FLAGS, people)
         usual = of_those_answered(service.project, decided)
         assert differences(usual, answered, people) == []
-        assert {frozenset(each.values) for each in answered} == {service.project.answered}
-        assert not any(each.failed for each in answered)
+        assert {frozenset(answer.values) for answer in answered} == {service.project.answered}
+        assert not any(answer.failed for answer in answered)
         for number, (url, path) in enumerate(
             [(service.direct, DECIDE), (service.forwarder, FLAGS), (service.forwarder, DECIDE)]
         ):
@@ -112,7 +112,7 @@ def unvaried(project: FlagProject, decided: Sequence[FlagAnswers]) -> list[str]:
     for key in project.by_key:
         family = key.rpartition("-")[0] or key
         values.setdefault(family, Counter()).update(
-            str(each.values[key]) for each in decided if key in each.values
+            str(answer.values[key]) for answer in decided if key in answer.values
         )
     # the SDK can't decide what it isn't told
     one_way = {"operator-is_set", "operator-is_not_set", "switched"}
@@ -136,7 +136,7 @@ async def test_the_sdk_asks() -> None:
         reported = await in_thread(asked)
         usual = of_those_answered(service.project, decided)
         assert differences(usual, reported, people) == []
-        assert {frozenset(each.values) for each in reported} == {service.project.answered}
+        assert {frozenset(answer.values) for answer in reported} == {service.project.answered}
 
 
 async def test_exceptions_of_the_sdks_local_decisions() -> None:

@@ -153,11 +153,11 @@ async def test_the_clients_address_decides_geoip(
             ]
             filters = {"groups": [{"properties": properties, "rollout_percentage": 100}]}
             await forwarder.set({"key": place.code, "active": True, "filters": filters})
-        found = {
+        values = {
             place.code: await forwarder.value(place.code, path, **headers)
             for place in PLACES.values()
         }
-        assert found == {place.code: place.code == country for place in PLACES.values()}
+        assert values == {place.code: place.code == country for place in PLACES.values()}
         received = (await forwarder.sandbox.requests())[-1].headers["x-forwarded-for"]
         assert received == ", ".join(
             [*([headers["X-Forwarded-For"]] if "X-Forwarded-For" in headers else []), "127.0.0.1"]

@@ -88,10 +88,10 @@ async def test_an_honest_sender_beside_a_greedy_one(attack: Attack, buffer: dict
         Whole(upstream.url, SystemClock(), **sections) as daemon,
     ):
         await attack(daemon, clients)
-        kept = await connect(daemon, clients)
+        persistent = await connect(daemon, clients)
         for number in range(REQUESTS):
             made = events(100, f"{number}-", padding=3000)
-            client = kept if number % 2 else await connect(daemon, clients)
+            client = persistent if number % 2 else await connect(daemon, clients)
             assert (await asked(client, post(body=batch(made)))).status == 200
             assert (await asked(client, post("/flags/?v=2", b"{}"))).status == 200
         await eventually(lambda: daemon.snapshot.lanes[0].delivered == 100 * REQUESTS)

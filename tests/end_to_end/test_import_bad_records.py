@@ -104,12 +104,14 @@ def write(path: Path, count: int, bad: int) -> dict[int, str]:
 
 def letters(state: Path) -> dict[str, str]:
     """Where each dead letter of an import is from, and why it is one."""
-    found = CliRunner().invoke(
+    result = CliRunner().invoke(
         dead_letters.app, ["ls", "--path", str(state), "--output", "json", "--limit", "1000"]
     )
-    listed = json.loads(found.stdout)
+    listed = json.loads(result.stdout)
     assert listed["count"] == len(listed["results"])
-    return {each["coordinates"]: each["attributes"]["refused_as"] for each in listed["results"]}
+    return {
+        letter["coordinates"]: letter["attributes"]["refused_as"] for letter in listed["results"]
+    }
 
 
 @pytest.mark.parametrize("form", ["native", "csv", "segment", "amplitude", "mixpanel"])
@@ -126,11 +128,11 @@ def test_events_of_ids_that_many_share_arrive_and_merge_nothing(
     done = imported(service, tmp_path / "state", form, path, *zone, key=key)
     assert done.code == 0, done.out + done.err
     assert "illegal-ids: " in done.out + done.err
-    found = service.ask(f"events?api_key={key}")["results"]
-    assert {each["distinct_id"] for each in found} >= {"guest", "0"}
+    events = service.ask(f"events?api_key={key}")["results"]
+    assert {event["distinct_id"] for event in events} >= {"guest", "0"}
     persons = service.ask(f"persons?api_key={key}")["results"]
-    assert all(len(each["distinct_ids"]) == 1 for each in persons)
-    assert {"guest", "0"} <= {each["distinct_id"] for each in persons}
+    assert all(len(person["distinct_ids"]) == 1 for person in persons)
+    assert {"guest", "0"} <= {person["distinct_id"] for person in persons}
     assert manifest_of(tmp_path / "state").books.refused == {}
 
 
@@ -143,7 +145,10 @@ def _lines(*records: dict[str, Any]) -> str:
 
 SHARED: Final = {
     "native": _lines(
-        *({"event": "e", "distinct_id": each, "timestamp": _AT} for each in ("guest", 0)),
+        *(
+            {"event": "e", "distinct_id": distinct_id, "timestamp": _AT}
+            for distinct_id in ("guest", 0)
+        ),
         {
             "event": "$identify",
             "distinct_id": "u1",
@@ -154,8 +159,14 @@ SHARED: Final = {
     "csv": f"event,distinct_id,timestamp\ne,guest,{_AT}\ne,0,{_AT}\n",
     "segment": _lines(
         *(
-            {"type": "track", "event": "e", "userId": each, "messageId": each, "timestamp": _AT}
-            for each in ("guest", "0")
+            {
+                "type": "track",
+                "event": "e",
+                "userId": user_id,
+                "messageId": user_id,
+                "timestamp": _AT,
+            }
+            for user_id in ("guest", "0")
         ),
         {
             "type": "identify",
@@ -169,17 +180,17 @@ SHARED: Final = {
         *(
             {
                 "event_type": "e",
-                "user_id": each,
+                "user_id": user_id,
                 "device_id": "d1",
                 "event_time": "2024-05-01 00:00:00",
             }
-            for each in ("guest", "0")
+            for user_id in ("guest", "0")
         )
     ),
     "mixpanel": _lines(
         *(
-            {"event": "e", "properties": {"time": 1_714_521_600, "distinct_id": each}}
-            for each in ("guest", 0)
+            {"event": "e", "properties": {"time": 1_714_521_600, "distinct_id": distinct_id}}
+            for distinct_id in ("guest", 0)
         )
     ),
 }

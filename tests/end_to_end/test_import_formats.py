@@ -13,13 +13,13 @@ from tests.end_to_end.exports import EXPORTS, VendorExport
 from tests.end_to_end.importing import RunningSandbox, forwarder_import, imported, manifest_of
 
 ACCEPTED = [
-    each
+    argument
     for code in ("many-refused", "illegal-merges", "january-1970", "mixed-epochs")
-    for each in ("--accept", code)
+    for argument in ("--accept", code)
 ] + ["--person-properties", "oldest"]
 
 
-@pytest.mark.parametrize("written", EXPORTS, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("written", EXPORTS, ids=lambda writer: writer.__name__)
 def test_an_export_is_imported_once_however_often(
     written: Callable[[Path], VendorExport], service: RunningSandbox, tmp_path: Path
 ) -> None:
@@ -58,7 +58,7 @@ def test_an_export_is_imported_once_however_often(
     assert verified.code == 0, verified.out
 
     assert key not in done.out + done.err + again.out + again.err
-    files = {each.name: each.read_bytes() for each in (tmp_path / "state").iterdir()}
+    files = {file.name: file.read_bytes() for file in (tmp_path / "state").iterdir()}
     assert files.keys() >= {"manifest.json", "report.html", "report.json", "preflight.json"}
     with_key = {name for name, content in files.items() if key.encode() in content}
     assert with_key <= {"dead-letters.db"}  # a dead letter is replayed with its key

@@ -55,10 +55,10 @@ def importing(upstream: Upstream, path: Path, state: Path) -> AbstractAsyncConte
 
 def times_delivered(upstream: Upstream) -> Counter[int]:
     """How many events were taken once, twice …"""
-    taken = Counter(
+    deliveries = Counter(
         event["uuid"] for request in upstream.requests if request.ended for event in request.events
     )
-    return Counter(taken.values())
+    return Counter(deliveries.values())
 
 
 async def test_sigterm_settles_what_is_in_flight_and_the_same_command_resumes(

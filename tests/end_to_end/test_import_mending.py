@@ -54,9 +54,9 @@ def delivered_by_number(upstream: Upstream) -> dict[str, bytes]:
         if refusing(request) is OK
         for event in request.events
     ]
-    found = {str(event["uuid"]): msgspec.json.encode(event) for event in events}
-    assert len(found) == len(events)
-    return found
+    by_uuid = {str(event["uuid"]): msgspec.json.encode(event) for event in events}
+    assert len(by_uuid) == len(events)
+    return by_uuid
 
 
 def opened(source: Path, state: Path, upstream: Upstream) -> ImportRun:
@@ -83,12 +83,12 @@ def figures(manifest: ImportManifest) -> tuple[int, Mapping[str, int], int]:
 
 def digests(events: Mapping[str, bytes]) -> dict[str, tuple[int, str]]:
     """What the service holds, as a manifest says it: by day how many, and their digest."""
-    found: dict[str, tuple[int, int]] = {}
+    by_day: dict[str, tuple[int, int]] = {}
     for uuid, data in events.items():
         day = msgspec.json.decode(data)["timestamp"][:10]
-        count, total = found.get(day, (0, 0))
-        found[day] = count + 1, total + uuid_hash(uuid)
-    return {day: (count, digest_hex(total)) for day, (count, total) in sorted(found.items())}
+        count, total = by_day.get(day, (0, 0))
+        by_day[day] = count + 1, total + uuid_hash(uuid)
+    return {day: (count, digest_hex(total)) for day, (count, total) in sorted(by_day.items())}
 
 
 def numbers(state: Path) -> Sequence[tuple[int, str]]:
@@ -153,6 +153,8 @@ async def test_repaired_records_arrive(tmp_path: Path) -> None:
     assert figures(third) == (16, first.books.refused, 4)
     assert (third.books.unrepaired, rows(state)) == (0, [])
     assert len(there) == third.events == 22
-    assert {day: (each.delivered, each.uuids) for day, each in third.days.items()} == digests(there)
+    assert {day: (counts.delivered, counts.uuids) for day, counts in third.days.items()} == digests(
+        there
+    )
     assert all(day.source == day.delivered for day in third.days.values())
     assert third.names == {"seen": 22}

@@ -155,7 +155,7 @@ def test_segment_warehouse(service: RunningSandbox, tmp_path: Path) -> None:
         "$create_alias": len(tables["aliases"]),
     }
     named = {
-        name: [own(each) for each in events if each["event"] == name]
+        name: [own(event) for event in events if event["event"] == name]
         for name in (
             "Order Completed",
             "$pageview",
@@ -262,8 +262,8 @@ def test_persons_of_segments_warehouse_end_as_chosen(
         service, tmp_path, choice, said, live, "segment-warehouse", *paths, "--sort"
     )
     last = {row["group_id"]: row["industry"] for row in tables["groups"]}
-    found = service.ask(f"groups?api_key={key}")["results"]
-    assert {each["group_key"]: each["properties"]["industry"] for each in found} == last
+    groups = service.ask(f"groups?api_key={key}")["results"]
+    assert {group["group_key"]: group["properties"]["industry"] for group in groups} == last
 
 
 def test_snowplow_says_nothing_of_persons(service: RunningSandbox, tmp_path: Path) -> None:
@@ -277,7 +277,9 @@ def test_snowplow_says_nothing_of_persons(service: RunningSandbox, tmp_path: Pat
         done = imported(service, tmp_path / f"state{choice}", "snowplow", path, *command, key=key)
         assert done.code == 0, done.out + done.err
         events = service.ask(f"events?api_key={key}&limit=1000")["results"]
-        sent.append(sorted((each["uuid"], sorted(own(each).items(), key=str)) for each in events))
+        sent.append(
+            sorted((event["uuid"], sorted(own(event).items(), key=str)) for event in events)
+        )
     assert len(sent[0]) == 40
     assert sent[0] == sent[1] == sent[2]
 
@@ -295,9 +297,9 @@ def check_persons(
     """
     key = f"phc_{str(command[0]).replace('-', '_')}_{choice}"
     before = [live] if choice == "newest" else []
-    for each in before:
-        properties = {"$set": each.set}
-        event = {"event": "live", "distinct_id": each.distinct_id, "properties": properties}
+    for live_event in before:
+        properties = {"$set": live_event.set}
+        event = {"event": "live", "distinct_id": live_event.distinct_id, "properties": properties}
         service.capture({"api_key": key, **event})
     config = folder / "forwarder.yaml"
     config.write_text("delivery: {concurrency: 1}\n")
@@ -307,10 +309,10 @@ def check_persons(
         done = imported(service, folder / state, *command, key=key)
         assert done.code == 0, done.out + done.err
         assert service.ask(f"conflicts?api_key={key}")["count"] == 0
-        found = service.ask(f"persons?api_key={key}&limit=10000")["results"]
+        persons = service.ask(f"persons?api_key={key}&limit=10000")["results"]
         outcome = persons_after(choice, said, before)
-        assert {frozenset(each["distinct_ids"]) for each in found} == outcome.persons
-        for person in found:
+        assert {frozenset(person["distinct_ids"]) for person in persons} == outcome.persons
+        for person in persons:
             wanted = outcome.ends[person["distinct_ids"][0]]
             names = {name for name in person["properties"] if name[0] != "$" and name[:4] != "utm_"}
             assert names == {name for name in wanted if name[0] != "$"}

@@ -96,8 +96,8 @@ def test_a_live_property_outlives_an_import_unless_that_is_chosen(
         chosen = (*command, "--person-properties", choice)
         done = imported(service, tmp_path / choice, *chosen, key=key)
         assert done.code == 0, done.err
-        found = service.person(key, WHO)
-        assert (found["plan"], found.get("city")) == (plan, city)
+        properties = service.person(key, WHO)
+        assert (properties["plan"], properties.get("city")) == (plan, city)
 
 
 def event(
@@ -158,7 +158,7 @@ def test_persons_end_as_chosen(
     key = f"phc_ends_{choice}_{order.replace(' ', '_')}"
     lives = LIVES if order == "in order" else LIVES[::-1]
     source = tmp_path / "export.jsonl"
-    source.write_text("".join(json.dumps(each) + "\n" for each in lives))
+    source.write_text("".join(json.dumps(record) + "\n" for record in lives))
     options = ("--sort",) if order == "sorted" else ()
     done = imported(
         service, tmp_path / "state", "native", source, *options, "--person-properties", choice,
@@ -171,7 +171,8 @@ def test_persons_end_as_chosen(
     if choice == "newest":
         listed = service.ask(f"events?api_key={key}")["results"]
         shown = {
-            (each["distinct_id"], (each["person_properties"] or {}).get("plan")) for each in listed
+            (event["distinct_id"], (event["person_properties"] or {}).get("plan"))
+            for event in listed
         }
         assert shown == {
             *(("device", "team"), ("ann", "team"), ("bob", "team"), ("carl", "team")),
@@ -191,7 +192,7 @@ def test_history_needs_the_order_of_time(service: RunningSandbox, tmp_path: Path
     """The preflight says what to do; accepting it is no choice."""
     key = "phc_persons_in_no_order_1"
     source = tmp_path / "export.jsonl"
-    source.write_text("".join(json.dumps(each) + "\n" for each in LIVES[::-1]))
+    source.write_text("".join(json.dumps(record) + "\n" for record in LIVES[::-1]))
     command = ("native", source, "--person-properties", "history")
     done = imported(service, tmp_path / "state", *command, "--accept", "history-unsorted", key=key)
     assert done.code == 1
@@ -339,7 +340,7 @@ def test_snapshots_of_persons_and_groups_end_in_the_last_one(
     key = f"phc_snapshots_{choice}_{order.replace(' ', '_')}"
     source = tmp_path / "export.jsonl"
     records = SNAPSHOTS if order == "in order" else (*SNAPSHOTS[3:], *SNAPSHOTS[:3])
-    source.write_text("".join(json.dumps(each) + "\n" for each in records))
+    source.write_text("".join(json.dumps(record) + "\n" for record in records))
     options = ("--sort",) if order == "sorted" else ()
     command = ("amplitude", source, *options, "--person-properties", choice)
     config = write_config(tmp_path, "delivery: {concurrency: 1}\n")
@@ -350,9 +351,9 @@ def test_snapshots_of_persons_and_groups_end_in_the_last_one(
     [group] = service.ask(f"groups?api_key={key}")["results"]
     assert group["properties"] == {"tier": "gold"}
     sent = service.ask(f"events?api_key={key}&event=seen")["results"]
-    seen = {each["timestamp"][8:10]: each for each in sent}
-    plans = {day: each["person_properties"]["plan"] for day, each in seen.items()}
-    said = {day: each["properties"].get("$set") for day, each in seen.items()}
+    seen = {event["timestamp"][8:10]: event for event in sent}
+    plans = {day: event["person_properties"]["plan"] for day, event in seen.items()}
+    said = {day: event["properties"].get("$set") for day, event in seen.items()}
     if choice == "history":
         assert [plans[f"{day:02}"] for day in range(1, 6)] == ["free", "free", "pro", "pro", "free"]
         assert said["03"] == {"plan": "pro"}
@@ -393,16 +394,16 @@ def test_events_from_until_on_leave_no_trace(
     ]
     for number, record in enumerate(records):
         record["uuid"] = str(UUID(int=100 + number, version=4))
-    source.write_text("".join(json.dumps(each) + "\n" for each in records))
+    source.write_text("".join(json.dumps(record) + "\n" for record in records))
     command = ("amplitude", source, "--until", "2024-02-01", "--person-properties", choice)
     done = imported(service, tmp_path / "state", *command, key=key)
     assert done.code == 0, done.out + done.err
-    who = [service.person(key, each) for each in ("ann", "device", "phone")]
+    who = [service.person(key, distinct_id) for distinct_id in ("ann", "device", "phone")]
     assert who == [{"plan": "free", "city": "Paris"}] * 3
     assert service.ask(f"persons?api_key={key}&distinct_id=bob")["results"] == []
     [group] = service.ask(f"groups?api_key={key}")["results"]
     assert group["properties"] == {"tier": "gold"}
-    source.write_text("".join(json.dumps(each) + "\n" for each in MIXPANEL_BEYOND))
+    source.write_text("".join(json.dumps(record) + "\n" for record in MIXPANEL_BEYOND))
     command = ("mixpanel", source, "--until", "2024-02-01", "--time-offset", "0")
     done = imported(service, tmp_path / "mixpanel", *command, key=f"{key}_mixpanel")
     assert done.code == 0, done.out + done.err

@@ -83,9 +83,10 @@ def posted(url: str, body: object) -> None:
 
 def seed(folder: Path, file_format: str, compression: str) -> Path:
     """Two projects; the first exports its events to `events`, and its persons to `persons`."""
-    found = copy.deepcopy(SEED)
+    document = copy.deepcopy(SEED)
     exports = {
-        each["id"]: each for each in found["organizations"][0]["projects"][0]["batch_exports"]
+        export["id"]: export
+        for export in document["organizations"][0]["projects"][0]["batch_exports"]
     }
     for identity, model in ((EXPORT, "events"), (PAUSED_EXPORT, "persons")):
         config = {"path": model, "file_format": file_format, "compression": compression}
@@ -96,7 +97,7 @@ def seed(folder: Path, file_format: str, compression: str) -> Path:
             "runs": [],
         }
     path = folder / "seed.yaml"
-    path.write_text(yaml.safe_dump(found))
+    path.write_text(yaml.safe_dump(document))
     return path
 
 
@@ -104,44 +105,44 @@ def events(service: RunningSandbox, key: str) -> dict[str, Any]:
     """What a project has by uuid, but for what an import adds, and for where an event says
     something about its person: beside its properties or in them.
     """
-    found = {}
+    stored_events = {}
     offset = 0
     while page := service.ask(f"events?api_key={key}&limit=1000&offset={offset}")["results"]:
         offset += len(page)
-        for each in page:
-            raw = json.loads(each["raw"])
-            properties = json.loads(each["raw"])["properties"]
+        for event in page:
+            raw = json.loads(event["raw"])
+            properties = json.loads(event["raw"])["properties"]
             for name in ("$set", "$set_once"):
                 if name in raw:
                     properties[name] = {**properties.get(name, {}), **raw[name]}
             for name in ("$import_job_id", "$geoip_disable"):
                 properties.pop(name, None)
-            found[each["uuid"]] = (
-                *(each[name] for name in ("event", "distinct_id", "timestamp", "groups")),
-                *(each["person_properties"], properties),
+            stored_events[event["uuid"]] = (
+                *(event[name] for name in ("event", "distinct_id", "timestamp", "groups")),
+                *(event["person_properties"], properties),
             )
-    return found
+    return stored_events
 
 
 def persons(service: RunningSandbox, key: str) -> list[Any]:
     """The persons of a project: ids, properties, first times, and whether they are identified."""
-    found = service.ask(f"persons?api_key={key}&limit=1000")["results"]
+    stored_persons = service.ask(f"persons?api_key={key}&limit=1000")["results"]
     return sorted(
         (
-            sorted(each["distinct_ids"]),
-            each["properties"],
-            each["created_at"],
-            each["is_identified"],
+            sorted(person["distinct_ids"]),
+            person["properties"],
+            person["created_at"],
+            person["is_identified"],
         )
-        for each in found
+        for person in stored_persons
     )
 
 
 def groups(service: RunningSandbox, key: str) -> list[Any]:
     """The groups of a project."""
     return [
-        (each["group_type"], each["group_key"], each["properties"])
-        for each in service.ask(f"groups?api_key={key}")["results"]
+        (group["group_type"], group["group_key"], group["properties"])
+        for group in service.ask(f"groups?api_key={key}")["results"]
     ]
 
 
@@ -181,8 +182,8 @@ def test_a_project_comes_back_from_its_export(
             key=SECOND_TOKEN,
         )
         assert done.code == 0, done.out + done.err
-        assert [each[:2] for each in persons(service, SECOND_TOKEN)] == [
-            each[:2] for each in persons(service, TOKEN)
+        assert [person[:2] for person in persons(service, SECOND_TOKEN)] == [
+            person[:2] for person in persons(service, TOKEN)
         ]
 
 
@@ -233,7 +234,7 @@ def test_persons_alone_are_imported_with_their_ids(service: RunningSandbox, tmp_
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
         done = imported(service, tmp_path / name, "posthog", path, *SET, "--sort", key=key)
         assert done.code == 0, done.out + done.err
-        assert [each[:2] for each in persons(service, key)] == [
+        assert [person[:2] for person in persons(service, key)] == [
             ([ANN, "anonymous-1"], {"plan": "pro"}),
             (["bo"], {"plan": "free"}),
         ]
@@ -316,10 +317,10 @@ def test_every_file_brings_the_event_and_its_elements(
     path.write_bytes(content)
     done = imported(service, tmp_path / "state", "posthog", path, key=key)
     assert done.code == 0, done.out + done.err
-    [found] = service.ask(f"events?api_key={key}")["results"]
-    raw = json.loads(found["raw"])
+    [event] = service.ask(f"events?api_key={key}")["results"]
+    raw = json.loads(event["raw"])
     assert raw.keys() == {"event", "distinct_id", "uuid", "timestamp", "properties"}
-    assert (raw["uuid"], found["timestamp"]) == (UUID, "2024-01-01T00:00:00.123456Z")
+    assert (raw["uuid"], event["timestamp"]) == (UUID, "2024-01-01T00:00:00.123456Z")
     assert raw["properties"].items() >= {"$elements_chain": ELEMENTS, "n": 1.5}.items()
     assert raw["properties"].keys() == {"$elements_chain", "n", "$import_job_id", "$geoip_disable"}
 
@@ -338,8 +339,8 @@ def test_other_formats_keep_the_elements_and_point_to_this_one(
     done = imported(service, tmp_path / "state", form, path, *zone, key=key)
     assert done.code == 0, done.out + done.err
     assert "Try `forwarder import posthog …`" in done.out + done.err
-    [found] = service.ask(f"events?api_key={key}")["results"]
-    assert json.loads(found["raw"])["properties"]["$elements_chain"] == ELEMENTS
+    [event] = service.ask(f"events?api_key={key}")["results"]
+    assert json.loads(event["raw"])["properties"]["$elements_chain"] == ELEMENTS
 
 
 def test_native_refuses_a_parquet_export_and_names_the_format(

@@ -23,7 +23,7 @@ def report(state: Path) -> tuple[dict[str, Any], str]:
 
 def letters(*arguments: str | Path) -> str:
     """`forwarder dead-letters`, which succeeds."""
-    done = CliRunner().invoke(dead_letters.app, [str(each) for each in arguments])
+    done = CliRunner().invoke(dead_letters.app, [str(argument) for argument in arguments])
     assert done.exit_code == 0, done.output
     return done.output
 
@@ -44,7 +44,7 @@ def test_report_has_the_reasons_repairs_and_the_verification(
     document, page = report(state)
     assert document["books"]["refused"] == reasons
     preflight = json.loads((state / "preflight.json").read_text())["report"]
-    assert {each["reason"] for each in preflight["refused"]} == set(reasons)
+    assert {refusal["reason"] for refusal in preflight["refused"]} == set(reasons)
     assert all(reason in page and reason in done.out for reason in reasons)
     assert all(reason in letters("ls", "--path", state) for reason in reasons)
     assert "verified" not in document
@@ -65,9 +65,9 @@ def test_report_has_the_reasons_repairs_and_the_verification(
     assert again.code == 1  # one is still refused
     assert "(repaired)" in again.out
     document, page = report(state)
-    assert [each.get("repaired", False) for each in document["examples"]["missing_timestamp"]] == [
-        True
-    ]
+    assert [
+        example.get("repaired", False) for example in document["examples"]["missing_timestamp"]
+    ] == [True]
     assert "repaired" not in document["examples"]["undecodable"][0]
     assert page.count('<span class="pill good">repaired</span>') == 1
     assert "verified" not in document  # that was of fewer events

@@ -77,16 +77,16 @@ def check_order(arrived: list[ImportArrival]) -> None:
     order of time.
     """
     days = [
-        {each.timestamp[:10] for each in request}
-        for _, request in groupby(arrived, key=lambda each: each.request)
+        {arrival.timestamp[:10] for arrival in request}
+        for _, request in groupby(arrived, key=lambda arrival: arrival.request)
     ]
-    assert {len(each) for each in days} == {1}
-    ordered = [day for each in days for day in each]
+    assert {len(request_days) for request_days in days} == {1}
+    ordered = [day for request_days in days for day in request_days]
     assert ordered == sorted(ordered)
     assert len(set(ordered)) == DAYS
     times: dict[str, list[str]] = defaultdict(list)
-    for each in arrived:
-        times[each.distinct_id].append(each.timestamp)
+    for arrival in arrived:
+        times[arrival.distinct_id].append(arrival.timestamp)
     assert all(of_person == sorted(of_person) for of_person in times.values())
     assert len(times) == PERSONS
 

@@ -51,17 +51,17 @@ def test_rules_of_the_configuration_hold(service: RunningSandbox, tmp_path: Path
         "- {name: noise, match: {source: import, event: noise}, drop: true}\n"
         "- {name: secrets, remove: [.properties.password]}\n"
     )
-    noise, *kept = complete_events(4, 1)
-    secret = [{**each, "properties": {"password": "hunter2"}} for each in kept]
+    noise, *expected = complete_events(4, 1)
+    secret = [{**event, "properties": {"password": "hunter2"}} for event in expected]
     path = tmp_path / "events.jsonl"
     path.write_bytes(
-        b"".join(as_json(each) + b"\n" for each in ({**noise, "event": "noise"}, *secret))
+        b"".join(as_json(event) + b"\n" for event in ({**noise, "event": "noise"}, *secret))
     )
     done = imported(service, tmp_path / "state", "native", path, "--config", config, key=key)
     assert done.code == 0, done.err
-    found = service.ask(f"events?api_key={key}")["results"]
-    assert {each["uuid"] for each in found} == {each["uuid"] for each in kept}
-    assert not any("hunter2" in each["raw"] for each in found)
+    events = service.ask(f"events?api_key={key}")["results"]
+    assert {event["uuid"] for event in events} == {event["uuid"] for event in expected}
+    assert not any("hunter2" in event["raw"] for event in events)
     assert "rule:noise" in done.out
 
 
@@ -82,7 +82,7 @@ def test_rules_and_variables(
     monkeypatch.setenv("FORWARDER_IMPORT__STATE", str(tmp_path / "imports"))
     done = forwarder_import("mapping", path, "--mapping", rules, "--yes")
     assert done.code == 0, done.err
-    found = service.ask(f"events?api_key={key}")["results"]
-    assert sorted(each["properties"]["n"] for each in found) == [0, 1, 2]
-    (folder,) = [each for each in (tmp_path / "imports").iterdir() if each.is_dir()]
+    events = service.ask(f"events?api_key={key}")["results"]
+    assert sorted(event["properties"]["n"] for event in events) == [0, 1, 2]
+    (folder,) = [entry for entry in (tmp_path / "imports").iterdir() if entry.is_dir()]
     assert folder.name.startswith("mapping-")

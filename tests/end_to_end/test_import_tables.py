@@ -42,7 +42,7 @@ def test_quote_in_a_tab_separated_cell_swallows_no_rows(
     assert done.code == 0, done.err
     manifest = manifest_of(tmp_path / "state")
     assert (manifest.books.read, manifest.events) == (ROWS, ROWS)
-    texts = [each["properties"]["text"] for each in events_of(service, manifest.job.id)]
+    texts = [event["properties"]["text"] for event in events_of(service, manifest.job.id)]
     assert [text for text in texts if '"' in text] == ['"unfinished', 'and over"', '5" pipe']
 
 
@@ -92,14 +92,14 @@ def test_headerless_table_with_fallback_and_without_a_column(
     assert (manifest.books.read, manifest.events) == (ROWS, ROWS)
     assert not manifest.books.refused
     events = events_of(service, manifest.job.id)
-    ids = {each["distinct_id"] for each in events}
+    ids = {event["distinct_id"] for event in events}
     assert ids == {*(f"user-{n}" for n in range(7)), *(f"anon-{n}" for n in range(11))}
     for event in events:
         own = {name for name in event["properties"] if not name.startswith("$")}
         by_user = event["distinct_id"].startswith("user-")
         assert own == ({"amount", "anonymous_id"} if by_user else {"amount"})
         assert event["properties"]["amount"] == 5
-    assert not any("x@y.z" in str(each) for each in events)
+    assert not any("x@y.z" in str(event) for event in events)
 
     again = imported(service, tmp_path / "other", *command)
     assert again.code == 0

@@ -17,14 +17,14 @@ OLDEST: Final = ("--person-properties", "oldest")
 
 def persons(service: RunningSandbox, key: str) -> dict[str, frozenset[str]]:
     """Of each distinct id of a project all ids of its person."""
-    found = service.ask(f"persons?api_key={key}&limit=1000")["results"]
-    ids = [frozenset(each["distinct_ids"]) for each in found]
-    return {name: each for each in ids for name in each}
+    stored_persons = service.ask(f"persons?api_key={key}&limit=1000")["results"]
+    ids = [frozenset(person["distinct_ids"]) for person in stored_persons]
+    return {name: person_ids for person_ids in ids for name in person_ids}
 
 
 def written(path: Path, records: Iterable[Record]) -> Path:
     """A file of JSON lines."""
-    path.write_text("".join(json.dumps(each) + "\n" for each in records))
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
     return path
 
 
@@ -61,12 +61,15 @@ def test_an_amplitude_identify_without_a_user_identifies_no_one(
     source = written(tmp_path / "export.jsonl", records)
     done = imported(service, tmp_path / "state", "amplitude", source, *OLDEST, key=key)
     assert done.code == 0, done.err
-    found = persons(service, key)
-    assert len(set(found.values())) == 42
-    assert all(found[f"user-{each}"] == {f"user-{each}", f"device-{each}"} for each in range(42))
+    merged_ids = persons(service, key)
+    assert len(set(merged_ids.values())) == 42
+    assert all(
+        merged_ids[f"user-{number}"] == {f"user-{number}", f"device-{number}"}
+        for number in range(42)
+    )
     assert service.person(key, "user-3")["theme"] == "dark"
     assert service.ask(f"warnings?api_key={key}")["count"] == 0
-    names = {each["event"] for each in service.ask(f"events?api_key={key}&limit=1000")["results"]}
+    names = {event["event"] for event in service.ask(f"events?api_key={key}&limit=1000")["results"]}
     assert names == {"$identify", "$set", "Opened", "Signed In"}
 
 
@@ -103,23 +106,27 @@ def test_rudderstacks_identify_sets_what_its_context_has(
     source = written(tmp_path / "rudder-logs.jsonl", records)
     done = imported(service, tmp_path / "state", "segment", source, *OLDEST, key=key)
     assert done.code == 0, done.err
-    found = persons(service, key)
-    assert len(set(found.values())) == 30
+    merged_ids = persons(service, key)
+    assert len(set(merged_ids.values())) == 30
     for number in range(30):
-        assert found[f"anonymous-{number}"] == {f"user-{number}", f"anonymous-{number}"}
+        assert merged_ids[f"anonymous-{number}"] == {f"user-{number}", f"anonymous-{number}"}
         assert (
             service.person(key, f"user-{number}").items()
             >= {"plan": f"plan-{number}", "email": f"u{number}@example.com"}.items()
         )
     events = service.ask(f"events?api_key={key}&limit=1000")["results"]
-    paid = [each["properties"] for each in events if each["event"] == "Paid"]
+    paid = [event["properties"] for event in events if event["event"] == "Paid"]
     assert len(paid) == 30
-    for each in paid:
-        assert each["utm_campaign"] == "spring"
-        assert (each["$os"], each["$os_version"], each["$locale"]) == ("iOS", "17", "de-DE")
-        assert (each["$screen_width"], each["$screen_density"]) == (390, 3)
-        assert each["$groups"]["segment_group"].startswith("company-")
-    assert len({each["$session_id"] for each in paid}) == 30
+    for properties in paid:
+        assert properties["utm_campaign"] == "spring"
+        assert (properties["$os"], properties["$os_version"], properties["$locale"]) == (
+            "iOS",
+            "17",
+            "de-DE",
+        )
+        assert (properties["$screen_width"], properties["$screen_density"]) == (390, 3)
+        assert properties["$groups"]["segment_group"].startswith("company-")
+    assert len({properties["$session_id"] for properties in paid}) == 30
 
 
 def test_mixpanels_merges_make_the_persons_that_mixpanel_had(
@@ -154,7 +161,9 @@ def test_mixpanels_merges_make_the_persons_that_mixpanel_had(
     add("Opened", distinct_id="bob-device")
     add("$create_alias", distinct_id="bob-device", alias=4711)
     add("Paid", distinct_id=4711)
-    profiles = [{"$distinct_id": f"user-{each}", "$properties": {"plan": "p"}} for each in range(3)]
+    profiles = [
+        {"$distinct_id": f"user-{number}", "$properties": {"plan": "p"}} for number in range(3)
+    ]
     key = "phc_mixpanel_merges_0001"
     source = written(tmp_path / "export.jsonl", records)
     done = imported(service, tmp_path / "state", "mixpanel", source, *OLDEST, key=key)
@@ -163,16 +172,16 @@ def test_mixpanels_merges_make_the_persons_that_mixpanel_had(
     command = ("mixpanel-profiles", more, "--default-time", "2024-06-01T00:00:00Z", *OLDEST)
     done = imported(service, tmp_path / "profiles", *command, key=key)
     assert done.code == 0, done.err
-    found = persons(service, key)
-    wanted = [{f"user-{each}", f"$device:d{each}"} for each in range(20)]
-    wanted += [{f"user-{each}", f"D{each}-uuid"} for each in range(20, 30)]
+    merged_ids = persons(service, key)
+    wanted = [{f"user-{number}", f"$device:d{number}"} for number in range(20)]
+    wanted += [{f"user-{number}", f"D{number}-uuid"} for number in range(20, 30)]
     wanted += [{"ann", "ann-phone", "ann@work", "ann-desk"}, {"bob-device", "4711"}]
-    assert set(found.values()) == set(map(frozenset, wanted))
+    assert set(merged_ids.values()) == set(map(frozenset, wanted))
     assert service.person(key, "$device:d2")["plan"] == "p"
     assert service.ask(f"warnings?api_key={key}")["count"] == 0
     events = service.ask(f"events?api_key={key}&limit=1000")["results"]
-    signed = [each for each in events if each["event"] == "Signed In"]
-    assert {each["properties"]["$geoip_country_name"] for each in signed} == {"Germany"}
+    signed = [event for event in events if event["event"] == "Signed In"]
+    assert {event["properties"]["$geoip_country_name"] for event in signed} == {"Germany"}
 
 
 def test_a_zone_hidden_in_mixpanels_epochs_is_named(
@@ -183,8 +192,10 @@ def test_a_zone_hidden_in_mixpanels_epochs_is_named(
     """
     zone = ZoneInfo("America/Los_Angeles")
     autumn = datetime(2023, 11, 5, 8, 10, tzinfo=UTC)  # 01:10, 50 minutes before clocks go back
-    times = [datetime(2023, 3, 1, tzinfo=UTC) + timedelta(hours=9 * each) for each in range(900)]
-    times += [autumn + timedelta(minutes=10 * each) for each in range(12)]
+    times = [
+        datetime(2023, 3, 1, tzinfo=UTC) + timedelta(hours=9 * number) for number in range(900)
+    ]
+    times += [autumn + timedelta(minutes=10 * number) for number in range(12)]
     times.sort()
     records = []
     for number, time in enumerate(times):
@@ -209,11 +220,11 @@ def test_a_zone_hidden_in_mixpanels_epochs_is_named(
     done = imported(service, tmp_path / "zone", *command, key=key)
     assert done.code == 0, done.err
     events = service.ask(f"events?api_key={key}&limit=1000")["results"]
-    found = {
-        each["properties"]["$insert_id"]: datetime.fromisoformat(each["timestamp"])
-        for each in events
+    stored_times = {
+        event["properties"]["$insert_id"]: datetime.fromisoformat(event["timestamp"])
+        for event in events
     }
-    late = [f"insert-{each}" for each in range(19, len(times), 20)]
+    late = [f"insert-{number}" for number in range(19, len(times), 20)]
     wanted = {f"insert-{number}": time for number, time in enumerate(times)}
-    assert {name for name, time in wanted.items() if found[name] != time} <= set(late)
-    assert len(found) == len(times)
+    assert {name for name, time in wanted.items() if stored_times[name] != time} <= set(late)
+    assert len(stored_times) == len(times)

@@ -193,12 +193,14 @@ async def transactions(stream: GroupTopic, name: str = "t", *, end: str = "commi
     )
     await producer.start()
     try:
-        for each in ("abort", end):
+        for outcome in ("abort", end):
             await producer.begin_transaction()
-            for raw in events(20, f"{name}-{each}-"):
+            for raw in events(20, f"{name}-{outcome}-"):
                 await producer.send_and_wait(stream.topic, raw)
             await (
-                producer.abort_transaction() if each == "abort" else producer.commit_transaction()
+                producer.abort_transaction()
+                if outcome == "abort"
+                else producer.commit_transaction()
             )
     finally:
         await producer.stop()

@@ -78,11 +78,11 @@ async def content(member: RunningMember, letter: dict[str, Any]) -> bytes:
     """The bytes of a dead letter."""
     shown = await forwarder("dead-letters", "show", str(letter["number"]), *where(member))
     assert shown.code == 0, shown.err
-    found = json.loads(shown.out)
+    document = json.loads(shown.out)
     return (
-        base64.b64decode(found["data_base64"])
-        if "data_base64" in found
-        else str(found["data"]).encode()
+        base64.b64decode(document["data_base64"])
+        if "data_base64" in document
+        else str(document["data"]).encode()
     )
 
 
@@ -120,13 +120,13 @@ async def test_poison_is_kept_and_holds_nothing_up(
         assert total(shown, "total_dead") == len(POISON)
         assert await member.metric("forwarder_kafka_lag") == 0
         assert await member.stop() == 0
-        found = await letters(member)
+        dead_letters = await letters(member)
         offsets = [
             offset
             for (_, offset), record in zip(places, mixed, strict=True)
-            if record in [each.record for each in POISON]
+            if record in [poison.record for poison in POISON]
         ]
-        for letter, poison, offset in zip(found, POISON, offsets, strict=True):
+        for letter, poison, offset in zip(dead_letters, POISON, offsets, strict=True):
             assert letter["reason"] == poison.reason
             assert letter["source"] == "kafka"
             assert letter["coordinates"] == f"main/{stream.topic}/0/{offset}"
@@ -139,7 +139,7 @@ async def test_poison_is_kept_and_holds_nothing_up(
             }
         for number in (0, 1, len(POISON) - 1):
             poison = POISON[number]
-            assert await content(member, found[number]) == (
+            assert await content(member, dead_letters[number]) == (
                 poison.record.value if poison.kept is None else poison.kept
             )
 
@@ -170,7 +170,9 @@ async def test_events_that_the_service_refuses_are_kept(
         assert {
             reason: count for lane in shown.lanes for reason, count in lane.dead_lettered.items()
         } == {"refused": 4}
-        assert accepted(upstream) == {each: 1 for each in raw if b"poison" not in each}
+        assert accepted(upstream) == {
+            raw_event: 1 for raw_event in raw if b"poison" not in raw_event
+        }
         assert await member.stop() == 0
 
 

@@ -73,10 +73,10 @@ async def test_copies_are_the_same_bytes(kafka: Kafka, topic: MakeTopic, tmp_pat
         assert await second.stop() == 0
         await stream.settled()
         assert sum(accepted(upstream).values()) == 2 * EVENTS
-    found = [msgspec.json.decode(raw) for raw in accepted(upstream)]
-    assert len({event["uuid"] for event in found}) == EVENTS
-    assert all(event["timestamp"] for event in found)
-    assert {event["distinct_id"] for event in found} == {"ann", "who it was"}
+    delivered_events = [msgspec.json.decode(raw) for raw in accepted(upstream)]
+    assert len({event["uuid"] for event in delivered_events}) == EVENTS
+    assert all(event["timestamp"] for event in delivered_events)
+    assert {event["distinct_id"] for event in delivered_events} == {"ann", "who it was"}
     assert len(places) == len(RECORDS)
     assert json.loads(next(raw for raw in accepted(upstream) if b"one-0" in raw))["properties"] == {
         "e": 1.5,
@@ -110,9 +110,9 @@ async def test_a_topic_that_is_created_again_has_other_uuids(
             expected = 10 if life == "one" else 20
             await upstream.until(lambda: len(accepted(upstream)) == expected)  # noqa: B023
             assert await member.stop() == 0
-    found = [msgspec.json.decode(raw) for raw in accepted(upstream)]
-    assert len({event["event"] for event in found}) == 20
-    assert len({event["uuid"] for event in found}) == 20
+    delivered_events = [msgspec.json.decode(raw) for raw in accepted(upstream)]
+    assert len({event["event"] for event in delivered_events}) == 20
+    assert len({event["uuid"] for event in delivered_events}) == 20
 
 
 async def eventually_created(kafka: Kafka, topic: str) -> None:

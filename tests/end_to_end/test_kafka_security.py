@@ -96,7 +96,7 @@ IN_THE_CLEAR = ("PLAIN", "OAUTHBEARER")
 
 @pytest.mark.parametrize(
     "mode",
-    [each if each in USUAL else pytest.param(each, marks=pytest.mark.long) for each in MODES],
+    [mode if mode in USUAL else pytest.param(mode, marks=pytest.mark.long) for mode in MODES],
 )
 async def test_records_arrive(access: Access, tmp_path: Path, mode: str) -> None:
     """Whatever way a client authenticates, every record arrives; the log complains of secrets in

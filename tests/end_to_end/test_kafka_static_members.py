@@ -70,10 +70,10 @@ class RecordWriter:
 
 def names_of(upstream: Upstream) -> Counter[str]:
     """How often each event arrived, by its name."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for raw, count in accepted(upstream).items():
-        found[json.loads(raw)["event"]] += count
-    return found
+        counts[json.loads(raw)["event"]] += count
+    return counts
 
 
 @asynccontextmanager

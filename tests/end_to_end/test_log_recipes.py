@@ -107,8 +107,8 @@ class Followed:
     async def events(self) -> list[StoredEvent]:
         """What arrived, once for each uuid, in the order of time."""
         assert await self.sandbox.conflicts() == []
-        found = {event.uuid: event for event in await self.sandbox.events()}
-        return sorted(found.values(), key=lambda event: event.timestamp)
+        stored_events = {event.uuid: event for event in await self.sandbox.events()}
+        return sorted(stored_events.values(), key=lambda event: event.timestamp)
 
 
 @asynccontextmanager
@@ -123,9 +123,9 @@ async def followed(name: str, folder: Path, text: str | None = None) -> AsyncIte
 
 def properties(event: StoredEvent) -> dict[str, Any]:
     """An event's properties."""
-    found = json.loads(event.properties)
-    assert isinstance(found, dict)
-    return found
+    decoded = json.loads(event.properties)
+    assert isinstance(decoded, dict)
+    return decoded
 
 
 def written(*texts: str) -> bytes:
@@ -177,12 +177,12 @@ async def test_nginx(tmp_path: Path) -> None:
         access("GET /", MORNING, agent="-"),
         access("\\x16\\x03\\x01", MORNING, status=400).replace(" HTTP/1.1", ""),
     ]
-    async with followed("nginx", tmp_path) as found:
-        (found.log / "access.log").write_bytes(
+    async with followed("nginx", tmp_path) as recipe:
+        (recipe.log / "access.log").write_bytes(
             written(*visits[:2], *others, "not a line of nginx", *visits[2:])
         )
-        await found.counted(taken=len(visits), filtered=len(others), unmatched=1)
-        events = await found.events()
+        await recipe.counted(taken=len(visits), filtered=len(others), unmatched=1)
+        events = await recipe.events()
     assert {(event.event, event.api_key) for event in events} == {("$pageview", KEY)}
     assert [event.timestamp[:19] for event in events] == [
         *(
@@ -225,14 +225,14 @@ async def test_nginx_with_the_demos_log(tmp_path: Path) -> None:
     story = list(lines(80))
     texts = [line.text(MORNING + timedelta(seconds=number)) for number, line in enumerate(story)]
     middle = len(texts) // 2
-    async with followed("nginx", tmp_path) as found:
-        (found.log / "access.log.2.gz").write_bytes(
+    async with followed("nginx", tmp_path) as recipe:
+        (recipe.log / "access.log.2.gz").write_bytes(
             gzip.compress(b"\n".join(texts[:middle]) + b"\n")
         )
-        (found.log / "access.log").write_bytes(b"\n".join(texts[middle:]) + b"\n")
+        (recipe.log / "access.log").write_bytes(b"\n".join(texts[middle:]) + b"\n")
         views = [line.page for line in story if line.page is not None]
-        await found.counted(taken=len(views), filtered=len(texts) - len(views) - 1, unmatched=1)
-        assert [properties(event)["$pathname"] for event in await found.events()] == views
+        await recipe.counted(taken=len(views), filtered=len(texts) - len(views) - 1, unmatched=1)
+        assert [properties(event)["$pathname"] for event in await recipe.events()] == views
 
 
 LIMIT: Final = 35.0
@@ -261,7 +261,7 @@ async def test_nginx_with_a_real_one(tmp_path: Path) -> None:
     headers, and a request that isn't HTTP.
     """
     program("nginx")
-    async with followed("nginx", tmp_path) as found, nginx(tmp_path / "nginx", found.log) as site:
+    async with followed("nginx", tmp_path) as recipe, nginx(tmp_path / "nginx", recipe.log) as site:
         odd = 'Mozilla/5.0 "quoted" \\ Zoë'.encode()
         requests: list[tuple[bytes, Mapping[bytes, bytes]]] = [
             (b"/?a=1&utm_source=x", {b"User-Agent": BROWSER.encode()}),
@@ -283,9 +283,9 @@ async def test_nginx_with_a_real_one(tmp_path: Path) -> None:
                 % (target, head(headers)),
             )
         await asked(site, b"\x16\x03\x01\x00\r\n\r\n")
-        await found.counted(taken=2, filtered=3)
+        await recipe.counted(taken=2, filtered=3)
         paths = {
-            properties(event)["$pathname"]: properties(event) for event in await found.events()
+            properties(event)["$pathname"]: properties(event) for event in await recipe.events()
         }
     assert paths.keys() == {"/", "/%22quoted%22"}
     assert paths["/"]["$current_url"] == "https://shop.example.com/?utm_source=x"
@@ -294,7 +294,7 @@ async def test_nginx_with_a_real_one(tmp_path: Path) -> None:
 
 def head(headers: Mapping[bytes, bytes]) -> bytes:
     """Header lines."""
-    return b"".join(b"%b: %b\r\n" % each for each in headers.items())
+    return b"".join(b"%b: %b\r\n" % header for header in headers.items())
 
 
 async def asked(site: Path, request: bytes) -> None:
@@ -366,12 +366,12 @@ async def test_an_applications_log(tmp_path: Path) -> None:
         },
         {"time": "yesterday", "event": "order placed", "user": user},
     ]
-    async with followed("application", tmp_path) as found:
-        (found.log / "app.log").write_bytes(
+    async with followed("application", tmp_path) as recipe:
+        (recipe.log / "app.log").write_bytes(
             written(*map(json.dumps, records), "Traceback (most recent call last):")
         )
-        await found.counted(taken=2, filtered=1, refused=1, unmatched=1)
-        placed, left = await found.events()
+        await recipe.counted(taken=2, filtered=1, refused=1, unmatched=1)
+        placed, left = await recipe.events()
     assert (placed.event, placed.distinct_id, placed.timestamp) == (
         "order placed",
         "u-17",
@@ -405,8 +405,8 @@ async def test_logrotate_itself(tmp_path: Path, way: str) -> None:
     not, each line is one event.
     """
     program("logrotate")
-    async with followed("application", tmp_path) as found:
-        path = found.log / "app.log"
+    async with followed("application", tmp_path) as recipe:
+        path = recipe.log / "app.log"
         configuration = tmp_path / "logrotate.conf"
         configuration.write_text(f"{path} {{\nrotate 50\n{ROTATIONS[way]}\n}}\n")
         configuration.chmod(0o644)
@@ -422,13 +422,13 @@ async def test_logrotate_itself(tmp_path: Path, way: str) -> None:
             if number % 2:
                 await eventually(
                     # B023: this round alone calls it.
-                    lambda: found.read().total() >= users.stop,  # noqa: B023
-                    explain=found.read,
+                    lambda: recipe.read().total() >= users.stop,  # noqa: B023
+                    explain=recipe.read,
                 )
             await rotate(configuration)
-        await found.counted(taken=ROUNDS * LINES)
-        assert len(list(found.log.iterdir())) == ROUNDS + 1
-        assert sorted(int(event.distinct_id) for event in await found.events()) == list(
+        await recipe.counted(taken=ROUNDS * LINES)
+        assert len(list(recipe.log.iterdir())) == ROUNDS + 1
+        assert sorted(int(event.distinct_id) for event in await recipe.events()) == list(
             range(ROUNDS * LINES)
         )
 
@@ -457,10 +457,10 @@ def kubernetes_recipe() -> str:
     """The configuration of the DaemonSet."""
     import yaml  # noqa: PLC0415 - of this recipe alone
 
-    [found] = yaml.safe_load_all(
+    [config_map] = yaml.safe_load_all(
         (ROOT / "deploy" / "kubernetes" / "logs" / "configmap.yaml").read_text("utf-8")
     )
-    return str(found["data"]["forwarder.yaml"])
+    return str(config_map["data"]["forwarder.yaml"])
 
 
 async def test_pods(tmp_path: Path) -> None:
@@ -484,14 +484,14 @@ async def test_pods(tmp_path: Path) -> None:
         ],
     }
     packed = written(container("stdout", "F", '{"event": "order placed", "user": "u-2"}', 0))
-    for name, each in texts.items():
+    for name, log_lines in texts.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(written(*each))
+        (tmp_path / name).write_bytes(written(*log_lines))
     (tmp_path / pod / "0.log.20261123-093000.gz").write_bytes(gzip.compress(packed))
     (tmp_path / pod / "0.log.20261123-092900.tmp").write_bytes(gzip.compress(packed)[:10])
-    async with followed("kubernetes", tmp_path, kubernetes_recipe()) as found:
-        await found.counted(taken=2, filtered=1, unmatched=1)
-        placed, made = await found.events()
+    async with followed("kubernetes", tmp_path, kubernetes_recipe()) as recipe:
+        await recipe.counted(taken=2, filtered=1, unmatched=1)
+        placed, made = await recipe.events()
     assert (placed.event, placed.distinct_id, placed.timestamp[:19]) == (
         "order placed",
         "u-2",

@@ -120,9 +120,9 @@ async def test_its_events_arrive(sender: str) -> None:
         assert_accepted(await whole.send(SENDERS[sender](RECORDS)))
         await whole.emptied()
         events = await sandbox.events()
-    found = {event.uuid: event for event in events}
-    assert {name: json.loads(event.properties) for name, event in found.items()} == {
-        uuid(n): each for n, each in enumerate(RECORDS)
+    by_uuid = {event.uuid: event for event in events}
+    assert {name: json.loads(event.properties) for name, event in by_uuid.items()} == {
+        uuid(n): record for n, record in enumerate(RECORDS)
     }
     assert {event.distinct_id for event in events} == {"u-17", "Zoë 茶 😀", "u-18"}
     assert {event.timestamp[:20] for event in events} == {

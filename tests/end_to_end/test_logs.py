@@ -39,8 +39,8 @@ def numbers(upstream: Upstream) -> list[int]:
 
 def source_of(shown: Snapshot) -> LogSourceState:
     """Its only log source."""
-    [found] = shown.logs
-    return found
+    [source] = shown.logs
+    return source
 
 
 def write(file: Path, lines: Sequence[int]) -> None:

@@ -128,13 +128,13 @@ def settings(url: str, folder: Path) -> dict[str, Any]:
 
 def open_logs(pid: int, folder: Path) -> int:
     """How many files below the folder a process has open."""
-    found = 0
+    count = 0
     for descriptor in Path(f"/proc/{pid}/fd").iterdir():
         try:
-            found += descriptor.readlink().is_relative_to(folder)
+            count += descriptor.readlink().is_relative_to(folder)
         except OSError:  # closed in the meantime
             continue
-    return found
+    return count
 
 
 async def test_5000_files_that_appear_and_go(tmp_path: Path) -> None:

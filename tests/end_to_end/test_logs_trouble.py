@@ -91,8 +91,8 @@ class Log:
 
 def state(whole: Whole) -> LogSourceState:
     """Of the source."""
-    (found,) = whole.snapshot.logs
-    return found
+    (source,) = whole.snapshot.logs
+    return source
 
 
 def position(whole: Whole) -> int:
@@ -103,8 +103,8 @@ def position(whole: Whole) -> int:
 
 def stored(disk: Mounted) -> int:
     """The position that a restart would begin at."""
-    ((found,),) = read_positions(disk.path / "logs" / "logs.db").values()
-    return found.position
+    ((file,),) = read_positions(disk.path / "logs" / "logs.db").values()
+    return file.position
 
 
 def arrived(upstream: Upstream) -> Counter[int]:

@@ -64,9 +64,14 @@ def mixtures(
     """All ids of the path in every mixture of the stranger's own and the first organization's, but
     for those that are all own.
     """
-    choices = [(own(endpoint, each.name), *theirs[each.kind]) for each in endpoint.parameters]
+    choices = [
+        (own(endpoint, parameter.name), *theirs[parameter.kind])
+        for parameter in endpoint.parameters
+    ]
     for chosen in product(*choices):
-        ids = {each.name: one for each, one in zip(endpoint.parameters, chosen, strict=True)}
+        ids = {
+            parameter.name: one for parameter, one in zip(endpoint.parameters, chosen, strict=True)
+        }
         if any(one != own(endpoint, name) for name, one in ids.items()):
             yield ids
 
@@ -136,7 +141,7 @@ async def test_own_use_shows_and_changes_nothing_of_another(
     """
     async with halves(tmp_path) as half:
         before = await half.everything()
-        ids = {each.name: own(endpoint, each.name) for each in endpoint.parameters}
+        ids = {parameter.name: own(endpoint, parameter.name) for parameter in endpoint.parameters}
         reply = await half.call(endpoint, ids)
         assert reply.status in (endpoint.status, 400, 403)
         pointing = {
@@ -154,7 +159,7 @@ async def test_own_use_shows_and_changes_nothing_of_another(
         answers = [reply]
         if endpoint.takes_body:
             answers.append(await half.call(endpoint, ids, {**BODIES[endpoint.request], **pointing}))
-        assert [traces(each.text) for each in answers if traces(each.text)] == []
+        assert [traces(answer.text) for answer in answers if traces(answer.text)] == []
         assert await half.everything() == before
 
 
@@ -208,9 +213,9 @@ async def test_lists_hold_what_is_own(tmp_path: Path) -> None:
     of the first organization.
     """
     async with halves(tmp_path) as half:
-        for endpoint in (each for each in ENDPOINTS if each.paginated):
+        for endpoint in (row for row in ENDPOINTS if row.paginated):
             path = endpoint.path.format_map(
-                {each.name: OWN[each.name] for each in endpoint.parameters}
+                {parameter.name: OWN[parameter.name] for parameter in endpoint.parameters}
             )
             reply = await half.ask("GET", f"{path}?limit=1")
             seen = []

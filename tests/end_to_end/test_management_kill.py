@@ -148,16 +148,17 @@ async def check(url: str, answered: WriteAnswers) -> None:
         domain = await client.domains.get(seed.ORGANIZATION, seed.VERIFIED_DOMAIN)
         assert int(domain["saml_entity_id"]) in (answered.issuer, answered.asked)
         projects = {
-            each["id"]: each["api_token"] async for each in client.projects.list(seed.ORGANIZATION)
+            project["id"]: project["api_token"]
+            async for project in client.projects.list(seed.ORGANIZATION)
         }
         assert answered.projects.items() <= projects.items()
         assert len(answered.projects) >= KILLS
         assert len(projects) <= len(answered.projects) + 2 + KILLS
-        invites = {each["id"] async for each in client.invites.list(seed.ORGANIZATION)}
+        invites = {invite["id"] async for invite in client.invites.list(seed.ORGANIZATION)}
         assert answered.invites <= invites
         assert not answered.taken_back & invites
         async with session.get(f"{url}/sandbox/events?limit=10000") as response:
-            events = [each["event"] for each in (await response.json())["results"]]
+            events = [event["event"] for event in (await response.json())["results"]]
         assert answered.events <= set(events)
         assert len(set(events)) == len(events) <= len(answered.events) + KILLS
         token = next(iter(answered.projects.values()))

@@ -130,7 +130,7 @@ async def test_a_scope_reaches_no_further(scope: KeyScope, tmp_path: Path) -> No
     async with halves(tmp_path) as half:
         before = await half.everything()
         for endpoint in ENDPOINTS:
-            ids = {each.name: nothing[each.kind] for each in endpoint.parameters}
+            ids = {parameter.name: nothing[parameter.kind] for parameter in endpoint.parameters}
             reply = await half.call(endpoint, ids, key=seed.scoped_key(scope))
             if endpoint.scope in reached:
                 assert (reply.status, reply.json) == (404, REFUSED), endpoint.name

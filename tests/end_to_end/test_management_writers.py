@@ -90,7 +90,8 @@ async def check_resources(client: Client, written: Written) -> None:
     paused = await client.batch_exports.get(seed.PROJECT, seed.PAUSED_EXPORT)
     assert paused["last_paused_at"] is not None
     members = {
-        each["user"]["uuid"]: each["level"] async for each in client.members.list(seed.ORGANIZATION)
+        member["user"]["uuid"]: member["level"]
+        async for member in client.members.list(seed.ORGANIZATION)
     }
     assert members[seed.MEMBER] in written.levels
     assert (members[seed.OWNER], members[seed.ADMIN]) == (OWNER, ADMIN)
@@ -98,19 +99,19 @@ async def check_resources(client: Client, written: Written) -> None:
 
 async def check_invites(client: Client) -> None:
     """Each address has one invite; that of many has all that each of them gave it."""
-    invites = [each async for each in client.invites.list(seed.ORGANIZATION, page_size=10)]
-    addresses = [each["target_email"] for each in invites]
+    invites = [invite async for invite in client.invites.list(seed.ORGANIZATION, page_size=10)]
+    addresses = [invite["target_email"] for invite in invites]
     assert len(set(addresses)) == len(addresses) == 1 + 1 + 3 * 4 * (ROUNDS // 2)
-    (wanted,) = (each for each in invites if each["target_email"] == WANTED)
-    access = {each["id"] for each in wanted["private_project_access"] or []}
+    (wanted,) = (invite for invite in invites if invite["target_email"] == WANTED)
+    access = {project["id"] for project in wanted["private_project_access"] or []}
     assert (wanted["level"], access) == (ADMIN, {seed.PROJECT, seed.SECOND_PROJECT})
 
 
 async def check_projects(client: Client, written: Written) -> None:
     """Each project that was made is there once, with an id and a key of its own."""
     projects = {
-        each["id"]: each["api_token"]
-        async for each in client.projects.list(seed.ORGANIZATION, page_size=5)
+        project["id"]: project["api_token"]
+        async for project in client.projects.list(seed.ORGANIZATION, page_size=5)
     }
     assert len(written.projects) == 4 * (ROUNDS // 3)
     assert len(set(written.tokens)) == len(written.tokens)

@@ -21,15 +21,15 @@ KEYS = (KEY, "phc_anotheranother12", "phc_yetanotherone123")
 
 async def fill(whole: Whole, key: str, prefix: str, *, size: int = 50) -> list[bytes]:
     """Send requests of a lane until one is refused; the events that were taken."""
-    taken: list[bytes] = []
+    accepted_events: list[bytes] = []
     for number in range(1000):
         raw = events(size, f"{prefix}{number}-", padding=100)
         reply = await whole.send(post("/batch/", batch(raw, key)))
         if reply.status == 503:
             assert int(reply.headers["retry-after"]) >= 1
-            return taken
+            return accepted_events
         assert reply.status == 200
-        taken += raw
+        accepted_events += raw
     raise AssertionError("never full")
 
 

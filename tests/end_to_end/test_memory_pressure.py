@@ -140,8 +140,8 @@ def anonymous(process: int) -> int:
 
 async def status(forwarder: DaemonProcess) -> dict[str, Any]:
     """What `/status` says."""
-    found: dict[str, Any] = json.loads((await forwarder.read("/status"))[1])
-    return found
+    document: dict[str, Any] = json.loads((await forwarder.read("/status"))[1])
+    return document
 
 
 @pytest.mark.slow

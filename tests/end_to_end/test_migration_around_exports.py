@@ -54,8 +54,8 @@ def exported() -> bytes:
         for number, time in enumerate(times)
     ]
     return b"".join(
-        json.dumps({"event": "Purchase", "properties": each}).encode() + b"\n"
-        for each in properties
+        json.dumps({"event": "Purchase", "properties": event_properties}).encode() + b"\n"
+        for event_properties in properties
     )
 
 
@@ -68,9 +68,9 @@ def begin(folder: Path) -> list[str]:
         (folder / name).chmod(0o600)
     seed = copy.deepcopy(SEED)
     [export] = [
-        each
-        for each in seed["organizations"][0]["projects"][0]["batch_exports"]
-        if each["id"] == EXPORT
+        batch_export
+        for batch_export in seed["organizations"][0]["projects"][0]["batch_exports"]
+        if batch_export["id"] == EXPORT
     ]
     export |= {
         "destination": {"type": "Folder", "config": {"path": "shipped"}},
@@ -107,7 +107,7 @@ async def exports(service: str) -> dict[str, dict[str, Any]]:
         aiohttp.ClientSession() as session,
         session.get(f"{service}/sandbox/batch-exports") as answer,
     ):
-        return {each["id"]: each for each in (await answer.json())["results"]}
+        return {export["id"]: export for export in (await answer.json())["results"]}
 
 
 def shipped(folder: Path) -> list[tuple[Path, str]]:
@@ -142,9 +142,12 @@ async def test_the_commands_of_the_page(tmp_path: Path) -> None:
         await shell.done(migrate)
         while_paused = (await exports(service))[EXPORT]
         assert (while_paused["paused"], while_paused["latest_runs"]) == (True, [])
-        kept = read_manifest(tmp_path / "state" / MANIFEST)
-        assert (kept.complete, kept.events) == (True, COUNT)
-        assert (kept.first, kept.last) == ("2024-02-27T23:59:59.250Z", "2024-03-03T03:44:59.250Z")
+        manifest = read_manifest(tmp_path / "state" / MANIFEST)
+        assert (manifest.complete, manifest.events) == (True, COUNT)
+        assert (manifest.first, manifest.last) == (
+            "2024-02-27T23:59:59.250Z",
+            "2024-03-03T03:44:59.250Z",
+        )
         # an event of now, and a late one of an imported day
         live = [
             {"event": "seen", "distinct_id": "u1", **more}
@@ -169,7 +172,9 @@ async def test_the_commands_of_the_page(tmp_path: Path) -> None:
         assert rest[0]["data_interval_start"] == after[EXPORT]["last_paused_at"]
 
         assert f"All {COUNT} events of 6 days are there" in await shell.done(verify)
-        file, line = next(each for each in shipped(tmp_path) if '"Purchase"' in each[1])
+        file, line = next(
+            shipped_line for shipped_line in shipped(tmp_path) if '"Purchase"' in shipped_line[1]
+        )
         content = file.read_text()
         file.write_text(content.replace(line + "\n", ""))
         assert (await shell.run(verify)).code == 1

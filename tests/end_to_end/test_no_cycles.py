@@ -60,8 +60,8 @@ def body(*events: dict[str, Any], key: str = KEY) -> bytes:
 def v1(*events: dict[str, Any], key: str = KEY) -> bytes:
     """The same in the v1 protocol."""
     some = [
-        {**each, "uuid": f"0190a0a0-1111-7222-8333-{number:012}", "options": {}}
-        for number, each in enumerate(events or (event(), event("other")))
+        {**entry, "uuid": f"0190a0a0-1111-7222-8333-{number:012}", "options": {}}
+        for number, entry in enumerate(events or (event(), event("other")))
     ]
     whole = {"created_at": "2026-01-01T00:00:00Z", "batch": some}
     return post(
@@ -189,7 +189,7 @@ OUTCOMES: Final = {
     ),
     "buffer full for two destinations": RequestOutcome(
         {503},
-        lambda: {name: each for name, each in every_way().items() if name != "large"},
+        lambda: {name: request for name, request in every_way().items() if name != "large"},
         sections={
             "buffer": SMALL,
             "upstream": {"url": ""},
@@ -456,7 +456,7 @@ USUAL: Final = (
 
 @pytest.mark.parametrize(  # together they would exceed a test's time
     "name",
-    [each if each in USUAL else pytest.param(each, marks=pytest.mark.long) for each in OUTCOMES],
+    [name if name in USUAL else pytest.param(name, marks=pytest.mark.long) for name in OUTCOMES],
 )
 async def test_an_outcome_leaves_nothing_to_the_garbage_collector(name: str) -> None:
     """After some requests of each entrance that end so, their bodies are freed, though nothing is
@@ -529,7 +529,7 @@ async def test_a_stalled_upload_leaves_nothing_to_the_garbage_collector() -> Non
     """It is answered 408, whatever it is of."""
     uploads = {
         **every_way(),
-        **{name: each for name, each in large_ways().items() if name == "large v1"},
+        **{name: request for name, request in large_ways().items() if name == "large v1"},
         "head": b"POST /batch/ HTTP/1.1\r\nX-Long: " + LONG.encode() * 2,
         "flags": post("/flags/", body()),
     }

@@ -145,7 +145,7 @@ USUAL: Final = ("accepted", "not mapped", "rule that fails", "decoded and droppe
 @cases("stdin", [False, True], ids=["file", "stdin"])
 @pytest.mark.parametrize(
     "name",
-    [each if each in USUAL else pytest.param(each, marks=pytest.mark.long) for each in LINES],
+    [name if name in USUAL else pytest.param(name, marks=pytest.mark.long) for name in LINES],
 )
 async def test_a_line_leaves_nothing_to_the_garbage_collector(
     name: str, stdin: bool, tmp_path: Path
@@ -329,8 +329,8 @@ async def test_a_replayed_letter_leaves_nothing_to_the_garbage_collector(
             where = path.parent
 
             def handled() -> int:
-                found = replayer.statistics()
-                return found.replayed + found.refused
+                statistics = replayer.statistics()
+                return statistics.replayed + statistics.refused
 
             async def round_of_letters() -> None:
                 before = handled()
@@ -380,7 +380,7 @@ def refusing(numbers: Iterable[int]) -> Callable[[Request], Said]:
 
     def answer(request: Request) -> Said:
         body = request.body
-        return plain(400) if any(each in body for each in names) else OK
+        return plain(400) if any(name in body for name in names) else OK
 
     return answer
 

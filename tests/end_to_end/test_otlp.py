@@ -113,12 +113,14 @@ async def test_a_full_buffer(protobuf: bool) -> None:
             "http": HTTP,
         }
         async with Whole("http://127.0.0.1:9", **held) as whole:
-            taken = 0
+            accepted_count = 0
             reply = await whole.send(request(body_of(100, protobuf=protobuf), protobuf=protobuf))
             while reply.status == 200:
-                taken += 100
+                accepted_count += 100
                 reply = await whole.send(
-                    request(body_of(100, protobuf=protobuf, first=taken), protobuf=protobuf)
+                    request(
+                        body_of(100, protobuf=protobuf, first=accepted_count), protobuf=protobuf
+                    )
                 )
             assert (reply.status, reply.headers["content-type"]) == (
                 503,
@@ -126,15 +128,15 @@ async def test_a_full_buffer(protobuf: bool) -> None:
             )
             assert int(reply.headers["retry-after"]) > 0
             assert b"full" in reply.body
-            assert sum(lane.buffered for lane in whole.snapshot.lanes) == taken
+            assert sum(lane.buffered for lane in whole.snapshot.lanes) == accepted_count
         async with Whole(sandbox.url, **held) as whole:
-            for first in range(0, taken + 100, 100):
+            for first in range(0, accepted_count + 100, 100):
                 reply = await whole.send(
                     request(body_of(100, protobuf=protobuf, first=first), protobuf=protobuf)
                 )
                 assert accepted(reply, protobuf=protobuf)
                 await whole.emptied()
-        assert len(await sandbox.events()) == taken + 100
+        assert len(await sandbox.events()) == accepted_count + 100
 
 
 @BOTH

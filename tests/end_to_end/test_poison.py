@@ -113,8 +113,8 @@ async def test_poison_that_no_parser_suspects_is_still_found() -> None:
     disliked = {f"e{number}" for number in range(5, 1000, 190)}
 
     def answer(request: Request) -> Answer:
-        found = strict(request)
-        return plain(400, "not to my taste") if found is OK and disliked & names(request) else found
+        reply = strict(request)
+        return plain(400, "not to my taste") if reply is OK and disliked & names(request) else reply
 
     async with Upstream(answer) as upstream, Whole(upstream.url) as whole:
         with always_balanced(whole.pipeline):

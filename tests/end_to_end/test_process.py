@@ -216,17 +216,17 @@ async def test_memory_stays_bounded_while_the_upstream_is_down() -> None:
         }
         async with daemon(upstream.url, **small) as forwarder:
             before = resident(forwarder.command.process.pid)
-            taken = 0
+            accepted = 0
             refused = 0
             for number in range(400):
                 status, _ = await forwarder.send(500, f"r{number}-", key=f"{KEY}{number % 2}")
-                taken += 500 if status == 200 else 0
+                accepted += 500 if status == 200 else 0
                 refused += status == 503
             assert refused > 0
-            assert taken > 0
+            assert accepted > 0
             assert resident(forwarder.command.process.pid) - before < 8_000_000 + 60_000_000
             async with upstream:
-                await eventually(lambda: len(upstream.delivered) >= taken)
+                await eventually(lambda: len(upstream.delivered) >= accepted)
                 forwarder.command.send(signal.SIGTERM)
                 assert await forwarder.command.ended() == 0
-                assert len(upstream.delivered) == len(set(upstream.delivered)) == taken
+                assert len(upstream.delivered) == len(set(upstream.delivered)) == accepted

@@ -73,9 +73,9 @@ async def test_more_connections_than_files() -> None:
             address = json.loads(await daemon.line('"event": "listening"'))["ingestion"][0]
             for _ in range(FILES // 2):
                 await connect(address, clients, "127.0.0.2")
-            kept = await connect(address, clients)
+            reused_client = await connect(address, clients)
             for number in range(20):
-                client = kept if number % 2 else await connect(address, clients)
+                client = reused_client if number % 2 else await connect(address, clients)
                 assert (await client.ask(post(body=batch(events(10, f"{number}-"))))).status == 200
             await upstream.until(lambda: len(upstream.delivered) == 200)
             for client in clients:

@@ -135,26 +135,26 @@ async def test_made_up_keys_do_not_stop_a_good_one() -> None:
         async with Whole(upstream.url, FastClock(2), upstream={"verify_keys": True}) as whole:
             await whole.take(events(1, "first"), GOOD)
             await eventually(lambda: upstream.delivered == ["first0"])
-            taken = 0
+            accepted_count = 0
             refused = 0
             for number in range(10_000):
                 try:
                     whole.pipeline._parts.intake.accept(
                         Incoming(batch(events(1), f"phc_madeup{number:06}")), IntakeCallback()
                     )
-                    taken += 1
+                    accepted_count += 1
                 except TooManyLanes:
                     refused += 1
                 if number % 100 == 0:
                     await whole.take(events(1, f"good{number}-"), GOOD)
-            assert (taken, refused) == (50, 9950)
+            assert (accepted_count, refused) == (50, 9950)
             await eventually(lambda: len(upstream.delivered) == 101)
             assert {request.api_key for request in upstream.requests} == {GOOD}
             assert whole.snapshot.ready
             await eventually(lambda: sum(1 for lane in whole.snapshot.lanes if lane.halted) == 50)
             # the answers to the last good ones may be under way
-            await eventually(lambda: whole.total(lambda lane: lane.buffered) == taken)
-        assert len(whole.left) == taken
+            await eventually(lambda: whole.total(lambda lane: lane.buffered) == accepted_count)
+        assert len(whole.left) == accepted_count
 
 
 async def test_a_good_key_that_comes_after_made_up_ones_gets_in() -> None:

@@ -149,9 +149,9 @@ def feed(pipeline: Pipeline, incoming: list[Incoming]) -> None:
     """Give a pipeline that isn't started all of it, and look at what it would send."""
     intake = pipeline._parts.intake
     buffer = pipeline._parts.destinations[0].stores.buffer
-    for each in incoming:
+    for request in incoming:
         before = pipeline.snapshot().lanes
-        error = offered(intake, each)
+        error = offered(intake, request)
         if error is not None:
             assert error.message
             assert pipeline.snapshot().lanes == before
@@ -184,7 +184,7 @@ async def test_accepted_nesting_can_be_delivered() -> None:
     """Whatever depth the listener takes, all that is done to the event later (cutting, ordering,
     splitting) copes with it too.
     """
-    taken: list[bytes] = []
+    accepted_events: list[bytes] = []
     too_many: Answer = plain(413)
     upstream = Upstream(
         lambda request: OK if request.body.count(b'"event":"deep') <= 1 else too_many
@@ -206,7 +206,7 @@ async def test_accepted_nesting_can_be_delivered() -> None:
             ]
             reply = await whole.send(post("/batch/", batch(raw)))
             assert reply.status in (200, 400)
-            taken += raw if reply.status == 200 else []
-        assert len(taken) >= 100
-        await whole.until(lambda: whole.total(lambda lane: lane.delivered) == len(taken))
+            accepted_events += raw if reply.status == 200 else []
+        assert len(accepted_events) >= 100
+        await whole.until(lambda: whole.total(lambda lane: lane.delivered) == len(accepted_events))
         assert balanced(whole.snapshot)

@@ -36,8 +36,8 @@ MOST = 100_000
 def status_of(daemon: ForwarderDaemon) -> dict[str, Any]:
     """The daemon's figures."""
     with urlopen(f"{daemon.admin_url}/status", timeout=180) as answer:
-        found: dict[str, Any] = json.loads(answer.read())
-    return found
+        status: dict[str, Any] = json.loads(answer.read())
+    return status
 
 
 class NumberedSender:
@@ -150,8 +150,8 @@ async def test_people_are_suppressed_whichever_id_names_them(tmp_path: Path, lar
         if large:
             await whole.take(sent)
         else:
-            for each in sent:
-                await whole.take([each])
+            for raw in sent:
+                await whole.take([raw])
         await whole.emptied()
         (lane,) = whole.snapshot.lanes
         assert dict(lane.dropped) == {"rule:forgotten": len(NAMING)}
@@ -198,7 +198,7 @@ async def test_a_replayed_event_is_ruled_as_its_senders_event_was(tmp_path: Path
     arrived = accepted(us)
     assert arrived == accepted(eu)
     assert [*arrived.values()] == [2, 2]
-    events = [json.loads(each) for each in arrived]
+    events = [json.loads(raw) for raw in arrived]
     assert [event["properties"] for event in events] == [{"n": 1}, {"n": 2}]
     assert len({event["uuid"] for event in events}) == 2
     assert {request.api_key for request in us.requests} == {SHOP}
@@ -228,7 +228,7 @@ async def test_rules_are_not_applied_twice_to_refused_events(tmp_path: Path, sta
             refused.clear()
             await replay(state)
             await whole.until(lambda: "refused" in upstream.delivered)
-    hashes = {json.loads(each)["properties"]["email"] for each in accepted(upstream)}
+    hashes = {json.loads(raw)["properties"]["email"] for raw in accepted(upstream)}
     assert hashes == {hmac.new(b"salt", b"a@example.com", hashlib.sha256).hexdigest()}
 
 
@@ -265,11 +265,11 @@ async def test_a_letter_of_a_rule_says_where_its_event_came_from(
         await daemon.until(lambda now: sum(lane.total_dead for lane in now.lanes) == 5)
         listed = await forwarder("dead-letters", "ls", *where(daemon))
         assert await daemon.stop() == 0
-    found = json.loads(listed.out)["results"]
+    letters = json.loads(listed.out)["results"]
     of_records = sorted(
-        (each["attributes"]["offset"], each["coordinates"].rpartition("/")[2], each["reason"])
-        for each in found
-        if each["source"] == "kafka"
+        (letter["attributes"]["offset"], letter["coordinates"].rpartition("/")[2], letter["reason"])
+        for letter in letters
+        if letter["source"] == "kafka"
     )
     assert of_records == [
         (offsets[at], str(offsets[at]), reason)
@@ -280,7 +280,7 @@ async def test_a_letter_of_a_rule_says_where_its_event_came_from(
             (5, "rule_failed"),
         )
     ]
-    (of_line,) = [each for each in found if each["source"] == "logs"]
+    (of_line,) = [letter for letter in letters if letter["source"] == "logs"]
     assert of_line["reason"] == "rule_failed"
     assert of_line["coordinates"] == f"{log}:{len(lines[0])}"
     assert of_line["attributes"]["path"] == str(log)

@@ -62,14 +62,14 @@ async def test_each_form_leaves_as_it_should(way: str) -> None:
     path, bodies = (
         ("/batch/", [{"api_key": KEY, "batch": events}])
         if way == "batch"
-        else ("/e/", [{"api_key": KEY, **each} for each in events])
+        else ("/e/", [{"api_key": KEY, **fields} for fields in events])
     )
     async with Upstream() as upstream, Whole(upstream.url, clock) as whole:
         for body in bodies:
             assert (await whole.send(post(path, json.dumps(body).encode()))).status == 200
         await whole.emptied()
-    arrived = [each for sent in upstream.requests for each in sent.events]
-    came = {each["properties"]["n"]: each["timestamp"] for each in arrived}
+    arrived = [arrival for sent in upstream.requests for arrival in sent.events]
+    came = {arrival["properties"]["n"]: arrival["timestamp"] for arrival in arrived}
     assert [came[number] for number in range(len(EXPECTED))] == list(EXPECTED.values())
 
 
@@ -85,7 +85,7 @@ async def test_a_clock_that_is_corrected_moves_what_the_service_reads() -> None:
     async with Upstream() as upstream, Whole(upstream.url, clock) as whole:
         assert (await whole.send(post("/batch/", json.dumps(body).encode()))).status == 200
         await whole.emptied()
-    assert [each["timestamp"] for sent in upstream.requests for each in sent.events] == [
+    assert [arrival["timestamp"] for sent in upstream.requests for arrival in sent.events] == [
         "2023-03-16T19:53:20.000Z",
         "2023-05-27T21:00:00.000Z",
         "2023-05-27T21:00:00.000Z",

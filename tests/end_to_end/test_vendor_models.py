@@ -78,7 +78,7 @@ def test_an_export_becomes_what_its_vendors_rules_say(
     _check_events_persons(service, key, outcome)
     groups = service.ask(f"groups?api_key={key}&limit=1000")["results"]
     assert {
-        (each["group_type"], each["group_key"]): each["properties"] for each in groups
+        (group["group_type"], group["group_key"]): group["properties"] for group in groups
     } == model.groups(is_sorted=is_sorted)
     _import_again(service, tmp_path, key, command)
 
@@ -108,7 +108,7 @@ def test_profiles_of_mixpanel_end_as_chosen(
     assert (books.read, sum(books.refused.values())) == (len(lines), 1)
     model = ModelledExport("mixpanel-profiles", events=profiles)
     _check_events(service, key, model, len(before) + 1)
-    sent = {uuid: each.said for uuid, each in model.sent(is_sorted=True).items()}
+    sent = {uuid: wanted.said for uuid, wanted in model.sent(is_sorted=True).items()}
     outcome = persons_after(choice, sent, [*before, joined])
     _check_persons(service, key, outcome)
     assert service.person(key, "$device:5") == outcome.ends["user-5"]
@@ -153,12 +153,12 @@ def _mixpanel_profiles() -> tuple[list[str], dict[str, Wanted]]:
 def _live(service: RunningSandbox, key: str, who: Sequence[str]) -> list[PersonUpdate]:
     """Let persons be there before the import, each with a property that the import has, too."""
     said = [
-        PersonUpdate(each, datetime.now(UTC), set={"plan": "enterprise", "theme": "live"})
-        for each in who
+        PersonUpdate(distinct_id, datetime.now(UTC), set={"plan": "enterprise", "theme": "live"})
+        for distinct_id in who
     ]
-    for each in said:
-        properties = {"$set": each.set}
-        event = {"event": "live", "distinct_id": each.distinct_id, "properties": properties}
+    for update in said:
+        properties = {"$set": update.set}
+        event = {"event": "live", "distinct_id": update.distinct_id, "properties": properties}
         service.capture({"api_key": key, **event})
     return said
 
@@ -188,20 +188,20 @@ def _import_again(
 ) -> None:
     """A second import of the same, which changes nothing."""
     asked = [f"{name}?api_key={key}&limit=10000" for name in ("persons", "groups")]
-    before = [service.ask(each) for each in asked]
+    before = [service.ask(query) for query in asked]
     count = service.ask(f"events?api_key={key}&limit=1")["count"]
     imported(service, folder / "again", *command, *_config(folder), key=key)
     assert manifest_of(folder / "again").complete
     assert service.ask(f"conflicts?api_key={key}")["count"] == 0
     assert service.ask(f"events?api_key={key}&limit=1")["count"] == count
-    assert [service.ask(each) for each in asked] == before
+    assert [service.ask(query) for query in asked] == before
 
 
 def _check_events(service: RunningSandbox, key: str, model: ModelledExport, others: int) -> None:
     """Compare the sandbox's events with the model's; `others` are not of it."""
-    found = service.ask(f"events?api_key={key}&limit=10000")
-    assert found["count"] == len(model.events) + model.joins + others
-    events = {each["uuid"]: each for each in found["results"]}
+    answer = service.ask(f"events?api_key={key}&limit=10000")
+    assert answer["count"] == len(model.events) + model.joins + others
+    events = {event["uuid"]: event for event in answer["results"]}
     assert model.events.keys() <= events.keys()
     sessions: dict[str, set[str]] = {}
     for uuid, wanted in model.events.items():
@@ -218,29 +218,29 @@ def _check_events(service: RunningSandbox, key: str, model: ModelledExport, othe
             sessions.setdefault(model.sessions[uuid], set()).add(str(session))
         else:
             assert "$session_id" not in properties
-    ids = [each for some in sessions.values() for each in some]
+    ids = [session_id for some in sessions.values() for session_id in some]
     assert len(ids) == len(set(ids)) == len(sessions)
 
 
 def _check_persons(service: RunningSandbox, key: str, outcome: PersonOutcome) -> None:
     """Compare the sandbox's persons with the model's."""
     persons = service.ask(f"persons?api_key={key}&limit=10000")["results"]
-    assert {frozenset(each["distinct_ids"]) for each in persons} == outcome.persons
+    assert {frozenset(person["distinct_ids"]) for person in persons} == outcome.persons
     differing = {}
     for person in persons:
         who = person["distinct_ids"][0]
-        found, wanted = own_properties(person["properties"]), outcome.ends[who]
-        if found != wanted:
-            differing[who] = found, wanted
+        actual, wanted = own_properties(person["properties"]), outcome.ends[who]
+        if actual != wanted:
+            differing[who] = actual, wanted
     assert not differing
 
 
 def _check_events_persons(service: RunningSandbox, key: str, outcome: PersonOutcome) -> None:
     """Compare what each event's person had when it came."""
     events = service.ask(f"events?api_key={key}&limit=10000")["results"]
-    found = {each["uuid"]: own_properties(each["person_properties"] or {}) for each in events}
+    actual = {event["uuid"]: own_properties(event["person_properties"] or {}) for event in events}
     wanted = outcome.at_events
-    assert {uuid: found[uuid] for uuid in wanted} == wanted
+    assert {uuid: actual[uuid] for uuid in wanted} == wanted
 
 
 def own_properties(properties: dict[str, Any]) -> dict[str, Any]:

@@ -45,10 +45,10 @@ async def test_two_workers_share_one_address(upstream: Upstream) -> None:
             looks += 1
         names = await sending
         shown = await daemon.until(lambda now: total(now, "delivered") == len(names))
-        assert [each.name for each in shown.workers] == ["worker-0", "worker-1"]
-        assert all(each.received for each in shown.workers)
+        assert [worker.name for worker in shown.workers] == ["worker-0", "worker-1"]
+        assert all(worker.received for worker in shown.workers)
         assert (
-            sum(each.received for each in shown.workers)
+            sum(worker.received for worker in shown.workers)
             == total(shown, "total_received")
             == len(names)
         )
@@ -88,7 +88,7 @@ async def test_a_worker_that_dies_comes_back(upstream: Upstream) -> None:
         assert 'forwarder_worker_restarts_total{worker="worker-1"} 1.0' in await daemon.metrics()
         await daemon.until(lambda now: total(now, "delivered") == 1)
         await daemon.spread()
-        assert all(each.received for each in (await daemon.status()).workers)
+        assert all(worker.received for worker in (await daemon.status()).workers)
         daemon.command.send(signal.SIGTERM)
         assert await daemon.command.ended() == 0
 
@@ -131,7 +131,7 @@ async def test_a_stopped_worker_holds_up_no_new_sender(upstream: Upstream) -> No
         shown = await daemon.until(lambda now: total(now, "delivered") == len(names))
         assert worker(shown, "worker-1").received - before > 10
         assert total(shown, "total_received") == len(names)
-        assert [each.restarts for each in shown.workers] == [0, 0]
+        assert [worker.restarts for worker in shown.workers] == [0, 0]
         daemon.command.send(signal.SIGTERM)
         assert await daemon.command.ended() == 0
     assert sorted(upstream.delivered) == sorted(names)
@@ -166,8 +166,8 @@ async def test_a_second_signal_ends_their_drain(tmp_path: Path) -> None:
     ):
         assert await daemon.send("one") == 200
         workers = [
-            each.process
-            for each in (await daemon.until(lambda now: total(now, "buffered") == 1)).workers
+            worker.process
+            for worker in (await daemon.until(lambda now: total(now, "buffered") == 1)).workers
         ]
         for process in processes(daemon, *workers):
             os.kill(process, signal.SIGTERM)
@@ -190,7 +190,7 @@ async def test_workers_end_with_their_supervisor() -> None:
         supervised(upstream.url) as daemon,
     ):
         names = await daemon.spread(10)
-        workers = [each.process for each in (await daemon.status()).workers]
+        workers = [worker.process for worker in (await daemon.status()).workers]
         daemon.command.send(signal.SIGKILL)
         for _ in workers:
             await daemon.logged("the supervisor is gone: this worker stops")
@@ -225,11 +225,11 @@ async def test_an_address_in_use_is_one_clear_error() -> None:
     """An address that someone listens on, or another forwarder shares, ends the start with 2,
     naming it once.
     """
-    with socket.socket() as taken:
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
         env = {
             **ENVIRONMENT,
             "FORWARDER_UPSTREAM__URL": "http://127.0.0.1:9",

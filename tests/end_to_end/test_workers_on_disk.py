@@ -123,13 +123,13 @@ async def test_a_directory_of_a_former_worker_is_adopted(
         for number in range(40):
             assert await daemon.send(f"{number}", distinct_id=None) == 200
             assert await daemon.send("", distinct_id=f"{number}") == 200
-        assert all(each.received for each in (await daemon.status()).workers)
+        assert all(worker.received for worker in (await daemon.status()).workers)
         assert await stopped(daemon) == 0
     upstream.now = OK
     letters = ("--path", str(tmp_path), "--yes")
     async with on_disk(upstream.url, tmp_path, FORWARDER_WORKERS="1") as daemon:
         shown = await daemon.until(
-            lambda now: [each.state for each in now.workers] == ["running", "done"]
+            lambda now: [worker.state for worker in now.workers] == ["running", "done"]
         )
         assert total(shown, "delivered") == len(names)
         assert total(shown, "total_dead") == 80
@@ -185,7 +185,7 @@ async def test_workers_leave_their_directories_when_the_supervisor_dies(
     """
     async with on_disk(upstream.url, tmp_path, FORWARDER_SHUTDOWN__DRAIN_TIMEOUT="1h") as daemon:
         names = await daemon.spread()
-        workers = [each.process for each in (await daemon.status()).workers]
+        workers = [worker.process for worker in (await daemon.status()).workers]
         daemon.command.send(signal.SIGKILL)
         assert await daemon.command.ended() == -signal.SIGKILL
         await eventually(lambda: not any(is_there(process) for process in workers if process))

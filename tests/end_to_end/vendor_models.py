@@ -104,7 +104,7 @@ class ModelledExport:
 
     def lines(self) -> str:
         """The records as a file."""
-        return "".join(json.dumps(each) + "\n" for each in self.records)
+        return "".join(json.dumps(record) + "\n" for record in self.records)
 
 
 def derived(*parts: object) -> str:
@@ -213,7 +213,7 @@ def _amplitude_record(name: str, number: int, visit: int) -> Record:
         **software,
     }
     said = _amplitude_person(name, number, visit)
-    person = {each: said["set"][each] for each in said["set"] if each[0] != "$"}
+    person = {key: said["set"][key] for key in said["set"] if key[0] != "$"}
     if name == "$identify":
         first = {"initial_utm_source": "EMPTY", "first_visit": visit}
         first["initial_referrer"] = said["once"]["$initial_referrer"]

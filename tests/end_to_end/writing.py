@@ -66,11 +66,11 @@ SEED: Final = {
         *seed.SEED["organizations"],
         *(
             {
-                "id": each,
-                "name": each[-2:],
-                "members": [owner(each, number) for number in range(OWNERS)],
+                "id": organization,
+                "name": organization[-2:],
+                "members": [owner(organization, number) for number in range(OWNERS)],
             }
-            for each in (LEAVING, QUARRELLING)
+            for organization in (LEAVING, QUARRELLING)
         ),
     ]
 }
@@ -214,7 +214,7 @@ class Writers:
         """Demotes all other owners of an organization, who do the same."""
 
         async def job(client: Client) -> None:
-            for other in (each for each in range(OWNERS) if each != number):
+            for other in (owner_number for owner_number in range(OWNERS) if owner_number != number):
                 await self._refusable(
                     client.members.update(
                         QUARRELLING, uuid_of(QUARRELLING, other), level=PLAIN_MEMBER
@@ -250,10 +250,10 @@ class Writers:
                     seed.ORGANIZATION, target_email=f"one-{number}-{count}@example.net"
                 )
                 addresses = [
-                    f"{each}-{number}-{count}@example.net" for each in ("two", "three", "four")
+                    f"{prefix}-{number}-{count}@example.net" for prefix in ("two", "three", "four")
                 ]
                 await client.invites.bulk(
-                    seed.ORGANIZATION, [{"target_email": each} for each in addresses]
+                    seed.ORGANIZATION, [{"target_email": address} for address in addresses]
                 )
 
         return job
@@ -274,11 +274,15 @@ class Writers:
     async def reads(self, client: Client) -> None:
         """Reads the lists that others change, page by page."""
         for _ in range(ROUNDS // 3):
-            assert [each async for each in client.invites.list(seed.ORGANIZATION, page_size=7)]
-            assert [each async for each in client.projects.list(seed.ORGANIZATION, page_size=3)]
+            assert [invite async for invite in client.invites.list(seed.ORGANIZATION, page_size=7)]
+            assert [
+                project async for project in client.projects.list(seed.ORGANIZATION, page_size=3)
+            ]
 
     async def _send(self, token: str, number: int) -> None:
-        events = [{"event": f"seen {number}", "distinct_id": f"person-{each}"} for each in range(5)]
+        events = [
+            {"event": f"seen {number}", "distinct_id": f"person-{person}"} for person in range(5)
+        ]
         body = {"api_key": token, "batch": events}
         url = f"{self.sandbox.url}/batch/"
         async with aiohttp.ClientSession() as session, session.post(url, json=body) as response:

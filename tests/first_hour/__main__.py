@@ -47,7 +47,7 @@ class BareShell(Shell):
     def environ(self) -> dict[str, str]:
         """The variables that it starts with."""
         home = self.folder.parent / "home"
-        kept = {
+        inherited = {
             name: value
             for name, value in os.environ.items()
             if name.startswith(("PIP_", "SSL_")) or name.lower().endswith("_proxy")
@@ -55,7 +55,7 @@ class BareShell(Shell):
         # as on a terminal, which the pages show
         shown = {"FORWARDER_LOG__FORMAT": "console", "NO_COLOR": "1"}
         return {
-            **kept,
+            **inherited,
             **shown,
             "HOME": str(home),
             "PATH": f"{home}/.local/bin:/usr/local/bin:/usr/bin:/bin",
@@ -137,9 +137,9 @@ async def spend(shell: BareShell) -> None:
                 at = time.monotonic()
                 if not reason:
                     await walk.follow([step])
-                taken = f"skipped: {reason}" if reason else f"{time.monotonic() - at:.1f} s"
+                outcome = f"skipped: {reason}" if reason else f"{time.monotonic() - at:.1f} s"
                 print(
-                    f"  line {step.line}, {taken}",
+                    f"  line {step.line}, {outcome}",
                     *(f"    $ {line}" for line in what.splitlines()),
                     sep="\n",
                     flush=True,
@@ -149,10 +149,10 @@ async def spend(shell: BareShell) -> None:
 
 def main() -> int:
     """Follow them in a temporary folder. SIGTERM ends what was started, too."""
-    taken = [port for port in PORTS if in_use(port)]
-    if taken:
+    busy_ports = [port for port in PORTS if in_use(port)]
+    if busy_ports:
         sys.stderr.write(
-            f"{taken} on 127.0.0.1 are in use, which the pages name: stop what listens there\n"
+            f"{busy_ports} on 127.0.0.1 are in use, which the pages name: stop what listens there\n"
         )
         return 1
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))

@@ -141,9 +141,9 @@ def native(count: int) -> GoldenExport:
             elif form == 1:
                 records.append(as_json(group))
             else:
-                records += [as_json(each, ascii_only=form == 2) for each in group]
+                records += [as_json(event, ascii_only=form == 2) for event in group]
             group = []
-    first, second = halves(spread(records + [as_json(each) for each in group], NATIVE_ODD))
+    first, second = halves(spread(records + [as_json(event) for event in group], NATIVE_ODD))
     return GoldenExport(
         {"events/a.jsonl": first, "events/b.jsonl.gz": packed(second)},
         ("native", "events", "--time-offset", "0"),
@@ -295,8 +295,8 @@ _GOOD: Final = (
     'ber":"n1"}'
 )
 MAPPED_ODD: Final = tuple(
-    each.encode()
-    for each in (
+    record.encode()
+    for record in (
         _GOOD[:40],
         _GOOD.replace('"paid"', "7"),
         _GOOD.replace('"c1"', "null"),

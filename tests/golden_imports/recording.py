@@ -85,13 +85,13 @@ class SentEvent:
         """Of its JSON; native events keep their distinct_id where they have it."""
         event = msgspec.json.decode(data)
         who = next(
-            each
-            for each in (
+            distinct_id
+            for distinct_id in (
                 event.get("distinct_id"),
                 event.get("$distinct_id"),
                 event["properties"].get("distinct_id"),
             )
-            if each
+            if distinct_id
         )
         return cls(event["uuid"], str(who), str(event["timestamp"]))
 
@@ -116,7 +116,7 @@ class RecordedBatch:
     @property
     def days(self) -> set[str]:
         """The UTC days of its events."""
-        return {day_of(each.timestamp) for each in self.facts}
+        return {day_of(fact.timestamp) for fact in self.facts}
 
 
 def day_of(timestamp: str) -> str:
@@ -156,19 +156,19 @@ class RecordingService:
     def _answer(self, request: Request) -> Answer:
         body = _body(request.body)
         assert (body.api_key, body.historical_migration) == (KEY, True)
-        facts = [SentEvent.read(each) for each in body.batch]
+        facts = [SentEvent.read(raw) for raw in body.batch]
         accepted = not any(map(self.refuses, facts))
-        self.batches.append(RecordedBatch(accepted, [bytes(each) for each in body.batch], facts))
+        self.batches.append(RecordedBatch(accepted, [bytes(raw) for raw in body.batch], facts))
         return OK if accepted else plain(400, "this event is refused here")
 
     @property
     def delivered(self) -> list[tuple[SentEvent, bytes]]:
         """The events of accepted requests, in the order of their arrival."""
         return [
-            each
+            pair
             for batch in self.batches
             if batch.accepted
-            for each in zip(batch.facts, batch.events, strict=True)
+            for pair in zip(batch.facts, batch.events, strict=True)
         ]
 
     @property
@@ -177,10 +177,10 @@ class RecordingService:
         event that is sent once more, the same, to find out whether the service refuses everything,
         counts once.
         """
-        found: dict[str, dict[tuple[str, str, str], None]] = {}
+        events: dict[str, dict[tuple[str, str, str], None]] = {}
         for fact, data in self.delivered:
-            found.setdefault(fact.distinct_id, {})[fact.uuid, fact.timestamp, short(data)] = None
-        return {who: [list(each) for each in sent] for who, sent in sorted(found.items())}
+            events.setdefault(fact.distinct_id, {})[fact.uuid, fact.timestamp, short(data)] = None
+        return {who: [list(event) for event in sent] for who, sent in sorted(events.items())}
 
     @property
     def repeats(self) -> int:
@@ -234,7 +234,7 @@ def command(*words: str | Path, env: Mapping[str, str] | None = None) -> Finishe
             code = error.code
     return Finished(
         code if isinstance(code, int) else int(code is not None),
-        *(each.buffer.getvalue().decode() for each in (out, err)),
+        *(stream.buffer.getvalue().decode() for stream in (out, err)),
     )
 
 
@@ -253,8 +253,8 @@ class GoldenCase:
             [
                 self.export,
                 *(
-                    each.strip("-").replace(":", "").replace(" ", "-").replace("$", "")
-                    for each in self.options
+                    option.strip("-").replace(":", "").replace(" ", "-").replace("$", "")
+                    for option in self.options
                 ),
             ]
         )
@@ -334,9 +334,9 @@ def without_messages(value: Any) -> Any:
     """The same without the words of why a record is refused; its reason stays."""
     if isinstance(value, dict):
         return {
-            name: without_messages(each) for name, each in value.items() if name not in _MESSAGES
+            name: without_messages(part) for name, part in value.items() if name not in _MESSAGES
         }
-    return [without_messages(each) for each in value] if isinstance(value, list) else value
+    return [without_messages(part) for part in value] if isinstance(value, list) else value
 
 
 def target(service: RecordingService, state: Path) -> tuple[str | Path, ...]:
@@ -364,19 +364,20 @@ def stable(value: Any, folder: Path, unstable: set[str] | None = None) -> Any:
     is kept of them.
     """
     if isinstance(value, dict):
-        kept = {
-            name: each
-            for name, each in value.items()
+        members = {
+            name: part
+            for name, part in value.items()
             if name not in _UNSTABLE and name not in (unstable or ())
         }
-        if isinstance(kept.get("examples"), dict):
-            examples = kept["examples"]
-            kept["examples"] = {
-                why: len(each) if why == REFUSED else each for why, each in sorted(examples.items())
+        if isinstance(members.get("examples"), dict):
+            examples = members["examples"]
+            members["examples"] = {
+                why: len(samples) if why == REFUSED else samples
+                for why, samples in sorted(examples.items())
             }
-        return {name: stable(each, folder, unstable) for name, each in kept.items()}
+        return {name: stable(part, folder, unstable) for name, part in members.items()}
     if isinstance(value, list):
-        return [stable(each, folder, unstable) for each in value]
+        return [stable(part, folder, unstable) for part in value]
     return value.replace(f"{folder}/", "") if isinstance(value, str) else value
 
 
@@ -414,7 +415,7 @@ def save(case: GoldenCase, recorded: dict[str, Any]) -> None:
 
 def load(case: GoldenCase) -> dict[str, Any]:
     """Read it."""
-    found: dict[str, Any] = json.loads(
+    recorded: dict[str, Any] = json.loads(
         gzip.decompress((GOLDEN / f"{case.name}.json.gz").read_bytes())
     )
-    return found
+    return recorded

@@ -64,12 +64,12 @@ def test_no_request_mixes_days_and_each_person_keeps_its_order(
     assert {len(batch.days) for batch in batches} == {1}
     sent = [fact for batch in batches for fact in batch.facts]
     expected: dict[str, list[str]] = {}
-    found: dict[str, list[str]] = {}
+    actual: dict[str, list[str]] = {}
     for event in alternating():
         expected.setdefault(event["distinct_id"], []).append(event["uuid"])
     for fact in sent:
-        found.setdefault(fact.distinct_id, []).append(fact.uuid)
-    assert found == expected
+        actual.setdefault(fact.distinct_id, []).append(fact.uuid)
+    assert actual == expected
 
 
 def test_requests_are_large_though_days_alternate(batches: Sequence[RecordedBatch]) -> None:

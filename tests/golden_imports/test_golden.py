@@ -33,13 +33,13 @@ PARTS = ("sources", "events", "letters", "manifest", "report", "preflight", "cod
     "case",
     [
         pytest.param(
-            each,
-            id=each.name,
+            case,
+            id=case.name,
             marks=[]
-            if each.name in QUICK
-            else [pytest.mark.long if each.name in LONG else pytest.mark.slow],
+            if case.name in QUICK
+            else [pytest.mark.long if case.name in LONG else pytest.mark.slow],
         )
-        for each in CASES
+        for case in CASES
     ],
 )
 def test_an_import_is_as_it_was(case: GoldenCase, tmp_path: Path) -> None:
@@ -70,13 +70,14 @@ def _said(part: Any) -> Any:
     """
     if isinstance(part, list):
         return [
-            _said(each)
-            for at, each in enumerate(part)
-            if not (isinstance(each, list) and each in part[:at])
+            _said(value)
+            for at, value in enumerate(part)
+            if not (isinstance(value, list) and value in part[:at])
         ]
     if isinstance(part, dict):
         return {
-            name: _few(each) if name == "examples" else _said(each) for name, each in part.items()
+            name: _few(value) if name == "examples" else _said(value)
+            for name, value in part.items()
         }
     return part
 
@@ -91,4 +92,4 @@ def _few(examples: Any) -> Any:
 
 def _events(recorded: dict[str, Any]) -> set[tuple[str, ...]]:
     """Of each event id, uuid, time and digest."""
-    return {(who, *each) for who, sent in recorded["events"].items() for each in sent}
+    return {(who, *event) for who, sent in recorded["events"].items() for event in sent}

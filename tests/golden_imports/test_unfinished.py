@@ -15,7 +15,7 @@ from tests.support.cases import cases
 
 
 @pytest.mark.slow
-@cases("old", OLD, ids=lambda each: each.name)
+@cases("old", OLD, ids=lambda state: state.name)
 def test_an_import_of_the_old_version_is_resumed(old: OldState, tmp_path: Path) -> None:
     """All is delivered with the same bytes, what was settled is not sent again, marked dead
     letters are replayed, and `verify` finds what it found (some sources use a uuid twice a day,
@@ -24,14 +24,14 @@ def test_an_import_of_the_old_version_is_resumed(old: OldState, tmp_path: Path) 
     golden = load(old.golden)
     now = resume(old, tmp_path, golden["before"])
     before, expected, sent = (
-        _events(each) for each in (golden["before"], golden["events"], now["events"])
+        _events(by_id) for by_id in (golden["before"], golden["events"], now["events"])
     )
     assert sent | before == expected | before
     assert len(sent & before) <= len(before) - golden["settled"], "settled events are sent again"
     assert now["events"].keys() <= golden["events"].keys() | golden["before"].keys()
     for who, events in golden["events"].items():
-        order = [each for each in events if each in now["events"].get(who, [])]
-        assert [each for each in now["events"].get(who, []) if each in events] == order, who
+        order = [event for event in events if event in now["events"].get(who, [])]
+        assert [event for event in now["events"].get(who, []) if event in events] == order, who
     assert now["code"] == golden["code"]
     assert _comparable(now["letters"]) == _comparable(golden["letters"])
     assert now["verified"] == golden["verified"]
@@ -46,12 +46,12 @@ def _comparable(value: Any) -> Any:
     """
     if isinstance(value, dict):
         return {
-            name: _comparable(each)
-            for name, each in without_messages(value).items()
+            name: _comparable(part)
+            for name, part in without_messages(value).items()
             if name not in ("refused_as", "repaired")
         }
-    return [_comparable(each) for each in value] if isinstance(value, list) else value
+    return [_comparable(part) for part in value] if isinstance(value, list) else value
 
 
 def _events(by_id: dict[str, Any]) -> set[tuple[str, ...]]:
-    return {(who, *each) for who, events in by_id.items() for each in events}
+    return {(who, *event) for who, events in by_id.items() for event in events}

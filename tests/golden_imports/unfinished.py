@@ -79,7 +79,7 @@ def verify(state: Path, folder: Path, *sent: dict[str, list[list[str]]]) -> Fini
     uuid and day.
     """
     job = json.loads((state / "manifest.json").read_text())["job"]["id"]
-    found = {
+    stored_events = {
         (uuid, day_of(time), digest)
         for by_id in sent
         for events in by_id.values()
@@ -87,7 +87,7 @@ def verify(state: Path, folder: Path, *sent: dict[str, list[list[str]]]) -> Fini
     }
     rows = [
         {"uuid": uuid, "timestamp": f"{day}T00:00:00Z", "properties": {"$import_job_id": job}}
-        for uuid, day, _ in sorted(found)
+        for uuid, day, _ in sorted(stored_events)
     ]
     (folder / "service.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return command("import", "verify", "--state", state, "--export", folder / "service.jsonl")

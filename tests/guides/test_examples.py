@@ -47,8 +47,8 @@ def typed(example: Path) -> list[list[str]]:
         for block in blocks((example / "README.md").read_text("utf-8"), "sh")
         for line in block.text.splitlines()
     ]
-    found = [shlex.split(line, comments=True) for line in lines]
-    return [words[words.index("forwarder") + 1 :] for words in found if "forwarder" in words]
+    split_lines = [shlex.split(line, comments=True) for line in lines]
+    return [words[words.index("forwarder") + 1 :] for words in split_lines if "forwarder" in words]
 
 
 @cases("example", EXAMPLES, ids=name)
@@ -93,7 +93,7 @@ def test_a_program_compiles(path: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
 def test_an_example_works_as_it_is_written(example: Path, tmp_path: Path) -> None:
     """Each command succeeds and shows the lines that stand below it."""
-    lacking = [each for each in NEEDS.get(example.name, ()) if find_spec(each) is None]
+    lacking = [module for module in NEEDS.get(example.name, ()) if find_spec(module) is None]
     if lacking:
         pytest.skip(f"not installed: {', '.join(lacking)}")
     asyncio.run(_follow(example, tmp_path))  # it takes longer than an asynchronous test may

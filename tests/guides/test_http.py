@@ -25,7 +25,7 @@ def test_accepted_paths_are_documented() -> None:
     }
     known = {route.name for route in Routes(otlp=True).all()} - {"other"}
     assert known <= named
-    assert {each for each in named - known if "ingest" not in each} == set()
+    assert {path for path in named - known if "ingest" not in path} == set()
 
 
 def test_passed_paths_are_documented() -> None:
@@ -39,8 +39,8 @@ def test_statuses_are_documented() -> None:
     """Each fixed answer of the listener is in the table of answers, and with its
     reason in that of rejections.
     """
-    fixed = [each for each in vars(answers).values() if isinstance(each, HttpAnswer)]
-    assert {each.status for each in fixed} <= {
+    fixed = [answer for answer in vars(answers).values() if isinstance(answer, HttpAnswer)]
+    assert {answer.status for answer in fixed} <= {
         int(status) for status in re.findall(r"\b([2-5]\d\d)\b", ACCEPTED)
     }
     stated = {
@@ -49,7 +49,7 @@ def test_statuses_are_documented() -> None:
         for name in re.findall(r"`(\w+)`", names)
     }
     assert {
-        (each.reason, each.status)
-        for each in fixed
-        if each.reason and each.status not in stated[each.reason]
+        (answer.reason, answer.status)
+        for answer in fixed
+        if answer.reason and answer.status not in stated[answer.reason]
     } == set()

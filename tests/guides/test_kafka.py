@@ -35,19 +35,19 @@ def used(tmp_path: Path, cluster: str) -> KafkaSettings:
         "token": secret,
     }
     cluster = re.sub(
-        r"/(?:etc/kafka|run/secrets)/([\w.]+)", lambda found: str(files[found[1]]), cluster
+        r"/(?:etc/kafka|run/secrets)/([\w.]+)", lambda match: str(files[match[1]]), cluster
     )
     file = tmp_path / "forwarder.yaml"
     file.write_text(cluster.replace("phc_…", "phc_0123456789abcdef0123456789abcdef"))
-    [found] = load_settings(file, {}).settings.sources.kafka
-    return found
+    [source] = load_settings(file, {}).settings.sources.kafka
+    return source
 
 
 def test_the_configuration_to_begin_with(tmp_path: Path) -> None:
     """It can be used as it stands, but for the project key."""
     [block] = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
-    found = used(tmp_path, block)
-    assert (found.name, found.topics, found.group_id) == (
+    source = used(tmp_path, block)
+    assert (source.name, source.topics, source.group_id) == (
         "orders",
         ("shop-events", "app-events"),
         DEFAULTS.group_id,
@@ -70,8 +70,8 @@ def test_every_way_of_signing_in(tmp_path: Path, wanted: str, security: str) -> 
         "security": yaml.safe_load(security),
     }
     whole = {"upstream": {"url": "https://us.i.example.com"}, "sources": {"kafka": [cluster]}}
-    found = used(tmp_path, yaml.safe_dump(whole)).security
-    assert set(found.as_document(changed_only=True)) >= set(yaml.safe_load(security)) - {
+    settings = used(tmp_path, yaml.safe_dump(whole)).security
+    assert set(settings.as_document(changed_only=True)) >= set(yaml.safe_load(security)) - {
         "protocol"
     }, wanted
 
@@ -79,14 +79,14 @@ def test_every_way_of_signing_in(tmp_path: Path, wanted: str, security: str) -> 
 def test_there_is_an_example_of_each_mechanism() -> None:
     """And of each protocol that anybody should use."""
     shown = [yaml.safe_load(security) for _, security in SECURITY]
-    assert {each.get("mechanism") for each in shown} == {
+    assert {example.get("mechanism") for example in shown} == {
         None,
         "PLAIN",
         "SCRAM-SHA-512",
         "OAUTHBEARER",
         "AWS_MSK_IAM",
     }
-    assert {each.get("protocol") for each in shown} == {None, "SSL", "SASL_SSL"}
+    assert {example.get("protocol") for example in shown} == {None, "SSL", "SASL_SSL"}
     assert "SCRAM-SHA-256" in PARTS["Security"]
 
 

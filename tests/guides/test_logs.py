@@ -57,12 +57,12 @@ def table(text: str) -> list[list[str]]:
 def members(name: str) -> set[str]:
     """The members of a format's lines."""
     form = line_format(name, None, None, None, "sources.logs[0]").for_file(PATH)
-    found: set[str] = set()
+    names: set[str] = set()
     for line in SAMPLES[name]:
         parsed = form.parse(line, 1_795_426_200.0)
         assert parsed is not None
-        found |= set(yaml.safe_load(parsed[0]))
-    return found
+        names |= set(yaml.safe_load(parsed[0]))
+    return names
 
 
 def test_the_configuration_to_begin_with(tmp_path: Path) -> None:
@@ -70,13 +70,13 @@ def test_the_configuration_to_begin_with(tmp_path: Path) -> None:
     [block] = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
     file = tmp_path / "forwarder.yaml"
     file.write_text(block.replace("phc_…", "phc_0123456789abcdef0123456789abcdef"))
-    [found] = load_settings(file, {}).settings.sources.logs
-    assert (found.name, found.path, found.commit) == (
+    [source] = load_settings(file, {}).settings.sources.logs
+    assert (source.name, source.path, source.commit) == (
         "shop",
         ("/var/log/shop/*.log*",),
         "delivered",
     )
-    assert f"--source {found.name} " in TEXT
+    assert f"--source {source.name} " in TEXT
 
 
 def test_it_has_every_format() -> None:

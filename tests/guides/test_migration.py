@@ -47,11 +47,13 @@ def command_lines(text: str) -> list[str]:
     """
     lines = [line for block in BLOCK.findall(text) for line in block.splitlines()]
     typed = [
-        found
+        command
         for line in lines
-        for found in re.findall(r"(?:^|\(|\| )(forwarder [^|>]*?)(?: [|>]|\)$|$)", line)
+        for command in re.findall(r"(?:^|\(|\| )(forwarder [^|>]*?)(?: [|>]|\)$|$)", line)
     ]
-    return [each for each in typed if each.split()[1] in {"import", "dead-letters", "manage"}]
+    return [
+        command for command in typed if command.split()[1] in {"import", "dead-letters", "manage"}
+    ]
 
 
 TYPED: Final = (
@@ -102,8 +104,8 @@ def test_each_option_in_the_text_exists(page: str) -> None:
 def options(command: Any) -> set[str]:
     """All options of a command and of those below it."""
     below = getattr(command, "commands", {}).values()
-    return {name for each in command.params for name in each.opts}.union(
-        *(options(each) for each in below)
+    return {name for parameter in command.params for name in parameter.opts}.union(
+        *(options(subcommand) for subcommand in below)
     )
 
 

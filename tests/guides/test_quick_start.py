@@ -42,7 +42,7 @@ def test_the_address_is_the_listeners() -> None:
     addresses = {name: re.findall(r"https?://[\w.:-]+", block) for name, block in BLOCKS.items()}
     public = {"js", "ios", "android"}
     assert {
-        name: found[0] for name, found in addresses.items() if name not in public
+        name: urls[0] for name, urls in addresses.items() if name not in public
     } == dict.fromkeys(set(LANGUAGES) - public, f"http://{Settings().sources.http.listen}")
     assert all(addresses[name][0].startswith("https://") for name in public)
 

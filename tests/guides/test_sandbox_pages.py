@@ -27,17 +27,17 @@ def blocks(title: str) -> tuple[list[str], list[tuple[str, str | None]]]:
     that is shown right below it.
     """
     text = text_of(title)
-    found = list(BLOCK.finditer(text))
-    start = next(each[2].split() for each in found if each[2].startswith("forwarder sandbox "))
+    matches = list(BLOCK.finditer(text))
+    start = next(match[2].split() for match in matches if match[2].startswith("forwarder sandbox "))
     examples: list[tuple[str, str | None]] = []
-    for each, after in zip(found, [*found[1:], None], strict=True):
-        if each[1] == "sh":
+    for match, after in zip(matches, [*matches[1:], None], strict=True):
+        if match[1] == "sh":
             shown = (
                 after is not None
                 and after[1] in ("", "json")
-                and not text[each.end() : after.start()].strip()
+                and not text[match.end() : after.start()].strip()
             )
-            examples.append((each[2], after[2] if after is not None and shown else None))
+            examples.append((match[2], after[2] if after is not None and shown else None))
     return start[1:], examples
 
 
@@ -63,7 +63,7 @@ async def test_the_examples_of_a_page(page: str, tmp_path: Path) -> None:
         script = f"\necho; echo '{MARK}'\n".join(
             block.replace(ADDRESS, url) for block, _ in examples
         )
-        printed = [each.strip() for each in (await shell.done(script)).split(MARK)]
+        printed = [output.strip() for output in (await shell.done(script)).split(MARK)]
     assert len(printed) == len(examples)
     for (block, shown), said in zip(examples, printed, strict=True):
         assert shown is None or said.replace(url, ADDRESS) == shown.strip(), block

@@ -109,8 +109,8 @@ def known() -> Iterator[Mapping[str, HelpTopic]]:
 @cases("words", QUESTIONS)
 def test_a_question_finds_its_page(words: str, known: Mapping[str, HelpTopic]) -> None:
     """In the first three sections."""
-    found = [section.topic for section in HelpSearch.run(words, known).sections[:FIRST]]
-    assert QUESTIONS[words] & set(found), found
+    first_topics = [section.topic for section in HelpSearch.run(words, known).sections[:FIRST]]
+    assert QUESTIONS[words] & set(first_topics), first_topics
 
 
 def test_pages_for_maintainers_are_not_searched(known: Mapping[str, HelpTopic]) -> None:
@@ -119,5 +119,5 @@ def test_pages_for_maintainers_are_not_searched(known: Mapping[str, HelpTopic]) 
     assert {"architecture", "interface", "benchmarks"} <= apart
     assert set(list(known)[-len(apart) :]) == apart
     for words in ("architecture", "benchmarks", "management API interface"):
-        found = HelpSearch.run(words, known)
-        assert apart.isdisjoint(section.topic for section in found.sections)
+        result = HelpSearch.run(words, known)
+        assert apart.isdisjoint(section.topic for section in result.sections)

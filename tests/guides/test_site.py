@@ -44,13 +44,15 @@ def test_every_page_is_in_the_navigation() -> None:
 @cases("file", PAGES, ids=name)
 def test_links_lead_somewhere(file: Path) -> None:
     """Each relative link names a file in docs/, which the site has, and a heading of it."""
-    found = list(links(file))
+    page_links = list(links(file))
     assert [
-        str(target) for target, _ in found if not (target.exists() and target.is_relative_to(DOCS))
+        str(target)
+        for target, _ in page_links
+        if not (target.exists() and target.is_relative_to(DOCS))
     ] == []
     assert [
         (target.name, anchor)
-        for target, anchor in found
+        for target, anchor in page_links
         if anchor and anchor not in anchors(target)
     ] == []
 

@@ -16,7 +16,9 @@ from tests.support.documents import sections, text_of
 def test_the_page_has_the_version_of_each_format() -> None:
     """A new version of a format is a new row on the page, with what becomes of earlier files."""
     table = sections(text_of("stability"))["File formats"]
-    assert [int(each) for each in re.findall(r"^\|[^|]+\| (\d+) \|", table, re.MULTILINE)] == [
+    assert [
+        int(version) for version in re.findall(r"^\|[^|]+\| (\d+) \|", table, re.MULTILINE)
+    ] == [
         segments.VERSION,
         letters.VERSION,
         key_file._VERSION,

@@ -80,7 +80,11 @@ def test_commands_succeed(block: str, sandbox: AnalyticsSandbox, tmp_path: Path)
     lines = [line for line in block.splitlines() if not line.startswith(("SANDBOX=", "forwarder "))]
     out = run(["sh", "-eu", "-c", "\n".join(lines)], sandbox, tmp_path)
     if "/sandbox/wait" in block:
-        assert [each["status"] for each in sandbox.requests(path="/batch/")] == [503, 503, 200]
+        assert [request["status"] for request in sandbox.requests(path="/batch/")] == [
+            503,
+            503,
+            200,
+        ]
         assert '"event": "signup"' in out
 
 

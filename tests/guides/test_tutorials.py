@@ -78,7 +78,7 @@ def test_a_tutorial_is_short_and_all_of_it_is_followed(page: Path) -> None:
     """
     text = text_of(page)
     assert len(re.findall(r"\S+", text)) <= WORDS
-    found = steps(text)
-    typed = [step.text for step in found if step.action in ("run", "start")]
+    page_steps = steps(text)
+    typed = [step.text for step in page_steps if step.action in ("run", "start")]
     assert typed == [block.text for block in blocks(text, "sh")]
-    assert all(yaml.safe_load(step.text) for step in found if step.name.endswith(".yml"))
+    assert all(yaml.safe_load(step.text) for step in page_steps if step.name.endswith(".yml"))

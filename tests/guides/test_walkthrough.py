@@ -50,8 +50,8 @@ def test_a_page_has_the_steps_of_its_blocks_and_comments() -> None:
     """Commands to run and to start, files to save, an interrupt, and the lines that each shows;
     what is skipped isn't one.
     """
-    found = [(step.action, step.name, step.shows, step.code) for step in steps(PAGE)]
-    assert found == [
+    parsed_steps = [(step.action, step.name, step.shows, step.code) for step in steps(PAGE)]
+    assert parsed_steps == [
         ("start", "clock", ("it is …:00",), 0),
         ("save", "shop.py", (), 0),
         ("run", "", ('print("…")',), 0),

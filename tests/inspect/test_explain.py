@@ -29,9 +29,9 @@ async def test_an_event_is_followed_from_waiting_to_gone() -> None:
     second = event("second")
     async with Upstream() as upstream, Whole(upstream.url, batch={"max_age": "1h"}) as whole:
         await whole.take([first, second])
-        (found,) = whole.pipeline.explain(uuid_of(first))
-        assert (found.lane, found.where) == (LABEL, "waiting")
-        assert abs(found.since - whole.clock.now()) < 60
+        (sighting,) = whole.pipeline.explain(uuid_of(first))
+        assert (sighting.lane, sighting.where) == (LABEL, "waiting")
+        assert abs(sighting.since - whole.clock.now()) < 60
         assert whole.pipeline.explain(uuid_of(event("third"))) == []
         whole.pipeline.stop_accepting()
         assert await whole.pipeline.drain(10)
@@ -46,8 +46,8 @@ def test_dead_letters_in_memory_are_explained() -> None:
         DeadLetter(Reason.REFUSED, Lane(KEY), event("refused"), 7.0, "400"),
         DeadLetter(Reason.INVALID_EVENT, None, b"[", 8.0),
     ]
-    found = find_in_memory(uuid_of(event("refused")), MemoryBuffer(1000), [], letters)
-    assert found == [Sighting(LABEL, "dead letter", 7.0, "refused", "400")]
+    sightings = find_in_memory(uuid_of(event("refused")), MemoryBuffer(1000), [], letters)
+    assert sightings == [Sighting(LABEL, "dead letter", 7.0, "refused", "400")]
 
 
 async def test_an_event_in_flight_is_being_sent() -> None:
@@ -56,7 +56,9 @@ async def test_an_event_in_flight_is_being_sent() -> None:
     async with Whole("http://127.0.0.1:9") as whole:
         await whole.take([raw])
         await whole.until(
-            lambda: [each.where for each in whole.pipeline.explain(uuid_of(raw))] == ["sending"]
+            lambda: (
+                [sighting.where for sighting in whole.pipeline.explain(uuid_of(raw))] == ["sending"]
+            )
         )
 
 
@@ -81,7 +83,7 @@ async def test_the_admin_server_answers_without_project_keys() -> None:
             f"http://{server.address}/explain", params={"uuid": wanted.text.upper()}
         ) as answer:
             assert msgspec.json.decode(await answer.read(), type=list[Sighting]) == [reported]
-        assert [each.text for each in asked] == [wanted.text]
+        assert [uuid.text for uuid in asked] == [wanted.text]
         async with client.get(
             f"http://{server.address}/explain", params={"uuid": "rubbish"}
         ) as answer:

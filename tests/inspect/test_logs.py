@@ -45,10 +45,10 @@ def state_of(followed: FollowedLogs, *, everything: bool = False) -> LogSourceSt
     """What is stored of the source, once all that was read is settled."""
     followed.settle()
     root = followed.path.parent.parent
-    found = stored_logs(settings(root), {}, everything=everything)
-    assert found is not None
-    assert found[1] == LogSourceState("new", STOPPED)
-    return found[0]
+    stored = stored_logs(settings(root), {}, everything=everything)
+    assert stored is not None
+    assert stored[1] == LogSourceState("new", STOPPED)
+    return stored[0]
 
 
 def test_positions_beside_the_files_as_they_are(followed: FollowedLogs) -> None:
@@ -117,7 +117,7 @@ def test_a_compressed_file(followed: FollowedLogs) -> None:
 def test_no_positions(tmp_path: Path) -> None:
     """Nothing was stored yet: that isn't an error. Neither is anything created."""
     assert stored_logs(settings(tmp_path), {}) is None
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["forwarder.yaml"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["forwarder.yaml"]
 
 
 def test_positions_stand_beside_the_buffer(followed: FollowedLogs, tmp_path: Path) -> None:
@@ -125,11 +125,11 @@ def test_positions_stand_beside_the_buffer(followed: FollowedLogs, tmp_path: Pat
     followed.write("a.log", "first\n")
     followed.read()
     state_of(followed)
-    found = stored_logs(
+    stored = stored_logs(
         settings(tmp_path / "state", f"dead_letters: {{path: {tmp_path}/letters}}\n"), {}
     )
-    assert found is not None
-    assert [file.position for file in found[0].files] == [6]
+    assert stored is not None
+    assert [file.position for file in stored[0].files] == [6]
 
 
 def test_nothing_is_written(followed: FollowedLogs) -> None:

@@ -230,9 +230,9 @@ def test_pending_requests_are_answered_at_the_end() -> None:
     rig.conditions.draining = True
     with pytest.raises(Draining):
         rig.ask(stamped_event())
-    assert [each.code for each in callback] == ["waiting"] * 3
+    assert [waiter.code for waiter in callback] == ["waiting"] * 3
     rig.admission.end_waiting()
-    assert [each.code for each in callback] == ["draining"] * 3
+    assert [waiter.code for waiter in callback] == ["draining"] * 3
     assert (rig.figures(LANE).dropped, rig.clock.pending, rig.balanced()) == (
         {DropReason.WITHDRAWN: 3},
         0,
@@ -250,14 +250,14 @@ async def test_expired_requests_are_found_at_the_front() -> None:
         callback.append(rig.ask(stamped_event()))
         await rig.clock.advance(1)
     await rig.clock.advance(2)
-    assert [each.code for each in callback] == [
+    assert [waiter.code for waiter in callback] == [
         "not_acknowledged",
         "not_acknowledged",
         "waiting",
         "waiting",
     ]
     deliver(rig, *take_off(rig))
-    assert [each.code for each in callback[2:]] == ["accepted", "accepted"]
+    assert [waiter.code for waiter in callback[2:]] == ["accepted", "accepted"]
 
 
 def test_not_acknowledged_is_backpressure() -> None:

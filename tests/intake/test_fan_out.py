@@ -69,7 +69,7 @@ class Two:
         self.rigs = [IntakeRig(max_bytes=room) for room in rooms]
         self.buffers = [MemoryBuffer(room) for room in rooms]
         self.admissions = [
-            self._admission(*each, when_full) for each in zip(self.rigs, self.buffers, strict=True)
+            self._admission(*pair, when_full) for pair in zip(self.rigs, self.buffers, strict=True)
         ]
         self.idle = [IdleDelivery(), IdleDelivery()]
         keys = {LANE.api_key: "phc_other_key"}
@@ -192,8 +192,8 @@ def test_dead_letters_of_a_source_are_kept_at_every_destination(waits: bool) -> 
     two = Two((10_000, 10_000), required=(True, False))
     letter = DeadLetter(Reason.MISSING_DISTINCT_ID, LANE, b"{}", 0.0)
     parts = two.fan.divide(Content(dead_letters=[letter], ruled=True), source_waits=waits)
-    kept = [len(part.submission.dead_letters) for part in parts]
-    assert kept == ([1, 1] if waits else [0, 0])
+    counts = [len(part.submission.dead_letters) for part in parts]
+    assert counts == ([1, 1] if waits else [0, 0])
     assert [len(part.submission.droppable) for part in parts] == ([0, 0] if waits else [1, 1])
 
 

@@ -35,8 +35,8 @@ def receipt(ip: str | None = None, *, ordered: bool = True) -> StampContext:
 
 def top(event: bytes) -> dict[str, Any]:
     """The members of an event, read by another decoder."""
-    found: dict[str, Any] = json.loads(event)
-    return found
+    members: dict[str, Any] = json.loads(event)
+    return members
 
 
 def parted(stamped: StampedEvents) -> list[bytes]:
@@ -55,8 +55,8 @@ def test_every_byte_is_kept(events: list[SpelledEvent], ip: str | None) -> None:
     stamped = stamp(text.encode(), receipt(ip))
     assert stamped.count == len(events)
     for spelled, event in zip(events, parted(stamped), strict=True):
-        found = top(event)
-        assert event.decode() == spelled.stamped(found["uuid"], found["timestamp"], ip)
+        members = top(event)
+        assert event.decode() == spelled.stamped(members["uuid"], members["timestamp"], ip)
 
 
 @given(st.lists(spelled_events(), min_size=1, max_size=4), IPS, st.sampled_from(list(Ordering)))
@@ -72,11 +72,11 @@ def test_every_byte_is_kept_through_the_whole_intake(
     front = f'"api_key":"{KEY}",'
     for event in events:
         rig.take(b"{" + front.encode() + event.text[1:].encode(), client=ip)
-    found = rig.events()
-    assert len(found) == 2 * len(events)
-    for spelled, data in zip(events, found[: len(events)], strict=True):
+    buffered_events = rig.events()
+    assert len(buffered_events) == 2 * len(events)
+    for spelled, data in zip(events, buffered_events[: len(events)], strict=True):
         assert data.decode() == spelled.stamped(top(data)["uuid"], top(data)["timestamp"], ip)
-    for spelled, data in zip(events, found[len(events) :], strict=True):
+    for spelled, data in zip(events, buffered_events[len(events) :], strict=True):
         assert data.decode().replace(front, "", 1) == spelled.stamped(
             top(data)["uuid"], top(data)["timestamp"], ip
         )
@@ -96,9 +96,11 @@ def test_fast_and_slow_parsers_agree(
     text = ("[" + ",".join(event.text for event in events) + "]").encode()
     fast = stamp(text, receipt(ip, ordered=ordered))
     loose = [stamp_event(event.text.encode(), receipt(ip, ordered=ordered)) for event in events]
-    kept = [each for each in loose if isinstance(each, StampedEvent)]
-    assert [each.data for each in kept] == parted(fast)
-    assert fast.ids == (frozenset().union(*[each.ids for each in kept]) if ordered else frozenset())
+    stamped_events = [result for result in loose if isinstance(result, StampedEvent)]
+    assert [stamped.data for stamped in stamped_events] == parted(fast)
+    assert fast.ids == (
+        frozenset().union(*[stamped.ids for stamped in stamped_events]) if ordered else frozenset()
+    )
 
 
 @given(st.lists(spelled_events() | spelled_events(complete=True), min_size=1, max_size=4), IPS)

@@ -117,7 +117,7 @@ def _object(pairs: list[tuple[bytes, bytes]]) -> bytes:
 HOSTILE = st.recursive(
     SCRAPS,
     lambda inner: (
-        st.lists(inner, max_size=3).map(lambda each: b"[" + b",".join(each) + b"]")
+        st.lists(inner, max_size=3).map(lambda values: b"[" + b",".join(values) + b"]")
         | st.lists(st.tuples(NAMES, inner), max_size=6).map(_object)
     ),
     max_leaves=12,

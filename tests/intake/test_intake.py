@@ -73,12 +73,12 @@ def test_every_shape_is_accepted_with_white_space_around_it(ip: str | None, spac
         for body in (event, [event], [event, event], {"batch": [event]}, batch(event)):
             rig = IntakeRig()
             rig.take(space + json.dumps(body).encode() + space, client=ip)
-            found = [json.loads(each) for each in rig.events()]
-            assert [each["event"] for each in found] == [event["event"]] * (
+            stamped_events = [json.loads(raw) for raw in rig.events()]
+            assert [stamped["event"] for stamped in stamped_events] == [event["event"]] * (
                 2 if isinstance(body, list) and len(body) == 2 else 1
             )
-            assert all(each.get("properties", {}).get("$ip") == ip for each in found)
-            assert json.loads(b"[" + rig.chunks()[0].data + b"]") == found
+            assert all(stamped.get("properties", {}).get("$ip") == ip for stamped in stamped_events)
+            assert json.loads(b"[" + rig.chunks()[0].data + b"]") == stamped_events
 
 
 def test_historical_events_dont_get_the_senders_address() -> None:
@@ -94,7 +94,7 @@ def test_historical_events_dont_get_the_senders_address() -> None:
             ).encode(),
             client="8.8.8.8",
         )
-        assert [json.loads(each)["properties"].get("$ip") for each in rig.events()] == [ip]
+        assert [json.loads(raw)["properties"].get("$ip") for raw in rig.events()] == [ip]
 
 
 def test_several_keys_in_one_request() -> None:
@@ -108,10 +108,10 @@ def test_several_keys_in_one_request() -> None:
             "batch": [keyed("phc_a", n=1), keyed("phc_b", n=2), keyed("phc_a", n=3)],
         }
     )
-    found = {
+    by_lane = {
         chunk.lane: [json.loads(event)["n"] for event in chunk.events()] for chunk in rig.chunks()
     }
-    assert found == {Lane("phc_a", historical=True): [1, 3], Lane("phc_b", historical=True): [2]}
+    assert by_lane == {Lane("phc_a", historical=True): [1, 3], Lane("phc_b", historical=True): [2]}
     assert rig.woken == 1
     assert rig.balanced()
 
@@ -248,13 +248,13 @@ def test_dead_letters_past_their_share_are_dropped_and_counted() -> None:
     rig = IntakeRig(dead_letter_bytes=50_000)
     rig.take(batch(*[{"event": "e", "n": number} for number in range(100)], BARE))
     received, buffered, buried, dropped = rig.figures(LANE)
-    kept = len(rig.dead_letters.dead_letters)
-    assert 0 < kept < 100
+    letter_count = len(rig.dead_letters.dead_letters)
+    assert 0 < letter_count < 100
     assert (received, buffered, buried, dropped) == (
         101,
         1,
-        {Reason.MISSING_DISTINCT_ID: kept},
-        {DropReason.INVALID_OVERFLOW: 100 - kept},
+        {Reason.MISSING_DISTINCT_ID: letter_count},
+        {DropReason.INVALID_OVERFLOW: 100 - letter_count},
     )
     assert rig.balanced()
     assert rig.dead_letters.statistics().bytes <= 5_000

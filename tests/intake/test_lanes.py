@@ -26,7 +26,7 @@ class HeldByLane:
 def hold(known: KnownKeys, *lanes: Lane) -> dict[Lane, HeldByLane]:
     """Lanes that the buffer holds, in their pools."""
     held = {lane: HeldByLane(pool=known.pool_of(lane)) for lane in lanes}
-    known.unknown.lanes = sum(1 for each in held.values() if each.pool is known.unknown)
+    known.unknown.lanes = sum(1 for holding in held.values() if holding.pool is known.unknown)
     return held
 
 

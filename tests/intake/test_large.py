@@ -310,7 +310,7 @@ async def test_closing_asks_all_senders_to_come_back(shut: DecoderRig) -> None:
         shut.offer(large_body(), waiter)
     await tick()
     await shut.conditions.close()
-    assert [[type(each).__name__ for each in waiter.failures] for waiter in waiters] == [
+    assert [[type(failure).__name__ for failure in waiter.failures] for waiter in waiters] == [
         ["Draining"]
     ] * 2
     assert shut.untouched()
@@ -460,8 +460,8 @@ def _ids(rig: IntakeRig, lane: Lane) -> frozenset[str]:
 
 def _seen(event: bytes) -> bytes:
     """An event without what is new each time it is stamped."""
-    found = json.loads(event)
-    uuid = str(found.get("uuid", ""))
+    members = json.loads(event)
+    uuid = str(members.get("uuid", ""))
     return (
         event.strip()
         if uuid.startswith("0190a0a0-1111")

@@ -35,8 +35,8 @@ def batch(*properties: bytes) -> bytes:
     """A batch of events with these properties, in their usual form."""
     events = [
         b'{"event":"e","distinct_id":"d","uuid":"01900000-0000-7000-8000-%012d",'
-        b'"timestamp":"2026-01-01T00:00:00Z","properties":%b}' % (number, each)
-        for number, each in enumerate(properties)
+        b'"timestamp":"2026-01-01T00:00:00Z","properties":%b}' % (number, raw_properties)
+        for number, raw_properties in enumerate(properties)
     ]
     return b'{"api_key":"%b","batch":[%b]}' % (KEY.encode(), b",".join(events))
 

@@ -99,14 +99,14 @@ def test_records_become_events(protobuf: bool) -> None:
     exporter's address.
     """
     rig = rig_of()
-    found = OtlpExport(
+    otlp_export = OtlpExport(
         rig,
         record("a"),
         record("b", time_unix_nano=AT + 5_000),
         protobuf=protobuf,
         client="8.8.8.8",
     )
-    assert found.answer == (b"" if protobuf else {})
+    assert otlp_export.answer == (b"" if protobuf else {})
     first, second = loads(rig)
     assert {**first, "uuid": ""} == {
         "event": "clicked",
@@ -186,10 +186,10 @@ def test_the_mappings_time_and_uuid_win() -> None:
 def test_records_that_the_mapping_filters_are_counted(protobuf: bool) -> None:
     """It is no event and no error, also where nothing else is in the request."""
     rig = rig_of()
-    found = OtlpExport(
+    otlp_export = OtlpExport(
         rig, record(severity_text="debug"), record(severity_text="debug"), protobuf=protobuf
     )
-    assert found.answer == (b"" if protobuf else {})
+    assert otlp_export.answer == (b"" if protobuf else {})
     assert rig.events() == []
     assert rig.intake.statistics().filtered_records == 2
     assert not rig.books.accounts
@@ -211,7 +211,7 @@ def test_a_record_that_is_no_event_is_rejected_alone(protobuf: bool) -> None:
     the answer says how many and why.
     """
     rig = rig_of()
-    found = OtlpExport(
+    otlp_export = OtlpExport(
         rig,
         record("a"),
         record("b", event_name=""),
@@ -221,10 +221,10 @@ def test_a_record_that_is_no_event_is_rejected_alone(protobuf: bool) -> None:
     )
     assert [event["properties"]["body"] for event in loads(rig)] == ["a", "d"]
     if protobuf:
-        assert found.answer.startswith(b"\x0a")
-        assert b"\x08\x02" in found.answer
+        assert otlp_export.answer.startswith(b"\x0a")
+        assert b"\x08\x02" in otlp_export.answer
     else:
-        partial = found.answer["partialSuccess"]
+        partial = otlp_export.answer["partialSuccess"]
         assert partial["rejectedLogRecords"] == "2"
         assert partial["errorMessage"].startswith("2 log records are no events")
         assert "unmappable: event: " in partial["errorMessage"]
@@ -232,8 +232,8 @@ def test_a_record_that_is_no_event_is_rejected_alone(protobuf: bool) -> None:
     assert set(letters) == {Reason.UNMAPPABLE, Reason.MISSING_DISTINCT_ID}
     unmappable = letters[Reason.UNMAPPABLE]
     assert (unmappable.lane, unmappable.source) == (LANE, "otlp")
-    kept = json.loads(unmappable.data)
-    assert (kept["body"], kept["resource"], kept["event_name"]) == (
+    log_record = json.loads(unmappable.data)
+    assert (log_record["body"], log_record["resource"], log_record["event_name"]) == (
         "b",
         {"service.name": "shop"},
         None,
@@ -298,9 +298,9 @@ def test_invalid_requests_are_rejected(
 def test_too_large_an_event_is_rejected_alone() -> None:
     """An event over upstream.max_event becomes a dead letter."""
     rig = rig_of(max_event=1000)
-    found = OtlpExport(rig, record("a"), record("x" * 2000), protobuf=False)
+    otlp_export = OtlpExport(rig, record("a"), record("x" * 2000), protobuf=False)
     assert [event["properties"]["body"] for event in loads(rig)] == ["a"]
-    assert "too_large" in found.answer["partialSuccess"]["errorMessage"]
+    assert "too_large" in otlp_export.answer["partialSuccess"]["errorMessage"]
 
 
 def test_a_full_buffer_rejects_all() -> None:
@@ -332,13 +332,13 @@ def test_dropped_when_full() -> None:
 def test_acknowledged_when_delivered() -> None:
     """At that level the answer waits for the events, and says the same."""
     rig = rig_of(ack=AckLevel.DELIVERED)
-    found = OtlpExport(rig, record("a"), record("b", event_name=""), protobuf=False)
-    assert found.callback.code == "waiting"
+    otlp_export = OtlpExport(rig, record("a"), record("b", event_name=""), protobuf=False)
+    assert otlp_export.callback.code == "waiting"
     (chunk,) = rig.chunks()
     rig.buffer.queue(LANE).popleft()
     rig.books.deliver(LANE, 1)
     rig.buffer.settle([chunk], Fate.DELIVERED)
-    assert found.answer["partialSuccess"]["rejectedLogRecords"] == "1"
+    assert otlp_export.answer["partialSuccess"]["rejectedLogRecords"] == "1"
 
 
 # What is large
@@ -356,12 +356,12 @@ async def large() -> AsyncIterator[tuple[IntakeRig, InProcessDecoder]]:
 async def answered(rig: IntakeRig, *records: Any, **options: Any) -> OtlpExport:
     """A request that the decoder may have to read."""
     waiter = Patient()
-    found = OtlpExport(rig, *records, callback=waiter, **options)
+    otlp_export = OtlpExport(rig, *records, callback=waiter, **options)
     if not waiter.reached:
         await waiter.called.wait()
     if waiter.failures:
         raise waiter.failures[0]
-    return found
+    return otlp_export
 
 
 def some(count: int) -> list[dict[str, Any]]:
@@ -477,11 +477,11 @@ def test_the_mapping_goes_to_another_process(tmp_path: Path) -> None:
     reader = RequestReader(ReadingRules(), LaneRegistry(1, {}, AllKnown()))
     body = export(record(), protobuf=True)
     made = [
-        each.of_request(OtlpHead(protobuf=True))
+        mapping.of_request(OtlpHead(protobuf=True))
         .read(reader, body, Incoming(b""), MIDNIGHT, INLINE)
         .chunks[0]
         .data
-        for each in (here, there)
+        for mapping in (here, there)
     ]
     assert made[0] == made[1]
     assert b"secret" not in here.encoded

@@ -267,7 +267,7 @@ class QuotaMachine(RuleBasedStateMachine):
         verified, if that is asked.
         """
         held = {
-            lane: 0 if empty else sum(each.cost for each in chunks)
+            lane: 0 if empty else sum(held_chunk.cost for held_chunk in chunks)
             for lane, chunks in self.held.items()
         }
         free = Fraction(LIMIT - sum(held.values()) - sum(costs.values()))
@@ -312,8 +312,8 @@ class QuotaMachine(RuleBasedStateMachine):
             self.rig.buffer.offer(offered)
         except BufferFull:
             raise AssertionError("the rule allowed more than the buffer holds") from None
-        for each in offered:
-            self.held[each.lane].append(each)
+        for new_chunk in offered:
+            self.held[new_chunk.lane].append(new_chunk)
 
     @rule(lane=st.sampled_from(LANES))
     def deliver(self, lane: Lane) -> None:
@@ -348,7 +348,7 @@ class QuotaMachine(RuleBasedStateMachine):
         ]
         assert self.rig.known.unknown.lanes == len(unknown)
         assert self.rig.known.unknown.bytes == sum(
-            each.cost for chunks in unknown for each in chunks
+            held_chunk.cost for chunks in unknown for held_chunk in chunks
         )
         assert self.rig.buffer.used <= LIMIT
 

@@ -127,8 +127,8 @@ def outcome(records: RecordList, ordering: Ordering) -> list[Any]:
     """
     rig = RecordsRig(ordering=ordering, max_event=2_000)
     callback = IntakeCallback()
-    taken = rig.records.accept(records, callback, AckLevel.DELIVERED)
-    callback.reached = taken is None
+    unit = rig.records.accept(records, callback, AckLevel.DELIVERED)
+    callback.reached = unit is None
     assert rig.balanced()
     letters = [
         (letter.reason, letter.lane, letter.data, letter.coordinates, letter.why)

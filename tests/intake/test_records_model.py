@@ -100,11 +100,11 @@ class Sending:
         self.pending: list[Chunk] = []
 
     def withdraw(self, acks: Collection[Ack], lane: Lane | None = None) -> list[Chunk]:
-        found = [
+        withdrawn = [
             chunk for chunk in self.pending if chunk.ack in acks and lane in (None, chunk.lane)
         ]
-        self.pending = [chunk for chunk in self.pending if chunk not in found]
-        return found
+        self.pending = [chunk for chunk in self.pending if chunk not in withdrawn]
+        return withdrawn
 
     def halted_since(self) -> Mapping[Lane, float]:
         """Nothing is halted."""
@@ -162,14 +162,14 @@ class UnitsMachine(RuleBasedStateMachine):
         records: RecordList = record_list(*good, *[b"rubbish"] * bad)
         before = self.here.letters.statistics().bytes
         try:
-            taken = self.records.accept(records, notified, level)
+            unit = self.records.accept(records, notified, level)
         except Backpressure:
             assert self.here.letters.statistics().bytes == before
             return
         assert not notified.answers
-        notified.reached = taken is None
+        notified.reached = unit is None
         assert not notified.reached or not lanes or (level, self.world) == (AckLevel.DISK, Memory)
-        self.units[name] = taken, notified, level
+        self.units[name] = unit, notified, level
         self.rejected += bad
 
     @rule()
@@ -239,7 +239,7 @@ class UnitsMachine(RuleBasedStateMachine):
             json.loads(event)["event"] for chunk in self.sending.flying for event in chunk.events()
         )
         self.records.give_back(
-            [taken for name in names if (taken := self.units[name][0]) is not None]
+            [unit for name in names if (unit := self.units[name][0]) is not None]
         )
         self.returned.update(name for name in names if self.units[name][1].code == "waiting")
         left = self.held()
@@ -255,7 +255,7 @@ class UnitsMachine(RuleBasedStateMachine):
         """What waits of one lane's events in some units becomes dead letters, or nothing does."""
         names = data.draw(st.lists(st.sampled_from(sorted(self.units)), unique=True, max_size=5))
         before = self.held().total(), self.here.letters.statistics().dead_letters
-        units = [taken for name in names if (taken := self.units[name][0]) is not None]
+        units = [unit for name in names if (unit := self.units[name][0]) is not None]
         done = self.records.dead_letter(units, lane, "halted for an hour")
         after = self.held().total(), self.here.letters.statistics().dead_letters
         assert sum(before) == sum(after)

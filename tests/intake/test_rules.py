@@ -224,8 +224,8 @@ def test_rules_apply_to_records() -> None:
     """Uuids are derived before rules; a record of which nothing is left is settled at once."""
     plain = RecordsRig()
     rig = RecordsRig(rules=RULES)
-    for each in (plain, rig):
-        each.records.accept(record_list(*BODY), IntakeCallback(), AckLevel.DELIVERED)
+    for records_rig in (plain, rig):
+        records_rig.records.accept(record_list(*BODY), IntakeCallback(), AckLevel.DELIVERED)
     assert names(rig) == ["user signed up", "other"]
     assert [json.loads(event)["uuid"] for event in rig.events()] == [
         json.loads(event)["uuid"] for event in plain.events()[1:]
@@ -277,14 +277,14 @@ def test_a_record_that_can_not_be_protected_is_a_dead_letter() -> None:
         ([good, batch(bad, good, bad), good, bad, {**bad, "uuid": None}], [1, 1, 3, 4]),
     ):
         rig = RecordsRig(rules=[FAILING])
-        found = record_list(*records, offset=7, at=5.0)
-        rig.records.accept(found, IntakeCallback(), AckLevel.DELIVERED)
+        received = record_list(*records, offset=7, at=5.0)
+        rig.records.accept(received, IntakeCallback(), AckLevel.DELIVERED)
         assert rig.figures(LANE).dead_lettered == {Reason.RULE_FAILED: len(failing)}
         assert rig.balanced()
         assert [
             (letter.coordinates, letter.attributes, letter.at)
             for letter in rig.dead_letters.dead_letters
-        ] == [(found.facts(at).name, found.attributes(at), 5.0) for at in failing]
+        ] == [(received.facts(at).name, received.attributes(at), 5.0) for at in failing]
 
 
 def test_what_a_rejected_batch_of_records_would_drop_is_not_counted() -> None:
@@ -422,8 +422,8 @@ async def test_rules_do_the_same_in_the_decoder_process(tmp_path: Path) -> None:
         ]
         heads = []
         v1 = [
-            {**v1_event(each["event"], str(UUIDS[at])), **drop_time(each)}
-            for at, each in enumerate(events)
+            {**v1_event(event["event"], str(UUIDS[at])), **drop_time(event)}
+            for at, event in enumerate(events)
         ]
         for rig in rigs:
             assert rig.offer(json.dumps(batch(*events)).encode(), Patient()) is (
@@ -439,8 +439,8 @@ async def test_rules_do_the_same_in_the_decoder_process(tmp_path: Path) -> None:
         inline, elsewhere = rigs
         assert elsewhere.events() == inline.events()
         assert elsewhere.figures(LANE) == inline.figures(LANE)
-        assert [each.data for each in elsewhere.dead_letters.dead_letters] == [
-            each.data for each in inline.dead_letters.dead_letters
+        assert [letter.data for letter in elsewhere.dead_letters.dead_letters] == [
+            letter.data for letter in inline.dead_letters.dead_letters
         ]
         assert elsewhere.conditions.rules is not None
         assert inline.conditions.rules is not None

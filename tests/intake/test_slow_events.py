@@ -113,6 +113,8 @@ def steps(head: bytes, event: bytes, count: int, *, way: str) -> int:
 @example(b"{", DATED.replace(b"{", b'{"token":"phc_good",', 1), "records")
 def test_each_event_takes_few_steps(head: bytes, event: bytes, way: str) -> None:
     """No event takes more than a few, nor more the more others there are."""
-    each = (steps(head, event, MANY, way=way) - steps(head, event, FEW, way=way)) / (MANY - FEW)
-    target(each, label=way)
-    assert each < STEPS_AN_EVENT
+    per_event = (steps(head, event, MANY, way=way) - steps(head, event, FEW, way=way)) / (
+        MANY - FEW
+    )
+    target(per_event, label=way)
+    assert per_event < STEPS_AN_EVENT

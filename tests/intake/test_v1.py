@@ -67,8 +67,8 @@ class V1RequestSender:
         """
         assert self.callback.code == "accepted"
         assert self.head.results is not None
-        found = json.loads(self.head.results.body())["results"]
-        return {key: " ".join(each.values()) for key, each in found.items()}
+        results = json.loads(self.head.results.body())["results"]
+        return {key: " ".join(result.values()) for key, result in results.items()}
 
 
 def take_off(rig: IntakeRig, count: int | None = None) -> list[Chunk]:
@@ -132,7 +132,7 @@ def test_ordering_and_address() -> None:
     V1RequestSender(rig, event(), event(OTHER, properties={"alias": "bob"}), client="8.8.8.8")
     (chunk,) = rig.chunks()
     assert chunk.ids == {"ann", "bob"}
-    assert [json.loads(each)["properties"]["$ip"] for each in chunk.events()] == [
+    assert [json.loads(raw)["properties"]["$ip"] for raw in chunk.events()] == [
         "8.8.8.8",
         "8.8.8.8",
     ]
@@ -149,7 +149,7 @@ def test_v1_clock_skew_is_corrected() -> None:
         event(OTHER, options={"disable_skew_correction": True}),
         timestamp=b"2026-01-01T01:00:00Z",
     )
-    first, second = (json.loads(each) for each in rig.events())
+    first, second = (json.loads(raw) for raw in rig.events())
     assert first["timestamp"] == "2025-12-31T11:00:00.000Z"
     assert (second["timestamp"], second["properties"]["$ignore_sent_at"]) == (
         "2025-12-31T12:00:00Z",
@@ -177,7 +177,7 @@ def test_v1_warnings_name_what_was_replaced() -> None:
         f" {THIRD} ": "ok",
         UUID: "warning distinct_id_cut",
     }
-    assert [json.loads(each)["timestamp"][:10] for each in rig.events()] == [
+    assert [json.loads(raw)["timestamp"][:10] for raw in rig.events()] == [
         "2026-01-01",
         "2026-01-01",
         *["2025-12-31"] * 3,

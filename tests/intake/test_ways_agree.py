@@ -108,12 +108,12 @@ def seeds() -> list[list[dict[str, Any]]]:
 def texts() -> list[bytes]:
     """The seeds as several SDKs write them."""
     compact = [
-        json.dumps(each, ensure_ascii=False, separators=(",", ":")).encode() for each in seeds()
+        json.dumps(seed, ensure_ascii=False, separators=(",", ":")).encode() for seed in seeds()
     ]
     return (
         compact
-        + [json.dumps(each).encode() for each in seeds()]
-        + [json.dumps(each, indent=1).encode() for each in seeds()]
+        + [json.dumps(seed).encode() for seed in seeds()]
+        + [json.dumps(seed, indent=1).encode() for seed in seeds()]
     )
 
 
@@ -155,7 +155,7 @@ def test_all_ways_leave_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     dice = random.Random(20)
     corpus = texts()
     together = stamping.stamp_together
-    taken = 0
+    fast_count = 0
     for _ in range(MUTANTS):
         events = mutant(dice.choice(corpus), dice)
         if not (events.startswith(b"[") and events.endswith(b"]") and is_utf8(events)):
@@ -165,7 +165,7 @@ def test_all_ways_leave_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
             dice.choice(CONTEXTS), uuid_of=lambda at: b"01900000-0000-7000-8000-%012d" % at
         )
         fast = outcome(events, context)
-        taken += (
+        fast_count += (
             isinstance(fast, tuple) and together(events, context) is not None
             if b"NaN" not in events
             else 0
@@ -173,7 +173,7 @@ def test_all_ways_leave_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
         with monkeypatch.context() as patch:
             patch.setattr(stamping, "stamp_together", lambda *_: None)
             assert fast == outcome(events, context), (events, context)
-    assert taken > MUTANTS / 20
+    assert fast_count > MUTANTS / 20
 
 
 def test_a_single_event_is_stamped_like_one_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,7 +182,7 @@ def test_a_single_event_is_stamped_like_one_of_a_batch(monkeypatch: pytest.Monke
     """
     monkeypatch.setattr(stamping, "new_uuid7", lambda _: b"01900000-0000-7000-8000-000000000000")
     dice = random.Random(21)
-    taken = 0
+    single_count = 0
     corpus = [
         b'{"api_key":"%b",%b' % (KEY.encode(), text.strip(b"[] \n")[1:])
         for text in texts()
@@ -194,7 +194,7 @@ def test_a_single_event_is_stamped_like_one_of_a_batch(monkeypatch: pytest.Monke
         single = read_single(text, MIDNIGHT, 100_000, ordered=ordered)
         if single is None:
             continue
-        taken += 1
+        single_count += 1
         stamped = stamp(
             b"[%b]" % text,
             StampContext(
@@ -206,4 +206,4 @@ def test_a_single_event_is_stamped_like_one_of_a_batch(monkeypatch: pytest.Monke
             stamped.ids,
             stamped.count,
         ), text
-    assert taken > MUTANTS / 20
+    assert single_count > MUTANTS / 20

@@ -182,7 +182,7 @@ def test_an_id_is_one_segment_or_refused(endpoint: object, text: str) -> None:
     decodes and normalizes it.
     """
     assert endpoint in ENDPOINTS
-    row = next(each for each in ENDPOINTS if each is endpoint)
+    row = next(candidate for candidate in ENDPOINTS if candidate is endpoint)
     try:
         path = path_of(row, {parameter.name: text for parameter in row.parameters})
     except InvalidCall:

@@ -219,10 +219,12 @@ async def test_many_calls_at_once() -> None:
         Upstream(lambda request: said({"id": request.path})) as service,
         Client(service.url, KEY) as client,
     ):
-        found = await asyncio.gather(
+        domains = await asyncio.gather(
             *(client.domains.get(ORGANIZATION, number) for number in range(200))
         )
-    assert [each["id"].split("/")[-2] for each in found] == [str(number) for number in range(200)]
+    assert [domain["id"].split("/")[-2] for domain in domains] == [
+        str(number) for number in range(200)
+    ]
 
 
 async def test_closing_ends_a_call_in_flight() -> None:

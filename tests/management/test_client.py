@@ -67,7 +67,9 @@ async def test_there_is_a_method_for_each_row_and_no_other(client: Client) -> No
         for name, group in groups_of(client).items()
     }
     methods = {
-        f"{name.replace('_', '-')} {verb}" for name, found in verbs.items() for verb in found
+        f"{name.replace('_', '-')} {verb}"
+        for name, group_verbs in verbs.items()
+        for verb in group_verbs
     }
     assert methods == {endpoint.name for endpoint in ENDPOINTS}
 
@@ -84,7 +86,9 @@ async def test_a_method_takes_what_its_row_takes(
     hints = get_type_hints(method)
     parameters = list(inspect.signature(method).parameters.values())[1:]
     positional = [
-        each.name for each in parameters if each.kind is inspect.Parameter.POSITIONAL_ONLY
+        parameter.name
+        for parameter in parameters
+        if parameter.kind is inspect.Parameter.POSITIONAL_ONLY
     ]
     assert len(positional) == len(endpoint.parameters) + endpoint.several
     assert all(
@@ -154,7 +158,7 @@ async def test_types_of_answers() -> None:
         )
         assert_type(await client.domains.update("o", "d", sso_enforcement="saml"), Domain)
         assert_type(await client.domains.verify("o", "d"), Domain | None)
-        assert_type([each async for each in client.invites.list("o")], list[Invite])
+        assert_type([invite async for invite in client.invites.list("o")], list[Invite])
         assert_type(await client.invites.create("o", target_email="a@example.com", level=8), Invite)
         assert_type(
             await client.invites.bulk("o", [{"target_email": "a@example.com"}]), list[Invite] | None
@@ -202,7 +206,7 @@ async def test_a_list_keeps_its_ids() -> None:
     async with talking(None, said(envelope(count=0))) as (client, service):
         listed = client.pages(LIST_DOMAINS, ids)
         ids.clear()
-        assert [each async for each in listed] == []
+        assert [domain async for domain in listed] == []
     assert service.requests[0].path == f"/api/organizations/{ORGANIZATION}/domains/"
 
 
@@ -264,8 +268,8 @@ async def faces(tmp_path: Path) -> AsyncIterator[list[Face]]:
 def check(name: str, answer: Any) -> None:
     """The answer is of the type that the table says."""
     endpoint = BY_NAME[name]
-    for each in answer if endpoint.paginated else [answer]:
-        TypeAdapter(endpoint.response).validate_python(each, strict=True)
+    for entry in answer if endpoint.paginated else [answer]:
+        TypeAdapter(endpoint.response).validate_python(entry, strict=True)
 
 
 @cases("name", BY_NAME)
@@ -300,7 +304,11 @@ async def test_an_unknown_key(faces: list[Face], name: str) -> None:
 async def test_a_missing_scope(faces: list[Face], name: str) -> None:
     """403, and the hint names the scope."""
     scope = BY_NAME[name].scope
-    other = next(each for each in KeyScope if each.partition(":")[0] != scope.partition(":")[0])
+    other = next(
+        key_scope
+        for key_scope in KeyScope
+        if key_scope.partition(":")[0] != scope.partition(":")[0]
+    )
     for face in faces:
         error = await face.refused(name, key=seed.scoped_key(other))
         assert (error.status, error.type, error.code) == (

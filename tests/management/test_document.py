@@ -57,7 +57,7 @@ async def test_a_program_does_what_it_says(number: int, tmp_path: Path) -> None:
             )
         )
     assert (done.returncode, done.stderr) == (0, "")
-    assert [each for each in SHOWN[number] if each not in done.stdout] == []
+    assert [text for text in SHOWN[number] if text not in done.stdout] == []
 
 
 def test_the_attributes_of_the_error_are_the_tabulated_ones() -> None:

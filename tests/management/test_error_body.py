@@ -67,8 +67,8 @@ def test_the_service_own_shape() -> None:
 )
 def test_other_shapes(body: Any, detail: str, field: str | None) -> None:
     """What other servers' errors look like is understood, as far as it goes."""
-    found = of(body)
-    assert (found.detail, found.field) == (detail, field)
+    error = of(body)
+    assert (error.detail, error.field) == (detail, field)
 
 
 @cases(
@@ -85,8 +85,8 @@ def test_other_shapes(body: Any, detail: str, field: str | None) -> None:
 )
 def test_a_body_without_an_error_is_shown_by_its_status(status: int, kind: str, code: str) -> None:
     """Type and code are never empty: without a body they are those of the status."""
-    found = read_error_body(HttpReply(status), KEY)
-    assert (found.type, found.code) == (kind, code)
+    error = read_error_body(HttpReply(status), KEY)
+    assert (error.type, error.code) == (kind, code)
 
 
 def test_plain_text_is_shown() -> None:
@@ -121,7 +121,7 @@ def test_nothing_is_no_page() -> None:
 
 def test_the_key_is_never_repeated() -> None:
     """A server that repeats the key doesn't get it into an error; nor any other key."""
-    found = of(
+    error = of(
         {
             "type": KEY,
             "code": f"x{KEY}",
@@ -129,9 +129,9 @@ def test_the_key_is_never_repeated() -> None:
             "attr": KEY,
         }
     )
-    assert "0123456789" not in repr(found)
-    assert "otherother" not in repr(found)
-    assert "projectproject" not in repr(found)
+    assert "0123456789" not in repr(error)
+    assert "otherother" not in repr(error)
+    assert "projectproject" not in repr(error)
 
 
 def test_a_key_at_the_edge_of_what_is_shown_is_masked() -> None:
@@ -170,13 +170,13 @@ def test_deep_nesting_is_no_trouble() -> None:
 @given(JSON)
 def test_any_json_becomes_a_text(body: Any) -> None:
     """Whatever the body of an error is, there are a type, a code and words, printable and short."""
-    found = of(body)
-    assert found.type
-    assert found.code
-    assert found.detail
+    error = of(body)
+    assert error.type
+    assert error.code
+    assert error.detail
     assert all(
         text.isprintable() and len(text) <= LONGEST + 1
-        for text in (found.type, found.code, found.detail, found.field or "")
+        for text in (error.type, error.code, error.detail, error.field or "")
     )
 
 

@@ -131,7 +131,7 @@ async def test_the_key_is_in_no_repr_and_no_pickle() -> None:
             client._caller,
             client._caller._access,
         ]
-        shown = " ".join([repr(each) for each in parts])
+        shown = " ".join([repr(part) for part in parts])
         assert shown.startswith(
             "<Client of https://example.com/base> <DomainOperations at https://example.com/base> "
             "<Pages of domains list>"

@@ -48,8 +48,8 @@ def public(owner: object) -> dict[str, Any]:
 def shape(method: Any) -> list[tuple[str, Any, Any, Any]]:
     """The parameters of a method."""
     return [
-        (each.name, each.kind, each.default, each.annotation)
-        for each in inspect.signature(method).parameters.values()
+        (parameter.name, parameter.kind, parameter.default, parameter.annotation)
+        for parameter in inspect.signature(method).parameters.values()
     ]
 
 

@@ -370,12 +370,12 @@ def test_an_unknown_host() -> None:
     error = aiohttp.ClientConnectorDNSError(
         CONNECTION_KEY, socket.gaierror(socket.EAI_NONAME, "Name or service not known")
     )
-    found = connection_failure(error)
-    assert (found.words, found.code) == (
+    failure = connection_failure(error)
+    assert (failure.words, failure.code) == (
         "unknown host service.invalid: name or service not known",
         "unreachable",
     )
-    assert (found.sent, found.again) == (False, True)
+    assert (failure.sent, failure.again) == (False, True)
 
 
 def test_errors_of_the_system() -> None:
@@ -391,11 +391,11 @@ def test_errors_of_the_system() -> None:
 
 def test_a_certificate_error_without_words() -> None:
     """A certificate that another library refuses is one all the same."""
-    found = connection_failure(
+    failure = connection_failure(
         aiohttp.ClientConnectorCertificateError(CONNECTION_KEY, ValueError("no"))
     )
-    assert found.words == "the certificate of service.invalid isn't trusted: no"
-    assert not found.again
+    assert failure.words == "the certificate of service.invalid isn't trusted: no"
+    assert not failure.again
 
 
 @cases(

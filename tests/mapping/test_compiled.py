@@ -54,11 +54,11 @@ RECORD = json.dumps(
 )
 def test_compiled_expression_is_what_jq_makes_of_it(expression: str) -> None:
     """The same expression, and one that only jq can read."""
-    found, expected = (
-        json.loads(properties(RECORD, properties={"x": each}))
-        for each in (expression, f"({expression}) | .")
+    compiled, expected = (
+        json.loads(properties(RECORD, properties={"x": spelling}))
+        for spelling in (expression, f"({expression}) | .")
     )
-    assert found == expected
+    assert compiled == expected
 
 
 def test_values_keep_their_bytes() -> None:
@@ -110,11 +110,11 @@ def test_a_sum_needs_objects() -> None:
 
 def test_a_natural_key_of_several_parts() -> None:
     """The same parts give the same uuid; none at all gives none."""
-    found, same, other, none = (
+    first, same, other, none = (
         json.loads(mapped(record, uuid="[.a, .b]", properties={}) or "").get("uuid")
         for record in ('{"a":1,"b":"x"}', '{"b":"x","a":1}', '{"a":1}', "{}")
     )
-    assert found == same != other
+    assert first == same != other
     assert none is None
 
 

@@ -38,7 +38,7 @@ def test_several_records_are_as_one_by_one(condition: str) -> None:
     expressions.only_where(condition)
     expressions.compile()
     failed: dict[int, str] = {}
-    found = expressions.select(RECORDS, lambda index, error: failed.update({index: str(error)}))
+    selected = expressions.select(RECORDS, lambda index, error: failed.update({index: str(error)}))
     alone: list[int] = []
     alone_failed: dict[int, str] = {}
     for index, record in enumerate(RECORDS):
@@ -52,7 +52,7 @@ def test_several_records_are_as_one_by_one(condition: str) -> None:
         ]
         if errors:
             alone_failed[index] = str(errors[0])
-    assert (found, failed) == (alone, alone_failed)
+    assert (selected, failed) == (alone, alone_failed)
 
 
 _VALUES = st.none() | st.booleans() | st.integers(-5, 5) | st.text("xü\n", max_size=3)
@@ -66,8 +66,8 @@ def test_verdicts_are_python_s(records: list[dict[str, object]]) -> None:
     expressions.compile()
 
     def value(record: dict[str, object], name: str) -> object:
-        found = record.get(name)
-        return "x" if found is None or found is False else found
+        member = record.get(name)
+        return "x" if member is None or member is False else member
 
     expected = [
         index
@@ -76,6 +76,6 @@ def test_verdicts_are_python_s(records: list[dict[str, object]]) -> None:
         == (type(value(record, "b")), value(record, "b"))
     ]
     assert (
-        expressions.select([msgspec.json.encode(each) for each in records], lambda *_: None)
+        expressions.select([msgspec.json.encode(record) for record in records], lambda *_: None)
         == expected
     )

@@ -78,11 +78,11 @@ def test_a_salt_that_isnt_there(tmp_path: Path, content: bytes | None) -> None:
     file = tmp_path / "salt"
     if content is not None:
         file.write_bytes(content)
-    for each in (file, Path("a\0b"), tmp_path):
+    for salt_file in (file, Path("a\0b"), tmp_path):
         with pytest.raises(
             ConfigurationError, match=r"^sources\.kafka\[0\]\.mapping\.hash\.salt_file: "
         ) as caught:
-            mapping(hash=HashRule((".a",), each))
+            mapping(hash=HashRule((".a",), salt_file))
         assert "openssl" in caught.value.hint
 
 

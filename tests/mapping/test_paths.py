@@ -88,13 +88,13 @@ def test_a_plain_path_means_what_jq_means(
         expected = [jq.compile(expression).input_text(text).first() for expression in expressions]
     except ValueError:
         with pytest.raises(Unmappable):
-            mapping(properties={str(at): each for at, each in enumerate(expressions)}).map(
-                text.encode()
-            )
+            mapping(
+                properties={str(at): expression for at, expression in enumerate(expressions)}
+            ).map(text.encode())
         return
-    made = mapping(properties={str(at): each for at, each in enumerate(expressions)}).map(
-        text.encode()
-    )
+    made = mapping(
+        properties={str(at): expression for at, expression in enumerate(expressions)}
+    ).map(text.encode())
     assert made is not None
     assert json.loads(made)["properties"] == {
         str(at): value for at, value in enumerate(expected) if value is not None

@@ -41,8 +41,8 @@ def visitor(mapping: Mapping, record: bytes, time: float | None = None) -> str |
     """The distinct_id of the event that a record gives."""
     made = mapping.map(record, time)
     assert made is not None
-    found: str | None = msgspec.json.decode(made).get("distinct_id")
-    return found
+    distinct_id: str | None = msgspec.json.decode(made).get("distinct_id")
+    return distinct_id
 
 
 def netstrings(*values: str) -> bytes:
@@ -80,8 +80,8 @@ def test_missing_values_are_empty(salt: Path) -> None:
     """A missing, null or blank value is as one that is empty; where all are, no member is added."""
     mapping = combined(salt)
     one = {
-        visitor(mapping, each)
-        for each in (b'{"ip":"a"}', b'{"ip":"a","agent":null}', b'{"ip":"a","agent":" "}')
+        visitor(mapping, record)
+        for record in (b'{"ip":"a"}', b'{"ip":"a","agent":null}', b'{"ip":"a","agent":" "}')
     }
     assert one == {hmac.new(SALT, netstrings("a", ""), "sha256").hexdigest()}
     assert visitor(mapping, b"{}") is None

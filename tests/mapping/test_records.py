@@ -43,39 +43,39 @@ RULES: dict[str, Any] = {"distinct_id": ".d", "properties": {}}
 )
 def test_what_is_no_json(record: bytes, why: str) -> None:
     """It is distinguished from what the rules can't use."""
-    for each in (
+    for mapper in (
         mapping(**RULES),
         mapping(**RULES, where=".x | . == null"),
         mapping(**RULES, drop=(".x", ".a.b")),
     ):
         with pytest.raises(NotJson, match=why):
-            each.map_record(record)
+            mapper.map_record(record)
 
 
 @cases("record", [b"5", b'"text"', b"null", b"true", b"[1]", b'[{"d":1},[]]'])
 def test_what_is_no_object(record: bytes) -> None:
     """JSON of another kind is for the rules to refuse."""
-    for each in (mapping(**RULES), mapping(**RULES, drop=(".x",))):
+    for mapper in (mapping(**RULES), mapping(**RULES, drop=(".x",))):
         with pytest.raises(Unmappable, match="the rules need an object"):
-            each.map_record(record)
+            mapper.map_record(record)
     with pytest.raises(Unmappable, match="the record is an array; the rules need an object"):
         mapping().map(b"[]")
 
 
 def test_an_array_of_objects() -> None:
     """Each becomes an event of its own; those that `where` leaves out are left out."""
-    each = mapping(**RULES, where=".go")
+    mapper = mapping(**RULES, where=".go")
     record = b' [{"go":true,"d":"a"}, {"go":false}, {"d":"b","go":1}] '
-    assert each.map_record(record) == (
+    assert mapper.map_record(record) == (
         b'[{"event":"e","distinct_id":"a","properties":{}},{"event":"e","distinct_id":"b",'
         b'"properties":{}}]'
     )
     assert (
-        each.map_record(b'{"go":true,"d":"a"}')
+        mapper.map_record(b'{"go":true,"d":"a"}')
         == b'{"event":"e","distinct_id":"a","properties":{}}'
     )
-    assert each.map_record(b'[{"go":false}]') is None
-    assert each.map_record(b"[ ]") is None
+    assert mapper.map_record(b'[{"go":false}]') is None
+    assert mapper.map_record(b"[ ]") is None
 
 
 def test_an_array_is_mapped_whole_or_not_at_all() -> None:
@@ -92,15 +92,15 @@ def test_repair() -> None:
     def mend(data: bytes) -> bytes:
         return null_non_finite_numbers(data)[0]
 
-    each = Mapping.compile(MappingRules(event='"e"', drop=(".x",)), "src", repair=mend)
+    mapper = Mapping.compile(MappingRules(event='"e"', drop=(".x",)), "src", repair=mend)
     assert (
-        each.map_record(b'{"a":NaN,"b":"NaN"}')
+        mapper.map_record(b'{"a":NaN,"b":"NaN"}')
         == b'{"event":"e","properties":{"a":null,"b":"NaN"}}'
     )
-    assert each.map_record(b'[{"a":-Infinity}]') == b'[{"event":"e","properties":{"a":null}}]'
+    assert mapper.map_record(b'[{"a":-Infinity}]') == b'[{"event":"e","properties":{"a":null}}]'
     for record in (b'{"a":NaN', b"nope"):
         with pytest.raises(NotJson):
-            each.map_record(record)
+            mapper.map_record(record)
 
 
 def test_values_that_only_look_like_others() -> None:
@@ -114,11 +114,11 @@ def test_nesting_that_can_be_read_can_be_redacted() -> None:
     """Arrays around a field may be as deep as the decoder takes them, or the record is refused:
     nothing else is raised.
     """
-    each = mapping(drop=(".a.x",))
+    mapper = mapping(drop=(".a.x",))
     for depth in (10, 100, 200, 400, 800, 1600):
         record = b'{"a":' + b"[" * depth + b'{"x":1}' + b"]" * depth + b"}"
         try:
-            assert b"x" not in (each.map(record) or b"x")
+            assert b"x" not in (mapper.map(record) or b"x")
         except NotJson:
             assert depth > 100
 
@@ -163,11 +163,11 @@ SOME_RULES: list[dict[str, Any]] = [
 @given(HOSTILE, st.sampled_from(SOME_RULES))
 def test_nothing_else_is_ever_raised(record: bytes, rules: dict[str, Any]) -> None:
     """Whatever a record holds, it gives JSON, or nothing, or one of the two errors."""
-    each = mapping(
+    mapper = mapping(
         event='.event // "e"', distinct_id=".a", timestamp=TimestampRule(".timestamp"), **rules
     )
     made = None
     with contextlib.suppress(NotJson, Unmappable):
-        made = each.map_record(record)
+        made = mapper.map_record(record)
     # whose numbers may be out of range, as the record's may
     assert made is None or json.loads(made, parse_constant=pytest.fail)

@@ -190,9 +190,9 @@ def leaking(draw: st.DrawFn, depth: int = 3) -> str:
     if depth:
         inner = leaking(depth - 1)
         nested = inner | st.lists(inner | st.just("1"), max_size=2).map(
-            lambda each: f"[{','.join(each)}]"
+            lambda elements: f"[{','.join(elements)}]"
         )
-        nested |= st.lists(inner, max_size=1).map(lambda each: f"[ [{','.join(each)}],[] ]")
+        nested |= st.lists(inner, max_size=1).map(lambda elements: f"[ [{','.join(elements)}],[] ]")
         members += draw(
             st.lists(
                 st.builds("{}:{}".format, st.sampled_from(['"a"', r'"\u0061"']), nested), max_size=2
@@ -257,7 +257,7 @@ def test_a_mapping_that_only_hashes_reads_the_file_once(salt: Path) -> None:
     """A salt that is changed takes effect with the next start: half a topic hashed otherwise would
     help no one.
     """
-    each = mapping(properties={"m": ".m"}, hash=HashRule((".m",), salt))
-    first = each.map(b'{"m":"x"}')
+    mapper = mapping(properties={"m": ".m"}, hash=HashRule((".m",), salt))
+    first = mapper.map(b'{"m":"x"}')
     salt.write_bytes(b"another")
-    assert each.map(b'{"m":"x"}') == first
+    assert mapper.map(b'{"m":"x"}') == first

@@ -309,9 +309,9 @@ def test_the_order_of_members() -> None:
 
 def test_one_mapping_serves_many_records() -> None:
     """Nothing of a record is left for the next one."""
-    each = mapping(event='.e + ""', distinct_id=".d", properties={"p": ".p", "q": ".q + null"})
-    first = each.map(b'{"e":"a","d":"x","p":1,"q":2}')
-    assert each.map(b'{"e":"b"}') == b'{"event":"b","properties":{}}'
+    mapper = mapping(event='.e + ""', distinct_id=".d", properties={"p": ".p", "q": ".q + null"})
+    first = mapper.map(b'{"e":"a","d":"x","p":1,"q":2}')
+    assert mapper.map(b'{"e":"b"}') == b'{"event":"b","properties":{}}'
     with pytest.raises(Unmappable):
-        each.map(b'{"e":1}')
-    assert each.map(b'{"e":"a","d":"x","p":1,"q":2}') == first
+        mapper.map(b'{"e":1}')
+    assert mapper.map(b'{"e":"a","d":"x","p":1,"q":2}') == first

@@ -80,11 +80,11 @@ def test_every_file_of_a_page_is_served_and_packaged(package: object) -> None:
     host, runs something inline, or makes markup of text.
     """
     folder = Path(str(getattr(package, "__file__", ""))).parent
-    found = {path.name for path in folder.iterdir() if path.suffix in files.TYPES}
+    filenames = {path.name for path in folder.iterdir() if path.suffix in files.TYPES}
     source = "".join(path.read_text() for path in folder.glob("*.py"))
-    assert found
-    assert {name for name in found if f'"{name}"' not in source} == set()
-    for name in found:
+    assert filenames
+    assert {name for name in filenames if f'"{name}"' not in source} == set()
+    for name in filenames:
         text = (folder / name).read_text()
         assert not [word for word in MARKUP if word in text]
         assert "//" not in text.replace("http://www.w3.org/2000/svg", "").replace("// ", "")

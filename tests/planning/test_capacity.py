@@ -187,22 +187,25 @@ def test_what_is_planned_carries_the_load(
         event_bytes=event_bytes,
         latency=0.05,
     )
-    found = capacity_of(load, DISK)
-    assert found.machines == found.carrying + 1
-    assert found.workers <= max(1, cores - 1)
-    assert found.processes * found.core_rate >= rate
-    assert found.busy <= found.processes / RESERVE * 1.000001
-    assert found.max_bytes <= LARGEST_BUFFER
-    held = room(found.max_bytes // found.workers, "disk", event_bytes, together) * found.processes
-    assert held >= found.backlog * UNEVEN
-    assert all(limit.factor >= 0.999 for limit in limits_of(load, DISK, found))
+    capacity = capacity_of(load, DISK)
+    assert capacity.machines == capacity.carrying + 1
+    assert capacity.workers <= max(1, cores - 1)
+    assert capacity.processes * capacity.core_rate >= rate
+    assert capacity.busy <= capacity.processes / RESERVE * 1.000001
+    assert capacity.max_bytes <= LARGEST_BUFFER
+    held = (
+        room(capacity.max_bytes // capacity.workers, "disk", event_bytes, together)
+        * capacity.processes
+    )
+    assert held >= capacity.backlog * UNEVEN
+    assert all(limit.factor >= 0.999 for limit in limits_of(load, DISK, capacity))
 
 
 @given(st.floats(1, 1_000_000), st.floats(1.01, 10))
 def test_more_load_never_takes_less(rate: float, more: float) -> None:
     """Cores, machines, disk, requests and memory grow with the rate."""
     less, greater = (
-        capacity_of(Load(rate=each, outage=HOUR), DISK) for each in (rate, rate * more)
+        capacity_of(Load(rate=load_rate, outage=HOUR), DISK) for load_rate in (rate, rate * more)
     )
     assert less.busy < greater.busy
     assert less.machines <= greater.machines
@@ -237,9 +240,9 @@ def test_a_topic_keeps_what_an_outage_leaves_in_it() -> None:
     needs the disk.
     """
     load = Load(rate=20_000, outage=8 * HOUR, source=LoadSource.KAFKA)
-    found = capacity_of(load, Settings())
-    assert found.max_bytes < 1 << 30
-    assert retention(load, found) == pytest.approx(2 * (8 + 8) * HOUR)
+    capacity = capacity_of(load, Settings())
+    assert capacity.max_bytes < 1 << 30
+    assert retention(load, capacity) == pytest.approx(2 * (8 + 8) * HOUR)
     by_disk = replace(DISK, sources=SourcesSettings(kafka=(KafkaSettings(commit="disk"),)))
     over_http = capacity_of(replace(load, source=LoadSource.HTTP), DISK)
     assert capacity_of(load, by_disk).max_bytes == pytest.approx(over_http.max_bytes, rel=0.01)
@@ -250,16 +253,18 @@ def test_what_may_be_in_flight_is_enough_to_catch_up() -> None:
     missing; the default doesn't always.
     """
     load = Load(rate=60_000, outage=HOUR, source=LoadSource.KAFKA)
-    found = capacity_of(load, Settings())
+    capacity = capacity_of(load, Settings())
     planned = Settings(
         sources=SourcesSettings(
             kafka=(
-                KafkaSettings(max_in_flight=max_in_flight_for(load, Settings(), found.processes)),
+                KafkaSettings(
+                    max_in_flight=max_in_flight_for(load, Settings(), capacity.processes)
+                ),
             )
         )
     )
-    assert in_flight_rate(load, planned, found.processes) >= load.accepted_rate
-    assert in_flight_rate(load, Settings(), found.processes) < load.rate
+    assert in_flight_rate(load, planned, capacity.processes) >= load.accepted_rate
+    assert in_flight_rate(load, Settings(), capacity.processes) < load.rate
     assert kafka_of(planned).max_in_flight is not None
 
 
@@ -297,7 +302,7 @@ def test_the_rate_of_imports_is_the_default() -> None:
 def test_limits_are_in_the_order_in_which_they_are_reached() -> None:
     """The first is the one that carries least of the load."""
     load = Load(rate=200_000, outage=HOUR, machines=2)
-    found = capacity_of(load, DISK, fixed_workers=True, max_bytes=1 << 30)
-    limits = limits_of(load, DISK, found)
+    capacity = capacity_of(load, DISK, fixed_workers=True, max_bytes=1 << 30)
+    limits = limits_of(load, DISK, capacity)
     assert [limit.name for limit in limits] == ["buffer", "cpu", "upstream"]
     assert limits[0].factor < limits[1].factor < 1 < limits[2].factor

@@ -64,7 +64,7 @@ def test_what_its_sentences_say() -> None:
         f"idle for {HttpPolicy().idle_timeout:g} s",
         f"dead letters ({format_size(DISK.dead_letter_limit)})",
     ]
-    assert [each for each in said if each not in TEXT] == []
+    assert [phrase for phrase in said if phrase not in TEXT] == []
     assert format_duration(settings.batch.max_age) == "1s"
 
 
@@ -107,4 +107,4 @@ def test_its_commands_make_its_tables() -> None:
         "--source import --events 10e9 --format amplitude",
     ]
     plan = plan_load(Load(rate=50_000, outage=8 * HOUR), DISK, configured=False)
-    assert f"| {' | '.join(each.text for each in plan.figures)} |" in TEXT
+    assert f"| {' | '.join(figure.text for figure in plan.figures)} |" in TEXT

@@ -29,10 +29,10 @@ from tests.promises.table import (
 def main() -> int:
     """Print the table; 0 if no cell is broken."""
     parser = argparse.ArgumentParser(prog="tests.promises", description=__doc__)
-    names = [each.name for each in ENTRANCES]
+    names = [entrance.name for entrance in ENTRANCES]
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="ENTRANCE")
     given = parser.parse_args()
-    cells = filled(each for each in ENTRANCES if each.name in given.only)
+    cells = filled(entrance for entrance in ENTRANCES if entrance.name in given.only)
     print(as_text(cells))
     return int(any(cell.state is CellState.BROKEN for cell in cells))
 
@@ -47,16 +47,18 @@ def filled(columns: Iterable[type[Entrance]]) -> list[Cell]:
             folder = root / name.replace(" ", "-")
             folder.mkdir()
             kafka = ""
-            if any(each.needs_kafka for each in entrances):
+            if any(entrance.needs_kafka for entrance in entrances):
                 try:
                     kafka = stack.enter_context(Broker()).bootstrap
                 except BrokerUnavailable as error:
-                    cells += untested((each.name for each in entrances), f"no broker: {error}")
+                    cells += untested(
+                        (entrance.name for entrance in entrances), f"no broker: {error}"
+                    )
                     continue
             began = time.monotonic(), sum(os.times()[:4])
             cells += asyncio.run(cells_of(entrances, folder, services, kafka))
             took = time.monotonic() - began[0], sum(os.times()[:4]) - began[1]
-            names = ", ".join(each.name for each in entrances)
+            names = ", ".join(entrance.name for entrance in entrances)
             print(f"{took[0]:.0f} s, {took[1]:.0f} s of CPU: {names}", file=sys.stderr)
     return cells
 

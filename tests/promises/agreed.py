@@ -50,5 +50,5 @@ def hashed(text: str) -> str:
 
 def moment(text: str) -> datetime:
     """A time as events have it."""
-    found = datetime.fromisoformat(text)
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    timestamp = datetime.fromisoformat(text)
+    return timestamp if timestamp.tzinfo else timestamp.replace(tzinfo=UTC)

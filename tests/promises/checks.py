@@ -43,9 +43,9 @@ def has_property(**expected: Any) -> Callable[[CellEvidence], None]:
 
 def by_source(seen: CellEvidence) -> None:
     properties = seen.only().properties
-    found = {name for name in properties if name.startswith("from_")}
+    source_properties = {name for name in properties if name.startswith("from_")}
     expected = seen.entrance.sources_of_rules
-    assert found == {f"from_{source}" for source in expected}, properties
+    assert source_properties == {f"from_{source}" for source in expected}, properties
 
 
 def sample_has_people_whole(seen: CellEvidence) -> None:
@@ -97,7 +97,7 @@ def is_a_letter_of_a_rule(seen: CellEvidence) -> None:
 
 def is_rejected_alone(seen: CellEvidence) -> None:
     """It has no id, and the other one has."""
-    assert [each.event["event"] for each in seen.arrivals()] == ["with an id"]
+    assert [arrival.event["event"] for arrival in seen.arrivals()] == ["with an id"]
     assert sum(seen.reasons[reason] for reason in NO_ID) == 1, seen.reasons
 
 
@@ -162,8 +162,8 @@ def keeps_its_uuid(seen: CellEvidence) -> None:
 
 
 def gets_a_uuid(seen: CellEvidence) -> None:
-    found = [UUID(arrival.event["uuid"]) for arrival in seen.arrivals()]
-    assert len(set(found)) == len(seen.sent) == 2, found
+    uuids = [UUID(arrival.event["uuid"]) for arrival in seen.arrivals()]
+    assert len(set(uuids)) == len(seen.sent) == 2, uuids
 
 
 def keeps_its_time(seen: CellEvidence) -> None:
@@ -173,9 +173,9 @@ def keeps_its_time(seen: CellEvidence) -> None:
 
 
 def gets_the_time_of_receipt(seen: CellEvidence) -> None:
-    found = moment(seen.only().event["timestamp"])
+    timestamp = moment(seen.only().event["timestamp"])
     margin = timedelta(seconds=1)
-    assert seen.began - margin <= found <= seen.sent_by + margin, found
+    assert seen.began - margin <= timestamp <= seen.sent_by + margin, timestamp
 
 
 def keeps_the_text_of_its_time(seen: CellEvidence) -> None:
@@ -224,29 +224,31 @@ def failure_says_where_it_came_from(seen: CellEvidence) -> None:
 
 def is_tapped(seen: CellEvidence) -> None:
     for outcome in seen.entrance.tapped_as:
-        found = [line for line in seen.taps(outcome) if line["event"] == "tap seen"]
-        assert found, f"not as {outcome}"
-        assert {line["source"] for line in found} <= {seen.entrance.tapped_source, ""}, found
-        assert found[0]["data"]["properties"]["n"] == 1
+        tap_lines = [line for line in seen.taps(outcome) if line["event"] == "tap seen"]
+        assert tap_lines, f"not as {outcome}"
+        assert {line["source"] for line in tap_lines} <= {seen.entrance.tapped_source, ""}, (
+            tap_lines
+        )
+        assert tap_lines[0]["data"]["properties"]["n"] == 1
 
 
 def drop_is_tapped(seen: CellEvidence) -> None:
-    found = [line["reason"] for line in seen.taps("dropped")]
-    assert found == ["rule:tap-noise"], found
+    reasons = [line["reason"] for line in seen.taps("dropped")]
+    assert reasons == ["rule:tap-noise"], reasons
 
 
 def letter_is_tapped(seen: CellEvidence) -> None:
-    found = {line["reason"] for line in seen.taps("dead-lettered")}
-    assert found == {"too_large"}, found
+    reasons = {line["reason"] for line in seen.taps("dead-lettered")}
+    assert reasons == {"too_large"}, reasons
 
 
 def secrets_are_hidden(seen: CellEvidence) -> None:
-    found = [
+    tap_lines = [
         line for line in seen.taps(seen.entrance.tapped_as[0]) if line["event"] == "tap secret"
     ]
-    assert found, "not tapped"
-    assert {line["data"]["properties"]["client_secret"] for line in found} == {"…"}
-    assert SECRET not in json.dumps(found)
+    assert tap_lines, "not tapped"
+    assert {line["data"]["properties"]["client_secret"] for line in tap_lines} == {"…"}
+    assert SECRET not in json.dumps(tap_lines)
 
 
 def is_found_while_it_is_buffered(seen: CellEvidence) -> None:

@@ -151,7 +151,9 @@ class Entrance:
         """Bring in something beyond the limit; see `exceeded`."""
 
     async def observe(self, world: PromiseWorld) -> None:
-        sought = [each for each in world.evidence.sent[self.name] if each.data["event"] == "sought"]
+        sought = [
+            event for event in world.evidence.sent[self.name] if event.data["event"] == "sought"
+        ]
         loop = asyncio.get_running_loop()
         for event in sought:
             until = loop.time() + SOON
@@ -162,10 +164,10 @@ class Entrance:
 
     async def received(self, world: PromiseWorld) -> None:
         """Wait until the daemon has received all that is for the first destination."""
-        expected = sum("us" in each.to for each in world.evidence.sent[self.name])
+        expected = sum("us" in event.to for event in world.evidence.sent[self.name])
 
         def are_there() -> bool:
-            lanes = [each for each in world.status()["lanes"] if each["label"].endswith("@us")]
+            lanes = [lane for lane in world.status()["lanes"] if lane["label"].endswith("@us")]
             received: int = sum(lane["received"].get(self.source, 0) for lane in lanes)
             return received >= expected
 
@@ -210,19 +212,19 @@ class Entrance:
     def check_books(self, evidence: WorldEvidence) -> None:
         evidence.check_audit()
         for destination in ("us", "eu", "own"):
-            sent = [each for each in evidence.sent[self.name] if destination in each.to]
+            sent = [event for event in evidence.sent[self.name] if destination in event.to]
             if not sent:
                 continue
             books = self._books(evidence, destination)
             there = [
-                each
-                for each in evidence.arrivals
-                if each.destination == destination
-                and each.properties["cell"].startswith(f"{self.name}/")
+                arrival
+                for arrival in evidence.arrivals
+                if arrival.destination == destination
+                and arrival.properties["cell"].startswith(f"{self.name}/")
             ]
-            kept = books.reasons.total()
+            undelivered = books.reasons.total()
             figures = f"{destination}: {books}, {len(sent)} sent, {len(there)} arrived"
             assert books.received == len(sent), figures
             assert books.delivered == len(there), figures
             assert books.buffered == 0, figures
-            assert books.received == books.delivered + kept, figures
+            assert books.received == books.delivered + undelivered, figures

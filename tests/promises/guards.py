@@ -55,22 +55,22 @@ def _verdict(guard: Guard, entrance: str, rows: Mapping[str, CellState]) -> str:
 def main() -> int:
     """Print the table of guards and entrances; 0 if none was missed."""
     parser = argparse.ArgumentParser(prog="tests.promises.guards", description=__doc__)
-    names = [each.name for each in ENTRANCES]
+    names = [column.name for column in ENTRANCES]
     parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="ENTRANCE")
     parser.add_argument(
         "--guard", nargs="+", choices=list(GUARDS), default=list(GUARDS), metavar="GUARD"
     )
     given = parser.parse_args()
-    columns = [each for each in ENTRANCES if each.name in given.only]
+    columns = [column for column in ENTRANCES if column.name in given.only]
     width = max(map(len, GUARDS))
-    print(" " * width, *(f"{each.name:>{_wide(each.name)}}" for each in columns), flush=True)
+    print(" " * width, *(f"{column.name:>{_wide(column.name)}}" for column in columns), flush=True)
     missed = False
     for name in given.guard:
         with patch.dict(os.environ, without(name)):
-            found = verdicts(GUARDS[name], filled(columns))
-        row = (f"{found[each.name]:>{_wide(each.name)}}" for each in columns)
+            outcomes = verdicts(GUARDS[name], filled(columns))
+        row = (f"{outcomes[column.name]:>{_wide(column.name)}}" for column in columns)
         print(name.ljust(width), *row, flush=True)
-        missed = missed or MISSED in found.values()
+        missed = missed or MISSED in outcomes.values()
     for name in given.guard:
         for entrance, why in GUARDS[name].spares.items():
             print(f"  {name} at {entrance}: {why}")

@@ -47,7 +47,7 @@ class FollowedLog(Entrance):
     async def carry(self, world: PromiseWorld, events: Sequence[PromisedEvent]) -> None:
         """A line each."""
         with self._file(world).open("a") as file:
-            file.write("".join(f"{each.json()}\n" for each in events))
+            file.write("".join(f"{event.json()}\n" for event in events))
 
     async def exceed(self, world: PromiseWorld) -> None:
         """A line over `max_line`."""
@@ -66,7 +66,7 @@ class FollowedLog(Entrance):
         return self._is_settled(world)
 
     def _is_settled(self, world: PromiseWorld) -> bool:
-        [source] = [each for each in world.status()["logs"] if each["name"] == self.slug]
+        [source] = [log for log in world.status()["logs"] if log["name"] == self.slug]
         [file] = source["files"]
         return bool(file["position"] == self._file(world).stat().st_size)
 
@@ -76,12 +76,13 @@ class FollowedLog(Entrance):
 
     async def end(self, world: PromiseWorld) -> None:
         """What became of the line that is too long."""
-        found = [
-            each["reason"]
-            for each in world.evidence.listed
-            if (each["attributes"] or {}).get("source") == self.slug and "max_line" in each["why"]
+        reasons = [
+            letter["reason"]
+            for letter in world.evidence.listed
+            if (letter["attributes"] or {}).get("source") == self.slug
+            and "max_line" in letter["why"]
         ]
-        self.exceeded = found, ["too_large"]
+        self.exceeded = reasons, ["too_large"]
 
 
 class Stdin(FollowedLog):
@@ -101,7 +102,7 @@ class Stdin(FollowedLog):
         piped = cast("PipedWorld", world).piped
         assert piped is not None
         assert piped.process.stdin is not None
-        piped.process.stdin.write("".join(f"{each.json()}\n" for each in events).encode())
+        piped.process.stdin.write("".join(f"{event.json()}\n" for event in events).encode())
         await piped.process.stdin.drain()
 
     async def is_acknowledged(self, world: PromiseWorld) -> bool:
@@ -150,7 +151,7 @@ class Topics(Entrance):
 
     async def carry(self, world: PromiseWorld, events: Sequence[PromisedEvent]) -> None:
         """A record each."""
-        await self._stream(world).write(each.json().encode() for each in events)
+        await self._stream(world).write(event.json().encode() for event in events)
 
     async def observe(self, world: PromiseWorld) -> None:
         """What it reads is in the buffer soon."""
@@ -221,7 +222,7 @@ class Import(Entrance):
         """Write the file and start the import, which waits for the service."""
         await super().enter(world)
         (world.folder / f"{self.slug}.jsonl").write_text(
-            "".join(f"{each.json()}\n" for each in self._lines)
+            "".join(f"{event.json()}\n" for event in self._lines)
         )
         self._running = await world.stack.enter_async_context(self._command(world))
 
@@ -266,8 +267,8 @@ class Import(Entrance):
         self._record_books = self._manifest(world)["books"]
 
     def _manifest(self, world: PromiseWorld) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self._state(world) / MANIFEST).read_text())
-        return found
+        manifest: dict[str, Any] = json.loads((self._state(world) / MANIFEST).read_text())
+        return manifest
 
     def reasons(self, evidence: WorldEvidence) -> Counter[str]:
         """By its manifest."""
@@ -278,9 +279,9 @@ class Import(Entrance):
         """By its manifest, which must say what is at the service."""
         books = self._record_books
         there = [
-            each
-            for each in evidence.arrivals
-            if each.properties["cell"].startswith(f"{self.name}/")
+            arrival
+            for arrival in evidence.arrivals
+            if arrival.properties["cell"].startswith(f"{self.name}/")
         ]
         settled = books["delivered"] + sum(books["refused"].values())
         settled += sum(books["left_out"].values()) + books["repeats"]
@@ -327,7 +328,9 @@ class Via(Import):
         evidence.check_audit()
         books = self._record_books
         cell = f"{self.name}/"
-        there = [each for each in evidence.arrivals if each.properties["cell"].startswith(cell)]
-        settled = len({each.event["uuid"] for each in there})
+        there = [
+            arrival for arrival in evidence.arrivals if arrival.properties["cell"].startswith(cell)
+        ]
+        settled = len({arrival.event["uuid"] for arrival in there})
         settled += self._books(evidence, "us").reasons.total()
         assert books["delivered"] + books["mended"] == settled, (books, settled)

@@ -55,8 +55,8 @@ class Arrival:
     @property
     def properties(self) -> Mapping[str, Any]:
         """Its properties."""
-        found: Mapping[str, Any] = self.event["properties"]
-        return found
+        properties: Mapping[str, Any] = self.event["properties"]
+        return properties
 
     def is_of(self, sent: PromisedEvent) -> bool:
         """Whether it is this one, of those of its cell."""
@@ -134,32 +134,34 @@ class CellEvidence:
     @property
     def sent(self) -> list[PromisedEvent]:
         """The events of the cell."""
-        return [each for each in self._evidence.sent[self.entrance.name] if each.cell == self._cell]
+        return [
+            event for event in self._evidence.sent[self.entrance.name] if event.cell == self._cell
+        ]
 
     def count_of(self, name: str) -> int:
         """How many events of this name went through the entrance, of all cells."""
         sent = self._evidence.sent[self.entrance.name]
-        return sum(each.data["event"] == name for each in sent)
+        return sum(event.data["event"] == name for event in sent)
 
     def everywhere(self) -> list[Arrival]:
         """What arrived of the cell, at whichever destination."""
         arrived = self._evidence.arrivals
-        return [each for each in arrived if each.properties["cell"] == self._cell]
+        return [arrival for arrival in arrived if arrival.properties["cell"] == self._cell]
 
     def arrivals(self) -> list[Arrival]:
         """What arrived of the cell where the entrance's events are looked for."""
         view = self.entrance.view
-        return [each for each in self.everywhere() if each.destination == view]
+        return [arrival for arrival in self.everywhere() if arrival.destination == view]
 
     def arrived(self, name: str) -> list[Arrival]:
         """The same, of one name."""
-        return [each for each in self.arrivals() if each.event["event"] == name]
+        return [arrival for arrival in self.arrivals() if arrival.event["event"] == name]
 
     def only(self) -> Arrival:
         """The one that arrived."""
-        found = self.arrivals()
-        assert len(found) == 1, f"{len(found)} events arrived, not one"
-        return found[0]
+        arrivals = self.arrivals()
+        assert len(arrivals) == 1, f"{len(arrivals)} events arrived, not one"
+        return arrivals[0]
 
     def letters(self, name: str) -> list[dict[str, Any]]:
         """The dead letters of the entrance with this name, in the end."""
@@ -170,7 +172,7 @@ class CellEvidence:
         return self._named(self._evidence.letters_before, name)
 
     def _named(self, letters: Mapping[str, list[dict[str, Any]]], name: str) -> list[Any]:
-        return [each for each in letters.get(self.entrance.name, []) if each["event"] == name]
+        return [letter for letter in letters.get(self.entrance.name, []) if letter["event"] == name]
 
     @property
     def reasons(self) -> Counter[str]:
@@ -179,7 +181,7 @@ class CellEvidence:
 
     def check_dropped(self, count: int) -> None:
         """Raise `AssertionError` unless the promise's rule has dropped so many events."""
-        (rule,) = (each["name"] for each in self.promise.rules)
+        (rule,) = (rule_settings["name"] for rule_settings in self.promise.rules)
         self.entrance.check_dropped(self, rule, count)
 
     def check_books(self) -> None:
@@ -200,9 +202,9 @@ class CellEvidence:
     def taps(self, outcome: str) -> list[dict[str, Any]]:
         """What a tap showed of the cell with this outcome."""
         return [
-            each
-            for each in self._evidence.tapped
-            if each["outcome"] == outcome and each["data"]["properties"].get("cell") == self._cell
+            line
+            for line in self._evidence.tapped
+            if line["outcome"] == outcome and line["data"]["properties"].get("cell") == self._cell
         ]
 
     @property
@@ -222,19 +224,19 @@ class CellEvidence:
     @property
     def conflicts(self) -> list[Any]:
         """Events of the cell that a service has with other bytes than before."""
-        return [each for each in self._evidence.conflicts if self._cell in str(each)]
+        return [conflict for conflict in self._evidence.conflicts if self._cell in str(conflict)]
 
 
 def read_audit(text: str) -> Iterator[tuple[tuple[str, str], LaneBooks]]:
     """The lines of `forwarder audit`, by label and destination; what is below a line is of it."""
     books: LaneBooks | None = None
     for line in text.splitlines():
-        if found := _LINE.match(line):
-            label, destination, *figures = found.groups()
-            received, delivered, buffered = (int(each.replace(",", "")) for each in figures)
+        if match := _LINE.match(line):
+            label, destination, *figures = match.groups()
+            received, delivered, buffered = (int(figure.replace(",", "")) for figure in figures)
             books = LaneBooks(received, delivered, buffered)
             yield (label, destination or ""), books
-            line = line[found.end() :]  # noqa: PLW2901
+            line = line[match.end() :]  # noqa: PLW2901
         if books is not None:
             for count, reason in _REASON.findall(line):
                 books.reasons[reason] += int(count.replace(",", ""))

@@ -52,7 +52,7 @@ class Classic(Entrance):
         return post(path, self._body(events), *headers)
 
     def _body(self, events: Sequence[PromisedEvent]) -> bytes:
-        batch = ",".join(self._text(each) for each in events)
+        batch = ",".join(self._text(event) for event in events)
         return f'{{"api_key":"{self.key}","batch":[{batch}]}}'.encode()
 
     def _text(self, event: PromisedEvent) -> str:
@@ -87,7 +87,7 @@ class V1(Classic):
 
     def _request(self, events: Sequence[PromisedEvent], *headers: str) -> bytes:
         own = (f"Authorization: Bearer {self.key}", "Content-Type: application/json")
-        batch = ",".join(each.json() for each in events)
+        batch = ",".join(event.json() for event in events)
         body = f'{{"created_at":"2024-05-04T00:00:00Z","batch":[{batch}]}}'.encode()
         self._requests += 1
         return post(f"/i/v1/analytics/events{'/' * (self._requests % 2)}", body, *own, *headers)
@@ -135,7 +135,7 @@ class Large(Classic):
             if promise.topic is Topic.ACKNOWLEDGEMENT:
                 await self.request_confirmation(world, events)
             everything += events
-        everything = [each for each in everything if not each.cell.endswith("/acknowledgement")]
+        everything = [event for event in everything if not event.cell.endswith("/acknowledgement")]
         await self.carry(world, [*everything, *self._filling(world)])
         await self.exceed(world)
 
@@ -293,7 +293,7 @@ class SendCommand(Entrance):
                 running(
                     *("send", event.data["event"], "--distinct-id", event.data["distinct_id"]),
                     *("--api-key", self.key, *world.files, "--timeout", "30s"),
-                    *(part for each in given for part in ("--property", each)),
+                    *(part for assignment in given for part in ("--property", assignment)),
                 )
             )
             self._runs.append((event, command))

@@ -39,10 +39,10 @@ class Cell:
 
 def worlds(entrances: Iterable[type[Entrance]] = ENTRANCES) -> dict[str, list[type[Entrance]]]:
     """Entrances by the world that they share."""
-    found: dict[str, list[type[Entrance]]] = defaultdict(list)
+    by_world: dict[str, list[type[Entrance]]] = defaultdict(list)
     for entrance in entrances:
-        found[entrance.kind.name].append(entrance)
-    return dict(found)
+        by_world[entrance.kind.name].append(entrance)
+    return dict(by_world)
 
 
 @contextmanager
@@ -64,9 +64,11 @@ async def cells_of(
     try:
         await world.run()
     except Exception as error:
-        for each in entrances:
-            world.evidence.failures.setdefault(each.name, error)
-    return [judge(promise, each, world.evidence) for each in entrances for promise in PROMISES]
+        for entrance in entrances:
+            world.evidence.failures.setdefault(entrance.name, error)
+    return [
+        judge(promise, entrance, world.evidence) for entrance in entrances for promise in PROMISES
+    ]
 
 
 def judge(promise: PromiseRow, entrance: Entrance, evidence: WorldEvidence) -> Cell:
@@ -100,14 +102,18 @@ def untested(names: Iterable[str], why: str) -> list[Cell]:
 
 def as_text(cells: Sequence[Cell]) -> str:
     """The table, its counts, and the reasons below."""
-    found = {(cell.promise, cell.entrance): cell for cell in cells}
-    columns = [each.name for each in ENTRANCES if any(cell.entrance == each.name for cell in cells)]
+    table = {(cell.promise, cell.entrance): cell for cell in cells}
+    columns = [
+        entrance.name
+        for entrance in ENTRANCES
+        if any(cell.entrance == entrance.name for cell in cells)
+    ]
     letters = {name: chr(ord("A") + number) for number, name in enumerate(columns)}
     width = max(len(promise.name) for promise in PROMISES)
     lines = [f"  {letters[name]}  {name}" for name in columns]
     lines += ["", " ".join([" " * width, *(f"{letters[name]:>6}" for name in columns)])]
     for promise in PROMISES:
-        row = [found[promise.name, name] for name in columns]
+        row = [table[promise.name, name] for name in columns]
         lines.append(" ".join([promise.name.ljust(width), *(f"{cell.state:>6}" for cell in row)]))
     counts = Counter(cell.state for cell in cells)
     words = {

@@ -53,8 +53,8 @@ RUNS_OTHERS: Final = frozenset({"run", "generate", "demo", "drill", "sandbox"})
 @pytest.fixture(scope="session")
 def services() -> Iterator[Mapping[str, AnalyticsSandbox]]:
     """Both services, for all worlds that this process runs."""
-    with running_services() as found:
-        yield found
+    with running_services() as sandboxes:
+        yield sandboxes
 
 
 def held(cells: list[Cell]) -> None:
@@ -121,9 +121,9 @@ def test_reasons_are_of_rows_and_columns_that_exist() -> None:
 def test_every_rule_action_and_condition_has_a_row() -> None:
     """Whatever a rule can do, and match, some row does."""
     rules = list(rules_of(PROMISES))
-    keys = {each.name for each in fields(RuleSettings)}
+    keys = {field.name for field in fields(RuleSettings)}
     assert {key for rule in rules for key in rule} == keys
-    conditions = {each.name for each in fields(MatchSettings)}
+    conditions = {field.name for field in fields(MatchSettings)}
     assert {key for rule in rules for key in rule.get("match", {})} == conditions
     sources = {rule["match"]["source"] for rule in rules if "source" in rule.get("match", {})}
     assert sources == set(get_args(SourceKind))
@@ -139,15 +139,17 @@ def test_every_way_in_has_a_column() -> None:
     columns cover, no more and no less.
     """
     covered = {way for entrance in ENTRANCES for way in entrance.covers}
-    ways = {f"sources.{each.name}" for each in fields(SourcesSettings)}
+    ways = {f"sources.{field.name}" for field in fields(SourcesSettings)}
     ways |= {
-        f"sources.logs.{each.name}" for each in fields(LogSourceSettings) if each.name == "stdin"
+        f"sources.logs.{field.name}" for field in fields(LogSourceSettings) if field.name == "stdin"
     }
-    ways |= {f"sources.http.{each.name}" for each in fields(HttpSettings) if each.name == "otlp"}
+    ways |= {f"sources.http.{field.name}" for field in fields(HttpSettings) if field.name == "otlp"}
     ways |= {
-        f"upstreams.{each.name}" for each in fields(DestinationSettings) if each.name == "archive"
+        f"upstreams.{field.name}"
+        for field in fields(DestinationSettings)
+        if field.name == "archive"
     }
-    ways |= {each.name for each in fields(Settings) if each.name in {"workers", "upstreams"}}
+    ways |= {field.name for field in fields(Settings) if field.name in {"workers", "upstreams"}}
     ways |= {f"path {path.decode()}" for path in Routes(otlp=True).by_path}
     ways |= {f"command {name}" for name in set(COMMANDS) - BRINGS_NO_EVENTS - RUNS_OTHERS}
     assert covered == ways | {"import --via", "restart"}

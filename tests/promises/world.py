@@ -102,20 +102,23 @@ class PromiseWorld:
             name: {
                 "url": service.url,
                 "max_event": MAX_EVENT,
-                "api_keys": {each.key: each.key_at(name) for each in self.entrances},
+                "api_keys": {entrance.key: entrance.key_at(name) for entrance in self.entrances},
             }
             for name, service in self.services.items()
         }
         upstreams["own"] = {
             "archive": {"url": (self.folder / "archive").as_uri(), "max_age": "1s"},
             "max_event": MAX_EVENT,
-            "api_keys": {each.key: each.key_at("own") for each in self.entrances},
+            "api_keys": {entrance.key: entrance.key_at("own") for entrance in self.entrances},
         }
         routes = [route for promise in PROMISES for route in promise.routes]
         routes += [
-            {"match": {"api_key": each.key}, "to": sorted(each.spread, key=list(upstreams).index)}
-            for each in self.entrances
-            if each.spread != {"us"}
+            {
+                "match": {"api_key": entrance.key},
+                "to": sorted(entrance.spread, key=list(upstreams).index),
+            }
+            for entrance in self.entrances
+            if entrance.spread != {"us"}
         ]
         settings: dict[str, Any] = {
             "upstreams": upstreams,
@@ -128,13 +131,13 @@ class PromiseWorld:
             "buffer": {"kind": "disk", "path": str(self.folder / "buffer"), "ack_timeout": "1m"},
             "log": {"format": "json"},
         }
-        for each in self.entrances:
-            settings = merged(settings, each.settings(self))
+        for entrance in self.entrances:
+            settings = merged(settings, entrance.settings(self))
         text = json.dumps(settings).replace("{folder}", str(self.folder))
-        found: dict[str, Any] = json.loads(
-            text.replace('"{keys}"', json.dumps([each.key for each in self.entrances]))
+        configuration: dict[str, Any] = json.loads(
+            text.replace('"{keys}"', json.dumps([entrance.key for entrance in self.entrances]))
         )
-        return found
+        return configuration
 
     async def run(self) -> None:
         """Everything up to the evidence. Cancellation ends all processes."""
@@ -169,21 +172,25 @@ class PromiseWorld:
 
     async def _confirmed(self) -> dict[str, bool]:
         """Which of the entrances have confirmed the event whose confirmation is looked at."""
-        working = [each for each in self.entrances if each.name not in self.evidence.failures]
-        return {each.name: await each.is_acknowledged(self) for each in working}
+        working = [
+            entrance for entrance in self.entrances if entrance.name not in self.evidence.failures
+        ]
+        return {entrance.name: await entrance.is_acknowledged(self) for entrance in working}
 
     async def _each(self, step: str) -> None:
         """Take a step of all entrances that work so far: one that fails is no reason for another
         not to be looked at.
         """
-        working = [each for each in self.entrances if each.name not in self.evidence.failures]
+        working = [
+            entrance for entrance in self.entrances if entrance.name not in self.evidence.failures
+        ]
         done = await asyncio.gather(
-            *(getattr(each, step)(self) for each in working), return_exceptions=True
+            *(getattr(entrance, step)(self) for entrance in working), return_exceptions=True
         )
-        for each, result in zip(working, done, strict=True):
+        for entrance, result in zip(working, done, strict=True):
             if isinstance(result, Exception):
-                result.add_note(f"while {each.name} was at `{step}`")
-                self.evidence.failures[each.name] = result
+                result.add_note(f"while {entrance.name} was at `{step}`")
+                self.evidence.failures[entrance.name] = result
             elif result is not None:
                 raise result
 
@@ -264,8 +271,8 @@ class PromiseWorld:
 
     def status(self) -> dict[str, Any]:
         """What `/status` says."""
-        found: dict[str, Any] = json.loads(self.get("/status"))
-        return found
+        status: dict[str, Any] = json.loads(self.get("/status"))
+        return status
 
     def buffered(self) -> int:
         """How many events are in buffers of the daemon."""
@@ -279,8 +286,8 @@ class PromiseWorld:
 
     async def explain_live(self, uuid: str) -> str:
         """Where an event is, while the daemon runs."""
-        found = await in_thread(lambda: self.get(f"/explain?uuid={uuid}"))
-        return found.lower()
+        explanation = await in_thread(lambda: self.get(f"/explain?uuid={uuid}"))
+        return explanation.lower()
 
     def _write_files(self) -> None:
         salted = hmac.new(SALT.encode(), SALTED.encode(), hashlib.sha256).hexdigest()
@@ -322,29 +329,29 @@ class PromiseWorld:
             self.evidence.texts["dead-letters ls"] = (
                 self.evidence.texts.get("dead-letters ls", "") + done.out
             )
-            found = json.loads(done.out)["results"]
-            self.evidence.listed += found
-            for each in self.entrances:
-                if where in each.wheres(self):
-                    own = [letter for letter in found if each.is_own(letter)]
-                    into[each.name] = into.get(each.name, []) + own
+            letters = json.loads(done.out)["results"]
+            self.evidence.listed += letters
+            for entrance in self.entrances:
+                if where in entrance.wheres(self):
+                    own = [letter for letter in letters if entrance.is_own(letter)]
+                    into[entrance.name] = into.get(entrance.name, []) + own
 
     def _wheres(self) -> list[tuple[str, ...]]:
         """What names all files with dead letters to commands."""
-        return sorted({where for each in self.entrances for where in each.wheres(self)})
+        return sorted({where for entrance in self.entrances for where in entrance.wheres(self)})
 
     async def _look(self) -> None:
         """Gather the evidence."""
         await self._list_letters(self.evidence.letters)
-        for each in self.entrances:
-            self.evidence.arrivals += await in_thread(partial(self._arrived, each))
+        for entrance in self.entrances:
+            self.evidence.arrivals += await in_thread(partial(self._arrived, entrance))
         self.evidence.conflicts = [
             conflict
             for service in self.services.values()
             for conflict in service.call("GET", "/sandbox/conflicts")["results"]
             if any(
-                f'"{each.name}/' in json.dumps(conflict).replace("\\", "")
-                for each in self.entrances
+                f'"{entrance.name}/' in json.dumps(conflict).replace("\\", "")
+                for entrance in self.entrances
             )
         ]
         if self.has_daemon:
@@ -372,11 +379,11 @@ class PromiseWorld:
         mine = f"{entrance.name}/"
         for name, service in self.services.items():
             key = entrance.key_at(name)
-            keyed = {each["arrival"] for each in service.events(api_key=key)}
-            for each in service.events(q=f'"{mine}'):
-                if str(each["properties"].get("cell", "")).startswith(mine):
-                    known = key if each["arrival"] in keyed else ""
-                    yield Arrival(name, each["raw"], json.loads(each["raw"]), known)
+            keyed = {event["arrival"] for event in service.events(api_key=key)}
+            for event in service.events(q=f'"{mine}'):
+                if str(event["properties"].get("cell", "")).startswith(mine):
+                    known = key if event["arrival"] in keyed else ""
+                    yield Arrival(name, event["raw"], json.loads(event["raw"]), known)
 
     def _in_archive(self, entrance: Entrance) -> Iterator[Arrival]:
         mine = f"{entrance.name}/"

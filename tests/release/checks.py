@@ -60,7 +60,7 @@ def test_an_event_arrives(analytics_sandbox):
 
 def expect(text: str, *wanted: str) -> None:
     """All of `wanted` are in a command's output."""
-    missing = [each for each in wanted if each not in text]
+    missing = [phrase for phrase in wanted if phrase not in text]
     if missing:
         raise ReleaseCheckFailed(f"{missing} not in:\n{text}")
 

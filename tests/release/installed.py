@@ -36,13 +36,13 @@ class Installed:
         constraints.write_text(
             "\n".join(_PIN.findall((ROOT / "requirements" / "dev.txt").read_text()))
         )
-        kept = {
+        inherited = {
             name: value
             for name, value in os.environ.items()
             if name.startswith(("PIP_", "SSL_")) or name.endswith("_proxy")
         }
         self._environ = {
-            **kept,
+            **inherited,
             "PATH": f"{self._bin}:/usr/bin:/bin",
             "HOME": str(folder / "home"),
             "PIP_CACHE_DIR": self._cache(),
@@ -63,7 +63,8 @@ class Installed:
         """
         self.run(sys.executable, "-m", "venv", str(self.folder / "environment"))
         pins = [
-            f"--requirement={ROOT / 'requirements' / each}" for each in ("run.txt", "build.txt")
+            f"--requirement={ROOT / 'requirements' / filename}"
+            for filename in ("run.txt", "build.txt")
         ]
         hashed = {name: value for name, value in self._environ.items() if name != "PIP_CONSTRAINT"}
         self.run(
@@ -93,10 +94,10 @@ class Installed:
 
     def install_extra(self, message: str) -> None:
         """Run the command that a message about a missing extra names."""
-        found = re.search(r"Install the extra [\w-]+: (.+)", message)
-        if found is None:
+        match = re.search(r"Install the extra [\w-]+: (.+)", message)
+        if match is None:
             raise ReleaseCheckFailed(f"no command that installs the extra in:\n{message}")
-        self.run(*shlex.split(found[1]))
+        self.run(*shlex.split(match[1]))
 
     def run(self, *words: str, code: int = 0, environ: dict[str, str] | None = None) -> str:
         """What a command prints on both outputs; it has to end with `code`."""

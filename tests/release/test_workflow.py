@@ -50,7 +50,7 @@ def test_both_images_are_for_both_platforms_with_sbom_and_provenance() -> None:
         "sbom": True,
         "provenance": "mode=max",
     }
-    targets = [each["target"] for each in JOBS["images"]["strategy"]["matrix"]["include"]]
+    targets = [image["target"] for image in JOBS["images"]["strategy"]["matrix"]["include"]]
     assert set(targets) == {"", "full"} <= {name for name, _, _ in FORWARDER.stages}
     assert steps("images", "docker/setup-qemu-action")
 
@@ -66,9 +66,9 @@ def test_what_was_proved_is_attested() -> None:
     """The files of the check are those of the release, and each has an
     attestation of where it was built.
     """
-    [kept] = steps("check", "actions/upload-artifact")
+    [uploaded] = steps("check", "actions/upload-artifact")
     [fetched] = steps("packages", "actions/download-artifact")
-    assert kept["with"]["name"] == fetched["with"]["name"]
+    assert uploaded["with"]["name"] == fetched["with"]["name"]
     [attested] = steps("packages", "actions/attest-build-provenance")
     assert attested["with"]["subject-path"] == "dist/*"
 

@@ -90,9 +90,9 @@ class PlainRedaction:
     def _object(self, text: bytes, nodes: Sequence[_Node], key: bytes) -> bytes:
         pieces = _Pieces(text)
         for name, at, start, end in members_of(text):
-            found = _matching(nodes, name)
+            matched = _matching(nodes, name)
             value = text[start:end]
-            pieces.add(at, start, end, self._value(value, found, key) if found else value)
+            pieces.add(at, start, end, self._value(value, matched, key) if matched else value)
         return pieces.joined()
 
     def _array(self, text: bytes, nodes: Sequence[_Node], key: bytes) -> bytes:
@@ -102,20 +102,20 @@ class PlainRedaction:
             match = _COMMA.match(text, pieces.at)
             start = match.end() if match else pieces.at
             end = start + len(memoryview(raw))
-            found = [*through, *_matching(nodes, index)]
+            matched = [*through, *_matching(nodes, index)]
             value = text[start:end]
-            pieces.add(start, start, end, self._value(value, found, key) if found else value)
+            pieces.add(start, start, end, self._value(value, matched, key) if matched else value)
         return pieces.joined()
 
 
 def _elements(nodes: Sequence[_Node]) -> list[_Node]:
     """What would hold for the elements of an array, or of arrays in it, in place of the value."""
-    found = [node.below[None] for node in nodes if None in node.below]
-    return [*found, *_elements(found)] if found else []
+    elements = [node.below[None] for node in nodes if None in node.below]
+    return [*elements, *_elements(elements)] if elements else []
 
 
 def _matching(nodes: Sequence[_Node], step: Step) -> list[_Node]:
-    return [node.below[each] for node in nodes for each in (step, None) if each in node.below]
+    return [node.below[branch] for node in nodes for branch in (step, None) if branch in node.below]
 
 
 class _Pieces:
@@ -147,9 +147,9 @@ def plain_set(text: bytes, path: Names, value: bytes) -> bytes:
     name, *rest = path
     pieces = _Pieces(text)
     is_there = False
-    for each, at, start, end in members_of(text):
+    for key, at, start, end in members_of(text):
         old = new = text[start:end]
-        if each == name:
+        if key == name:
             is_there = True
             if not rest:
                 new = value
@@ -178,17 +178,17 @@ def plain_rename(text: bytes, old: Names, new: Names) -> bytes:
     if old[:-1] != new[:-1]:
         value = _value_at(text, old)
         return text if value is None else plain_set(PlainRedaction([old]).apply(text), new, value)
-    if old[0] not in [each for each, *_ in members_of(text)]:
+    if old[0] not in [key for key, *_ in members_of(text)]:
         return text
     if len(old) == 1:
         text = PlainRedaction([new]).apply(text)
     pieces = [text[:1]]
     copied = 1
-    for each, at, start, end in members_of(text):
-        if each == old[0] and len(old) == 1:
+    for key, at, start, end in members_of(text):
+        if key == old[0] and len(old) == 1:
             rest = text[at:start].rstrip()[:-1]
             pieces += (text[copied:at], _encode(new[0]), text[at + len(rest.rstrip()) : end])
-        elif each == old[0] and text[start : start + 1] == b"{":
+        elif key == old[0] and text[start : start + 1] == b"{":
             pieces += (text[copied:start], plain_rename(text[start:end], old[1:], new[1:]))
         else:
             continue
@@ -197,10 +197,10 @@ def plain_rename(text: bytes, old: Names, new: Names) -> bytes:
 
 
 def _value_at(text: bytes, path: Names) -> bytes | None:
-    found = None
-    for each, _, start, end in members_of(text):
-        if each == path[0]:
-            found = text[start:end]
-    if found is None or len(path) == 1:
-        return found
-    return _value_at(found, path[1:]) if found[:1] == b"{" else None
+    value = None
+    for key, _, start, end in members_of(text):
+        if key == path[0]:
+            value = text[start:end]
+    if value is None or len(path) == 1:
+        return value
+    return _value_at(value, path[1:]) if value[:1] == b"{" else None

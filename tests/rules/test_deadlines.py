@@ -18,16 +18,16 @@ def evaluated(
     condition.compile()
     failed: dict[int, str] = {}
     cost = ConditionCost(expression)
-    found = conditions(condition, cost, events, lambda at, why: failed.update({at: str(why)}))
-    return found, failed
+    matched = conditions(condition, cost, events, lambda at, why: failed.update({at: str(why)}))
+    return matched, failed
 
 
 def test_an_event_that_a_condition_takes_too_long_for_fails_alone() -> None:
     """Those before it and behind it are decided."""
     conditions = DeadlinedConditions(event_seconds=0.05)
     events = [b'{"n":%d}' % number for number in (9, 0, 1, 8)]
-    found, failed = evaluated(conditions, ENDLESS, *events)
-    assert found == [0, 3]
+    matched, failed = evaluated(conditions, ENDLESS, *events)
+    assert matched == [0, 3]
     assert list(failed) == [1]
     assert failed[1] == "where: jq takes over 0.05 s of CPU, or all memory"
 
@@ -35,8 +35,8 @@ def test_an_event_that_a_condition_takes_too_long_for_fails_alone() -> None:
 def test_conditions_of_a_job_have_a_time_limit() -> None:
     """Events that are left then fail at once, until the next job."""
     conditions = DeadlinedConditions(event_seconds=0.05, total=0.01)
-    found, failed = evaluated(conditions, ENDLESS, b'{"n":0}', b'{"n":9}')
-    assert (found, list(failed)) == ([], [0, 1])
+    matched, failed = evaluated(conditions, ENDLESS, b'{"n":0}', b'{"n":9}')
+    assert (matched, list(failed)) == ([], [0, 1])
     assert failed[1].startswith("where: jq has taken 0.01 s of CPU for other events")
     conditions.start()
     assert evaluated(conditions, ENDLESS, b'{"n":9}') == ([0], {})
@@ -59,7 +59,7 @@ def test_the_time_limit_of_a_job_holds_in_a_child_process() -> None:
     """Many events, of which none takes too long by itself, end when all together do."""
     loop = "[range(100) as $a | range(100)] | length > 0"
     conditions = DeadlinedConditions(event_seconds=5.0, total=0.1)
-    found, failed = evaluated(conditions, loop, *[b"{}"] * 200)
-    assert found == list(range(len(found)))
-    assert list(failed) == list(range(len(found), 200))
-    assert all(each.startswith("where: jq has taken 0.1 s of CPU") for each in failed.values())
+    matched, failed = evaluated(conditions, loop, *[b"{}"] * 200)
+    assert matched == list(range(len(matched)))
+    assert list(failed) == list(range(len(matched), 200))
+    assert all(reason.startswith("where: jq has taken 0.1 s of CPU") for reason in failed.values())

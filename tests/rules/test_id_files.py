@@ -33,8 +33,8 @@ def test_ids_are_those_of_the_lines(tmp_path: Path) -> None:
     path = tmp_path / "ids"
     path.write_bytes(f"a\r\n\n b\nü\n{'x' * 300}".encode())
     file = IdFile(path, None, "rules[0].match")
-    assert all(each in file for each in ("a", " b", "ü", "x" * 200, "x" * 300))
-    assert not any(each in file for each in ("b", "", "A"))
+    assert all(distinct_id in file for distinct_id in ("a", " b", "ü", "x" * 200, "x" * 300))
+    assert not any(distinct_id in file for distinct_id in ("b", "", "A"))
     assert len(file) == 4
 
 
@@ -61,8 +61,10 @@ def test_hashes_are_hmac_sha256(tmp_path: Path) -> None:
 @given(st.sets(st.binary(min_size=32, max_size=32), max_size=50))
 def test_digests_are_sorted(digests: set[bytes]) -> None:
     """As bytes are, whatever their first byte."""
-    first, second = sorted_arrays([each.hex().encode() + b"\n" for each in digests], hashed=True)
-    expected = sorted(each[:16] for each in digests)
+    first, second = sorted_arrays(
+        [digest.hex().encode() + b"\n" for digest in digests], hashed=True
+    )
+    expected = sorted(digest[:16] for digest in digests)
     assert [
         (high << 64 | low).to_bytes(16) for high, low in zip(first, second, strict=True)
     ] == expected

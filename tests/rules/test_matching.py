@@ -96,7 +96,9 @@ def test_second_ids_are_those_of_the_events_that_are_left() -> None:
     assert select({"distinct_id_file": "/ids"}, events, "x") == [0, 2]
     events.keep([1, 2, 3])
     assert select({"distinct_id_file": "/ids"}, events, "x") == [1]
-    odd = lane_events(*[{"event": "e", "properties": each} for each in ([1], {"alias": "x"})])
+    odd = lane_events(
+        *[{"event": "e", "properties": properties} for properties in ([1], {"alias": "x"})]
+    )
     assert select({"distinct_id_file": "/ids"}, odd, "x") == [1]
 
 
@@ -144,13 +146,13 @@ def test_many_stars_take_linear_time() -> None:
 def test_a_sample_is_the_documented_hash() -> None:
     """The first eight bytes of SHA-256 as a number, below rate times 2**64."""
     ids = [f"person-{number}" for number in range(2000)]
-    chosen = {each for each in ids if each in PeopleSample(0.1)}
+    chosen = {distinct_id for distinct_id in ids if distinct_id in PeopleSample(0.1)}
     assert chosen == {
-        each
-        for each in ids
-        if int(hashlib.sha256(each.encode()).hexdigest()[:16], 16) / 2**64 < 0.1
+        distinct_id
+        for distinct_id in ids
+        if int(hashlib.sha256(distinct_id.encode()).hexdigest()[:16], 16) / 2**64 < 0.1
     }
     assert 150 < len(chosen) < 250
-    assert chosen <= {each for each in ids if each in PeopleSample(0.2)}
-    assert all(each in PeopleSample(1.0) for each in ids)
-    assert not any(each in PeopleSample(0.0) for each in ids)
+    assert chosen <= {distinct_id for distinct_id in ids if distinct_id in PeopleSample(0.2)}
+    assert all(distinct_id in PeopleSample(1.0) for distinct_id in ids)
+    assert not any(distinct_id in PeopleSample(0.0) for distinct_id in ids)

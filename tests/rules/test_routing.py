@@ -68,7 +68,7 @@ def test_events_go_where_the_model_says(
                 "match": match,
                 "to": to
                 if sample is None
-                else [to[0], *({each: {"sample": sample}} for each in to[1:])],
+                else [to[0], *({destination: {"sample": sample}} for destination in to[1:])],
             }
         )
         for match, to, sample in written
@@ -81,15 +81,17 @@ def test_events_go_where_the_model_says(
         ).encode()
         for name, person, paid in sent
     ]
-    found = [
+    decisions = [
         [NAMES[number] for number in numbers]
         for numbers in table.of_events(lane, source, b",".join(raw), len(raw))
     ]
-    assert found == [
+    assert decisions == [
         model(written, key, source, name, f"p{person}", paid=paid) for name, person, paid in sent
     ]
     whole = table.whole(lane, source)
-    assert whole is None or all([NAMES[number] for number in whole] == each for each in found)
+    assert whole is None or all(
+        [NAMES[number] for number in whole] == decision for decision in decisions
+    )
 
 
 def test_unreadable_events_are_routed_by_key_and_source() -> None:

@@ -40,11 +40,11 @@ def rules_of(*rules: Mapping[str, Any], max_event: int = 1_000_000) -> EventRule
 
 def ruled(rules: EventRules, *events: bytes) -> list[bytes] | None:
     """The events that are left; None if all are as they were."""
-    found = rules.apply(b",".join(events), len(events), KEY, "http")
-    if found is None:
+    result = rules.apply(b",".join(events), len(events), KEY, "http")
+    if result is None:
         return None
-    found.count()
-    return split(found.data) if found.remaining_events else []
+    result.count()
+    return split(result.data) if result.remaining_events else []
 
 
 def split(data: bytes) -> list[bytes]:
@@ -52,12 +52,12 @@ def split(data: bytes) -> list[bytes]:
     decoder = json.JSONDecoder()
     text = data.decode()
     at = 0
-    found = []
+    events = []
     while at < len(text):
         _, end = decoder.raw_decode(text, at)
-        found.append(text[at:end].encode())
+        events.append(text[at:end].encode())
         at = end + 1
-    return found
+    return events
 
 
 def one(rule: Mapping[str, Any], event: bytes) -> bytes:
@@ -186,13 +186,14 @@ def test_an_event_that_can_not_be_protected_fails(salt: str) -> None:
             {"name": "first", "set": {".properties.n": 2}},
             {"name": "strict", "match": fails, **rule},
         )
-        found = rules.apply(event, 1, KEY, "http")
-        assert found is not None
-        assert (found.remaining_events, [each.data for each in found.failed]) == (0, [event]), (
-            "as it was before all rules"
-        )
-        assert found.failed[0].why.startswith("rule strict: where: jq: startswith")
-        assert found.outcomes["strict", RuleOutcome.FAILED] == 1
+        result = rules.apply(event, 1, KEY, "http")
+        assert result is not None
+        assert (result.remaining_events, [failure.data for failure in result.failed]) == (
+            0,
+            [event],
+        ), "as it was before all rules"
+        assert result.failed[0].why.startswith("rule strict: where: jq: startswith")
+        assert result.outcomes["strict", RuleOutcome.FAILED] == 1
     rules = rules_of({"match": fails, "drop": True})
     assert ruled(rules, event) == [event]
     assert rules.counts == {("rule-1", RuleOutcome.FAILED): 1}
@@ -213,7 +214,9 @@ def test_people_in_a_file_are_dropped(tmp_path: Path) -> None:
     rules = rules_of(
         {"name": "forgotten", "match": {"distinct_id_file": str(people)}, "drop": True}
     )
-    events = [b'{"event":"e","distinct_id":"%b"}' % each for each in (b"a", b"c", b"b")]
+    events = [
+        b'{"event":"e","distinct_id":"%b"}' % distinct_id for distinct_id in (b"a", b"c", b"b")
+    ]
     assert ruled(rules, *events) == [events[1]]
 
 
@@ -467,9 +470,9 @@ def test_rules_do_what_the_model_does(rules: list[ModelRule], texts: list[str]) 
     events = [text.encode() for text in texts]
     left = ruled(compiled, *events)
     left = events if left is None else left
-    assert [_read(each) for each in left] == [event for event, _ in expected]
+    assert [_read(raw) for raw in left] == [event for event, _ in expected]
     assert [same for _, same in expected if same is not None] == [
-        each.decode() for each, (_, same) in zip(left, expected, strict=True) if same is not None
+        raw.decode() for raw, (_, same) in zip(left, expected, strict=True) if same is not None
     ]
     dropped = sum(
         [count for (_, outcome), count in compiled.counts.items() if outcome is RuleOutcome.DROPPED]

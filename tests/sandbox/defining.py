@@ -66,5 +66,5 @@ async def values(
         sent,
     )
     assert reply.status == 200, reply.text
-    found: dict[str, Any] = reply.json["featureFlags"]
-    return found
+    flags: dict[str, Any] = reply.json["featureFlags"]
+    return flags

@@ -218,7 +218,7 @@ def _accepted(endpoint: Endpoint[Any, Any], body: Any) -> Any:
     if endpoint.several:
         alone = not isinstance(body, list)
         fields = [
-            adapter.validate_python(each, strict=True) for each in ([body] if alone else body)
+            adapter.validate_python(entry, strict=True) for entry in ([body] if alone else body)
         ]
         return tuple(fields) if alone else fields
     return adapter.validate_python(body, strict=True)

@@ -77,8 +77,8 @@ async def holding(
     """A store with these events."""
     thread = StoreThread(path)
     try:
-        found = list(events)
-        await thread.run(lambda store: store.add(request(found)))
+        event_list = list(events)
+        await thread.run(lambda store: store.add(request(event_list)))
         yield thread
     finally:
         await thread.close()

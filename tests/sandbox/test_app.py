@@ -99,8 +99,8 @@ def test_an_ipv6_address() -> None:
 
 async def test_an_address_in_use_is_named(tmp_path: Path) -> None:
     """The error names the address; the database is closed and nothing is left open."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+    with socket.create_server(("127.0.0.1", 0)) as busy_socket:
+        listen = f"127.0.0.1:{busy_socket.getsockname()[1]}"
         with pytest.raises(ConfigurationError, match=listen):
             await Sandbox(
                 SandboxOptions(listen=listen, database=tmp_path / "events.db")

@@ -63,8 +63,8 @@ SECTIONS: dict[str, type[SeedEntry]] = {
 
 def row(first: str, place: int = 0) -> list[str]:
     """The cells of the row that begins with this cell: of the first such row, or of a later one."""
-    found = [line for line in TEXT.splitlines() if line.startswith(f"| {first} |")]
-    return [cell.strip() for cell in found[place].strip("|").split(" | ")]
+    rows = [line for line in TEXT.splitlines() if line.startswith(f"| {first} |")]
+    return [cell.strip() for cell in rows[place].strip("|").split(" | ")]
 
 
 def keys(section: type[SeedEntry]) -> set[str]:

@@ -236,8 +236,8 @@ async def everything(service: CalledSandbox) -> list[Any]:
         for project in (seed.PROJECT, seed.SECOND_PROJECT)
     ]
     reported += [
-        (await service.call("batch-exports get", id=each)).json
-        for each in (seed.EXPORT, seed.PAUSED_EXPORT)
+        (await service.call("batch-exports get", id=export)).json
+        for export in (seed.EXPORT, seed.PAUSED_EXPORT)
     ]
     return [*reported, await service.items("dashboards list")]
 
@@ -338,8 +338,8 @@ async def test_one_user_in_two_organizations(tmp_path: Path) -> None:
     )
     async with talking(options(tmp_path, content)) as client:
         assert [
-            await status(client, seed.OWNER_KEY, "members", each)
-            for each in (seed.ORGANIZATION, seed.OTHER)
+            await status(client, seed.OWNER_KEY, "members", organization)
+            for organization in (seed.ORGANIZATION, seed.OTHER)
         ] == [200, 200]
         headers = {"Authorization": f"Bearer {seed.OWNER_KEY}", "Content-Type": "application/json"}
         reply = await client.ask(

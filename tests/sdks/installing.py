@@ -63,10 +63,10 @@ def checked(jars: Path, checksums: Path) -> None:
         name: digest
         for digest, name in (line.split() for line in checksums.read_text().splitlines())
     }
-    found = {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in jars.glob("*.jar")}
-    if found != pinned:
+    digests = {jar.name: hashlib.sha256(jar.read_bytes()).hexdigest() for jar in jars.glob("*.jar")}
+    if digests != pinned:
         wrong = sorted(
-            name for name in found.keys() | pinned.keys() if found.get(name) != pinned.get(name)
+            name for name in digests.keys() | pinned.keys() if digests.get(name) != pinned.get(name)
         )
         raise ValueError(f"{checksums} says otherwise of: {', '.join(wrong)}")
 

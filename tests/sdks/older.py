@@ -208,7 +208,7 @@ class AnswerRecorder:
             request.method, self.upstream + request.raw_path, data=body, headers=headers
         ) as answer:
             text = await answer.read()
-            kept = {
+            answer_headers = {
                 name: value
                 for name, value in answer.headers.items()
                 if name.lower() not in _HOP_BY_HOP
@@ -219,7 +219,7 @@ class AnswerRecorder:
                 self.rejected.append(
                     f"{request.method} {request.raw_path[:200]} {answer.status} {text[:200]!r}"
                 )
-            return web.Response(status=answer.status, body=text, headers=kept)
+            return web.Response(status=answer.status, body=text, headers=answer_headers)
 
     def _is_full(self, marks: set[str]) -> bool:
         """Whether forwarder seems full to the client of these marks; requests without any are of
@@ -314,8 +314,8 @@ async def _held(
                 tried.service.url,
                 f"persons?{urlencode({'api_key': KEY, 'distinct_id': name})}",
             )
-            found = reply["results"]
-            persons[name] = found[0]["properties"] if found else {}
+            people = reply["results"]
+            persons[name] = people[0]["properties"] if people else {}
     return events, persons
 
 

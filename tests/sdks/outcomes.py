@@ -84,26 +84,26 @@ class Asking:
 
     async def person(self, distinct_id: str) -> dict[str, Any] | None:
         """Whose id that is; None if no one's."""
-        found = (await self._ask(f"persons?api_key={KEY}&distinct_id={distinct_id}"))["results"]
-        assert len(found) <= 1, f"{distinct_id} is {len(found)} people"
-        return found[0] if found else None
+        people = (await self._ask(f"persons?api_key={KEY}&distinct_id={distinct_id}"))["results"]
+        assert len(people) <= 1, f"{distinct_id} is {len(people)} people"
+        return people[0] if people else None
 
     async def groups(self) -> dict[tuple[str, str], dict[str, Any]]:
         """Every group's properties, by type and key."""
-        found = (await self._ask(f"groups?api_key={KEY}"))["results"]
-        return {(group["group_type"], group["group_key"]): group["properties"] for group in found}
+        groups = (await self._ask(f"groups?api_key={KEY}"))["results"]
+        return {(group["group_type"], group["group_key"]): group["properties"] for group in groups}
 
     async def events(self, name: str) -> list[dict[str, Any]]:
         """The events of a name, oldest first."""
-        found: list[dict[str, Any]] = (
+        events: list[dict[str, Any]] = (
             await self._ask(f"events?{urlencode({'api_key': KEY, 'event': name})}")
         )["results"]
-        return found
+        return events
 
     async def event(self, name: str) -> dict[str, Any]:
         """The one event of a name."""
-        (found,) = await self.events(name)
-        return found
+        (event,) = await self.events(name)
+        return event
 
     async def _ask(self, query: str) -> Any:
         return await asked(self._client, self._url, query)
@@ -139,8 +139,8 @@ async def _run(variant: Variant, database: Path) -> SdkOutcome:
         tried.command.send(signal.SIGTERM)
         exit_code = await tried.command.ended()
         sandbox = tried.service.sandbox
-        kept = await sandbox.events(), await sandbox.requests(), await sandbox.summary()
-    return SdkOutcome(journal, snapshot, exit_code, database, *kept, notes)
+        recorded = await sandbox.events(), await sandbox.requests(), await sandbox.summary()
+    return SdkOutcome(journal, snapshot, exit_code, database, *recorded, notes)
 
 
 async def _send(

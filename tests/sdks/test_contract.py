@@ -10,10 +10,10 @@ from forwarder.telemetry.snapshot import balanced
 from tests.sdks.outcomes import COUNT, SdkOutcome, held_as, identity
 from tests.sdks.variants import V1, VARIANTS, Variant, for_each
 
-each = for_each(VARIANTS)
+every_variant = for_each(VARIANTS)
 
 
-@each
+@every_variant
 def test_every_event_arrives_once(outcome: SdkOutcome) -> None:
     """The sandbox holds what the program says that it sent, event by event, and nothing else."""
     reported = Counter(map(identity, outcome.journal))
@@ -23,7 +23,7 @@ def test_every_event_arrives_once(outcome: SdkOutcome) -> None:
     assert held - reported == Counter(), "came from nowhere"
 
 
-@each
+@every_variant
 def test_no_event_contradicts_another(outcome: SdkOutcome) -> None:
     """No uuid came twice with other bytes, and no event was rejected."""
     assert (outcome.summary.conflicts, outcome.summary.not_ingested) == (0, 0)
@@ -34,7 +34,7 @@ def test_no_event_contradicts_another(outcome: SdkOutcome) -> None:
     ] == []
 
 
-@each
+@every_variant
 def test_the_books_balance(outcome: SdkOutcome) -> None:
     """Forwarder received as many events as it delivered; none is among the dead letters, none was
     dropped, and its end is a good one.
@@ -51,7 +51,7 @@ def test_the_books_balance(outcome: SdkOutcome) -> None:
     assert outcome.exit_code == 0
 
 
-@each
+@every_variant
 def test_migrations_stay_apart(variant: Variant, outcome: SdkOutcome) -> None:
     """Events of a migration are delivered as such, and no others."""
     assert {event.historical for event in outcome.events} == {variant.historical}

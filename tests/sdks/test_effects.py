@@ -7,10 +7,10 @@ from __future__ import annotations
 from tests.sdks.outcomes import SdkOutcome
 from tests.sdks.variants import FIRST, V1, Variant, for_each
 
-each = for_each([*FIRST, *V1])
+every_variant = for_each([*FIRST, *V1])
 
 
-@each
+@every_variant
 async def test_person_properties(outcome: SdkOutcome) -> None:
     """What an application says of a person is known of that person, whichever call it
     says it by.
@@ -25,7 +25,7 @@ async def test_person_properties(outcome: SdkOutcome) -> None:
     }
 
 
-@each
+@every_variant
 async def test_set_once_keeps_what_was_first(outcome: SdkOutcome) -> None:
     """A property that is set once isn't changed by a later event."""
     async with outcome.asking() as ask:
@@ -34,7 +34,7 @@ async def test_set_once_keeps_what_was_first(outcome: SdkOutcome) -> None:
     assert ann["properties"]["first_seen"] == "2026-01-01"
 
 
-@each
+@every_variant
 async def test_identify_says_who_a_person_is(outcome: SdkOutcome) -> None:
     """`$identify` with `$set` changes the properties of its person, and is an event of
     that person.
@@ -46,7 +46,7 @@ async def test_identify_says_who_a_person_is(outcome: SdkOutcome) -> None:
     assert {event["person"] for event in identified} == {ann["id"]}
 
 
-@each
+@every_variant
 async def test_alias_makes_one_person_of_two_ids(outcome: SdkOutcome) -> None:
     """`$create_alias` merges the event's id into the alias, which becomes the main one."""
     async with outcome.asking() as ask:
@@ -60,7 +60,7 @@ async def test_alias_makes_one_person_of_two_ids(outcome: SdkOutcome) -> None:
     assert cart["person"] == after["id"]
 
 
-@each
+@every_variant
 async def test_a_group_is_described(outcome: SdkOutcome) -> None:
     """`$groupidentify` creates the group with its properties, a date among them."""
     async with outcome.asking() as ask:
@@ -74,7 +74,7 @@ async def test_a_group_is_described(outcome: SdkOutcome) -> None:
     assert paid["groups"] == {"company": "acme"}
 
 
-@each
+@every_variant
 async def test_a_group_that_is_only_mentioned_is_not_made(outcome: SdkOutcome) -> None:
     """An event with `$groups` belongs to them, and creates none."""
     async with outcome.asking() as ask:
@@ -84,18 +84,18 @@ async def test_a_group_that_is_only_mentioned_is_not_made(outcome: SdkOutcome) -
     assert lost["groups"] == {"company": "ghost"}
 
 
-@each
+@every_variant
 async def test_surveys(outcome: SdkOutcome) -> None:
     """`survey shown`, `survey dismissed` and `survey sent` are there with the survey's id, the
     last with the answer.
     """
     async with outcome.asking() as ask:
-        found = [await ask.event(f"survey {what}") for what in ("shown", "dismissed", "sent")]
-    assert [event["properties"]["$survey_id"] for event in found] == ["s-1"] * 3
-    assert found[2]["properties"]["$survey_response"] == "tea"
+        events = [await ask.event(f"survey {what}") for what in ("shown", "dismissed", "sent")]
+    assert [event["properties"]["$survey_id"] for event in events] == ["s-1"] * 3
+    assert events[2]["properties"]["$survey_response"] == "tea"
 
 
-@each
+@every_variant
 async def test_flag_calls(outcome: SdkOutcome) -> None:
     """A flag that was asked for is reported by the SDK itself (`new-checkout`), and one that the
     application tells is there beside it.
@@ -109,7 +109,7 @@ async def test_flag_calls(outcome: SdkOutcome) -> None:
     assert called["old-banner"]["$feature_flag_response"] == "red"
 
 
-@each
+@every_variant
 async def test_events_are_attributed_to_flags(outcome: SdkOutcome) -> None:
     """`$feature/<key>` is a property of the event, with the variant."""
     async with outcome.asking() as ask:
@@ -117,7 +117,7 @@ async def test_events_are_attributed_to_flags(outcome: SdkOutcome) -> None:
     assert seen["properties"]["$feature/old-banner"] == "red"
 
 
-@each
+@every_variant
 async def test_views(outcome: SdkOutcome) -> None:
     """`$pageview` has its address, `$screen` its name."""
     async with outcome.asking() as ask:
@@ -129,7 +129,7 @@ async def test_views(outcome: SdkOutcome) -> None:
     assert screen["properties"]["$screen_name"] == "Checkout"
 
 
-@each
+@every_variant
 async def test_an_anonymous_event_makes_no_person(variant: Variant, outcome: SdkOutcome) -> None:
     """With `$process_person_profile: false` the event is there and no one comes of it."""
     async with outcome.asking() as ask:
@@ -145,7 +145,7 @@ async def test_an_anonymous_event_makes_no_person(variant: Variant, outcome: Sdk
         assert glimpsed["person"] is None
 
 
-@each
+@every_variant
 async def test_an_event_keeps_its_own_time(outcome: SdkOutcome) -> None:
     """An event that is reported with a time long ago has that time, but for the seconds between the
     SDK's `sent_at` and the arrival.

@@ -55,7 +55,7 @@ PAGE = f"""<!doctype html>
 """
 
 pytestmark = pytest.mark.timeout(300)
-each = pytest.mark.parametrize("name", PROXIES)
+every_proxy = pytest.mark.parametrize("name", PROXIES)
 
 
 class FirstPartyService(Flagged):
@@ -88,9 +88,9 @@ class FirstPartyService(Flagged):
                 "hasFeatureFlags": True,
                 "sessionRecording": {"endpoint": "/s/", "recorderVersion": "v2"},
             }
-            kept = json.dumps({KEY: {"config": settings, "siteApps": []}})
+            config = json.dumps({KEY: {"config": settings, "siteApps": []}})
             return web.Response(
-                text=f"window._POSTHOG_REMOTE_CONFIG = {kept}",
+                text=f"window._POSTHOG_REMOTE_CONFIG = {config}",
                 content_type="application/javascript",
             )
         answer: web.StreamResponse = await handler(request)
@@ -134,7 +134,7 @@ async def shop(name: str, place: Path) -> AsyncIterator[Site]:
         yield Site(url, tried, upstream)
 
 
-@each
+@every_proxy
 async def test_a_page(name: str, tmp_path: Path) -> None:
     """Scripts, configuration, flags, events and a recording come by the site's own address,
     without a preflight or a complaint.
@@ -172,7 +172,7 @@ async def test_a_page(name: str, tmp_path: Path) -> None:
         )
 
 
-@each
+@every_proxy
 async def test_the_largest_recording(name: str, tmp_path: Path) -> None:
     """64 MB go through to the sandbox, and forwarder doesn't hold them; a body with events is 413
     past 20 MB as without a proxy.
@@ -192,7 +192,7 @@ async def test_the_largest_recording(name: str, tmp_path: Path) -> None:
             assert answer.status == 413
 
 
-@each
+@every_proxy
 async def test_the_visitors_address(name: str, tmp_path: Path) -> None:
     """The proxy says who the visitor is, and the service gets it; a path that only begins like
     the prefix is the site's own.

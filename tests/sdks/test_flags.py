@@ -184,7 +184,7 @@ def _usual(
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("deciding", [pytest.param(each, id=each.name) for each in SDKS])
+@pytest.mark.parametrize("deciding", [pytest.param(sdk, id=sdk.name) for sdk in SDKS])
 async def test_the_sdk_decides_as_the_service_does(deciding: DecidingSdk, tmp_path: Path) -> None:
     """Of 1,000 visitors: what the SDK decides is what `/flags` and `/decide` answer; and it reads
     from an answer what that says.
@@ -201,17 +201,17 @@ async def test_the_sdk_decides_as_the_service_does(deciding: DecidingSdk, tmp_pa
         assert await ask_all(session, tried.host, KEY, DECIDE, people[::10]) == answered[::10]
     decided = of_those_answered(
         project,
-        [FlagAnswers(each["flags"], _payloads(deciding, each["payloads"])) for each in said],
+        [FlagAnswers(report["flags"], _payloads(deciding, report["payloads"])) for report in said],
     )
     decided = [
-        _usual(project, visitor, each, EXCEPTIONS[deciding.simple])
-        for visitor, each in zip(people, decided, strict=True)
+        _usual(project, visitor, answers, EXCEPTIONS[deciding.simple])
+        for visitor, answers in zip(people, decided, strict=True)
     ]
     assert differences(decided, answered, people) == []
-    assert sum(len(each.values) for each in decided) > 0.6 * VISITORS * len(project.answered)
-    assert {frozenset(each.values) for each in answered} == {project.answered}
-    from_sdk = [_comparable(each["answered"]["flags"]) for each in said[:ASKED]]
-    assert from_sdk == [_comparable(each.values) for each in answered[:ASKED]]
+    assert sum(len(answers.values) for answers in decided) > 0.6 * VISITORS * len(project.answered)
+    assert {frozenset(answers.values) for answers in answered} == {project.answered}
+    from_sdk = [_comparable(report["answered"]["flags"]) for report in said[:ASKED]]
+    assert from_sdk == [_comparable(answers.values) for answers in answered[:ASKED]]
 
 
 def _comparable(values: Mapping[str, Any]) -> dict[str, Any]:

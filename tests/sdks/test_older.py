@@ -39,7 +39,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> OlderSdksRun:
     return asyncio.run(run(present, tmp_path_factory.mktemp("older") / "sandbox.sqlite"))
 
 
-each = pytest.mark.parametrize(
+every_client = pytest.mark.parametrize(
     "client",
     [pytest.param(client, id=client.name, marks=pytest.mark.timeout(480)) for client in CLIENTS],
 )
@@ -49,7 +49,7 @@ def _skip_where_absent(client: OlderSdk) -> None:
     conftest.ready(client.sdk)
 
 
-@each
+@every_client
 def test_everything_answered_200_arrives(client: OlderSdk, outcome: OlderSdksRun) -> None:
     """Each event of a request that was answered 200 is in the sandbox once, under one uuid."""
     _skip_where_absent(client)
@@ -63,7 +63,7 @@ def test_everything_answered_200_arrives(client: OlderSdk, outcome: OlderSdksRun
         assert client.marks & outcome.delays.keys(), "never refused"
 
 
-@each
+@every_client
 def test_text_is_unchanged(client: OlderSdk, outcome: OlderSdksRun) -> None:
     """Characters beyond the basic plane arrive as they were written, whatever
     encoding the client chose.
@@ -77,7 +77,7 @@ def test_text_is_unchanged(client: OlderSdk, outcome: OlderSdksRun) -> None:
     assert texts == {TEXT}
 
 
-@each
+@every_client
 def test_times_are_right(client: OlderSdk, outcome: OlderSdksRun) -> None:
     """An event has the time at which it happened: also where the client's clock is an hour ahead,
     and where it was repeated.
@@ -87,8 +87,8 @@ def test_times_are_right(client: OlderSdk, outcome: OlderSdksRun) -> None:
     for mark in client.marks:
         for event in outcome.events.get(mark, []):
             off = abs(_time(event.timestamp) - _time(json.loads(event.properties)["at"]))
-            kept = outcome.delays.get(mark, 0.0) if client.name in KEEPS_SENT_AT else 0.0
-            if off > timedelta(seconds=SLACK + kept):
+            delay = outcome.delays.get(mark, 0.0) if client.name in KEEPS_SENT_AT else 0.0
+            if off > timedelta(seconds=SLACK + delay):
                 wrong[mark] = off
     assert wrong == {}
 

@@ -24,7 +24,7 @@ OUTAGE = 20.0
 """Seconds in which nothing listens upstream."""
 OF_A_PROCESS = [variant for variant in FIRST if variant.sdk != "js"]
 """posthog-js has its outage, of as long, in test_older.py."""
-each = for_each(OF_A_PROCESS)
+every_variant = for_each(OF_A_PROCESS)
 SOME = 50
 FLAGS_TIMEOUT = 0.7
 SLACK = 1.5
@@ -41,7 +41,7 @@ def outages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, BaseException
     return asyncio.run(_outages(present, tmp_path_factory.mktemp("outages")))
 
 
-@each
+@every_variant
 def test_every_event_answered_200_arrives(
     variant: Variant, outages: dict[str, BaseException | None]
 ) -> None:
@@ -89,7 +89,7 @@ async def _outage(variant: Variant, place: Path) -> None:
     assert (summary.conflicts, summary.not_ingested, balanced(snapshot)) == (0, 0, True)
 
 
-@each
+@every_variant
 def test_definitions_are_still_served(variant: Variant, tmp_path: Path) -> None:
     """An application that starts while nothing listens upstream gets the definitions that another
     one had, and decides by them.
@@ -119,7 +119,7 @@ async def _definitions(variant: Variant, place: Path) -> None:
         await tried.emptied()
 
 
-@each
+@every_variant
 @pytest.mark.parametrize("silent", [True, False], ids=["silent", "gone"])
 def test_flag_calls_fail_in_their_time(variant: Variant, silent: bool, tmp_path: Path) -> None:
     """An application that asks for a flag while the upstream is gone, or silent, continues without

@@ -61,7 +61,7 @@ async def fill(tried: Chain) -> int:
     """Send until not even a small request is taken: first large events, then small ones. How many
     were taken.
     """
-    taken = 0
+    accepted = 0
     async with aiohttp.ClientSession() as client:
         for size in (50_000, 1_000):
             status = 200
@@ -74,10 +74,10 @@ async def fill(tried: Chain) -> int:
                 }
                 async with client.post(f"{tried.host}/capture/", json=body) as response:
                     status = response.status
-                    taken += status == 200
+                    accepted += status == 200
             assert status == 503
             assert int(response.headers["Retry-After"]) > 0
-    return taken
+    return accepted
 
 
 async def _refusals(tried: Chain) -> int:

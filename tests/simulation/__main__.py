@@ -67,9 +67,9 @@ def main() -> int:
             return _live_until(given, pool)
         names = [name for name in DEFECTS if given.planted in name]
         missed = 0
-        for found, line in pool.imap(partial(_look_for, most=min(given.lives, 3000)), names):
+        for broken_seed, line in pool.imap(partial(_look_for, most=min(given.lives, 3000)), names):
             print(line, flush=True)
-            missed += not found
+            missed += not broken_seed
         return missed
 
 
@@ -118,12 +118,12 @@ def _lived(seed: int, twice: bool) -> Lived:
 
 def _look_for(name: str, most: int) -> tuple[int, str]:
     """The life that finds a planted defect, and a line that says so; 0 if none of so many does."""
-    found = next((seed for seed in range(1, most + 1) if lived(drawn(seed), name).broken), 0)
-    if not found:
+    broken_seed = next((seed for seed in range(1, most + 1) if lived(drawn(seed), name).broken), 0)
+    if not broken_seed:
         return 0, f"{name}: not found in {most} lives"
-    smaller = shrunk(lived(drawn(found), name), partial(lived, defect=name))
+    smaller = shrunk(lived(drawn(broken_seed), name), partial(lived, defect=name))
     acts = len(smaller.plan.acts)
-    return found, f"{name}: life {found}, {acts} acts: {str(smaller.broken)[:100]}"
+    return broken_seed, f"{name}: life {broken_seed}, {acts} acts: {str(smaller.broken)[:100]}"
 
 
 def _failed(life: Life) -> int:

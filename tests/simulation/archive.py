@@ -47,10 +47,10 @@ class ArchivedFile:
     @property
     def folder(self) -> str:
         """What it is for: `2026-01-01`, or `2026-01-01T10`."""
-        found = _HOUR.match(self.name)
-        if found is None:
+        match = _HOUR.match(self.name)
+        if match is None:
             raise Promise(f"{self.name} is in no folder of a span")
-        day, hour = found.groups()
+        day, hour = match.groups()
         return day if hour is None else f"{day}T{hour}"
 
 
@@ -82,7 +82,7 @@ class SimulatedArchive:
     def stored(self) -> list[Stored]:
         """What is in finished files. Raises `Promise` for one that isn't whole."""
         self._look()
-        return [each for file in self.files.values() for each in file.events]
+        return [event for file in self.files.values() for event in file.events]
 
     def lose_power(self) -> None:
         """Files may be gone or torn: they are read again when they are looked at."""

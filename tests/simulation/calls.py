@@ -185,27 +185,27 @@ def judge_calls(evidence: Evidence, caller: Caller, service: Service, met: Count
 
 def _judge_passed(made: Made, target: str, service: Service, said: str) -> None:
     """An answer of the service is the one to this call, unchanged."""
-    given = [each for each in service.given if each.target == target and each.at <= made.at]
+    given = [answer for answer in service.given if answer.target == target and answer.at <= made.at]
     if made.call.what != DEFINITIONS:
-        if not any((each.status, each.body) == (made.status, made.body) for each in given):
+        if not any((answer.status, answer.body) == (made.status, made.body) for answer in given):
             raise Promise(f"{said} has another call's answer: {made.body.decode()[:100]}")
         if made.status == 200 and not made.body.startswith(made.echo):
             raise Promise(f"{said} came as {made.body.decode()[:100]}, not {made.echo.decode()}")
         return
     if made.status not in (200, 304):
-        if not any(each.status == made.status for each in given):
+        if not any(answer.status == made.status for answer in given):
             raise Promise(f"{said} has a status that was not given: {made.status}")
         return
     # an answer is as old as its last confirmation, which a refusal of the key takes back
     confirmed: Given | None = None
-    for each in given:
-        if each.status in (200, 304):
-            confirmed = each
-        elif each.status in (401, 403) and each.at < made.began:
+    for answer in given:
+        if answer.status in (200, 304):
+            confirmed = answer
+        elif answer.status in (401, 403) and answer.at < made.began:
             confirmed = None
     if confirmed is None:
         raise Promise(f"{said} has definitions that the service refuses, or never gave")
-    if made.status == 200 and made.body not in {each.body for each in given}:
+    if made.status == 200 and made.body not in {answer.body for answer in given}:
         raise Promise(f"{said} has other definitions: {made.body.decode()[:100]}")
     if not made.stale and confirmed.at < made.began - FRESH - 1.0:
         raise Promise(f"{said} has definitions of {confirmed.at:.3f} s that aren't called stale")

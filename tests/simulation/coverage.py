@@ -92,7 +92,7 @@ REACHABLE: Final = (
     "drained",
     "killed while it drained",
     "killed while it started",
-    *(f"tap: {each}" for each in ("delivered", "received", "dead-lettered", "dropped")),
+    *(f"tap: {outcome}" for outcome in ("delivered", "received", "dead-lettered", "dropped")),
     *(f"outcome: {name}" for name in ("Delivered", "Retry", "Split", "Bisect", "Halt")),
     *(f"answer {status}" for status in (0, 200, 400, 413, 503)),
     "log: lane halted",
@@ -149,7 +149,7 @@ class Coverage:
         yield f"{len(pairs) - len(rare)} of {len(pairs)} pairs of faults met in {WANTED} lives"
         for (one, other), count in rare[:20]:
             yield f"  {one} and {other}: {count}"
-        if never := [each for each in REACHABLE if not self.met[each]]:
+        if never := [name for name in REACHABLE if not self.met[name]]:
             yield f"never reached: {', '.join(never)}"
 
 

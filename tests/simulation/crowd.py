@@ -56,7 +56,7 @@ class Crowd:
     async def hold(self, act: Hold) -> None:
         """Send so many bodies at once, slowly."""
         statuses = await asyncio.gather(*(self._send(act) for _ in range(act.connections)))
-        told = ", ".join(f"{statuses.count(each)} x {each}" for each in sorted({*statuses}))
+        told = ", ".join(f"{statuses.count(status)} x {status}" for status in sorted({*statuses}))
         self._say("the crowd", f"was answered {told}")
 
     async def _send(self, act: Hold) -> int:

@@ -127,10 +127,10 @@ class SimulatedDisk:
         """Leave what a loss of power would leave: the operations on names undone from a drawn one
         on, and of each file a mixture of what is durable and what was written since.
         """
-        kept = self._chance.randint(0, len(self._changes))
-        for change in reversed(self._changes[kept:]):
+        first_lost = self._chance.randint(0, len(self._changes))
+        for change in reversed(self._changes[first_lost:]):
             change.undo()
-        self._say("disk", f"{len(self._changes) - kept} operations on names are lost")
+        self._say("disk", f"{len(self._changes) - first_lost} operations on names are lost")
         self._changes.clear()
         for path in sorted(self.root.rglob("*")):
             unsynced = self._unsynced.get(path.stat().st_ino)
@@ -226,7 +226,7 @@ class SimulatedDisk:
         if self.trouble:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         if Path(opened.path).is_dir():
-            self._changes = [each for each in self._changes if each.directory != opened.path]
+            self._changes = [change for change in self._changes if change.directory != opened.path]
         else:
             self._unsynced.pop(opened.inode, None)
 
@@ -279,9 +279,9 @@ class SimulatedDisk:
         if not name or not os.path.lexists(name) or not self._step("remove a file"):
             _unlink(path, **more)
             return
-        kept = self._keep(name)
+        spare = self._keep(name)
         _unlink(path, **more)
-        self._change(name, lambda: _forgive(_link, kept, name))
+        self._change(name, lambda: _forgive(_link, spare, name))
 
     def _on_mkdir(self, path: Any, *args: Any, **more: Any) -> None:
         name = self._ours(path)
@@ -293,9 +293,9 @@ class SimulatedDisk:
 
     def _keep(self, name: str) -> str:
         """Another name of the file, which lives as long as this disk."""
-        kept = self._spare_name()
-        _link(name, kept)
-        return kept
+        spare_name = self._spare_name()
+        _link(name, spare_name)
+        return spare_name
 
     def _spare_name(self) -> str:
         self._removed += 1

@@ -233,17 +233,17 @@ def _results(send: Send, events: Sequence[Event], body: bytes) -> list[Event]:
         raise Wrong(f"there are results of {unknown}, which weren't sent")
     again = []
     for event in events:
-        found = results.get(event.uuid)
+        result = results.get(event.uuid)
         if event.uuid is None:
             continue
-        if found is None:
+        if result is None:
             raise Wrong(f"there is no result of event {event.number}")
-        if found["result"] == "retry":
+        if result["result"] == "retry":
             if send.ack != "delivered" or event.flaw:
-                raise Wrong(f"event {event.number} is to come again: {found}")
+                raise Wrong(f"event {event.number} is to come again: {result}")
             again.append(event)
-        elif not _is_result_of(event, found["result"], found.get("details", "")):
-            raise Wrong(f"event {event.number} has the result {found}")
+        elif not _is_result_of(event, result["result"], result.get("details", "")):
+            raise Wrong(f"event {event.number} has the result {result}")
     return again
 
 
@@ -259,8 +259,8 @@ def _is_result_of(event: Event, result: str, details: str) -> bool:
 def _rejected_records(body: bytes, *, protobuf: bool) -> int:
     if not protobuf:
         return int(json.loads(body).get("partialSuccess", {}).get("rejectedLogRecords", 0))
-    found = ExportLogsServiceResponse.FromString(body)
-    return int(found.partial_success.rejected_log_records)
+    response = ExportLogsServiceResponse.FromString(body)
+    return int(response.partial_success.rejected_log_records)
 
 
 # Requests that are rejected

@@ -51,6 +51,6 @@ def events_of(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
     while text[at] != "]":
         while text[at] in ", \n\t":
             at += 1
-        found, end = _decoder.raw_decode(text, at)
-        yield text[at:end], found
+        event, end = _decoder.raw_decode(text, at)
+        yield text[at:end], event
         at = end

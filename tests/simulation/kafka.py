@@ -176,7 +176,9 @@ class SimulatedMember:
             for key in sorted(self._assigned):
                 if key in self._brokers.committed:
                     self._positions[key] = self._brokers.committed[key]
-            self._brokers.say("kafka", f"assigns {sorted(each[1] for each in self._assigned)}")
+            self._brokers.say(
+                "kafka", f"assigns {sorted(partition[1] for partition in self._assigned)}"
+            )
             await self._listener.on_assigned(self._assigned)
         self._reassigning = False
         self.wake()

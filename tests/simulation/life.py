@@ -210,7 +210,7 @@ def live(plan: Plan) -> Life:
 
 def _left(loop: SimulatedLoop, processes: Sequence[SimulatedProcess]) -> Promise | None:
     """What a life has left behind."""
-    killed = {task for each in processes for task in each.left}
+    killed = {task for process in processes for task in process.left}
     tasks = [task.get_name() for task in asyncio.all_tasks(loop) if task not in killed]
     if tasks:
         return Promise(f"tasks are left: {', '.join(sorted(tasks))}")
@@ -406,12 +406,12 @@ class _World:
             for name in plan.destinations
         ]
         several: dict[str, Any] = (
-            {"upstreams": upstreams, "routes": [dict(each) for each in plan.routes]}
+            {"upstreams": upstreams, "routes": [dict(route) for route in plan.routes]}
             if plan.routes
             else {"upstream": {k: v for k, v in upstreams[0].items() if k != "name"}}
         )
-        for each in several.get("upstreams", [several.get("upstream")]):
-            each["verify_keys"] = False
+        for upstream in several.get("upstreams", [several.get("upstream")]):
+            upstream["verify_keys"] = False
         if self._archive is not None and plan.archive is not None:
             own = several["upstreams"][1]
             # the greatest `max_event` of all destinations counts at receipt
@@ -632,9 +632,9 @@ class _World:
     def _lose_power(self) -> None:
         if self._restart.how == "power":
             self._disk.lose_power()
-            for each in (self._logs, self._archive):
-                if each is not None:
-                    each.lose_power()
+            for storage in (self._logs, self._archive):
+                if storage is not None:
+                    storage.lose_power()
 
     async def _running(self) -> Pipeline:
         """It, as soon as it runs."""
@@ -670,7 +670,7 @@ class _World:
             raise Promise("it has ended, and logs are open")
         process.kill()
         if process.left:
-            names = ", ".join(sorted(each.get_name() for each in process.left))
+            names = ", ".join(sorted(task.get_name() for task in process.left))
             raise Promise(f"tasks are left: {names}")
 
     async def _end_by(self, restart: Restart, pipeline: Pipeline) -> None:
@@ -692,8 +692,8 @@ class _World:
         ends: list[tuple[float, Trouble]] = []
         acts = list(plan.acts)
         while acts or ends:
-            ends.sort(key=lambda each: each[0])
-            at = min([each.at for each in acts[:1]] + [until for until, _ in ends[:1]])
+            ends.sort(key=lambda end: end[0])
+            at = min([act.at for act in acts[:1]] + [until for until, _ in ends[:1]])
             await passing(max(0.0, at - self._loop.time()))
             if ends and ends[0][0] <= at:
                 self._trouble(ends.pop(0)[1], ends=True)
@@ -784,11 +784,13 @@ class _World:
             if what == "drop":
                 mark_for_drop(database, numbers)
             else:
-                mark_for_replay(database, [(each, None) for each in numbers], None, lambda _: None)
+                mark_for_replay(
+                    database, [(number, None) for number in numbers], None, lambda _: None
+                )
         self._met[f"dead letters marked: {what}"] += len(numbers)
-        self._evidence.marked_letters |= {each.known for each in self._evidence.letters(where)}
+        self._evidence.marked_letters |= {letter.known for letter in self._evidence.letters(where)}
         self._evidence.marked[where, what] |= {
-            number_of(each.data) for each in self._evidence.letters(where)
+            number_of(letter.data) for letter in self._evidence.letters(where)
         }
 
     def _trouble(self, act: Trouble, *, ends: bool = False) -> None:
@@ -843,13 +845,14 @@ class _World:
             pipeline = await self._running()
             books = books_of(pipeline)
             if (
-                not any(lane.buffered for each in books for lane in each.lanes)
+                not any(lane.buffered for figures in books for lane in figures.lanes)
                 and not any(log.in_flight_bytes for log in pipeline.snapshot().logs)
                 and (not self._plan.kafka or self._evidence.is_all_read())
                 and not any(self._evidence.has_marks(name) for name in self._services)
                 and not any(
-                    each.stores.dead_letter_file and each.stores.dead_letter_file.unwritten()
-                    for each in pipeline._parts.destinations
+                    destination.stores.dead_letter_file
+                    and destination.stores.dead_letter_file.unwritten()
+                    for destination in pipeline._parts.destinations
                 )
             ):
                 return

@@ -277,10 +277,10 @@ class LogFolder:
             synced = max([size for at, size in file.written if now - at >= WRITTEN_BACK], default=0)
             if file.plain is not None or synced >= len(file.data):
                 continue
-            kept = self.chance.randint(synced, len(file.data))
-            lost = len(file.data) - kept
-            del file.data[kept:]
-            file.lines = [each for each in file.lines if each[1] <= kept]
+            remaining = self.chance.randint(synced, len(file.data))
+            lost = len(file.data) - remaining
+            del file.data[remaining:]
+            file.lines = [line for line in file.lines if line[1] <= remaining]
             file.checked = min(file.checked, len(file.lines))
             if lost and self.chance.random() < 0.25:
                 file.data += bytes(lost)
@@ -299,7 +299,7 @@ class LogFolder:
         if isinstance(act, LogWrite):
             self._write(program, act)
         elif isinstance(act, LogRemoval):
-            rotated = [each for each in self._rotated(program) if each is not program.inode]
+            rotated = [inode for inode in self._rotated(program) if inode is not program.inode]
             if rotated:
                 self.met["logs: a file is removed"] += 1
                 self._unlink(rotated[0])
@@ -403,7 +403,7 @@ class LogFolder:
         number = self._contents + 100
         held = self._system.opened(lambda owner: owner is None or not owner.killed)
         held |= {program.inode for program in self._programs if program.inode is not None}
-        free = [each for each in self._removed if each not in held]
+        free = [inode for inode in self._removed if inode not in held]
         if free and self.chance.random() < 0.5:
             used = self.chance.choice(free)
             self._removed.remove(used)
@@ -454,12 +454,12 @@ class LogFolder:
 
     def _rotated(self, program: LogProgram) -> list[LogInode]:
         """The rotated files of a program, the oldest first."""
-        found = [
+        files = [
             file
             for path, file in self.files.items()
             if path.startswith(f"{program.path}.") and not path.endswith(".tmp")
         ]
-        return sorted(found, key=lambda file: (file.content, file.path))
+        return sorted(files, key=lambda file: (file.content, file.path))
 
     def _make_room(self, program: LogProgram) -> str:
         """The name that the next rotated file gets; others are renamed for it."""
@@ -527,9 +527,9 @@ class LogSystem:
     def scandir(self, path: str) -> Iterator[list[LogEntry]]:
         self._called("unlisted")
         yield [
-            LogEntry(PurePosixPath(each).name, each, self, file.number)
-            for each, file in self._folder.files.items()
-            if each.startswith(f"{path}/")
+            LogEntry(PurePosixPath(file_path).name, file_path, self, file.number)
+            for file_path, file in self._folder.files.items()
+            if file_path.startswith(f"{path}/")
         ]
 
     def open(self, path: str, _: int) -> int:

@@ -88,14 +88,16 @@ class Network:
         """It doesn't listen any more; whether it was the last one with its queue."""
         if listening in self._listening:
             self._listening.remove(listening)
-        return not any(each.arrivals is listening.arrivals for each in self._listening)
+        return not any(other.arrivals is listening.arrivals for other in self._listening)
 
     def duplicates(self, sockets: Iterable[Listening]) -> tuple[int, ...]:
-        made = [self._listens(Listening(self, each.name, each.arrivals)) for each in sockets]
+        made = [
+            self._listens(Listening(self, listener.name, listener.arrivals)) for listener in sockets
+        ]
         return tuple(map(id, made))
 
     def adopt(self, descriptor: int) -> Listening:
-        return next(each for each in self._listening if id(each) == descriptor)
+        return next(listener for listener in self._listening if id(listener) == descriptor)
 
     def hand_over(self, descriptors: Iterable[int], process: SimulatedProcess) -> None:
         """The duplicates are another process's."""
@@ -110,7 +112,7 @@ class Network:
 
     def held_by(self, process: SimulatedProcess) -> list[str]:
         """What the process has open."""
-        listening = [each.name for each in self._listening if each.owner is process]
+        listening = [listener.name for listener in self._listening if listener.owner is process]
         return [f"a socket that listens on {name}" for name in listening] + [
             f"a connection from {end.name} to {end.peer.name}"
             for end in self.open
@@ -129,7 +131,9 @@ class Network:
     async def connect(self, host: str, port: int, peer: str = "10.0.0.1") -> Connected:
         """Connect to an address. Raises `ConnectionRefusedError` if nobody listens."""
         await passing(self._chance.uniform(0.0, self.weather.latency))
-        listening = next((each for each in self._listening if each.name == (host, port)), None)
+        listening = next(
+            (listener for listener in self._listening if listener.name == (host, port)), None
+        )
         if listening is None:
             raise ConnectionRefusedError(111, "Connection refused")
         self._ports += 1

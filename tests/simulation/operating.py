@@ -49,11 +49,11 @@ def explained(evidence: Evidence, event: Event) -> list[Seen]:
     assert event.uuid is not None
     wanted = WantedUuid.parse(event.uuid)
     first = evidence.plan.destinations[0]
-    found = [] if evidence.pipeline is None else evidence.pipeline.explain(wanted)
-    seen = [Seen(each.destination or first, each.reason) for each in found]
+    copies = [] if evidence.pipeline is None else evidence.pipeline.explain(wanted)
+    seen = [Seen(copy.destination or first, copy.reason) for copy in copies]
     return seen + [
-        Seen(each.destination or first, each.reason)
-        for each in search_files(wanted, files_at(evidence.disk))
+        Seen(copy.destination or first, copy.reason)
+        for copy in search_files(wanted, files_at(evidence.disk))
     ]
 
 
@@ -69,11 +69,11 @@ def judge_explanations(evidence: Evidence, loop: SimulatedLoop, *, at_the_end: b
     }
     askable = [event for event in evidence.events if _has_own_uuid(event)]
     there = {
-        each.event["properties"].get("n")
+        stored.event["properties"].get("n")
         for service in evidence.services.values()
-        for each in service.stored
+        for stored in service.stored
     }
-    pending = [each for each in askable if each.number in answers and each.number not in there]
+    pending = [event for event in askable if event.number in answers and event.number not in there]
     asked = [
         event
         for events in (pending, askable)
@@ -82,7 +82,7 @@ def judge_explanations(evidence: Evidence, loop: SimulatedLoop, *, at_the_end: b
     for event in asked:
         seen = explained(evidence, event)
         _judge_letters(evidence, event, seen)
-        buffered = {each.destination for each in seen if not each.reason}
+        buffered = {copy.destination for copy in seen if not copy.reason}
         if buffered and (at_the_end or event.number not in evidence.began):
             raise Promise(f"event {event.number} is said to be buffered, at {sorted(buffered)}")
         answered = answers.get(event.number)
@@ -101,9 +101,11 @@ def _judge_letters(evidence: Evidence, event: Event, seen: list[Seen]) -> None:
     """A dead letter is said to be one, for its reason, and nothing else is."""
     for name in evidence.services:
         reasons = [
-            each.reason for each in evidence.letters(name) if number_of(each.data) == event.number
+            letter.reason
+            for letter in evidence.letters(name)
+            if number_of(letter.data) == event.number
         ]
-        said = [each.reason for each in seen if each.destination == name and each.reason]
+        said = [copy.reason for copy in seen if copy.destination == name and copy.reason]
         # beside a buffer in memory, those that aren't written yet are known to the daemon alone
         unwritten = not evidence.plan.durable and evidence.pipeline is not None
         more = Counter(said) - Counter(reasons)
@@ -121,11 +123,11 @@ def _judge_accepted(evidence: Evidence, event: Event, answered: Answered, seen: 
         return
     for name in evidence.required(event):
         delivered = any(
-            each.event["properties"].get("n") == event.number
-            for each in evidence.services[name].stored
+            stored.event["properties"].get("n") == event.number
+            for stored in evidence.services[name].stored
         )
         dropped = event.number in evidence.marked[name, "drop"]
-        if not delivered and not dropped and name not in {each.destination for each in seen}:
+        if not delivered and not dropped and name not in {copy.destination for copy in seen}:
             raise Promise(
                 f"event {event.number} was accepted at {answered.at:.3f} s, isn't at {name}, and "
                 "is said to be nowhere"
@@ -169,7 +171,7 @@ async def watch(
 def _delivered(pipeline: Pipeline, plan: Plan) -> int:
     """Events that were sent: a tap doesn't show what an archive stores."""
     books = books_of(pipeline)[: 1 if plan.archive is not None else None]
-    return sum(lane.delivered for each in books for lane in each.lanes)
+    return sum(lane.delivered for figures in books for lane in figures.lanes)
 
 
 def _judge_shown(evidence: Evidence, outcome: str, line: dict[str, Any]) -> None:
@@ -181,7 +183,7 @@ def _judge_shown(evidence: Evidence, outcome: str, line: dict[str, Any]) -> None
     if line["outcome"] != outcome or number not in evidence.began:
         raise Promise(f"a tap for {outcome} shows {line}")
     if outcome == TapOutcome.DELIVERED and not any(
-        each.event["properties"].get("n") == number for each in evidence.services[name].stored
+        stored.event["properties"].get("n") == number for stored in evidence.services[name].stored
     ):
         raise Promise(f"a tap shows event {number} as delivered, and it isn't at {name}")
 

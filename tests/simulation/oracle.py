@@ -175,9 +175,9 @@ class Evidence:
         drops = self.plan.settings["buffer"]["when_full"] != "reject"
         if self.plan.kafka == "delivered" and not drops:
             events = [
-                each.event
-                for each in self.brokers.records[key]
-                if before <= each.offset < offset and each.event is not None
+                record.event
+                for record in self.brokers.records[key]
+                if before <= record.offset < offset and record.event is not None
             ]
             self._delivered(events, f"is before the committed offset {offset}")
 
@@ -199,7 +199,7 @@ class Evidence:
             return
         known = set(self.marked_letters)
         for name in self.services:
-            known |= {each.known for each in self.letters(name)}
+            known |= {letter.known for letter in self.letters(name)}
         for line in lines:
             optional = line.kind == "nobody's" and not self.required(line.event)
             if line.letter not in known and not optional:
@@ -210,14 +210,14 @@ class Evidence:
     def _delivered(self, events: Sequence[Event], why: str) -> None:
         letters = {
             name: {
-                *(number_of(each.data) for each in self.letters(name)),
+                *(number_of(letter.data) for letter in self.letters(name)),
                 *self.marked[name, "drop"],
                 *self.marked[name, "replay"],
             }
             for name in self.services
         }
         there = {
-            name: {each.event["properties"].get("n") for each in service.stored}
+            name: {stored.event["properties"].get("n") for stored in service.stored}
             for name, service in self.services.items()
         }
         for event in events:
@@ -257,12 +257,17 @@ class Evidence:
                 events=[line.event] if read else [],
             )
         for (_, partition), log in self.brokers.records.items():
-            for each in log:
-                if each.event is not None:
-                    began = self.began[each.event.number]
-                    send = Send(began, 0, (each.event,), "record", "", "delivered", 1, False)
+            for record in log:
+                if record.event is not None:
+                    began = self.began[record.event.number]
+                    send = Send(began, 0, (record.event,), "record", "", "delivered", 1, False)
                     yield Answered(
-                        send, began, [200], end, part=f"partition {partition}", events=[each.event]
+                        send,
+                        began,
+                        [200],
+                        end,
+                        part=f"partition {partition}",
+                        events=[record.event],
                     )
 
     def letters(self, name: str) -> list[Letter]:
@@ -272,12 +277,14 @@ class Evidence:
                 Letter(reason, data) for reason, data in self._query(name, "SELECT reason, data")
             ]
         assert self.pipeline is not None
-        found: list[Letter] = []
-        for each in self.pipeline._parts.destinations:
-            store = each.stores.dead_letters
-            if each.name in (name, "") and isinstance(store, MemoryDeadLetters):
-                found = [Letter(letter.reason.value, letter.data) for letter in store.dead_letters]
-        return found
+        letters: list[Letter] = []
+        for destination in self.pipeline._parts.destinations:
+            store = destination.stores.dead_letters
+            if destination.name in (name, "") and isinstance(store, MemoryDeadLetters):
+                letters = [
+                    Letter(letter.reason.value, letter.data) for letter in store.dead_letters
+                ]
+        return letters
 
     def has_marks(self, name: str) -> bool:
         """Whether dead letters of a destination are marked."""
@@ -322,10 +329,10 @@ class Evidence:
         assert self.pipeline is not None
         return Counter(
             {
-                _name(each) or self.plan.destinations[0]: sum(
-                    lane.dropped.get(reason, 0) for lane in each.lanes for reason in reasons
+                _name(figures) or self.plan.destinations[0]: sum(
+                    lane.dropped.get(reason, 0) for lane in figures.lanes for reason in reasons
                 )
-                for each in books_of(self.pipeline)
+                for figures in books_of(self.pipeline)
             }
         )
 
@@ -373,14 +380,16 @@ class Evidence:
             raise self.broken[0]
         if self.pipeline is None:
             return
-        for each in books_of(self.pipeline):
+        for figures in books_of(self.pipeline):
             # chunks that were cut afterwards take more (`buffer.memory`)
-            cut = CUT * sum(lane.buffered for lane in each.lanes)
-            if each.buffer_bytes > each.buffer_limit_bytes + (0 if self.plan.durable else cut):
-                raise Promise(f"the buffer holds {each.buffer_bytes} bytes")
-            if closed and each.buffer_bytes:
-                raise Promise(f"{each.buffer_bytes} bytes are buffered after the end")
-            for lane in each.lanes:
+            cut = CUT * sum(lane.buffered for lane in figures.lanes)
+            if figures.buffer_bytes > figures.buffer_limit_bytes + (
+                0 if self.plan.durable else cut
+            ):
+                raise Promise(f"the buffer holds {figures.buffer_bytes} bytes")
+            if closed and figures.buffer_bytes:
+                raise Promise(f"{figures.buffer_bytes} bytes are buffered after the end")
+            for lane in figures.lanes:
                 left = (
                     sum(lane.received.values())
                     - lane.delivered
@@ -389,7 +398,7 @@ class Evidence:
                     - sum(lane.dropped.values())
                 )
                 if left:
-                    raise Promise(f"the books of {_name(each) or 'a'} don't balance: {lane}")
+                    raise Promise(f"the books of {_name(figures) or 'a'} don't balance: {lane}")
 
 
 _T = TypeVar("_T")
@@ -444,16 +453,16 @@ def expected(event: Event, rules: Sequence[str]) -> dict[str, Any] | None:
 def _number_inside(data: bytes) -> int | None:
     """The number of an event that can be read as one."""
     try:
-        found = json.loads(data)["properties"]["n"]
+        number = json.loads(data)["properties"]["n"]
     except (ValueError, KeyError, TypeError):
         return None
-    return found if isinstance(found, int) else None
+    return number if isinstance(number, int) else None
 
 
 def number_of(data: bytes) -> int | None:
     """The number of an event by its bytes."""
-    found = _NUMBER.search(data)
-    return int(found[1]) if found else None
+    match = _NUMBER.search(data)
+    return int(match[1]) if match else None
 
 
 Letters = Mapping[str, Sequence[Letter]]
@@ -469,22 +478,26 @@ def judge(
     evidence.pipeline = pipeline
     letters = {name: evidence.letters(name) for name in evidence.services}
     first = next(iter(letters))
-    letters[first] += [Letter(each.reason.value, each.data) for each in left]
+    letters[first] += [Letter(letter.reason.value, letter.data) for letter in left]
     if evidence.logs is not None:
-        for found in letters.values():
-            _judge_lines(evidence, evidence.logs, found)
+        for dead_letters in letters.values():
+            _judge_lines(evidence, evidence.logs, dead_letters)
     unsent = {event.number for event in evidence.events if event.flaw or event.spoiled}
     if evidence.plan.replays and (
         left_over := [
-            each
-            for found in letters.values()
-            for each in found
-            if number_of(each.data) not in unsent and not _is_of_line(evidence, each)
+            letter
+            for dead_letters in letters.values()
+            for letter in dead_letters
+            if number_of(letter.data) not in unsent and not _is_of_line(evidence, letter)
         ]
     ):
         raise Promise(f"dead letters are left that were to be sent again: {left_over}")
     there = {name: _arrived(evidence, name, met) for name in evidence.services}
-    met.update(f"dead letter: {each.reason}" for found in letters.values() for each in found)
+    met.update(
+        f"dead letter: {letter.reason}"
+        for dead_letters in letters.values()
+        for letter in dead_letters
+    )
     for books in books_of(pipeline):
         for lane in books.lanes:
             met.update({f"dropped: {reason}": count for reason, count in lane.dropped.items()})
@@ -596,7 +609,7 @@ def _arrived(
     }
     texts: dict[str, str] = {}
     derived: dict[int, str] = {}
-    found: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    arrivals: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for stored in evidence.services[name].stored:
         number = stored.event["properties"].get("n")
         event = events.get(number)
@@ -616,9 +629,9 @@ def _arrived(
         before = texts.setdefault(str(number) if of_log else stored.event["uuid"], stored.text)
         if before != stored.text and not _is_received_anew(event, evidence, of_log=of_log):
             raise Promise(f"event {number} came to {name} with other bytes than before")
-        found[number].append(stored.event)
+        arrivals[number].append(stored.event)
         met["delivered"] += 1
-    return found
+    return arrivals
 
 
 def _may_come_with_flaw(event: Event, name: str, evidence: Evidence) -> bool:
@@ -698,9 +711,10 @@ def _may_stay_behind(event: Event, evidence: Evidence) -> bool:
     """
     acts = evidence.plan.acts
     return event.shape == "record" and any(
-        taken.at >= evidence.began[event.number] and broken.at - LEAVING <= taken.at <= broken.until
-        for taken in acts
-        if isinstance(taken, Rebalance)
+        rebalance.at >= evidence.began[event.number]
+        and broken.at - LEAVING <= rebalance.at <= broken.until
+        for rebalance in acts
+        if isinstance(rebalance, Rebalance)
         for broken in acts
         if isinstance(broken, Trouble) and broken.where == DISK
     )
@@ -803,9 +817,9 @@ def _judge_counts(evidence: Evidence) -> None:
         # it may have been read before its file was truncated
         for name in {*destinations_of(plan, line.event), first}:
             most[name] += 1000
-    for each in books_of(evidence.pipeline):
-        name = _name(each) or first
-        received = sum(sum(lane.received.values()) for lane in each.lanes)
+    for figures in books_of(evidence.pipeline):
+        name = _name(figures) or first
+        received = sum(sum(lane.received.values()) for lane in figures.lanes)
         if evidence.logs is not None and (evidence.logs.shrunk or evidence.logs.met[CUT_LINE]):
             # lines that were read are gone, or were read in pieces
             most[name] = max(most[name], received)
@@ -827,17 +841,17 @@ def _fate(  # noqa: PLR0917 - all of it says what became of one event
     """What became of an accepted event at a destination; `MISSING` if nothing is known of it.
     Raises `Promise` if that isn't so as promised.
     """
-    found = there.get(event.number, ())
+    stored_events = there.get(event.number, ())
     began = evidence.began[event.number]
     earliest = BEGIN + began + evidence.offset(began) - 0.001
     if event.flaw == LEFT_OUT:
         return "accepted, left out"
     if evidence.logs is not None and evidence.logs.shrunk:
         earliest = 0.0  # other lines were read before at the same place
-    for each in () if event.flaw else found:
-        if not any(_is(each, want, earliest) for want in wanted if want):
-            raise Promise(f"event {event.number} came to {name} as {each}, wanted {wanted}")
-    if found:
+    for copy in () if event.flaw else stored_events:
+        if not any(_is(copy, want, earliest) for want in wanted if want):
+            raise Promise(f"event {event.number} came to {name} as {copy}, wanted {wanted}")
+    if stored_events:
         return "accepted, delivered"
     of_name = letters.get(name) or next(iter(letters.values()))
     for letter in of_name:

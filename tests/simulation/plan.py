@@ -645,8 +645,8 @@ def drawn(seed: int, *, calls: bool = True) -> Plan:
             acts.append(Trouble(at, until, LOGS, what))
         if not drawing.durable:
             acts += [
-                replace(each, how="stop") if each.how == "drain" else each
-                for each in (drawing.restart() for _ in range(own.choice((0, 1, 3))))
+                replace(restart, how="stop") if restart.how == "drain" else restart
+                for restart in (drawing.restart() for _ in range(own.choice((0, 1, 3))))
             ]
             acts += [drawing.trouble((DISK,)) for _ in range(own.choice((0, 0, 1)))]
         drawing.chance = chance
@@ -719,7 +719,9 @@ def _with_more(plan: Plan, chance: Random) -> Plan:
         where = chance.choice(plan.destinations)
         at = round(chance.uniform(0.0, plan.ends), 3)
         acts.append(Trouble(at, FOR_EVER, where, chance.choice(("refused", "silent", "503"))))
-    for act in [each for each in acts if isinstance(each, Restart) and each.how == "drain"]:
+    for act in [
+        restart for restart in acts if isinstance(restart, Restart) and restart.how == "drain"
+    ]:
         if chance.random() < 0.5:
             acts.remove(act)
             acts += _drain_in_vain(plan, act, chance)
@@ -898,9 +900,9 @@ def told(act: Act) -> Iterator[str]:
         numbers = ", ".join(str(event.number) for event in act.events[:6])
         more = "…" if len(act.events) > 6 else ""
         yield f"sender {act.sender} sends {act.shape} of events {numbers}{more}" + "".join(
-            f", {each}"
-            for each in (act.encoding, act.chunked and "in chunks", act.ack and f"ack {act.ack}")
-            if each
+            f", {detail}"
+            for detail in (act.encoding, act.chunked and "in chunks", act.ack and f"ack {act.ack}")
+            if detail
         )
     elif isinstance(act, Trouble):
         where = _PLACES.get(act.where, f"service {act.where}")

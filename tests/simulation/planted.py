@@ -112,12 +112,12 @@ def _unsynced(right: Any) -> Any:
 
 def _unchecked(right: Any) -> Any:
     def checked(view: memoryview, at: int, header: Any, base: int) -> Any:
-        found = right(view, at, header, base)
-        if isinstance(found, reading.Damage):
+        result = right(view, at, header, base)
+        if isinstance(result, reading.Damage):
             begin = at + header.length - header.size
             body = view[begin : begin + header.size]
-            return reading.FoundRecord(base + at, header, found.meta, body)
-        return found
+            return reading.FoundRecord(base + at, header, result.meta, body)
+        return result
 
     return checked
 
@@ -218,8 +218,8 @@ def _hastens(right: Any) -> Any:
 def _cut_letters(right: Any) -> Any:
     def made(*args: Any) -> list[Any]:
         return [
-            replace(each, data=each.data.replace(b'"n": ', b'"more": 1, "n": '))
-            for each in right(*args)
+            replace(letter, data=letter.data.replace(b'"n": ', b'"more": 1, "n": '))
+            for letter in right(*args)
         ]
 
     return made
@@ -289,7 +289,7 @@ DEFECTS: Final[Mapping[str, Change]] = {
     "dead letters become durable after the marks of their events": (
         Committer,
         "add",
-        lambda _: lambda committer, each: committer._participants.insert(0, each),
+        lambda _: lambda committer, participant: committer._participants.insert(0, participant),
     ),
     "a dead letter is removed before the buffer holds it again": (
         Replayer,

@@ -61,8 +61,8 @@ class SimulatedProcess:
             return
         self.killed = True
         self.left = self._loop.forget(self)
-        for each in self.on_kill:
-            Context().run(each)
+        for callback in self.on_kill:
+            Context().run(callback)
         self.over.set()
 
     def bury(self) -> None:

@@ -24,9 +24,9 @@ def shrunk(life: Life, live: Callable[[Plan], Life] = live) -> Life:
         while at < len(acts) and tried < MOST:
             tried += 1
             rest = acts[:at] + acts[at + size :]
-            found = live(life.plan.without(rest))
-            if found.broken is not None and _kind(found) == kind:
-                acts, life, smaller = rest, found, True
+            candidate = live(life.plan.without(rest))
+            if candidate.broken is not None and _kind(candidate) == kind:
+                acts, life, smaller = rest, candidate, True
             else:
                 at += size
         if size == 1 and not smaller:
@@ -37,7 +37,7 @@ def shrunk(life: Life, live: Callable[[Plan], Life] = live) -> Life:
 
 def _kind(life: Life) -> str:
     """What sort of promise was broken: its words without numbers."""
-    return "".join(each for each in str(life.broken)[:60] if not each.isdigit())
+    return "".join(char for char in str(life.broken)[:60] if not char.isdigit())
 
 
 def story(life: Life, lines: int) -> str:
@@ -46,7 +46,7 @@ def story(life: Life, lines: int) -> str:
     told = [
         f"seed {plan.seed}: destinations {', '.join(plan.destinations)}"
         + (" (the second optional)" if plan.optional else "")
-        + f"; routes {[dict(each) for each in plan.routes]}; rules {list(plan.rules)}",
+        + f"; routes {[dict(route) for route in plan.routes]}; rules {list(plan.rules)}",
         f"settings {dict(plan.settings)}",
     ]
     told += [

@@ -96,7 +96,7 @@ def test_a_defect_is_found(defect: str) -> None:
 def test_the_story_of_a_defect_is_short() -> None:
     """Acts are left out of it as long as it breaks the same promise."""
     defect = next(iter(FOUND))
-    smaller = shrunk(lived(drawn(FOUND[defect]), defect), lambda each: lived(each, defect))
+    smaller = shrunk(lived(drawn(FOUND[defect]), defect), lambda plan: lived(plan, defect))
     assert smaller.broken is not None
     assert len(smaller.plan.acts) <= 2
     assert any(isinstance(act, Send | Produce) for act in smaller.plan.acts)

@@ -123,10 +123,10 @@ class _Judging:
     def look_at_letter(self, letter: StoredLetter) -> None:
         """Check a dead letter: this load's are those without a name."""
         try:
-            found: Any = msgspec.json.decode(letter.data)
+            decoded: Any = msgspec.json.decode(letter.data)
         except msgspec.DecodeError:
-            found = None
-        event = self._plan.number(str(found.get("uuid"))) if isinstance(found, dict) else None
+            decoded = None
+        event = self._plan.number(str(decoded.get("uuid"))) if isinstance(decoded, dict) else None
         if event is None or not self._plan.is_nameless(event):
             self._tell("is a dead letter without a reason", f"{letter.data[:300]!r}")
         elif self._came[event]:
@@ -137,21 +137,21 @@ class _Judging:
 
     def verdict(self) -> SoakVerdict:
         """All that was found."""
-        found = self._found
+        verdict = self._found
         for entry in self._entries.values():
             events = self._plan.request(entry.number).events
-            found.sent += events
-            found.uncertain += events if entry.status == UNKNOWN else 0
+            verdict.sent += events
+            verdict.uncertain += events if entry.status == UNKNOWN else 0
             if entry.status == PROMISED:
-                found.accepted += events
+                verdict.accepted += events
                 first = entry.number * MAX_EVENTS
                 for event in range(first, first + events):
                     if not self._came[event]:
                         self._tell("was accepted and is lost", f"{event}, due at {entry.due:.3f}")
-        found.problems += [
+        verdict.problems += [
             f"{what}: {count} in all" for what, count in self._counts.items() if count > SHOWN
         ]
-        return found
+        return verdict
 
     def _tell(self, what: str, which: str) -> None:
         self._counts[what] += 1

@@ -67,7 +67,7 @@ class SdkPlan:
     @property
     def request_events(self) -> float:
         """Events in a request, on average."""
-        return sum(each.events for each in self.requests) / len(self.requests)
+        return sum(request.events for request in self.requests) / len(self.requests)
 
     def request(self, number: int) -> SdkRequest:
         """The request of that number."""
@@ -98,11 +98,11 @@ class SdkPlan:
         template = event // MAX_EVENTS % len(self.requests)
         if template not in self._events:
             self._events[template] = msgspec.json.decode(self.requests[template].body())["batch"]
-        found = self._events[template][event % MAX_EVENTS]
+        sdk_event = self._events[template][event % MAX_EVENTS]
         return {
-            **found,
+            **sdk_event,
             "uuid": self.uuid(event),
-            "properties": {**found["properties"], "$ip": SENDER},
+            "properties": {**sdk_event["properties"], "$ip": SENDER},
         }
 
 
@@ -151,13 +151,13 @@ def planned_faults(seed: int, seconds: float) -> list[PlannedFault]:
     """
     every = min(EVERY[1], max(EVERY[0], seconds / 10))
     first = seed % len(FAULTS)
-    found = []
+    faults = []
     for number in range(int(seconds / every)):
         name, request = FAULTS[(first + number) % len(FAULTS)]
         begins = every * (number + 0.5)
-        found.append(
+        faults.append(
             PlannedFault(
                 name, begins, begins + every * LASTS, {**request, "seconds": every * LASTS}
             )
         )
-    return found
+    return faults

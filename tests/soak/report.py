@@ -58,9 +58,9 @@ def soak_text(report: SoakReport) -> str:
         *_aligned(rows),
         f"flags: {_statuses(report.flags)}",
         "answers: "
-        f"{_percentiles([each.seconds for each in report.answers if each.status], 1000, 'ms')}; "
+        f"{_percentiles([one.seconds for one in report.answers if one.status], 1000, 'ms')}; "
         "outside of faults "
-        f"{_percentiles([each.seconds for each in quiet if each.status], 1000, 'ms')}",
+        f"{_percentiles([one.seconds for one in quiet if one.status], 1000, 'ms')}",
         "from receipt to delivery: "
         f"{_percentiles([seconds for _, seconds in http.deliveries], 1, 's')}; "
         f"outside of faults {_percentiles(delivered, 1, 's')}",
@@ -74,7 +74,7 @@ def soak_text(report: SoakReport) -> str:
         "books at the end:",
         *(f"  {line}" for line in report.books),
         *(
-            [f"FAILED: {each}" for each in failed]
+            [f"FAILED: {failure}" for failure in failed]
             or ["nothing was lost, changed or miscounted, and nothing has grown"]
         ),
     ]
@@ -82,7 +82,7 @@ def soak_text(report: SoakReport) -> str:
 
 
 def _aligned(rows: Sequence[tuple[str | int, ...]]) -> list[str]:
-    cells = [[each if isinstance(each, str) else f"{each:,}" for each in row] for row in rows]
+    cells = [[cell if isinstance(cell, str) else f"{cell:,}" for cell in row] for row in rows]
     widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
     return [
         "  " + "  ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])])
@@ -155,7 +155,7 @@ def draw_soak(report: SoakReport, path: Path) -> None:
     answers = [
         (entry.due - report.began, 1000 * entry.seconds) for entry in report.answers if entry.status
     ]
-    deliveries = [(due - report.began, 1000 * taken) for due, taken in report.http.deliveries]
+    deliveries = [(due - report.began, 1000 * latency) for due, latency in report.http.deliveries]
     panels = [
         Panel(
             "Events a second through the daemon",
@@ -196,13 +196,13 @@ def _latencies(
         Line(name, [(at, percentile(bins[number], share)) for number, at in times.items()])
         for share, name in SHARES.items()
     ]
-    found = [value for line in lines for _, value in line.points if value is not None] or [1.0]
-    low = max(each for each in _DECADES if each <= max(0.1, min(found)))
-    high = min((each for each in _DECADES if each >= max(found)), default=_DECADES[-1])
+    latencies = [value for line in lines for _, value in line.points if value is not None] or [1.0]
+    low = max(decade for decade in _DECADES if decade <= max(0.1, min(latencies)))
+    high = min((decade for decade in _DECADES if decade >= max(latencies)), default=_DECADES[-1])
     ticks = [
-        (each, f"{each:g} ms" if each < 1000 else f"{each / 1000:g} s")
-        for each in _DECADES
-        if low <= each <= high
+        (decade, f"{decade:g} ms" if decade < 1000 else f"{decade / 1000:g} s")
+        for decade in _DECADES
+        if low <= decade <= high
     ]
     return Panel(title, x, Axis(low, max(high, 10 * low), ticks, logarithmic=True), lines, spans)
 
@@ -220,6 +220,6 @@ def _time_axis(seconds: float) -> Axis:
     """From the beginning to the end, in minutes, or in seconds where it is short."""
     unit, name = (60.0, "min") if seconds >= 180 else (1.0, "s")
     high = seconds / unit
-    step = next(each for each in (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1e9) if high / each <= 8)
+    step = next(size for size in (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1e9) if high / size <= 8)
     ticks = [(float(at), f"{at} {name}") for at in range(0, int(high) + 1, int(min(step, 1e6)))]
     return Axis(0.0, high, ticks)

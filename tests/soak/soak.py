@@ -149,25 +149,30 @@ class SoakReport:
 
     def failed(self) -> list[str]:
         """Everything that makes the soak fail."""
-        found = [*self.problems, *self.http.problems, *self.kafka.problems, *self.imported.problems]
+        problems = [
+            *self.problems,
+            *self.http.problems,
+            *self.kafka.problems,
+            *self.imported.problems,
+        ]
         memory = self.memory
         descriptors = self.descriptors
         is_telling = self.seconds >= TELLING
         if is_telling and memory.has_grown:
-            found.append(
+            problems.append(
                 f"memory has grown from {memory.early / 1e6:.0f} MB to {memory.late / 1e6:.0f} MB"
             )
         if is_telling and descriptors.has_grown:
-            found.append(
+            problems.append(
                 f"open descriptors have grown from {descriptors.early:.0f} to "
                 f"{descriptors.late:.0f}"
             )
         if self.after > self.before + KEPT:
-            found.append(
+            problems.append(
                 f"{self.after} descriptors were open at rest after the load, {self.before} before "
                 "it"
             )
-        return found
+        return problems
 
 
 class Soak:
@@ -283,8 +288,8 @@ class Soak:
             async with asyncio.TaskGroup() as group:
                 importing = group.create_task(self._import())
                 beside = [
-                    group.create_task(each)
-                    for each in (self._fail(), self._watch(daemon), self._write())
+                    group.create_task(coroutine)
+                    for coroutine in (self._fail(), self._watch(daemon), self._write())
                 ]
                 try:
                     yield
@@ -329,7 +334,9 @@ class Soak:
         while await self._continues(WRITE_EVERY):
             due = min(self._records.count, int(self._now() * self._rate("kafka")))
             made = map(self._records.record, range(self.report.records, due))
-            await self._stream.write(Record(each.value, each.key, each.headers) for each in made)
+            await self._stream.write(
+                Record(record.value, record.key, record.headers) for record in made
+            )
             self.report.records = due
 
     async def _import(self) -> None:
@@ -478,29 +485,29 @@ class Soak:
         """What doesn't fit between the daemon's books and what the sandbox holds."""
         http = self.report.http
         own = lanes.get(lane_label(Lane(API_KEY)))
-        topic = [lanes[label] for each in LANES if (label := lane_label(Lane(each))) in lanes]
-        found = [
+        topic = [lanes[label] for key in LANES if (label := lane_label(Lane(key))) in lanes]
+        problems = [
             f"events are left or were dropped: {_books(lane)}"
             for lane in lanes.values()
             if lane.buffered or lane.dropped
         ]
         if own is None or not http.accepted <= own.total_received <= http.accepted + http.uncertain:
-            found.append(
+            problems.append(
                 f"{http.accepted} events were accepted over HTTP, {http.uncertain} perhaps; the "
                 f"books say {own and _books(own)}"
             )
         if own is not None and (own.delivered, own.total_dead) != (http.distinct, http.dead):
-            found.append(
+            problems.append(
                 f"{http.distinct} events of HTTP are at the sandbox, {http.dead} dead letters; "
                 f"the books say {_books(own)}"
             )
         delivered = sum(lane.delivered for lane in topic)
         if delivered != self.report.kafka_events:
-            found.append(
+            problems.append(
                 f"the topic has {self.report.kafka_events} events; the books say "
                 f"{[_books(lane) for lane in topic]}"
             )
-        return found
+        return problems
 
     def _wrong_flags(self) -> list[str]:
         """Calls for flags that failed while nothing was wrong upstream."""

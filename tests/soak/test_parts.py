@@ -75,8 +75,8 @@ def test_bodies_are_valid_and_differ_in_each_event() -> None:
         assert [PLAN.number(uuid) for uuid in uuids] == events_of(number)
         assert seen.isdisjoint(uuids)
         seen |= set(uuids)
-        assert [{**each, "sent_at": ""} for each in decoded["batch"]] == [
-            {**each, "sent_at": ""} for each in json.loads(other.body())["batch"]
+        assert [{**event, "sent_at": ""} for event in decoded["batch"]] == [
+            {**event, "sent_at": ""} for event in json.loads(other.body())["batch"]
         ]
 
 
@@ -163,8 +163,8 @@ def test_what_is_wrong_is_said(
 ) -> None:
     """A loss, a change, a conflict, and what was never accepted."""
     arrived = spoil([arrival(event) for event in events_of(NAMED)])
-    found = judge_http(PLAN, [entry(NAMED, status)], arrived, []).problems
-    assert [each.partition(":")[0] for each in found][:1] == [problem]
+    problems = judge_http(PLAN, [entry(NAMED, status)], arrived, []).problems
+    assert [text.partition(":")[0] for text in problems][:1] == [problem]
 
 
 @cases(
@@ -194,17 +194,19 @@ def test_growth_is_what_stays(values: list[float], *, has_grown: bool) -> None:
 
 def report() -> SoakReport:
     """Of a minute that went well."""
-    found = SoakReport(SoakOptions(7, 60.0, 100.0), began=BEGAN, seconds=60.0, before=20, after=22)
-    found.faults = planned_faults(7, 60.0)
-    found.looks = [
+    soak_report = SoakReport(
+        SoakOptions(7, 60.0, 100.0), began=BEGAN, seconds=60.0, before=20, after=22
+    )
+    soak_report.faults = planned_faults(7, 60.0)
+    soak_report.looks = [
         Look(float(at), 100 * at, 99 * at, 0, at % 7, 60_000_000, 40, 50_000_000)
         for at in range(1, 60)
     ]
-    found.answers = [
+    soak_report.answers = [
         AnswerEntry(number, PROMISED, BEGAN + number / 10, 0.002) for number in range(600)
     ]
-    found.http.deliveries = [(BEGAN + number / 10, 0.7) for number in range(600)]
-    return found
+    soak_report.http.deliveries = [(BEGAN + number / 10, 0.7) for number in range(600)]
+    return soak_report
 
 
 def test_a_good_report_says_so(tmp_path: Path) -> None:

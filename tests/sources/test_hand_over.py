@@ -204,7 +204,7 @@ class TwoPartitions:
             FakeRecord(first + index, b"x" * 100 if event else None)
             for index, event in enumerate(events)
         ]
-        self._on_read([(origin, each.offset) for each in records if each.value is not None])
+        self._on_read([(origin, record.offset) for record in records if record.value is not None])
         until = self._intake.now + SLICE_SECONDS if sliced else math.inf
         self.flow.add(("events", origin), records, until)
 
@@ -460,7 +460,7 @@ class KafkaMachine(RuleBasedStateMachine):
             unsettled = {self.world.unit(place) for place in again - self.settled}
             again = {place for place in again if self.world.unit(place) in unsettled}
         self.intake.flying.remove(batch)
-        staying = [each for each in self.intake.flying if each.places[0] not in again]
+        staying = [other for other in self.intake.flying if other.places[0] not in again]
         self._report(batch, FULL)
         assert self.intake.flying == staying
         line[:] = [place for place in line if place not in again]
@@ -480,7 +480,7 @@ class KafkaMachine(RuleBasedStateMachine):
         assert self._figures() == before
 
     def _figures(self) -> object:
-        positions = [(self.world.position(each), self.world.reached(each)) for each in (0, 1)]
+        positions = [(self.world.position(origin), self.world.reached(origin)) for origin in (0, 1)]
         return positions, self.world.budget.bytes, self.world.budget.batches, self.eased
 
     @rule()
@@ -511,7 +511,9 @@ class KafkaMachine(RuleBasedStateMachine):
         """Neither more nor less, and it is full past its limit."""
         budget = self.world.budget
         hand_overs = self.world.hand_overs()
-        units = [unit for each in hand_overs for unit in (*each.accepted, *each.waiting)]
+        units = [
+            unit for hand_over in hand_overs for unit in (*hand_over.accepted, *hand_over.waiting)
+        ]
         assert budget.bytes == sum(unit.weight for unit in units)
         assert budget.batches == len(self.intake.flying)
         assert sum(len(unit.accepted) for unit in units) == budget.batches
@@ -566,5 +568,5 @@ class StdinMachine(KafkaMachine):
 TestKafka = KafkaMachine.TestCase
 TestLogs = LogMachine.TestCase
 TestStdin = StdinMachine.TestCase
-for each in (TestKafka, TestLogs, TestStdin):
-    each.settings = settings(stateful_step_count=40, deadline=None)
+for machine in (TestKafka, TestLogs, TestStdin):
+    machine.settings = settings(stateful_step_count=40, deadline=None)

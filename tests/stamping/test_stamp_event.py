@@ -135,12 +135,12 @@ def test_time(timestamp: str, skew: str) -> None:
             },
             space,
         )
-        found = stamped(data, StampContext(MIDNIGHT, has_sent_at=has_sent_at, skew=seconds))
-        assert found["timestamp"] == expected_time(timestamp, offset, skew, ignore), data[:200]
-        assert ("offset" in found) is (offset != ABSENT and OFFSETS[offset] is None)
+        event = stamped(data, StampContext(MIDNIGHT, has_sent_at=has_sent_at, skew=seconds))
+        assert event["timestamp"] == expected_time(timestamp, offset, skew, ignore), data[:200]
+        assert ("offset" in event) is (offset != ABSENT and OFFSETS[offset] is None)
 
 
-@cases("timestamp", [each for each, time in TIMES.items() if time])
+@cases("timestamp", [spelling for spelling, time in TIMES.items() if time])
 def test_a_good_timestamp_keeps_its_bytes(timestamp: str) -> None:
     """Without a skew to correct, its spelling stays."""
     result = stamp_event(
@@ -165,10 +165,10 @@ def test_a_resolved_offset_is_removed_wherever_it_stands(
     ]
     members.insert(place if place < 2 else len(members), f'"{key}"{space}:{space}5000')
     data = ("{" + ",".join(f"{space}{member}{space}" for member in members) + "}").encode()
-    found = stamped(data, StampContext(MIDNIGHT))
-    uuid = found.pop("uuid")
+    event = stamped(data, StampContext(MIDNIGHT))
+    uuid = event.pop("uuid")
     assert (uuid == UUID) is with_uuid
-    assert found == {
+    assert event == {
         "event": "offset",
         "distinct_id": '"offset":5',
         "timestamp": "2025-12-31T23:59:55.000Z",
@@ -397,7 +397,7 @@ def test_bad_ones_do_not_make_up_for_each_other(uuids: list[str]) -> None:
 def test_all_means_each(uuids: list[str]) -> None:
     """One look at all of them says what a look at each would."""
     assert all_hyphenated(as_values(uuids)) == all(
-        len(each) == 36 and is_uuid(each.encode()) for each in uuids
+        len(uuid_text) == 36 and is_uuid(uuid_text.encode()) for uuid_text in uuids
     )
 
 

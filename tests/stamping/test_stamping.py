@@ -31,8 +31,8 @@ def text_of(*events: Any) -> bytes:
 
 def read(data: bytes) -> list[dict[str, Any]]:
     """The events of a stamped chunk."""
-    found: list[dict[str, Any]] = json.loads(b"[%b]" % data)
-    return found
+    events: list[dict[str, Any]] = json.loads(b"[%b]" % data)
+    return events
 
 
 def forbid_loose(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,15 +100,17 @@ def test_one_incomplete_event_is_completed_among_complete_ones(
     for place in range(3):
         events = [stamped_event(n=number) for number in range(3)]
         events[place] = stamped_event(n=place, **change)
-        found = read(stamp(text_of(*events), StampContext(MIDNIGHT, ip=ip, ordered=ordered)).data)
-        assert [event["n"] for event in found] == [0, 1, 2]
+        completed = read(
+            stamp(text_of(*events), StampContext(MIDNIGHT, ip=ip, ordered=ordered)).data
+        )
+        assert [event["n"] for event in completed] == [0, 1, 2]
         assert all(
             parse_timestamp(event["timestamp"])
             and len(event["uuid"]) == 36
             and "offset" not in event
-            for event in found
+            for event in completed
         )
-        assert [event["uuid"] == UUID for event in found] == [
+        assert [event["uuid"] == UUID for event in completed] == [
             "uuid" not in change or number != place for number in range(3)
         ]
 
@@ -130,27 +132,27 @@ def test_one_bad_event_is_parted_from_the_others(change: dict[str, Any], ip: byt
     bad = stamped_event(**change)
     result = stamp(text_of(stamped_event(), bad, stamped_event()), StampContext(MIDNIGHT, ip=ip))
     assert (result.count, len(read(result.data))) == (2, 2)
-    assert [each.data for each in result.rejected] == [json.dumps(bad).encode()]
+    assert [rejected.data for rejected in result.rejected] == [json.dumps(bad).encode()]
 
 
 def test_uuids_do_not_make_up_for_each_other() -> None:
     """An empty uuid beside one of double length is repaired, although both together look like two
     good ones.
     """
-    found = read(
+    events = read(
         stamp(
             text_of(stamped_event(uuid=""), stamped_event(uuid=UUID + UUID)), StampContext(MIDNIGHT)
         ).data
     )
-    assert [len(event["uuid"]) for event in found] == [36, 36]
+    assert [len(event["uuid"]) for event in events] == [36, 36]
 
 
 def test_skew_makes_every_event_be_looked_at() -> None:
     """Complete events too are corrected by the sender's clock."""
-    found = read(
+    events = read(
         stamp(text_of(stamped_event()), StampContext(MIDNIGHT, has_sent_at=True, skew=60.0)).data
     )
-    assert found[0]["timestamp"] == "2025-12-31T11:59:00.000Z"
+    assert events[0]["timestamp"] == "2025-12-31T11:59:00.000Z"
 
 
 @cases("room", [-1, 0])
@@ -165,7 +167,9 @@ def test_the_size_limit_is_the_same_on_every_way(room: int, ip: bytes | None, al
     text = b"[" + (event if alone else event + b"," + event) + b"]"
     result = stamp(text, StampContext(MIDNIGHT, ip=ip, max_event=len(event) + added + room))
     assert result.count == (0 if room else 1 if alone else 2)
-    assert {each.reason for each in result.rejected} == ({Reason.TOO_LARGE} if room else set())
+    assert {rejected.reason for rejected in result.rejected} == (
+        {Reason.TOO_LARGE} if room else set()
+    )
 
 
 def test_an_empty_array() -> None:

@@ -39,8 +39,8 @@ def test_new_file_survives_a_crash_after_each_commit(tmp_path: Path) -> None:
     path = made(tmp_path / "notes.db", FORMAT)
     with closing(FORMAT.open_writable(path, check=True)) as connection:
         names = ("journal_mode", "synchronous", "journal_size_limit", "auto_vacuum", "user_version")
-        found = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names]
-    assert found == ["wal", 2, 4 << 20, 2, 2]
+        pragmas = [connection.execute(f"PRAGMA {name}").fetchone()[0] for name in names]
+    assert pragmas == ["wal", 2, 4 << 20, 2, 2]
 
 
 def test_older_file_is_upgraded_by_a_writer_and_presented_to_a_reader(tmp_path: Path) -> None:

@@ -21,15 +21,15 @@ def test_keys_are_known_by_their_hashes(path: Path) -> None:
     """The file names none of them, and only its owner reads it; another file has other hashes."""
     assert read_keys(path) is None
     merge_keys(path, ["phc_one", "phc_two"])
-    found = read_keys(path)
-    assert found is not None
-    assert "phc_one" in found
-    assert "phc_two" in found
-    assert "phc_three" not in found
+    known_keys = read_keys(path)
+    assert known_keys is not None
+    assert "phc_one" in known_keys
+    assert "phc_two" in known_keys
+    assert "phc_three" not in known_keys
     assert b"phc_" not in path.read_bytes()
     assert path.stat().st_mode & 0o777 == 0o600
     other = merge_keys(path.with_name("other.json"), ["phc_one"])
-    assert set(other.hashes).isdisjoint(found.hashes)
+    assert set(other.hashes).isdisjoint(known_keys.hashes)
 
 
 def test_merging_keeps_what_is_there(path: Path) -> None:
@@ -47,8 +47,8 @@ def test_a_bounded_number_is_kept(path: Path, monkeypatch: pytest.MonkeyPatch) -
     """Those verified last."""
     monkeypatch.setattr(key_file, "MAX_KEYS", 3)
     merge_keys(path, ["phc_1", "phc_2"])
-    found = merge_keys(path, ["phc_3", "phc_4"])
-    assert [key for key in ("phc_1", "phc_2", "phc_3", "phc_4") if key in found] == [
+    known_keys = merge_keys(path, ["phc_3", "phc_4"])
+    assert [key for key in ("phc_1", "phc_2", "phc_3", "phc_4") if key in known_keys] == [
         "phc_2",
         "phc_3",
         "phc_4",
@@ -74,8 +74,8 @@ def test_a_damaged_file_is_begun_anew(
     assert read_keys(path) is None
     assert "will be replaced" in capsys.readouterr().out
     assert "phc_one" in merge_keys(path, ["phc_one"])
-    assert (found := read_keys(path)) is not None
-    assert "phc_one" in found
+    assert (known_keys := read_keys(path)) is not None
+    assert "phc_one" in known_keys
 
 
 def test_a_file_that_can_not_be_replaced_stays(path: Path) -> None:
@@ -89,8 +89,8 @@ def test_a_file_that_can_not_be_replaced_stays(path: Path) -> None:
     with pytest.raises(OSError, match="symbolic links"):
         merge_keys(path, ["phc_two"])
     assert target.read_text() == "mine"
-    assert (found := read_keys(path)) is not None
-    assert found.count == 1
+    assert (known_keys := read_keys(path)) is not None
+    assert known_keys.count == 1
     assert merge_keys(path, ["phc_two"]).count == 2
 
 
@@ -107,5 +107,5 @@ def test_workers_do_not_lose_each_others_keys(path: Path) -> None:
         worker.start()
     for worker in workers:
         worker.join()
-    assert (found := read_keys(path)) is not None
-    assert found.count == 60
+    assert (known_keys := read_keys(path)) is not None
+    assert known_keys.count == 60

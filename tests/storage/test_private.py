@@ -51,9 +51,9 @@ def test_the_umask_changes_nothing(tmp_path: Path, umask: str) -> None:
     """
     # a umask is a process's
     subprocess.run([sys.executable, "-c", MAKE, str(tmp_path), umask], check=True, timeout=180)
-    found = {str(path.relative_to(tmp_path)): oct(mode(path)) for path in tmp_path.rglob("*")}
+    modes = {str(path.relative_to(tmp_path)): oct(mode(path)) for path in tmp_path.rglob("*")}
     directories = dict.fromkeys(("deep", "deep/state", "deep/state/worker-0"), "0o700")
-    assert found == directories | {
+    assert modes == directories | {
         f"deep/state/worker-0/{name}": "0o600" for name in ("lock", "database", "whole")
     }
 

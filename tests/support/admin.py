@@ -45,13 +45,13 @@ class Admin:
     async def reaches(self, name: str, value: float, limit: float = LIMIT) -> None:
         """Wait until the samples of a metric sum up to `value`."""
         looks = Looks()
-        found = await self.metric(name)
+        current = await self.metric(name)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit):
-                while found != value:
+                while current != value:
                     await looks.pause()
-                    found = await self.metric(name)
-        assert found == value, f"{name} is {found:g} after {limit:g} s, not {value:g}"
+                    current = await self.metric(name)
+        assert current == value, f"{name} is {current:g} after {limit:g} s, not {value:g}"
 
     async def ready(self) -> int:
         """The status code of `/readyz`."""

@@ -46,7 +46,7 @@ def cases(
     of another length.
     """
     names = (
-        [each.strip() for each in parameters.split(",")]
+        [word.strip() for word in parameters.split(",")]
         if isinstance(parameters, str)
         else list(parameters)
     )
@@ -111,7 +111,7 @@ def _table(
             name = given.id
         arguments = [row] if len(names) == 1 else list(row)
         if name is None and callable(ids):
-            name = "-".join(str(ids(each)) for each in arguments)
+            name = "-".join(str(ids(argument)) for argument in arguments)
         elif name is None and given_names:
             name = given_names[number]
         table.append(
@@ -125,7 +125,7 @@ def _table(
 
 
 def _shown(arguments: Sequence[object]) -> str:
-    return ", ".join(_REPR.repr(each) for each in arguments)
+    return ", ".join(_REPR.repr(argument) for argument in arguments)
 
 
 @contextmanager

@@ -32,11 +32,11 @@ def current() -> str:
 def _plain(schema: Any) -> Any:
     """A schema without what only editors need; names of properties stay, whatever they are."""
     if isinstance(schema, list):
-        return [_plain(each) for each in schema]
+        return [_plain(part) for part in schema]
     if not isinstance(schema, dict):
         return schema.replace("#/$defs/", "#/definitions/") if isinstance(schema, str) else schema
     return {
-        name: {key: _plain(each) for key, each in value.items()}
+        name: {key: _plain(subschema) for key, subschema in value.items()}
         if name == "properties"
         else _plain(value)
         for name, value in schema.items()

@@ -33,20 +33,20 @@ def commands() -> Mapping[str, Mapping[str, Any]]:
     """What has a heading: a command, or a group whose commands share one; and each command of it
     by its words.
     """
-    found = dict[str, dict[str, Any]]()
+    headings = dict[str, dict[str, Any]]()
     for name in get_command(app).commands:  # type: ignore[attr-defined]
         for path, command in leaves_of(name, load(name)):
             is_grouped = name in TOGETHER and path not in ALONE
-            found.setdefault(f"forwarder {name if is_grouped else path}", {})[path] = command
-    return found
+            headings.setdefault(f"forwarder {name if is_grouped else path}", {})[path] = command
+    return headings
 
 
 def _usage(path: str, command: Any) -> str:
     """The command with its arguments; empty if it has none."""
     given = [
-        (each.metavar or each.name.upper(), each.required)
-        for each in command.params
-        if each.param_type_name == "argument"
+        (parameter.metavar or parameter.name.upper(), parameter.required)
+        for parameter in command.params
+        if parameter.param_type_name == "argument"
     ]
     words = [name if required else f"[{name.strip('[]')}]" for name, required in given]
     return f"`forwarder {' '.join([path, *words])}`\n" if words else ""
@@ -82,17 +82,19 @@ def below(heading: str) -> str:
 
 def _merged(group: str, leaves: Mapping[str, Any]) -> dict[str, str]:
     """The options of a group. Those that few formats of imports have name these formats."""
-    found = dict[str, tuple[str, str]]()
+    options = dict[str, tuple[str, str]]()
     having = defaultdict[str, list[str]](list)
     for path, command in leaves.items():
         for name, words in options_of(path, command).items():
-            found[_short(name)] = max((name, words), found.get(_short(name), ("", "")), key=_length)
+            options[_short(name)] = max(
+                (name, words), options.get(_short(name), ("", "")), key=_length
+            )
             having[_short(name)].append(path.removeprefix(f"{group} "))
     return {
         name: words
         if group != "import" or 2 * len(having[short]) > len(leaves)
         else f"{words} Only {', '.join(map(_code, having[short]))}."
-        for short, (name, words) in found.items()
+        for short, (name, words) in options.items()
     }
 
 

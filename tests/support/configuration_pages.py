@@ -90,7 +90,7 @@ def below(top: str, file: Path) -> str:
 
 def _is_below(name: str, top: str) -> bool:
     """Whether this is the nearest heading of a section above a key."""
-    around = [each for each in tops() if re.match(rf"{re.escape(each)}(?:[.\[]|$)", name)]
+    around = [section for section in tops() if re.match(rf"{re.escape(section)}(?:[.\[]|$)", name)]
     return bool(around) and max(around, key=len) == top
 
 
@@ -146,5 +146,5 @@ def current(file: Path) -> str:
 
 
 if __name__ == "__main__":
-    for each in FILES:
-        each.write_text(current(each), "utf-8")
+    for document in FILES:
+        document.write_text(current(document), "utf-8")

@@ -30,10 +30,10 @@ class SegmentFile:
 
     def records(self, kind: RecordKind | None = None) -> list[FoundRecord]:
         """Its whole records, of that kind."""
-        found = [
+        whole_records = [
             item for item in records(self.data, self.generation) if isinstance(item, FoundRecord)
         ]
-        return [item for item in found if kind in (None, item.header.kind)]
+        return [item for item in whole_records if kind in (None, item.header.kind)]
 
     def write(self, at: int, data: bytes) -> None:
         """Put other bytes somewhere."""
@@ -62,8 +62,8 @@ class SegmentFile:
 
 def segments(directory: Path) -> list[SegmentFile]:
     """The segments in a folder that were used, by generation."""
-    found = [SegmentFile(path) for path in sorted(directory.glob("*.segment"))]
-    return sorted((each for each in found if each.generation), key=lambda each: each.generation)
+    files = [SegmentFile(path) for path in sorted(directory.glob("*.segment"))]
+    return sorted((file for file in files if file.generation), key=lambda file: file.generation)
 
 
 def aside(directory: Path) -> dict[str, bytes]:

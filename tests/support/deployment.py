@@ -40,7 +40,7 @@ Document = dict[str, Any]
 
 def documents(text: str) -> list[Document]:
     """The YAML documents of a text, without empty ones."""
-    return [each for each in yaml.load_all(text, Loader=yaml.CSafeLoader) if each]
+    return [document for document in yaml.load_all(text, Loader=yaml.CSafeLoader) if document]
 
 
 def manifests(folder: Path) -> list[Document]:
@@ -51,13 +51,15 @@ def manifests(folder: Path) -> list[Document]:
 
 def of_kind(objects: Iterable[Document], kind: str) -> list[Document]:
     """The objects of a kind."""
-    return [each for each in objects if each["kind"] == kind]
+    return [document for document in objects if document["kind"] == kind]
 
 
 def pods(objects: Iterable[Document]) -> list[Document]:
     """The pods' specifications among them."""
     return [
-        each["spec"]["template"]["spec"] for each in objects if "template" in each.get("spec", {})
+        document["spec"]["template"]["spec"]
+        for document in objects
+        if "template" in document.get("spec", {})
     ]
 
 
@@ -68,7 +70,7 @@ def containers(pod: Document) -> list[Document]:
 
 def forwarders(pod: Document) -> list[Document]:
     """Those of them that are forwarder."""
-    return [each for each in containers(pod) if each["name"] == "forwarder"]
+    return [container for container in containers(pod) if container["name"] == "forwarder"]
 
 
 def environment(container: Document) -> dict[str, str]:
@@ -76,7 +78,8 @@ def environment(container: Document) -> dict[str, str]:
     node's name, a pod's, or a proxy.
     """
     return {
-        each["name"]: each.get("value") or _elsewhere(each) for each in container.get("env", ())
+        variable["name"]: variable.get("value") or _elsewhere(variable)
+        for variable in container.get("env", ())
     }
 
 

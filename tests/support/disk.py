@@ -203,15 +203,15 @@ class DiskRig:
     def deliver(self, lane: Lane, chunks: int = 1) -> list[bytes]:
         """Take the lane's next chunks and settle them; their events."""
         queue = self.buffer.queue(lane)
-        taken = [queue.popleft() for _ in range(chunks)]
-        self.buffer.settle(taken, Fate.DELIVERED)
+        next_chunks = [queue.popleft() for _ in range(chunks)]
+        self.buffer.settle(next_chunks, Fate.DELIVERED)
         self.pump()
-        return [event for chunk in taken for event in chunk.events()]
+        return [event for chunk in next_chunks for event in chunk.events()]
 
     def events(self, lane: Lane) -> list[bytes]:
         """Every event of the lane that waits, those on disk alone too; all waits on."""
         buffer = self.buffer
-        taken = []
+        waiting_chunks = []
         while (holding := buffer.holdings.get(lane)) is not None and (
             holding.queue or holding.runs
         ):
@@ -223,9 +223,9 @@ class DiskRig:
             buffer.memory.used += used
             holding.in_memory += in_memory
             if queue:
-                taken.append(queue.popleft())
-        buffer.queue(lane).put_back(taken)
-        return [event for chunk in taken for event in chunk.events()]
+                waiting_chunks.append(queue.popleft())
+        buffer.queue(lane).put_back(waiting_chunks)
+        return [event for chunk in waiting_chunks for event in chunk.events()]
 
     def open_events(self, lane: Lane) -> int:
         """What the log's books say is in the buffer, and among the dead letters, of a lane."""

@@ -24,13 +24,13 @@ class Dockerfile:
     @property
     def stages(self) -> list[tuple[str, str, list[list[str]]]]:
         """Each stage: its name or nothing, what it begins with, its instructions."""
-        found: list[tuple[str, str, list[list[str]]]] = []
+        stages: list[tuple[str, str, list[list[str]]]] = []
         for line in self.instructions:
             if line[0] == "FROM":
                 base, _, name = line[1].partition(" AS ")
-                found.append((name, base, []))
-            found[-1][2].append(line)
-        return found
+                stages.append((name, base, []))
+            stages[-1][2].append(line)
+        return stages
 
     def last(self, instruction: str, target: str = "") -> list[str]:
         """What follows each use of an instruction in the image: in a stage, the last one by
@@ -46,7 +46,9 @@ class Dockerfile:
     def copied(self) -> list[str]:
         """What is copied from outside, over all stages: the arguments of each COPY."""
         return [
-            each[1] for each in self.instructions if each[0] == "COPY" and "--from" not in each[1]
+            instruction[1]
+            for instruction in self.instructions
+            if instruction[0] == "COPY" and "--from" not in instruction[1]
         ]
 
     @property

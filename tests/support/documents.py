@@ -19,14 +19,15 @@ _CODE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 
 def page(title: str) -> Path:
     """The document of this name, in whichever folder of docs/ it is."""
-    [found] = DOCS.rglob(f"{title}.md")
-    return found
+    [path] = DOCS.rglob(f"{title}.md")
+    return path
 
 
 def text_of(*documents: Path | str) -> str:
     """The text of documents, one after the other, by their files or their names."""
     return "\n".join(
-        (each if isinstance(each, Path) else page(each)).read_text("utf-8") for each in documents
+        (document if isinstance(document, Path) else page(document)).read_text("utf-8")
+        for document in documents
     )
 
 
@@ -80,8 +81,8 @@ def shown_in(path: str) -> frozenset[str]:
 
 def snippet(file: Path, language: str) -> str:
     """The one block of code in a language that a document has."""
-    [found] = re.findall(rf"^```{language}\n(.*?)^```", text_of(file), re.DOTALL | re.MULTILINE)
-    return str(found)
+    [block] = re.findall(rf"^```{language}\n(.*?)^```", text_of(file), re.DOTALL | re.MULTILINE)
+    return str(block)
 
 
 def sections(text: str) -> dict[str, str]:

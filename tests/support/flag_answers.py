@@ -173,12 +173,12 @@ def of_those_answered(project: FlagProject, decided: Sequence[FlagAnswers]) -> l
     if it has an inactive one on.
     """
     inactive = {key for key, flag in project.by_key.items() if not flag["active"]}
-    kept = []
-    for each in decided:
-        assert not any(each.values.get(key) for key in inactive)
-        values = {key: value for key, value in each.values.items() if key in project.answered}
-        kept.append(FlagAnswers(values, each.payloads))
-    return kept
+    answers = []
+    for decision in decided:
+        assert not any(decision.values.get(key) for key in inactive)
+        values = {key: value for key, value in decision.values.items() if key in project.answered}
+        answers.append(FlagAnswers(values, decision.payloads))
+    return answers
 
 
 def differences(
@@ -187,14 +187,14 @@ def differences(
     """Where answers differ from what an SDK decided; flags that it couldn't decide
     count nothing.
     """
-    found = []
+    mismatches = []
     for visitor, decided, got in zip(visitors, expected, answered, strict=True):
         for key, value in decided.values.items():
             one = (value, decided.payloads.get(key))
             other = (got.values.get(key), got.payloads.get(key))
             if one != other or type(value) is not type(got.values.get(key)):
-                found.append(
+                mismatches.append(
                     f"{key} of {visitor.distinct_id}: expected {one}, answered {other}; "
                     f"{visitor.person_properties} {visitor.groups}"
                 )
-    return found
+    return mismatches

@@ -81,10 +81,10 @@ def no_garbage(what: str, largest: int = BODY) -> Iterator[None]:
     try:
         yield
         grown = tracemalloc.get_traced_memory()[0] - before
-        found = described(unreachable())
+        garbage = described(unreachable())
     finally:
         gc.enable()
-    assert not found, f"{what}: only the garbage collector frees {dict(found.most_common(12))}"
+    assert not garbage, f"{what}: only the garbage collector frees {dict(garbage.most_common(12))}"
     if grown >= _KEPT + 2 * largest:
         raise MemoryGrown(f"{what}: {grown:,} bytes more are in use")
 
@@ -103,18 +103,18 @@ def unreachable() -> list[Any]:
 def described(found: Iterable[Any]) -> Counter[str]:
     """Those among some objects that may not be garbage, in words."""
     counts: Counter[str] = Counter()
-    for each in found:
-        if isinstance(each, FrameType):
-            if _is_our_file(each):
-                counts[f"frame of {each.f_code.co_qualname}, line {each.f_lineno}"] += 1
-        elif isinstance(each, TracebackType):
-            if _is_our_file(each.tb_frame):
-                counts[f"traceback in {each.tb_frame.f_code.co_qualname}"] += 1
-        elif type(each).__module__.partition(".")[0] == OURS:
-            counts[type(each).__qualname__] += 1
-        for held in gc.get_referents(each):
+    for leftover in found:
+        if isinstance(leftover, FrameType):
+            if _is_our_file(leftover):
+                counts[f"frame of {leftover.f_code.co_qualname}, line {leftover.f_lineno}"] += 1
+        elif isinstance(leftover, TracebackType):
+            if _is_our_file(leftover.tb_frame):
+                counts[f"traceback in {leftover.tb_frame.f_code.co_qualname}"] += 1
+        elif type(leftover).__module__.partition(".")[0] == OURS:
+            counts[type(leftover).__qualname__] += 1
+        for held in gc.get_referents(leftover):
             if isinstance(held, bytes | bytearray | memoryview | str) and len(held) >= BODY // 2:
-                counts[f"{type(held).__name__} of a body in a {type(each).__name__}"] += 1
+                counts[f"{type(held).__name__} of a body in a {type(leftover).__name__}"] += 1
     return counts
 
 

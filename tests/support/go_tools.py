@@ -102,5 +102,5 @@ def _alone(lock: Path) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    for each in (HELM, PROMTOOL):
-        print(each.build())
+    for tool in (HELM, PROMTOOL):
+        print(tool.build())

@@ -159,7 +159,7 @@ async def produce(
             producer,
             topic,
             partitions,
-            [each if isinstance(each, Record) else Record(each) for each in records],
+            [record if isinstance(record, Record) else Record(record) for record in records],
         )
     finally:
         await producer.stop()
@@ -209,12 +209,12 @@ async def _append(
 async def _places(
     sent: list[tuple[int, asyncio.Future[Any], list[int]]], count: int
 ) -> list[tuple[int, int]]:
-    found = [(-1, -1)] * count
+    positions = [(-1, -1)] * count
     for partition, future, places in sent:
         base = (await future).offset
         for index, place in enumerate(places):
-            found[place] = (partition, base + index)
-    return found
+            positions[place] = (partition, base + index)
+    return positions
 
 
 async def committed(bootstrap: str, group: str, topic: str) -> dict[int, int]:
@@ -238,7 +238,10 @@ async def ends(bootstrap: str, topic: str) -> dict[int, int]:
     try:
         async with admin(bootstrap) as client:
             described = await client.describe_topics([topic])
-        places = [TopicPartition(topic, each["partition"]) for each in described[0]["partitions"]]
+        places = [
+            TopicPartition(topic, partition["partition"])
+            for partition in described[0]["partitions"]
+        ]
         return {
             place.partition: offset
             for place, offset in (await consumer.end_offsets(places)).items()

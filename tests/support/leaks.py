@@ -61,9 +61,9 @@ def logging_restored() -> Iterator[None]:
         yield
     finally:
         for handler in [
-            each
-            for each in root.handlers
-            if isinstance(each, StandardErrorHandler) and each not in handlers
+            installed
+            for installed in root.handlers
+            if isinstance(installed, StandardErrorHandler) and installed not in handlers
         ]:
             root.removeHandler(handler)
             handler.close()  # its timer would be another test's thread
@@ -85,15 +85,15 @@ def open_files() -> Files:
     """The descriptors that are open now, without the standard streams: those
     belong to what captures output.
     """
-    found: Files = {}
+    files: Files = {}
     for entry in list(DESCRIPTORS.iterdir()):
         if int(entry.name) <= 2:
             continue
         try:
-            found[int(entry.name)] = str(entry.readlink())
+            files[int(entry.name)] = str(entry.readlink())
         except OSError:  # the descriptor of the listing itself
             continue
-    return found
+    return files
 
 
 def leaked_files(before: Files) -> list[str]:

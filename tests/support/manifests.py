@@ -57,11 +57,11 @@ def assert_known_to_kubernetes(objects: Iterable[Document]) -> None:
     schemas = pytest.importorskip(
         "kubernetes_validate", reason="kubernetes-validate isn't installed"
     )
-    for each in objects:
+    for document in objects:
         # the Prometheus operator's own, and KEDA's
-        if not each["apiVersion"].startswith(("monitoring.coreos.com/", "keda.sh/")):
+        if not document["apiVersion"].startswith(("monitoring.coreos.com/", "keda.sh/")):
             for version in (OLDEST, NEWEST):
-                schemas.validate(each, version, strict=True)
+                schemas.validate(document, version, strict=True)
 
 
 def assert_confined(pod: Document, *, root: bool = False) -> None:
@@ -72,16 +72,16 @@ def assert_confined(pod: Document, *, root: bool = False) -> None:
     assert pod["enableServiceLinks"] is False
     assert pod["securityContext"].get("runAsNonRoot", False) is not root
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-    for each in containers(pod):
-        own = each["securityContext"]
+    for container in containers(pod):
+        own = container["securityContext"]
         assert (
             own["readOnlyRootFilesystem"],
             own["allowPrivilegeEscalation"],
             own["capabilities"],
         ) == (True, False, {"drop": ["ALL"]})
         assert (own.get("runAsUser", pod["securityContext"].get("runAsUser", 0)) == 0) is root
-        assert quantity(each["resources"]["limits"]["memory"]) >= quantity(
-            each["resources"]["requests"]["memory"]
+        assert quantity(container["resources"]["limits"]["memory"]) >= quantity(
+            container["resources"]["requests"]["memory"]
         )
 
 
@@ -91,15 +91,17 @@ def assert_runs_forwarder(pod: Document, file: Path | None) -> Settings:
     """
     [container] = forwarders(pod)
     assert container["image"] == IMAGE
-    found = settings(file, environment(container), FORWARDER.environment)
-    assert_ports(container, found)
+    configuration = settings(file, environment(container), FORWARDER.environment)
+    assert_ports(container, configuration)
     assert_probes(container)
     user = container["securityContext"].get("runAsUser", pod["securityContext"].get("runAsUser"))
     if user != 0:
         assert (user, pod["securityContext"]["fsGroup"]) == (USER, USER)
-    [events] = [each["mountPath"] for each in container["volumeMounts"] if each["name"] == "events"]
-    assert events == found.buffer.path.as_posix() == STATE
-    return found
+    [events] = [
+        mount["mountPath"] for mount in container["volumeMounts"] if mount["name"] == "events"
+    ]
+    assert events == configuration.buffer.path.as_posix() == STATE
+    return configuration
 
 
 def assert_reads_logs(pod: Document, found: Settings) -> None:
@@ -107,12 +109,16 @@ def assert_reads_logs(pod: Document, found: Settings) -> None:
     and paths are what the mounts give.
     """
     [container] = forwarders(pod)
-    mounts = {each["mountPath"]: each for each in container["volumeMounts"]}
+    mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
     hosts = {
-        each["name"]: each["hostPath"]["path"] for each in pod["volumes"] if "hostPath" in each
+        volume["name"]: volume["hostPath"]["path"]
+        for volume in pod["volumes"]
+        if "hostPath" in volume
     }
     assert {
-        path for path, each in mounts.items() if each["name"] in hosts and not each.get("readOnly")
+        path
+        for path, mount in mounts.items()
+        if mount["name"] in hosts and not mount.get("readOnly")
     } == {STATE}
     assert {path: hosts[mounts[path]["name"]] for path in LOGS} == {path: path for path in LOGS}
     assert found.buffer.kind == "disk"
@@ -150,24 +156,24 @@ def assert_imports_in_shards(job: Document, file: Path) -> Settings:
         typed = command(words).make_context("import", words[2:]).params
         assert Shard.parse(typed["shard"]) == Shard(index, spec["completions"])
         assert (typed["yes"], typed["dry_run"]) == (True, False)
-    mounted = {each["mountPath"]: each for each in container["volumeMounts"]}
-    assert {path for path, each in mounted.items() if not each.get("readOnly")} == {STATE}
-    [state] = [each for each in pod["volumes"] if each["name"] == mounted[STATE]["name"]]
+    mounted = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
+    assert {path for path, mount in mounted.items() if not mount.get("readOnly")} == {STATE}
+    [state] = [volume for volume in pod["volumes"] if volume["name"] == mounted[STATE]["name"]]
     assert "persistentVolumeClaim" in state
-    found = settings(file, environment(container), FORWARDER.environment)
-    assert found.import_.state is None
+    configuration = settings(file, environment(container), FORWARDER.environment)
+    assert configuration.import_.state is None
     assert next(state_directories(FORWARDER.environment, is_root=False)) == Path(STATE)
     assert str(DEFAULT_FILE.parent) in mounted
-    assert found.import_.api_key_file is not None
+    assert configuration.import_.api_key_file is not None
     assert pod["terminationGracePeriodSeconds"] >= STOP_SECONDS + MARGIN
-    return found
+    return configuration
 
 
 def assert_ports(container: Document, found: Settings) -> None:
     """Each named port is that of an address it listens on, which others can reach; an address
     without a port is the pod's own.
     """
-    named = {each["name"]: each["containerPort"] for each in container["ports"]}
+    named = {named_port["name"]: named_port["containerPort"] for named_port in container["ports"]}
     for name, listen in (("http", found.sources.http.listen), ("admin", found.admin.listen)):
         if listen.startswith("127.0.0.1:"):
             assert name not in named
@@ -179,10 +185,10 @@ def assert_probes(container: Document) -> None:
     """Each probe asks the admin server for a path that it has: life for life,
     readiness for readiness.
     """
-    probes = {name: each["httpGet"] for name, each in container.items() if name.endswith("Probe")}
+    probes = {name: probe["httpGet"] for name, probe in container.items() if name.endswith("Probe")}
     assert {"startupProbe", "livenessProbe"} <= set(probes)
-    assert {each["port"] for each in probes.values()} == {"admin"}
-    assert {each["path"] for each in probes.values()} <= admin_paths()
+    assert {probe["port"] for probe in probes.values()} == {"admin"}
+    assert {probe["path"] for probe in probes.values()} <= admin_paths()
     assert probes["livenessProbe"]["path"] == "/livez"
     assert probes.get("readinessProbe", {"path": "/readyz"})["path"] == "/readyz"
 
@@ -193,7 +199,7 @@ def assert_stops_in_time(pod: Document, found: Settings, application: float = 0.
     """
     needed = application + found.shutdown.delay + found.shutdown.drain_timeout + MARGIN
     assert pod["terminationGracePeriodSeconds"] >= needed
-    assert all("preStop" not in each.get("lifecycle", {}) for each in containers(pod))
+    assert all("preStop" not in container.get("lifecycle", {}) for container in containers(pod))
 
 
 def assert_room(volume: str | int, found: Settings) -> None:
@@ -206,23 +212,27 @@ def assert_selected(objects: list[Document]) -> None:
     these name.
     """
     labels = [
-        each["spec"]["template"]["metadata"]["labels"]
-        for each in objects
-        if "template" in each.get("spec", {})
+        document["spec"]["template"]["metadata"]["labels"]
+        for document in objects
+        if "template" in document.get("spec", {})
     ]
     ports = {
-        each["name"]
+        named_port["name"]
         for pod in pods(objects)
         for container in forwarders(pod)
-        for each in container["ports"]
+        for named_port in container["ports"]
     }
     for service in of_kind(objects, "Service"):
-        assert [_selects(service["spec"]["selector"], each) for each in labels] == [True]
-        assert {each["targetPort"] for each in service["spec"]["ports"]} <= ports
-    for each in of_kind(objects, "PodDisruptionBudget"):
-        assert [_selects(each["spec"]["selector"]["matchLabels"], pod) for pod in labels] == [True]
-    for each in of_kind(objects, "NetworkPolicy"):
-        assert [_selects(each["spec"]["podSelector"]["matchLabels"], pod) for pod in labels] == [
+        assert [_selects(service["spec"]["selector"], pod_labels) for pod_labels in labels] == [
+            True
+        ]
+        assert {service_port["targetPort"] for service_port in service["spec"]["ports"]} <= ports
+    for policy in of_kind(objects, "PodDisruptionBudget"):
+        assert [_selects(policy["spec"]["selector"]["matchLabels"], pod) for pod in labels] == [
+            True
+        ]
+    for policy in of_kind(objects, "NetworkPolicy"):
+        assert [_selects(policy["spec"]["podSelector"]["matchLabels"], pod) for pod in labels] == [
             True
         ]
 
@@ -232,15 +242,15 @@ def assert_policy(policy: Document, found: Settings) -> None:
     service can be asked.
     """
     opened = [
-        (bool(each["from"]), [allowed["port"] for allowed in each["ports"]])
-        for each in policy["spec"]["ingress"]
+        (bool(ingress["from"]), [allowed["port"] for allowed in ingress["ports"]])
+        for ingress in policy["spec"]["ingress"]
     ]
     assert opened == [(True, [port(found.sources.http.listen)]), (True, [port(found.admin.listen)])]
     assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
     allowed = {
-        (each["protocol"], each["port"])
+        (allowed_port["protocol"], allowed_port["port"])
         for rule in policy["spec"]["egress"]
-        for each in rule["ports"]
+        for allowed_port in rule["ports"]
     }
     assert {("UDP", 53), ("TCP", 53), ("TCP", 443)} <= allowed
 
@@ -255,7 +265,7 @@ def assert_scaled(scaled: Document, workload: Document, found: Settings) -> None
     assert 1 <= spec["minReplicaCount"] < spec["maxReplicaCount"]
     down = spec["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]["scaleDown"]
     assert down["stabilizationWindowSeconds"] >= 300
-    assert [each["value"] for each in down["policies"] if each["type"] == "Pods"] == [1]
+    assert [policy["value"] for policy in down["policies"] if policy["type"] == "Pods"] == [1]
     *lags, cpu = spec["triggers"]
     for trigger, cluster in zip(lags, found.sources.kafka, strict=True):
         assert cluster.commit == "delivered"
@@ -271,7 +281,7 @@ def assert_scaled(scaled: Document, workload: Document, found: Settings) -> None
         assert int(asked["lagThreshold"]) == pytest.approx(
             lag_threshold(Load(rate=1.0, source=LoadSource.KAFKA), found), rel=0.25
         )
-    assert {each["type"] for each in lags} == {"kafka"}
+    assert {lag_trigger["type"] for lag_trigger in lags} == {"kafka"}
     assert cpu == {
         "type": "cpu",
         "metricType": "AverageValue",

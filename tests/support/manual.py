@@ -105,9 +105,9 @@ def leaves_of(path: str, command: Any) -> Iterator[tuple[str, Any]]:
 
 def _command(path: str, command: Any) -> Iterator[str]:
     given = [
-        (each.metavar or each.name.upper(), each.required)
-        for each in command.params
-        if each.param_type_name == "argument"
+        (parameter.metavar or parameter.name.upper(), parameter.required)
+        for parameter in command.params
+        if parameter.param_type_name == "argument"
     ]
     words = [path, *(name if required else f"[{name}]" for name, required in given)]
     yield f".SS forwarder {_escaped(' '.join(words))}"
@@ -130,11 +130,12 @@ def _group(name: str, group: Any, leaves: dict[str, Any]) -> Iterator[str]:
 def options_of(path: str, command: Any) -> dict[str, str]:
     """What help says of each option; of the fields of single endpoints nothing."""
     shown = [
-        each
-        for each in command.params
-        if each.param_type_name != "argument" and getattr(each, "rich_help_panel", None) != _FIELDS
+        parameter
+        for parameter in command.params
+        if parameter.param_type_name != "argument"
+        and getattr(parameter, "rich_help_panel", None) != _FIELDS
     ]
-    records = [each.get_help_record(_context(path, command)) for each in shown]
+    records = [parameter.get_help_record(_context(path, command)) for parameter in shown]
     return {names: words for names, words in filter(None, records) if names != "-h, --help"}
 
 

@@ -59,10 +59,10 @@ class Step:
 
 def blocks(text: str, *languages: str) -> list[Block]:
     """The blocks of a page in these languages, or all."""
-    found = [
+    all_blocks = [
         Block(match[1], match[2], _line(text, match.start(2))) for match in _BLOCK.finditer(text)
     ]
-    return [block for block in found if not languages or block.language in languages]
+    return [block for block in all_blocks if not languages or block.language in languages]
 
 
 def texts(text: str, *languages: str) -> list[str]:
@@ -74,20 +74,20 @@ def steps(text: str) -> list[Step]:
     """What a reader of the page does, in this order. Raises `ValueError` for a comment that
     doesn't fit what follows it.
     """
-    found: list[Step] = []
+    all_steps: list[Step] = []
     pending: dict[str, str] = {}
     for match in _STEP.finditer(text):
         word, argument, language, body = match.groups()
         if word == "interrupt":
-            found.append(Step("interrupt", "", argument, _line(text, match.start())))
+            all_steps.append(Step("interrupt", "", argument, _line(text, match.start())))
         elif word:
             pending[word] = argument or ""
         else:
-            _add(found, Block(language, body, _line(text, match.start(4))), pending)
+            _add(all_steps, Block(language, body, _line(text, match.start(4))), pending)
             pending = {}
     if pending:
         raise ValueError(f"no block follows the comment {pending}")
-    return found
+    return all_steps
 
 
 def _add(found: list[Step], block: Block, pending: dict[str, str]) -> None:

@@ -69,10 +69,10 @@ class RunningMember(Admin):
             limit,
             explain=lambda: self._explain(event),
         )
-        found = self._find(event)
-        assert found is not None, self._explain(event)
-        self._looked_at = self._said.index(found) + 1
-        return found
+        line = self._find(event)
+        assert line is not None, self._explain(event)
+        self._looked_at = self._said.index(line) + 1
+        return line
 
     def said(self) -> list[dict[str, Any]]:
         """All lines of its log until now."""
@@ -185,7 +185,9 @@ class Members:
         """
         while True:
             for member in [
-                each for each in self.all if each.admin and each.process.returncode is None
+                running
+                for running in self.all
+                if running.admin and running.process.returncode is None
             ]:
                 try:
                     self.looks += 1

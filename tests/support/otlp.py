@@ -59,8 +59,8 @@ def in_protobuf(
         of_scope = of_resource.scope_logs.add()
         if scope is not None:
             _fill(of_scope.scope, scope)
-        for each in records:
-            _fill(of_scope.log_records.add(), each)
+        for log_record in records:
+            _fill(of_scope.log_records.add(), log_record)
     written: bytes = request.SerializeToString()
     return written
 
@@ -86,8 +86,8 @@ def _set(message: Any, value: Any) -> None:
     kind = _kind(value)
     if kind == "array_value":
         message.array_value.SetInParent()
-        for each in value:
-            _set(message.array_value.values.add(), each)
+        for element in value:
+            _set(message.array_value.values.add(), element)
     elif kind == "kvlist_value":
         message.kvlist_value.SetInParent()
         _add(message.kvlist_value.values, value)
@@ -105,7 +105,7 @@ def in_json(
             "scopeLogs": [
                 {
                     **({} if scope is None else {"scope": _members(scope)}),
-                    "logRecords": [_members(each) for each in records],
+                    "logRecords": [_members(log_record) for log_record in records],
                 }
             ],
         }
@@ -137,7 +137,7 @@ def _json_value(value: Any) -> dict[str, Any]:
     if kind is None:
         return {}
     if kind == "array_value":
-        value = {"values": [_json_value(each) for each in value]}
+        value = {"values": [_json_value(element) for element in value]}
     elif kind == "kvlist_value":
         value = {"values": _json_pairs(value)}
     elif kind == "int_value":

@@ -36,11 +36,11 @@ def read_all(
     paths: Sequence[Path | str], options: ReadOptions | None = None
 ) -> tuple[dict[str, list[bytes]], list[BrokenSource]]:
     """The records of each file by its name without the folder, and what was broken."""
-    found: dict[str, list[bytes]] = {}
+    by_name: dict[str, list[bytes]] = {}
     broken: list[BrokenSource] = []
     with open_source([str(path) for path in paths], options) as source:
         for file in source.files():
-            records = found.setdefault(
+            records = by_name.setdefault(
                 file.name.rpartition("/")[2] if "!" not in file.name else _short(file.name), []
             )
             try:
@@ -48,7 +48,7 @@ def read_all(
                     records += block.records
             except BrokenSource as error:
                 broken.append(error)
-    return found, broken
+    return by_name, broken
 
 
 def _short(name: str) -> str:

@@ -13,18 +13,18 @@ def selectors(expression: str) -> list[tuple[str, set[str]]]:
     """Each metric that is selected, with the labels that are matched. Skips the test without the
     parser; fails if this is no PromQL.
     """
-    found = []
+    selected = []
     for node in _nodes(expression):
         selector = getattr(node, "vector_selector", node)
         if type(selector).__name__ == "VectorSelector":
             matchers = selector.matchers
-            found.append(
+            selected.append(
                 (
                     str(selector.name),
-                    {str(each.name) for each in getattr(matchers, "matchers", matchers)},
+                    {str(matcher.name) for matcher in getattr(matchers, "matchers", matchers)},
                 )
             )
-    return found
+    return selected
 
 
 def grouping_labels(expression: str) -> set[str]:
@@ -34,10 +34,10 @@ def grouping_labels(expression: str) -> set[str]:
         modifier = getattr(node, "modifier", None)
         if modifier is None:
             continue
-        labels |= {str(each) for each in getattr(modifier, "labels", ())}
+        labels |= {str(label) for label in getattr(modifier, "labels", ())}
         matching = getattr(modifier, "matching", None)
         labels |= (
-            {str(each) for each in getattr(matching, "labels", ())}
+            {str(label) for label in getattr(matching, "labels", ())}
             if matching is not None
             else set()
         )

@@ -91,9 +91,9 @@ class FakeRecordIntake:
             raise TogetherTooLarge("too large together")
         self.refused += len(records.rejected)
         facts = [records.facts(index) for index in range(len(records.values))]
-        taken = FakeAccepted(self.now, self.lanes, callback, list(records.values), facts)
-        self.taken.append(taken)
-        return None if self.settles else taken
+        batch = FakeAccepted(self.now, self.lanes, callback, list(records.values), facts)
+        self.taken.append(batch)
+        return None if self.settles else batch
 
     def give_back(self, units: Collection[AcceptedBatch]) -> int:
         self.given_back.extend(units)

@@ -84,6 +84,8 @@ def _texts(path: Path, tree: ast.Module) -> Iterator[SourceText]:
 def _walk(folder: Path) -> Iterator[Path]:
     for place, folders, names in os.walk(folder):
         folders[:] = [
-            each for each in folders if each not in NOT_OURS and not each.endswith(".egg-info")
+            subfolder
+            for subfolder in folders
+            if subfolder not in NOT_OURS and not subfolder.endswith(".egg-info")
         ]
-        yield from (Path(place) / each for each in names if not each.endswith(PICTURE))
+        yield from (Path(place) / filename for filename in names if not filename.endswith(PICTURE))

@@ -65,8 +65,8 @@ RATES: Final = (1_000, 10_000, 50_000, 200_000)
 
 
 def _held(rate: int, settings: Settings, time: float) -> str:
-    found = capacity_of(Load(rate=rate, outage=time, cores=2), settings)
-    size = found.max_bytes * found.carrying
+    capacity = capacity_of(Load(rate=rate, outage=time, cores=2), settings)
+    size = capacity.max_bytes * capacity.carrying
     return (
         f"{size / (1024 * GIB):.3g} TiB"
         if size >= 1024 * GIB
@@ -79,14 +79,14 @@ def requests() -> str:
     rows = []
     for rate in RATES[:-1]:
         for keys in (1, 100):
-            found = capacity_of(Load(rate=rate, keys=keys, outage=0.0), DISK)
+            capacity = capacity_of(Load(rate=rate, keys=keys, outage=0.0), DISK)
             rows.append(
                 [
                     f"{rate:,}",
                     str(keys),
-                    about(found.batch),
-                    about(found.requests),
-                    about(found.in_flight),
+                    about(capacity.batch),
+                    about(capacity.requests),
+                    about(capacity.in_flight),
                 ]
             )
     return table(
@@ -113,7 +113,9 @@ def migration() -> str:
 
 def figures(plan: CapacityPlan) -> str:
     """A plan's figures as a table."""
-    return table([each.name for each in plan.figures], [[each.text for each in plan.figures]])
+    return table(
+        [figure.name for figure in plan.figures], [[figure.text for figure in plan.figures]]
+    )
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -123,13 +125,13 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 TABLES: Final[dict[str, Callable[[], str]]] = {
-    each.__name__: each for each in (carried, outage, requests, balancer, migration)
+    builder.__name__: builder for builder in (carried, outage, requests, balancer, migration)
 }
 
 
 def current(text: str) -> str:
     """The document with its tables as they are now."""
-    return _MARKED.sub(lambda found: f"{found[1]}{TABLES[found[2]]()}\n", text)
+    return _MARKED.sub(lambda match: f"{match[1]}{TABLES[match[2]]()}\n", text)
 
 
 if __name__ == "__main__":

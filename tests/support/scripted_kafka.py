@@ -83,7 +83,9 @@ class ScriptedClient:
         if self.errors:
             raise self.errors.pop(0)
         for _ in range(2):
-            came = {key: found for key in self.assigned if (found := self._take(key, max_records))}
+            came = {
+                key: fetched for key in self.assigned if (fetched := self._take(key, max_records))
+            }
             if came:
                 return came
             self._came.clear()

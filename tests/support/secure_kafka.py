@@ -91,19 +91,19 @@ class Access:
         self, *, protocol: str, mechanism: str | None = None, certificate: bool = False
     ) -> Security:
         """Settings that let one in."""
-        found = Security(protocol=protocol, mechanism=mechanism)
+        security = Security(protocol=protocol, mechanism=mechanism)
         if protocol.endswith("SSL"):
-            found = dataclasses.replace(found, ca_file=self.kafka.authority.ca_file)
+            security = dataclasses.replace(security, ca_file=self.kafka.authority.ca_file)
         if certificate:
-            found = dataclasses.replace(
-                found, cert_file=self.kafka.client.cert_file, key_file=self.kafka.client.key_file
+            security = dataclasses.replace(
+                security, cert_file=self.kafka.client.cert_file, key_file=self.kafka.client.key_file
             )
         if mechanism == "OAUTHBEARER":
-            return dataclasses.replace(found, token_file=self.token_file)
+            return dataclasses.replace(security, token_file=self.token_file)
         return (
-            dataclasses.replace(found, username=USER, password_file=self.password_file)
+            dataclasses.replace(security, username=USER, password_file=self.password_file)
             if mechanism
-            else found
+            else security
         )
 
     def mode(self, name: str) -> tuple[str, Security]:
@@ -196,7 +196,9 @@ def _login(mechanisms: tuple[str, ...]) -> dict[str, str]:
             'unsecuredLoginStringClaim_sub="broker";'
         ),
     }
-    reported = {f"{each.lower()}.sasl.jaas.config": modules[each] for each in mechanisms}
+    reported = {
+        f"{mechanism.lower()}.sasl.jaas.config": modules[mechanism] for mechanism in mechanisms
+    }
     return reported | {"sasl.enabled.mechanisms": ",".join(mechanisms)}
 
 

@@ -21,15 +21,15 @@ from tests.support.commands import LIMIT, Finished, environment
 
 JQ: Final = f"""#!{sys.executable}
 import json, sys, jq
-options = {{each for each in sys.argv[1:] if each.startswith("-")}}
-program, *files = [each for each in sys.argv[1:] if not each.startswith("-")] or ["."]
+options = {{word for word in sys.argv[1:] if word.startswith("-")}}
+program, *files = [word for word in sys.argv[1:] if not word.startswith("-")] or ["."]
 text = "".join(open(file).read() for file in files) if files else sys.stdin.read()
-found = jq.compile(program).input_text(text).all()
-for each in found:
+results = jq.compile(program).input_text(text).all()
+for result in results:
     compact = "-c" in options
-    print(each if "-r" in options and isinstance(each, str) else json.dumps(each, \
+    print(result if "-r" in options and isinstance(result, str) else json.dumps(result, \
 separators=(",", ":") if compact else None))
-sys.exit("-e" in options and not (found and found[-1]))
+sys.exit("-e" in options and not (results and results[-1]))
 """
 """What the pages need of jq, for machines that haven't got it."""
 NEEDED: Final = ("bash", "curl", "gzip")
@@ -38,7 +38,7 @@ NEEDED: Final = ("bash", "curl", "gzip")
 
 def missing() -> list[str]:
     """The programs that this machine lacks."""
-    return [each for each in NEEDED if shutil.which(each) is None]
+    return [program for program in NEEDED if shutil.which(program) is None]
 
 
 @dataclass(frozen=True)
@@ -100,9 +100,9 @@ class Shell:
 
     async def done(self, block: str) -> str:
         """What a block says that does what it should."""
-        found = await self.run(block)
-        assert found.code == 0, found
-        return found.out
+        finished = await self.run(block)
+        assert finished.code == 0, finished
+        return finished.out
 
 
 def _hear_interrupts() -> None:

@@ -63,8 +63,8 @@ class GroupTopic:
             if error.retriable:
                 return []
             raise
-        ((_, _, state, _, _, found, *_),) = answer.groups
-        return sorted(member[0] for member in found) if state == "Stable" else []
+        ((_, _, state, _, _, members, *_),) = answer.groups
+        return sorted(member[0] for member in members) if state == "Stable" else []
 
     async def joined(self, count: int, limit: float = LIMIT) -> list[str]:
         """Wait until so many are in the group, and each knows its partitions; their ids."""
@@ -82,10 +82,10 @@ class GroupTopic:
     async def settled(self, limit: float = LIMIT) -> None:
         """Wait until the group has committed all there is."""
         expected = {partition: end for partition, end in (await self.ends()).items() if end}
-        found: dict[int, int] = {}
+        offsets: dict[int, int] = {}
         try:
             async with asyncio.timeout(limit):
-                while not expected.items() <= (found := await self.committed()).items():
+                while not expected.items() <= (offsets := await self.committed()).items():
                     await pause(ASK_EVERY)
         except TimeoutError:
-            raise AssertionError(f"committed {found} of {expected} after {limit:g} s") from None
+            raise AssertionError(f"committed {offsets} of {expected} after {limit:g} s") from None

@@ -103,8 +103,8 @@ async def supervised(
 
 def worker(snapshot: Snapshot, name: str) -> Worker:
     """The worker of that name."""
-    (found,) = [worker for worker in snapshot.workers if worker.name == name]
-    return found
+    (named_worker,) = [worker for worker in snapshot.workers if worker.name == name]
+    return named_worker
 
 
 def is_there(process: int) -> bool:

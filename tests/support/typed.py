@@ -17,10 +17,10 @@ def commands() -> set[str]:
 
 def command(words: Sequence[str]) -> Any:
     """The command that the first of these words name; more may follow them."""
-    found = load(words[0])
+    target = load(words[0])
     for word in words[1:]:
-        found = getattr(found, "commands", {}).get(word, found)
-    return found
+        target = getattr(target, "commands", {}).get(word, target)
+    return target
 
 
 def options(words: Sequence[str]) -> set[str]:

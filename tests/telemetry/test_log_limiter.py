@@ -162,8 +162,8 @@ async def test_the_count_is_written_when_the_interval_is_over(
         logging.getLogger("asyncio").error("accept failed: %d", number)
     assert len(lines(capsys)) == 2 * BURST
     await clock.advance(INTERVAL)
-    found = {line["event"]: line["suppressed"] for line in lines(capsys)}
-    assert found == {"poison": 599, "accept failed: 609": 599}
+    suppressed = {line["event"]: line["suppressed"] for line in lines(capsys)}
+    assert suppressed == {"poison": 599, "accept failed: 609": 599}
     await clock.advance(10 * INTERVAL)
     assert lines(capsys) == []
     assert clock.pending == 0

@@ -33,7 +33,7 @@ class LoggedKind:
 @cache
 def calls() -> list[tuple[str, ast.Call, str]]:
     """Each call of a logger of structlog: where it is, the call, its level."""
-    found: list[tuple[str, ast.Call, str]] = []
+    log_calls: list[tuple[str, ast.Call, str]] = []
     for path, tree in trees("forwarder", "get_logger("):
         loggers = {
             target.id
@@ -42,25 +42,25 @@ def calls() -> list[tuple[str, ast.Call, str]]:
             for target in node.targets
             if isinstance(target, ast.Name)
         }
-        found += [
+        log_calls += [
             (f"{name(path)}:{node.lineno}", node, node.func.attr)
             for node in ast.walk(tree)
             if isinstance(node, ast.Call)
             and isinstance(node.func, ast.Attribute)
             and getattr(node.func.value, "id", "") in loggers
         ]
-    return found
+    return log_calls
 
 
 def logged() -> dict[str, LoggedKind]:
     """What the program logs, by event."""
-    found: defaultdict[str, LoggedKind] = defaultdict(LoggedKind)
+    kinds: defaultdict[str, LoggedKind] = defaultdict(LoggedKind)
     for _, call, method in calls():
-        kind = found[ast.literal_eval(call.args[0])]
+        kind = kinds[ast.literal_eval(call.args[0])]
         kind.levels.add(LEVELS[method])
         kind.fields |= {keyword.arg for keyword in call.keywords if keyword.arg} - {"exc_info"}
         kind.others |= any(keyword.arg is None for keyword in call.keywords)
-    return dict(found)
+    return dict(kinds)
 
 
 def test_every_event_is_a_fixed_text() -> None:

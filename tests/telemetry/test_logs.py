@@ -166,7 +166,7 @@ def test_a_lane_with_a_name_is_shown_by_it(capsys: pytest.CaptureFixture[str]) -
         for lane in lanes:
             structlog.get_logger().warning("lane halted", lane=lane)
     named, other, *shown = capsys.readouterr().err.splitlines()
-    assert [json.loads(named)[each] for each in ("lane", "lane_name")] == [
+    assert [json.loads(named)[field] for field in ("lane", "lane_name")] == [
         lanes[0],
         "shop/historical",
     ]

@@ -102,8 +102,10 @@ def test_a_single_process_is_unchanged() -> None:
 def test_every_field_says_how_it_is_merged(kind: type[Any]) -> None:
     """A field without a rule would be lost where a daemon has several workers."""
     types = get_type_hints(kind, include_extras=True)
-    found = {
-        each.name: [rule for rule in types[each.name].__metadata__ if isinstance(rule, MergeRule)]
-        for each in fields(kind)
+    merge_rules = {
+        struct_field.name: [
+            rule for rule in types[struct_field.name].__metadata__ if isinstance(rule, MergeRule)
+        ]
+        for struct_field in fields(kind)
     }
-    assert [name for name, rules in found.items() if len(rules) != 1] == []
+    assert [name for name, rules in merge_rules.items() if len(rules) != 1] == []

@@ -46,14 +46,14 @@ def collected(snapshot: Snapshot) -> dict[str, Metric]:
 
 def value(exposition: str, name: str, **labels: str) -> float:
     """The one sample of that name and those labels."""
-    found = [
+    values = [
         sample.value
         for family in parse_text(exposition)
         for sample in family.samples
         if sample.name == name and sample.labels == labels
     ]
-    assert len(found) == 1, (name, labels, found)
-    return found[0]
+    assert len(values) == 1, (name, labels, values)
+    return values[0]
 
 
 def test_documents_and_collector_agree() -> None:

@@ -64,8 +64,8 @@ def test_a_steady_stream_in_batches_has_steady_rates() -> None:
 
     window = RateWindow()
     assert window.add(at(0, 0)) is None
-    found = [window.add(at(second, second // 5 * 500)) for second in range(1, 31)]
-    rates = [each.delivered for each in found if each is not None]
+    flow_rates = [window.add(at(second, second // 5 * 500)) for second in range(1, 31)]
+    rates = [flow.delivered for flow in flow_rates if flow is not None]
     assert (len(rates), set(rates[10:])) == (30, {100.0})
     assert window.add(at(31, 50, started=30.0)) is None
     assert window.add(at(32, 60, started=30.0)) is not None

@@ -41,7 +41,7 @@ def write(folder: Path, files: Mapping[str, str]) -> None:
 def run_tests(folder: Path, *options: str, plugins: tuple[str, ...] = ()) -> ProjectRun:
     """Run a project's tests with these plugins besides ours, and no others."""
     names = [part for name in ("forwarder.testing.plugin", *plugins) for part in ("-p", name)]
-    kept = {
+    inherited = {
         name: value
         for name, value in os.environ.items()
         if not name.startswith(("PYTEST_", "FORWARDER_"))
@@ -52,7 +52,7 @@ def run_tests(folder: Path, *options: str, plugins: tuple[str, ...] = ()) -> Pro
             *(*names, *options),
         ],
         cwd=folder,
-        env={**kept, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        env={**inherited, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -92,7 +92,7 @@ def test_it_delivers_and_retries(analytics_sandbox, forwarder_daemon):
     assert send(forwarder_daemon.url, "seen", n=1) == 200
     [event] = analytics_sandbox.wait_for(1, event="seen", api_key=analytics_sandbox.api_key)
     assert event["properties"]["n"] == 1
-    assert [each["status"] for each in analytics_sandbox.requests(path="/batch")] == [503, 503, 200]
+    assert [one["status"] for one in analytics_sandbox.requests(path="/batch")] == [503, 503, 200]
     assert forwarder_daemon.stop() == 0
     assert "upstream fails" in forwarder_daemon.log and not forwarder_daemon.running
 
@@ -161,8 +161,8 @@ class Project:
 
     def outcomes(self, *files: str) -> Counter[str]:
         """How many tests of these files passed, failed or had an error."""
-        found = re.findall(r"^(PASSED|FAILED|ERROR) (\w+\.py)::", self.run.text, re.MULTILINE)
-        return Counter(outcome for outcome, file in found if file in files)
+        results = re.findall(r"^(PASSED|FAILED|ERROR) (\w+\.py)::", self.run.text, re.MULTILINE)
+        return Counter(outcome for outcome, file in results if file in files)
 
 
 @pytest.fixture(scope="module")

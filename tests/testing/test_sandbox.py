@@ -84,13 +84,20 @@ def test_what_arrived_is_shown(sandbox: AnalyticsSandbox) -> None:
         event["uuid"],
     )
     assert datetime.fromisoformat(event.timestamp) <= datetime.now(UTC)
-    assert [each.event for each in sandbox.wait_for(3)] == ["signup", "login", "$groupidentify"]
-    assert [each.event for each in sandbox.events(distinct_id="bob", api_key=sandbox.api_key)] == [
-        "login"
+    assert [stored_event.event for stored_event in sandbox.wait_for(3)] == [
+        "signup",
+        "login",
+        "$groupidentify",
     ]
-    assert [each["properties"] for each in sandbox.persons(distinct_id="bob")] == [{"name": "Bob"}]
-    assert [each["group_key"] for each in sandbox.groups()] == ["acme"]
-    assert [each["path"] for each in sandbox.requests(status=200)] == ["/capture/"] * 3
+    assert [
+        stored_event.event
+        for stored_event in sandbox.events(distinct_id="bob", api_key=sandbox.api_key)
+    ] == ["login"]
+    assert [person["properties"] for person in sandbox.persons(distinct_id="bob")] == [
+        {"name": "Bob"}
+    ]
+    assert [group["group_key"] for group in sandbox.groups()] == ["acme"]
+    assert [request["path"] for request in sandbox.requests(status=200)] == ["/capture/"] * 3
     with pytest.raises(AttributeError, match="the event has no 'name'"):
         _ = event.name
     sandbox.clear()
@@ -176,14 +183,18 @@ def test_many_events_are_all_shown(
     monkeypatch.setattr("forwarder.testing.sandbox.PAGE", 2)
     for number in range(5):
         send(sandbox, "seen", {"number": number})
-    assert [each.properties["number"] for each in sandbox.wait_for(3, event="seen")] == [
+    assert [
+        stored_event.properties["number"] for stored_event in sandbox.wait_for(3, event="seen")
+    ] == [
         0,
         1,
         2,
         3,
         4,
     ]
-    assert [each.properties["number"] for each in sandbox.events(limit=3, offset=1)] == [1, 2, 3]
+    assert [
+        stored_event.properties["number"] for stored_event in sandbox.events(limit=3, offset=1)
+    ] == [1, 2, 3]
 
 
 @pytest.mark.slow
@@ -232,8 +243,8 @@ def test_flags_are_set(sandbox: AnalyticsSandbox) -> None:
     sandbox.set_flag("given", {"active": True, "filters": everyone})
     sandbox.set_flag("members", False, filters=everyone)
     sandbox.set_flag("inactive", active=False)
-    found = flags(sandbox)[0]
-    assert [found.get(key) for key in ("whole", "given", "members", "inactive")] == [
+    flag_values = flags(sandbox)[0]
+    assert [flag_values.get(key) for key in ("whole", "given", "members", "inactive")] == [
         True,
         True,
         True,

@@ -382,10 +382,10 @@ def test_no_body_makes_another_error(
     body: bytes, hint: bytes, content_type: bytes, query: bytes
 ) -> None:
     """Rubbish is refused or passed on to be refused as JSON; nothing else comes of it."""
-    for each in (body, b"\x1f\x8b" + body, b"data=" + body):
+    for payload in (body, b"\x1f\x8b" + body, b"data=" + body):
         try:
             decoded = decode(
-                each, content_type=content_type, content_encoding=hint, query=b"data=" + query
+                payload, content_type=content_type, content_encoding=hint, query=b"data=" + query
             )
         except (InvalidRequest, RequestTooLarge):
             continue

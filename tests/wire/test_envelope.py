@@ -40,12 +40,12 @@ def batch_of(lane: Lane, chunks: list[list[dict[str, object]]]) -> Batch:
         [
             Chunk(
                 lane,
-                b",".join([json.dumps(event).encode() for event in each]),
-                len(each),
+                b",".join([json.dumps(event).encode() for event in events]),
+                len(events),
                 frozenset(),
                 0.0,
             )
-            for each in chunks
+            for events in chunks
         ]
     )
     return Batch(lane, made, envelope_size(lane, made))

@@ -131,13 +131,13 @@ def test_streams_are_read_as_bit_by_bit(text: bytes, changed: list[int]) -> None
         text = text[: at * 3] + bytes([digit]) + text[at * 3 + 1 :]
     expected = one_by_one(text)
     try:
-        found = decompress(text, LIMIT)
+        decompressed = decompress(text, LIMIT)
     except CorruptError:
         assert expected is None
     else:
         assert expected is not None
         units = expected.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-        assert found == units.encode("utf-8", "backslashreplace")
+        assert decompressed == units.encode("utf-8", "backslashreplace")
 
 
 def test_the_limit_is_exact() -> None:

@@ -62,7 +62,7 @@ scopes = st.none() | st.fixed_dictionaries(
 
 def read(body: bytes, *, protobuf: bool) -> list[dict[str, Any]]:
     """The records of a body."""
-    return [json.loads(each.data) for each in read_logs(body, protobuf=protobuf)]
+    return [json.loads(log_record.data) for log_record in read_logs(body, protobuf=protobuf)]
 
 
 def plain(value: Any) -> Any:
@@ -72,9 +72,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, list):
-        return [plain(each) for each in value]
+        return [plain(element) for element in value]
     if isinstance(value, dict):
-        return {name: plain(each) for name, each in value.items()}
+        return {name: plain(member) for name, member in value.items()}
     return value
 
 
@@ -93,11 +93,11 @@ def test_a_whole_record(protobuf: bool) -> None:
         span_id=bytes(range(8)),
     )
     scope = {"name": "app.log", "version": "1.2", "attributes": {"s": 1}}
-    (found,) = read(
+    (log_record,) = read(
         export(whole, protobuf=protobuf, resource={"service.name": "shop", "pid": 7}, scope=scope),
         protobuf=protobuf,
     )
-    assert found == {
+    assert log_record == {
         "time": "2026-01-01T00:00:00.123456789Z",
         "observed_time": "2026-01-01T00:00:01.000Z",
         "severity": "Info",
@@ -116,8 +116,8 @@ def test_a_whole_record(protobuf: bool) -> None:
 @BOTH
 def test_an_empty_record_has_the_same_members(protobuf: bool) -> None:
     """What is unset is null; what holds members is empty."""
-    (found,) = read(export({}, protobuf=protobuf, resource={}), protobuf=protobuf)
-    assert found == {
+    (log_record,) = read(export({}, protobuf=protobuf, resource={}), protobuf=protobuf)
+    assert log_record == {
         **dict.fromkeys(
             (
                 "time",
@@ -150,13 +150,13 @@ def test_both_encodings_give_the_same_records(
         read_logs(export(*of_scope, protobuf=False, resource=resource, scope=scope), protobuf=False)
     )
     assert first == second
-    for made, each in zip(first, of_scope, strict=True):
-        found = json.loads(made.data)
-        assert found["body"] == plain(each.get("body"))
-        assert found["attributes"] == {
-            name: plain(value) for name, value in each.get("attributes", ())
+    for made, original in zip(first, of_scope, strict=True):
+        log_record = json.loads(made.data)
+        assert log_record["body"] == plain(original.get("body"))
+        assert log_record["attributes"] == {
+            name: plain(value) for name, value in original.get("attributes", ())
         }
-        assert found["resource"] == {name: plain(value) for name, value in resource}
+        assert log_record["resource"] == {name: plain(value) for name, value in resource}
 
 
 @BOTH
@@ -196,10 +196,11 @@ def test_groups_stay_in_their_order(protobuf: bool) -> None:
         ({"r": number}, {"name": str(number)}, [record(number), record(number + 10)])
         for number in range(3)
     ]
-    found = read(in_protobuf(groups) if protobuf else in_json(groups), protobuf=protobuf)
-    assert [(each["resource"]["r"], each["scope"]["name"], each["body"]) for each in found] == [
-        (number, str(number), number + more) for number in range(3) for more in (0, 10)
-    ]
+    log_records = read(in_protobuf(groups) if protobuf else in_json(groups), protobuf=protobuf)
+    assert [
+        (log_record["resource"]["r"], log_record["scope"]["name"], log_record["body"])
+        for log_record in log_records
+    ] == [(number, str(number), number + more) for number in range(3) for more in (0, 10)]
 
 
 def test_what_json_may_write_otherwise() -> None:
@@ -225,14 +226,18 @@ def test_what_json_may_write_otherwise() -> None:
       ]},
       {}
     ]}"""
-    (found,) = read(text.encode(), protobuf=False)
-    assert (found["time"], found["severity_number"], found["flags"]) == (
+    (log_record,) = read(text.encode(), protobuf=False)
+    assert (log_record["time"], log_record["severity_number"], log_record["flags"]) == (
         "2026-01-01T00:00:00.000Z",
         9,
         1,
     )
-    assert (found["trace_id"], found["span_id"], found["body"]) == ("abcd", "not hex", 1)
-    assert found["attributes"] == {
+    assert (log_record["trace_id"], log_record["span_id"], log_record["body"]) == (
+        "abcd",
+        "not hex",
+        1,
+    )
+    assert log_record["attributes"] == {
         "a": 1000.0,
         "b": 7,
         "c": None,
@@ -351,8 +356,10 @@ def test_text_that_is_none_in_json() -> None:
         b'{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"body":{"stringValue":"a\\ud800b"}},{'
         b'"body":{"doubleValue":NaN}}]}]}]}'
     )
-    assert [each["body"] for each in read(text, protobuf=False)] == ["a\ufffdb", None]
-    assert [each["body"] for each in read(text.replace(b"\\ud800", b"\xff"), protobuf=False)] == [
+    assert [log_record["body"] for log_record in read(text, protobuf=False)] == ["a\ufffdb", None]
+    assert [
+        log_record["body"] for log_record in read(text.replace(b"\\ud800", b"\xff"), protobuf=False)
+    ] == [
         "a\ufffdb",
         None,
     ]
@@ -380,7 +387,9 @@ def test_text_that_is_none_in_protobuf() -> None:
 
 @settings(max_examples=200)
 @given(
-    st.lists(records, min_size=1, max_size=2).map(lambda found: export(*found, protobuf=True)),
+    st.lists(records, min_size=1, max_size=2).map(
+        lambda log_records: export(*log_records, protobuf=True)
+    ),
     st.data(),
 )
 def test_hostile_protobuf(body: bytes, data: st.DataObject) -> None:
@@ -394,10 +403,10 @@ def test_hostile_protobuf(body: bytes, data: st.DataObject) -> None:
         )
     )
     try:
-        found = list(read_logs(hostile, protobuf=True))
+        log_records = list(read_logs(hostile, protobuf=True))
     except InvalidRequest:
         return
-    assert all(isinstance(json.loads(each.data), dict) for each in found)
+    assert all(isinstance(json.loads(log_record.data), dict) for log_record in log_records)
 
 
 @settings(max_examples=100)

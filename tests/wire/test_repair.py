@@ -37,11 +37,11 @@ def without_non_finite(value: Any) -> tuple[Any, int]:
     if isinstance(value, float) and not math.isfinite(value):
         return None, 1
     if isinstance(value, list):
-        pairs = [without_non_finite(each) for each in value]
-        return [each for each, _ in pairs], sum(count for _, count in pairs)
+        pairs = [without_non_finite(element) for element in value]
+        return [cleaned for cleaned, _ in pairs], sum(count for _, count in pairs)
     if isinstance(value, dict):
-        members = {key: without_non_finite(each) for key, each in value.items()}
-        return {key: each for key, (each, _) in members.items()}, sum(
+        members = {key: without_non_finite(member) for key, member in value.items()}
+        return {key: cleaned for key, (cleaned, _) in members.items()}, sum(
             count for _, count in members.values()
         )
     return value, 0
@@ -220,7 +220,7 @@ def test_masked_text_is_text(text: str) -> None:
     masked = json.loads(mask_lone_surrogates(escaped))
     masked.encode()
     units = json.loads(escaped)
-    assert masked == "".join("\ufffd" if 0xD800 <= ord(each) <= 0xDFFF else each for each in units)
+    assert masked == "".join("\ufffd" if 0xD800 <= ord(unit) <= 0xDFFF else unit for unit in units)
 
 
 @cases(

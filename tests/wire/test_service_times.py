@@ -16,11 +16,11 @@ from tests.support.service_times import NOW, TABLE, expected, is_near
 @cases("text", list(TABLE))
 def test_as_the_service_reads_it(text: str) -> None:
     """Each text of the table: what `parse_from_rfc3339`, `dateparser` 0.2.1 and `jiff` 0.2 said."""
-    found = service_time(text, NOW)
+    parsed = service_time(text, NOW)
     wanted = expected(text)
-    assert (found is None) == (wanted is None), found
-    if found is not None and wanted is not None:
-        assert is_near(found.time, wanted)
+    assert (parsed is None) == (wanted is None), parsed
+    if parsed is not None and wanted is not None:
+        assert is_near(parsed.time, wanted)
 
 
 @cases("text", [text for text in TABLE if (time := expected(text)) and time.date() == NOW.date()])
@@ -42,16 +42,16 @@ def test_a_partial_time_needs_the_current_one(text: str) -> None:
 )
 def test_whether_a_zone_is_named(text: str, *, has_zone: bool) -> None:
     """Where it isn't, an import may know it."""
-    found = service_time(text)
-    assert found is not None
-    assert found.has_zone is has_zone
+    parsed = service_time(text)
+    assert parsed is not None
+    assert parsed.has_zone is has_zone
 
 
 @given(st.text(max_size=80) | st.from_regex(r"[0-9A-Za-z:/., +-]{0,60}"))
 def test_no_text_makes_an_error(text: str) -> None:
     """A text is a time in UTC, or none."""
-    found = service_time(text, NOW)
-    assert found is None or found.time.tzinfo is UTC
+    parsed = service_time(text, NOW)
+    assert parsed is None or parsed.time.tzinfo is UTC
 
 
 def test_long_texts_are_none() -> None:

@@ -297,7 +297,7 @@ JSONISH = st.recursive(
         ]
     ),
     lambda inner: (
-        st.lists(inner, max_size=3).map(lambda each: b"[" + b",".join(each) + b"]")
+        st.lists(inner, max_size=3).map(lambda parts: b"[" + b",".join(parts) + b"]")
         | st.lists(
             st.tuples(
                 st.sampled_from(

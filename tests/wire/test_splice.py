@@ -88,10 +88,10 @@ def test_edits_together(case: tuple[bytes, str], remove: bool) -> None:
     assume('"' not in key)
     locator = Locator(text)
     edits = Edits(text)
-    for each, raw in members_of(text).items():
-        if each == key and remove:
+    for member, raw in members_of(text).items():
+        if member == key and remove:
             edits.remove_member(locator.span(raw))
-        elif each != key:
+        elif member != key:
             edits.replace(locator.span(raw), b'"new"')
     edits.insert_members(0, b'"first":1,"second":2')
     left = [
@@ -103,8 +103,8 @@ def test_edits_together(case: tuple[bytes, str], remove: bool) -> None:
         *[[name, old if name == key else "new"] for name, old in left],
     ]
     assume(left)  # an event always keeps its name
-    found = json.loads(edits.made(), object_pairs_hook=list)
-    assert [list(pair) for pair in found] == expected
+    pairs = json.loads(edits.made(), object_pairs_hook=list)
+    assert [list(pair) for pair in pairs] == expected
 
 
 @pytest.mark.slow

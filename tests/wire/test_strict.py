@@ -164,8 +164,9 @@ def holds(value: Any) -> bool:
     """Whether there is anything to suspect in a value."""
     if isinstance(value, str):
         return any(
-            (ord(each) < 0x20 and each not in "\t\n\r\f\b") or 0x7F <= ord(each) < 0xA0
-            for each in value
+            (ord(character) < 0x20 and character not in "\t\n\r\f\b")
+            or 0x7F <= ord(character) < 0xA0
+            for character in value
         )
     if isinstance(value, float):
         return math.isinf(value)

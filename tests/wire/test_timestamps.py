@@ -92,8 +92,8 @@ def test_no_time(text: str) -> None:
 )
 def test_no_text_makes_an_error(text: str) -> None:
     """A text is a time with a zone, or none."""
-    found = parse_timestamp(text)
-    assert found is None or found.tzinfo is not None
+    parsed = parse_timestamp(text)
+    assert parsed is None or parsed.tzinfo is not None
 
 
 @given(

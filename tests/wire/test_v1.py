@@ -38,8 +38,8 @@ def batch(*events: str, more: str = "") -> str:
 
 def answer_of(request: V1Request) -> dict[str, Any]:
     """The results so far."""
-    found: dict[str, Any] = json.loads(request.results.body())["results"]
-    return found
+    results: dict[str, Any] = json.loads(request.results.body())["results"]
+    return results
 
 
 def test_envelope() -> None:
@@ -140,7 +140,7 @@ def test_numbers_that_are_none() -> None:
     with_infinity = GOOD.replace("u-1", "u-3").replace('"a":1', '"a":[-Infinity,Infinity]')
     request = read(batch(GOOD, with_nan, with_infinity, GOOD.replace("u-1", "u-4")))
     assert request.nulled == 3
-    assert [each["properties"]["a"] for each in json.loads(bytes(request.events))] == [
+    assert [event["properties"]["a"] for event in json.loads(bytes(request.events))] == [
         1,
         None,
         [None, None],

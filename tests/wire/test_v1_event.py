@@ -53,9 +53,9 @@ def rewritten(text: str, sdk: bytes = SDK, original: str | None = None) -> Rewri
 
 def properties_of(text: str, sdk: bytes = SDK) -> Any:
     """What an event's properties have become."""
-    found = rewritten(text, sdk)
-    assert not found.problem
-    return json.loads(found.data)["properties"]
+    result = rewritten(text, sdk)
+    assert not result.problem
+    return json.loads(result.data)["properties"]
 
 
 def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -93,8 +93,8 @@ def test_what_was_promoted_goes_back(
     known = {"event": "e", "uuid": UUID, "distinct_id": "d", "timestamp": "t"}
     event = {**ids, "options": options, **known, "$set": {"x": 1}, "properties": properties}
     text = json.dumps(event, separators=("," + space, ":" + space), ensure_ascii=not space)
-    found = rewritten(text, SDK if sdk else b"")
-    assert found.problem == ""
+    result = rewritten(text, SDK if sdk else b"")
+    assert result.problem == ""
     expected = {
         **properties,
         **{
@@ -103,7 +103,7 @@ def test_what_was_promoted_goes_back(
     }
     if sdk:
         expected |= {"$lib": "posthog-python", "$lib_version": "7.1"}
-    assert json.loads(found.data, object_pairs_hook=once) == {**known, "properties": expected}
+    assert json.loads(result.data, object_pairs_hook=once) == {**known, "properties": expected}
 
 
 @given(
@@ -119,8 +119,8 @@ def test_the_bytes_of_properties_are_kept(properties: dict[str, Any], space: str
     behind what was put in.
     """
     raw = json.dumps(properties, separators=("," + space, ":" + space))
-    found = rewritten(f'{{{HEAD},"properties":{{{space}{raw[1:]},"session_id":"s"}}')
-    assert found.data.decode().endswith(
+    result = rewritten(f'{{{HEAD},"properties":{{{space}{raw[1:]},"session_id":"s"}}')
+    assert result.data.decode().endswith(
         f'"$session_id":"s","$lib":"posthog-python","$lib_version":"7.1",{space}{raw[1:]}}}'
     )
 
@@ -165,8 +165,8 @@ def test_no_properties(properties: str) -> None:
 )
 def test_flags_are_read_as_the_service_does(value: str, expected: bool | None) -> None:
     """Booleans, the four words for them in any case, numbers; null is none."""
-    found = properties_of(f'{{{HEAD},"options":{{"process_person_profile":{value}}}}}', b"")
-    assert found == ({} if expected is None else {"$process_person_profile": expected})
+    properties = properties_of(f'{{{HEAD},"options":{{"process_person_profile":{value}}}}}', b"")
+    assert properties == ({} if expected is None else {"$process_person_profile": expected})
 
 
 @cases(
@@ -198,8 +198,8 @@ def test_tours_are_text(value: str, expected: dict[str, str]) -> None:
 )
 def test_what_is_none_of_the_protocol(event: str, problem: str) -> None:
     """The event stays as it was received, with a word that says what is wrong."""
-    found = rewritten(event)
-    assert (found.problem, found.data) == (problem, event.encode())
+    result = rewritten(event)
+    assert (result.problem, result.data) == (problem, event.encode())
 
 
 def test_missing_members_stay_missing() -> None:
@@ -214,20 +214,20 @@ def test_missing_members_stay_missing() -> None:
 @cases("padded", ['"  d\\t"', '"\\u0020d"', '"d\u2003"', '" d"', '"d\\n"'])
 def test_ids_lose_the_white_space_around_them(padded: str) -> None:
     """As the service has it in this protocol; the key of the result is as it was sent."""
-    found = rewritten(f'{{"event":"e","uuid":{padded},"distinct_id":{padded}}}', b"")
-    assert found.data == b'{"event":"e","uuid":"d","distinct_id":"d","properties":{}}'
-    assert found.uuid == padded.encode()
+    result = rewritten(f'{{"event":"e","uuid":{padded},"distinct_id":{padded}}}', b"")
+    assert result.data == b'{"event":"e","uuid":"d","distinct_id":"d","properties":{}}'
+    assert result.uuid == padded.encode()
 
 
 @cases("kept", ['"a b"', '"\\u0041"', '"é"', '""', '"\\\\"', "5", "null"])
 def test_other_ids_keep_their_bytes(kept: str) -> None:
     """Escapes too."""
-    found = rewritten(f'{{"uuid":{kept},"distinct_id":{kept}}}', b"")
-    assert found.data == b'{"uuid":%b,"distinct_id":%b,"properties":{}}' % (
+    result = rewritten(f'{{"uuid":{kept},"distinct_id":{kept}}}', b"")
+    assert result.data == b'{"uuid":%b,"distinct_id":%b,"properties":{}}' % (
         kept.encode(),
         kept.encode(),
     )
-    assert found.uuid == (kept.encode() if kept.startswith('"') else b"")
+    assert result.uuid == (kept.encode() if kept.startswith('"') else b"")
 
 
 def test_long_ids() -> None:
@@ -246,8 +246,8 @@ def test_what_is_no_text_is_kept_as_it_was_received() -> None:
         .replace("\\udc00", "\\ufffd")
         .replace("\\ud83d", "\\ufffd")
     )
-    found = rewritten(masked, original=original)
-    assert found.data.decode() == (
+    result = rewritten(masked, original=original)
+    assert result.data.decode() == (
         f'{{{HEAD},"properties":{{"$session_id":"\\ud800","$lib_version":"7.1","$lib":"posthog'
         f'-python","x":"\\ud83d"}}}}'
     )

@@ -11,8 +11,8 @@ from forwarder.wire.v1_results import Results
 
 def answer_of(results: Results) -> dict[str, Any]:
     """The results as a sender reads them."""
-    found: dict[str, Any] = json.loads(results.body())["results"]
-    return found
+    answer: dict[str, Any] = json.loads(results.body())["results"]
+    return answer
 
 
 def test_all_is_well() -> None:
@@ -93,7 +93,7 @@ def test_two_events_with_one_uuid_come_to_an_end_one_by_one() -> None:
     results = Results([b'"a"', b'"a"', b'"b"'])
     results.settled(b'{"uuid":"a"}', Fate.DELIVERED)
     assert results.retry_rest([b'{"uuid":"a"},{"uuid":"b"}'])
-    assert {key: each["result"] for key, each in answer_of(results).items()} == {
+    assert {key: outcome["result"] for key, outcome in answer_of(results).items()} == {
         "a": "retry",
         "b": "retry",
     }

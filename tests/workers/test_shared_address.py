@@ -36,7 +36,7 @@ def test_a_port_is_chosen_once(listen: str) -> None:
 def test_all_interfaces_are_held_under_one_port() -> None:
     """Without a host the address is every interface's, of each kind that the machine has."""
     held = hold_address(":0", NOTHING)
-    ports = {name(each)[1] for each in held.descriptors}
+    ports = {name(descriptor)[1] for descriptor in held.descriptors}
     assert held.listen == f":{ports.pop()}"
     assert not ports
     held.close()
@@ -45,12 +45,12 @@ def test_all_interfaces_are_held_under_one_port() -> None:
 @pytest.mark.parametrize("sharing", [False, True])
 def test_an_address_in_use_is_an_error(sharing: bool) -> None:
     """Another listener on the address is found at once, even one that would share it."""
-    with socket.socket() as taken:
+    with socket.socket() as listener:
         if sharing:
-            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        listen = f"127.0.0.1:{taken.getsockname()[1]}"
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        listen = f"127.0.0.1:{listener.getsockname()[1]}"
         with pytest.raises(
             ConfigurationError,
             match=rf"sources\.http\.listen: can't listen on {listen}: (process|something)",
@@ -82,12 +82,12 @@ def test_a_unix_socket_is_bound_once_and_removed(tmp_path: Path) -> None:
 def test_what_was_kept_is_held_again() -> None:
     """After a restart in place the workers have the sockets that they had before."""
     held = hold_address("127.0.0.1:0", NOTHING)
-    kept = held.keep()
+    descriptors = held.keep()
     before = name(held.descriptors[0])
     held.close()
-    again = hold_address(held.listen, InheritedDescriptors(kept, listen=held.listen))
-    assert (again.listen, again.descriptors) == (held.listen, kept)
-    assert name(kept[0]) == before
+    again = hold_address(held.listen, InheritedDescriptors(descriptors, listen=held.listen))
+    assert (again.listen, again.descriptors) == (held.listen, descriptors)
+    assert name(descriptors[0]) == before
     again.close()
 
 
@@ -95,9 +95,9 @@ def test_a_unix_socket_that_was_kept_is_removed_in_the_end(tmp_path: Path) -> No
     """Its file outlives the first holder; one that systemd has made stays for good."""
     path = tmp_path / "in.sock"
     held = hold_address(f"unix:{path}", NOTHING)
-    kept = held.keep()
+    descriptors = held.keep()
     held.close()
-    again = hold_address(f"unix:{path}", InheritedDescriptors(kept, listen=f"unix:{path}"))
+    again = hold_address(f"unix:{path}", InheritedDescriptors(descriptors, listen=f"unix:{path}"))
     of_systemd = InheritedDescriptors((os.dup(again.descriptors[0]),))
     hold_address(f"unix:{path}", of_systemd).close()
     assert path.exists()

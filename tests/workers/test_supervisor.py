@@ -196,14 +196,14 @@ async def test_the_end_of_standard_input_ends_it(life: RunningSupervisor, tmp_pa
     log = {"stdin": True, "mapping": {"event": ".e", "distinct_id": ".u"}, "api_key": "phc_a"}
     configuration = settings(sources={"http": {"listen": "127.0.0.1:0"}, "logs": [log]})
     with (tmp_path / "empty").open() as empty:
-        kept = os.dup(0)
+        saved_stdin = os.dup(0)
         os.dup2(empty.fileno(), 0)
         try:
             life.begin(fake(SHOWN, w0={"input": True}), configuration)
             assert await life.ended() == 0
         finally:
-            os.dup2(kept, 0)
-            os.close(kept)
+            os.dup2(saved_stdin, 0)
+            os.close(saved_stdin)
     assert (await life.logged("stopping: standard input has ended"))["log_level"] == "info"
 
 
@@ -351,7 +351,11 @@ async def test_a_worker_that_is_stopped_is_shown_until_it_continues(
     assert (shown.ready, shown.workers[0].silent_since) == (True, None)
     assert shown.workers[1].silent_since is not None
     assert began <= shown.workers[1].silent_since <= life.clock.now()
-    assert [each for each in shown.warnings if each.startswith("worker-1 hasn't responded for ")]
+    assert [
+        warning
+        for warning in shown.warnings
+        if warning.startswith("worker-1 hasn't responded for ")
+    ]
     os.kill(process, signal.SIGCONT)
     await life.pings_until("a worker responds again")
     shown = await life.supervisor.snapshot()
@@ -451,8 +455,8 @@ async def test_a_question_about_one_event_goes_to_all(life: RunningSupervisor) -
     """Where an event is available, each worker is asked."""
     life.begin(fake(SHOWN))
     await life.started()
-    found = await life.supervisor.find(WantedUuid.parse("01890a5d-ac96-774b-bcce-b302099a8057"))
-    assert [sighting.where for sighting in found] == ["worker 0", "worker 1"]
+    sightings = await life.supervisor.find(WantedUuid.parse("01890a5d-ac96-774b-bcce-b302099a8057"))
+    assert [sighting.where for sighting in sightings] == ["worker 0", "worker 1"]
     assert await life.stopped() == 0
 
 

@@ -128,8 +128,8 @@ async def test_it_is_asked_where_an_event_is(a_life: RunningWorker) -> None:
     """
     await a_life.begin()
     await eventually(lambda: a_life.works)
-    found = await a_life.line.ask(Command.FIND, LIMIT, "01890a5d-ac96-774b-bcce-b302099a8057")
-    assert isinstance(msgspec.json.decode(found, type=list[Sighting]), list)
+    answer = await a_life.line.ask(Command.FIND, LIMIT, "01890a5d-ac96-774b-bcce-b302099a8057")
+    assert isinstance(msgspec.json.decode(answer, type=list[Sighting]), list)
     assert await a_life.line.ask(Command.FIND, LIMIT, "no uuid") == b""
 
 

@@ -36,9 +36,9 @@ def test_what_no_longer_fits_together_is_written_in_parts(tmp_path: Path) -> Non
             callback()
         while rig.buffer.holdings.get(LANE) and rig.buffer.queue(LANE):
             queue = rig.buffer.queue(LANE)
-            taken = queue.popleft()
-            arrived += taken.events()
-            rig.buffer.settle([taken], Fate.DELIVERED)
+            next_chunk = queue.popleft()
+            arrived += next_chunk.events()
+            rig.buffer.settle([next_chunk], Fate.DELIVERED)
     assert arrived == [event for chunk in chunks for event in chunk.events()]
     assert rig.buffer.used == 0
     rig.close()

@@ -55,7 +55,7 @@ def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DiskRig]:
         patched.setattr(
             CompactionCycle,
             "is_due",
-            lambda _, found, **__: found[0].live > 0 and not found[0].busy and len(found) > 1,
+            lambda _, in_use, **__: in_use[0].live > 0 and not in_use[0].busy and len(in_use) > 1,
         )
         rig.put(OTHER, event(101))
         rig.deliver(OTHER)
@@ -68,9 +68,9 @@ def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[DiskRig]:
 def copies(rig: DiskRig) -> tuple[SegmentFile, list[tuple[int, int]]]:
     """The copies in the second segment: where they begin and end."""
     file = segments(rig.log_directory)[1]
-    found = [item for item in file.records(RecordKind.DATA) if item.header.moved_from]
-    assert [(item.header.first, item.header.events) for item in found] == [(0, 2), (3, 1), (5, 1)]
-    return file, [(item.offset, item.offset + item.header.length) for item in found]
+    copied = [item for item in file.records(RecordKind.DATA) if item.header.moved_from]
+    assert [(item.header.first, item.header.events) for item in copied] == [(0, 2), (3, 1), (5, 1)]
+    return file, [(item.offset, item.offset + item.header.length) for item in copied]
 
 
 def check(rig: DiskRig) -> None:

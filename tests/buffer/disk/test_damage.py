@@ -73,18 +73,18 @@ class Damaged:
 
     def holding(self, where: Callable[[int, int], bool]) -> dict[int, set[int]]:
         """The requests whose records overlap a place of a segment, by segment."""
-        found = [
+        records = [
             (number, item)
-            for number, each in enumerate(self.files)
-            for item in each.records(RecordKind.DATA)
+            for number, file in enumerate(self.files)
+            for item in file.records(RecordKind.DATA)
         ]
         hit = [
             (number, item)
-            for number, item in found
+            for number, item in records
             if where(item.offset, item.offset + item.header.length)
         ]
         return {
-            number: {item.header.sequence - 1 for each, item in hit if each == number}
+            number: {item.header.sequence - 1 for segment, item in hit if segment == number}
             for number, _ in hit
         }
 
@@ -275,9 +275,11 @@ def test_the_last_segment_cut_off(damaged: Damaged) -> None:
     items = file.records(RecordKind.DATA)
     file.truncate(items[2].offset + 1000)
     damaged.reopen()
-    kept = [event for number in range(5, items[2].header.sequence - 1) for event in request(number)]
-    assert damaged.rig.events(LANE) == kept
-    assert damaged.rig.open_events(LANE) == len(kept)
+    expected = [
+        event for number in range(5, items[2].header.sequence - 1) for event in request(number)
+    ]
+    assert damaged.rig.events(LANE) == expected
+    assert damaged.rig.open_events(LANE) == len(expected)
     assert damaged.rig.buffer.log.tail is not None
     assert damaged.rig.buffer.log.tail.generation > file.generation
 

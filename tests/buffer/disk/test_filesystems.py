@@ -143,7 +143,7 @@ async def test_a_disk_that_is_full_at_the_start(disk: Mounted) -> None:
     there is room.
     """
     ballast = disk.fill()
-    for path in [each for each in (ballast,) if each.stat().st_size > SIZE // 2]:
+    for path in [file for file in (ballast,) if file.stat().st_size > SIZE // 2]:
         os.truncate(path, path.stat().st_size - 300_000)  # for the dead letters' file
     async with Upstream() as upstream:
         with capture_logs() as logs:

@@ -82,13 +82,13 @@ def test_a_record_header_is_read_as_it_was_written_or_not_at_all(
 ) -> None:
     """With its meta; any bit of either that is turned is noticed, and so is another generation."""
     raw = encode_record_header(generation, kind, **fields)
-    found = decode_record_header(raw, 0, generation)
-    assert found is not None
+    header = decode_record_header(raw, 0, generation)
+    assert header is not None
     expected = {**fields, "kind": kind, "meta_size": len(fields["meta"]), "generation": generation}
-    assert {name: getattr(found, name) for name in expected if name != "meta"} == {
+    assert {name: getattr(header, name) for name in expected if name != "meta"} == {
         k: v for k, v in expected.items() if k != "meta"
     }
-    assert found.length == len(raw) + fields["size"]
+    assert header.length == len(raw) + fields["size"]
     assert decode_record_header(raw, 0, generation ^ 1) is None
     assert decode_record_header(raw[:-1], 0, generation) is None
     bit = data.draw(st.integers(0, 8 * len(raw) - 1))
@@ -119,9 +119,9 @@ def test_records_are_found_one_after_the_other(bodies: list[bytes], rest: bytes)
         + body
         for body in bodies
     )
-    found = list(records(bytes(SEGMENT_HEADER_SIZE) + new + rest + old, 5))
-    assert [bytes(item.body) for item in found if isinstance(item, FoundRecord)] == bodies
-    assert not [item for item in found if isinstance(item, Damage)]
+    items = list(records(bytes(SEGMENT_HEADER_SIZE) + new + rest + old, 5))
+    assert [bytes(item.body) for item in items if isinstance(item, FoundRecord)] == bodies
+    assert not [item for item in items if isinstance(item, Damage)]
     assert newest_generation(new + rest + old) == (5 if bodies else 4)
 
 
@@ -151,10 +151,10 @@ def test_slices_are_the_events_of_ranges(
     events = [msgspec.json.encode({"event": name}) for name in names]
     body = f"{space},{space}".encode().join(events)
     wanted = remaining(first, len(events), gone)
-    found = slices(body, first, len(events), wanted)
+    pieces = slices(body, first, len(events), wanted)
     assert [
         event
-        for piece, (_, count) in zip(found, wanted, strict=True)
+        for piece, (_, count) in zip(pieces, wanted, strict=True)
         for event in events_of(piece, count)
     ] == [events[index - first] for index in sorted(indexes(wanted))]
 

@@ -48,9 +48,9 @@ def acknowledged_and_found(directory: Path, *, syncs: bool) -> tuple[set[bytes],
             rig.committer.pump()
         acknowledged |= {event} if callback.answers == [None] else set()
     rig.crash()
-    found = set(rig.events(LANE))
+    surviving = set(rig.events(LANE))
     rig.abandon()
-    return acknowledged, found
+    return acknowledged, surviving
 
 
 def test_nothing_is_acknowledged_in_files_that_were_removed(tmp_path: Path) -> None:
@@ -69,16 +69,16 @@ def test_nothing_is_acknowledged_in_files_that_were_removed(tmp_path: Path) -> N
 
 def test_what_was_acknowledged_survives_a_power_cut(tmp_path: Path) -> None:
     """All of it is there when only synced bytes are."""
-    acknowledged, found = acknowledged_and_found(tmp_path / "worker-0", syncs=True)
+    acknowledged, surviving = acknowledged_and_found(tmp_path / "worker-0", syncs=True)
     assert len(acknowledged) > 15
-    assert acknowledged <= found
+    assert acknowledged <= surviving
 
 
 def test_without_syncing_a_power_cut_loses_events(tmp_path: Path) -> None:
     """The same with syncing turned off loses events: the test above would notice."""
-    acknowledged, found = acknowledged_and_found(tmp_path / "worker-0", syncs=False)
+    acknowledged, surviving = acknowledged_and_found(tmp_path / "worker-0", syncs=False)
     assert len(acknowledged) > 15
-    assert acknowledged - found
+    assert acknowledged - surviving
 
 
 def _environment(path: Path) -> dict[str, str]:

@@ -163,8 +163,8 @@ class DiskBufferMachine(RuleBasedStateMachine):
 
     def _reopened(self) -> None:
         self.flying.clear()
-        found = self.everything()
-        names = Counter(name for events in found.values() for name in events)
+        lane_events = self.everything()
+        names = Counter(name for events in lane_events.values() for name in events)
         assert not self.promised - set(names), (
             f"promised events are gone: {[n[:40] for n in self.promised - set(names)]}"
         )
@@ -183,10 +183,10 @@ class DiskBufferMachine(RuleBasedStateMachine):
 
     def everything(self) -> dict[Lane, list[bytes]]:
         """Every event that the buffer holds, read from its queues, put back there."""
-        found: dict[Lane, list[bytes]] = {}
+        lane_events: dict[Lane, list[bytes]] = {}
         buffer = self.rig.buffer
         for lane in list(buffer.holdings):
-            taken: list[Chunk] = []
+            chunks: list[Chunk] = []
             holding = buffer.holdings[lane]
             while buffer.queue(lane) or holding.runs:
                 window = buffer.memory.used
@@ -197,13 +197,13 @@ class DiskBufferMachine(RuleBasedStateMachine):
                 buffer.memory.used += window
                 holding.in_memory += in_memory
                 assert queue, "what waits on disk doesn't come"
-                taken.append(queue.popleft())
-            found[lane] = [event for chunk in taken for event in chunk.events()]
-            assert len(found[lane]) == buffer.count(lane)
-            buffer.queue(lane).put_back(taken)
+                chunks.append(queue.popleft())
+            lane_events[lane] = [event for chunk in chunks for event in chunk.events()]
+            assert len(lane_events[lane]) == buffer.count(lane)
+            buffer.queue(lane).put_back(chunks)
             if self.ordered:
-                assert found[lane] == sorted(found[lane]), "the order isn't kept"
-        return found
+                assert lane_events[lane] == sorted(lane_events[lane]), "the order isn't kept"
+        return lane_events
 
     @invariant()
     def accounts_are_exact(self) -> None:

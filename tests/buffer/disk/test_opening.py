@@ -126,8 +126,8 @@ def test_the_size_limit_may_change_between_starts(tmp_path: Path, before: int, a
     """
     rig = DiskRig(tmp_path / "worker-0", max_bytes=before)
     sent = [event(number, 20_000) for number in range(before // 30_000)]
-    for each in sent:
-        rig.put(LANE, each)
+    for sent_event in sent:
+        rig.put(LANE, sent_event)
     rig.close()
     changed = DiskRig(tmp_path / "worker-0", max_bytes=after)
     assert changed.events(LANE) == sent

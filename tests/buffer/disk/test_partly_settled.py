@@ -73,11 +73,11 @@ class Opened:
     def taken_off(self) -> list[Chunk]:
         """All that waits."""
         queue = self.buffer.queue(LANE)
-        found = []
+        chunks = []
         while queue or self.buffer.waiting_lanes():
             queue = self.buffer.queue(LANE)
-            found.append(queue.popleft())
-        return found
+            chunks.append(queue.popleft())
+        return chunks
 
     def crash(self) -> None:
         """The process is gone."""
@@ -128,15 +128,15 @@ def test_999_of_1000_settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, co
     first.crash()
 
     second = Opened(tmp_path)
-    again = [event for each in second.taken_off() for event in each.events()]
+    again = [event for waiting_chunk in second.taken_off() for event in waiting_chunk.events()]
     assert again == (EVENTS[-10:] if commits == 0 else EVENTS[-1:])
     assert second.figures() == ((990, 10, 0) if commits == 0 else (990, 1, 9))
     assert letters_in(tmp_path) == ([] if commits == 0 else EVENTS[DELIVERED:-1])
     second.crash()
 
     third = Opened(tmp_path)
-    for each in third.taken_off():
-        third.bury(each)
+    for waiting_chunk in third.taken_off():
+        third.bury(waiting_chunk)
     third.commit()
     third.crash()
     fourth = Opened(tmp_path)

@@ -51,8 +51,8 @@ def test_records_hold_what_was_offered(offered: list[list[Chunk]]) -> None:
     """Each lane's events in order, byte for byte; what has ids, an ack or an origin, or is large,
     stays by itself.
     """
-    records = list(merge([(each, None, 0) for each in offered]))
-    everything = [chunk for each in offered for chunk in each]
+    records = list(merge([(group, None, 0) for group in offered]))
+    everything = [chunk for group in offered for chunk in group]
     for lane in {chunk.lane for chunk in everything}:
         mine = [chunk for chunk in everything if chunk.lane == lane]
         its = [record for record in records if record.lane == lane]

@@ -68,8 +68,8 @@ class Before:
     """What was in the log before the damage: each record's bytes, and what of it was unsettled."""
 
     def __init__(self, files: list[SegmentFile], directory: Path) -> None:
-        found = recover(directory)
-        self.unsettled = {record.sequence: set(record.events) for record in found.records()}
+        recovered = recover(directory)
+        self.unsettled = {record.sequence: set(record.events) for record in recovered.records()}
         self.places = [
             (
                 number,
@@ -127,18 +127,18 @@ def test_undamaged_records_are_found_unchanged(template: Path, damage: list[Hit]
         touched = set(before.touched(hit(files, damage)))
         rig = DiskRig(directory)
         for _ in range(2):
-            found = [event for lane in LANES for event in rig.events(lane)]
-            assert len(found) == len(set(found))
+            stored_events = [event for lane in LANES for event in rig.events(lane)]
+            assert len(stored_events) == len(set(stored_events))
             whole = [
                 events
                 for sequence, events in before.unsettled.items()
                 if (sequence, RecordKind.DATA) not in touched
             ]
             safe = {event for events in whole for event in events}
-            assert set(found) >= safe
+            assert set(stored_events) >= safe
             if not any(kind == RecordKind.MARKS for _, kind in touched):
-                assert set(found) <= before.events
-            assert set(found) <= everything
+                assert set(stored_events) <= before.events
+            assert set(stored_events) <= everything
             for lane in LANES:
                 assert rig.open_events(lane) == rig.buffer.count(lane) == len(rig.events(lane))
             copies = aside(directory)

@@ -202,17 +202,17 @@ class ArchiveCampaign:
                 "unlimited",
                 "--yes",
             )
-            kept = ("--person-properties", "history", "--sort", "--geoip")
+            options = ("--person-properties", "history", "--sort", "--geoip")
             done = await forwarder(
-                "import", "native", str(self._archive), *where, *kept, limit=_LIMIT
+                "import", "native", str(self._archive), *where, *options, limit=_LIMIT
             )
             if done.code:
                 raise self._evidence.failure(
                     [f"the import ended with {done.code}: {done.out}{done.err}"]
                 )
-            [found] = (await service.ask("imports"))["results"]
-            self.report.imported = found["events"]
-            self.report.conflicts = found["conflicts"]
+            [counts] = (await service.ask("imports"))["results"]
+            self.report.imported = counts["events"]
+            self.report.conflicts = counts["conflicts"]
             problems = await in_thread(lambda: self._wrong_in(service.database))
         if (self.report.imported, self.report.conflicts) != (self._plan.count, 0):
             problems.append(

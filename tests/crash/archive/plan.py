@@ -48,6 +48,8 @@ class ArchivePlan:
     def request(self, number: int) -> list[bytes]:
         """The events of a request."""
         return [
-            self.event(each)
-            for each in range(number * self.together, min(self.count, (number + 1) * self.together))
+            self.event(event_number)
+            for event_number in range(
+                number * self.together, min(self.count, (number + 1) * self.together)
+            )
         ]

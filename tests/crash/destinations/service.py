@@ -62,9 +62,9 @@ class DestinationService:
         with contextlib.closing(
             sqlite3.connect(f"file:{self._database}?mode=ro", uri=True)
         ) as connection:
-            found = connection.execute(ARRIVALS).fetchall()
+            rows = connection.execute(ARRIVALS).fetchall()
         return {
-            uuid: (bytes(raw), datetime.fromisoformat(at).timestamp()) for uuid, raw, at in found
+            uuid: (bytes(raw), datetime.fromisoformat(at).timestamp()) for uuid, raw, at in rows
         }
 
     def count(self) -> int:

@@ -238,9 +238,9 @@ class ImportCampaign:
 
     async def _judge_counts(self, manifest: ImportManifest) -> None:
         """What the sandbox itself says of the import."""
-        [found] = (await self._service.ask(f"imports?import={manifest.job.id}"))["results"]
+        [counts] = (await self._service.ask(f"imports?import={manifest.job.id}"))["results"]
         verdict = self.report.verdict
-        reported = (found["events"], found["duplicates"], found["conflicts"])
+        reported = (counts["events"], counts["duplicates"], counts["conflicts"])
         if (
             reported != (self._options.events, verdict.repeats, 0)
             or verdict.distinct != self._options.events

@@ -163,9 +163,9 @@ class _Judging:
         self._found.repeated.add(shard)
         done = max(
             (
-                each.records
-                for each in self._settled
-                if each.shard == shard and arrival.request > each.request
+                settled.records
+                for settled in self._settled
+                if settled.shard == shard and arrival.request > settled.request
             ),
             default=0,
         )

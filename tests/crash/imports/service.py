@@ -69,7 +69,9 @@ class CrashService:
         while before != (listed := (await self.ask("imports"))["results"]):
             before = listed
             await pause(_STILL)
-        return sum(each["events"] for each in listed), sum(each["duplicates"] for each in listed)
+        return sum(listed_import["events"] for listed_import in listed), sum(
+            listed_import["duplicates"] for listed_import in listed
+        )
 
     async def ask(self, path: str) -> Any:
         """What `/sandbox/…` says."""

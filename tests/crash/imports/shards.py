@@ -213,11 +213,11 @@ class ShardCampaign:
     async def _look_at_all(self, killed: Shard) -> None:
         """Ask as a user does: not all is complete, and the shard that was killed is named."""
         shown = await forwarder(*self._status())
-        [found] = json.loads(shown.out)["imports"]
+        [listed] = json.loads(shown.out)["imports"]
         if (
             shown.code != 1
-            or found["complete"]
-            or killed.number not in found["shards"]["unfinished"]
+            or listed["complete"]
+            or killed.number not in listed["shards"]["unfinished"]
         ):
             self._check(
                 [f"`import status` ended with {shown.code} after {killed} was killed: {shown.out}"]
@@ -240,7 +240,7 @@ class ShardCampaign:
             read_manifest(self._state / Shard(number, options.shards).folder / MANIFEST)
             for number in range(options.shards)
         ]
-        [job] = {each.job.id for each in manifests}
+        [job] = {manifest.job.id for manifest in manifests}
         [counts] = (await self._service.ask(f"imports?import={job}"))["results"]
         reported = (counts["events"], counts["duplicates"], counts["conflicts"])
         if (
@@ -254,9 +254,9 @@ class ShardCampaign:
                 ]
             )
         if sizes := [
-            f"{each.job.shard}: {each.events:,}"
-            for at, each in enumerate(manifests)
-            if each.events != self._division.size(at)
+            f"{manifest.job.shard}: {manifest.events:,}"
+            for at, manifest in enumerate(manifests)
+            if manifest.events != self._division.size(at)
         ]:
             self._check([f"manifests count other events than the shards have: {', '.join(sizes)}"])
         await self._judge_commands()
@@ -264,14 +264,14 @@ class ShardCampaign:
     async def _judge_commands(self) -> None:
         """What `import status` and `import verify` say at the end."""
         shown = await invoked(*self._status())
-        [found] = json.loads(shown.out)["imports"]
+        [listed] = json.loads(shown.out)["imports"]
         self.report.books = {
-            name: found["books"][name]
+            name: listed["books"][name]
             for name in ("read", "delivered", "repeats", "refused", "difference")
         }
         count = self._options.events
         wanted = {"read": count, "delivered": count, "repeats": 0, "refused": {}, "difference": 0}
-        if shown.code or not found["complete"] or self.report.books != wanted:
+        if shown.code or not listed["complete"] or self.report.books != wanted:
             self._check([f"`import status` ended with {shown.code}: {shown.out}"])
         verify = await invoked(
             *("import", "verify", "--state", str(self._state), "--sandbox", self._service.url)

@@ -94,7 +94,7 @@ MISTAKES: dict[str, Callable[[list[ImportArrival]], list[ImportArrival]]] = {
     "came again with other bytes: 8": lambda right: [*right, right[8]._replace(kind="conflict")],
     "was settled and came again: 99": lambda right: [*right, came(99, 5_000, "duplicate")],
     "were in one request": lambda right: [
-        each._replace(request=1) if each.request > 1_900 else each for each in right
+        arrival._replace(request=1) if arrival.request > 1_900 else arrival for arrival in right
     ],
     "came as if they were live": lambda right: [
         *right[:9],
@@ -107,10 +107,10 @@ MISTAKES: dict[str, Callable[[list[ImportArrival]], list[ImportArrival]]] = {
 @cases("problem", MISTAKES)
 def test_what_is_wrong_is_found(problem: str) -> None:
     """Each kind of mistake is named, and no other."""
-    found = judge(PLAN, MISTAKES[problem](arrived()), [Settled(4_000, 100)]).problems
-    assert found
-    assert all(each.startswith(problem.partition(":")[0]) for each in found)
-    assert found[0].startswith(problem)
+    problems = judge(PLAN, MISTAKES[problem](arrived()), [Settled(4_000, 100)]).problems
+    assert problems
+    assert all(message.startswith(problem.partition(":")[0]) for message in problems)
+    assert problems[0].startswith(problem)
 
 
 def test_shards_are_checked_separately() -> None:
@@ -120,10 +120,11 @@ def test_shards_are_checked_separately() -> None:
     division = Division(PLAN.count, files=7, of=3)
     places = [division.place(number) for number in range(PLAN.count)]
     parts = [
-        [number for number, (shard, _) in enumerate(places) if shard == each] for each in range(3)
+        [number for number, (shard, _) in enumerate(places) if shard == shard_number]
+        for shard_number in range(3)
     ]
     assert [[places[number][1] for number in part] for part in parts] == [
-        list(range(division.size(each))) for each in range(3)
+        list(range(division.size(shard_number))) for shard_number in range(3)
     ]
     assert [places[number][0] for number in (0, 300, 600, 900)] == [0, 1, 2, 0]
     assert {places[number][0] for number in division.records(6)} == {0}

@@ -173,7 +173,7 @@ class KafkaCampaign:
                 for task in beside:
                     task.cancel()
         except ExceptionGroup as several:
-            raised = [f"{type(each).__name__}: {each}" for each in several.exceptions]
+            raised = [f"{type(error).__name__}: {error}" for error in several.exceptions]
             raise self._evidence.failure([*self._group.problems, *raised]) from several
 
     async def _write(self) -> None:

@@ -95,6 +95,6 @@ class HostileHour(KafkaCampaign):
         until it isn't.
         """
         while (members := await self._stream.members()) == [] or any(
-            each.startswith(f"{name}-") for each in members
+            member.startswith(f"{name}-") for member in members
         ) is not is_member:
             await pause(ASK_EVERY)

@@ -38,5 +38,5 @@ async def test_members_that_come_go_and_stall(kafka: Kafka, tmp_path: Path) -> N
     options = KafkaOptions(SEED, 3_000, partitions=4, persons=100)
     report = await HostileHour(options, tmp_path, kafka.broker, deeds=3).run()
     assert report.distinct == report.events > 3_000
-    assert any("stopped" in each for each in report.done)
+    assert any("stopped" in deed for deed in report.done)
     assert len(report.done) == 3

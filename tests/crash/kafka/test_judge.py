@@ -73,8 +73,8 @@ MISTAKES: dict[str, Callable[[list[KafkaArrival]], list[KafkaArrival]]] = {
         *right[1:],
     ],
     "have one uuid": lambda right: [
-        KafkaArrival(each.api_key, each.raw.replace(uuid_of(each), uuid_of(right[0])))
-        for each in right
+        KafkaArrival(arrival.api_key, arrival.raw.replace(uuid_of(arrival), uuid_of(right[0])))
+        for arrival in right
     ],
 }
 
@@ -87,10 +87,10 @@ def uuid_of(arrival: KafkaArrival) -> bytes:
 @pytest.mark.parametrize("problem", MISTAKES)
 def test_what_is_wrong_is_found(problem: str) -> None:
     """Each kind of mistake is named, and no other."""
-    found = judge(PLAN, MISTAKES[problem](arrived()), ordered=True).problems
-    assert found
-    assert all(each.startswith(problem.partition(":")[0]) for each in found)
-    assert found[0].startswith(problem)
+    problems = judge(PLAN, MISTAKES[problem](arrived()), ordered=True).problems
+    assert problems
+    assert all(message.startswith(problem.partition(":")[0]) for message in problems)
+    assert problems[0].startswith(problem)
 
 
 def test_order_is_only_asked_for_where_it_is_promised() -> None:

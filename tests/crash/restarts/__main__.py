@@ -45,11 +45,11 @@ async def run(chosen: RestartOptions, root: Path, say: Say) -> RestartReport:
 
 
 def _report(way: Way, report: RestartReport, seconds: float) -> str:
-    if way is not Way.PLAIN and any(each.failures for each in report.figures):
+    if way is not Way.PLAIN and any(run.failures for run in report.figures):
         raise CrashFailure(
-            f"requests failed with {way.value}: {[dict(each.failures) for each in report.figures]}"
+            f"requests failed with {way.value}: {[dict(run.failures) for run in report.figures]}"
         )
-    rows = [figures.row(way) for figures in report.figures]
+    rows = [run.row(way) for run in report.figures]
     promised = (
         f"{report.promised} events promised in {seconds:.0f} s, all delivered; "
         f"{report.repeats} came more than once, unchanged"

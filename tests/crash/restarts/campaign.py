@@ -145,8 +145,8 @@ class RestartCampaign:
                 await self._condition("up", away=False),
             ]
         finally:
-            for each in watching:
-                each.cancel()
+            for task in watching:
+                task.cancel()
             await asyncio.gather(*watching, return_exceptions=True)
         report = RestartReport(figures)
         await self._judge(await self._daemon.drained(DRAIN_LIMIT), report)

@@ -66,9 +66,9 @@ def test_a_broker_dies_with_the_process_that_made_it(kafka: Kafka) -> None:
     """Of a process that is killed with -9 neither the broker nor its data is left. It was asked for
     a port that another broker listens on, and had one of its own.
     """
-    taken = kafka.bootstrap.rpartition(":")[2]
+    busy_port = kafka.bootstrap.rpartition(":")[2]
     ended = subprocess.run(
-        [sys.executable, "-c", ENDS, taken],
+        [sys.executable, "-c", ENDS, busy_port],
         capture_output=True,
         text=True,
         timeout=180,
@@ -80,9 +80,9 @@ def test_a_broker_dies_with_the_process_that_made_it(kafka: Kafka) -> None:
     assert bootstrap != kafka.bootstrap
     assert not Path(folder).exists()
     assert [
-        each.parent.name
-        for each in Path("/proc").glob("[0-9]*/cmdline")
-        if folder in _command(each)
+        path.parent.name
+        for path in Path("/proc").glob("[0-9]*/cmdline")
+        if folder in _command(path)
     ] == []
 
 

@@ -71,11 +71,11 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Repo
 
 def test_a_jar_is_fetched_once(repository: Repository) -> None:
     """The second time it is there."""
-    found = class_path(repository.cache)
-    assert Path(found).read_bytes() == JAR
+    classpath = class_path(repository.cache)
+    assert Path(classpath).read_bytes() == JAR
     asked = len(repository.asked)
     assert asked
-    assert class_path(repository.cache) == found
+    assert class_path(repository.cache) == classpath
     assert len(repository.asked) == asked
 
 
@@ -113,6 +113,6 @@ def test_a_jar_that_cant_be_fetched_says_what_to_do(repository: Repository) -> N
 
 def test_the_list_is_one_of_jars() -> None:
     """Each has a digest and coordinates, once."""
-    found = listed()
-    assert len({jar.file for jar in found}) == len(found) > 40
-    assert {len(bytes.fromhex(jar.sha256)) for jar in found} == {32}
+    jar_list = listed()
+    assert len({jar.file for jar in jar_list}) == len(jar_list) > 40
+    assert {len(bytes.fromhex(jar.sha256)) for jar in jar_list} == {32}

@@ -76,15 +76,15 @@ def test_all_there_is_good() -> None:
 )
 def test_each_fault_alone_is_reported(changed: dict[str, Any], reported: str) -> None:
     """One fault is enough, and it is the one that is named."""
-    found = verdict(**changed)
-    assert not found.good
-    assert found.problems() == [reported]
+    outcome = verdict(**changed)
+    assert not outcome.good
+    assert outcome.problems() == [reported]
 
 
 def test_many_missing_events_are_counted() -> None:
     """Five are named, the rest counted."""
-    found = verdict(sent=frozenset("abcdefgh"), stored=frozenset())
-    assert found.problems() == ["8 of 8 events are missing: a, b, c, d, e and 3 more"]
+    outcome = verdict(sent=frozenset("abcdefgh"), stored=frozenset())
+    assert outcome.problems() == ["8 of 8 events are missing: a, b, c, d, e and 3 more"]
 
 
 def test_a_step_is_good_if_all_of_it_is() -> None:
@@ -113,8 +113,8 @@ def test_answers_since_a_moment() -> None:
 )
 def test_only_200_is_an_answer_that_counts(answers: dict[int, int], good: bool, seen: str) -> None:
     """Another answer is a fault, and so is none at all."""
-    found = answered_200(answers)
-    assert (found.good, found.seen) == (good, seen)
+    check = answered_200(answers)
+    assert (check.good, check.seen) == (good, seen)
 
 
 @pytest.mark.parametrize(

@@ -46,11 +46,11 @@ async def test_an_event_that_the_upstream_lost_is_missed(tmp_path: Path) -> None
             [database] = tmp_path.glob("forwarder-drill-*/sandbox.db")
             lost.append(lose_one(database))
 
-    found = await held(tmp_path, plant)
-    assert found.missing == lost
-    assert not found.good
+    verdict = await held(tmp_path, plant)
+    assert verdict.missing == lost
+    assert not verdict.good
     assert [step.title for step in steps if not step.good] == ["The upstream is back", "The end"]
-    assert f"1 of {len(found.sent)} events are missing: {lost[0]}" in found.problems()
+    assert f"1 of {len(verdict.sent)} events are missing: {lost[0]}" in verdict.problems()
     assert os.listdir(tmp_path) == []  # noqa: PTH208 - pathlib's way is flagged in coroutines
 
 
@@ -58,10 +58,10 @@ async def test_an_event_that_the_upstream_lost_is_missed(tmp_path: Path) -> None
 async def test_an_event_that_was_lost_on_the_way_in_is_missed(tmp_path: Path) -> None:
     """One that the SDK dropped ends the drill at its first step."""
     steps: list[Step] = []
-    found = await held(tmp_path, steps.append, lambda events: events.pop())
-    assert (len(found.sent), len(found.missing)) == (PORTION, 1)
+    verdict = await held(tmp_path, steps.append, lambda events: events.pop())
+    assert (len(verdict.sent), len(verdict.missing)) == (PORTION, 1)
     assert [step.title for step in steps] == ["All is well", "The end"]
-    assert not found.good
+    assert not verdict.good
 
 
 def lose_one(database: Path) -> str:

@@ -318,7 +318,7 @@ def reads_alike(operator: str, value: object, actual: object) -> bool:
         bound = _WILDCARD if operator == "semver_wildcard" else _PLAIN_VERSION
         return bool(bound.fullmatch(str(value)) and _PLAIN_VERSION.fullmatch(str(actual)))
     is_date = operator.startswith("is_date_")
-    return not is_date or not any(_ODD_TIME.fullmatch(str(each)) for each in (value, actual))
+    return not is_date or not any(_ODD_TIME.fullmatch(str(operand)) for operand in (value, actual))
 
 
 @cases(("operator", "value", "actual"), OTHERWISE)

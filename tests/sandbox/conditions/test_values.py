@@ -101,10 +101,10 @@ def test_numbers(value: Any, number: float | None) -> None:
 )
 def test_times(text: str, time: str) -> None:
     """Relative and absolute ones; months end where the shortest month on the way ends."""
-    found = time_of(text, NOW)
-    assert found is not None
-    assert found.isoformat() == time
-    assert date_of(text, NOW) == found
+    moment = time_of(text, NOW)
+    assert moment is not None
+    assert moment.isoformat() == time
+    assert date_of(text, NOW) == moment
 
 
 @cases(
@@ -125,8 +125,8 @@ def test_times(text: str, time: str) -> None:
 )
 def test_times_of_a_zone(text: str, time: str | None) -> None:
     """Times without a zone, and relative ones, are by the clocks of the zone of `now`."""
-    found = time_of(text, NOW.astimezone(ZoneInfo("Europe/Berlin")))
-    assert (found and found.isoformat()) == time
+    moment = time_of(text, NOW.astimezone(ZoneInfo("Europe/Berlin")))
+    assert (moment and moment.isoformat()) == time
 
 
 @cases(
@@ -139,9 +139,9 @@ def test_times_of_a_zone(text: str, time: str | None) -> None:
 )
 def test_times_of_a_property(value: Any, time: str) -> None:
     """A number, also in a text, counts seconds."""
-    found = date_of(value, NOW)
-    assert found is not None
-    assert found.isoformat() == time
+    moment = date_of(value, NOW)
+    assert moment is not None
+    assert moment.isoformat() == time
 
 
 @cases(

@@ -268,11 +268,11 @@ class Scheduling:
 
     async def watch(self) -> dict[str, list[str]]:
         """The statuses that each run has had, by run in the order of their making."""
-        found = await self.do(
+        transitions = await self.do(
             lambda database: database.execute("SELECT run, status FROM temp.transitions").fetchall()
         )
         await self.do(lambda database: database.execute("DELETE FROM temp.transitions"))
-        for run, status in found:
+        for run, status in transitions:
             self.transitions.setdefault(run, []).append(status)
         return self.transitions
 

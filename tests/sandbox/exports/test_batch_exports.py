@@ -243,10 +243,10 @@ def test_a_deleted_export_is_gone_with_its_runs(exports: Exports) -> None:
     for export in (exports.id, other):
         exports.half.call(BACKFILL_BATCH_EXPORT, project=exports.project, id=export)
     assert exports.call(DELETE_BATCH_EXPORT) is None
-    found = exports.half.database.execute(
+    runs = exports.half.database.execute(
         "SELECT batch_export, status FROM batch_export_runs ORDER BY number"
     ).fetchall()
-    assert found == [(exports.id, "Cancelled"), (other, "Starting")]
+    assert runs == [(exports.id, "Cancelled"), (other, "Starting")]
     for endpoint in OF_PROJECTS:
         assert exports.error(endpoint, {}) == NOT_FOUND
 
@@ -447,8 +447,8 @@ def test_a_retry_is_a_new_run_over_the_same_range(exports: Exports) -> None:
         )
         is None
     )
-    [new, kept] = latest(exports)
-    assert kept == {**old, "status": "Failed", "records_completed": 3, "records_total_count": 7}
+    [new, retried] = latest(exports)
+    assert retried == {**old, "status": "Failed", "records_completed": 3, "records_total_count": 7}
     later = "2026-01-01T01:00:00.000000Z"
     assert new == {**old, "id": new["id"], "created_at": later, "last_updated_at": later}
     assert new["id"] != old["id"]

@@ -78,7 +78,7 @@ def test_a_schedule_limits_how_much_it_catches_up() -> None:
     """
     long_ago = datetime(1, 1, 1, tzinfo=UTC)
     for interval, length in LENGTHS.items():
-        found = next_of_schedule(ExportSchedule(interval, NOW, long_ago, None), None, NOW)
-        assert found is not None
-        assert found.first == long_ago
-        assert MOST - 2 <= (NOW - found.last) // length <= MOST
+        time_range = next_of_schedule(ExportSchedule(interval, NOW, long_ago, None), None, NOW)
+        assert time_range is not None
+        assert time_range.first == long_ago
+        assert MOST - 2 <= (NOW - time_range.last) // length <= MOST

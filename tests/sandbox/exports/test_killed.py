@@ -80,8 +80,8 @@ def unpause(service: RunningSandbox, export: str) -> None:
 
 def runs(service: RunningSandbox) -> list[dict[str, Any]]:
     """The runs of both exports."""
-    found: list[dict[str, Any]] = service.ask("batch-export-runs?limit=100")["results"]
-    return found
+    export_runs: list[dict[str, Any]] = service.ask("batch-export-runs?limit=100")["results"]
+    return export_runs
 
 
 def completed(service: RunningSandbox) -> int:

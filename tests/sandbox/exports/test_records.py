@@ -25,10 +25,10 @@ async def read(work: ExportJob, thread: StoreThread, after: int = 0) -> list[dic
     """The records of a job, by column."""
     with ThreadPoolExecutor(1) as executor:
         reader = RecordReader(work, thread, executor)
-        found = [record async for page in reader.pages(after) for record in page]
+        records = [record async for page in reader.pages(after) for record in page]
         if after == 0:
-            assert await reader.count() == len(found)
-    return [_named(reader, record) for record in found]
+            assert await reader.count() == len(records)
+    return [_named(reader, record) for record in records]
 
 
 def _named(reader: RecordReader, record: ExportRecord) -> dict[str, Any]:
@@ -90,10 +90,10 @@ async def test_events_are_selected_as_a_list_would_be(
     with patch.object(export_records, "PAGE", page), patch.object(export_records, "WINDOW", window):
         async with holding() as thread:
             for one in arrivals:
-                kept = request([stored(one.number, one.minute)], api_key=one.api_key)
-                await thread.run(methodcaller("add", kept))
-            found = await read(job(selection=selection), thread)
-    assert [record["uuid"] for record in found] == expected
+                sent_request = request([stored(one.number, one.minute)], api_key=one.api_key)
+                await thread.run(methodcaller("add", sent_request))
+            records = await read(job(selection=selection), thread)
+    assert [record["uuid"] for record in records] == expected
 
 
 @dataclass(frozen=True)
@@ -136,13 +136,13 @@ async def test_persons_are_selected_by_their_last_change(
     async with holding() as thread:
         for number, one in enumerate(said, 1):
             properties = json.dumps({"$set": {"n": number}} if one.changes else {})
-            kept = request(
+            sent_request = request(
                 [stored(number, 90, distinct_id=one.distinct_id, properties=properties)],
                 received=one.minute,
             )
-            await thread.run(methodcaller("add", kept))
-        found = await read(job(model="persons", selection=selection), thread)
-    assert [record["distinct_id"] for record in found] == expected
+            await thread.run(methodcaller("add", sent_request))
+        records = await read(job(model="persons", selection=selection), thread)
+    assert [record["distinct_id"] for record in records] == expected
 
 
 AS_SENT = (
@@ -163,15 +163,15 @@ async def test_properties_are_as_they_were_sent() -> None:
         stored(5, beside=', "\\u0024set_once": {"hidden": 1}'),
     ]
     async with holding(events) as thread:
-        found = await read(job(), thread)
-    assert [one["properties"] for one in found] == [
+        records = await read(job(), thread)
+    assert [one["properties"] for one in records] == [
         AS_SENT,
         '{  "a":  1}',
         "{}",
         '{"$set": {"inside": 1}}',
         "{}",
     ]
-    beside = [(one["$set"], one["$set_once"], one["$unset"]) for one in found]
+    beside = [(one["$set"], one["$set_once"], one["$unset"]) for one in records]
     nothing = (None, None, None)
     assert beside == [
         nothing,
@@ -214,10 +214,12 @@ async def test_person_properties_are_as_ingested() -> None:
     ]
     free = {"key": "plan", "operator": "exact", "value": "free", "type": "person"}
     async with holding(events) as thread:
-        found = [json.loads(one["person_properties"]) for one in await read(job(), thread)]
+        person_properties = [
+            json.loads(one["person_properties"]) for one in await read(job(), thread)
+        ]
         chosen = await read(job(filters=[free]), thread)
     first = {"plan": "free", "$browser": "X", "$initial_browser": "X"}
-    assert found == [first, {**first, "$browser": "Y"}, {}, {**first, "plan": "pro"}]
+    assert person_properties == [first, {**first, "$browser": "Y"}, {}, {**first, "plan": "pro"}]
     assert [one["uuid"] for one in chosen] == [uuid_of(1), uuid_of(2)]
 
 
@@ -227,13 +229,15 @@ async def test_a_person_has_a_record_for_each_distinct_id() -> None:
         merging = '{"$anon_distinct_id": "anon", "$set": {"plan": "pro"}}'
         identified = stored(3, 5, event="$identify", distinct_id="known", properties=merging)
         await thread.run(lambda store: store.add(request([identified], received=7)))
-        found = await read(job(model="persons", selection=Selection(at(6), at(8), 3)), thread)
+        records = await read(job(model="persons", selection=Selection(at(6), at(8), 3)), thread)
         everyone = await read(job(model="persons"), thread)
-    assert [one["distinct_id"] for one in found] == ["anon", "known"]
-    assert {one["person_id"] for one in found} != {one["person_id"] for one in everyone}
-    assert len({one["person_id"] for one in found}) == 1
+    assert [one["distinct_id"] for one in records] == ["anon", "known"]
+    assert {one["person_id"] for one in records} != {one["person_id"] for one in everyone}
+    assert len({one["person_id"] for one in records}) == 1
     known = {
-        name: value for name, value in found[1].items() if name not in ("person_id", "distinct_id")
+        name: value
+        for name, value in records[1].items()
+        if name not in ("person_id", "distinct_id")
     }
     assert known == {
         "team_id": 7,

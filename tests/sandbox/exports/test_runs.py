@@ -63,7 +63,7 @@ def test_a_finished_run_never_changes(exports: Exports) -> None:
     runs.complete_run(database, run, exports.half.now)
     runs.cancel_runs(database, exports.id, exports.half.now)
     after = rows(database, "SELECT * FROM batch_export_runs WHERE id = ?", run)
-    assert [tuple(each) for each in after] == [tuple(each) for each in before]
+    assert [tuple(row) for row in after] == [tuple(row) for row in before]
     assert len(runs.run_log(database, run)) == 1
 
 
@@ -80,16 +80,16 @@ def test_runs_of_a_seed_are_only_shown(exports: Exports) -> None:
     assert runs.due_runs(database, now) == []
     assert runs.continue_interrupted(database, now) == 0
     runs.cancel_runs(database, exports.id, now)
-    assert [each["status"] for each in rows(database, "SELECT status FROM batch_export_runs")] == [
+    assert [row["status"] for row in rows(database, "SELECT status FROM batch_export_runs")] == [
         "Running"
     ]
-    (found,) = rows(database, "SELECT * FROM batch_export_runs")
-    retry = runs.add_retry(database, found, now)
+    (row,) = rows(database, "SELECT * FROM batch_export_runs")
+    retry = runs.add_retry(database, row, now)
     assert [due.requested for due in runs.due_runs(database, now)] == [True]
     begun = runs.begin_run(database, runs.due_runs(database, now)[0], now)
     assert begun is not None
     assert (begun.job.run, begun.job.origin, begun.job.first) == (
         retry,
         run,
-        found["data_interval_start"],
+        row["data_interval_start"],
     )

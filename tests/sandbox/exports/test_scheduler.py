@@ -166,8 +166,8 @@ async def test_a_run_goes_through_its_states(name: str, tmp_path: Path) -> None:
             )
         )
         for words in story.log:
-            _, found, lines = lines.partition(words)
-            assert found == words
+            _, matched, lines = lines.partition(words)
+            assert matched == words
 
 
 async def play(rig: Scheduling, export: str, step: str) -> None:

@@ -286,11 +286,11 @@ async def test_a_folder_and_a_bucket_have_the_same(tmp_path: Path, bucket: Bucke
             with pytest.raises(Interrupted):
                 await ship(in_bucket, thread, None, callback=interrupted)
             await ship(replace(in_bucket, cursor=interrupted.cursor), thread, None)
-    found = [record["uuid"] for record in read_folder(tmp_path / "exported")]
+    folder_uuids = [record["uuid"] for record in read_folder(tmp_path / "exported")]
     stored_there = [
         record["uuid"]
         for name, content in bucket.contents().items()
         for record in read_part(name, content)
     ]
-    assert len(found) == len(stored_there) == len(expected) == callback.calls[-1][1]
-    assert set(found) == set(stored_there) == expected
+    assert len(folder_uuids) == len(stored_there) == len(expected) == callback.calls[-1][1]
+    assert set(folder_uuids) == set(stored_there) == expected

@@ -90,12 +90,15 @@ def test_a_flag_with_everything() -> None:
         True,
         False,
     )
-    assert [(each.rollout, each.variant, each.aggregation) for each in flag.sets] == [
+    assert [
+        (condition_set.rollout, condition_set.variant, condition_set.aggregation)
+        for condition_set in flag.sets
+    ] == [
         (12.5, "b", 1),
         (100.0, None, None),
         (100.0, None, 1),
     ]
-    assert [each.conditions[0] for each in flag.sets[1:]] == [
+    assert [condition_set.conditions[0] for condition_set in flag.sets[1:]] == [
         CohortMembership(3, member=False),
         FlagDependency("other", "x"),
     ]

@@ -273,12 +273,12 @@ async def test_each_version(strict: bool) -> None:
         for path in ("/decide/?v=4", "/flags/?v=2"):
             flags = (await client.post(path, ASK)).json["flags"]
             assert {
-                key: each["variant"] or each["enabled"] for key, each in flags.items()
+                key: answer["variant"] or answer["enabled"] for key, answer in flags.items()
             } == VALUES
             assert {
-                key: each["metadata"]["payload"]
-                for key, each in flags.items()
-                if each["metadata"]["payload"]
+                key: answer["metadata"]["payload"]
+                for key, answer in flags.items()
+                if answer["metadata"]["payload"]
             } == PAYLOADS
             assert set(flags["on"]) == {"key", "enabled", "variant", "reason", "metadata"}
             assert flags["on"]["reason"] == {

@@ -71,7 +71,7 @@ def test_the_first_condition_set_that_matches_decides() -> None:
     result = one(Subject("u1", {"email": "joe@x.org"}), definition)
     assert (result.enabled, result.variant, result.payload) == (True, "test", '{"color": "blue"}')
     assert (result.reason.code, result.reason.condition_index) == ("condition_match", 1)
-    assert [(each.matched, each.why) for each in result.conditions] == [
+    assert [(condition.matched, condition.why) for condition in result.conditions] == [
         (False, 'email icontains "@example.com": no, it is "joe@x.org"'),
         (True, "it applies to everyone"),
     ]
@@ -327,8 +327,8 @@ def test_continuity_and_devices() -> None:
             bucket("f", f"device-{number}") <= 0.5
         )
         held = {**half, "filters": {"holdout": {"id": 1, "exclusion_percentage": 50}}}
-        for kept, hashed in ((None, "u1"), (f"now-{number}", f"now-{number}")):
-            result = one(replace(subject, request_hash_key=kept), held)
+        for hash_key, hashed in ((None, "u1"), (f"now-{number}", f"now-{number}")):
+            result = one(replace(subject, request_hash_key=hash_key), held)
             assert result.enabled is (bucket("holdout", hashed, separator="-") <= 0.5)
 
 
@@ -422,7 +422,7 @@ def test_a_doubt_fails_a_flag_only_if_it_matters(
     sets: tuple[dict[str, Any], ...], expected: object
 ) -> None:
     """If the answer is the same whether or not the condition matches, it is the answer."""
-    multivariate = HALVES if any("variant" in each for each in sets) else None
+    multivariate = HALVES if any("variant" in condition_set for condition_set in sets) else None
     evaluation = evaluate(definitions(flag("f", *sets, multivariate=multivariate)), PRO, NOW)
     values = {key: result.value for key, result in evaluation.results.items()}
     assert values == ({} if expected is None else {"f": expected})
@@ -487,7 +487,7 @@ def test_explanations() -> None:
         flag("other", only(variant="a"), multivariate=HALVES),
         cohorts=(cohort(1, PERSON), {"id": 3, "is_static": True}),
     )
-    assert [(each.matched, each.why) for each in result.conditions] == [
+    assert [(condition.matched, condition.why) for condition in result.conditions] == [
         (True, 'in cohort 1 "C1": yes; not in cohort 3: yes'),
         (False, 'flag other is "b": no, it is "a"'),
         (False, "can't be computed: the cohort 9 is unknown"),
@@ -538,7 +538,7 @@ def test_rules_are_explained() -> None:
     )
     place = f"{bucket('s', 'u1') * 100:.2f}%"
     plan = 'plan exact ["pro"]: yes, it is "pro"'
-    assert [(each.matched, each.why) for each in result.conditions] == [
+    assert [(condition.matched, condition.why) for condition in result.conditions] == [
         (False, f"roll-out to 0%: u1 is at {place}"),
         (False, f"{plan}; not ({plan}); roll-out to 0%: u1 is at {place}"),
         (True, "it applies to everyone"),
@@ -572,7 +572,10 @@ def test_the_python_sdk_decides_alike() -> None:
         sdk.group_type_mapping = {
             str(index): name for index, name in enumerate(project.group_types)
         }
-        sdk.cohorts = {str(number): each.property_group for number, each in known.cohorts.items()}
+        sdk.cohorts = {
+            str(number): known_cohort.property_group
+            for number, known_cohort in known.cohorts.items()
+        }
         for visitor in visitors(40, seed):
             subject = Subject(
                 visitor.distinct_id,
@@ -619,9 +622,9 @@ def _for_sdks(flag: Flag, flags: Mapping[str, dict[str, Any]]) -> dict[str, Any]
             *(
                 name
                 for group in groups
-                for each in group["properties"]
-                if each.get("type") == "flag"
-                for name in chain(each["key"])
+                for condition in group["properties"]
+                if condition.get("type") == "flag"
+                for name in chain(condition["key"])
             ),
             key,
         ]
@@ -635,7 +638,7 @@ def _for_sdks(flag: Flag, flags: Mapping[str, dict[str, Any]]) -> dict[str, Any]
 
     filters = flag.content["filters"]
     groups = [
-        {**group, "properties": [chained(each) for each in group["properties"]]}
+        {**group, "properties": [chained(condition) for condition in group["properties"]]}
         for group in filters["groups"]
     ]
     return {**flag.content, "filters": {**filters, "groups": groups, "payloads": flag.payloads}}
@@ -713,7 +716,8 @@ def test_no_definition_ends_an_evaluation() -> None:
         assert evaluation.results["fine"].enabled
         failed += "f" in evaluation.failed
         decided += bool(
-            "f" in evaluation.results and [each.why for each in evaluation.results["f"].conditions]
+            "f" in evaluation.results
+            and [condition.why for condition in evaluation.results["f"].conditions]
         )
     assert min(rejected, decided) > 300
     assert failed

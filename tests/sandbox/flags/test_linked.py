@@ -77,7 +77,10 @@ async def test_early_access_features(tmp_path: Path) -> None:
             "https://example.com/dark",
         )
         both = await client.get(f"/api/early_access_features/?token={KEY}&stage=concept&stage=beta")
-        assert [each["name"] for each in both["earlyAccessFeatures"]] == ["Dark mode", "Someday"]
+        assert [feature["name"] for feature in both["earlyAccessFeatures"]] == [
+            "Dark mode",
+            "Someday",
+        ]
         assert await values(client) == {"dark": False, "someday": False}
         enrolled = {"$feature_enrollment/dark": "true", "$feature_enrollment/someday": "true"}
         assert await values(client, person_properties=enrolled) == {"dark": True, "someday": True}
@@ -110,9 +113,9 @@ async def test_experiments(tmp_path: Path) -> None:
     ]
     options = seeded(tmp_path, experiments=experiments, flags=[{"key": "mine", "active": False}])
     async with talking(options) as client:
-        found = await values(client)
-        assert found.pop("halves") in ("control", "test")
-        assert found == {"checkout": "new"}
+        flag_values = await values(client)
+        assert flag_values.pop("halves") in ("control", "test")
+        assert flag_values == {"checkout": "new"}
         made = await client.get(f"/sandbox/flags/checkout?api_key={KEY}")
         assert (made["experiment_set"], made["filters"]["multivariate"]["variants"]) == (
             [5],
@@ -120,8 +123,8 @@ async def test_experiments(tmp_path: Path) -> None:
         )
         reply = await client.post("/flags/?v=2", {"api_key": KEY, "distinct_id": "ann"})
         assert {
-            key: each["metadata"]["has_experiment"] for key, each in reply.json["flags"].items()
-        } == dict.fromkeys([*found, "halves"], True)
+            key: answer["metadata"]["has_experiment"] for key, answer in reply.json["flags"].items()
+        } == dict.fromkeys([*flag_values, "halves"], True)
         [page] = (await client.get(f"/api/web_experiments/?token={KEY}"))["experiments"]
         assert page["name"] == "Page"
         await define(client, checkout={"active": False})

@@ -25,7 +25,7 @@ async def definitions(client: SandboxClient) -> Any:
 
 def conditions(flags: list[dict[str, Any]], key: str) -> list[list[dict[str, Any]]]:
     """The conditions of a flag, by groups."""
-    content = next(each for each in flags if each["key"] == key)
+    content = next(definition for definition in flags if definition["key"] == key)
     return [group["properties"] for group in content["filters"]["groups"]]
 
 
@@ -68,12 +68,12 @@ async def test_dependencies() -> None:
         )
         flags = (await definitions(client))["flags"]
         chains = {
-            each["key"]: [
+            definition["key"]: [
                 one["dependency_chain"]
-                for one in conditions(flags, each["key"])[0]
+                for one in conditions(flags, definition["key"])[0]
                 if one["type"] == "flag"
             ]
-            for each in flags
+            for definition in flags
         }
         assert chains == {
             "base": [],
@@ -107,9 +107,9 @@ async def test_cohorts() -> None:
             a=flag(person_is("id", 1, "in", "cohort")),
             b=flag(person_is("id", 3, "in", "cohort")),
         )
-        found = await definitions(client)
-        assert found["cohorts"] == {"1": nested, "2": {"type": "AND", "values": [BIG]}}
-        assert conditions(found["flags"], "a") == [[person_is("id", 1, "in", "cohort")]]
+        answer = await definitions(client)
+        assert answer["cohorts"] == {"1": nested, "2": {"type": "AND", "values": [BIG]}}
+        assert conditions(answer["flags"], "a") == [[person_is("id", 1, "in", "cohort")]]
 
 
 async def test_the_older_list() -> None:
@@ -121,8 +121,8 @@ async def test_the_older_list() -> None:
         page = (await client.ask("GET", f"/api/feature_flag/?token={KEY}", headers=SECRET)).json
         assert (page["count"], page["next"]) == (2, None)
         assert [
-            (each["key"], each["is_simple_flag"], each["rollout_percentage"])
-            for each in page["results"]
+            (definition["key"], definition["is_simple_flag"], definition["rollout_percentage"])
+            for definition in page["results"]
         ] == [
             ("half", True, 50),
             ("pros", False, None),

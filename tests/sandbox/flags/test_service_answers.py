@@ -85,12 +85,12 @@ async def test_inactive_flags_are_in_no_answer_of_decide(path: str) -> None:
     """Nor in one of `/flags`; a flag that depends on one is off."""
     async with talking() as client:
         await define(client, **INACTIVE)
-        found = values((await client.post(path, ANN)).json)
-        assert "base" not in found
-        assert "on" in found
+        flag_values = values((await client.post(path, ANN)).json)
+        assert "base" not in flag_values
+        assert "on" in flag_values
         for other in ("/flags?v=1", "/flags?v=2", "/flags?v=3"):
-            found = values((await client.post(other, ANN)).json)
-            assert found == {"needs": False, "on": True}, other
+            flag_values = values((await client.post(other, ANN)).json)
+            assert flag_values == {"needs": False, "on": True}, other
 
 
 ROWS: dict[str, Ask] = {
@@ -211,10 +211,10 @@ async def test_answers(row: Ask) -> None:
         body = json.dumps({**ANN, **row.body}).encode()
         reply = await client.ask("POST", row.path, body, row.headers)
         assert reply.status == 200, reply.text
-        found = reply.json[row.part] if row.part else values(reply.json)
+        answer = reply.json[row.part] if row.part else values(reply.json)
         if row.part == "flags":
-            found = {key: one["enabled"] for key, one in found.items()}
-        assert found == row.expected
+            answer = {key: one["enabled"] for key, one in answer.items()}
+        assert answer == row.expected
 
 
 UUID = "0190a0a0-1111-7222-8333-444455556666"
@@ -426,13 +426,13 @@ async def test_definitions_leave_out_flags_of_surveys_and_encrypted_ones(tmp_pat
     path = tmp_path / "seed.json"
     path.write_text(json.dumps({"projects": [entry]}))
     async with talking(SandboxOptions(seed=path)) as client:
-        found = (await definitions(client)).json
-        assert [(one["key"], one["has_experiment"]) for one in found["flags"]] == [
+        answer = (await definitions(client)).json
+        assert [(one["key"], one["has_experiment"]) for one in answer["flags"]] == [
             ("colours", True),
             ("linked", False),
             ("zeta", False),
         ]
-        assert (found["minimal_flag_called_events"], found["property_matching_version"]) == (
+        assert (answer["minimal_flag_called_events"], answer["property_matching_version"]) == (
             False,
             1,
         )
@@ -446,9 +446,9 @@ async def test_definitions_always_have_the_cohorts(query: str) -> None:
     async with talking() as client:
         await put(client, "cohorts/1", {"filters": {"properties": pro}})
         await define(client, pros=flag(member))
-        found = (await definitions(client, query=query)).json
-        assert found["cohorts"] == {"1": pro}
-        assert found["flags"][0]["filters"]["groups"][0]["properties"] == [member]
+        answer = (await definitions(client, query=query)).json
+        assert answer["cohorts"] == {"1": pro}
+        assert answer["flags"][0]["filters"]["groups"][0]["properties"] == [member]
 
 
 async def test_a_dependency_that_is_left_out_has_no_order() -> None:

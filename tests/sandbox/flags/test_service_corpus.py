@@ -44,7 +44,7 @@ def place(text: str) -> float:
 def between(prefix: str, low: float, high: float, salt: str = "") -> str:
     """An id whose hash is within these bounds."""
     ids = (f"guest-{number}" for number in range(100_000))
-    return next(each for each in ids if low < place(prefix + each + salt) < high)
+    return next(guest for guest in ids if low < place(prefix + guest + salt) < high)
 
 
 def sets(*groups: Any, **filters: Any) -> dict[str, Any]:
@@ -99,14 +99,14 @@ HELD: Final = sets(
     holdout={"id": 12, "exclusion_percentage": 30},
 )
 DRINKER: Final = next(
-    each
-    for each in (f"guest-{number}" for number in range(1_000))
-    if place(f"wine.{each}") < 0.45 and place(f"wine.{each}variant") > 0.5
+    guest
+    for guest in (f"guest-{number}" for number in range(1_000))
+    if place(f"wine.{guest}") < 0.45 and place(f"wine.{guest}variant") > 0.5
 )
 UNHELD: Final = next(
-    each
-    for each in (f"guest-{number}" for number in range(1_000))
-    if place(f"holdout-{each}") > 0.3 and place(f"dinner.{each}variant") > 0.5
+    guest
+    for guest in (f"guest-{number}" for number in range(1_000))
+    if place(f"holdout-{guest}") > 0.3 and place(f"dinner.{guest}variant") > 0.5
 )
 
 
@@ -338,12 +338,12 @@ async def test_case(case: CorpusCase) -> None:
         reply = (await client.post("/flags/?v=2", asked)).json
         answers = {
             key: (
-                each["variant"] or each["enabled"],
-                each["reason"]["code"],
-                each["reason"]["condition_index"],
-                each["metadata"]["payload"],
+                answer["variant"] or answer["enabled"],
+                answer["reason"]["code"],
+                answer["reason"]["condition_index"],
+                answer["metadata"]["payload"],
             )
-            for key, each in reply["flags"].items()
+            for key, answer in reply["flags"].items()
         }
         assert answers == case.expected
         assert reply["errorsWhileComputingFlags"] is False

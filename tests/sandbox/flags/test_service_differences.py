@@ -116,7 +116,9 @@ DIFFERENCES: Final[Mapping[str, tuple[str, ...]]] = {
 
 def test_each_difference_has_a_test() -> None:
     """None is left out, and each name is that of a test or of a case of one."""
-    assert [each.partition(".")[0] for each in DIFFERENCES] == [str(n) for n in range(1, 33)]
+    assert [difference.partition(".")[0] for difference in DIFFERENCES] == [
+        str(n) for n in range(1, 33)
+    ]
     known = {rule.name for rule in test_service_rows.TABLE} | set(test_service_answers.ROWS)
     for module in (test_service_rows, test_service_answers):
         known |= {name for name in vars(module) if name.startswith("test_")}

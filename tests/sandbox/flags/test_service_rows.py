@@ -653,20 +653,20 @@ async def test_rule(rule: Rule, tmp_path: Path) -> None:
         body = await answered(client, rule.asked)
         answers = {
             key: (
-                each["variant"] or each["enabled"],
-                each["reason"]["code"],
-                each["reason"]["condition_index"],
+                answer["variant"] or answer["enabled"],
+                answer["reason"]["code"],
+                answer["reason"]["condition_index"],
             )
-            for key, each in body["flags"].items()
-            if not each.get("failed")
+            for key, answer in body["flags"].items()
+            if not answer.get("failed")
         }
         assert answers == rule.expected
-        assert {key for key, each in body["flags"].items() if each.get("failed")} == rule.failed
+        assert {key for key, answer in body["flags"].items() if answer.get("failed")} == rule.failed
         assert body["errorsWhileComputingFlags"] is rule.errors
         payloads = {
-            key: each["metadata"]["payload"]
-            for key, each in body["flags"].items()
-            if each["metadata"]["payload"] is not None
+            key: answer["metadata"]["payload"]
+            for key, answer in body["flags"].items()
+            if answer["metadata"]["payload"] is not None
         }
         assert payloads == rule.payloads
         older = await client.post(
@@ -709,7 +709,7 @@ async def test_when_a_person_was_created_is_not_a_property() -> None:
             ("bob", {"recent": False, "unknown": True, "said": False}),
         ):
             body = await answered(client, {"distinct_id": who})
-            assert {key: each["enabled"] for key, each in body["flags"].items()} == expected
+            assert {key: answer["enabled"] for key, answer in body["flags"].items()} == expected
         asked = {"distinct_id": "bob", "person_properties": {"created_at": "2999-01-01"}}
         assert not (await answered(client, asked))["flags"]["recent"]["enabled"]
 

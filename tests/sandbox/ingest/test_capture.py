@@ -59,10 +59,10 @@ async def test_an_event_in_parts() -> None:
                 ("event.properties", len(PROPERTIES)),
                 ("event.properties.large", 1000),
             ]
-        kept = await client.sandbox.events()
-        assert [(one.event, one.distinct_id, one.api_key, one.properties) for one in kept] == [
-            ("$ai_generation", "ann", KEY, PROPERTIES)
-        ] * 2
+        stored_events = await client.sandbox.events()
+        assert [
+            (one.event, one.distinct_id, one.api_key, one.properties) for one in stored_events
+        ] == [("$ai_generation", "ann", KEY, PROPERTIES)] * 2
 
 
 async def test_properties_in_the_event() -> None:

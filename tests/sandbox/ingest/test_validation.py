@@ -120,10 +120,10 @@ async def test_what_only_the_real_service_refuses(name: str) -> None:
         refused = await strict.post("/batch/", body_of(WHOLE[name]))
         assert (await contract.post("/batch/", body_of(WHOLE[name]))).status == 200
         assert (await strict.sandbox.summary()).arrivals == 0
-        kept = await contract.sandbox.events()
+        stored_events = await contract.sandbox.events()
     assert refused.status == 400
     assert refused.text.startswith("event 1: ")
-    assert kept[1].raw.decode() == WHOLE[name]
+    assert stored_events[1].raw.decode() == WHOLE[name]
 
 
 @cases("name", FINE)
@@ -134,10 +134,10 @@ async def test_what_both_take(strict: bool, name: str) -> None:
         reply = await client.post(
             "/batch/", f'{{"api_key":"{KEY}","batch":[{FINE[name]}]}}'.encode()
         )
-        [kept] = await client.sandbox.events()
+        [stored_event] = await client.sandbox.events()
     assert (reply.status, reply.text) == (200, OK)
-    assert kept.raw.decode() == FINE[name]
-    assert len(kept.uuid) == 36
+    assert stored_event.raw.decode() == FINE[name]
+    assert len(stored_event.uuid) == 36
 
 
 @cases("body", NOT_A_BODY)
@@ -215,7 +215,7 @@ async def test_where_the_key_may_stand(strict: bool) -> None:
             assert (await client.post("/e/", [event(**place)])).status == 200
         assert (await client.post("/e/", [event(**place) for place in places])).status == 200
         assert (await client.post("/batch/", batch(event(token=OTHER)))).status == 200
-        assert {kept.api_key for kept in await client.sandbox.events()} == {KEY}
+        assert {stored_event.api_key for stored_event in await client.sandbox.events()} == {KEY}
         assert (await client.post("/e/", [event(token=KEY), event(token=OTHER)])).status == 401
         assert (await client.sandbox.summary()).events == 9
 
@@ -236,8 +236,8 @@ async def test_an_engage_event_is_an_identify() -> None:
     async with talking() as client:
         answer = await client.post("/engage/", {"token": KEY, "distinct_id": "ann", "$set": {}})
         assert answer.status == 200
-        [kept] = await client.sandbox.events()
-    assert kept.event == "$identify"
+        [stored_event] = await client.sandbox.events()
+    assert stored_event.event == "$identify"
 
 
 @cases(

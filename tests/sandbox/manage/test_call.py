@@ -13,11 +13,12 @@ from tests.sandbox.half import ManagementTables
 def test_a_row_is_read_by_names(half: ManagementTables) -> None:
     """The first that there is, or None; the connection's own rows stay as they were."""
     assert [
-        each["level"] for each in rows(half.database, "SELECT * FROM members WHERE level = ?", 15)
+        member["level"]
+        for member in rows(half.database, "SELECT * FROM members WHERE level = ?", 15)
     ] == [15]
-    found = row(half.database, "SELECT level AS other FROM members")
-    assert found is not None
-    assert found["other"] == 15
+    member = row(half.database, "SELECT level AS other FROM members")
+    assert member is not None
+    assert member["other"] == 15
     assert row(half.database, "SELECT * FROM members WHERE level = ?", 8) is None
     assert half.database.execute("SELECT level FROM members").fetchone() == (15,)
 
@@ -38,5 +39,5 @@ def test_a_page_says_how_many_there_are_in_all(
     """Whichever page it is, also one beyond the end."""
     statement = "SELECT value FROM json_each(?) WHERE value > ? ORDER BY value DESC"
     assert list_page(
-        half.database, page, lambda each: {"n": each["value"]}, statement, "[6, 7, 8, 9]", 6
+        half.database, page, lambda record: {"n": record["value"]}, statement, "[6, 7, 8, 9]", 6
     ) == Listing(3, [{"n": n} for n in found])

@@ -153,11 +153,14 @@ async def test_what_cannot_be_an_id(tmp_path: Path) -> None:
         "9" * 19,
         seed.ORGANIZATION,
     ]
-    paths = [f"/api/organizations/{each}/members/" for each in organizations]
+    paths = [f"/api/organizations/{organization}/members/" for organization in organizations]
     paths += [
         path
-        for each in projects
-        for path in (f"/api/environments/{each}/dashboards/", f"{ORGANIZATION}/projects/{each}")
+        for project in projects
+        for path in (
+            f"/api/environments/{project}/dashboards/",
+            f"{ORGANIZATION}/projects/{project}",
+        )
     ]
     async with serving(tmp_path) as service:
         for path in paths:
@@ -548,7 +551,9 @@ def test_following_the_links(count: int, limit: int, query: list[tuple[str, str]
         bounds = page_bounds(dict(asked))
         envelope = page(items, bounds, asked)
         assert envelope["count"] == count
-        assert [each for each in asked if each[0] not in ("limit", "offset")] == others
+        assert [
+            parameter for parameter in asked if parameter[0] not in ("limit", "offset")
+        ] == others
         seen += [item["n"] for item in envelope["results"]]
         offsets.append(bounds.offset)
         asked = followed(envelope["next"])

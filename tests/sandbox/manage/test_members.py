@@ -473,9 +473,9 @@ def test_an_address_has_at_most_one_invite(
         for email, wanted, projects, combine, days in invited:
             half.later(days=days)
             pending = [
-                each
-                for each in half.items(LIST_INVITES)
-                if not each["is_expired"] and _same(each["target_email"], email)
+                invite
+                for invite in half.items(LIST_INVITES)
+                if not invite["is_expired"] and _same(invite["target_email"], email)
             ]
             assert len(pending) <= 1
             body = {
@@ -484,14 +484,14 @@ def test_an_address_has_at_most_one_invite(
                 "combine_pending_invites": combine,
                 "private_project_access": None if projects is None else access(*projects),
             }
-            highest = max([wanted, *(each["level"] for each in pending)])
+            highest = max([wanted, *(invite["level"] for invite in pending)])
             made = half.outcome(CREATE_INVITE, body, by=by)
             if isinstance(made, ManagementError):
                 assert (made.status, highest > level) == (403, True)
             else:
                 assert made["level"] == (highest if combine else wanted) <= highest <= level
                 assert _pairs([body, *(pending if combine else [])]) == _pairs([made])
-            folded = [each["target_email"].casefold() for each in half.items(LIST_INVITES)]
+            folded = [invite["target_email"].casefold() for invite in half.items(LIST_INVITES)]
             assert len(folded) == len(set(folded))
 
 

@@ -181,9 +181,9 @@ async def test_ingestion_takes_a_new_key_at_once(tmp_path: Path, path: str) -> N
         for key in (seed.TOKEN, seed.OTHER_TOKEN, (await created(service))["api_token"]):
             assert await sent(service, key, path) == 200
         assert await sent(service, UNKNOWN, path) == 401
-        kept = (await created(service))["api_token"]
+        new_key = (await created(service))["api_token"]
     async with serving(tmp_path, **options) as service:
-        assert await sent(service, kept, path) == 200
+        assert await sent(service, new_key, path) == 200
         assert await sent(service, UNKNOWN, path) == 401
 
 

@@ -51,9 +51,9 @@ async def test_an_address_that_many_invite_at_once_has_one_invite(tmp_path: Path
         )
         assert Counter(reply.status for reply in replies) == {201: len(bodies)}
         [invite] = [
-            each
-            for each in await listed(client, f"{HOME}/invites/")
-            if each["target_email"].lower() == "neo@example.com"
+            listed_invite
+            for listed_invite in await listed(client, f"{HOME}/invites/")
+            if listed_invite["target_email"].lower() == "neo@example.com"
         ]
         assert invite["level"] == 15
         assert invite["id"] in [reply.json["id"] for reply in replies]
@@ -69,7 +69,9 @@ async def test_two_owners_who_demote_each_other_at_once_leave_one(tmp_path: Path
             call(client, "PATCH", f"{HOME}/members/{seed.OWNER}/", {"level": 1}, seed.ADMIN_KEY),
         )
         assert sorted(reply.status for reply in replies) == [200, 403]
-        assert [each["level"] for each in await listed(client, f"{HOME}/members/")].count(15) == 1
+        assert [member["level"] for member in await listed(client, f"{HOME}/members/")].count(
+            15
+        ) == 1
 
 
 async def test_two_owners_who_leave_at_once_leave_one(tmp_path: Path) -> None:
@@ -108,11 +110,11 @@ async def test_of_two_organizations_that_verify_a_domain_at_once_one_gets_it(
             (200, ""),
             (400, '{"type": "validation_error", "code": "unique"'),
         ]
-        found = [
+        verified = [
             (await call(client, "GET", path, None, key)).json["is_verified"]
             for path, (_, key) in zip(paths, sides, strict=True)
         ]
-        assert sorted(found) == [False, True]
+        assert sorted(verified) == [False, True]
 
 
 async def test_a_domain_that_many_add_at_once_is_added_once(tmp_path: Path) -> None:

@@ -49,9 +49,9 @@ ENDLESS = ("/sandbox/live", "get")
 def operations(described: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
     """The operations by path, without the slash at its end, and method."""
     return {
-        (path.rstrip("/"), method): each
+        (path.rstrip("/"), method): operation
         for path, methods in described["paths"].items()
-        for method, each in methods.items()
+        for method, operation in methods.items()
     }
 
 
@@ -90,7 +90,7 @@ def test_it_is_an_openapi_document(strict: bool) -> None:
     definitions.OPENAPI_31_VALIDATOR.validate(described)
     for schema in described["components"]["schemas"].values():
         jsonschema.Draft202012Validator.check_schema(schema)
-    names = [each["operationId"] for each in operations(described).values()]
+    names = [operation["operationId"] for operation in operations(described).values()]
     assert len(set(names)) == len(names)
     places = set(re.findall(r'"#/components/schemas/(\w+)"', json.dumps(described)))
     assert places == set(described["components"]["schemas"])
@@ -111,9 +111,9 @@ def test_a_row_of_the_table_is_an_operation(endpoint: Any) -> None:
     """
     described = document()["paths"][endpoint.path][endpoint.method.lower()]
     assert described["security"] == [{"personalKey": [endpoint.scope]}]
-    parameters = {(each["in"], each["name"]) for each in described["parameters"]}
+    parameters = {(parameter["in"], parameter["name"]) for parameter in described["parameters"]}
     pages = {("query", "limit"), ("query", "offset")} if endpoint.paginated else set()
-    assert parameters == {("path", each.name) for each in endpoint.parameters} | pages
+    assert parameters == {("path", parameter.name) for parameter in endpoint.parameters} | pages
     assert ("requestBody" in described) == endpoint.takes_body
     answers = described["responses"]
     assert ("content" in answers[str(endpoint.status)]) == endpoint.answers_body

@@ -155,12 +155,14 @@ def without_success(
 ) -> list[str]:
     """The operations that never succeeded, though the document says how they would."""
     operations = [
-        each
+        operation
         for methods in paths.values()
-        for method, each in methods.items()
+        for method, operation in methods.items()
         if method not in left_out
     ]
-    return [each["operationId"] for each in operations if not _succeeded(each, answers)]
+    return [
+        operation["operationId"] for operation in operations if not _succeeded(operation, answers)
+    ]
 
 
 def _succeeded(operation: Mapping[str, Any], answers: Mapping[tuple[str, str], int]) -> bool:
@@ -217,7 +219,7 @@ TO_SUCCEED: Final = (
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    [each if each in USUAL else pytest.param(each, marks=pytest.mark.long) for each in RUNS],
+    [name if name in USUAL else pytest.param(name, marks=pytest.mark.long) for name in RUNS],
 )
 async def test_answers_are_as_described(name: str, tmp_path: Path) -> None:
     """Of thousands of requests that schemathesis makes up, valid and not, every answer's status,
@@ -234,8 +236,8 @@ async def test_answers_are_as_described(name: str, tmp_path: Path) -> None:
         )
     assert code == 0, said
     paths = {
-        path: each
-        for path, each in document(strict=run.strict)["paths"].items()
+        path: methods
+        for path, methods in document(strict=run.strict)["paths"].items()
         if re.search(run.paths, path)
     }
     if name in TO_SUCCEED:

@@ -29,19 +29,19 @@ LARGEST = 2**63 - 1
 @cases("text", list(TABLE))
 def test_as_the_service_reads_it(text: str) -> None:
     """Each text of the table that the forwarder's own reader is compared with, too."""
-    found = read_time(text, MADE)
+    moment = read_time(text, MADE)
     wanted = expected(text)
-    assert (found is None) == (wanted is None), found
-    if found is not None and wanted is not None:
-        assert is_near(found, wanted)
+    assert (moment is None) == (wanted is None), moment
+    if moment is not None and wanted is not None:
+        assert is_near(moment, wanted)
 
 
 @given(st.text(max_size=80) | st.from_regex(r"[0-9A-Za-z:/., +-]{0,60}"))
 def test_no_text_makes_an_error(text: str) -> None:
     """A text is a time in UTC, none, or one before the first year."""
     with suppress(OverflowError):
-        found = read_time(text, MADE)
-        assert found is None or found.tzinfo is UTC
+        moment = read_time(text, MADE)
+        assert moment is None or moment.tzinfo is UTC
 
 
 def test_long_texts_are_none() -> None:

@@ -166,13 +166,13 @@ def imported_event(number: int, day: int = 1, job: Any = JOB, **more: Any) -> di
 
 async def pages(client: SandboxClient, query: str) -> list[list[str]]:
     """The uuids of each page, one after the other."""
-    found = []
+    uuid_pages = []
     after = ""
     while True:
         page = await client.get(f"/sandbox/import-events?{query}&after={after}")
-        found.append([one["uuid"] for one in page["results"]])
+        uuid_pages.append([one["uuid"] for one in page["results"]])
         if page["next"] is None:
-            return found
+            return uuid_pages
         after = page["next"]
 
 
@@ -214,10 +214,12 @@ async def test_imports_and_projects_are_distinguished() -> None:
             "import=x": [],
         }.items():
             listing = await client.get(f"/sandbox/imports?{query}")
-            assert [each["events"] for each in listing["results"]] == counts
+            assert [import_job["events"] for import_job in listing["results"]] == counts
             assert listing["count"] == len(counts)
         part = await client.get("/sandbox/imports?order=newest&limit=1&offset=1")
-        assert [(each["job"], each["api_key"]) for each in part["results"]] == [(JOB, "phc_…0001")]
+        assert [(import_job["job"], import_job["api_key"]) for import_job in part["results"]] == [
+            (JOB, "phc_…0001")
+        ]
         assert (await client.get("/sandbox/events?import=b"))["count"] == 1
 
 
@@ -237,9 +239,9 @@ async def test_uuids_come_page_by_page(limit: int) -> None:
             "/batch/",
             batch(*some, *same_time, some[0], imported_event(9, day=3), imported_event(1, job="b")),
         )
-        found = await pages(client, f"import={JOB}&limit={limit}")
-    assert [uuid for page in found for uuid in page] == expected
-    assert [len(page) for page in found[:-1]] == [limit] * (len(found) - 1)
+        uuid_pages = await pages(client, f"import={JOB}&limit={limit}")
+    assert [uuid for page in uuid_pages for uuid in page] == expected
+    assert [len(page) for page in uuid_pages[:-1]] == [limit] * (len(uuid_pages) - 1)
 
 
 @cases(
@@ -283,8 +285,12 @@ async def test_a_kill_loses_nothing_that_was_answered(tmp_path: Path) -> None:
     for turn in range(3):
         async with talking(options) as client:
             await client.post("/batch/", sent)
-            [found] = (await client.get("/sandbox/imports"))["results"]
-        assert (found["events"], found["duplicates"], found["conflicts"]) == (49, 49 * turn, 0)
+            [import_job] = (await client.get("/sandbox/imports"))["results"]
+        assert (import_job["events"], import_job["duplicates"], import_job["conflicts"]) == (
+            49,
+            49 * turn,
+            0,
+        )
 
 
 @pytest.mark.parametrize("wanted", [ImportFilter(JOB), ImportFilter(JOB, KEY)])

@@ -51,13 +51,13 @@ async def test_one_byte_that_differs_is_a_conflict(at: int) -> None:
         assert (await client.post("/batch/", body(changed))).status == 200
         summary = await client.sandbox.summary()
         conflicts = await client.sandbox.conflicts()
-        kept = [one.raw.decode() for one in await client.sandbox.events(ALL)]
+        raw_events = [one.raw.decode() for one in await client.sandbox.events(ALL)]
         listed = await client.get("/sandbox/conflicts")
     if summary.not_ingested:  # the change was in the word `event` or `distinct_id`
-        assert kept == [FIRST]
+        assert raw_events == [FIRST]
         return
     same = f'"uuid":"{UUID}"' in changed
-    assert kept == [FIRST, changed]
+    assert raw_events == [FIRST, changed]
     assert (summary.arrivals, summary.events, summary.conflicts, summary.duplicates) == (
         2,
         1 if same else 2,
@@ -66,7 +66,9 @@ async def test_one_byte_that_differs_is_a_conflict(at: int) -> None:
     )
     assert listed["count"] == len(conflicts) == int(same)
     if same:
-        assert [listed["results"][0][version]["raw"] for version in ("first", "second")] == kept
+        assert [
+            listed["results"][0][version]["raw"] for version in ("first", "second")
+        ] == raw_events
 
 
 @cases(
@@ -129,8 +131,8 @@ async def test_an_event_without_a_uuid_is_always_new(uuid: Any) -> None:
     async with talking(SandboxOptions()) as client:
         for _ in range(2):
             await client.post("/batch/", batch(event(uuid=uuid)))
-        kept = await client.sandbox.events()
-    assert len({one.uuid for one in kept}) == 2
+        stored_events = await client.sandbox.events()
+    assert len({one.uuid for one in stored_events}) == 2
 
 
 def stored(number: int, version: int) -> IngestedEvent:

@@ -116,10 +116,10 @@ async def test_clearing_leaves_the_management_half(tmp_path: Path) -> None:
     path = tmp_path / "x.db"
     async with talking(seed.seeded(tmp_path, database=path)) as client:
         await client.post("/batch/", {"api_key": seed.TOKEN, "batch": [event()]})
-        kept = rows(path)
+        tables = rows(path)
         assert (await client.ask("DELETE", "/sandbox/events")).status == 204
         assert await client.sandbox.events() == []
-        assert rows(path) == kept
+        assert rows(path) == tables
         answer = await client.post("/batch/", {"api_key": seed.TOKEN, "batch": [event()]})
         assert answer.status == 200
         assert (await client.post("/batch/", batch(event()))).status == 401
@@ -128,7 +128,7 @@ async def test_clearing_leaves_the_management_half(tmp_path: Path) -> None:
 def rows(path: Path) -> dict[str, list[Any]]:
     """Everything in the tables of the management half."""
     connection = sqlite3.connect(path)
-    found = {table: connection.execute(f"SELECT * FROM {table}").fetchall() for table in MANAGED}
+    tables = {table: connection.execute(f"SELECT * FROM {table}").fetchall() for table in MANAGED}
     connection.close()
-    assert all(found.values())
-    return found
+    assert all(tables.values())
+    return tables

@@ -45,9 +45,9 @@ class LiveStream:
 
     async def until(self, *names: str) -> ServerSentEvent:
         """The next message of one of the names."""
-        while (found := await self.message()).name not in names:
+        while (message := await self.message()).name not in names:
             continue
-        return found
+        return message
 
     async def batch(self) -> list[ServerSentEvent]:
         """All messages up to the next that has an id."""

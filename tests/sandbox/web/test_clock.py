@@ -33,7 +33,7 @@ async def test_setting_the_clock_moves_the_sandboxs_time(path: str, body: Any, n
         assert (moved.status, moved.json["now"]) == (200, now)
         assert await client.get("/sandbox/clock") == moved.json
         await client.post("/batch/", batch(event()))
-        assert [each.timestamp for each in await client.sandbox.events()] == [now]
+        assert [stored_event.timestamp for stored_event in await client.sandbox.events()] == [now]
 
 
 @cases(

@@ -54,8 +54,8 @@ async def runs(client: SandboxClient, **query: str) -> list[dict[str, Any]]:
     jsonschema.Draft202012Validator({**schema, "components": described["components"]}).validate(
         listing
     )
-    found: list[dict[str, Any]] = listing["results"]
-    return found
+    results: list[dict[str, Any]] = listing["results"]
+    return results
 
 
 async def test_an_hour_is_exported(tmp_path: Path) -> None:

@@ -62,8 +62,8 @@ async def test_faults_apply_in_order() -> None:
         await fail(client, {"status": 500}, {"status": 429, "times": 2, "body": {"detail": "slow"}})
         listed = await client.get(FAULTS)
         assert [
-            (each["id"], each["status"], each["left"], each["applied"])
-            for each in listed["results"]
+            (fault["id"], fault["status"], fault["left"], fault["applied"])
+            for fault in listed["results"]
         ] == [
             (1, 500, 1, 0),
             (2, 429, 2, 0),
@@ -74,10 +74,10 @@ async def test_faults_apply_in_order() -> None:
             '{"detail": "slow"}',
         )
         listed = await client.get(FAULTS)
-        assert [(each["id"], each["left"], each["applied"]) for each in listed["results"]] == [
+        assert [(fault["id"], fault["left"], fault["applied"]) for fault in listed["results"]] == [
             (2, 1, 1)
         ]
-        assert [(each["id"], each["left"], each["applied"]) for each in listed["finished"]] == [
+        assert [(fault["id"], fault["left"], fault["applied"]) for fault in listed["finished"]] == [
             (1, 0, 1)
         ]
         assert (await send(client)).status == 429
@@ -133,7 +133,9 @@ async def test_an_answer_can_be_lost() -> None:
         summary = await client.sandbox.summary()
         requests = await client.sandbox.requests()
     assert (summary.events, summary.duplicates) == (1, 1)
-    assert [(each.status, each.arrivals, each.error, each.api_key) for each in requests] == [
+    assert [
+        (request.status, request.arrivals, request.error, request.api_key) for request in requests
+    ] == [
         (504, 1, "a fault: 504, instead of 200", KEY),
         (200, 1, None, KEY),
     ]
@@ -147,7 +149,7 @@ async def test_the_answer_of_the_management_api_can_be_lost_too() -> None:
             502,
             404,
         ]
-        assert [each.status for each in await client.sandbox.requests()] == [502]
+        assert [request.status for request in await client.sandbox.requests()] == [502]
 
 
 @pytest.mark.parametrize(("when", "events"), [("before", 0), ("after", 1)])
@@ -230,7 +232,7 @@ async def test_pages_of_other_sites_change_nothing(method: str) -> None:
             method, FAULTS, b'{"status": 500}', {"Origin": "https://evil.example"}
         )
         assert answer.status == 403
-        assert [each["status"] for each in (await client.get(FAULTS))["results"]] == [503]
+        assert [fault["status"] for fault in (await client.get(FAULTS))["results"]] == [503]
 
 
 @cases(
@@ -288,12 +290,12 @@ async def test_for_a_while() -> None:
     clock = FakeClock()
     faults = Faults(clock.monotonic)
     faults.add([FaultSpec(status=503, seconds=30), FaultSpec(status=500, times=1, seconds=60)])
-    assert [taken.status for _ in range(5) if (taken := faults.take("/batch/"))] == [503] * 5
+    assert [fault.status for _ in range(5) if (fault := faults.take("/batch/"))] == [503] * 5
     await clock.advance(29.9)
     shown: Any = faults.shown()["results"]
     assert (shown[0]["seconds_left"], shown[0]["left"], shown[0]["applied"]) == (0.1, None, 5)
     await clock.advance(0.1)
-    assert [taken.status if (taken := faults.take("/batch/")) else None for _ in range(2)] == [
+    assert [fault.status if (fault := faults.take("/batch/")) else None for _ in range(2)] == [
         500,
         None,
     ]
@@ -307,4 +309,4 @@ def test_the_latest_of_those_that_are_finished_are_listed() -> None:
         continue
     finished = faults.shown()["finished"]
     assert isinstance(finished, list)
-    assert [each["id"] for each in finished] == list(range(6, FINISHED + 6))
+    assert [fault["id"] for fault in finished] == list(range(6, FINISHED + 6))

@@ -59,8 +59,8 @@ async def test_missing_members_of_a_flag_are_filled_in(content: dict[str, Any], 
     of them no one has the flag.
     """
     async with talking() as client:
-        kept = (await put(client, "flags/beta", content)).json
-        assert set(kept) >= {
+        stored_flag = (await put(client, "flags/beta", content)).json
+        assert set(stored_flag) >= {
             "id",
             "key",
             "name",
@@ -70,7 +70,11 @@ async def test_missing_members_of_a_flag_are_filled_in(content: dict[str, Any], 
             "version",
             "ensure_experience_continuity",
         }
-        assert (kept["key"], kept["version"], type(kept["id"])) == ("beta", 1, int)
+        assert (stored_flag["key"], stored_flag["version"], type(stored_flag["id"])) == (
+            "beta",
+            1,
+            int,
+        )
         assert await values(client) == {"beta": on}
 
 
@@ -329,12 +333,13 @@ async def test_evaluations_show_value_and_reason() -> None:
             "condition_match",
             0,
         )
-        assert [each["matched"] for each in pro["conditions"]] == [True, False]
-        assert all(each["why"] for each in pro["conditions"])
+        assert [condition["matched"] for condition in pro["conditions"]] == [True, False]
+        assert all(condition["why"] for condition in pro["conditions"])
         assert (off["enabled"], off["reason"]["code"]) == (False, "flag_disabled")
         assert broken["error"]
         assert [
-            each["key"] for each in (await client.get(f"{path}ann&limit=1&offset=1"))["results"]
+            evaluation["key"]
+            for evaluation in (await client.get(f"{path}ann&limit=1&offset=1"))["results"]
         ] == ["off"]
         by_flag = await client.get(f"/sandbox/evaluations?flag={pro['id']}&distinct_id=bob")
         assert by_flag["results"][0]["enabled"] is False
@@ -389,9 +394,9 @@ async def test_flags_are_listed_by_what_they_belong_to(
     """
     async with talking(seeded(tmp_path)) as client:
         await client.ask("PUT", f"/sandbox/flags/banner?api_key={seed.TOKEN}", b"{}")
-        found = await client.get(f"/sandbox/flags?{wanted}")
-        assert [flag["key"] for flag in found["results"]] == keys
-        for flag in found["results"]:
+        listing = await client.get(f"/sandbox/flags?{wanted}")
+        assert [flag["key"] for flag in listing["results"]] == keys
+        for flag in listing["results"]:
             assert (flag["project"], flag["project_name"]) == (seed.PROJECT, "Shop")
             assert (await client.get(f"/sandbox/flags?{wanted}&id={flag['id']}"))["results"] == [
                 flag
@@ -407,9 +412,9 @@ async def test_a_persons_flags_by_the_listings_id(tmp_path: Path) -> None:
             "/batch/", {**batch(event(event="$identify", distinct_id="ann")), "api_key": seed.TOKEN}
         )
         person: dict[str, Any] = (await client.get("/sandbox/persons"))["results"][0]
-        found = await client.get(f"/sandbox/evaluations?person={person['id']}")
-        assert [each["key"] for each in found["results"]] == [seed.FLAG]
-        assert found == await client.get(
+        listing = await client.get(f"/sandbox/evaluations?person={person['id']}")
+        assert [evaluation["key"] for evaluation in listing["results"]] == [seed.FLAG]
+        assert listing == await client.get(
             f"/sandbox/evaluations?api_key={seed.TOKEN}&distinct_id=ann"
         )
         assert (await client.ask("GET", "/sandbox/evaluations?person=nobody")).status == 404

@@ -183,7 +183,8 @@ async def test_a_large_event_is_streamed_without_its_bytes() -> None:
     data = named(reported, "event")[0].data
     assert (data["event"], data["raw"], data["properties"]) == ("seen", "", None)
     assert [
-        (each["index"], each["raw"]) for each in named(reported, "request")[0].data["not_ingested"]
+        (rejected_event["index"], rejected_event["raw"])
+        for rejected_event in named(reported, "request")[0].data["not_ingested"]
     ] == [(1, "")]
     assert len(shown[0]["raw"]) > 70_000
 
@@ -290,13 +291,13 @@ async def test_rates() -> None:
         await client.post("/batch/", batch(event(uuid=UUID, distinct_id="bob")))
         await client.post("/batch/", b"rubbish")
         clock[0] += 1
-        found = await client.get("/sandbox/rates?seconds=5")
-        assert (found["start"], found["step"], found["events"]) == (
+        rates = await client.get("/sandbox/rates?seconds=5")
+        assert (rates["start"], rates["step"], rates["events"]) == (
             1_799_999_999,
             1,
             [0, 2, 0, 1, 0],
         )
-        assert (found["conflicts"], found["refused"]) == ([0, 0, 0, 1, 0], [0, 0, 0, 1, 0])
+        assert (rates["conflicts"], rates["refused"]) == ([0, 0, 0, 1, 0], [0, 0, 0, 1, 0])
         assert len((await client.get("/sandbox/rates"))["events"]) == 300
         assert len((await client.get("/sandbox/rates?seconds=999999"))["events"]) == 3600
         clock[0] += 10_000
@@ -311,8 +312,8 @@ async def test_rates_of_requests_that_came_out_of_order() -> None:
     async with talking(SandboxOptions(now=lambda: clock[0])) as client:
         for clock[0] in (1_800_000_010.0, 1_800_000_003.0, 1_800_000_011.0):
             await client.post("/batch/", batch(event()))
-        found = await client.get("/sandbox/rates?seconds=10")
-    assert found["events"] == [0, 1, 0, 0, 0, 0, 0, 0, 1, 1]
+        rates = await client.get("/sandbox/rates?seconds=10")
+    assert rates["events"] == [0, 1, 0, 0, 0, 0, 0, 0, 1, 1]
 
 
 @cases(

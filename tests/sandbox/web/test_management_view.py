@@ -192,13 +192,13 @@ async def test_an_invite_expires(tmp_path: Path) -> None:
     """
     now = [MIDNIGHT]
     async with talking(seeded(tmp_path, now=lambda: now[0])) as client:
-        found = []
+        states = []
         for passed in (0, 3 * 86_400 - 1, 3 * 86_400):
             now[0] = MIDNIGHT + passed
             invite = await one(client, "invites", seed.INVITE)
             organization = await one(client, "organizations", seed.ORGANIZATION)
-            found.append((invite["is_expired"], organization["pending_invites"]))
-        assert found == [(False, 1), (False, 1), (True, 0)]
+            states.append((invite["is_expired"], organization["pending_invites"]))
+        assert states == [(False, 1), (False, 1), (True, 0)]
         assert (invite["level_name"], invite["created_by"]["email"]) == (
             "admin",
             "olga@example.com",

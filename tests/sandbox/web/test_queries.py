@@ -186,8 +186,8 @@ async def test_a_personal_key_is_masked_where_it_does_not_belong() -> None:
     """One in the query of a request that is refused for it isn't shown either."""
     async with talking() as client:
         assert (await client.post("/e/?token=phx_personalpersonal99", event())).status == 401
-        [kept] = (await client.get("/sandbox/requests"))["results"]
-    assert kept["query"] == "token=phx_…al99"
+        [request] = (await client.get("/sandbox/requests"))["results"]
+    assert request["query"] == "token=phx_…al99"
 
 
 async def test_properties_are_shown_as_sent() -> None:

@@ -50,7 +50,7 @@ async def test_every_path_takes_every_shape(path: str, slash: str) -> None:
             reply = await client.post(path + slash, body)
             assert (reply.status, reply.text) == (200, '{"status":"Ok"}')
             assert reply.headers["Content-Type"].startswith("application/json")
-        assert [kept.event for kept in await client.sandbox.events()] == [
+        assert [stored_event.event for stored_event in await client.sandbox.events()] == [
             "batch",
             "array",
             "single",
@@ -172,30 +172,34 @@ async def test_a_request_is_kept_with_its_circumstances() -> None:
     async with talking(SandboxOptions(now=lambda: MIDNIGHT)) as client:
         secret = {"Authorization": "Bearer phx_secret", "Cookie": "s=secret"}
         await client.post("/batch/?ver=1", body, Content_Encoding="gzip", X_Test="yes", **secret)
-        [kept] = await client.sandbox.requests()
+        [request] = await client.sandbox.requests()
         assert "secret" not in (await client.ask("GET", "/sandbox/requests")).text
         [one] = await client.sandbox.events()
-    assert (kept.path, kept.query, kept.api_key, kept.historical, kept.encoding) == (
+    assert (request.path, request.query, request.api_key, request.historical, request.encoding) == (
         "/batch/",
         "ver=1",
         KEY,
         True,
         "gzip",
     )
-    assert (kept.size, kept.status, kept.answer, kept.error, kept.arrivals) == (
+    assert (request.size, request.status, request.answer, request.error, request.arrivals) == (
         len(body),
         200,
         '{"status":"Ok"}',
         None,
         1,
     )
-    assert (kept.headers["x-test"], kept.headers["authorization"], kept.headers["cookie"]) == (
+    assert (
+        request.headers["x-test"],
+        request.headers["authorization"],
+        request.headers["cookie"],
+    ) == (
         "yes",
         "hidden",
         "hidden",
     )
-    assert kept.received_at == one.received_at == "2026-01-01T00:00:00.000000Z"
-    assert (one.request, one.index, one.historical) == (kept.request, 0, True)
+    assert request.received_at == one.received_at == "2026-01-01T00:00:00.000000Z"
+    assert (one.request, one.index, one.historical) == (request.request, 0, True)
 
 
 @cases(
@@ -251,9 +255,9 @@ async def test_times_are_the_services(
     """
     async with talking(SandboxOptions(now=lambda: MIDNIGHT)) as client:
         await client.post(f"/batch/{query}", batch(event(**changes), **envelope))
-        [kept] = await client.sandbox.events()
-    assert kept.timestamp == resolved
-    assert kept.timestamp_sent == (
+        [stored_event] = await client.sandbox.events()
+    assert stored_event.timestamp == resolved
+    assert stored_event.timestamp_sent == (
         json.dumps(changes["timestamp"]) if "timestamp" in changes else None
     )
 
@@ -263,8 +267,8 @@ async def test_sent_at_beside_a_single_event_is_ignored() -> None:
     async with talking(SandboxOptions(now=lambda: MIDNIGHT)) as client:
         alone = event(timestamp="2025-12-31T22:00:00Z", api_key=KEY, sent_at="2025-12-31T23:00:00Z")
         await client.post("/e/", alone)
-        [kept] = await client.sandbox.events()
-    assert kept.timestamp == "2025-12-31T22:00:00.000000Z"
+        [stored_event] = await client.sandbox.events()
+    assert stored_event.timestamp == "2025-12-31T22:00:00.000000Z"
 
 
 async def test_each_text_becomes_the_time_that_the_service_reads() -> None:
@@ -293,9 +297,9 @@ async def test_every_byte_of_an_event_is_kept(sent: list[SpelledEvent], zipped: 
     async with talking() as client:
         reply = await client.post("/batch/", gzip.compress(body) if zipped else body)
         assert reply.status == 200
-        kept = await client.sandbox.events(EventFilter(arrivals=True))
+        stored_events = await client.sandbox.events(EventFilter(arrivals=True))
         shown = await client.get("/sandbox/events?arrivals=true")
-    assert [one.raw.decode() for one in kept] == raws
+    assert [one.raw.decode() for one in stored_events] == raws
     assert [one["raw"] for one in shown["results"]] == raws
 
 
@@ -319,18 +323,18 @@ async def test_many_senders_at_once() -> None:
 
         await asyncio.gather(*[send(sender) for sender in range(8)])
         summary = await client.sandbox.summary()
-        kept = await client.sandbox.events(EventFilter(arrivals=True))
+        stored_events = await client.sandbox.events(EventFilter(arrivals=True))
     assert (summary.requests, summary.events, summary.duplicates, summary.conflicts) == (
         160,
         1600,
         1600,
         0,
     )
-    assert [one.index for one in kept] == list(range(20)) * 160
+    assert [one.index for one in stored_events] == list(range(20)) * 160
     for sender in range(8):
         mine = [
             one.uuid
-            for one in kept
+            for one in stored_events
             if one.distinct_id == str(sender) and one.kind is ArrivalKind.NEW
         ]
         assert mine == sorted(mine)
@@ -362,9 +366,9 @@ async def test_the_official_sdk_sends_straight_to_it(strict: bool, zipped: bool)
 
     async with Sandbox(SandboxOptions(strict=strict, api_keys=frozenset({KEY}))) as sandbox:
         sent = await in_thread(lambda: talk(sandbox.url))
-        kept = await sandbox.events()
+        stored_events = await sandbox.events()
         summary = await sandbox.summary()
     assert errors == []
-    assert [one.uuid for one in kept] == sent
-    assert {one.event for one in kept} == {"bought", "$set", "$create_alias"}
+    assert [one.uuid for one in stored_events] == sent
+    assert {one.event for one in stored_events} == {"bought", "$set", "$create_alias"}
     assert (summary.conflicts, summary.duplicates, summary.not_ingested) == (0, 0, 0)

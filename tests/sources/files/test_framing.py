@@ -31,13 +31,13 @@ LIMIT: Final = 1 << 20
 
 def salvaged(framed: Iterator[NumberedRecords]) -> tuple[list[tuple[int, bytes]], str]:
     """The records with their lines, and why there are no more."""
-    found: list[tuple[int, bytes]] = []
+    numbered: list[tuple[int, bytes]] = []
     try:
         for records, numbers in framed:
-            found += zip(numbers, records, strict=True)
+            numbered += zip(numbers, records, strict=True)
     except DamagedContent as error:
-        return found, str(error)
-    return found, ""
+        return numbered, str(error)
+    return numbered, ""
 
 
 def read(source: WatchedStream, options: ReadOptions) -> Iterator[NumberedRecords]:
@@ -53,14 +53,14 @@ def framed(
     failure: Exception | None = None,
 ) -> list[tuple[int, bytes]]:
     """The records with their lines."""
-    found, why = salvaged(
+    records, why = salvaged(
         read(
             WatchedStream(content, failure=failure),
             ReadOptions(framing, max_record=limit, block_bytes=size),
         )
     )
     assert why == ("" if failure is None else str(failure))
-    return found
+    return records
 
 
 @settings(max_examples=150, deadline=None)
@@ -77,8 +77,8 @@ def test_lines_are_those_of_split(content: bytes, size: int, limit: int) -> None
         (number, part.removesuffix(b"\r")) for number, part in enumerate(content.split(b"\n"), 1)
     ]
     expected = [(number, part[:limit]) for number, part in parts if part]
-    found = framed(Framing.LINES, content, limit, size)
-    assert found == expected
+    records = framed(Framing.LINES, content, limit, size)
+    assert records == expected
 
 
 def test_a_mark_of_the_byte_order_is_no_content() -> None:
@@ -104,8 +104,8 @@ def test_a_last_line_without_end_counts_only_in_a_whole_stream() -> None:
 def test_a_long_line_is_never_held_whole() -> None:
     """Of a line without end, the limit's worth is kept, and reads stay small."""
     source = WatchedStream(b"x" * 300_000 + b"\nafter\n")
-    found = salvaged(read(source, ReadOptions(Framing.LINES, max_record=100, block_bytes=1000)))
-    assert found == ([(1, b"x" * 100), (2, b"after")], "")
+    result = salvaged(read(source, ReadOptions(Framing.LINES, max_record=100, block_bytes=1000)))
+    assert result == ([(1, b"x" * 100), (2, b"after")], "")
     assert max(source.asked) <= 1000
 
 
@@ -131,11 +131,11 @@ def test_objects_of_an_array_or_in_a_row_are_found(
     objects: list[Any], size: int, indent: int | None, is_array: bool
 ) -> None:
     """Over however many lines they are written, and whatever is in their strings."""
-    texts = [json.dumps(each, indent=indent, ensure_ascii=False) for each in objects]
+    texts = [json.dumps(value, indent=indent, ensure_ascii=False) for value in objects]
     content = (f"[\n{','.join(texts)}\n]\n" if is_array else "\n".join(texts)).encode()
-    found = framed(Framing.JSON, content, LIMIT, size)
-    assert [record.decode() for _, record in found] == texts
-    assert [content.split(b"\n")[line - 1].count(b"{") > 0 for line, _ in found] == [True] * len(
+    records = framed(Framing.JSON, content, LIMIT, size)
+    assert [record.decode() for _, record in records] == texts
+    assert [content.split(b"\n")[line - 1].count(b"{") > 0 for line, _ in records] == [True] * len(
         texts
     )
 
@@ -163,15 +163,15 @@ def test_values_over_the_limit_are_cut_and_those_after_them_are_read(size: int) 
     """A long string with escapes, and a long list, don't hide where their object ends."""
     long = b'{"a":"' + b'\\"}\\\\' * 300 + b'"}'
     wide = b'{"a":[' + b'{"b":1},' * 300 + b"2]}"
-    found = framed(Framing.JSON, b"[" + long + b",\n" + wide + b",\n{}]", 50, size)
-    assert found == [(1, long[:50]), (2, wide[:50]), (3, b"{}")]
+    records = framed(Framing.JSON, b"[" + long + b",\n" + wide + b",\n{}]", 50, size)
+    assert records == [(1, long[:50]), (2, wide[:50]), (3, b"{}")]
 
 
 @cases("content", [b'[{"a":1},', b'[{"a":1},{"b"', b'{"a":1}{"b":"'])
 def test_values_without_an_end_are_a_failure(content: bytes) -> None:
     """What was whole is given, and then the stream fails."""
-    found, why = salvaged(read(WatchedStream(content), ReadOptions(Framing.JSON, block_bytes=4)))
-    assert ([record for _, record in found], why) == ([b'{"a":1}'], "it ends inside a JSON value")
+    records, why = salvaged(read(WatchedStream(content), ReadOptions(Framing.JSON, block_bytes=4)))
+    assert ([record for _, record in records], why) == ([b'{"a":1}'], "it ends inside a JSON value")
 
 
 @settings(max_examples=100, deadline=None)
@@ -185,7 +185,7 @@ def test_a_limit_cuts_values_and_changes_nothing_else(
     objects: list[Any], size: int, limit: int, indent: int | None
 ) -> None:
     """The same objects on the same lines, cut."""
-    content = ("[" + ",".join(json.dumps(each, indent=indent) for each in objects) + "]").encode()
+    content = ("[" + ",".join(json.dumps(value, indent=indent) for value in objects) + "]").encode()
     whole = framed(Framing.JSON, content, LIMIT, size)
     assert framed(Framing.JSON, content, limit, size) == [
         (line, record[:limit]) for line, record in whole
@@ -200,9 +200,9 @@ def rows(
     content: bytes, options: ReadOptions = SMALL, failure: Exception | None = None
 ) -> list[tuple[int, bytes]]:
     """The records of CSV with their lines."""
-    found, why = salvaged(read(WatchedStream(content, failure=failure), options))
+    records, why = salvaged(read(WatchedStream(content, failure=failure), options))
     assert why == ("" if failure is None else str(failure))
-    return found
+    return records
 
 
 def test_rows_are_objects_of_texts_with_the_line_they_begin_on() -> None:
@@ -220,8 +220,8 @@ def test_rows_are_objects_of_texts_with_the_line_they_begin_on() -> None:
 
 def test_the_dialect_can_be_said() -> None:
     """Another delimiter and another quote."""
-    found = rows(b"a;b\n'1;2';3\n", replace(CSV, delimiter=";", quote="'"))
-    assert found == [(2, b'{"a":"1;2","b":"3"}')]
+    records = rows(b"a;b\n'1;2';3\n", replace(CSV, delimiter=";", quote="'"))
+    assert records == [(2, b'{"a":"1;2","b":"3"}')]
 
 
 def test_rows_that_fit_no_object_are_given_as_they_are() -> None:
@@ -252,8 +252,8 @@ def test_rows_that_fit_no_object_are_given_as_they_are() -> None:
 )
 def test_columns_are_bounded(header: bytes, why: str) -> None:
     """Nothing is made of a header that no export has; the file is reported as broken."""
-    found, failure = salvaged(read(WatchedStream(header + b"\n1,2\n"), CSV))
-    assert found == []
+    records, failure = salvaged(read(WatchedStream(header + b"\n1,2\n"), CSV))
+    assert records == []
     assert why in failure
 
 
@@ -267,11 +267,11 @@ def test_as_many_columns_as_a_spreadsheet_has() -> None:
 def test_an_open_quote_takes_no_more_than_the_limit() -> None:
     """What it swallowed is one refused record, and reading continues behind it."""
     filler = b"x,y\n" * 400
-    found = rows(
+    records = rows(
         b'a,b\n1,"open\n' + filler + b"1,2\n", replace(CSV, max_record=1000, block_bytes=1 << 16)
     )
-    assert found[0] == (2, (b'1,"open\n' + filler)[:1000])
-    assert found[-1][1] == b'{"a":"1","b":"2"}'
+    assert records[0] == (2, (b'1,"open\n' + filler)[:1000])
+    assert records[-1][1] == b'{"a":"1","b":"2"}'
 
 
 def test_an_open_quote_at_the_end_is_refused_or_cut_off() -> None:
@@ -306,8 +306,8 @@ def test_what_the_csv_module_writes_is_read(table: list[tuple[str, str]], size: 
     """Whatever is in the cells, and however it is read."""
     text = io.StringIO(newline="")
     csv.writer(text, quoting=csv.QUOTE_ALL).writerows([("first", "second"), *table])
-    found = rows(text.getvalue().encode(), replace(CSV, block_bytes=size))
-    assert [tuple(json.loads(record).values()) for _, record in found] == table
+    records = rows(text.getvalue().encode(), replace(CSV, block_bytes=size))
+    assert [tuple(json.loads(record).values()) for _, record in records] == table
 
 
 def parquet_file(columns: dict[str, Any]) -> io.BytesIO:
@@ -325,8 +325,8 @@ def parquet_rows(file: io.BytesIO) -> Iterator[NumberedRecords]:
 
 def parquet_records(file: io.BytesIO) -> tuple[list[tuple[int, Any]], str]:
     """The rows with their numbers, and why there are no more."""
-    found, failure = salvaged(parquet_rows(file))
-    return [(number, json.loads(record)) for number, record in found], failure
+    records, failure = salvaged(parquet_rows(file))
+    return [(number, json.loads(record)) for number, record in records], failure
 
 
 def test_parquet_rows_keep_their_types() -> None:
@@ -363,8 +363,8 @@ def test_parquet_rows_keep_their_types() -> None:
 
 def test_parquet_rows_are_numbered_from_one() -> None:
     """The number continues over batches and groups of rows."""
-    found, failure = parquet_records(parquet_file({"n": list(range(2500))}))
-    assert (found, failure) == ([(n + 1, {"n": n}) for n in range(2500)], "")
+    records, failure = parquet_records(parquet_file({"n": list(range(2500))}))
+    assert (records, failure) == ([(n + 1, {"n": n}) for n in range(2500)], "")
 
 
 def test_parquet_rows_that_no_object_can_be_made_of_are_refused_alone() -> None:
@@ -388,8 +388,8 @@ def test_parquet_rows_that_no_object_can_be_made_of_are_refused_alone() -> None:
 
 def test_a_cut_parquet_file_is_a_failure() -> None:
     """Its directory is at the end, so nothing of it can be read."""
-    found, failure = parquet_records(io.BytesIO(parquet_file({"n": [1, 2, 3]}).getvalue()[:-20]))
-    assert found == []
+    records, failure = parquet_records(io.BytesIO(parquet_file({"n": [1, 2, 3]}).getvalue()[:-20]))
+    assert records == []
     assert failure.startswith("the Parquet file is damaged")
 
 

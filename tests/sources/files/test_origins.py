@@ -151,11 +151,16 @@ def test_a_star_stays_in_its_folder(store: ObjectStore) -> None:
 def test_objects_are_read_and_sought_in(store: ObjectStore) -> None:
     """An archive of a store needs no copy on disk."""
     with opened(store, "s3://bucket/export/", options=ReadOptions(max_spool=0)) as source:
-        found = {
+        records = {
             file.name.removeprefix("s3://bucket/export/"): numbered(list(source.blocks(file)))
             for file in source.files()
         }
-    assert found == {"2025/9.json": IN_A, "2025/10.json": IN_A, "z.zip!m.gz": IN_A, "z.zip!n": IN_A}
+    assert records == {
+        "2025/9.json": IN_A,
+        "2025/10.json": IN_A,
+        "z.zip!m.gz": IN_A,
+        "z.zip!n": IN_A,
+    }
 
 
 def test_an_object_is_known_by_its_tag_and_size() -> None:

@@ -90,9 +90,9 @@ def test_whatever_is_packed_is_found(
     a tar as they stand.
     """
     (tmp_path / "x").write_bytes(content)
-    found, broken = read_all([tmp_path / "x"])
-    assert (found, broken) == (expected, [])
-    assert list(found) == list(expected)
+    contents, broken = read_all([tmp_path / "x"])
+    assert (contents, broken) == (expected, [])
+    assert list(contents) == list(expected)
 
 
 @cases("content", [content for content, _ in PACKED.values()], ids=list(PACKED))
@@ -337,8 +337,8 @@ def test_damage_ends_a_file_after_what_could_be_read(
 ) -> None:
     """The error names file and place; the files after it are read."""
     written(tmp_path, {"x": content, "y": B})
-    found, broken = read_all([tmp_path], ReadOptions(block_bytes=4096))
-    assert found["y"] == IN_B
+    contents, broken = read_all([tmp_path], ReadOptions(block_bytes=4096))
+    assert contents["y"] == IN_B
     errors = [
         (
             error.file.rpartition("/")[2]
@@ -348,13 +348,13 @@ def test_damage_ends_a_file_after_what_could_be_read(
         )
         for error in broken
     ]
-    assert name in [each for each, _ in errors]
-    error = next(error for each, error in errors if each == name)
+    assert name in [file for file, _ in errors]
+    error = next(error for file, error in errors if file == name)
     assert why in error.reason
     assert (
         f"can't be read after {error.offset:,} bytes" if error.offset else "can't be read: "
     ) in str(error)
-    records = [record for each in found.values() for record in each]
+    records = [record for file_records in contents.values() for record in file_records]
     assert len(records) >= least
     assert {
         record for record in records if not record.startswith(b'{"n":') or not record.endswith(b"}")
@@ -411,11 +411,11 @@ def test_names_that_arent_utf8_can_be_written_down(tmp_path: Path) -> None:
     name = os.fsdecode(b"caf\xe9.json")
     written(tmp_path, {name: A, "x.tar": tarred({name: B})})
     with open_source([str(tmp_path)]) as source:
-        found = {}
+        records = {}
         for file in source.files():
             path = file.name.removeprefix(f"{tmp_path}/").encode()
-            found[path] = numbered(list(source.blocks(file)))[0][1]
-        assert found == {rb"caf\udce9.json": IN_A[0], rb"x.tar!caf\udce9.json": IN_B[0]}
+            records[path] = numbered(list(source.blocks(file)))[0][1]
+        assert records == {rb"caf\udce9.json": IN_A[0], rb"x.tar!caf\udce9.json": IN_B[0]}
 
 
 def test_a_zip_whose_names_arent_in_the_encoding_that_it_says_is_broken(tmp_path: Path) -> None:
@@ -470,9 +470,9 @@ def test_framing_follows_name_and_content_or_the_user(tmp_path: Path) -> None:
             "e": b"n\n1\n",
         },
     )
-    found, _ = read_all([tmp_path])
+    contents, _ = read_all([tmp_path])
     one = [b'{"n":"1"}']
-    assert found == {
+    assert contents == {
         "a.csv.gz": one,
         "b.tsv": [b'{"n":"1","m":"2"}'],
         "c": [b'{"n":1}'],
@@ -537,7 +537,7 @@ def test_blocks_do_not_change_records(
     """Two ways of cutting a file into blocks give the same records, lines and digest."""
     path = tmp_path_factory.getbasetemp() / "cut.json"
     path.write_text(text, newline="")
-    found = []
+    results = []
     for size in sizes:
         with open_source(
             [str(path)], ReadOptions(block_bytes=size, framing=Framing.LINES)
@@ -545,8 +545,8 @@ def test_blocks_do_not_change_records(
             for file in source.files():
                 reading = source.blocks(file)
                 records = numbered(list(reading))
-                found.append((records, reading.digest_at(len(records))))
-    assert found[0] == found[1]
+                results.append((records, reading.digest_at(len(records))))
+    assert results[0] == results[1]
 
 
 def test_broken_sources_have_a_code() -> None:

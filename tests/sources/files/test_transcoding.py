@@ -124,10 +124,10 @@ def test_a_file_reads_as_the_same_text_in_utf8(
         archive.writestr("a.gz", gzip.compress(text.encode(name)))
     codec = checked_encoding("", name)
     expected = read(plain, "", framing)
-    found = read(encoded, codec, framing)
-    assert found[:2] == expected[:2]
+    decoded = read(encoded, codec, framing)
+    assert decoded[:2] == expected[:2]
     if name != "utf-8-sig":
-        assert found[2] == expected[2]
+        assert decoded[2] == expected[2]
     assert read(packed, codec, framing)[:2] == expected[:2]
 
 
@@ -198,12 +198,12 @@ def test_what_cant_be_decoded_is_said_with_line_and_byte(
     (tmp_path / "a").write_bytes(content)
     with open_source([str(tmp_path / "a")], ReadOptions(encoding=encoding)) as source:
         for file in source.files():
-            found = list[RecordBlock]()
+            read_blocks = list[RecordBlock]()
             with pytest.raises(BrokenSource) as raised, source.blocks(file) as blocks:
-                found.extend(blocks)
-            assert sum(len(block.records) for block in found) >= (content.count(b"\n") - 1) * (
-                "there is no" not in place
-            )
+                read_blocks.extend(blocks)
+            assert sum(len(block.records) for block in read_blocks) >= (
+                content.count(b"\n") - 1
+            ) * ("there is no" not in place)
     assert place in raised.value.reason
     assert hint in raised.value.hint
     assert str(tmp_path / "a") in raised.value.message

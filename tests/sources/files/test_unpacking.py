@@ -222,10 +222,10 @@ def test_a_failure_is_raised_after_all_bytes_before_it_and_stays(size: int) -> N
     first = stream.read(3)
     stream.give_back(first)
     assert stream.offset == 0
-    found = b""
-    while len(found) < len(content):
-        found += stream.read(size)
-    assert (found, stream.offset) == (content, 100)
+    read_bytes = b""
+    while len(read_bytes) < len(content):
+        read_bytes += stream.read(size)
+    assert (read_bytes, stream.offset) == (content, 100)
     for _ in range(2):
         with pytest.raises(DamagedContent, match="Input/output error"):
             stream.read(size)

@@ -43,7 +43,7 @@ class SharedListeners:
     @property
     def shares(self) -> list[int]:
         """How many connections each has."""
-        return [each.listener.statistics().connections for each in self.listeners]
+        return [worker.listener.statistics().connections for worker in self.listeners]
 
     async def accepted(self, count: int) -> int:
         """Wait until so many connections are accepted, and turn the clock; how often it took
@@ -57,8 +57,8 @@ class SharedListeners:
                     if sum(self.shares) == count:
                         return pauses
                 pauses += 1
-                for each in self.listeners:
-                    await each.clock.advance(PAUSE)
+                for worker in self.listeners:
+                    await worker.clock.advance(PAUSE)
 
 
 @contextlib.asynccontextmanager
@@ -81,9 +81,9 @@ async def workers(count: int, absent: int = 0) -> AsyncIterator[SharedListeners]
             )
             for number in range(count)
         ]
-        found = SharedListeners(started, bound)
-        stack.callback(found.close)
-        yield found
+        shared = SharedListeners(started, bound)
+        stack.callback(shared.close)
+        yield shared
 
 
 async def test_short_connections_are_spread_evenly() -> None:

@@ -135,7 +135,7 @@ async def test_only_trusted_peers_are_believed() -> None:
             client = await to.connect()
             for _ in range(3):
                 assert (await client.ask(request)).status == 200
-            assert [taken.client for taken in to.intake.taken] == [client_address] * 3
+            assert [incoming.client for incoming in to.intake.taken] == [client_address] * 3
 
 
 async def test_stamping_can_be_off() -> None:

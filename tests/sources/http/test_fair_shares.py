@@ -199,9 +199,9 @@ async def test_one_address_cannot_hold_all_tls_handshakes(tmp_path: Path) -> Non
         await to.until(lambda: to.listener.statistics().rejected_connections == len(silent) - share)
         client = await to.connect(ssl=client_side, server_hostname="localhost")
         assert (await client.ask(post())).status == 200
-        for each in silent:
+        for connection in silent:
             with contextlib.suppress(ConnectionError):
-                assert await each.ended() == b""
+                assert await connection.ended() == b""
         again = await to.connect(local_addr=GREEDY, ssl=client_side, server_hostname="localhost")
         assert (await again.ask(post())).status == 200
 

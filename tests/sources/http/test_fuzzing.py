@@ -255,8 +255,8 @@ def _comparable(
     """Leaves out what may differ: how much of a head that is no HTTP was
     read when that was noticed.
     """
-    written, ended, taken = conversation
-    return CORS.sub(b"", written) if b"This is not HTTP" in written else written, ended, taken
+    written, ended, incoming = conversation
+    return CORS.sub(b"", written) if b"This is not HTTP" in written else written, ended, incoming
 
 
 @settings(max_examples=300, deadline=None)

@@ -41,11 +41,13 @@ async def test_the_second_time_is_like_the_first(request_: bytes) -> None:
     """
     async with listening() as to:
         first = await to.ask(request_)
-        taken = list(to.intake.taken)
+        requests = list(to.intake.taken)
         client = await to.connect()
         for _ in range(3 if request_ in ORDINARY else 1):
             assert await client.ask(request_) == first
-            assert to.intake.taken[-len(taken) :] == taken if taken else not to.intake.taken
+            assert (
+                to.intake.taken[-len(requests) :] == requests if requests else not to.intake.taken
+            )
         assert sum(to.listener.statistics().requests.values()) == (4 if request_ in ORDINARY else 2)
         assert len(to.listener._state.heads[0]) == (1 if request_ in ORDINARY else 0)
 

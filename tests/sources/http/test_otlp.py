@@ -59,9 +59,9 @@ def message_of(reply: RawReply, content_type: str) -> str:
     """The message of a `google.rpc.Status` in this encoding."""
     assert reply.headers["content-type"] == content_type
     if content_type == JSON:
-        found: dict[str, str] = json.loads(reply.body)
-        assert set(found) == {"message"}
-        return found["message"]
+        status: dict[str, str] = json.loads(reply.body)
+        assert set(status) == {"message"}
+        return status["message"]
     assert reply.body[:2] == bytes([0x12, len(reply.body) - 2])
     return reply.body[2:].decode()
 

@@ -81,8 +81,8 @@ def test_an_inherited_descriptor_must_be_a_stream_socket(wrong: str, tmp_path: P
         ConfigurationError, match=r"sources\.http\.listen: the inherited descriptor"
     ):
         adopt(os.dup(kinds[wrong].fileno()))
-    for each in (*kinds.values(), other):
-        each.close()
+    for opened in (*kinds.values(), other):
+        opened.close()
 
 
 def test_a_file_instead_of_a_socket_is_kept(tmp_path: Path) -> None:

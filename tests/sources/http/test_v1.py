@@ -58,9 +58,9 @@ def v1(*headers: str, body: bytes = b"{}", path: str = PATH) -> bytes:
 def error_of(reply: RawReply) -> dict[str, str]:
     """An error as the SDKs read it."""
     assert reply.headers["content-type"] == "application/json"
-    found: dict[str, str] = json.loads(reply.body)
-    assert set(found) == {"error", "error_description"}
-    return found
+    error: dict[str, str] = json.loads(reply.body)
+    assert set(error) == {"error", "error_description"}
+    return error
 
 
 @cases("path", [PATH, PATH + "/", PATH + "?x=1", "http://host" + PATH])

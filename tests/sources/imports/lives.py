@@ -68,7 +68,7 @@ def body(*events: bytes) -> bytes:
 
 def write(path: Path, records: Iterable[bytes]) -> Path:
     """A file of such records."""
-    path.write_bytes(b"".join(each + b"\n" for each in records))
+    path.write_bytes(b"".join(record + b"\n" for record in records))
     return path
 
 
@@ -113,7 +113,9 @@ class ImportLife:
         )
         self._held[span] = block
         self.flying.append((span, block))
-        self.letters |= {(each.file_number, each.number, each.part) for each in block.dead_letters}
+        self.letters |= {
+            (letter.file_number, letter.number, letter.part) for letter in block.dead_letters
+        }
         block.chunks(LANE, 0.0)
         self.left += [event for part in block.parts for event in part]
         return block

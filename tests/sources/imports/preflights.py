@@ -59,7 +59,7 @@ def seen(
 ) -> PreflightRecord:
     """A record that makes these events."""
     return PreflightRecord(
-        RecordLocation(file, line), record, events, [body(each) for each in events]
+        RecordLocation(file, line), record, events, [body(imported) for imported in events]
     )
 
 
@@ -73,8 +73,8 @@ def preflight(
 ) -> Preflight:
     """A preflight that has looked at these."""
     looking = Preflight(terms, ("timestamp",), receipts=("received",), **options)
-    for each in stream:
-        looking.add(*each)
+    for record in stream:
+        looking.add(*record)
     return looking
 
 
@@ -93,7 +93,7 @@ def findings(
     made = preflight(stream, replace(TERMS, **terms)).report(
         upper_case_ids=upper_case_ids, broken=broken
     )
-    return {each.code: each for each in find_all(made)}
+    return {finding.code: finding for finding in find_all(made)}
 
 
 def ahead(minutes: int) -> timezone:

@@ -98,7 +98,9 @@ def test_of_each_reason_some_examples_are_kept() -> None:
     totals = ImportTotals()
     for line in range(EXAMPLES * 2):
         totals.example("missing_timestamp", RefusalExample("a.json", line, "there is none"))
-    assert [each.line for each in totals.examples["missing_timestamp"]] == list(range(EXAMPLES))
+    assert [example.line for example in totals.examples["missing_timestamp"]] == list(
+        range(EXAMPLES)
+    )
 
 
 def test_long_names_and_details_are_cut() -> None:

@@ -47,10 +47,10 @@ WANTED = EventFilters(exclude_events=frozenset({"unwanted"}))
 
 def words(record: bytes) -> list[str]:
     """Those of a record. Raises `RecordRefused`."""
-    found = record.decode().split()
-    if "!" in found:
+    spellings = record.decode().split()
+    if "!" in spellings:
         raise RecordRefused(Reason.MISSING_TIMESTAMP, "there is no time")
-    return found
+    return spellings
 
 
 class SpelledFormat(RecordConverter[list[str]]):
@@ -153,8 +153,8 @@ def test_a_record_sends_its_events_or_has_a_fate(tmp_path: Path) -> None:
         ("a", 4, 7, 6, 0),
     ]
     assert [
-        (each.place.line, each.file_number, each.number, each.part, each.data, each.why)
-        for each in made.refused
+        (letter.place.line, letter.file_number, letter.number, letter.part, letter.data, letter.why)
+        for letter in made.refused
     ] == [
         (5, 4, 4, 0, b"!", Reason.MISSING_TIMESTAMP),
         (6, 4, 5, 0, b"nan:5", Reason.UNDECODABLE),
@@ -184,7 +184,7 @@ def test_columns_have_the_same_fates(tmp_path: Path) -> None:
         "refused too_large",
         "1",
     ]
-    assert [(each.number, each.part, each.why) for each in made.refused] == [
+    assert [(letter.number, letter.part, letter.why) for letter in made.refused] == [
         (3, 0, Reason.UNDECODABLE),
         (4, OF_EVENTS, Reason.TOO_LARGE),
     ]
@@ -208,7 +208,7 @@ def test_a_record_with_several_events_may_have_them_all(tmp_path: Path) -> None:
     made = raw_conversion(tmp_path).convert(block(native(0), body, first=10), 0, 0)
     assert shown(made) == ["1", "2 partly"]
     assert [(event.number, event.part) for event in made.events] == [(10, 0), (11, 0), (11, 2)]
-    assert sorted((each.number, each.part, each.data) for each in made.refused) == [
+    assert sorted((letter.number, letter.part, letter.data) for letter in made.refused) == [
         (11, 4, members[3]),
         (11, OF_EVENTS + 1, members[4]),
     ]
@@ -225,7 +225,7 @@ def test_what_is_refused_of_a_record_is_the_same_wherever_a_run_begins(tmp_path:
     )
     whole = raw_conversion(tmp_path).convert(block(*records), 0, 0)
     rest = raw_conversion(tmp_path).convert(block(*records), 0, 1)
-    assert [each for each in whole.refused if each.number == 1] == rest.refused
+    assert [letter for letter in whole.refused if letter.number == 1] == rest.refused
 
 
 def test_what_was_settled_is_noticed_and_not_made(tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ def test_a_limit_counts_what_was_settled_too(tmp_path: Path, skip: int) -> None:
             made.fates[at].reason if not count else "sent" for at, count in enumerate(made.counts)
         ]
         assert whole[-1] == FilterReason.OVER_LIMIT
-        assert len([each for each in whole if each == "sent"]) == (1 if skip < 2 else 0)
+        assert len([fate for fate in whole if fate == "sent"]) == (1 if skip < 2 else 0)
 
 
 @given(
@@ -290,7 +290,7 @@ def test_a_resumed_run_creates_what_one_run_would_have(records: list[bytes]) -> 
             rest = record_conversion(folder, filters).convert(block(*records), 0, skip)
             assert rest.counts == whole.counts[skip:]
             assert list(rest.events) == [event for event in whole.events if event.number >= skip]
-            assert rest.refused == [each for each in whole.refused if each.number >= skip]
+            assert rest.refused == [letter for letter in whole.refused if letter.number >= skip]
             assert rest.fates == {at - skip: fate for at, fate in whole.fates.items() if at >= skip}
             assert all(count or at in rest.fates for at, count in enumerate(rest.counts))
 
@@ -397,7 +397,7 @@ def block_of_parts(
 
 def parts(refused: list[ImportDeadLetter]) -> list[tuple[int, int]]:
     """Which parts of which records those are."""
-    return sorted((each.number, each.part) for each in refused)
+    return sorted((letter.number, letter.part) for letter in refused)
 
 
 def test_each_has_a_number_of_its_own() -> None:
@@ -414,7 +414,7 @@ def test_a_resumed_run_rejects_the_same_parts() -> None:
     whole = parts(conversion().convert(block_of_parts(RECORDS), 0, 0).refused)
     for skip in range(1, len(RECORDS)):
         made = conversion().convert(block_of_parts(RECORDS), 0, skip)
-        assert parts(made.refused) == [each for each in whole if each[0] >= skip]
+        assert parts(made.refused) == [part for part in whole if part[0] >= skip]
 
 
 def test_a_member_by_itself_is_what_it_was_in_its_record() -> None:

@@ -56,10 +56,10 @@ def finish(
 
 def properties_of(made: ImportedEvent, policy: PersonProperties = "oldest") -> dict[str, Any]:
     """The properties as the service reads them, without what each event has."""
-    found: dict[str, Any] = json.loads(finish(made, policy))["properties"]
+    properties: dict[str, Any] = json.loads(finish(made, policy))["properties"]
     return {
         key: value
-        for key, value in found.items()
+        for key, value in properties.items()
         if key not in ("$geoip_disable", "$import_job_id")
     }
 
@@ -287,12 +287,12 @@ def test_nothing_but_the_policy_changes_a_value(values: dict[str, Any], is_raw: 
         if is_raw
         else values
     )
-    kept = {
+    expected = {
         key: value
         for key, value in values.items()
         if key not in ("$geoip_disable", "$import_job_id")
     }
-    assert properties_of(event(written), "history") == kept
+    assert properties_of(event(written), "history") == expected
     assert not {"$set", "$unset"} & properties_of(event(written)).keys()
     assert not {"$set", "$unset", "$set_once"} & properties_of(event(written), "none").keys()
 
@@ -305,9 +305,9 @@ def finish_raw(
     record: bytes | object, policy: PersonProperties = "oldest", *, geoip: bool = False
 ) -> bytes:
     """The bytes of the event of a record."""
-    found = NativeConverter(policy).convert_event(block(record))
+    converted = NativeConverter(policy).convert_event(block(record))
     (text,), _ = EventFinisher(FinishPolicy(policy, geoip, JOB)).finish_texts(
-        found.texts, found.gaps
+        converted.texts, converted.gaps
     )
     return text
 
@@ -328,11 +328,11 @@ def test_the_bytes_of_a_raw_event() -> None:
 @cases("number", ["1e400", "-1E+999", "9" * 400])
 def test_numbers_that_overflow_are_refused_alone(number: str) -> None:
     """What strict parsers refuse is refused before it is sent; the events beside it continue."""
-    records = [as_json({**HEAD, "properties": {"n": each}}) for each in ("good", "bad", "better")]
+    records = [as_json({**HEAD, "properties": {"n": value}}) for value in ("good", "bad", "better")]
     records[1] = records[1].replace(b'"bad"', number.encode())
-    found = NativeConverter("oldest").convert_event(block(records[0]))
+    converted = NativeConverter("oldest").convert_event(block(records[0]))
     _, refusals = EventFinisher(FinishPolicy("oldest", False, JOB)).finish_texts(
-        records, [found.gaps[0]] * 3
+        records, [converted.gaps[0]] * 3
     )
     assert list(refusals) == [1]
     refused = refusals[1]
@@ -413,17 +413,17 @@ def test_set_becomes_set_once(
     """Nothing of the past overwrites a person's property, and nothing takes one away, wherever it
     stood in the event.
     """
-    found = json.loads(finish_raw({**HEAD, **above, "properties": {"x": 1, **inside}}))
-    assert found == {**HEAD, "properties": {"x": 1, **expected, **ADDED}}
+    sent_event = json.loads(finish_raw({**HEAD, **above, "properties": {"x": 1, **inside}}))
+    assert sent_event == {**HEAD, "properties": {"x": 1, **expected, **ADDED}}
 
 
 def test_set_once_alone_stays_where_it_is() -> None:
     """Without a `$set` there is nothing to merge."""
-    found = json.loads(
+    sent_event = json.loads(
         finish_raw({**HEAD, "$set_once": {"a": 1}, "properties": {"x": 1, "$set_once": {"a": 2}}})
     )
-    assert found["$set_once"] == {"a": 1}
-    assert found["properties"] == {"x": 1, "$set_once": {"a": 2}, **ADDED}
+    assert sent_event["$set_once"] == {"a": 1}
+    assert sent_event["properties"] == {"x": 1, "$set_once": {"a": 2}, **ADDED}
 
 
 def test_other_policies() -> None:
@@ -441,9 +441,11 @@ def test_events_that_are_too_large() -> None:
     """Only the one that has too many bytes when it is finished is refused, in its place."""
     small = {**HEAD, "properties": {"a": 1}}
     large = {**HEAD, "properties": {"a": "x" * 200}}
-    found = [NativeConverter("oldest").convert_event(block(each)) for each in (small, large, small)]
-    texts = [each.texts[0] for each in found]
-    gaps = [each.gaps[0] for each in found]
+    converted = [
+        NativeConverter("oldest").convert_event(block(record)) for record in (small, large, small)
+    ]
+    texts = [native_event.texts[0] for native_event in converted]
+    gaps = [native_event.gaps[0] for native_event in converted]
     size = len(finish_raw(large))
     policy = FinishPolicy("oldest", geoip=False, job_id=JOB)
     _, refusals = EventFinisher(policy, size - 1).finish_texts(texts, gaps)
@@ -462,7 +464,7 @@ BAD: Mapping[str, object] = {
 def test_of_many_events_only_the_bad_one_is_refused(bad: str) -> None:
     """Also beside events whose values take several lines, which are as they are alone."""
     made = [event({"n": at, "list": raw("[1,\n 2.50]") if at == 3 else []}) for at in range(40)]
-    alone = [finish(each) for each in made]
+    alone = [finish(imported) for imported in made]
     made[20].properties["bad"] = BAD[bad]
     finished, refused = EventFinisher(FinishPolicy("oldest", False, JOB)).finish(made)
     assert [*refused] == [20]

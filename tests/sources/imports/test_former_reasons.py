@@ -47,15 +47,15 @@ def saved(folder: Path) -> None:
 def test_checkpoint_of_an_earlier_version_resumes_with_the_reasons_of_today(tmp_path: Path) -> None:
     """Its counts are those of the reasons that dead letters have, and so is what is saved next."""
     saved(tmp_path)
-    found = read_checkpoint(tmp_path)
-    assert found is not None
-    assert found.books.refused == dict.fromkeys(FORMER.values(), 1)
-    assert set(found.totals.examples) == set(FORMER.values())
-    found.files[0].books.add(RecordBooks(read=1, refused={"undecodable": 1}))
-    assert found.books.refused["undecodable"] == 2
+    checkpoint = read_checkpoint(tmp_path)
+    assert checkpoint is not None
+    assert checkpoint.books.refused == dict.fromkeys(FORMER.values(), 1)
+    assert set(checkpoint.totals.examples) == set(FORMER.values())
+    checkpoint.files[0].books.add(RecordBooks(read=1, refused={"undecodable": 1}))
+    assert checkpoint.books.refused["undecodable"] == 2
     folder = StateFolder(tmp_path)
     try:
-        folder.save(found)
+        folder.save(checkpoint)
     finally:
         folder.close()
     assert not any(
@@ -66,9 +66,9 @@ def test_checkpoint_of_an_earlier_version_resumes_with_the_reasons_of_today(tmp_
 def test_manifest_of_an_earlier_version_is_read(tmp_path: Path) -> None:
     """Its books still balance."""
     saved(tmp_path)
-    found = read_checkpoint(tmp_path)
-    assert found is not None
-    write_reports(manifest_of(found), tmp_path)
+    checkpoint = read_checkpoint(tmp_path)
+    assert checkpoint is not None
+    write_reports(manifest_of(checkpoint), tmp_path)
     path = tmp_path / MANIFEST
     text = path.read_text()
     for former, today in FORMER.items():

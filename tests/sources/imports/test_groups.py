@@ -34,8 +34,10 @@ def test_a_group_ends_in_a_state_that_it_had_before() -> None:
     """Gold, silver, gold ends as gold; what says nothing new is sent once."""
     states = GroupStates()
     said = [{"tier": tier} for tier in ("gold", "gold", "silver", "gold", "gold")]
-    changes = [states.change("c", "acme", at, raw(each)) for at, each in enumerate(said)]
-    assert [None if each is None else json.loads(bytes(each))["tier"] for each in changes] == [
+    changes = [states.change("c", "acme", at, raw(state)) for at, state in enumerate(said)]
+    assert [
+        None if change is None else json.loads(bytes(change))["tier"] for change in changes
+    ] == [
         "gold",
         None,
         "silver",
@@ -60,7 +62,7 @@ def test_every_group_ends_with_the_newest_values(
     """In the order of time each property has its last value of all that come in order; an older
     state that comes late changes none of the values of the last one.
     """
-    ordered = sorted(events, key=lambda each: each[1])
+    ordered = sorted(events, key=lambda event: event[1])
     model: dict[str, dict[str, Any]] = {}
     for name, _, said in ordered:
         model.setdefault(name, {}).update(said)
@@ -72,7 +74,7 @@ def test_every_group_ends_with_the_newest_values(
 @given(EVENTS)
 def test_what_is_forgotten_is_sent_again(events: list[tuple[str, int, dict[str, Any]]]) -> None:
     """With no memory every state is sent, and in order the groups end alike."""
-    ordered = sorted(events, key=lambda each: each[1])
+    ordered = sorted(events, key=lambda event: event[1])
     assert sent(GroupStates(memory=0), ordered) == sent(GroupStates(), ordered)
 
 

@@ -339,10 +339,10 @@ def test_the_next_moment_is_the_first_that_is_not_quiet(
     if start == end:
         return
     hours = QuietHours(start, end, ZoneInfo(zone))
-    found = hours.next_allowed(now)
-    assert found >= now
-    assert not hours.quiet(found)
-    assert all(hours.quiet(moment) for moment in range(int(now) + 1, int(found), 60))
+    next_time = hours.next_allowed(now)
+    assert next_time >= now
+    assert not hours.quiet(next_time)
+    assert all(hours.quiet(moment) for moment in range(int(now) + 1, int(next_time), 60))
 
 
 def test_without_a_zone_they_are_the_machines() -> None:

@@ -93,8 +93,8 @@ def placed(folder: Path, events: Sequence[Event], index: PersonIndex) -> list[li
         part = columns[first : first + 5]
         made = ConvertedRecords([1] * len(part), events=part, first=first)
         placement.place(made)
-        for each in made.events:
-            sent[each.number].append(json.loads(each.data))
+        for finished_event in made.events:
+            sent[finished_event.number].append(json.loads(finished_event.data))
         assert [len(sent[first + at]) for at in range(len(part))] == made.counts
     placement.close()
     return sent
@@ -137,10 +137,10 @@ class ImportedPersons:
 
     def ends(self) -> dict[str, Event]:
         """By distinct id, what its person ends with if all that it was given came in order."""
-        found = {}
+        by_id = {}
         for who, person in self.owners.items():
             properties: Event = {}
-            for _, _, one in sorted(self.events.get(person, []), key=lambda each: each[:2]):
+            for _, _, one in sorted(self.events.get(person, []), key=lambda entry: entry[:2]):
                 said = one["properties"]
                 for name in said.get("$unset", []):
                     properties.pop(name, None)
@@ -151,8 +151,8 @@ class ImportedPersons:
                         properties.setdefault(name, value)
                     else:
                         properties[name] = value
-            found[who] = properties
-        return found
+            by_id[who] = properties
+        return by_id
 
 
 IDS: Final = ("a", "b", "c", "d")
@@ -223,8 +223,8 @@ def test_sorted_sources_give_the_same_as_those_in_order(events: list[Event], ran
     """With `--sort` persons are joined and values placed in the order of time. (An `$unset` that
     comes late counts only for what came before it.)
     """
-    for each in events:
-        each["properties"].pop("$unset", None)
+    for person_event in events:
+        person_event["properties"].pop("$unset", None)
     random.shuffle(events)
     check(events, is_sorted=True)
 
@@ -236,7 +236,7 @@ def test_a_set_wins_over_a_set_once() -> None:
         {"$set": {"plan": "newest"}},
         {"$set_once": {"plan": "last", "other": 2}},
     ]
-    check([event(at, "a", each) for at, each in enumerate(said)], is_sorted=False)
+    check([event(at, "a", properties) for at, properties in enumerate(said)], is_sorted=False)
 
 
 def test_what_changes_no_person_says_and_carries_nothing(tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ def test_what_changes_no_person_says_and_carries_nothing(tmp_path: Path) -> None
     events.append(event(8, "a", {**said, "$process_person_profile": False}))
     events += [event(9, "a"), event(10, "a", {"$set": {"plan": "pro"}})]
     sent = placed(tmp_path, events, build(tmp_path, events))
-    once = [each["properties"].get("$set_once") for (each,) in sent]
+    once = [sent_event["properties"].get("$set_once") for (sent_event,) in sent]
     assert once == [None] * 5 + [{"plan": "pro"}, None]
 
 
@@ -260,7 +260,9 @@ def test_an_id_that_the_service_never_merges_joins_no_persons(tmp_path: Path) ->
         event(3, "a", {"$set": {"plan": "pro"}}),
     ]
     sent = placed(tmp_path, events, build(tmp_path, events))
-    set_once = [each["properties"].get("$set_once", {}) for parts in sent for each in parts]
+    set_once = [
+        sent_event["properties"].get("$set_once", {}) for parts in sent for sent_event in parts
+    ]
     assert {"plan": "pro"} in set_once
     assert not any({"plan", "email"} <= said.keys() for said in set_once)
 
@@ -273,8 +275,8 @@ def test_what_a_too_large_event_takes_along_carries_nothing(tmp_path: Path) -> N
     columns = finished([brought, large, later])
     columns = EventColumns.of(
         [
-            each._replace(number=max(0, each.number - 1), part=int(at == 1))
-            for at, each in enumerate(columns)
+            row._replace(number=max(0, row.number - 1), part=int(at == 1))
+            for at, row in enumerate(columns)
         ]
     )
     with PersonIndexBuilder(
@@ -286,9 +288,9 @@ def test_what_a_too_large_event_takes_along_carries_nothing(tmp_path: Path) -> N
     made = ConvertedRecords([0, 1], events=columns.only([2]), first=0)
     placement.place(made)
     placement.close()
-    assert [json.loads(each.data)["properties"]["$set_once"] for each in made.events] == [
-        {"plan": "pro"}
-    ]
+    assert [
+        json.loads(finished_event.data)["properties"]["$set_once"] for finished_event in made.events
+    ] == [{"plan": "pro"}]
 
 
 @pytest.mark.parametrize("unset", [None, 5, True, "plan", {"plan": 1}, ["plan", 5]])
@@ -305,12 +307,12 @@ def test_what_fits_in_no_event_has_events_of_its_own(tmp_path: Path) -> None:
     sent = placed(tmp_path, events, build(tmp_path, events))
     first, *own = sent[0]
     assert "$set_once" not in first["properties"]
-    assert {each["event"] for each in own} == {"$set"}
-    assert len({each["uuid"] for each in own}) == len(own) > 1
+    assert {sent_event["event"] for sent_event in own} == {"$set"}
+    assert len({sent_event["uuid"] for sent_event in own}) == len(own) > 1
     values: Event = {}
-    for each in own:
-        values |= each["properties"]["$set_once"]
-        assert each["properties"]["$import_job_id"] == JOB.id
+    for sent_event in own:
+        values |= sent_event["properties"]["$set_once"]
+        assert sent_event["properties"]["$import_job_id"] == JOB.id
     assert values == {f"p{at}": "y" * 4_000 for at in range(4)}
 
 
@@ -358,12 +360,12 @@ def test_samples_are_those_in_which_the_choices_differ_most() -> None:
         samples.add(who, 1, {"$set": Raw(b'{"plan":"free"}'), "$set_once": {"$initial_a": 1}})
         samples.add(who, 2, {"$set": {"plan": "pro", "gone": 1}, "$unset": []})
         samples.add(who, 3, {"$unset": ["gone"]})
-    found = samples.chosen()
-    assert [each.distinct_id for each in found] == ["p0", "p1", "p2"]
+    chosen = samples.chosen()
+    assert [sample.distinct_id for sample in chosen] == ["p0", "p1", "p2"]
     values = {
-        each.name: [None if part is None else json.loads(bytes(part)) for part in parts]
-        for each in found[0].properties
-        for parts in [(each.history, each.newest, each.oldest)]
+        person_property.name: [None if part is None else json.loads(bytes(part)) for part in parts]
+        for person_property in chosen[0].properties
+        for parts in [(person_property.history, person_property.newest, person_property.oldest)]
     }
     assert values == {
         "plan": ["pro", "pro", "free"],
@@ -442,8 +444,8 @@ def test_only_what_changed_is_sent() -> None:
 
     def change(said: Event, who: str = "a", /, **more: Any) -> Event:
         (one,) = finished([event(1, who, {"first": 1, "$set": said, **more})])
-        found: Event = json.loads(history.changed(who, "seen", one.data))["properties"]
-        return found
+        properties: Event = json.loads(history.changed(who, "seen", one.data))["properties"]
+        return properties
 
     free, pro = {"plan": "free", "city": "x"}, {"plan": "pro", "city": "x"}
     assert change(free) == {"first": 1, "$set": free}

@@ -102,8 +102,8 @@ def test_parts_of_a_stream_add_up_to_the_whole(
     parted = Preflight(TERMS, ("timestamp",))
     edges = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
     for start, end in pairwise(edges):
-        for each in stream[start:end]:
-            parted.add(*each)
+        for record in stream[start:end]:
+            parted.add(*record)
         assert parted.report() == report(stream[:end])
     assert parted.report() == whole.report()
 
@@ -116,11 +116,13 @@ def test_figures_add_up(stream: list[PreflightRecord]) -> None:
     """
     made = report(stream)
     assert made.records == len(stream)
-    assert made.refused_records == sum(isinstance(each.outcome, RecordRefused) for each in stream)
+    assert made.refused_records == sum(
+        isinstance(record.outcome, RecordRefused) for record in stream
+    )
     assert made.events == made.volume.events + made.times.after_until
-    assert sum(each.count for each in made.names) + made.other_names == made.volume.events
-    assert sum(each.events for each in made.days) + made.other_days == made.volume.events
-    assert sum(each.bytes for each in made.days) == made.volume.bytes
+    assert sum(key_count.count for key_count in made.names) + made.other_names == made.volume.events
+    assert sum(day_count.events for day_count in made.days) + made.other_days == made.volume.events
+    assert sum(day_count.bytes for day_count in made.days) == made.volume.bytes
     assert made.order.late_in_file <= made.order.late <= made.volume.events
 
 
@@ -144,8 +146,8 @@ def test_only_the_order_depends_on_the_order(stream: list[PreflightRecord]) -> N
         "silent",
     ):
         assert getattr(one, name) == getattr(other, name)
-    assert {each.reason: each.records for each in one.refused} == {
-        each.reason: each.records for each in other.refused
+    assert {refusal.reason: refusal.records for refusal in one.refused} == {
+        refusal.reason: refusal.records for refusal in other.refused
     }
 
 
@@ -177,10 +179,14 @@ def test_memory_is_bounded() -> None:
         if len(getattr(looking, name)) > bound
     } == {}
     made = looking.report()
-    assert sum(len(each.first) for each in made.refused) == PLACES
+    assert sum(len(refusal.first) for refusal in made.refused) == PLACES
     assert len(made.examples) == EXAMPLES
     assert len(made.names) == 1000
-    assert sum(each.count for each in made.names) + made.other_names == made.volume.events == 80_000
+    assert (
+        sum(key_count.count for key_count in made.names) + made.other_names
+        == made.volume.events
+        == 80_000
+    )
     assert abs(made.persons.distinct_ids.keys - 40_000) < 8000
     assert made.persons.distinct_ids.scale == 128
 
@@ -259,7 +265,10 @@ def test_days_past_the_bound_are_counted_together(monkeypatch: pytest.MonkeyPatc
     """A day that is known keeps being counted; a new one doesn't take memory."""
     monkeypatch.setattr("forwarder.sources.imports.preflight.MOST_DAYS", 2)
     made = report([seen(event(time=day * DAY)) for day in (1, 2, 3, 1, 4)], batch_events=1)
-    assert [(each.day, each.events) for each in made.days] == [("1970-01-02", 2), ("1970-01-03", 1)]
+    assert [(day_count.day, day_count.events) for day_count in made.days] == [
+        ("1970-01-02", 2),
+        ("1970-01-03", 1),
+    ]
     assert (made.other_days, made.volume.requests) == (2, 5)
 
 
@@ -269,7 +278,7 @@ def test_volume_and_how_long_it_takes() -> None:
     volume = report([seen(*events)], rate=10, batch_events=20).volume
     assert (volume.events, volume.bytes, volume.seconds) == (
         50,
-        sum(len(body(each)) for each in events),
+        sum(len(body(imported)) for imported in events),
         5.0,
     )
     assert volume.requests == 1 + 2 + 2  # of 2, 24 and 24 hours
@@ -286,7 +295,10 @@ def test_an_event_over_the_limit_refuses_its_record() -> None:
         [large, PreflightRecord(RecordLocation("a.json", 4), b"{}", [event(3)], [b"x" * 1000])],
         max_event=1000,
     )
-    assert (made.volume.events, [(each.reason, each.records) for each in made.refused]) == (
+    assert (
+        made.volume.events,
+        [(refusal.reason, refusal.records) for refusal in made.refused],
+    ) == (
         1,
         [("too_large", 1)],
     )
@@ -303,12 +315,12 @@ def test_refusals_by_reason_with_their_first_places() -> None:
         refused(Reason.MISSING_DISTINCT_ID, "no id", 9)
     ]
     first, second = report(stream).refused
-    assert (first.reason, first.records, [each.line for each in first.first]) == (
+    assert (first.reason, first.records, [example.line for example in first.first]) == (
         "undecodable",
         8,
         [1, 2, 3, 4, 5],
     )
-    assert max(len(each.detail) for each in first.first) == 200
+    assert max(len(example.detail) for example in first.first) == 200
     assert (second.reason, second.records, second.first) == (
         "missing_distinct_id",
         1,
@@ -319,9 +331,9 @@ def test_refusals_by_reason_with_their_first_places() -> None:
 def test_ids_that_many_share_are_counted_by_value() -> None:
     """As they stand in the events; others aren't."""
     ids = ("null", "it's", 'a "null"', " ", "Null", "null")
-    found = report(seen(event(at, distinct_id=each)) for at, each in enumerate(ids))
-    assert found.illegal_events == 4
-    assert found.illegal_ids == (KeyCount("null", 2), KeyCount(" ", 1), KeyCount("Null", 1))
+    summary = report(seen(event(at, distinct_id=distinct_id)) for at, distinct_id in enumerate(ids))
+    assert summary.illegal_events == 4
+    assert summary.illegal_ids == (KeyCount("null", 2), KeyCount(" ", 1), KeyCount("Null", 1))
 
 
 @settings(deadline=None, max_examples=30)
@@ -339,7 +351,8 @@ def test_repeats_are_those_that_are_left_out(rows: list[tuple[int, int, str, boo
     ]
     with TemporaryDirectory() as folder, Repeats(Path(folder)) as repeats:
         rows_of = [
-            (each.event, each.distinct_id, each.time, each.uuid, each.keyed) for each in events
+            (imported.event, imported.distinct_id, imported.time, imported.uuid, imported.keyed)
+            for imported in events
         ]
         expected = 0
         if rows_of:
@@ -356,7 +369,7 @@ def test_a_uuid_of_events_that_differ() -> None:
         event(1, uuid="b", event="other"),
         event(1, uuid="c", distinct_id="other"),
     ]
-    same = [event(1, uuid=each, time=OLD) for each in "abcd"]
+    same = [event(1, uuid=uuid, time=OLD) for uuid in "abcd"]
     assert report([seen(*same, *differing, event(1, uuid="d", time=OLD))]).uuids.differing == 3
 
 
@@ -397,7 +410,11 @@ def test_examples_are_of_different_events() -> None:
         for number, name in enumerate(names)
     ]
     examples = report(stream).examples
-    assert [(each.line, each.record) for each in examples] == [(0, "xxx"), (2, "xxx"), (4, "xxx")]
+    assert [(example.line, example.record) for example in examples] == [
+        (0, "xxx"),
+        (2, "xxx"),
+        (4, "xxx"),
+    ]
     assert bytes(examples[0].events[0]) == body(event(0, event="a"))
 
 
@@ -410,7 +427,7 @@ def test_there_are_three_examples_wherever_there_are_three_events(
 ) -> None:
     """Of a source with fewer names, more than one of a name are shown."""
     stream = [seen(event(number, event=name), line=number) for number, name in enumerate(names)]
-    assert [each.line for each in report(stream).examples] == lines
+    assert [example.line for example in report(stream).examples] == lines
 
 
 def test_records_without_events_are_silent() -> None:
@@ -463,7 +480,7 @@ def test_events_with_and_without_properties() -> None:
         TIME + b',"properties":null}',
         b'{"timestamp":"2023-11-14 22:13:20","properties":{"x":1}}',
     )
-    assert [(each.key, each.count) for each in made.names] == [
+    assert [(key_count.key, key_count.count) for key_count in made.names] == [
         ("name-0", 1),
         ("name-1", 1),
         ("name-2", 1),
@@ -505,14 +522,16 @@ def test_times_and_examples_are_as_they_stood_in_the_source() -> None:
         sink.show(looking, block, lambda name, _time, left=left: name != left)  # type: ignore[misc]
     made = looking.report()
     assert made.times.kinds == {TimeKind.NO_ZONE: 2, TimeKind.SECONDS: 1, TimeKind.MILLISECONDS: 2}
-    assert [each.record for each in made.examples] == parts
+    assert [example.record for example in made.examples] == parts
 
 
 def test_what_is_refused_has_its_line() -> None:
     """Of the format and of finishing alike, each with its place."""
     made = native_report(TIME + b"}", TIME + b',"x":"' + b"x" * 200 + b'"}', cut=1, max_bytes=200)
     assert (made.records, made.volume.events) == (3, 1)
-    assert {each.reason: [first.line for first in each.first] for each in made.refused} == {
+    assert {
+        refusal.reason: [first.line for first in refusal.first] for refusal in made.refused
+    } == {
         "undecodable": [3],
         "too_large": [2],
     }
@@ -554,7 +573,7 @@ def test_all_of_a_source_is_looked_at(tmp_path: Path) -> None:
     report, broken = look(first, second, reported=reported)
     assert not broken
     assert report.records == 33
-    assert sum(each.records for each in report.refused) == 2
+    assert sum(refusal.records for refusal in report.refused) == 2
     assert reported[-1][0] == 33
     assert reported[-1][1] == first.stat().st_size + second.stat().st_size - 33
     assert reported == sorted(reported)
@@ -585,8 +604,8 @@ def test_a_broken_file_is_reported_and_the_others_are_read(tmp_path: Path) -> No
     """It is no reason to know nothing of the rest."""
     broken = tmp_path / "a.json"
     broken.write_bytes(b"[" + line(0) + b",")
-    report, found = look(broken, write(tmp_path / "b.jsonl", [line(1)]))
-    assert [error.file for error in found] == [str(broken)]
+    report, failures = look(broken, write(tmp_path / "b.jsonl", [line(1)]))
+    assert [error.file for error in failures] == [str(broken)]
     assert report.volume.events >= 1
 
 

@@ -31,10 +31,13 @@ def test_counts_are_within_what_they_say(keys: list[str], capacity: int) -> None
         counts.add(key)
         assert len(counts) <= capacity
     top = counts.top(5)
-    assert sum(each.count for each in top) + counts.other(5) == len(keys)
-    assert all(each.count <= true[each.key] <= each.count + each.missed for each in top)
+    assert sum(key_count.count for key_count in top) + counts.other(5) == len(keys)
+    assert all(
+        key_count.count <= true[key_count.key] <= key_count.count + key_count.missed
+        for key_count in top
+    )
     if len(true) <= capacity:
-        assert [(each.key, each.count) for each in counts.top(100)] == sorted(
+        assert [(key_count.key, key_count.count) for key_count in counts.top(100)] == sorted(
             true.items(), key=lambda item: (-item[1], item[0])
         )
 
@@ -55,7 +58,7 @@ def test_long_keys_are_cut() -> None:
     counts = TopCounts(10)
     counts.add("x" * 1_000_000)
     counts.add("x" * 900_000)
-    assert [(len(each.key), each.count) for each in counts.top(10)] == [(LONGEST, 2)]
+    assert [(len(key_count.key), key_count.count) for key_count in counts.top(10)] == [(LONGEST, 2)]
 
 
 @settings(deadline=None, max_examples=60)
@@ -67,7 +70,9 @@ def test_a_sample_of_few_keys_is_exact(marked: list[tuple[str, int]]) -> None:
         sampled.add(key, mark)
     keys = {key for key, _ in marked}
     estimate = sampled.estimate()
-    differing = sum(len({mark for each, mark in marked if each == key}) > 1 for key in keys)
+    differing = sum(
+        len({mark for marked_key, mark in marked if marked_key == key}) > 1 for key in keys
+    )
     assert (estimate.keys, estimate.repeats, estimate.differing, estimate.scale) == (
         len(keys),
         len(marked) - len(keys),

@@ -127,7 +127,12 @@ FOUND = [
     ),
     (
         "illegal-ids",
-        of(*(seen(event(at, distinct_id=each)) for at, each in enumerate(("null", "0", "null")))),
+        of(
+            *(
+                seen(event(at, distinct_id=distinct_id))
+                for at, distinct_id in enumerate(("null", "0", "null"))
+            )
+        ),
         {},
         "3 events have an id that many share ('null', '0'): to the service they are one person's.",
     ),
@@ -254,18 +259,18 @@ def test_each_finding(
     code: str, source: Callable[[], Iterator[PreflightRecord]], terms: dict[str, Any], sentence: str
 ) -> None:
     """Every finding says what is there, with its figures, and what to do."""
-    found = findings(source(), **terms)[code]
-    assert found.sentence == sentence
-    assert found.advice.endswith(".")
-    assert found.figures
-    assert found.severity is FINDINGS[found.code][0]
+    finding = findings(source(), **terms)[code]
+    assert finding.sentence == sentence
+    assert finding.advice.endswith(".")
+    assert finding.figures
+    assert finding.severity is FINDINGS[finding.code][0]
 
 
 def test_the_advice_on_a_wrong_zone_names_it() -> None:
     """The zones that fit, and the offset if there is one alone."""
-    found = findings(received(8))["wrong-zone"]
-    assert found.advice == "The times fit --zone America/Los_Angeles, or --time-offset -08:00."
-    assert found.figures == {"records": 30, "compared": 30, "zone": "America/Los_Angeles"}
+    finding = findings(received(8))["wrong-zone"]
+    assert finding.advice == "The times fit --zone America/Los_Angeles, or --time-offset -08:00."
+    assert finding.figures == {"records": 30, "compared": 30, "zone": "America/Los_Angeles"}
     assert findings(received(13))["wrong-zone"].advice == "The times fit --time-offset -13:00."
     advice = findings(received(-8, -7))["wrong-zone"].advice
     assert advice == FINDINGS["wrong-zone"][1]
@@ -277,13 +282,13 @@ def test_epochs_of_an_unknown_zone_are_said() -> None:
     epoch = seen(event(), record=b'{"timestamp":1700000000}')
     compared = seen(event(1), record=b'{"timestamp":1700000000,"received":1700000004}')
     again = seen(event(1), record=b'{"timestamp":1700000001000}')
-    found = next(
-        each
-        for each in find_all(preflight([epoch, again], shifts_epochs=True).report())
-        if each.code == "zone-unknown"
+    finding = next(
+        candidate
+        for candidate in find_all(preflight([epoch, again], shifts_epochs=True).report())
+        if candidate.code == "zone-unknown"
     )
-    assert found.severity == "warns"
-    assert found.sentence == (
+    assert finding.severity == "warns"
+    assert finding.sentence == (
         "2 records have a number as time, which is read as UTC, and no record has a time of "
         "receipt that shows whether it is."
     )
@@ -302,10 +307,10 @@ def test_further_earlier_imports_are_counted() -> None:
     one = EarlierImport("imports/a", "6f1c1d5e", 7, 1, ("`--zone` was 'UTC'",))
     for others, more in ((0, ""), (1, "1 other earlier import of these files is"), (2, "2 other")):
         made.earlier = (one,) * (1 + others)
-        [found] = find_all(made)
-        assert found.code == "imported-before"
-        assert ("earlier import" in found.sentence) is bool(more)
-        assert more in found.sentence
+        [finding] = find_all(made)
+        assert finding.code == "imported-before"
+        assert ("earlier import" in finding.sentence) is bool(more)
+        assert more in finding.sentence
 
 
 def test_every_code_has_a_case_above() -> None:
@@ -372,24 +377,24 @@ def test_a_choice_is_needed_only_for_properties_of_persons() -> None:
 
 def test_what_has_to_be_chosen_cant_be_accepted() -> None:
     """Accepting wouldn't say what to send."""
-    found = find_all(report(odd(), person_properties="history", persons_chosen=False))
-    left = unaccepted(found, FINDINGS)
-    assert [each.code for each in left] == ["person-properties", "history-unsorted"]
+    all_findings = find_all(report(odd(), person_properties="history", persons_chosen=False))
+    left = unaccepted(all_findings, FINDINGS)
+    assert [finding.code for finding in left] == ["person-properties", "history-unsorted"]
 
 
 def test_those_that_stop_come_first() -> None:
     """Findings are in the order of severity, and within it always in the same."""
-    found = find_all(report(odd()))
+    all_findings = find_all(report(odd()))
     ranks = [
-        (list(FindingSeverity).index(each.severity), list(FINDINGS).index(each.code))
-        for each in found
+        (list(FindingSeverity).index(finding.severity), list(FINDINGS).index(finding.code))
+        for finding in all_findings
     ]
     assert ranks == sorted(ranks)
 
 
 def test_accepted_codes_no_longer_stop() -> None:
     """What remains is what stops and wasn't accepted; accepting what only warns is harmless."""
-    found = find_all(report(odd()))
+    all_findings = find_all(report(odd()))
     stopping = [
         "future-dates",
         "january-1970",
@@ -398,12 +403,15 @@ def test_accepted_codes_no_longer_stop() -> None:
         "illegal-merges",
         "many-refused",
     ]
-    assert [each.code for each in unaccepted(found, ())] == stopping
-    assert [each.code for each in unaccepted(found, ["no-zone", "unsorted", "many-refused"])] == [
+    assert [finding.code for finding in unaccepted(all_findings, ())] == stopping
+    assert [
+        finding.code
+        for finding in unaccepted(all_findings, ["no-zone", "unsorted", "many-refused"])
+    ] == [
         *stopping[:3],
         "illegal-merges",
     ]
-    assert unaccepted(found, IRREVERSIBLE) == ()
+    assert unaccepted(all_findings, IRREVERSIBLE) == ()
 
 
 def test_an_unknown_code_is_an_error_that_lists_the_known() -> None:
@@ -492,8 +500,8 @@ def test_long_histories_are_shown_by_month_and_by_year() -> None:
     years = text(seen(event(day, time=OLD - day * 40 * DAY)) for day in range(60))
     assert "\nmonth    events\n2023-09      15  " in months
     assert "\nyear  events\n2017       6  " in years
-    found = json.loads(document(seen(event(day, time=OLD - day * DAY)) for day in range(60)))
-    assert len(found["report"]["days"]) == 60
+    parsed = json.loads(document(seen(event(day, time=OLD - day * DAY)) for day in range(60)))
+    assert len(parsed["report"]["days"]) == 60
 
 
 def test_many_names_end_in_other() -> None:

@@ -90,21 +90,21 @@ def test_files_are_begun_read_and_ended_in_their_order(tmp_path: Path) -> None:
     source = write(
         tmp_path, a=[line(n) for n in range(10)], b=[], c=[line(n) for n in range(10, 15)]
     )
-    found = read(source, tmp_path)
-    order = [block.file for block in found]
+    blocks = read(source, tmp_path)
+    order = [block.file for block in blocks]
     assert order == sorted(order)
-    assert {number: Path(file.name).name for number, file in found[0].files.items()} == {
+    assert {number: Path(file.name).name for number, file in blocks[0].files.items()} == {
         0: "a.jsonl",
         1: "b.jsonl",
         2: "c.jsonl",
     }
-    assert [(block.file, block.broken) for block in found if block.ended] == [
+    assert [(block.file, block.broken) for block in blocks if block.ended] == [
         (0, None),
         (1, None),
         (2, None),
     ]
-    assert numbers(found) == list(range(15))
-    assert sum(block.records for block in found) == 15
+    assert numbers(blocks) == list(range(15))
+    assert sum(block.records for block in blocks) == 15
 
 
 def test_reading_resumes_after_what_was_settled(tmp_path: Path) -> None:
@@ -180,9 +180,9 @@ def test_a_file_that_isn_t_there_any_more_is_seen(tmp_path: Path) -> None:
 def test_a_limit_ends_the_reading(tmp_path: Path) -> None:
     """No file is begun that can't bring an event."""
     source = write(tmp_path, a=[line(n) for n in range(10)], b=[line(10)])
-    found = read(source, tmp_path, filters=EventFilters(limit=3))
-    assert numbers(found) == [0, 1, 2]
-    assert {block.file for block in found} == {0}
+    blocks = read(source, tmp_path, filters=EventFilters(limit=3))
+    assert numbers(blocks) == [0, 1, 2]
+    assert {block.file for block in blocks} == {0}
 
 
 def test_a_broken_file_ends_and_the_next_begins(tmp_path: Path) -> None:
@@ -193,9 +193,9 @@ def test_a_broken_file_ends_and_the_next_begins(tmp_path: Path) -> None:
         file.writestr("one.jsonl", b"".join(line(n) for n in range(3)))
     whole = archive.read_bytes()
     archive.write_bytes(whole[:100] + b"\xff" * 20 + whole[120:])
-    found = read(source, tmp_path)
-    assert [(block.file, block.ended) for block in found if block.ended or block.broken] == [
+    blocks = read(source, tmp_path)
+    assert [(block.file, block.ended) for block in blocks if block.ended or block.broken] == [
         (0, False),
         (1, True),
     ]
-    assert set(numbers(found)) >= set(range(10, 15))
+    assert set(numbers(blocks)) >= set(range(10, 15))

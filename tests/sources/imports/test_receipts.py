@@ -11,7 +11,7 @@ import pytest
 from forwarder.sources.imports.receipts import ENOUGH, ReceiptDistances, ZoneShift
 from forwarder.sources.imports.times import SECOND, micros_of
 
-YEAR = [datetime(2024, 1, 1, tzinfo=UTC) + timedelta(hours=7 * each) for each in range(1250)]
+YEAR = [datetime(2024, 1, 1, tzinfo=UTC) + timedelta(hours=7 * step) for step in range(1250)]
 
 
 def shift(
@@ -50,19 +50,19 @@ def shift(
 )
 def test_a_projects_zone_is_named(name: str, minutes: set[int]) -> None:
     """By all distances of a year; a tenth of the records came late."""
-    found = shift(ZoneInfo(name))
-    assert found is not None
-    assert name in found.zones[:2]
-    assert set(found.minutes) == minutes
-    assert found.compared == len(YEAR)
-    assert found.shifted > len(YEAR) * 0.4
+    zone_shift = shift(ZoneInfo(name))
+    assert zone_shift is not None
+    assert name in zone_shift.zones[:2]
+    assert set(zone_shift.minutes) == minutes
+    assert zone_shift.compared == len(YEAR)
+    assert zone_shift.shifted > len(YEAR) * 0.4
 
 
 def test_a_single_distance_has_an_offset_too() -> None:
     """Of a few days, where no season tells zones apart."""
-    found = shift(ZoneInfo("Asia/Kolkata"))
-    assert found is not None
-    assert found.offset == "+05:30"
+    zone_shift = shift(ZoneInfo("Asia/Kolkata"))
+    assert zone_shift is not None
+    assert zone_shift.offset == "+05:30"
     january = shift(ZoneInfo("America/New_York"), YEAR[:60])
     assert january is not None
     assert (january.offset, january.minutes) == ("-05:00", (300,))
@@ -79,10 +79,10 @@ def test_times_that_can_be_show_nothing(name: str, late: float) -> None:
 
 def test_a_zone_that_was_given_may_be_wrong() -> None:
     """The right one is named all the same."""
-    found = shift(ZoneInfo("America/Los_Angeles"), clock=ZoneInfo("America/New_York"))
-    assert found is not None
-    assert found.zones == ("America/Los_Angeles",)
-    assert found.minutes == (180,)
+    zone_shift = shift(ZoneInfo("America/Los_Angeles"), clock=ZoneInfo("America/New_York"))
+    assert zone_shift is not None
+    assert zone_shift.zones == ("America/Los_Angeles",)
+    assert zone_shift.minutes == (180,)
 
 
 def test_a_few_records_show_nothing() -> None:
@@ -102,9 +102,9 @@ def test_an_export_that_was_imported_in_one_go_shows_nothing() -> None:
 @pytest.mark.parametrize("clock", ["America/Los_Angeles", "Europe/Berlin"])
 def test_utc_is_named_where_times_were_read_on_a_clock(clock: str) -> None:
     """It is the first that is proposed."""
-    found = shift(ZoneInfo("UTC"), clock=ZoneInfo(clock))
-    assert found is not None
-    assert found.zones[0] == "UTC"
+    zone_shift = shift(ZoneInfo("UTC"), clock=ZoneInfo(clock))
+    assert zone_shift is not None
+    assert zone_shift.zones[0] == "UTC"
 
 
 @pytest.mark.parametrize("times", [YEAR, YEAR[:60]], ids=["a year", "a winter"])
@@ -113,6 +113,6 @@ def test_no_offset_is_proposed_where_the_clock_is_moved(clock: str, times: list[
     """The clock that shows the times is moved, too: they are of two offsets, also where the source
     has only one of these.
     """
-    found = shift(ZoneInfo("America/Los_Angeles"), times, clock=ZoneInfo(clock))
-    assert found is not None
-    assert (found.zones[0], found.offset) == ("America/Los_Angeles", "")
+    zone_shift = shift(ZoneInfo("America/Los_Angeles"), times, clock=ZoneInfo(clock))
+    assert zone_shift is not None
+    assert (zone_shift.zones[0], zone_shift.offset) == ("America/Los_Angeles", "")

@@ -102,12 +102,12 @@ def test_every_file_of_an_export_is_recognized_and_none_for_another(
     )
     with open_source([str(tmp_path)]) as source:
         names = [file.name for file in source.files()]
-        found = looks_of(source, names, FORMATS)
-    assert {each.format for each in found.values()} == {UNKNOWN.get(name, name)}
-    assert len(found) == len(names)
+        looks = looks_of(source, names, FORMATS)
+    assert {look.format for look in looks.values()} == {UNKNOWN.get(name, name)}
+    assert len(looks) == len(names)
 
 
-@cases("name", [each for each in EXPORTS if each not in UNKNOWN])
+@cases("name", [export for export in EXPORTS if export not in UNKNOWN])
 @cases(
     "wanted",
     [form.name for form in FORMATS if not (form.takes_mapping or form.mapping_file)],
@@ -237,8 +237,8 @@ def test_packed_files_are_recognized_by_what_is_in_them(tmp_path: Path) -> None:
     parquet.write_table(pa.table({"a": [1], "b": [2]}), tmp_path / "z.parquet")
     with open_source([str(tmp_path)]) as source:
         names = [file.name for file in source.files()]
-        found = [each.text for each in looks_of(source, names, FORMATS).values()]
-        assert found == [
+        texts = [look.text for look in looks_of(source, names, FORMATS).values()]
+        assert texts == [
             "Segment's logs",
             "an HTML page (502 Bad Gateway)",
             "Amplitude's export, as Parquet",
@@ -277,11 +277,11 @@ def test_files_beside_the_export_can_be_left_out_or_accepted(tmp_path: Path) -> 
     good = b"".join(NATIVE.replace(b"u1", b"u%d" % number) for number in range(300))
     files = {"a.jsonl": good + b"{bad\n", "b.html": PAGE, "c.json": b""}
     result = preflight("native", written(tmp_path, files))
-    found = {each.code: each for each in result.findings}
-    assert found["unfit-files"].sentence == (
+    findings = {finding.code: finding for finding in result.findings}
+    assert findings["unfit-files"].sentence == (
         "1 of 3 files is of another format than native: looks like an HTML page (502 Bad Gateway)."
     )
-    assert found["some-refused"].sentence == "1 of 301 records would be refused (0.3322 %)."
+    assert findings["some-refused"].sentence == "1 of 301 records would be refused (0.3322 %)."
     assert "accept it: --accept unfit-files" in page(result)
     assert not preflight("native", tmp_path, accepted=frozenset({"unfit-files"})).stopping
 

@@ -38,7 +38,10 @@ def event(
 
 def among(repeats: Repeats, events: Sequence[ImportedEvent]) -> list[int]:
     """Which of some neighbouring events are repeats, by index."""
-    rows = [(each.event, each.distinct_id, each.time, each.uuid, each.keyed) for each in events]
+    rows = [
+        (imported.event, imported.distinct_id, imported.time, imported.uuid, imported.keyed)
+        for imported in events
+    ]
     columns: list[list[Any]] = [[row[column] for row in rows] for column in range(5)]
     return repeats.among(*columns)
 
@@ -60,7 +63,7 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 def found(events: Sequence[ImportedEvent], folder: Path, sizes: Sizes = USUAL) -> list[bool]:
     """Which of some events are repeats."""
     with Repeats(folder, *sizes) as repeats:
-        reported = [among(repeats, [each]) == [0] for each in events]
+        reported = [among(repeats, [imported]) == [0] for imported in events]
         assert repeats.repeats == sum(reported)
     assert list(folder.iterdir()) == []
     return reported
@@ -100,8 +103,11 @@ def test_memory_is_bounded_and_nothing_forgotten(sizes: Sizes, tmp_path: Path) -
     """
     events = [event(str(number), number % 7) for number in range(700)]
     with Repeats(tmp_path, *sizes) as repeats:
-        assert not any(among(repeats, [each]) for each in events)
-        assert all(among(repeats, [each]) for each in sorted(events, key=lambda each: each.time))
+        assert not any(among(repeats, [imported]) for imported in events)
+        assert all(
+            among(repeats, [imported])
+            for imported in sorted(events, key=lambda imported: imported.time)
+        )
         assert repeats.repeats == 700
         assert not among(repeats, [event("new", 3)])
 
@@ -139,9 +145,9 @@ def test_it_is_as_a_set_would_be(keys: list[tuple[int, int]], sizes: Sizes) -> N
     """
     seen = set[tuple[int, int]]()
     expected = []
-    for each in keys:
-        expected.append(each in seen)
-        seen.add(each)
+    for pair in keys:
+        expected.append(pair in seen)
+        seen.add(pair)
     with TemporaryDirectory() as folder:
         assert found([event(str(key), day) for key, day in keys], Path(folder), sizes) == expected
 
@@ -153,7 +159,7 @@ def test_uuids_of_one_hash_are_distinguished(
     up, and no event is lost.
     """
     monkeypatch.setattr(
-        "forwarder.sources.imports.repeats.hash", lambda each: hash(each) & 1, raising=False
+        "forwarder.sources.imports.repeats.hash", lambda value: hash(value) & 1, raising=False
     )
     events = [event(str(number)) for number in range(300)]
     assert found([*events, *events], tmp_path, SMALL) == [False] * 300 + [True] * 300
@@ -173,7 +179,7 @@ def found_in_blocks(
 ) -> list[list[int]]:
     """Which events of each block are repeats. Nothing is left in the folder."""
     repeats = Repeats(folder, *sizes)
-    reported = [among(repeats, each) for each in blocks]
+    reported = [among(repeats, events) for events in blocks]
     repeats.close()
     assert list(folder.iterdir()) == []
     return reported
@@ -207,11 +213,12 @@ def test_what_goes_to_the_file_is_found_there(tmp_path: Path) -> None:
     back to it.
     """
     blocks = [
-        block([(time * 10 + each, time * 10 + each) for each in range(10)]) for time in range(30)
+        block([(time * 10 + number, time * 10 + number) for number in range(10)])
+        for time in range(30)
     ]
     with Repeats(tmp_path, *SMALL) as repeats:
-        assert not any(among(repeats, each) for each in blocks)
-        assert [among(repeats, each) for each in blocks[::-1]] == [[*range(10)]] * 30
+        assert not any(among(repeats, events) for events in blocks)
+        assert [among(repeats, events) for events in blocks[::-1]] == [[*range(10)]] * 30
 
 
 def test_a_folder_that_no_block_can_be_written_in_says_so(tmp_path: Path) -> None:
@@ -268,7 +275,7 @@ def test_uuids_are_distinguished_however_they_are_spelled() -> None:
     usual = "0198c3c0-1111-7222-8333-444455556666"
     others = [usual.replace("-", ""), f"urn:uuid:{usual}", f"{{{usual}}}"]
     assert pack_uuids([usual]) == UUID(usual).bytes
-    assert len({pack_uuids([each]) for each in (usual, *others)}) == 4
-    assert pack_uuids([usual, *others]) == b"".join(pack_uuids([each]) for each in (usual, *others))
+    assert len({pack_uuids([uuid]) for uuid in (usual, *others)}) == 4
+    assert pack_uuids([usual, *others]) == b"".join(pack_uuids([uuid]) for uuid in (usual, *others))
     short_and_long = ["0" * 32, f"{{{usual}}}", "0" * 38]
-    assert pack_uuids(short_and_long) == b"".join(pack_uuids([each]) for each in short_and_long)
+    assert pack_uuids(short_and_long) == b"".join(pack_uuids([uuid]) for uuid in short_and_long)

@@ -139,10 +139,10 @@ def test_many_days_are_shown_by_the_week_month_or_year(
     got, shown = periods({day: DayTally(source=3, delivered=2) for day in days})
     assert got == unit
     assert [
-        each.label if known else "" for each, known in zip(shown, labels, strict=True)
+        period.label if known else "" for period, known in zip(shown, labels, strict=True)
     ] == labels
-    assert sum(each.source for each in shown) == 3 * len(days)
-    assert sum(each.delivered for each in shown) == 2 * len(days)
+    assert sum(period.source for period in shown) == 3 * len(days)
+    assert sum(period.delivered for period in shown) == 2 * len(days)
 
 
 def test_books_that_do_not_balance_are_said_so() -> None:
@@ -380,7 +380,7 @@ def checkpoint() -> ImportCheckpoint:
 def test_all_of_them_are_written(tmp_path: Path) -> None:
     """The manifest last: where it is, the others are."""
     write_reports(manifest(2), tmp_path)
-    assert {each.name for each in tmp_path.iterdir()} == REPORT_FILES
+    assert {path.name for path in tmp_path.iterdir()} == REPORT_FILES
     assert read_manifest(tmp_path / MANIFEST) == manifest(2)
 
 
@@ -392,16 +392,16 @@ def test_what_a_kill_left_out_is_made_of_the_checkpoint(tmp_path: Path, lost: st
         (tmp_path / lost).unlink()
     made = complete_reports(checkpoint(), tmp_path)
     assert (made.complete, made.ended) == (True, "2025-06-15T15:16:40.000Z")
-    assert {each.name for each in tmp_path.iterdir()} == REPORT_FILES
+    assert {path.name for path in tmp_path.iterdir()} == REPORT_FILES
     assert read_manifest(tmp_path / MANIFEST) == made
 
 
 def test_what_is_there_is_left_alone(tmp_path: Path) -> None:
     """It says when the import ended, which the checkpoint doesn't know."""
     first = complete_reports(checkpoint(), tmp_path)
-    before = {each.name: each.stat().st_mtime_ns for each in tmp_path.iterdir()}
+    before = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
     assert complete_reports(checkpoint(), tmp_path) == first
-    assert {each.name: each.stat().st_mtime_ns for each in tmp_path.iterdir()} == before
+    assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
 
 
 FOLDER = Path("/state/mixpanel-1a2b3c4d")
@@ -516,7 +516,7 @@ def test_the_progress_for_machines() -> None:
     """All figures, also of what has settled nothing; never a folder without its state."""
     whole, empty = json.loads(
         msgspec.json.encode(
-            [each.plain() for each in (standing(sample(4)), standing(None, running=True))]
+            [status.plain() for status in (standing(sample(4)), standing(None, running=True))]
         )
     )
     assert empty == {"folder": str(FOLDER), "job": None, "running": True, "complete": False}

@@ -16,15 +16,15 @@ START = 1_709_288_430_123
 @given(device=st.text(), start=st.integers(1, (1 << 48) - 1))
 def test_a_session_has_a_uuid_of_version_7_at_its_start(device: str, start: int) -> None:
     """As RFC 9562 has it, in its usual notation."""
-    found = session_uuid(device, start)
-    read = uuid.UUID(found)
-    assert str(read) == found
+    session_id = session_uuid(device, start)
+    read = uuid.UUID(session_id)
+    assert str(read) == session_id
     assert (read.version, read.variant, read.int >> 80) == (7, uuid.RFC_4122, start)
 
 
 def test_device_and_start_tell_sessions_apart() -> None:
     """A thousand devices that begin at once have a thousand sessions; `1` at 23 isn't `3` at 12."""
-    assert len({session_uuid(f"device-{each}", START) for each in range(1000)}) == 1000
+    assert len({session_uuid(f"device-{number}", START) for number in range(1000)}) == 1000
     assert session_uuid("1 2", 3)[13:] != session_uuid("2", 3)[13:]
 
 

@@ -65,8 +65,8 @@ def test_all_shards_together_have_everything_once(of: int, files: int, limit: in
     """Each file, and each event of a limit; no two differ by more than one."""
     shards = [Shard(number, of) for number in range(of)]
     listed = list(range(files))
-    assert sorted(chain.from_iterable(listed[each.files] for each in shards)) == listed
-    parts = [each.part(limit) for each in shards]
+    assert sorted(chain.from_iterable(listed[shard.files] for shard in shards)) == listed
+    parts = [shard.part(limit) for shard in shards]
     assert sum(parts) == limit
     assert max(parts) - min(parts) <= 1
 
@@ -90,12 +90,18 @@ def together(
     *saved: ImportCheckpoint, running: tuple[int, ...] = (), counted: int | None = None, of: int = 3
 ) -> ImportShards:
     """All of them."""
-    shards = {each.job.shard.number: each for each in saved if each.job.shard is not None}
-    found = {
-        number: ImportStatus(FOLDER / f"shard-{number}-of-{of}", each, number in running, counted)
-        for number, each in shards.items()
+    shards = {
+        shard_state.job.shard.number: shard_state
+        for shard_state in saved
+        if shard_state.job.shard is not None
     }
-    return ImportShards(FOLDER, of, found)
+    statuses = {
+        number: ImportStatus(
+            FOLDER / f"shard-{number}-of-{of}", shard_state, number in running, counted
+        )
+        for number, shard_state in shards.items()
+    }
+    return ImportShards(FOLDER, of, statuses)
 
 
 def page(shards: ImportShards) -> str:
@@ -148,10 +154,10 @@ def test_what_is_missing_is_named() -> None:
     assert f"4/8 running, {share}% " in said
     assert shards.gaps == ShardGaps(8, [0, 2, 5, 6, 7], [3, 4], same_list=True)
     assert shards.running
-    found = shards.plain()
-    assert (found["complete"], found["running"], found["counted"]) == (False, True, None)
-    assert [each["shard"] for each in found["shards"]["each"]] == [1, 3, 4]
-    assert found["files"] == {"done": 2, "known": 6, "all_known": False}
+    summary = shards.plain()
+    assert (summary["complete"], summary["running"], summary["counted"]) == (False, True, None)
+    assert [shard["shard"] for shard in summary["shards"]["each"]] == [1, 3, 4]
+    assert summary["files"] == {"done": 2, "known": 6, "all_known": False}
 
 
 def test_one_that_has_settled_nothing_and_one_that_is_damaged() -> None:
@@ -169,8 +175,8 @@ def test_one_that_has_settled_nothing_and_one_that_is_damaged() -> None:
 def test_why_they_wait_is_said_once() -> None:
     """All of them wait for the same service."""
     saved = [part(number, ended=False) for number in range(3)]
-    for each in saved[:2]:
-        each.waiting = "the service doesn't accept events now"
+    for shard_state in saved[:2]:
+        shard_state.waiting = "the service doesn't accept events now"
     assert "waiting: 0/3 to 1/3: the service doesn't accept events now" in page(
         together(*saved, running=(0, 1, 2))
     )
@@ -193,21 +199,27 @@ def test_manifests_add_up() -> None:
     parts = [manifest(1), manifest(4), manifest(9)]
     random.Random(4).shuffle(parts)
     whole = added_up(parts, complete=True)
-    assert whole.books.read == sum(each.books.read for each in parts)
+    assert whole.books.read == sum(shard_manifest.books.read for shard_manifest in parts)
     assert (
         whole.events
         == sum(day.delivered for day in whole.days.values())
-        == sum(each.events for each in parts)
+        == sum(shard_manifest.events for shard_manifest in parts)
     )
-    digest = sum(int(each.days["2024-01-01"].uuids, 16) for each in parts) % 2**128
+    digest = (
+        sum(int(shard_manifest.days["2024-01-01"].uuids, 16) for shard_manifest in parts) % 2**128
+    )
     assert whole.days["2024-01-01"].uuids == f"{digest:032x}"
     assert list(whole.days) == sorted(whole.days)
-    assert whole.names["$pageview"] == sum(each.names.get("$pageview", 0) for each in parts)
+    assert whole.names["$pageview"] == sum(
+        shard_manifest.names.get("$pageview", 0) for shard_manifest in parts
+    )
     assert set(whole.names) <= set(NAMES)
     assert (whole.first, whole.last) == (manifest(9).first, manifest(9).last)
     assert len(whole.files) == 6
     assert not whole.books.difference
-    assert parts == [manifest(len(each.days)) for each in parts], "a part was changed"
+    assert parts == [manifest(len(shard_manifest.days)) for shard_manifest in parts], (
+        "a part was changed"
+    )
 
 
 def test_times_are_compared_as_times() -> None:

@@ -92,10 +92,10 @@ def test_what_fits_in_memory_makes_no_file(tmp_path: Path) -> None:
         for event in events:
             sorter.add(event)
         assert list(sorter.merge()) == []
-        found = ordered(sorter)
-        assert next(found) == by_time(events)[0]
+        in_order = ordered(sorter)
+        assert next(in_order) == by_time(events)[0]
         assert files(tmp_path) == []
-        assert list(found) == by_time(events)[1:]
+        assert list(in_order) == by_time(events)[1:]
 
 
 def test_what_doesnt_fit_goes_through_runs(tmp_path: Path) -> None:
@@ -274,8 +274,8 @@ def test_it_is_read_from_any_entry_on(tmp_path: Path, first: int) -> None:
 def test_what_is_known_of_it_is_found_again(tmp_path: Path) -> None:
     """By the job that wrote it, from where its files stood."""
     about = written(EventSpool(tmp_path, JOB), 10)
-    found = EventSpool(tmp_path, JOB).find({"a.jsonl": 7}, about.digest)
-    assert found == about
+    known = EventSpool(tmp_path, JOB).find({"a.jsonl": 7}, about.digest)
+    assert known == about
     assert (about.files[0].name, about.files[0].broken) == (
         "a.jsonl",
         ReadFailure(17, "it is cut off"),
@@ -333,11 +333,11 @@ def test_damage_is_reported_and_the_next_run_sorts_anew(tmp_path: Path, what: st
         (tmp_path / SPOOL).write_bytes(damage[what])
     else:
         (tmp_path / SPOOL).unlink()
-    found: list[SortedEvent] = []
+    read_entries: list[SortedEvent] = []
     with pytest.raises(SpoolDamaged, match=r"sorted.spool") as raised:
-        found.extend(entry for block in spool.read(about, 0) for entry in block)
+        read_entries.extend(entry for block in spool.read(about, 0) for entry in block)
     assert "sorted again" in raised.value.hint
-    assert found == entries(10)[: len(found)]
+    assert read_entries == entries(10)[: len(read_entries)]
     assert spool.find({"a.jsonl": 7}) is None
 
 
@@ -473,8 +473,8 @@ def test_a_run_that_resumes_reads_nothing_of_the_source(tmp_path: Path) -> None:
     for path in paths:
         write(path, [])
     with life(*paths, state=tmp_path / "state", sort=True) as again:
-        found = again.finish()
-    assert found.books.delivered == 898
+        checkpoint = again.finish()
+    assert checkpoint.books.delivered == 898
     assert again.progress == [""]
     assert [event.uuid for event in run.arrived + again.arrived] == [
         uuid_of(number) for number in range(900)
@@ -498,8 +498,8 @@ def test_sorted_events_that_are_lost_are_sorted_again(tmp_path: Path, is_lost: b
         with life(*paths, state=state, sort=True) as failing, pytest.raises(SpoolDamaged):
             failing.read_all()
     with life(*paths, state=state, sort=True) as again:
-        found = again.finish()
-    assert found.complete
+        checkpoint = again.finish()
+    assert checkpoint.complete
     assert [event.uuid for event in run.arrived + again.arrived] == [
         uuid_of(number) for number in range(900)
     ]
@@ -514,9 +514,9 @@ def test_a_limit_counts_events_in_the_order_of_the_source(tmp_path: Path) -> Non
         write(tmp_path / "b.jsonl", [line(50, 0)]),
     ]
     with life(*paths, state=tmp_path / "state", sort=True, filters=EventFilters(limit=4)) as run:
-        found = run.finish()
+        checkpoint = run.finish()
     assert [event.uuid for event in run.arrived] == [uuid_of(number) for number in (3, 2, 1, 0)]
-    assert found.complete
+    assert checkpoint.complete
 
 
 def test_the_room_that_it_takes_is_known_from_the_files(tmp_path: Path) -> None:

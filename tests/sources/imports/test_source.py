@@ -94,8 +94,8 @@ class ScriptedIntake:
 
     def settle(self, *which: int) -> None:
         """What was accepted at these turns is settled."""
-        for each in which:
-            self.accepted[each][2](None)
+        for turn in which:
+            self.accepted[turn][2](None)
 
     @property
     def events(self) -> list[bytes]:
@@ -179,9 +179,9 @@ class ImportSourceRig:
         self.task = asyncio.create_task(self.source.run())
 
     def _blocks(self) -> Generator[ImportBlock]:
-        for each in self.blocks:
+        for next_block in self.blocks:
             self.read += 1
-            yield each
+            yield next_block
 
     def _flush(self, now: bool) -> None:
         self.exhausted = now
@@ -189,8 +189,8 @@ class ImportSourceRig:
     @property
     def saved(self) -> RecordBooks:
         """What the checkpoint counts."""
-        found = read_checkpoint(self.folder.path)
-        return RecordBooks() if found is None else found.books
+        checkpoint = read_checkpoint(self.folder.path)
+        return RecordBooks() if checkpoint is None else checkpoint.books
 
 
 @contextlib.asynccontextmanager

@@ -85,10 +85,10 @@ def block(
         events=EventColumns.of(events),
         first=first,
     )
-    found = ImportBlock(FILES, file=file)
-    found.take(made, LIMITS)
-    found.digest = digest
-    return found
+    import_block = ImportBlock(FILES, file=file)
+    import_block.take(made, LIMITS)
+    import_block.digest = digest
+    return import_block
 
 
 def ledger(saved: ImportCheckpoint | None = None) -> ImportLedger:
@@ -127,7 +127,7 @@ def test_a_block_is_counted_once_it_is_passed() -> None:
     )
     assert second.books == RecordBooks(read=1, delivered=1)
     assert it.books == it.checkpoint.books == RecordBooks(read=4, delivered=4)
-    assert {day: (each.source, each.delivered) for day, each in it.totals.days.items()} == {
+    assert {day: (tally.source, tally.delivered) for day, tally in it.totals.days.items()} == {
         "1970-01-01": (3, 3),
         "1970-01-02": (1, 1),
     }
@@ -204,16 +204,16 @@ def test_a_file_is_complete_at_its_end() -> None:
     it = ledger()
     steps = [ImportBlock(FILES, file=0), block(0, event(0)), ImportBlock(FILES, file=0, ended=True)]
     known = []
-    for each in (
+    for step in (
         *steps,
         ImportBlock(FILES, file=0),
         block(1, event(1)),
         ImportBlock(FILES, file=0, broken=BrokenSource("a", 1, "cut off")),
     ):
-        it.add(each)
+        it.add(step)
         known.append(it.checkpoint.files[0].complete)
     assert known == [False, False, True, False, False, False]
-    assert [each.reason for each in it.broken] == ["cut off"]
+    assert [failure.reason for failure in it.broken] == ["cut off"]
 
 
 def test_no_more_is_repaired_than_was_refused() -> None:
@@ -235,12 +235,12 @@ def test_a_checkpoint_has_files_in_their_order_and_resumes() -> None:
     Nothing is counted twice.
     """
     it = ledger()
-    for each in (
+    for step in (
         block(0, event(0)),
         ImportBlock(FILES, file=0, ended=True),
         block(0, event(0, file=1), event(1, file=1), file=1),
     ):
-        it.add(each)
+        it.add(step)
     again = ledger(it.checkpoint)
     again.add(ImportBlock(FILES, file=0))
     assert [(file.name, file.books.read) for file in again.checkpoint.files] == [("a", 1), ("b", 2)]
@@ -347,17 +347,17 @@ def test_killed_anywhere_it_counts_what_one_run_counts(
         letters: set[EventKey] = set()
         for steps in [*lives, 0]:
             with life(*paths, state=folder / "state", sort=sort, refused=no) as run:
-                found = live(run, chance, steps)
+                checkpoint = live(run, chance, steps)
             if sort:
                 places = [(event.time, event.file, event.number, event.part) for event in run.left]
                 assert places == sorted(places)
             arrived += run.arrived
             letters |= run.letters
-        assert found is not None
-        assert counts(found) == counts(expected)
+        assert checkpoint is not None
+        assert counts(checkpoint) == counts(expected)
         assert letters == model.letters
         assert {event.uuid for event in arrived} == {event.uuid for event in model.arrived}
-        check_against(found, arrived)
+        check_against(checkpoint, arrived)
 
 
 def live(run: ImportLife, chance: random.Random, steps: int) -> ImportCheckpoint | None:
@@ -398,10 +398,10 @@ def test_a_checkpoint_while_it_sorts_counts_nothing(tmp_path: Path) -> None:
     """
     path = write(tmp_path / "a.jsonl", [b"no json", *map(line, range(30))])
     with life(path, state=tmp_path / "state", sort=True) as run:
-        while (each := run.read()) is not None:
+        while (read_block := run.read()) is not None:
             run.settle()
             saved = run.save()
-            if each.sorted is not None:
+            if read_block.sorted is not None:
                 break
             assert (saved.files, saved.spool, saved.books) == ([], None, RecordBooks())
     assert saved.books == RecordBooks(1, refused={"undecodable": 1})
@@ -443,7 +443,7 @@ def test_a_file_that_is_broken_is_settled_as_far_as_it_goes_and_the_rest_later(
         with life(path, other, state=tmp_path / "state", sort=True) as run:
             saved = run.finish()
         arrived += run.arrived
-        assert ([each.file for each in run.ledger.broken], saved.complete) == (
+        assert ([failure.file for failure in run.ledger.broken], saved.complete) == (
             ([str(path)], False) if turn < 2 else ([], True)
         )
         assert [file.complete for file in saved.files] == [turn == 2, True]
@@ -465,7 +465,7 @@ def test_a_run_that_resumes_says_what_is_broken_too(tmp_path: Path) -> None:
     half_done(path, state=tmp_path / "state")
     with life(path, state=tmp_path / "state", sort=True) as run:
         assert not run.finish().complete
-        assert [each.file for each in run.ledger.broken] == [str(path)]
+        assert [failure.file for failure in run.ledger.broken] == [str(path)]
 
 
 def test_a_record_is_refused_if_one_of_its_events_was_also_in_an_earlier_run(
@@ -481,11 +481,11 @@ def test_a_record_is_refused_if_one_of_its_events_was_also_in_an_earlier_run(
     assert run.ledger.checkpoint.spool.refused == [(0, 0, REJECTED)]
     assert run.ledger.books.refused == {}
     with life(path, state=tmp_path / "state", sort=True) as again:
-        found = again.finish()
-    assert found.books == RecordBooks(891, 890, refused={REJECTED: 1})
-    assert found.totals.examples[REJECTED] == [RefusalExample(str(path), 1, "no")]
-    assert found.spool is not None
-    assert found.spool.refused == []
+        checkpoint = again.finish()
+    assert checkpoint.books == RecordBooks(891, 890, refused={REJECTED: 1})
+    assert checkpoint.totals.examples[REJECTED] == [RefusalExample(str(path), 1, "no")]
+    assert checkpoint.spool is not None
+    assert checkpoint.spool.refused == []
 
 
 def test_of_events_of_one_time_the_one_that_stands_last_settles_the_record(tmp_path: Path) -> None:
@@ -497,10 +497,10 @@ def test_of_events_of_one_time_the_one_that_stands_last_settles_the_record(tmp_p
         [body(line(1), line(1).replace(uuid_of(1).encode(), uuid_of(2).encode()))],
     )
     with life(path, state=tmp_path / "state", sort=True, refused=frozenset({uuid_of(2)})) as run:
-        found = run.finish()
-    assert found.books == RecordBooks(1, refused={REJECTED: 1})
-    assert found.spool is not None
-    assert found.spool.refused == []
+        checkpoint = run.finish()
+    assert checkpoint.books == RecordBooks(1, refused={REJECTED: 1})
+    assert checkpoint.spool is not None
+    assert checkpoint.spool.refused == []
 
 
 @EITHER

@@ -46,8 +46,8 @@ def test_numbered_uuids_are_distinguished() -> None:
     """Neither sums nor sums of squares or cubes that are the same make the same digest."""
     for one, other in (([1, 4], [2, 3]), ([1, 5, 6], [2, 3, 7]), ([1, 12], [9, 10])):
         for high in (0, 1 << 127, 0x0193A1B2 << 96):
-            assert uuid_hashes([str(UUID(int=high | each)) for each in one]) != uuid_hashes(
-                [str(UUID(int=high | each)) for each in other]
+            assert uuid_hashes([str(UUID(int=high | number)) for number in one]) != uuid_hashes(
+                [str(UUID(int=high | number)) for number in other]
             )
 
 

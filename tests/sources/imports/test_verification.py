@@ -32,14 +32,14 @@ MANIFEST = manifest(DAYS)
 def delivered() -> list[Event]:
     """The events that the sample's manifest counts as delivered."""
     some = events(DAYS)
-    return [each for each in some if each is not some[2]]  # the one that the service refused
+    return [event for event in some if event is not some[2]]  # the one that the service refused
 
 
 def holding(some: Sequence[Event]) -> StoredDays:
     """A service that has these."""
     held = StoredDays()
-    for each in some:
-        held.add(each.uuid, when(each.time))
+    for event in some:
+        held.add(event.uuid, when(event.time))
     return held
 
 
@@ -52,10 +52,10 @@ def held_of(lines: list[bytes], job: str | None, folder: Path) -> StoredDays:
     )
 
 
-def line(each: Event, **more: Any) -> bytes:
+def line(event: Event, **more: Any) -> bytes:
     """An event in an export of the service."""
     return json.dumps(
-        {"uuid": each.uuid, "event": each.event, "timestamp": when(each.time), **more}
+        {"uuid": event.uuid, "event": event.event, "timestamp": when(event.time), **more}
     ).encode()
 
 
@@ -67,12 +67,12 @@ def test_the_sample_refuses_one() -> None:
 
 def test_what_is_all_there_is_the_same() -> None:
     """By count and by digest, each day; what the service refused isn't missed."""
-    found = verify(MANIFEST, holding(delivered()[::-1]))
-    assert found.same
-    assert [*found.words()] == [
+    verdict = verify(MANIFEST, holding(delivered()[::-1]))
+    assert verdict.same
+    assert [*verdict.words()] == [
         f"All {MANIFEST.events} events of 4 days are there, by count and by digest of their uuids"
     ]
-    assert msgspec.json.encode(found).startswith(
+    assert msgspec.json.encode(verdict).startswith(
         b'{"job":"11111111-2222-5333-8444-555555555555","same":true,'
     )
 
@@ -80,11 +80,11 @@ def test_what_is_all_there_is_the_same() -> None:
 def test_missing_events_are_reported_by_day() -> None:
     """With how many of how many."""
     some = delivered()
-    found = verify(MANIFEST, holding(some[:-2]))
-    [day] = [each for each in found.days if not each.same]
+    verdict = verify(MANIFEST, holding(some[:-2]))
+    [day] = [comparison for comparison in verdict.days if not comparison.same]
     assert (day.day, day.missing, day.extra) == ("2024-01-04", 2, 0)
     total = MANIFEST.days["2024-01-04"].delivered
-    assert [*found.words()] == [
+    assert [*verdict.words()] == [
         f"1 of 4 days differs: {len(some)} events were delivered, {len(some) - 2} are there",
         f"2024-01-04: 2 of {total} events are missing",
     ]
@@ -93,46 +93,49 @@ def test_missing_events_are_reported_by_day() -> None:
 def test_extra_events_are_reported_by_day() -> None:
     """Also on a day that the import has nothing of."""
     more = ImportedEvent("x", "y", events(6)[-1].time, "0193a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b", {})
-    found = verify(MANIFEST, holding([*delivered(), more]))
-    assert not found.same
-    assert [*found.words()][1:] == ["2024-01-06: 1 event more than the 0 that were delivered"]
+    verdict = verify(MANIFEST, holding([*delivered(), more]))
+    assert not verdict.same
+    assert [*verdict.words()][1:] == ["2024-01-06: 1 event more than the 0 that were delivered"]
 
 
 def test_as_many_others_are_not_the_same() -> None:
     """That is what digests are for."""
     some = delivered()
     some[-1] = ImportedEvent("x", "y", some[-1].time, "0193a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b", {})
-    found = verify(MANIFEST, holding(some))
-    assert [(each.missing, each.extra) for each in found.days if not each.same] == [(0, 0)]
-    assert [*found.words()][1].endswith("as many as were delivered, but not the same ones")
+    verdict = verify(MANIFEST, holding(some))
+    assert [
+        (comparison.missing, comparison.extra) for comparison in verdict.days if not comparison.same
+    ] == [(0, 0)]
+    assert [*verdict.words()][1].endswith("as many as were delivered, but not the same ones")
 
 
 def test_an_event_on_another_day_is_missing_here_and_too_many_there() -> None:
     """A wrong zone shows as a shift from day to day."""
     some = [
-        ImportedEvent(each.event, each.distinct_id, each.time - 3_600_000_000, each.uuid, {})
-        for each in delivered()
+        ImportedEvent(event.event, event.distinct_id, event.time - 3_600_000_000, event.uuid, {})
+        for event in delivered()
     ]
-    found = verify(MANIFEST, holding(some))
-    assert (found.days[0].day, found.days[0].expected) == ("2023-12-31", 0)
-    assert found.days[-1].found == 0
+    verdict = verify(MANIFEST, holding(some))
+    assert (verdict.days[0].day, verdict.days[0].expected) == ("2023-12-31", 0)
+    assert verdict.days[-1].found == 0
 
 
 def test_repeats_that_the_service_still_shows_are_not_too_many(tmp_path: Path) -> None:
     """They are counted apart, and said."""
-    lines = [line(each) for each in delivered()]
-    lines += [line(each, uuid=each.uuid.upper()) for each in delivered()[:3]]
-    found = verify(MANIFEST, held_of(lines, None, tmp_path))
-    assert found.same
-    assert found.repeats == 3
-    assert "3 rows repeat a uuid" in [*found.words()][1]
+    lines = [line(event) for event in delivered()]
+    lines += [line(event, uuid=event.uuid.upper()) for event in delivered()[:3]]
+    verdict = verify(MANIFEST, held_of(lines, None, tmp_path))
+    assert verdict.same
+    assert verdict.repeats == 3
+    assert "3 rows repeat a uuid" in [*verdict.words()][1]
 
 
 def test_an_export_of_the_service_is_read_row_by_row(tmp_path: Path) -> None:
     """Properties as an object or as text; rows of other imports, and live ones, aren't counted."""
     mine: list[Any] = [{"$import_job_id": JOB.id, "a": 1}, json.dumps({"$import_job_id": JOB.id})]
     lines = [
-        line(each, properties=mine[place % 2], extra=[1]) for place, each in enumerate(delivered())
+        line(event, properties=mine[place % 2], extra=[1])
+        for place, event in enumerate(delivered())
     ]
     lines += [
         line(delivered()[0], properties={"$import_job_id": "another"}),
@@ -148,18 +151,18 @@ def test_a_conflict_is_a_difference() -> None:
     """The service would keep both, so it isn't the same, though every event is there."""
     held = holding(delivered())
     held.conflicts = 2
-    found = verify(MANIFEST, held)
-    assert not found.same
-    assert [*found.words()][1].startswith("2 conflicts: ")
-    assert json.loads(msgspec.json.encode(found))["conflicts"] == 2
+    verdict = verify(MANIFEST, held)
+    assert not verdict.same
+    assert [*verdict.words()][1].startswith("2 conflicts: ")
+    assert json.loads(msgspec.json.encode(verdict))["conflicts"] == 2
 
 
 def test_an_import_that_is_not_complete_says_so() -> None:
     """What was in flight when it ended may be there."""
-    found = verify(manifest(DAYS, ended=False), holding(delivered()))
-    assert found.same
-    assert "isn't complete" in [*found.words()][-1]
-    assert json.loads(msgspec.json.encode(found))["complete"] is False
+    verdict = verify(manifest(DAYS, ended=False), holding(delivered()))
+    assert verdict.same
+    assert "isn't complete" in [*verdict.words()][-1]
+    assert json.loads(msgspec.json.encode(verdict))["complete"] is False
 
 
 @cases(
@@ -202,8 +205,8 @@ def test_days_are_those_of_utc(timestamp: str, day: str) -> None:
 def of(some: Sequence[Event]) -> ImportManifest:
     """The sample's manifest, with these delivered instead."""
     days: dict[str, DayTally] = {}
-    for each in some:
-        days.setdefault(day_of(each.time), DayTally()).add(1, 1, uuid_hash(each.uuid))
+    for event in some:
+        days.setdefault(day_of(event.time), DayTally()).add(1, 1, uuid_hash(event.uuid))
     return ImportManifest(
         **{
             **{name: getattr(MANIFEST, name) for name in MANIFEST.__struct_fields__},
@@ -226,14 +229,14 @@ def test_the_same_is_said_only_of_the_same(sent: set[int], there: set[int]) -> N
             for number in sorted(numbers)
         ]
 
-    found = verify(of(made(sent)), holding(made(there)))
-    assert found.same == (sent == there)
-    for each in found.days:
-        date = datetime.fromisoformat(each.day).replace(tzinfo=UTC)
+    verdict = verify(of(made(sent)), holding(made(there)))
+    assert verdict.same == (sent == there)
+    for comparison in verdict.days:
+        date = datetime.fromisoformat(comparison.day).replace(tzinfo=UTC)
         first = (date - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(hours=6)
         mine = [
             {number for number in side if first <= number < first + 4} for side in (sent, there)
         ]
-        assert each.same == (mine[0] == mine[1])
-        assert each.missing <= len(mine[0] - mine[1])
-        assert each.extra <= len(mine[1] - mine[0])
+        assert comparison.same == (mine[0] == mine[1])
+        assert comparison.missing <= len(mine[0] - mine[1])
+        assert comparison.extra <= len(mine[1] - mine[0])

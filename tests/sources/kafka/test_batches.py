@@ -94,7 +94,7 @@ def test_names_and_times_are_those_of_the_facts() -> None:
     )
     wanted = [2, 0, 3, 1]
     facts = [unit.facts(index) for index in wanted]
-    assert unit.names(wanted) == [each.identity or each.name for each in facts]
+    assert unit.names(wanted) == [fact.identity or fact.name for fact in facts]
     assert unit.times(wanted) == [unit.facts(index).at for index in wanted]
 
 
@@ -197,7 +197,9 @@ def test_foreign_records_are_mapped() -> None:
     assert unit.values == [b"HELLO", b"BYE"]
     assert (unit.foreign, one(POLICY, FakeRecord(0, b"{}")).foreign) == (True, False)
     assert (unit.filtered, unit.tombstones, unit.count) == (1, 1, 6)
-    assert [(each.reason, each.data, each.facts.name) for each in unit.rejected] == [
+    assert [
+        (rejected.reason, rejected.data, rejected.facts.name) for rejected in unit.rejected
+    ] == [
         (Reason.UNMAPPABLE, b"odd", "main/events/3/2"),
         (Reason.UNDECODABLE, b"rubbish", "main/events/3/4"),
     ]

@@ -72,7 +72,7 @@ class Coordinator:
     async def _do_commit_offsets(
         self, _assignment: None, offsets: Mapping[PartitionKey, Any]
     ) -> None:
-        self.sent.append({key: kept.offset for key, kept in offsets.items()})
+        self.sent.append({key: committed.offset for key, committed in offsets.items()})
 
 
 @pytest_asyncio.fixture
@@ -267,10 +267,10 @@ class Reading:
 
     def some(self, count: int) -> tuple[list[Any], int | None]:
         """What comes next, and the offset after it; None where the next batch is corrupt."""
-        found: list[Any] = []
+        read_records: list[Any] = []
         try:
             for record in self.records:
-                found.append(
+                read_records.append(
                     (
                         record.offset,
                         record.timestamp,
@@ -279,11 +279,11 @@ class Reading:
                         tuple(record.headers),
                     )
                 )
-                if len(found) == count:
+                if len(read_records) == count:
                     break
         except CorruptRecordException:
-            return found, None
-        return found, self.records.next_fetch_offset
+            return read_records, None
+        return read_records, self.records.next_fetch_offset
 
 
 @pytest.mark.slow
@@ -308,9 +308,9 @@ def test_they_are_as_the_librarys_own(
     ours = Reading(_FetchedRecords, data, begin, aborted)
     librarys = Reading(_PartitionRecords, data, begin, aborted)
     for count in counts:
-        found = ours.some(count)
-        assert found == librarys.some(count)
-        if found[1] is None or len(found[0]) < count:
+        result = ours.some(count)
+        assert result == librarys.some(count)
+        if result[1] is None or len(result[0]) < count:
             return  # the library discards them then
 
 

@@ -392,10 +392,10 @@ def test_units_are_offered_in_slices() -> None:
     bench.flow.add(ZERO, records(range(1600)), until)
     assert bench.intake.offsets == list(range(500))
     assert bench.flow.uncommitted() == {ZERO: 0}
-    for taken in (1000, 1500, 1600):
+    for accepted in (1000, 1500, 1600):
         assert bench.flow.unfinished
         bench.flow.retry()
-        assert bench.intake.offsets == list(range(taken))
+        assert bench.intake.offsets == list(range(accepted))
     assert not bench.flow.unfinished
 
 

@@ -121,7 +121,9 @@ async def test_everything_is_read_once_and_committed(kafka: Kafka, topic: MakeTo
         await reader.until_read(20_000)
         assert set(reader.names.values()) == {1}
         await eventually(
-            lambda: sum(each.lag or 0 for each in reader.source.statistics().partitions) == 0
+            lambda: (
+                sum(partition.lag or 0 for partition in reader.source.statistics().partitions) == 0
+            )
         )
     assert await committed(kafka.bootstrap, policy.group_id, name) == await ends(
         kafka.bootstrap, name
@@ -235,16 +237,16 @@ async def test_two_members_of_one_name_are_reported(kafka: Kafka, topic: MakeTop
                 await produce(kafka.bootstrap, name, values(100))
                 await eventually(
                     lambda: all(
-                        "'host-a'" in each.source.statistics().note for each in (one, other)
+                        "'host-a'" in reader.source.statistics().note for reader in (one, other)
                     )
                 )
                 await one.until(Condition.DOWN)
-                found = one.source.statistics()
-                assert found.why.startswith(
+                statistics = one.source.statistics()
+                assert statistics.why.startswith(
                     f"group_instance_id: another forwarder is in group '{policy.group_id}' as "
                     "'host-a' too"
                 )
-                assert found.hint == "Give each forwarder an id of its own, or none."
+                assert statistics.hint == "Give each forwarder an id of its own, or none."
                 await eventually(lambda: len(one.names + other.names) == 100)
             await one.until(Condition.READING)
             assert "'host-a'" in one.source.statistics().note
@@ -280,8 +282,8 @@ async def test_the_broker_is_down_at_the_start(kafka: Kafka, topic: MakeTopic) -
     try:
         async with reading(policy_of(kafka, name)) as reader:
             await reader.until(Condition.DOWN)
-            found = reader.source.statistics()
-            assert (found.why, found.next_try is not None) == (
+            statistics = reader.source.statistics()
+            assert (statistics.why, statistics.next_try is not None) == (
                 f"bootstrap_servers: nothing listens on {kafka.bootstrap}",
                 True,
             )
@@ -326,7 +328,7 @@ async def test_marks_of_transactions_leave_no_lag(kafka: Kafka, topic: MakeTopic
     async with reading(policy) as reader:
         await reader.until_read(1)
         await eventually(
-            lambda: [each.lag for each in reader.source.statistics().partitions] == [0]
+            lambda: [partition.lag for partition in reader.source.statistics().partitions] == [0]
         )
         assert [value for unit in reader.intake.taken for value in unit.values] == [b'{"n":1}']
     assert (

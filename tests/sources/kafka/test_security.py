@@ -115,16 +115,16 @@ async def test_a_wrong_password_is_named(access: Access, mode: str) -> None:
     """
     access.password_file.write_text("wrong-secret")
     server, security = access.mode(mode)
-    found = await trouble(server, security, TOPIC)
-    assert found.key == "security.password_file"
-    assert found.message.startswith(
+    error = await trouble(server, security, TOPIC)
+    assert error.key == "security.password_file"
+    assert error.message.startswith(
         f"{server} refuses user 'reader' with this password: Authentication failed"
     )
     written = await trouble(
         server, dataclasses.replace(security, password_file=None, password="wrong-secret"), TOPIC
     )
     assert written.key == "security.password"
-    assert "wrong-secret" not in f"{found!r} {written!r} {security!r}"
+    assert "wrong-secret" not in f"{error!r} {written!r} {security!r}"
 
 
 async def test_a_broker_that_doesnt_know_the_password_is_named(
@@ -139,8 +139,8 @@ async def test_a_broker_that_doesnt_know_the_password_is_named(
 
     server, security = access.mode("SCRAM-SHA-256 over TLS")
     monkeypatch.setattr(ScramAuthenticator, "process_server_final_message", wrong)
-    found = await trouble(server, security, TOPIC)
-    assert str(found).startswith(
+    error = await trouble(server, security, TOPIC)
+    assert str(error).startswith(
         f"bootstrap_servers: {server} doesn't prove that it knows the password of "
         f"{security.username!r}"
     )
@@ -149,8 +149,8 @@ async def test_a_broker_that_doesnt_know_the_password_is_named(
 async def test_an_unknown_user_is_rejected_like_a_wrong_password(access: Access) -> None:
     """The broker doesn't tell them apart, and so the hint names the user's name."""
     server, security = access.mode("SCRAM-SHA-512 over TLS")
-    found = await trouble(server, dataclasses.replace(security, username="nobody"), TOPIC)
-    assert (found.key, found.hint) == ("security.password_file", "Check security.username, too.")
+    error = await trouble(server, dataclasses.replace(security, username="nobody"), TOPIC)
+    assert (error.key, error.hint) == ("security.password_file", "Check security.username, too.")
 
 
 @pytest.mark.parametrize("mode", ["TLS", "PLAIN over TLS"])
@@ -160,13 +160,13 @@ async def test_an_untrusted_authority_is_named(access: Access, mode: str, tmp_pa
     """
     server, security = access.mode(mode)
     other = Authority(tmp_path, "other").ca_file
-    found = await trouble(server, dataclasses.replace(security, ca_file=other), TOPIC)
-    assert str(found) == (
+    error = await trouble(server, dataclasses.replace(security, ca_file=other), TOPIC)
+    assert str(error) == (
         f"security.ca_file: the certificate of {server} isn't trusted: its authority "
         f"isn't among those in {other}"
     )
-    found = await trouble(server, dataclasses.replace(security, ca_file=None), TOPIC)
-    assert str(found) == (
+    error = await trouble(server, dataclasses.replace(security, ca_file=None), TOPIC)
+    assert str(error) == (
         f"security.ca_file: the certificate of {server} isn't trusted: its authority "
         "isn't among the system's"
     )
@@ -175,9 +175,9 @@ async def test_an_untrusted_authority_is_named(access: Access, mode: str, tmp_pa
 async def test_an_expired_certificate_is_named(access: Access) -> None:
     """It is the cluster's to renew."""
     server = access.kafka.address("EXPIRED")
-    found = await trouble(server, access.security(protocol="SSL"), TOPIC)
+    error = await trouble(server, access.security(protocol="SSL"), TOPIC)
     assert (
-        str(found)
+        str(error)
         == f"bootstrap_servers: the certificate of {server}, or its authority's, has expired"
     )
 
@@ -185,28 +185,28 @@ async def test_an_expired_certificate_is_named(access: Access) -> None:
 async def test_a_certificate_for_another_name_is_named(access: Access) -> None:
     """Host names are always checked."""
     server = access.kafka.address("STRANGER")
-    found = await trouble(server, access.security(protocol="SSL"), TOPIC)
-    assert str(found) == f"bootstrap_servers: the certificate of {server} is for another name"
+    error = await trouble(server, access.security(protocol="SSL"), TOPIC)
+    assert str(error) == f"bootstrap_servers: the certificate of {server} is for another name"
 
 
 async def test_a_missing_client_certificate_is_named(access: Access) -> None:
     """The broker asks for one."""
     server = access.kafka.address("MUTUAL")
-    found = await trouble(server, access.security(protocol="SSL"), TOPIC)
-    assert str(found) == f"security.cert_file: {server} asks for a client's certificate"
+    error = await trouble(server, access.security(protocol="SSL"), TOPIC)
+    assert str(error) == f"security.cert_file: {server} asks for a client's certificate"
 
 
 async def test_a_refused_client_certificate_is_named(access: Access, tmp_path: Path) -> None:
     """It is signed by someone whom the broker doesn't trust."""
     stranger = Authority(tmp_path, "other").issue("client")
     server, security = access.mode("mutual TLS")
-    found = await trouble(
+    error = await trouble(
         server,
         dataclasses.replace(security, cert_file=stranger.cert_file, key_file=stranger.key_file),
         TOPIC,
     )
-    assert found.key == "security.cert_file"
-    assert found.message.startswith(f"{server} refuses the certificate in {stranger.cert_file}: ")
+    assert error.key == "security.cert_file"
+    assert error.message.startswith(f"{server} refuses the certificate in {stranger.cert_file}: ")
 
 
 @pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
@@ -214,8 +214,8 @@ async def test_tls_to_a_plain_port_is_named(access: Access, protocol: str) -> No
     """The protocol is wrong, or the port."""
     server = access.kafka.address("PLAIN" if protocol == "SSL" else "LOGIN")
     mechanism = None if protocol == "SSL" else "PLAIN"
-    found = await trouble(server, access.security(protocol=protocol, mechanism=mechanism), TOPIC)
-    assert str(found) == f"security.protocol: {server} doesn't speak TLS"
+    error = await trouble(server, access.security(protocol=protocol, mechanism=mechanism), TOPIC)
+    assert str(error) == f"security.protocol: {server} doesn't speak TLS"
 
 
 @pytest.mark.parametrize("listener", ["TLS", "MUTUAL", "SECURE"])
@@ -226,8 +226,8 @@ async def test_plain_words_to_a_port_of_tls_are_named(
     """The reverse; whether or not the port wants a client's certificate."""
     server = access.kafka.address(listener)
     protocol = "SASL_PLAINTEXT" if mechanism else "PLAINTEXT"
-    found = await trouble(server, access.security(protocol=protocol, mechanism=mechanism), TOPIC)
-    assert str(found) == f"security.protocol: {server} speaks TLS, and {protocol} doesn't"
+    error = await trouble(server, access.security(protocol=protocol, mechanism=mechanism), TOPIC)
+    assert str(error) == f"security.protocol: {server} speaks TLS, and {protocol} doesn't"
 
 
 @pytest.mark.parametrize(("listener", "protocol"), [("LOGIN", "PLAINTEXT"), ("SECURE", "SSL")])
@@ -236,12 +236,12 @@ async def test_a_port_that_asks_for_a_login_is_named(
 ) -> None:
     """And what it offers."""
     server = access.kafka.address(listener)
-    found = await trouble(server, access.security(protocol=protocol), TOPIC)
+    error = await trouble(server, access.security(protocol=protocol), TOPIC)
     assert (
-        str(found)
+        str(error)
         == f"security.protocol: {server} asks for a login (SASL), and {protocol} has none"
     )
-    assert "OAUTHBEARER, PLAIN, SCRAM-SHA-256, SCRAM-SHA-512" in found.hint
+    assert "OAUTHBEARER, PLAIN, SCRAM-SHA-256, SCRAM-SHA-512" in error.hint
 
 
 @pytest.mark.parametrize(
@@ -252,17 +252,17 @@ async def test_a_port_that_asks_for_no_login_is_named(
 ) -> None:
     """A login there is an error, too."""
     server = access.kafka.address(listener)
-    found = await trouble(server, access.security(protocol=protocol, mechanism="PLAIN"), TOPIC)
-    assert str(found) == f"security.protocol: {server} asks for no login (SASL)"
+    error = await trouble(server, access.security(protocol=protocol, mechanism="PLAIN"), TOPIC)
+    assert str(error) == f"security.protocol: {server} asks for no login (SASL)"
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "OAUTHBEARER"])
 async def test_a_mechanism_that_the_broker_lacks_is_named(access: Access, mechanism: str) -> None:
     """With those that it offers."""
     server = access.kafka.address("SCRAMONLY")
-    found = await trouble(server, access.security(protocol="SASL_SSL", mechanism=mechanism), TOPIC)
-    assert str(found) == f"security.mechanism: {server} doesn't offer {mechanism}"
-    assert found.hint == "It offers SCRAM-SHA-256, SCRAM-SHA-512."
+    error = await trouble(server, access.security(protocol="SASL_SSL", mechanism=mechanism), TOPIC)
+    assert str(error) == f"security.mechanism: {server} doesn't offer {mechanism}"
+    assert error.hint == "It offers SCRAM-SHA-256, SCRAM-SHA-512."
 
 
 @pytest.mark.parametrize("bad", [token(life=-60), "not-a-token"], ids=["expired", "nonsense"])
@@ -270,31 +270,31 @@ async def test_a_refused_token_is_named(access: Access, bad: str) -> None:
     """The setting is the file; the token isn't repeated."""
     access.token_file.write_text(bad)
     server, security = access.mode("OAUTHBEARER over TLS")
-    found = await trouble(server, security, TOPIC)
-    assert found.key == "security.token_file"
-    assert found.message.startswith(f"{server} refuses the token")
-    assert bad not in repr(found)
+    error = await trouble(server, security, TOPIC)
+    assert error.key == "security.token_file"
+    assert error.message.startswith(f"{server} refuses the token")
+    assert bad not in repr(error)
 
 
 async def test_a_forbidden_group_is_named(access: Access) -> None:
     """The user is known, and may not."""
     server, security = access.mode("SCRAM-SHA-256 over TLS")
-    found = await trouble(server, security, TOPIC, group=FORBIDDEN_GROUP)
-    assert str(found) == f"group_id: this user may not read in the group {FORBIDDEN_GROUP}"
+    error = await trouble(server, security, TOPIC, group=FORBIDDEN_GROUP)
+    assert str(error) == f"group_id: this user may not read in the group {FORBIDDEN_GROUP}"
 
 
 async def test_a_forbidden_topic_is_named(access: Access) -> None:
     """As the group is."""
     server, security = access.mode("SCRAM-SHA-256 over TLS")
-    found = await trouble(server, security, FORBIDDEN_TOPIC)
-    assert str(found) == f"topics: this user may not read {FORBIDDEN_TOPIC}"
+    error = await trouble(server, security, FORBIDDEN_TOPIC)
+    assert str(error) == f"topics: this user may not read {FORBIDDEN_TOPIC}"
 
 
 async def test_a_topic_that_may_only_be_seen_is_named(access: Access) -> None:
     """Reading is another right than seeing."""
     server, security = access.mode("SCRAM-SHA-256 over TLS")
-    found = await trouble(server, security, VISIBLE_TOPIC)
-    assert str(found) == f"topics: this user may not read {VISIBLE_TOPIC}"
+    error = await trouble(server, security, VISIBLE_TOPIC)
+    assert str(error) == f"topics: this user may not read {VISIBLE_TOPIC}"
 
 
 async def test_a_broker_that_is_elsewhere_than_it_says_is_named(access: Access) -> None:
@@ -302,30 +302,30 @@ async def test_a_broker_that_is_elsewhere_than_it_says_is_named(access: Access) 
     no one listens.
     """
     server = access.kafka.address("FARAWAY")
-    found = await diagnose([server], Security(), NodeNotReadyError())
-    assert str(found) == "bootstrap_servers: nothing listens on 127.0.0.1:1"
-    assert found.hint == f"{server} names that address (advertised.listeners)."
+    error = await diagnose([server], Security(), NodeNotReadyError())
+    assert str(error) == "bootstrap_servers: nothing listens on 127.0.0.1:1"
+    assert error.hint == f"{server} names that address (advertised.listeners)."
 
 
 async def test_one_broker_of_several_is_enough(access: Access) -> None:
     """If one of those that were named is well, the others aren't the trouble."""
     servers = ["127.0.0.1:1", access.kafka.address("PLAIN")]
-    found = await diagnose(servers, Security(), KafkaConnectionError("closed"))
-    assert str(found) == f"bootstrap_servers: {', '.join(servers)}: closed"
+    error = await diagnose(servers, Security(), KafkaConnectionError("closed"))
+    assert str(error) == f"bootstrap_servers: {', '.join(servers)}: closed"
 
 
 async def test_a_refused_connection_names_the_port() -> None:
     """Neither by number nor by name."""
     for server in ("127.0.0.1:1", "localhost:1"):
-        found = await trouble(server, Security(), TOPIC)
-        assert str(found) == f"bootstrap_servers: nothing listens on {server}"
+        error = await trouble(server, Security(), TOPIC)
+        assert str(error) == f"bootstrap_servers: nothing listens on {server}"
 
 
 async def test_an_unknown_host_is_named() -> None:
     """The name is the setting's."""
-    found = await trouble("nowhere.invalid:9092", Security(), TOPIC)
+    error = await trouble("nowhere.invalid:9092", Security(), TOPIC)
     assert (
-        str(found) == "bootstrap_servers: no address is known for the name in nowhere.invalid:9092"
+        str(error) == "bootstrap_servers: no address is known for the name in nowhere.invalid:9092"
     )
 
 
@@ -339,11 +339,11 @@ async def test_a_port_that_says_nothing_is_named() -> None:
     async with await asyncio.start_server(listen, "127.0.0.1", 0) as silent:
         server = "{}:{}".format(*silent.sockets[0].getsockname())
         for security in (Security(), Security(protocol="SSL")):
-            found = await diagnose(
+            error = await diagnose(
                 [server], security, KafkaConnectionError("Unable to bootstrap"), limit=0.3
             )
-            assert found.key == "bootstrap_servers"
-            assert "answer" in found.message
+            assert error.key == "bootstrap_servers"
+            assert "answer" in error.message
 
 
 async def test_a_password_that_is_changed_meanwhile_is_used_at_the_next_connection(
@@ -379,8 +379,8 @@ async def test_a_file_that_vanishes_is_an_error_of_kafkas(access: Access) -> Non
     with pytest.raises(KafkaConnectionError) as caught:
         await client.start()
     await client.stop()
-    found = await diagnose([server], security, caught.value)
-    assert str(found) == (
+    error = await diagnose([server], security, caught.value)
+    assert str(error) == (
         f"security.password_file: {access.password_file} can't be read: No such file or directory"
     )
 
@@ -868,9 +868,9 @@ async def test_a_server_that_doesnt_know_the_password_is_an_error_of_kafkas(answ
             continue
         with pytest.raises(ServerUnproven) as raised:
             await login.step(last.encode())
-        found = unreachable(raised.value, "b:9092", security)
-        assert found is not None
-        assert (found.key, "doesn't prove" in found.message, "s3cret" in str(found)) == (
+        error = unreachable(raised.value, "b:9092", security)
+        assert error is not None
+        assert (error.key, "doesn't prove" in error.message, "s3cret" in str(error)) == (
             "bootstrap_servers",
             True,
             False,

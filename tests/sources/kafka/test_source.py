@@ -194,7 +194,9 @@ async def test_a_full_buffer_pauses_one_partition(clock: FakeClock) -> None:
         assert bench.client.stopped == {ZERO}
         bench.intake.refuses = None
         await bench.produce(ONE, 5)
-        [paused] = [each for each in bench.source.statistics().partitions if each.paused]
+        [paused] = [
+            partition for partition in bench.source.statistics().partitions if partition.paused
+        ]
         assert (paused.partition, paused.paused) == (0, "the buffer is full")
         await bench.produce(ZERO, 10)
         await clock.advance(1.0)
@@ -243,11 +245,11 @@ async def test_brokers_that_are_away_at_the_start(clock: FakeClock) -> None:
     bench.source.start()
     try:
         await settle()
-        found = bench.source.statistics()
-        assert (found.state, found.hint) == (Condition.DOWN, "Look there.")
-        assert "a:9092 is gone" in found.why
-        assert found.next_try is not None
-        assert found.next_try > clock.now()
+        statistics = bench.source.statistics()
+        assert (statistics.state, statistics.hint) == (Condition.DOWN, "Look there.")
+        assert "a:9092 is gone" in statistics.why
+        assert statistics.next_try is not None
+        assert statistics.next_try > clock.now()
         await clock.advance(120.0)
         assert len(bench.cluster.clients) > 3
         assert all(client.done[-1] == "cut" for client in bench.cluster.clients)
@@ -363,9 +365,9 @@ async def test_only_interruptions_are_logged(clock: FakeClock) -> None:
         assert bench.condition is Condition.CONNECTING
         while len(bench.cluster.clients) < 3:
             await clock.advance(1.0)
-        found = bench.source.statistics()
-        assert found.state == Condition.DOWN
-        assert found.next_try is not None
+        statistics = bench.source.statistics()
+        assert statistics.state == Condition.DOWN
+        assert statistics.next_try is not None
     finally:
         await bench.source.close()
 
@@ -487,7 +489,7 @@ async def test_answers_from_before_a_rebalance_are_discarded(
         await bench.rebalance(ZERO)  # where the other has come to isn't known yet
         answer.set()
         await clock.advance(0.5)
-        assert not [each for each in bench.client.done if each.startswith("seek")]
+        assert not [call for call in bench.client.done if call.startswith("seek")]
 
 
 async def test_a_forbidden_topic_is_logged_once(clock: FakeClock) -> None:
@@ -525,7 +527,11 @@ async def test_the_lag_is_known_of_paused_partitions(clock: FakeClock) -> None:
         bench.source.stop_reading()
         await bench.produce(ZERO, 50)
         await clock.advance(CHECK_SECONDS)
-        [lag] = [each.lag for each in bench.source.statistics().partitions if each.partition == 0]
+        [lag] = [
+            partition.lag
+            for partition in bench.source.statistics().partitions
+            if partition.partition == 0
+        ]
         assert lag == 50
 
 
@@ -571,9 +577,9 @@ async def test_missing_topics_may_be_an_error(clock: FakeClock) -> None:
     try:
         await settle()
         await clock.advance(600.0)
-        found = bench.source.statistics()
-        assert (found.state, len(bench.cluster.clients)) == (Condition.FAILED, 1)
-        assert "late" in found.why
+        statistics = bench.source.statistics()
+        assert (statistics.state, len(bench.cluster.clients)) == (Condition.FAILED, 1)
+        assert "late" in statistics.why
         assert bench.client.done[-1] == "stop"
     finally:
         await bench.source.close()

@@ -23,8 +23,8 @@ ACCESS = b'192.0.2.1 - - [10/Oct/2025:13:55:36 +0200] "GET /a HTTP/1.1" 200 5 "-
 
 def batch(*lines: bytes, policy: LogPolicy | None = None, at: float = MIDNIGHT) -> LogBatch:
     """The only batch of these lines."""
-    [found] = cut(policy or log_policy(), LogInBlocks().block(lines, at=at))
-    return found
+    [log_batch] = cut(policy or log_policy(), LogInBlocks().block(lines, at=at))
+    return log_batch
 
 
 def events(found: LogBatch) -> list[dict[str, Any]]:
@@ -37,9 +37,9 @@ def test_a_line_becomes_a_complete_event() -> None:
     nothing is left to be added.
     """
     line = log_line(1)
-    found = batch(line, at=MIDNIGHT + 0.25)
+    log_batch = batch(line, at=MIDNIGHT + 0.25)
     name = f"web-1/app/f1/0/0/{line.decode()}"
-    assert events(found) == [
+    assert events(log_batch) == [
         {
             "uuid": str(uuid5(UUID(bytes=NAMESPACE), name)),
             "timestamp": "2026-01-01T00:00:00.250Z",
@@ -48,7 +48,7 @@ def test_a_line_becomes_a_complete_event() -> None:
             "properties": {"n": 1},
         }
     ]
-    assert (found.api_key, found.foreign, found.count) == (KEY, True, 1)
+    assert (log_batch.api_key, log_batch.foreign, log_batch.count) == (KEY, True, 1)
 
 
 def test_a_derived_uuid_is_that_of_the_standard_library() -> None:
@@ -68,10 +68,10 @@ def test_the_uuid_tells_hosts_sources_files_generations_positions_and_bytes_apar
         )
         file = LogInBlocks(identity=changes.get("identity", "f1"))
         file.file.generation = changes.get("generation", 0)
-        [found] = cut(
+        [log_batch] = cut(
             policy, file.block([before, line] if before else [line], at=changes.get("at", MIDNIGHT))
         )
-        uuid = events(found)[-1]["uuid"]
+        uuid = events(log_batch)[-1]["uuid"]
         assert isinstance(uuid, str)
         return uuid
 
@@ -106,10 +106,15 @@ def test_the_mappings_uuid_and_time_are_kept() -> None:
     uuid = "01890a5d-ac96-774b-bcce-b302099a8057"
     at = "2025-05-05T05:05:05Z"
     lines = (log_line(1, id=uuid, at=at), log_line(2, id=uuid), log_line(3, at=at), log_line(4))
-    found = events(batch(*lines, policy=log_policy(rules)))
-    assert [event["uuid"] == uuid for event in found] == [True, True, False, False]
-    assert [event["timestamp"].startswith("2025") for event in found] == [True, False, True, False]
-    assert [sorted(event) for event in found] == [
+    log_events = events(batch(*lines, policy=log_policy(rules)))
+    assert [event["uuid"] == uuid for event in log_events] == [True, True, False, False]
+    assert [event["timestamp"].startswith("2025") for event in log_events] == [
+        True,
+        False,
+        True,
+        False,
+    ]
+    assert [sorted(event) for event in log_events] == [
         ["distinct_id", "event", "properties", "timestamp", "uuid"]
     ] * 4
 
@@ -119,22 +124,27 @@ def test_lines_that_are_no_events_are_counted() -> None:
     bytes that aren't UTF-8.
     """
     rules = MappingRules(event=".type", distinct_id=".user", where=".n > 1", properties="{}")
-    found = batch(
+    log_batch = batch(
         log_line(1),
         b"no JSON",
         log_line(2),
         b'{"type":"\xff","user":"u","n":7}',
         policy=log_policy(rules),
     )
-    assert [event["event"] for event in events(found)] == ["seen", "\N{REPLACEMENT CHARACTER}"]
-    assert (found.filtered, found.unmatched, found.replaced, found.count) == (1, 1, 1, 4)
-    assert found.rejected == []
+    assert [event["event"] for event in events(log_batch)] == ["seen", "\N{REPLACEMENT CHARACTER}"]
+    assert (log_batch.filtered, log_batch.unmatched, log_batch.replaced, log_batch.count) == (
+        1,
+        1,
+        1,
+        4,
+    )
+    assert log_batch.rejected == []
 
 
 def test_unmappable_lines_are_rejected() -> None:
     """With the line as it was read, where it stands, and all that its uuid is made of."""
-    found = batch(log_line(1), b'{"type":5,"user":"u"}')
-    [rejected] = found.rejected
+    log_batch = batch(log_line(1), b'{"type":5,"user":"u"}')
+    [rejected] = log_batch.rejected
     assert (rejected.reason, rejected.data) == (Reason.UNMAPPABLE, b'{"type":5,"user":"u"}')
     assert rejected.why == "event: the expression gives the number 5; the event's name is needed"
     assert rejected.facts.name == f"{PATH}:{len(log_line(1)) + 1}"
@@ -146,28 +156,31 @@ def test_unmappable_lines_are_rejected() -> None:
         "identity": "f1",
         "generation": 0,
     }
-    assert (found.facts(0).name, json.loads(found.attributes(0))["offset"]) == (f"{PATH}:0", 0)
+    assert (log_batch.facts(0).name, json.loads(log_batch.attributes(0))["offset"]) == (
+        f"{PATH}:0",
+        0,
+    )
 
 
 def test_a_record_that_is_too_long_is_rejected() -> None:
     """Its beginning is kept."""
     file = LogInBlocks()
-    [found] = cut(log_policy(max_line=1000), file.block([log_line(1)], [(40, b"x" * 1000)]))
-    [rejected] = found.rejected
+    [log_batch] = cut(log_policy(max_line=1000), file.block([log_line(1)], [(40, b"x" * 1000)]))
+    [rejected] = log_batch.rejected
     assert (rejected.reason, len(rejected.data), rejected.facts.name) == (
         Reason.TOO_LARGE,
         1000,
         f"{PATH}:40",
     )
     assert rejected.why == "the record is longer than 1000 B (max_line); its beginning is kept"
-    assert (found.overlong, found.count, len(found.values)) == (1, 2, 1)
+    assert (log_batch.overlong, log_batch.count, len(log_batch.values)) == (1, 2, 1)
     [alone] = cut(log_policy(), file.block([], [(0, b"x")]))
     assert (alone.count, list(alone.values), len(alone.rejected)) == (1, [], 1)
 
 
 def counts(found: Sequence[LogBatch]) -> list[int]:
     """Records of each."""
-    return [each.count for each in found]
+    return [log_batch.count for log_batch in found]
 
 
 def test_batches_hold_so_much() -> None:
@@ -208,6 +221,6 @@ def test_halves_are_the_whole() -> None:
         parts = [half for part in parts for half in (part.halves() if part.count > 1 else (part,))]
     assert counts(parts) == [1] * 8
     assert [value for part in parts for value in part.values] == list(whole.values)
-    assert [each.facts.name for part in parts for each in part.rejected] == [
-        each.facts.name for each in whole.rejected
+    assert [rejected.facts.name for part in parts for rejected in part.rejected] == [
+        rejected.facts.name for rejected in whole.rejected
     ]

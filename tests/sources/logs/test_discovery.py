@@ -17,7 +17,7 @@ def found(root: Path, *globs: str, exclude: tuple[str, ...] = ()) -> list[str]:
     """The names of what matches below `root`."""
     discovery = Discovery([f"{root}/{glob}" for glob in globs], exclude, _fail)
     return sorted(
-        each.path.removeprefix(f"{root}/") for each in discovery.scan(lambda _key: None).values()
+        file.path.removeprefix(f"{root}/") for file in discovery.scan(lambda _key: None).values()
     )
 
 
@@ -86,5 +86,5 @@ def test_a_known_name_is_kept(tree: Path) -> None:
     for name in ("app.log", "a-link.log"):
         path = f"{tree}/{name}"
         # mypy has no type for a default that binds the loop's value.
-        found = discovery.scan(lambda _key, path=path: path)  # type: ignore[misc]
-        assert path in {file.path for file in found.values()}
+        files = discovery.scan(lambda _key, path=path: path)  # type: ignore[misc]
+        assert path in {file.path for file in files.values()}

@@ -57,7 +57,7 @@ class LogFlowRig:
     @property
     def accepted(self) -> list[int]:
         """Records of each accepted batch."""
-        return [len(each.values) for each in self.intake.taken]
+        return [len(batch.values) for batch in self.intake.taken]
 
 
 async def test_blocks_are_accepted_at_the_policys_level_and_settled_whole() -> None:
@@ -169,7 +169,9 @@ async def test_records_lost_by_the_buffer_are_read_again() -> None:
     bench.intake.taken[0].settle()
     bench.intake.taken[2].settle(FULL)
     assert bench.flow.take_rewound() == [failed]
-    assert [len(each.values) for each in bench.intake.given_back if each in bench.intake.taken] == [
+    assert [
+        len(batch.values) for batch in bench.intake.given_back if batch in bench.intake.taken
+    ] == [
         500,
         3,
     ]

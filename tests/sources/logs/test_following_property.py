@@ -166,7 +166,9 @@ class FollowedFiles(RuleBasedStateMachine):
             first = block.first
             self.logs.follower.rewind(block)
             self.logs.blocks = [
-                each for each in self.logs.blocks if each.file is not file or each.first < first
+                read_block
+                for read_block in self.logs.blocks
+                if read_block.file is not file or read_block.first < first
             ]
 
     @rule()

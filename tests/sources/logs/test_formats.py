@@ -33,15 +33,15 @@ def made(
 
 def parsed(form: LineFormat, line: str | bytes, reference: float = MAY) -> dict[str, Any] | None:
     """The members of a record."""
-    found = form.parse(line.encode() if isinstance(line, str) else line, reference)
-    if found is None:
+    result = form.parse(line.encode() if isinstance(line, str) else line, reference)
+    if result is None:
         return None
-    members: dict[str, Any] = msgspec.json.decode(found[0])
-    assert found[1] == (
+    members: dict[str, Any] = msgspec.json.decode(result[0])
+    assert result[1] == (
         b'"%b"' % members["time"].encode() if form.has_time and "time" in members else b""
     )
-    assert found[2] == (
-        datetime.fromisoformat(members["time"]).timestamp() // 1 if found[1] else reference
+    assert result[2] == (
+        datetime.fromisoformat(members["time"]).timestamp() // 1 if result[1] else reference
     )
     return members
 
@@ -303,7 +303,7 @@ class Logged:
 
     def members(self) -> dict[str, Any]:
         """What the line becomes."""
-        found = {
+        fields = {
             "remote_addr": str(self.address),
             "remote_user": self.user,
             "time": f"{self.time:%Y-%m-%dT%H:%M:%S}.000Z",
@@ -316,7 +316,7 @@ class Logged:
             "referrer": self.referrer,
             "user_agent": self.agent,
         }
-        return {name: value for name, value in found.items() if value is not None}
+        return {name: value for name, value in fields.items() if value is not None}
 
 
 LOGGED = st.builds(
@@ -490,9 +490,9 @@ def test_the_year_of_an_old_syslog_line(time: datetime, before: timedelta) -> No
     form = made("syslog")
     line = f"{time:%b %d %H:%M:%S} h a: b"
     parsed(form, line, (time + timedelta(days=366 * 5) + before).timestamp())
-    found = parsed(form, line, (time + before).timestamp())
-    assert found is not None
-    assert found["time"] == time.strftime("%Y-%m-%dT%H:%M:%S.000Z")
+    record = parsed(form, line, (time + before).timestamp())
+    assert record is not None
+    assert record["time"] == time.strftime("%Y-%m-%dT%H:%M:%S.000Z")
 
 
 POD = {"namespace": "shop", "pod": "web-5d9c7b-x2x4z", "container": "app"}
@@ -591,13 +591,13 @@ def test_messages(message_format: str, message: str, expected: Any) -> None:
     message is unmatched.
     """
     form = made("cri", r"(?P<method>[A-Z]+) (?P<status>\d+)", message_format)
-    found = parsed(form, CRI + message)
-    assert (None if found is None else found["message"]) == expected
-    found = parsed(
+    record = parsed(form, CRI + message)
+    assert (None if record is None else record["message"]) == expected
+    record = parsed(
         made("syslog", r"(?P<method>[A-Z]+) (?P<status>\d+)", message_format),
         f"Apr  1 12:00:00 h app: {message}",
     )
-    assert (None if found is None else found["message"]) == expected
+    assert (None if record is None else record["message"]) == expected
 
 
 @cases(
@@ -698,8 +698,8 @@ def test_large_structured_data_stays_text() -> None:
 def test_any_line_becomes_json_or_is_unmatched(name: str, line: bytes) -> None:
     """Each becomes a JSON object or is unmatched; nothing is raised."""
     form = FORMS[name]
-    found = form.parse(line, MAY)
-    assert found is None or name == "json" or isinstance(msgspec.json.decode(found[0]), dict)
+    result = form.parse(line, MAY)
+    assert result is None or name == "json" or isinstance(msgspec.json.decode(result[0]), dict)
 
 
 FORMS = {name: made(name, r"(?P<a>.)(?P<b>\S+)?", None) for name in FORMATS}

@@ -56,8 +56,8 @@ def test_rows_are_kept(tmp_path: Path) -> None:
     assert store.in_file("logs", 1, 2**64 - 1) == large
     assert store.in_file("logs", 1, 3) is None
     assert store.in_file("others", 1, 2**64 - 1) is None
-    assert {each.identity for each in store.alike("logs", "f")} == {"a", "b", "c"}
-    assert [each.identity for each in store.present("logs")] == ["a"]
+    assert {position.identity for position in store.alike("logs", "f")} == {"a", "b", "c"}
+    assert [position.identity for position in store.present("logs")] == ["a"]
     store.close()
 
 
@@ -72,9 +72,9 @@ def test_the_latest_content_of_a_file(tmp_path: Path) -> None:
             row("older", state=GONE, seen=0.5),
         ],
     )
-    found = store.in_file("logs", 1, 2)
-    assert found is not None
-    assert found.identity == "new"
+    position = store.in_file("logs", 1, 2)
+    assert position is not None
+    assert position.identity == "new"
     store.close()
 
 
@@ -92,7 +92,7 @@ def test_times_go_with_their_rows(tmp_path: Path) -> None:
     store.forget("logs", 5.0)
     assert store.times("logs", "a", 0) == []
     assert store.times("logs", "b", 0) == [ReadTime(0, 5, 3.0)]
-    assert [each.identity for each in store.present("logs")] == ["b"]
+    assert [position.identity for position in store.present("logs")] == ["b"]
     store.close()
 
 
@@ -144,9 +144,9 @@ def test_a_damaged_file_is_quarantined_and_what_can_be_read_of_it_is_kept(
     assert moved.read_bytes() == data
     assert str(moved) == line["moved_to"]
     assert str(moved) in store.warning
-    kept = read_positions(path).get("logs", [])
-    assert len(kept) == line["positions_saved"]
-    assert set(kept) <= set(rows)
+    saved_rows = read_positions(path).get("logs", [])
+    assert len(saved_rows) == line["positions_saved"]
+    assert set(saved_rows) <= set(rows)
     assert not store.is_new("logs")
     assert not store.is_new("others")
     assert store.is_new("added later")

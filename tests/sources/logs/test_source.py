@@ -57,9 +57,9 @@ class FakeFollower:
         self.reads += 1
         if self.fails is not None:
             raise self.fails
-        taken = self.unread[:1]
+        blocks = self.unread[:1]
         self.unread = self.unread[1:]
-        return taken
+        return blocks
 
     def rewind(self, block: Block) -> None:
         """Know that it has to be read again."""
@@ -108,7 +108,7 @@ class LogSourceRig:
     @property
     def accepted(self) -> int:
         """Records that were accepted."""
-        return sum(len(each.values) for each in self.intake.taken)
+        return sum(len(batch.values) for batch in self.intake.taken)
 
     async def passes(self, seconds: float) -> None:
         """Time passes, once the source waits for it: while its thread works it has no timer."""
@@ -134,8 +134,8 @@ async def test_settled_positions_are_stored() -> None:
     blocks = bench.follower.write(3, 4)
     async with running(bench):
         await eventually(lambda: bench.accepted == 7)
-        for each in bench.intake.taken:
-            each.settle()
+        for batch in bench.intake.taken:
+            batch.settle()
         await eventually(lambda: bench.follower.settled == blocks and bench.follower.saves == 1)
         [more] = bench.follower.write(1)
         await bench.passes(0.5)

@@ -86,8 +86,8 @@ def all_of(
     """The records and the overlong ones of some feeds and the end, and what was given at each."""
     given = [splitter.feed(data, 0.0) for data in feeds]
     given.append(splitter.finish())
-    records = [pair for each in given for pair in zip(each.offsets, each.values, strict=True)]
-    return records, [pair for each in given for pair in each.overlong], given
+    records = [pair for output in given for pair in zip(output.offsets, output.values, strict=True)]
+    return records, [pair for output in given for pair in output.overlong], given
 
 
 def cut(data: bytes, places: Iterable[int]) -> list[bytes]:
@@ -105,12 +105,12 @@ def naive(data: bytes) -> tuple[list[tuple[int, bytes]], list[tuple[int, bytes]]
         value = line.removesuffix(b"\r")
         if offset == 0:
             value = value.removeprefix(b"\xef\xbb\xbf")
-        kept = value.lstrip(b"\0")
-        begin = offset + len(value) - len(kept)
-        if len(kept) > MAX:
-            overlong.append((begin, kept[:MAX]))
-        elif kept:
-            records.append((begin, kept))
+        stripped = value.lstrip(b"\0")
+        begin = offset + len(value) - len(stripped)
+        if len(stripped) > MAX:
+            overlong.append((begin, stripped[:MAX]))
+        elif stripped:
+            records.append((begin, stripped))
         offset += len(line) + 1
     return records, overlong
 
@@ -135,10 +135,10 @@ def test_records_dont_depend_on_how_reads_are_split(
     pieces = all_of(kind(0), cut(data, places))
     bytewise = all_of(kind(0), [data[at : at + 1] for at in range(len(data))])
     assert pieces[:2] == whole[:2] == bytewise[:2]
-    ends = [each.end for each in pieces[2]]
+    ends = [output.end for output in pieces[2]]
     assert ends == sorted(ends)
     assert ends[-1] == len(data)
-    assert sum(each.lines for each in pieces[2]) == data.count(b"\n") + (
+    assert sum(output.lines for output in pieces[2]) == data.count(b"\n") + (
         data.rpartition(b"\n")[2].strip(b"\0") != b""
     )
     offsets = [offset for offset, _ in whole[0]]
@@ -154,14 +154,14 @@ def test_reading_resumes_anywhere(
     data += tail
     records, overlong, _ = all_of(kind(0), [data])
     splitter = kind(0)
-    found = list[tuple[int, bytes]]()
+    read_records = list[tuple[int, bytes]]()
     long = list[tuple[int, bytes]]()
     for piece in cut(data, places):
         given = splitter.feed(piece, 0.0)
-        found += zip(given.offsets, given.values, strict=True)
+        read_records += zip(given.offsets, given.values, strict=True)
         long += given.overlong
         more, longer, _ = all_of(kind(given.end), [data[given.end :]])
-        assert found + more == records
+        assert read_records + more == records
         assert long + longer == overlong
 
 

@@ -42,7 +42,7 @@ class Piped:
     @property
     def accepted(self) -> int:
         """Records that were accepted."""
-        return sum(len(each.values) for each in self.intake.taken)
+        return sum(len(batch.values) for batch in self.intake.taken)
 
 
 @pytest.fixture
@@ -89,8 +89,8 @@ async def test_lines_are_accepted_as_they_come(pipe: tuple[int, list[int]]) -> N
             state.bytes,
             log_line(2).decode(),
         )
-        for each in piped.intake.taken:
-            each.settle()
+        for batch in piped.intake.taken:
+            batch.settle()
         await eventually(lambda: piped.source.statistics().lag == 0)
     assert piped.ends == 0
 
@@ -103,8 +103,8 @@ async def test_the_end_is_reported_when_all_is_settled(pipe: tuple[int, list[int
         os.close(writers.pop())
         await eventually(lambda: piped.accepted == 2)
         *others, last = piped.intake.taken
-        for each in others:
-            each.settle()
+        for batch in others:
+            batch.settle()
         assert piped.ends == 0
         last.settle()
         await eventually(lambda: piped.ends == 1)
@@ -161,7 +161,7 @@ async def test_a_writer_waits_while_nothing_is_accepted(pipe: tuple[int, list[in
         await eventually(write)
         os.close(writers.pop())
         await eventually(lambda: piped.ends == 1)
-    values = [value for each in piped.intake.taken for value in each.values]
+    values = [value for batch in piped.intake.taken for value in batch.values]
     assert len(values) == 50_000
     assert all(b'"distinct_id":"u%d"' % number in value for number, value in enumerate(values))
 

@@ -25,16 +25,16 @@ async def watch() -> AsyncIterator[Watch]:
 
 async def _changed(watch: Watch, folder: Path, name: str) -> set[str]:
     """Write until the directory is watched and the change is reported."""
-    found: set[str] = set()
+    changed_paths: set[str] = set()
     async with asyncio.timeout(60):
-        while str(folder / name) not in found:
+        while str(folder / name) not in changed_paths:
             with (folder / name).open("a") as file:
                 file.write("line\n")
             waiting = asyncio.create_task(watch.changes({str(folder), str(folder / "absent")}))
             await asyncio.wait([waiting], timeout=0.1)
             watch.wake()
-            found |= await waiting or set()
-    return found
+            changed_paths |= await waiting or set()
+    return changed_paths
 
 
 async def test_a_change_is_reported(watch: Watch, tmp_path: Path) -> None:

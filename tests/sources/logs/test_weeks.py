@@ -55,16 +55,18 @@ def test_a_week_of_an_access_log(count: int, tmp_path: Path) -> None:
         made = mapping.map(parsed[0], parsed[2])
         assert made is not None
         event = msgspec.json.decode(made)
-        found = event["properties"]
+        properties = event["properties"]
         assert len(event["distinct_id"]) == 64
-        assert f'"{found["time"]}"'.encode() == parsed[1]
-        assert last <= found["time"]
-        assert found["remote_addr"]
-        assert found["status"] in range(200, 600)
+        assert f'"{properties["time"]}"'.encode() == parsed[1]
+        assert last <= properties["time"]
+        assert properties["remote_addr"]
+        assert properties["status"] in range(200, 600)
         empty = b'"-" ' in record or b'"" ' in record
-        assert ("method" in found and "path" in found) or "request" in found or empty, record
-        assert not {"method", "request"} <= found.keys()
-        last = found["time"]
+        assert (
+            ("method" in properties and "path" in properties) or "request" in properties or empty
+        ), record
+        assert not {"method", "request"} <= properties.keys()
+        last = properties["time"]
         events += 1
     assert events == count
 

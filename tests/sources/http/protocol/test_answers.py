@@ -115,9 +115,9 @@ async def test_preflight() -> None:
                 "access-control-max-age": "86400",
                 "vary": "Origin, Access-Control-Request-Method, Access-Control-Request-Headers",
             }
-        taken = await client.ask(post("/e/", b"x", ORIGIN))
-        assert taken.headers["access-control-allow-origin"] == "https://a.example"
-        assert (taken.headers["vary"], taken.headers["access-control-expose-headers"]) == (
+        answer = await client.ask(post("/e/", b"x", ORIGIN))
+        assert answer.headers["access-control-allow-origin"] == "https://a.example"
+        assert (answer.headers["vary"], answer.headers["access-control-expose-headers"]) == (
             "Origin",
             "Retry-After",
         )

@@ -126,7 +126,7 @@ async def test_chunks(coding: bytes) -> None:
         await client.send(request + request, post())
         assert [(await client.reply()).status for _ in range(3)] == [200, 200, 200]
         assert to.intake.bodies == [b"abc0123456789", b"abc0123456789", b"{}"]
-        assert [taken.content_encoding for taken in to.intake.taken] == [b"", b"", b""]
+        assert [incoming.content_encoding for incoming in to.intake.taken] == [b"", b"", b""]
 
 
 @cases("before", [b"", post("/track")])
@@ -162,9 +162,9 @@ async def test_http_1_0() -> None:
     """
     async with listening() as to:
         client = await to.connect()
-        kept = b"POST /e HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: 1\r\n\r\n1"
+        keep_alive = b"POST /e HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: 1\r\n\r\n1"
         for _ in range(2):
-            assert (await client.ask(kept)).headers["connection"] == "keep-alive"
+            assert (await client.ask(keep_alive)).headers["connection"] == "keep-alive"
         answer = await client.ask(b"POST /e HTTP/1.0\r\nContent-Length: 1\r\n\r\n2")
         assert answer.headers["connection"] == "close"
         assert await client.ended() == b""
@@ -239,7 +239,9 @@ async def test_upgrade_is_ignored(upgrade: str) -> None:
             await client.send(raw[:cut], raw[cut:])
             assert [(await client.reply()).status for _ in range(5)] == [200] * 5
             assert to.intake.bodies == [b"abc", b"def", b"abc", b"", b"last"]
-            assert [(taken.query, taken.content_type) for taken in to.intake.taken[:2]] == [
+            assert [
+                (incoming.query, incoming.content_type) for incoming in to.intake.taken[:2]
+            ] == [
                 (b"a=b", b"text/x"),
                 (b"", b"text/x"),
             ]
@@ -355,13 +357,13 @@ def test_joined(pieces: list[bytes]) -> None:
     """The pieces, small and large, make the body in their order; a body that
     isn't kept is only measured.
     """
-    kept = BodyBuffer(keep=True)
+    body = BodyBuffer(keep=True)
     measured = BodyBuffer(keep=False)
     for piece in pieces:
-        kept.add(piece)
+        body.add(piece)
         measured.add(piece)
-    assert kept.joined() == b"".join(pieces)
-    assert kept.length == measured.length == len(b"".join(pieces))
+    assert body.joined() == b"".join(pieces)
+    assert body.length == measured.length == len(b"".join(pieces))
     assert measured.joined() == b""
 
 

@@ -186,8 +186,13 @@ def test_a_prefix_changes_no_answer(prefix: str, rest: str) -> None:
     target = ("/" + rest).encode()
     for scheme in (b"", b"http://h", b"HTTPS://h:8"):
         route, query = plain.find(scheme + target)
-        found, found_query = prefixed.find(scheme + prefix.encode() + target)
-        assert (found.name, found.protocol, found.event, found_query) == (
+        prefixed_route, found_query = prefixed.find(scheme + prefix.encode() + target)
+        assert (
+            prefixed_route.name,
+            prefixed_route.protocol,
+            prefixed_route.event,
+            found_query,
+        ) == (
             route.name,
             route.protocol,
             route.event,

@@ -307,8 +307,8 @@ def test_user_properties_of_white_space_are_none() -> None:
 @cases("version", ["9" * 5000, "1234567890123456789", "012"])
 def test_a_browsers_version_that_no_number_holds_stays_text(version: str) -> None:
     """However long it is."""
-    found = plain(one({**RECORD, "os_name": "Chrome", "os_version": version}))
-    assert found["$browser_version"] == version
+    properties = plain(one({**RECORD, "os_name": "Chrome", "os_version": version}))
+    assert properties["$browser_version"] == version
 
 
 def test_what_is_said_once_is_said_from_since_on() -> None:
@@ -352,15 +352,15 @@ def test_a_sessions_id_is_a_uuid_of_version_7_at_its_start() -> None:
     """
     session = {"session_id": 1_709_288_430_123}
     amplitude = AmplitudeConverter()
-    found = uuids.UUID(plain(one({**RECORD, **session}, amplitude))["$session_id"])
-    assert found.version == 7
-    assert found.variant == uuids.RFC_4122
-    assert found.int >> 80 == 1_709_288_430_123
+    session_id = uuids.UUID(plain(one({**RECORD, **session}, amplitude))["$session_id"])
+    assert session_id.version == 7
+    assert session_id.variant == uuids.RFC_4122
+    assert session_id.int >> 80 == 1_709_288_430_123
     for number in range(5000):
         other = plain(one({**RECORD, "session_id": 1_709_288_430_124 + number}, amplitude))
-        assert other["$session_id"] != str(found)
-    assert plain(one({**SIGNED_IN, **session}, amplitude))["$session_id"] == str(found)
-    assert plain(one({**RECORD, **session, "device_id": "d2"}))["$session_id"] != str(found)
+        assert other["$session_id"] != str(session_id)
+    assert plain(one({**SIGNED_IN, **session}, amplitude))["$session_id"] == str(session_id)
+    assert plain(one({**RECORD, **session, "device_id": "d2"}))["$session_id"] != str(session_id)
 
 
 @cases("session", [None, 0, -1, "", 1 << 48, 1.5])
@@ -410,8 +410,8 @@ def test_a_device_is_joined_once_however_many_come_between() -> None:
 def test_without_person_properties_user_properties_are_not_read() -> None:
     """They are dropped later, whatever is in them."""
     record = {**RECORD, "city": "Berlin", "user_properties": {"$set": {"a": 1}}}
-    found = plain(one(record, AmplitudeConverter(persons=False)))
-    assert found["$set"] == record["user_properties"]
+    properties = plain(one(record, AmplitudeConverter(persons=False)))
+    assert properties["$set"] == record["user_properties"]
 
 
 def test_a_groups_properties_are_sent_when_they_are_new() -> None:
@@ -667,13 +667,13 @@ def test_a_key_among_the_last_different_ones_is_known_and_an_unseen_one_is_new(
     """Nothing unseen is ever known; what was seen with fewer than `remembered` other keys since
     then always is.
     """
-    found = answers(keys, remembered)
+    are_new = answers(keys, remembered)
     for place, key in enumerate(keys):
         before = keys[:place]
         if key not in before:
-            assert found[place]
+            assert are_new[place]
         elif len(set(before[place - 1 - before[::-1].index(key) :])) <= remembered:
-            assert not found[place]
+            assert not are_new[place]
 
 
 @settings(deadline=None, max_examples=60)

@@ -66,10 +66,10 @@ def test_every_file_with_a_description_is_listed() -> None:
         import_module(f"{formats.__name__}.{file.stem}") for file in Path(folder).glob("[a-z]*.py")
     ]
     described = [
-        each.name
+        form.name
         for module in modules
-        for each in vars(module).values()
-        if isinstance(each, ImportFormat)
+        for form in vars(module).values()
+        if isinstance(form, ImportFormat)
     ]
     by_file = [file.stem for file in FOLDER.glob("*.yaml")]
     assert sorted([*described, *by_file]) == sorted(BY_NAME)
@@ -98,10 +98,10 @@ def test_what_is_described_can_be_typed_and_read(form: ImportFormat[Any]) -> Non
     said = list(form.said)
     assert all(
         re.fullmatch("[a-z]+[0-9]?(-[a-z]+)*", name)
-        for name in (form.name, *(each.flag for each in said))
+        for name in (form.name, *(option.flag for option in said))
     )
-    assert all(text.endswith(".") for text in (form.summary, *(each.help for each in said)))
-    assert len({each.flag for each in said}) == len(said)
+    assert all(text.endswith(".") for text in (form.summary, *(option.help for option in said)))
+    assert len({option.flag for option in said}) == len(said)
     assert form.framings
 
 
@@ -110,7 +110,7 @@ def test_nothing_needs_to_be_said_beside_rules(form: ImportFormat[Any]) -> None:
     """Every option has a default that makes a converter, and that changes no job's identity."""
     options = form.options()
     assert form.make(options, given()) is not form.make(options, given())
-    assert [each.of(options) for each in form.said] == [None] * len(list(form.said))
+    assert [option.of(options) for option in form.said] == [None] * len(list(form.said))
 
 
 @cases(
@@ -247,7 +247,9 @@ def test_what_was_said_is_part_of_the_job() -> None:
     """As JSON values, sets in order."""
     table = BY_NAME["csv"]
     options = table.options(event="kind", numbers=frozenset({"b", "a"}))
-    assert {each.flag: each.of(options) for each in table.said if each.of(options) is not None} == {
+    assert {
+        option.flag: option.of(options) for option in table.said if option.of(options) is not None
+    } == {
         "event-column": "kind",
         "number-column": ["a", "b"],
     }

@@ -264,13 +264,13 @@ def test_the_sample_becomes_what_it_says() -> None:
             assert event == expected, row
             continue
         assert expected is None, row
-        found = json.loads(written(event))
+        properties = json.loads(written(event))
         assert (event.event, event.distinct_id) == (row["event"], row["distinct_id"])
-        assert {name: found.get(name, "") for name in ("plan", "note")} == {
+        assert {name: properties.get(name, "") for name in ("plan", "note")} == {
             name: row[name] for name in ("plan", "note")
         }
-        assert found.get("amount") == (json.loads(row["amount"]) if row["amount"] else None)
-        assert found.get("cart") == (json.loads(row["cart"]) if row["cart"] else None)
+        assert properties.get("amount") == (json.loads(row["amount"]) if row["amount"] else None)
+        assert properties.get("cart") == (json.loads(row["cart"]) if row["cart"] else None)
 
 
 def test_the_file_of_the_sample_holds_its_rows() -> None:
@@ -353,19 +353,19 @@ def test_rows_of_a_file_become_what_their_json_becomes(
             blocks = [block for file in source.files() for block in source.blocks(file)]
     for block in blocks:
         plain = RecordBlock(block.file, block.first, [*block.records], block.lines)
-        found, expected = (
+        finished, expected = (
             FinishedBlock(EventFinisher(FinishPolicy("oldest", geoip=False, job_id="j")))
             for _ in range(2)
         )
-        CsvConverter(TYPED).convert_block(block, found)
+        CsvConverter(TYPED).convert_block(block, finished)
         CsvConverter(TYPED).convert_block(plain, expected)
-        assert (found.records, found.data, found.uuids, found.times) == (
+        assert (finished.records, finished.data, finished.uuids, finished.times) == (
             expected.records,
             expected.data,
             expected.uuids,
             expected.times,
         )
-        assert [(at, str(why)) for at, why, *_ in found.refused] == [
+        assert [(at, str(why)) for at, why, *_ in finished.refused] == [
             (at, str(why)) for at, why, *_ in expected.refused
         ]
     assert [json.loads(record) for block in blocks for record in block.records] == [

@@ -111,7 +111,10 @@ def test_records_that_share_an_id_that_says_nothing_are_no_repeats() -> None:
     assert len({event.uuid for event in events}) == 1
     with TemporaryDirectory() as folder, Repeats(Path(folder)) as repeats:
         columns = zip(
-            *((each.event, each.distinct_id, each.time, each.uuid, each.keyed) for each in events),
+            *(
+                (event.event, event.distinct_id, event.time, event.uuid, event.keyed)
+                for event in events
+            ),
             strict=True,
         )
         assert repeats.among(*columns) == [4]

@@ -267,12 +267,12 @@ def joins(*records: dict[str, Any], **options: Any) -> list[tuple[str, str, str]
     and the other one.
     """
     converter = MixpanelConverter(**options)
-    one = block(*(json.dumps({"event": "e", "properties": each}).encode() for each in records))
+    one = block(*(json.dumps({"event": "e", "properties": values}).encode() for values in records))
     events = [event for index in range(len(records)) for event in converter.convert(one, index)]
-    found = ((event, plain(event)) for event in events)
+    pairs = ((event, plain(event)) for event in events)
     return [
         (event.event, event.distinct_id, says["$anon_distinct_id"])
-        for event, says in found
+        for event, says in pairs
         if "$anon_distinct_id" in says
     ]
 
@@ -289,8 +289,8 @@ def test_a_device_is_joined_with_its_first_user() -> None:
     """By the first event that has both, before it; another device is joined, too, another user of
     the same device is someone else.
     """
-    found = joins(BOTH, BOTH, {**BOTH, "$device_id": "d2"}, {**BOTH, "distinct_id": "u2"}, BOTH)
-    assert found == [
+    joined = joins(BOTH, BOTH, {**BOTH, "$device_id": "d2"}, {**BOTH, "distinct_id": "u2"}, BOTH)
+    assert joined == [
         ("$identify", "u1", "$device:d1"),
         ("$identify", "u1", "$device:d2"),
     ]
@@ -333,8 +333,8 @@ def test_what_has_no_two_ids_joins_nothing(change: dict[str, Any]) -> None:
 
 def test_events_from_before_since_join_nothing() -> None:
     """They are left out with all that they bring: the first one after them brings it."""
-    found = joins(BOTH, {**BOTH, "time": 4}, {**BOTH, "time": 5}, since=3_000_000)
-    assert found == [("$identify", "u1", "$device:d1")]
+    joined = joins(BOTH, {**BOTH, "time": 4}, {**BOTH, "time": 5}, since=3_000_000)
+    assert joined == [("$identify", "u1", "$device:d1")]
 
 
 def test_a_merge_of_more_than_two_ids_is_an_event_for_each() -> None:
@@ -631,9 +631,9 @@ def test_group_keys_become_groups(properties: dict[str, Any], groups: object) ->
     export = MixpanelExport(group_keys=frozenset({"company_id=company", "team"}))
     converter = MixpanelConverter(group_types=export.types_by_key)
     (event,) = converter.convert(block(record(**properties)), 0)
-    found = json.loads(msgspec.json.encode(event.properties))
-    assert found.get("$groups") == groups
-    assert {name: found[name] for name in properties} == properties
+    parsed = json.loads(msgspec.json.encode(event.properties))
+    assert parsed.get("$groups") == groups
+    assert {name: parsed[name] for name in properties} == properties
 
 
 @cases(

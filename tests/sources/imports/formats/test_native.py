@@ -102,8 +102,8 @@ def one(record: bytes | object, time_offset: int = 0) -> dict[str, Any]:
     events = convert(record, time_offset=time_offset)
     assert events.refused == []
     assert len(events) == 1
-    found: dict[str, Any] = json.loads(events.texts[0])
-    return found
+    event: dict[str, Any] = json.loads(events.texts[0])
+    return event
 
 
 def without(*names: str, **others: object) -> dict[str, Any]:
@@ -412,8 +412,8 @@ def test_members_go_to_the_events_own_properties(
     assert events.texts == [record]
     gap = events.gaps[0]
     if gap:
-        found = json.loads(record[:gap] + b'"$new":2,' + record[gap:])
-        assert found == json.loads(record) | {
+        extended = json.loads(record[:gap] + b'"$new":2,' + record[gap:])
+        assert extended == json.loads(record) | {
             "properties": {"$new": 2, **json.loads(record)["properties"]}
         }
         assert not {"$set", "$set_once"} & {*properties, *around}
@@ -496,7 +496,7 @@ def alone(*lines: bytes) -> Converted:
     for number, line in enumerate(lines):
         one = converted(native, RecordBlock(SourceFile("a", "5eed"), number, [line], [number]))
         whole.extend([number for _ in one.records], NativeEvents(*one.columns))
-        whole.refused += [each._replace(record=number) for each in one.refused]
+        whole.refused += [refusal._replace(record=number) for refusal in one.refused]
     return whole
 
 
@@ -506,8 +506,8 @@ def columns(events: Converted) -> tuple[object, ...]:
         events.records,
         events.columns,
         [
-            (each.record, each.text, each.why.why, str(each.why), each.member)
-            for each in events.refused
+            (refusal.record, refusal.text, refusal.why.why, str(refusal.why), refusal.member)
+            for refusal in events.refused
         ],
     )
 

@@ -229,8 +229,8 @@ def changed(record: dict[str, Any], path: str, value: Any) -> bytes:
     whole: dict[str, Any] = copy.deepcopy(record)
     *outer, name = path.split(".")
     inside = whole
-    for each in outer:
-        inside = inside[each]
+    for key in outer:
+        inside = inside[key]
     inside[name] = value
     return json.dumps(whole).encode()
 
@@ -259,8 +259,8 @@ def test_a_field_that_a_record_does_not_need_does_not_reject_it(kind: str, path:
     assert usual.names
     for what, value in WRONG.items():
         sink = made(name, changed(record, path, value))
-        assert [str(each) for _, each, *_ in sink.refused] + [
-            str(each) for each in sink.unfinished.values()
+        assert [str(why) for _, why, *_ in sink.refused] + [
+            str(why) for why in sink.unfinished.values()
         ] == [], what
         assert (sink.names[-1], sink.distinct_ids[-1], sink.times[-1]) == (
             usual.names[-1],

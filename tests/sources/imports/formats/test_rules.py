@@ -78,10 +78,10 @@ TABLES: Final[dict[str, Table]] = {
 
 def rows(*, refused: bool) -> list[Any]:
     """The rules of all tables by which a record is refused, or those of the others."""
-    found = ((name, table, rule) for name, table in TABLES.items() for rule in table["rules"])
+    all_rules = ((name, table, rule) for name, table in TABLES.items() for rule in table["rules"])
     return [
         pytest.param(table, rule, id=f"{name}: {rule['rule']}")
-        for name, table, rule in found
+        for name, table, rule in all_rules
         if ("refused" in rule) is refused
     ]
 
@@ -116,8 +116,8 @@ def given(table: Table, rule: Rule) -> FormatContext:
 
 def policy(rule: Rule) -> PersonProperties:
     """Of a rule."""
-    found: PersonProperties = rule.get("policy", "history")
-    return found
+    chosen: PersonProperties = rule.get("policy", "history")
+    return chosen
 
 
 def record(table: Table, rule: Rule) -> bytes:
@@ -175,34 +175,36 @@ def expected(table: Table, rule: Rule) -> dict[str, Any]:
         whole["uuid"] = said["uuid"]
     elif "uuid_of" in said:
         whole["uuid"] = str(uuid5(NAMESPACE, said["uuid_of"]))
-    kept = {
+    remaining = {
         name: value
         for name, value in usual["properties"].items()
         if name not in rule.get("gone", ())
     }
-    properties = {**kept, **rule.get("properties", {}), **EVERY_EVENT}
+    properties = {**remaining, **rule.get("properties", {}), **EVERY_EVENT}
     return {**whole, "properties": rule.get("everything", properties)}
 
 
 def _check(table: Table, rule: Rule) -> None:
     bodies, keyed = outcome(table, rule)
-    found = [json.loads(body) for body in bodies]
+    events = [json.loads(body) for body in bodies]
     own = expected(table, rule)
     if own.get("uuid", "*") == "*":  # of persons: it follows from the whole record
-        own["uuid"] = found[-1]["uuid"]
+        own["uuid"] = events[-1]["uuid"]
     brought = rule.get("before", [])
     if rule.get("becomes") != "nothing":
-        assert found.pop() == own
+        assert events.pop() == own
     shown = [
-        {"event": each["event"], "properties": {**each["properties"], **EVERY_EVENT}}
-        for each in brought
+        {"event": event["event"], "properties": {**event["properties"], **EVERY_EVENT}}
+        for event in brought
     ]
-    assert [{"event": each["event"], "properties": each["properties"]} for each in found] == shown
+    assert [
+        {"event": event["event"], "properties": event["properties"]} for event in events
+    ] == shown
     assert all(
-        (each["distinct_id"], each["timestamp"]) == (own["distinct_id"], own["timestamp"])
-        for each in found
+        (event["distinct_id"], event["timestamp"]) == (own["distinct_id"], own["timestamp"])
+        for event in events
     )
-    assert len({each["uuid"] for each in found} - {own["uuid"]}) == len(found)
+    assert len({event["uuid"] for event in events} - {own["uuid"]}) == len(events)
     if "keyed" in rule:
         assert keyed == rule["keyed"]
     if "keeps" in rule:
@@ -247,15 +249,15 @@ def words(table: Table) -> Iterator[str]:
     """Every name of a member, and every text, in the table's records and events."""
     waiting: list[Any] = [table["usual"], table["rules"]]
     while waiting:
-        each = waiting.pop()
-        if isinstance(each, Mapping):
-            yield from map(str, each)
-            waiting += each.values()
-        elif isinstance(each, list):
-            waiting += each
-        elif isinstance(each, str):
-            yield each
-            yield from (part for part in each.split('"') if part.startswith("$"))
+        value = waiting.pop()
+        if isinstance(value, Mapping):
+            yield from map(str, value)
+            waiting += value.values()
+        elif isinstance(value, list):
+            waiting += value
+        elif isinstance(value, str):
+            yield value
+            yield from (part for part in value.split('"') if part.startswith("$"))
 
 
 @cases(

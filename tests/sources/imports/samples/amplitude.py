@@ -36,11 +36,11 @@ def sample(count: int = 2_400, seed: int = 1) -> list[tuple[bytes, Reason | None
     odd. The same for the same seed.
     """
     draw = random.Random(seed)
-    found: list[tuple[bytes, Reason | None]] = []
+    records: list[tuple[bytes, Reason | None]] = []
     for number, record in enumerate(islice(_visits(draw), count)):
         change, why = ODD[number // 40 % len(ODD)] if number % 40 == 39 else (_line, None)
-        found.append((change(record), why))
-    return found
+        records.append((change(record), why))
+    return records
 
 
 def archive(count: int = 2_400, seed: int = 1) -> bytes:

@@ -75,7 +75,7 @@ def checkpoint(days: int, *, ended: bool = True) -> ImportCheckpoint:
     some = events(days)
     for index in range(2):
         name = f"export/{index}.json.gz"
-        mine = [each for place, each in enumerate(some) if place % 2 == index]
+        mine = [event for place, event in enumerate(some) if place % 2 == index]
         books = RecordBooks(read=len(mine) + 4, delivered=len(mine))
         fates = [
             RecordFate(
@@ -96,10 +96,10 @@ def checkpoint(days: int, *, ended: bool = True) -> ImportCheckpoint:
             totals.day(refused.day).source += 1
             books.delivered -= 1
             fates.insert(0, REJECTED)
-        for each in mine:
-            totals.day(each.day).add(1, 1, uuid_hash(each.uuid))
-            totals.named({each.event: 1})
-            totals.spans(each.time, each.time)
+        for event in mine:
+            totals.day(event.day).add(1, 1, uuid_hash(event.uuid))
+            totals.named({event.event: 1})
+            totals.spans(event.time, event.time)
         for fate in fates:
             count_kind(books, fate)
             if fate.example is not None:

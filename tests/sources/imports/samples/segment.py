@@ -212,7 +212,7 @@ def _odd_records() -> list[Change]:
         def change_of(record: Record) -> tuple[bytes, Reason | None]:
             odd = {**record, "messageId": f"{record['messageId']}-odd", **change}
             return json.dumps(
-                {name: each for name, each in odd.items() if name not in left_out}
+                {name: value for name, value in odd.items() if name not in left_out}
             ).encode(), why
 
         return change_of
