@@ -79,6 +79,10 @@ from tests.simulation.services import Service
 from tests.simulation.threads import CommitThread
 from tests.simulation.trace import Trace
 
+PROCESS_NUMBER: Final = 31_000
+"""What every process of a life has for its number: a lock file has it in it, and is as long as it
+has digits.
+"""
 BEGIN: Final = 1_767_225_600.0
 """2026-01-01T00:00:00Z: the wall clock when a life begins."""
 LONG: Final = 4 * 3600.0
@@ -243,13 +247,14 @@ def _end(loop: SimulatedLoop, processes: Sequence[SimulatedProcess]) -> None:
 
 @contextmanager
 def _deterministic(seed: int) -> Iterator[None]:
-    """All randomness is that of the seed."""
+    """All randomness is that of the seed, and nothing is known of the real process."""
     chance = Random(seed + 2)
     before = random.getstate()
     random.seed(seed + 3)
     try:
         with (
             patch.object(os, "urandom", chance.randbytes),
+            patch.object(os, "getpid", lambda: PROCESS_NUMBER),
             patch.object(random, "_urandom", Random(seed + 4).randbytes),  # what `secrets` asks
             patch("forwarder.storage.directory.state_directories", lambda *_, **__: ()),
             patch("forwarder.daemon.stores.state_directories", lambda *_, **__: ()),

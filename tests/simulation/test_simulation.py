@@ -85,6 +85,17 @@ def test_a_life_is_the_same_each_time() -> None:
     assert [len(lines.splitlines()) for lines in others] == [2] * 4
 
 
+def test_a_life_is_the_same_whatever_number_its_process_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A lock file is as long as it has digits, and what a loss of power leaves of it is drawn."""
+    numbered: list[str] = []
+    for number in (7, 31_000):
+        monkeypatch.setattr(os, "getpid", lambda number=number: number)
+        numbered.append(live(drawn(25)).trace.digest)
+    assert numbered[0] == numbered[1]
+
+
 @pytest.mark.parametrize("defect", FOUND)
 def test_a_defect_is_found(defect: str) -> None:
     """One that is put into the product; without it the life keeps its promises."""
