@@ -24,17 +24,23 @@ _UUID: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
 _STEADY: Final = """
 (uuid) => {
   const made = new RegExp(uuid, "g");
-  const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
-    const steady = node.data.replace(made, \
+  const steady = () => {
+    const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+      const text = node.data.replace(made, \
 "01900000-0000-7000-8000-000000000000").replace(/127\\.0\\.0\\.1:\\d+/g, "127.0.0.1:8322");
-    if (steady !== node.data) node.data = steady;
-  }
+      if (text !== node.data) node.data = text;
+    }
+  };
+  new MutationObserver(steady).observe(document.body, \
+{ subtree: true, childList: true, characterData: true });
+  steady();
   document.activeElement?.blur();
 }
 """
 """What is another each time, ids that the sandbox makes up and its port, is
-shown as one and the same.
+shown as one and the same, also after the page has looked again whether
+something changed.
 """
 
 
