@@ -42,7 +42,7 @@ WORKFLOWS = ROOT / ".github" / "workflows"
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 
-def found(pattern: re.Pattern[str], paths: list[Path]) -> list[str]:
+def lines_with(pattern: re.Pattern[str], paths: list[Path]) -> list[str]:
     """Where a pattern is found: file, line number and line."""
     return [
         f"{name(path)}:{number}: {line.strip()[:100]}"
@@ -54,27 +54,27 @@ def found(pattern: re.Pattern[str], paths: list[Path]) -> list[str]:
 
 def test_no_file_names_a_package_registry() -> None:
     """From where packages come is the machine's setting, not the repository's."""
-    assert found(REGISTRY, files()) == []
+    assert lines_with(REGISTRY, files()) == []
 
 
 def test_no_loose_ends() -> None:
     """What is left to do is an issue, not a comment."""
-    assert found(LOOSE_ENDS, files()) == []
+    assert lines_with(LOOSE_ENDS, files()) == []
 
 
 def test_exceptions_from_lint_and_types_are_coded() -> None:
     """An exception names the one rule that it is from."""
-    assert found(UNCODED, files(".py")) == []
+    assert lines_with(UNCODED, files(".py")) == []
 
 
 def test_no_test_sleeps() -> None:
     """Tests turn a fake clock, or wait for an event with a limit."""
-    assert found(SLEEP, files(".py", "tests")) == []
+    assert lines_with(SLEEP, files(".py", "tests")) == []
 
 
 def test_no_test_is_skipped_without_a_reason() -> None:
     """A skipped test says why."""
-    assert found(SKIP, files(".py", "tests")) == []
+    assert lines_with(SKIP, files(".py", "tests")) == []
 
 
 def test_every_module_and_test_says_what_it_is_for() -> None:

@@ -40,7 +40,7 @@ async def no_failpoints() -> AsyncIterator[None]:
     failpoints.arm("")
 
 
-def found(root: Path) -> dict[str, bytes]:
+def files_below(root: Path) -> dict[str, bytes]:
     """The files, hidden ones too."""
     return {
         str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()
@@ -54,7 +54,7 @@ async def test_a_folder_gets_the_whole_file(tmp_path: Path, thread: ThreadPoolEx
     for _ in range(2):
         content.read(100)
         await folder.publish(NAME, content)
-        assert found(tmp_path / "new" / "archive") == {NAME: content.getvalue()}
+        assert files_below(tmp_path / "new" / "archive") == {NAME: content.getvalue()}
 
 
 async def test_names_are_synced_that_a_killed_process_may_have_left(
@@ -106,9 +106,9 @@ async def test_a_failure_leaves_no_torn_file(
     with pytest.raises(PublishFailed) as failed:
         await folder.publish(NAME, io.BytesIO(b"whole"))
     assert failed.value.refused is ("enospc" in failpoint)
-    assert set(found(tmp_path).values()) <= {b"whole"}
+    assert set(files_below(tmp_path).values()) <= {b"whole"}
     await folder.publish(NAME, io.BytesIO(b"whole"))
-    assert found(tmp_path) == {NAME: b"whole"}
+    assert files_below(tmp_path) == {NAME: b"whole"}
 
 
 async def test_a_folder_that_is_gone_is_not_made_again(

@@ -141,7 +141,7 @@ def chunk(
     return Chunk(lane, b",".join(events), count, frozenset(), at)
 
 
-def taken(buffer: InspectedBuffer, lane: Lane = LIVE) -> list[Chunk]:
+def take_all(buffer: InspectedBuffer, lane: Lane = LIVE) -> list[Chunk]:
     """Everything that waits in the lane, taken off its queue."""
     queue = buffer.queue(lane)
     return [queue.popleft() for _ in range(len(queue))]
@@ -152,9 +152,9 @@ def events(chunks: Sequence[Chunk]) -> list[bytes]:
     return [event for part in chunks for event in part.events()]
 
 
-def taken_whole(buffer: InspectedBuffer, lane: Lane = LIVE) -> Chunk:
+def take_only(buffer: InspectedBuffer, lane: Lane = LIVE) -> Chunk:
     """What waits in the lane: one chunk."""
-    (one,) = taken(buffer, lane)
+    (one,) = take_all(buffer, lane)
     return one
 
 
@@ -197,7 +197,7 @@ def test_offered_chunks_keep_their_order(buffer: InspectedBuffer) -> None:
     buffer.offer(chunks[:2])
     buffer.offer(chunks[2:3])
     buffer.offer(chunks[3:])
-    assert events(taken(buffer)) == events(chunks)
+    assert events(take_all(buffer)) == events(chunks)
 
 
 def test_acknowledgement_is_called_once_when_events_are_held(buffer: InspectedBuffer) -> None:
@@ -214,7 +214,7 @@ def test_lanes_are_apart(buffer: InspectedBuffer) -> None:
     for lane in (LIVE, OTHER, HISTORICAL):
         buffer.offer([chunk(lane=lane)])
     assert set(buffer.waiting_lanes()) == {LIVE, OTHER, HISTORICAL}
-    assert len(taken(buffer, OTHER)) == 1
+    assert len(take_all(buffer, OTHER)) == 1
     assert set(buffer.waiting_lanes()) == {LIVE, HISTORICAL}
     assert (buffer.count(LIVE), buffer.count(OTHER), buffer.count(HISTORICAL)) == (1, 1, 1)
 
@@ -262,7 +262,7 @@ def test_chunks_in_flight_still_count(opened: Callable[[int], InspectedBuffer]) 
     cost = opened(LIMIT).cost(chunk(padding=100))
     buffer = opened(cost)
     buffer.offer([chunk(padding=100)])
-    one = taken_whole(buffer)
+    one = take_only(buffer)
     assert (buffer.count(LIVE), buffer.statistics().bytes) == (1, cost)
     with pytest.raises(BufferFull):
         buffer.offer([chunk()])
@@ -277,12 +277,12 @@ def test_a_returned_chunk_is_first_again(buffer: InspectedBuffer) -> None:
     """
     for number in range(3):
         buffer.offer([chunk(str(number))])
-    chunks = taken(buffer)
+    chunks = take_all(buffer)
     assert len(chunks) == 3
     assert list(buffer.waiting_lanes()) == []
     buffer.queue(LIVE).put_back(chunks[:2])
     assert list(buffer.waiting_lanes()) == [LIVE]
-    assert taken(buffer) == chunks[:2]
+    assert take_all(buffer) == chunks[:2]
     assert buffer.count(LIVE) == 3
 
 
@@ -291,7 +291,7 @@ def test_a_lane_without_events_is_forgotten(buffer: InspectedBuffer) -> None:
     nothing for good.
     """
     buffer.offer([chunk()])
-    buffer.settle(taken(buffer), Fate.DELIVERED)
+    buffer.settle(take_all(buffer), Fate.DELIVERED)
     assert (list(buffer.waiting_lanes()), dict(buffer.holdings), buffer.count(LIVE)) == ([], {}, 0)
     assert figures(buffer) == (0, LIMIT, 0)
 
@@ -301,7 +301,7 @@ def test_parts_of_a_cut_chunk_replace_it(buffer: InspectedBuffer) -> None:
     part is settled by itself.
     """
     buffer.offer([chunk(count=3)])
-    whole = taken_whole(buffer)
+    whole = take_only(buffer)
     parts = cut(whole)
     buffer.replace(whole, parts)
     assert buffer.count(LIVE) == 3
@@ -310,7 +310,7 @@ def test_parts_of_a_cut_chunk_replace_it(buffer: InspectedBuffer) -> None:
         buffer.settle([part], Fate.DELIVERED)
     assert buffer.count(LIVE) == 1
     buffer.queue(LIVE).put_back(parts[2:])
-    assert taken(buffer) == parts[2:]
+    assert take_all(buffer) == parts[2:]
     buffer.settle([parts[2]], Fate.DELIVERED)
     assert buffer.statistics().bytes == 0
 
@@ -321,7 +321,7 @@ def test_a_cut_fits_in_a_full_buffer(opened: Callable[[int], InspectedBuffer]) -
     """
     buffer = opened(opened(LIMIT).cost(chunk(count=2)))
     buffer.offer([chunk(count=2)])
-    whole = taken_whole(buffer)
+    whole = take_only(buffer)
     parts = cut(whole)
     buffer.replace(whole, parts)
     with pytest.raises(BufferFull):
@@ -496,4 +496,4 @@ def test_accounts_are_exact_whatever_happens(
             {"settle": model.settle, "put back": model.put_back, "cut": model.cut}[step](one)
         model.check()
     for lane, waiting in model.waiting.items():
-        assert events(taken(model.buffer, lane)) == waiting
+        assert events(take_all(model.buffer, lane)) == waiting

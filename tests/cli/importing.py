@@ -48,7 +48,7 @@ class FakeImport:
     """An `Import`, with all that it answers."""
 
     state: Path
-    found: PreflightReport = field(default_factory=lambda: report(GOOD))
+    preflight_report: PreflightReport = field(default_factory=lambda: report(GOOD))
     saved: ImportCheckpoint | None = None
     is_complete: bool = False
     refuses: ForwarderError | None = None
@@ -67,7 +67,7 @@ class FakeImport:
     ) -> tuple[PreflightReport, tuple[BrokenSource, ...]]:
         self.asked.append("preflight")
         reported(5, 500)
-        return self.found, self.broken
+        return self.preflight_report, self.broken
 
     async def check_key(self, _waits: Callable[[str, float], None] | None = None) -> None:
         self.asked.append("check_key")

@@ -416,7 +416,7 @@ async def test_replay_beside_a_daemon(
             "replay", "--reason", "refused", "--yes", "--edit", edit, "--path", str(tmp_path)
         )
     assert (result.exit_code, "30 dead letters sent again" in result.output) == (0, True)
-    assert len(door.taken) == 30
+    assert len(door.accepted) == 30
     assert (b'"bob"' in door.bodies[0]) is bool(edit)
     assert query(directory, "SELECT reason FROM letters") == [("missing_distinct_id",)]
 

@@ -64,9 +64,9 @@ def opened(tmp_path: Path) -> FakeImport:
     return FakeImport(tmp_path)
 
 
-def without_refusals(found: FakeImport) -> None:
+def without_refusals(opened: FakeImport) -> None:
     """Let it bring everything."""
-    found.result.books.refused.clear()
+    opened.result.books.refused.clear()
 
 
 def test_a_first_run_looks_before_it_sends(
@@ -118,7 +118,7 @@ def test_findings_that_stop_it_stop_it(
     """Nothing is sent while one of them isn't accepted; what was found is kept, and how to continue
     is said.
     """
-    opened.found = report(STOPPING)
+    opened.preflight_report = report(STOPPING)
     assert flow(opened, request(accepted=accepted)) == ExitCode.NO
     assert opened.asked == ["check_key", "preflight", "close"]
     assert "--accept illegal-merges" in capsys.readouterr().out
@@ -129,7 +129,7 @@ def test_findings_that_stop_it_stop_it(
 
 def test_findings_that_are_accepted_do_not(opened: FakeImport) -> None:
     """All of them, by code."""
-    opened.found = report(STOPPING)
+    opened.preflight_report = report(STOPPING)
     flow(opened, request(accepted=ACCEPTED))
     assert "run" in opened.asked
 
@@ -140,7 +140,7 @@ def test_a_dry_run_sends_nothing(
 ) -> None:
     """Its exit code says whether the import would start."""
     if stops:
-        opened.found = report(STOPPING)
+        opened.preflight_report = report(STOPPING)
     assert flow(opened, dry_run=True) == code
     assert opened.asked == ["check_key", "preflight", "close"]
     assert ("Nothing was sent" in capsys.readouterr().err) is not stops

@@ -73,12 +73,12 @@ def exported(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Path:
+def import_folder(tmp_path: Path) -> Path:
     """The folder of an import."""
     return state(tmp_path / "kept")
 
 
-async def test_all_is_in_the_sandbox(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_is_in_the_sandbox(import_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each event once, however many pages they take; repeats and events of no one's import don't
     count. Exit code 0.
     """
@@ -87,11 +87,11 @@ async def test_all_is_in_the_sandbox(kept: Path, monkeypatch: pytest.MonkeyPatch
         await send(client, [sent(event) for event in delivered()])
         await send(client, [sent(event) for event in delivered()[:4]])
         await send(client, [sent(event, None, uuid=None) for event in delivered()])
-        done = await run_beside(verify, "--state", kept, "--sandbox", client.sandbox.url)
+        done = await run_beside(verify, "--state", import_folder, "--sandbox", client.sandbox.url)
         slash = await run_beside(
             verify,
             "--manifest",
-            kept / MANIFEST,
+            import_folder / MANIFEST,
             "--sandbox",
             f"{client.sandbox.url}/",
             "--api-key",
@@ -101,15 +101,15 @@ async def test_all_is_in_the_sandbox(kept: Path, monkeypatch: pytest.MonkeyPatch
     assert slash == done
 
 
-async def test_what_is_missing_in_the_sandbox(kept: Path) -> None:
+async def test_what_is_missing_in_the_sandbox(import_folder: Path) -> None:
     """It is reported by day. Exit code 1."""
     async with talking() as client:
         await send(client, [sent(event) for event in delivered()[:-2]])
-        done = await run_beside(verify, "--state", kept, "--sandbox", client.sandbox.url)
+        done = await run_beside(verify, "--state", import_folder, "--sandbox", client.sandbox.url)
         empty = await run_beside(
             verify,
             "--state",
-            kept,
+            import_folder,
             "--sandbox",
             client.sandbox.url,
             "--api-key",
@@ -127,24 +127,30 @@ async def test_what_is_missing_in_the_sandbox(kept: Path) -> None:
     )
 
 
-async def test_a_conflict_in_the_sandbox(kept: Path) -> None:
+async def test_a_conflict_in_the_sandbox(import_folder: Path) -> None:
     """Every event is there, and one of them twice, with other properties. Exit code 1."""
     async with talking() as client:
         await send(client, [sent(event) for event in delivered()])
         await send(client, [sent(delivered()[0], distinct_id="somebody else")])
-        done = await run_beside(verify, "--state", kept, "--sandbox", client.sandbox.url)
+        done = await run_beside(verify, "--state", import_folder, "--sandbox", client.sandbox.url)
     assert done.code == 1
     assert "1 conflict: " in done.out
 
 
-async def test_an_import_into_two_projects(kept: Path) -> None:
+async def test_an_import_into_two_projects(import_folder: Path) -> None:
     """Which of them is meant has to be said."""
     async with talking() as client:
         for key in (KEY, OTHER_KEY):
             await send(client, [sent(event) for event in delivered()], key)
-        unsaid = await run_beside(verify, "--state", kept, "--sandbox", client.sandbox.url)
+        unsaid = await run_beside(verify, "--state", import_folder, "--sandbox", client.sandbox.url)
         said = await run_beside(
-            verify, "--state", kept, "--sandbox", client.sandbox.url, "--api-key", OTHER_KEY
+            verify,
+            "--state",
+            import_folder,
+            "--sandbox",
+            client.sandbox.url,
+            "--api-key",
+            OTHER_KEY,
         )
     assert unsaid.code == 2
     assert "has this import in several projects: phc_…0002, phc_…0001" in unsaid.err
@@ -153,45 +159,45 @@ async def test_an_import_into_two_projects(kept: Path) -> None:
 
 
 async def test_the_configured_upstream_is_asked(
-    kept: Path, monkeypatch: pytest.MonkeyPatch
+    import_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without an address, and the only import there is without a folder; the key is the configured
     one, too.
     """
-    monkeypatch.setenv("FORWARDER_IMPORT__STATE", str(kept.parent))
+    monkeypatch.setenv("FORWARDER_IMPORT__STATE", str(import_folder.parent))
     monkeypatch.setenv("FORWARDER_IMPORT__API_KEY", KEY)
     async with talking() as client:
         monkeypatch.setenv("FORWARDER_UPSTREAM__URL", client.sandbox.url)
         await send(client, [sent(event) for event in delivered()])
         await send(client, [sent(event) for event in delivered()], OTHER_KEY)
         assert (await run_beside(verify)).code == 0
-        state(kept.parent / "second")
+        state(import_folder.parent / "second")
         several = await run_beside(verify)
     assert several.code == 2
-    assert f"there are several imports in {kept.parent}: kept, second" in several.err
+    assert f"there are several imports in {import_folder.parent}: kept, second" in several.err
 
 
-def test_nothing_to_compare_with(kept: Path) -> None:
+def test_nothing_to_compare_with(import_folder: Path) -> None:
     """Neither an upstream nor files: both ways are named. Exit code 2."""
-    done = run(verify, "--state", kept)
+    done = run(verify, "--state", import_folder)
     assert done.code == 2
     assert "--sandbox" in done.err
     assert "--export" in done.err
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "https://127.0.0.1:1/prefix/"])
-def test_no_sandbox_answers(kept: Path, url: str) -> None:
+def test_no_sandbox_answers(import_folder: Path, url: str) -> None:
     """Exit code 3, and how to start one."""
-    done = run(verify, "--state", kept, "--sandbox", url)
+    done = run(verify, "--state", import_folder, "--sandbox", url)
     assert done.code == 3
     assert f"no sandbox answers at {url.rstrip('/')}: Connection refused" in done.err
     assert "forwarder sandbox" in done.err
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8322", "ftp://x", "http://", "http://x:99999"])
-def test_no_address_of_a_sandbox(kept: Path, url: str) -> None:
+def test_no_address_of_a_sandbox(import_folder: Path, url: str) -> None:
     """Exit code 2, with the form that it should have."""
-    done = run(verify, "--state", kept, "--sandbox", url)
+    done = run(verify, "--state", import_folder, "--sandbox", url)
     assert done.code == 2
     assert "is not the address of a sandbox" in done.err
 
@@ -200,7 +206,9 @@ def test_no_address_of_a_sandbox(kept: Path, url: str) -> None:
     ("status", "body", "code"),
     [(404, "", 2), (200, "<html>", 2), (200, '{"results": [{}]}', 2), (502, "", 3)],
 )
-async def test_who_answers_is_no_sandbox(kept: Path, status: int, body: str, code: int) -> None:
+async def test_who_answers_is_no_sandbox(
+    import_folder: Path, status: int, body: str, code: int
+) -> None:
     """The service can't be asked for events: exports are named. One that fails may be
     there later.
     """
@@ -211,12 +219,16 @@ async def test_who_answers_is_no_sandbox(kept: Path, status: int, body: str, cod
     application = web.Application()
     application.router.add_get("/{anything:.*}", answer)
     async with TestServer(application) as server:
-        done = await run_beside(verify, "--state", kept, "--sandbox", str(server.make_url("")))
+        done = await run_beside(
+            verify, "--state", import_folder, "--sandbox", str(server.make_url(""))
+        )
     assert done.code == code
     assert ("--export" in done.err) == (code == 2)
 
 
-async def test_a_sandbox_that_goes_away(kept: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_sandbox_that_goes_away(
+    import_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An answer that breaks off is no verdict."""
 
     async def cut(request: web.Request) -> web.StreamResponse:
@@ -230,12 +242,14 @@ async def test_a_sandbox_that_goes_away(kept: Path, monkeypatch: pytest.MonkeyPa
     application = web.Application()
     application.router.add_get("/sandbox/imports", cut)
     async with TestServer(application) as server:
-        done = await run_beside(verify, "--state", kept, "--sandbox", str(server.make_url("")))
+        done = await run_beside(
+            verify, "--state", import_folder, "--sandbox", str(server.make_url(""))
+        )
     assert (done.code, done.out) == (3, "")
 
 
 @pytest.mark.parametrize("name", ["events.jsonl", "events.jsonl.gz", "events.jsonl.zst"])
-def test_an_export_of_the_service(kept: Path, name: str) -> None:
+def test_an_export_of_the_service(import_folder: Path, name: str) -> None:
     """As its batch exports write events: whatever else they have, properties as an object or as
     text, times with a zone or without.
     """
@@ -257,13 +271,13 @@ def test_an_export_of_the_service(kept: Path, name: str) -> None:
     live = [
         {**sent(event, None), "uuid": f"{place:032x}"} for place, event in enumerate(delivered())
     ]
-    path = exported(kept.parent / name, [*live, *rows])
-    assert run(verify, "--state", kept, "--export", path).out == SAME
-    assert run(verify, "--state", kept, "--export", path).code == 0
-    assert run(verify, "--state", kept, "--export", path, "--any-job").code == 1
+    path = exported(import_folder.parent / name, [*live, *rows])
+    assert run(verify, "--state", import_folder, "--export", path).out == SAME
+    assert run(verify, "--state", import_folder, "--export", path).code == 0
+    assert run(verify, "--state", import_folder, "--export", path, "--any-job").code == 1
 
 
-def test_an_export_as_parquet_and_as_an_array(kept: Path) -> None:
+def test_an_export_as_parquet_and_as_an_array(import_folder: Path) -> None:
     """The service writes either file format; a listing that was saved is an array."""
     rows = [
         {**sent(event), "properties": json.dumps({"$import_job_id": JOB.id})}
@@ -276,42 +290,45 @@ def test_an_export_as_parquet_and_as_an_array(kept: Path) -> None:
             "timestamp": moments,
         }
     )
-    parquet.write_table(table, kept.parent / "x.parquet")
-    (kept.parent / "x.json").write_text(json.dumps(rows, indent=1))
+    parquet.write_table(table, import_folder.parent / "x.parquet")
+    (import_folder.parent / "x.json").write_text(json.dumps(rows, indent=1))
     for name in ("x.parquet", "x.json"):
-        done = run(verify, "--state", kept, "--export", kept.parent / name)
+        done = run(verify, "--state", import_folder, "--export", import_folder.parent / name)
         assert (done.code, done.out) == (0, SAME)
 
 
-def test_several_files_of_an_export(kept: Path) -> None:
+def test_several_files_of_an_export(import_folder: Path) -> None:
     """By a pattern, by a folder, or one after the other; rows that the service will remove are
     said, and no difference.
     """
-    folder = kept.parent / "export"
+    folder = import_folder.parent / "export"
     folder.mkdir()
     rows = [sent(event) for event in delivered()]
     files = [exported(folder / "1.jsonl.gz", rows[:9]), exported(folder / "2.jsonl", rows[7:])]
     for arguments in ([folder], [folder / "*.jsonl*"], files):
         done = run(
-            verify, "--state", kept, *(part for path in arguments for part in ("--export", path))
+            verify,
+            "--state",
+            import_folder,
+            *(part for path in arguments for part in ("--export", path)),
         )
         assert (done.code, done.out) == (
             0,
             SAME + "2 rows repeat a uuid of their day: the service removes them some time later\n",
         )
-    assert run(verify, "--state", kept, "--export", files[0]).code == 1
+    assert run(verify, "--state", import_folder, "--export", files[0]).code == 1
 
 
-def test_an_export_without_properties(kept: Path) -> None:
+def test_an_export_without_properties(import_folder: Path) -> None:
     """Its rows don't say which import they are of: all of them are counted where that
     is asked for.
     """
     path = exported(
-        kept.parent / "x.jsonl",
+        import_folder.parent / "x.jsonl",
         [{"uuid": event.uuid, "timestamp": when(event.time)} for event in delivered()],
     )
-    assert run(verify, "--state", kept, "--export", path, "--any-job").code == 0
-    assert run(verify, "--state", kept, "--export", path).code == 1
+    assert run(verify, "--state", import_folder, "--export", path, "--any-job").code == 0
+    assert run(verify, "--state", import_folder, "--export", path).code == 1
 
 
 @pytest.mark.parametrize(
@@ -334,29 +351,31 @@ def test_an_export_without_properties(kept: Path) -> None:
         [1],
     ],
 )
-def test_a_row_that_is_no_event(kept: Path, row: Any) -> None:
+def test_a_row_that_is_no_event(import_folder: Path, row: Any) -> None:
     """It is named by its file and line, with what rows must have. Exit code 2: nothing
     is proven.
     """
-    path = exported(kept.parent / "x.jsonl", [sent(delivered()[0]), row, sent(delivered()[1])])
-    done = run(verify, "--state", kept, "--export", path)
+    path = exported(
+        import_folder.parent / "x.jsonl", [sent(delivered()[0]), row, sent(delivered()[1])]
+    )
+    done = run(verify, "--state", import_folder, "--export", path)
     assert (done.code, done.out) == (2, "")
     assert f"Error: {path}:2 is not an exported event: " in done.err
     assert "`uuid`, `timestamp`" in done.err
 
 
-def test_an_export_that_is_cut_off(kept: Path) -> None:
+def test_an_export_that_is_cut_off(import_folder: Path) -> None:
     """What can't be read to its end proves nothing. Exit code 2."""
-    path = exported(kept.parent / "x.jsonl.gz", [sent(event) for event in delivered()])
+    path = exported(import_folder.parent / "x.jsonl.gz", [sent(event) for event in delivered()])
     path.write_bytes(path.read_bytes()[:-20])
-    done = run(verify, "--state", kept, "--export", path)
+    done = run(verify, "--state", import_folder, "--export", path)
     assert (done.code, done.out) == (2, "")
     assert "can't be read" in done.err
 
 
-def test_an_export_that_is_not_there(kept: Path) -> None:
+def test_an_export_that_is_not_there(import_folder: Path) -> None:
     """It is named. Exit code 2."""
-    done = run(verify, "--state", kept, "--export", kept.parent / "none.jsonl")
+    done = run(verify, "--state", import_folder, "--export", import_folder.parent / "none.jsonl")
     assert (done.code, done.out) == (2, "")
     assert "none.jsonl" in done.err
 
@@ -377,13 +396,13 @@ def test_an_import_that_was_killed(tmp_path: Path) -> None:
     assert run(verify, "--state", folder, "--export", path).code == 2
 
 
-def test_a_manifest_that_says_something_else(kept: Path) -> None:
+def test_a_manifest_that_says_something_else(import_folder: Path) -> None:
     """A digest that is another tells others from the same, however many there are."""
-    path = exported(kept.parent / "x.jsonl", [sent(event) for event in delivered()])
-    said = json.loads((kept / MANIFEST).read_bytes())
+    path = exported(import_folder.parent / "x.jsonl", [sent(event) for event in delivered()])
+    said = json.loads((import_folder / MANIFEST).read_bytes())
     said["days"]["2024-01-02"]["uuids"] = "0" * 32
-    (kept / MANIFEST).write_text(json.dumps(said))
-    done = run(verify, "--state", kept, "--export", path)
+    (import_folder / MANIFEST).write_text(json.dumps(said))
+    done = run(verify, "--state", import_folder, "--export", path)
     assert done.code == 1
     assert "2024-01-02: " in done.out
     assert "but not the same ones" in done.out
@@ -408,13 +427,20 @@ def test_what_does_not_fit_together(
 
 
 @pytest.mark.slow
-async def test_as_it_is_typed(kept: Path) -> None:
+async def test_as_it_is_typed(import_folder: Path) -> None:
     """With the whole command, as it is documented, beside a sandbox."""
     async with Sandbox() as sandbox:
         done = await invoked(
-            "import", "verify", "--state", str(kept), "--sandbox", sandbox.url, "--output", "json"
+            "import",
+            "verify",
+            "--state",
+            str(import_folder),
+            "--sandbox",
+            sandbox.url,
+            "--output",
+            "json",
         )
-        shown = await invoked("import", "status", "--state", str(kept))
+        shown = await invoked("import", "status", "--state", str(import_folder))
     assert (done.code, json.loads(done.out)["job"]) == (1, JOB.id)
     assert (shown.code, JOB.id in shown.out) == (0, True)
 

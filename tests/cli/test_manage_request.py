@@ -30,7 +30,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO())
 
 
-def found(name: str = "domains list", **typed: Any) -> ManagementAccess:
+def access_of(name: str = "domains list", **typed: Any) -> ManagementAccess:
     """The access of a command."""
     return access(BY_NAME[name], typed)
 
@@ -38,7 +38,7 @@ def found(name: str = "domains list", **typed: Any) -> ManagementAccess:
 def refused(name: str = "domains list", **typed: Any) -> str:
     """Why there is none; its two lines."""
     with pytest.raises(ConfigurationError) as raised:
-        found(name, **typed)
+        access_of(name, **typed)
     assert "hunter2" not in f"{raised.value.message}{raised.value.hint}"
     return f"{raised.value.message}\n{raised.value.hint}"
 
@@ -59,14 +59,14 @@ def written(folder: Path, text: str) -> Path:
 def test_all_of_it_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every setting has its variable, also without any file; a project may be a number."""
     settings(monkeypatch, url=f"{URL}/", api_key=KEY, organization="o", project="7", timeout="5s")
-    gate = found("dashboards list")
+    gate = access_of("dashboards list")
     assert (gate.settings.url, gate.key, gate.ids, gate.settings.timeout) == (
         URL,
         KEY,
         {"project_id": "7"},
         5.0,
     )
-    assert found().ids == {"organization_id": "o"}
+    assert access_of().ids == {"organization_id": "o"}
     assert KEY not in repr(gate)
 
 
@@ -76,7 +76,7 @@ def test_all_of_it_from_the_file(tmp_path: Path) -> None:
     key.write_text(f"# whose it is\n\n  {KEY}  \n")
     text = f"management: {{url: {URL}, api_key_file: {key}, organization: o, project: 7}}\n"
     text += "sources: {http: {api_keys_file: /nowhere/at.all}}\n"
-    gate = found("dashboards list", config=written(tmp_path, text))
+    gate = access_of("dashboards list", config=written(tmp_path, text))
     assert (gate.settings.url, gate.key, gate.ids) == (URL, KEY, {"project_id": "7"})
 
 
@@ -94,7 +94,7 @@ def test_options_go_before_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: P
         monkeypatch, url="https://old.example.com", api_key=OTHER, organization="old", timeout="5s"
     )
     (tmp_path / "key").write_text(KEY)
-    gate = found(
+    gate = access_of(
         url=f"{URL}/base/", api_key_file=str(tmp_path / "key"), organization="new", timeout="1m"
     )
     assert (gate.settings.url, gate.key, gate.ids, gate.settings.timeout) == (
@@ -108,7 +108,7 @@ def test_options_go_before_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 def test_the_key_may_come_by_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     """`-` is that."""
     monkeypatch.setattr("sys.stdin", io.StringIO(f"{KEY}\n"))
-    assert found(url=URL, organization="o", api_key_file="-").key == KEY
+    assert access_of(url=URL, organization="o", api_key_file="-").key == KEY
 
 
 def test_of_two_keys_that_of_the_environment_counts(
@@ -123,12 +123,12 @@ def test_of_two_keys_that_of_the_environment_counts(
     )
     settings(monkeypatch, url=URL, organization="o", api_key=KEY)
     written(tmp_path, f"management: {{api_key_file: {file}}}\n")
-    assert found(config=named).key == KEY
+    assert access_of(config=named).key == KEY
     settings(monkeypatch, api_key_file=str(file))
     assert "management.api_key and management.api_key_file are both set" in refused()
     monkeypatch.delenv("FORWARDER_MANAGEMENT__API_KEY")
     written(tmp_path, f"management: {{api_key: {KEY}}}\n")
-    assert found(config=inline).key == OTHER
+    assert access_of(config=inline).key == OTHER
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_a_missing_key_is_asked_for_last(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("getpass.getpass", ask)
     assert "organization" in refused(url=URL)
     assert asked == []
-    assert found(url=URL, organization="o").key == KEY
+    assert access_of(url=URL, organization="o").key == KEY
     assert asked == ["Personal API key: "]
 
 
@@ -176,7 +176,7 @@ def test_standard_input_that_is_a_terminal_is_asked(monkeypatch: pytest.MonkeyPa
     """What is typed there isn't shown, whichever way the key was asked for."""
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     monkeypatch.setattr("getpass.getpass", lambda *_: KEY)
-    assert found(url=URL, organization="o", api_key_file="-").key == KEY
+    assert access_of(url=URL, organization="o", api_key_file="-").key == KEY
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_what_is_typed_may_be_no_key(monkeypatch: pytest.MonkeyPatch, text: str)
 def test_a_file_of_an_editor_that_marks_its_encoding(tmp_path: Path) -> None:
     """The mark at its beginning is no part of the key."""
     (tmp_path / "key").write_text(f"{KEY}\r\n", "utf-8-sig")
-    assert found(url=URL, organization="o", api_key_file=str(tmp_path / "key")).key == KEY
+    assert access_of(url=URL, organization="o", api_key_file=str(tmp_path / "key")).key == KEY
 
 
 @cases(
@@ -250,7 +250,7 @@ def test_the_usual_file_may_be_closed(
     """
     file = written(tmp_path, f"management: {{url: {URL}, organization: o, api_key: {KEY}}}\n")
     monkeypatch.setattr(module, "DEFAULT_FILE", file)
-    assert found().key == KEY
+    assert access_of().key == KEY
     assert capsys.readouterr().err == ""
 
     opens = os.open
@@ -277,7 +277,7 @@ def test_a_key_in_the_clear_is_reported(
 ) -> None:
     """Everyone on the way to another machine could read it."""
     settings(monkeypatch, api_key=KEY)
-    found(url=url, organization="o")
+    access_of(url=url, organization="o")
     assert capsys.readouterr().err.count("without TLS") == times
 
 

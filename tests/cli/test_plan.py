@@ -49,9 +49,9 @@ def planned(*args: str, code: int = 0) -> dict[str, Any]:
     return plan
 
 
-def figures(found: dict[str, Any]) -> dict[str, Any]:
+def figures(plan: dict[str, Any]) -> dict[str, Any]:
     """Its figures by name."""
-    return {figure["name"]: figure for figure in found["figures"]}
+    return {figure["name"]: figure for figure in plan["figures"]}
 
 
 async def test_it_works_without_a_configuration() -> None:

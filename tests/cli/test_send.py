@@ -264,9 +264,9 @@ def search(
     )
 
 
-def only(found: Sequence[Whereabouts]) -> Whereabouts:
+def only(places: Sequence[Whereabouts]) -> Whereabouts:
     """Where the event is, for the only destination."""
-    (one,) = found
+    (one,) = places
     return one
 
 
@@ -275,7 +275,7 @@ HALTED = LaneSnapshot(LANE, buffered=1, halted="unknown_key", why="401", hint="c
 
 
 @cases(
-    ("after", "live", "files", "found"),
+    ("after", "live", "files", "expected"),
     [
         (LaneSnapshot(LANE, ONE, delivered=1), [], None, Whereabouts(EventPlace.DELIVERED)),
         (LaneSnapshot(LANE, ONE), [], None, Whereabouts(EventPlace.BUFFERED, f"in lane {LANE}")),
@@ -342,10 +342,10 @@ HALTED = LaneSnapshot(LANE, buffered=1, halted="unknown_key", why="401", hint="c
     ],
 )
 def test_where_an_event_is(
-    after: LaneSnapshot, live: list[Trace], files: list[Trace] | None, found: Whereabouts
+    after: LaneSnapshot, live: list[Trace], files: list[Trace] | None, expected: Whereabouts
 ) -> None:
     """Its daemon's memory, then the lane's counts, then the files decide."""
-    assert search(lambda: snapshot(after), live, files).look() == [found]
+    assert search(lambda: snapshot(after), live, files).look() == [expected]
 
 
 def test_an_event_is_not_among_pending_ones_that_are_younger() -> None:

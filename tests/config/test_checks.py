@@ -16,7 +16,7 @@ from forwarder.config.settings import Settings
 from tests.support.cases import cases
 
 
-def found(**sections: Any) -> dict[str, str]:
+def conflicts_by_key(**sections: Any) -> dict[str, str]:
     """What doesn't fit in these settings, by key."""
     return {
         conflict.key: f"{conflict.message}: {conflict.hint}"
@@ -60,7 +60,7 @@ def write_pair(folder: Path, name: str, passphrase: bytes | None = None) -> tupl
 
 def test_the_defaults_fit() -> None:
     """No one has to repair what they didn't write."""
-    assert found() == {}
+    assert conflicts_by_key() == {}
 
 
 @cases(
@@ -143,7 +143,7 @@ def test_settings_that_do_not_fit_are_reported(
     sections: dict[str, Any], key: str, message: str
 ) -> None:
     """The message names both keys and both values, and says which way to turn them."""
-    assert message in found(**sections)[key]
+    assert message in conflicts_by_key(**sections)[key]
 
 
 def test_limits_that_just_fit_are_accepted() -> None:
@@ -153,7 +153,7 @@ def test_limits_that_just_fit_are_accepted() -> None:
         "batch": {"max_bytes": 2_000_000},
         "buffer": {"max_bytes": 4_000_000},
     }
-    assert found(**sizes) == {}
+    assert conflicts_by_key(**sizes) == {}
 
 
 @cases(
@@ -172,7 +172,7 @@ def test_what_fits_is_accepted(sections: dict[str, Any]) -> None:
     """Every level up to the buffer's kind, and delivered over any; workers
     that each have room enough.
     """
-    assert found(**sections) == {}
+    assert conflicts_by_key(**sections) == {}
 
 
 def test_a_certificate_and_its_key_fit(tmp_path: Path) -> None:
@@ -181,17 +181,21 @@ def test_a_certificate_and_its_key_fit(tmp_path: Path) -> None:
     """
     (cert, key) = write_pair(tmp_path, "one")
     (_, locked) = write_pair(tmp_path, "locked", b"passphrase")
-    assert found(sources=tls(cert, key), upstream={"ca_file": cert}) == {}
+    assert conflicts_by_key(sources=tls(cert, key), upstream={"ca_file": cert}) == {}
     both = tmp_path / "both.pem"
     both.write_bytes(cert.read_bytes() + locked.read_bytes())
-    assert found(sources=tls(both, key), upstream={"ca_file": both}) == {}
+    assert conflicts_by_key(sources=tls(both, key), upstream={"ca_file": both}) == {}
 
 
 def test_one_of_the_tls_files_alone_is_not_enough(tmp_path: Path) -> None:
     """A certificate without a key would silently mean no TLS."""
     cert, key = write_pair(tmp_path, "one")
-    assert found(sources=tls(cert, None))["sources.http.tls.key_file"].startswith("is missing")
-    assert found(sources=tls(None, key))["sources.http.tls.cert_file"].startswith("is missing")
+    assert conflicts_by_key(sources=tls(cert, None))["sources.http.tls.key_file"].startswith(
+        "is missing"
+    )
+    assert conflicts_by_key(sources=tls(None, key))["sources.http.tls.cert_file"].startswith(
+        "is missing"
+    )
 
 
 def test_files_that_cannot_be_used_are_reported(tmp_path: Path) -> None:
@@ -207,13 +211,13 @@ def test_files_that_cannot_be_used_are_reported(tmp_path: Path) -> None:
     key_name = "sources.http.tls.key_file"
     assert (
         "can't be used: it doesn't belong to the key in the other file"
-        in found(sources=tls(cert, other))[name]
+        in conflicts_by_key(sources=tls(cert, other))[name]
     )
     assert (
         f"the private key in {locked_key} has a passphrase: write it without"
-        in found(sources=tls(locked_cert, locked_key))[key_name]
+        in conflicts_by_key(sources=tls(locked_cert, locked_key))[key_name]
     )
-    exchanged = found(sources=tls(other, cert))
+    exchanged = conflicts_by_key(sources=tls(other, cert))
     assert (
         f"{other} holds no certificate in PEM form, but a private key: name the file that holds it"
         in exchanged[name]
@@ -222,16 +226,19 @@ def test_files_that_cannot_be_used_are_reported(tmp_path: Path) -> None:
         f"{cert} holds no private key in PEM form, but a certificate: name the file that holds it"
         in exchanged[key_name]
     )
-    assert f"{text} holds no certificate in PEM form" in found(sources=tls(text, text))[name]
     assert (
         f"{text} holds no certificate in PEM form"
-        in found(upstream={"ca_file": text})["upstream.ca_file"]
+        in conflicts_by_key(sources=tls(text, text))[name]
+    )
+    assert (
+        f"{text} holds no certificate in PEM form"
+        in conflicts_by_key(upstream={"ca_file": text})["upstream.ca_file"]
     )
     assert (
         "can't be read: No such file"
-        in found(upstream={"ca_file": tmp_path / "none"})["upstream.ca_file"]
+        in conflicts_by_key(upstream={"ca_file": tmp_path / "none"})["upstream.ca_file"]
     )
-    assert set(found(sources=tls(tmp_path / "a", tmp_path / "b"))) == {
+    assert set(conflicts_by_key(sources=tls(tmp_path / "a", tmp_path / "b"))) == {
         name,
         "sources.http.tls.key_file",
     }

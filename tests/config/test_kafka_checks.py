@@ -16,7 +16,7 @@ FOREIGN: dict[str, Any] = {**CLUSTER, "format": "json"}
 JSON: dict[str, Any] = {**FOREIGN, "api_key_header": "project"}
 
 
-def found(*clusters: dict[str, Any], **sections: Any) -> dict[str, str]:
+def conflicts_by_key(*clusters: dict[str, Any], **sections: Any) -> dict[str, str]:
     """What doesn't fit in these settings, by key without the list's name."""
     settings = Settings.parse({"sources": {"kafka": clusters}, **sections})
     return {
@@ -31,11 +31,16 @@ def test_a_cluster_and_its_topics_are_enough() -> None:
     """No one has to repair what they didn't write, whatever the buffer and the number
     of workers.
     """
-    assert found(CLUSTER) == {}
-    assert found({"bootstrap_servers": ["h:9092", "[::1]:9093"], "topics_pattern": "events"}) == {}
-    assert found(CLUSTER, buffer={"kind": "disk"}) == {}
-    assert found(CLUSTER, workers=6) == {}
-    assert found(CLUSTER, {**CLUSTER, "name": "other"}) == {}
+    assert conflicts_by_key(CLUSTER) == {}
+    assert (
+        conflicts_by_key(
+            {"bootstrap_servers": ["h:9092", "[::1]:9093"], "topics_pattern": "events"}
+        )
+        == {}
+    )
+    assert conflicts_by_key(CLUSTER, buffer={"kind": "disk"}) == {}
+    assert conflicts_by_key(CLUSTER, workers=6) == {}
+    assert conflicts_by_key(CLUSTER, {**CLUSTER, "name": "other"}) == {}
 
 
 @cases(
@@ -136,14 +141,14 @@ def test_a_cluster_and_its_topics_are_enough() -> None:
 )
 def test_what_does_not_fit_is_reported(cluster: dict[str, Any], key: str, message: str) -> None:
     """One message, which names the keys and says which way to turn them."""
-    reported = found(cluster)
+    reported = conflicts_by_key(cluster)
     assert list(reported) == [key]
     assert message in reported[key]
 
 
 def test_clusters_have_names_of_their_own() -> None:
     """Metrics and derived uuids tell clusters apart by them."""
-    assert found(CLUSTER, CLUSTER, CLUSTER) == {
+    assert conflicts_by_key(CLUSTER, CLUSTER, CLUSTER) == {
         f"[{number}].name": "kafka is the name of [0] too: give each cluster a name of its own"
         for number in (1, 2)
     }
@@ -152,11 +157,11 @@ def test_clusters_have_names_of_their_own() -> None:
 def test_a_member_is_in_its_group_once() -> None:
     """The group would shut out the one that was there first, again and again."""
     member = {**CLUSTER, "group_instance_id": "me"}
-    assert list(found(member, {**member, "name": "b", "bootstrap_servers": "other:1,h:9092"})) == [
-        "[1].group_instance_id"
-    ]
-    assert found(member, {**member, "name": "b", "group_id": "another"}) == {}
-    assert found(member, {**member, "name": "b", "bootstrap_servers": "other:1"}) == {}
+    assert list(
+        conflicts_by_key(member, {**member, "name": "b", "bootstrap_servers": "other:1,h:9092"})
+    ) == ["[1].group_instance_id"]
+    assert conflicts_by_key(member, {**member, "name": "b", "group_id": "another"}) == {}
+    assert conflicts_by_key(member, {**member, "name": "b", "bootstrap_servers": "other:1"}) == {}
 
 
 def test_offsets_of_what_is_on_disk_need_no_order() -> None:
@@ -165,34 +170,36 @@ def test_offsets_of_what_is_on_disk_need_no_order() -> None:
     """
     cluster = {**CLUSTER, "commit": "disk"}
     disk = {"kind": "disk"}
-    assert found(cluster, buffer=disk) == {}
-    assert found(cluster, buffer=disk, delivery={"ordering": "none"}) == {}
+    assert conflicts_by_key(cluster, buffer=disk) == {}
+    assert conflicts_by_key(cluster, buffer=disk, delivery={"ordering": "none"}) == {}
     for ordering in ("per_distinct_id", "strict"):
-        (message,) = found(cluster, buffer=disk, delivery={"ordering": ordering}).values()
+        (message,) = conflicts_by_key(
+            cluster, buffer=disk, delivery={"ordering": ordering}
+        ).values()
         assert message.startswith(
             f"disk can't keep delivery.ordering: {ordering} when a partition goes to another "
             "forwarder"
         )
-        assert found(CLUSTER, buffer=disk, delivery={"ordering": ordering}) == {}
+        assert conflicts_by_key(CLUSTER, buffer=disk, delivery={"ordering": ordering}) == {}
 
 
 def test_what_may_be_in_flight_just_fits() -> None:
     """One event at least, half of a worker's share at most; a disk buffer bounds it itself."""
-    assert found({**CLUSTER, "max_in_flight": "1MB"}) == {}
-    assert found({**CLUSTER, "max_in_flight": "32MiB"}) == {}
+    assert conflicts_by_key({**CLUSTER, "max_in_flight": "1MB"}) == {}
+    assert conflicts_by_key({**CLUSTER, "max_in_flight": "32MiB"}) == {}
     assert (
         "half of one worker's share of"
-        in found({**CLUSTER, "max_in_flight": "32MiB"}, workers=2)["[0].max_in_flight"]
+        in conflicts_by_key({**CLUSTER, "max_in_flight": "32MiB"}, workers=2)["[0].max_in_flight"]
     )
-    assert found({**CLUSTER, "max_in_flight": "1GiB"}, buffer={"kind": "disk"}) == {}
+    assert conflicts_by_key({**CLUSTER, "max_in_flight": "1GiB"}, buffer={"kind": "disk"}) == {}
 
 
 def test_a_mapping_names_no_project() -> None:
     """Whatever is among the properties."""
     for mapping in ({"properties": {"token": ".t"}}, {"properties": ".p"}, {}):
         foreign = {**CLUSTER, "format": "json", "mapping": {"event": ".e", **mapping}}
-        assert list(found(foreign)) == ["[0].api_key"]
-        assert found({**foreign, "api_key_header": "project"}) == {}
+        assert list(conflicts_by_key(foreign)) == ["[0].api_key"]
+        assert conflicts_by_key({**foreign, "api_key_header": "project"}) == {}
 
 
 def sasl(mechanism: str, **others: Any) -> dict[str, Any]:
@@ -219,7 +226,7 @@ CLIENT = {"token_url": "https://login.example.com/token", "client_id": "c", "cli
 )
 def test_each_way_to_sign_in_fits(security: dict[str, Any]) -> None:
     """With what it needs, and nothing else."""
-    assert found({**CLUSTER, "security": security}) == {}
+    assert conflicts_by_key({**CLUSTER, "security": security}) == {}
 
 
 @cases(
@@ -353,7 +360,7 @@ def test_ways_to_sign_in_that_do_not_fit_are_reported(
     }
     files["FILE"].write_text("hunter2")
     files["EMPTY"].write_text("\n")
-    reported = found(
+    reported = conflicts_by_key(
         {
             **CLUSTER,
             "security": {key: str(files.get(value, value)) for key, value in security.items()},
@@ -372,7 +379,7 @@ def test_certificates_that_belong_together_fit(tmp_path: Path) -> None:
         "cert_file": pair.cert_file,
         "key_file": pair.key_file,
     }
-    assert found({**CLUSTER, "security": security}) == {}
+    assert conflicts_by_key({**CLUSTER, "security": security}) == {}
 
 
 def test_the_page_tells_what_is_sent_in_the_clear() -> None:

@@ -16,7 +16,7 @@ SOURCE: dict[str, Any] = {
 STDIN: dict[str, Any] = {**{key: SOURCE[key] for key in ("mapping", "api_key")}, "stdin": True}
 
 
-def found(*sources: dict[str, Any], **sections: Any) -> dict[str, str]:
+def conflicts_by_key(*sources: dict[str, Any], **sections: Any) -> dict[str, str]:
     """What doesn't fit in these settings, by key without the list's name."""
     settings = Settings.parse({"sources": {"logs": sources}, **sections})
     return {
@@ -49,8 +49,11 @@ def mapped(**rules: Any) -> dict[str, Any]:
 )
 def test_what_is_read_and_what_becomes_of_it_is_enough(source: dict[str, Any]) -> None:
     """Each way of saying it, whatever the buffer and the number of workers."""
-    assert found(source) == {}
-    assert found(source, {**SOURCE, "name": "other"}, buffer={"kind": "disk"}, workers=4) == {}
+    assert conflicts_by_key(source) == {}
+    assert (
+        conflicts_by_key(source, {**SOURCE, "name": "other"}, buffer={"kind": "disk"}, workers=4)
+        == {}
+    )
 
 
 @cases(
@@ -153,28 +156,31 @@ def test_what_is_read_and_what_becomes_of_it_is_enough(source: dict[str, Any]) -
 )
 def test_what_does_not_fit_is_reported(source: dict[str, Any], key: str, message: str) -> None:
     """One message, which names the keys and says what to do."""
-    reported = found(source)
+    reported = conflicts_by_key(source)
     assert list(reported) == [key]
     assert message in reported[key]
 
 
 def test_sources_have_names_of_their_own() -> None:
     """Metrics and derived uuids distinguish sources by them."""
-    assert found(SOURCE, STDIN) == {
+    assert conflicts_by_key(SOURCE, STDIN) == {
         "[1].name": "logs is the name of [0] too: give each source a name of its own"
     }
 
 
 def test_standard_input_is_read_once() -> None:
     """Each of its lines comes to one reader."""
-    (message,) = found(STDIN, {**STDIN, "name": "b"}).values()
+    (message,) = conflicts_by_key(STDIN, {**STDIN, "name": "b"}).values()
     assert message == "can't be set here and in [0]: each line is read once: keep one of the two"
 
 
 def test_positions_of_what_is_on_disk() -> None:
     """They need a disk buffer, and no order: a file stays with its forwarder."""
     disk = {"kind": "disk"}
-    assert found({**SOURCE, "commit": "disk"}, buffer=disk, delivery={"ordering": "strict"}) == {}
+    assert (
+        conflicts_by_key({**SOURCE, "commit": "disk"}, buffer=disk, delivery={"ordering": "strict"})
+        == {}
+    )
 
 
 def test_log_records_over_http_need_what_makes_them_events() -> None:

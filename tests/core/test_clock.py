@@ -48,9 +48,9 @@ async def test_a_limit_of_zero_checks_once(clock: FakeClock) -> None:
     assert not await wait_for_event(asyncio.Event(), -1.0, clock)
 
 
-@pytest.mark.parametrize(("set_after", "found"), [(2.9, True), (3.1, False)])
+@pytest.mark.parametrize(("set_after", "happened"), [(2.9, True), (3.1, False)])
 async def test_the_wait_ends_with_the_event_or_the_limit(
-    clock: FakeClock, set_after: float, found: bool
+    clock: FakeClock, set_after: float, happened: bool
 ) -> None:
     """Whichever comes first on the clock, and no timer is left behind."""
     event = asyncio.Event()
@@ -58,7 +58,7 @@ async def test_the_wait_ends_with_the_event_or_the_limit(
     await settle()
     event_timer = clock.call_later(set_after, event.set)
     await clock.advance(3.0)
-    assert await waiting is found
+    assert await waiting is happened
     event_timer.cancel()
     assert clock.pending == 0
 

@@ -44,7 +44,7 @@ async def _campaign(problem: str, root: Path, say: Say) -> str:
 
 
 @pytest.mark.parametrize(
-    ("problem", "keep", "code", "kept"),
+    ("problem", "keep", "code", "remains"),
     [("", False, 0, False), ("", True, 0, True), ("lost", False, 1, True)],
 )
 def test_a_command_ends_with_the_verdict_and_keeps_what_failed(
@@ -52,7 +52,7 @@ def test_a_command_ends_with_the_verdict_and_keeps_what_failed(
     problem: str,
     keep: bool,
     code: int,
-    kept: bool,
+    remains: bool,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -70,4 +70,4 @@ def test_a_command_ends_with_the_verdict_and_keeps_what_failed(
     printed = capsys.readouterr()
     assert ("well after 0 s" in printed.out) is not bool(problem)
     assert ("FAILED seed 1" in printed.err) is bool(problem)
-    assert bool(list(tmp_path.glob("*/file"))) is kept
+    assert bool(list(tmp_path.glob("*/file"))) is remains

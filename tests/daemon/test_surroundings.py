@@ -26,9 +26,9 @@ def settings(folder: Path, **sections: Any) -> Settings:
     return Settings.parse({**own, **sections})
 
 
-def said(found: Iterable[Conflict]) -> list[str]:
+def said(conflicts: Iterable[Conflict]) -> list[str]:
     """Each finding as a line."""
-    return [f"{conflict.key}: {conflict.message}: {conflict.hint}" for conflict in found]
+    return [f"{conflict.key}: {conflict.message}: {conflict.hint}" for conflict in conflicts]
 
 
 def disk(path: Path, **more: Any) -> dict[str, Any]:

@@ -39,20 +39,20 @@ class ReplayIntake:
     """An intake that gives scripted answers, and keeps what it took."""
 
     answer: Exception | bool = True
-    taken: list[Incoming] = field(default_factory=list)
+    accepted: list[Incoming] = field(default_factory=list)
     waiters: list[AckCallback] = field(default_factory=list)
 
     def accept(self, incoming: Incoming, callback: AckCallback) -> bool:
         if isinstance(self.answer, Exception):
             raise self.answer
-        self.taken.append(incoming)
+        self.accepted.append(incoming)
         self.waiters.append(callback)
         return self.answer
 
     @property
     def bodies(self) -> list[bytes]:
         """What came in."""
-        return [incoming.body for incoming in self.taken]
+        return [incoming.body for incoming in self.accepted]
 
 
 @contextlib.asynccontextmanager
@@ -88,7 +88,7 @@ async def test_a_marked_letter_goes_through_the_intake(tmp_path: Path) -> None:
     async with started(tmp_path) as rig, replaying(rig, door) as replayer:
         rig.store.add([event_letter(EVENT), DeadLetter(Reason.REFUSED, HISTORICAL, EVENT, 5.0)])
         await turn(rig)
-        assert door.taken == []
+        assert door.accepted == []
         mark(tmp_path)
         await turn(rig)
         assert door.bodies == [
@@ -96,8 +96,8 @@ async def test_a_marked_letter_goes_through_the_intake(tmp_path: Path) -> None:
             % (flag, EVENT)
             for flag in (b"false", b"true")
         ]
-        assert [incoming.source for incoming in door.taken] == ["replay", "replay"]
-        assert [incoming.replayed for incoming in door.taken] == [
+        assert [incoming.source for incoming in door.accepted] == ["replay", "replay"]
+        assert [incoming.replayed for incoming in door.accepted] == [
             ReplayedDeadLetter(
                 1, Reason.REFUSED, 1000.0, UUID, sender_key=LANE.api_key, source="http"
             ),
@@ -129,12 +129,12 @@ async def test_a_replay_keeps_its_rate(tmp_path: Path) -> None:
         await rig.commit()
         mark(tmp_path, "number <= 20", rate=10)
         await turn(rig, 1.5)
-        assert 4 <= len(door.taken) <= 7
+        assert 4 <= len(door.accepted) <= 7
         await turn(rig, 2)
-        assert len(door.taken) == 20
+        assert len(door.accepted) == 20
         mark(tmp_path)
         await turn(rig, 3)
-        assert 20 + 200 <= len(door.taken) <= 20 + 305
+        assert 20 + 200 <= len(door.accepted) <= 20 + 305
 
 
 async def test_a_full_buffer_is_waited_for(tmp_path: Path) -> None:
@@ -147,9 +147,9 @@ async def test_a_full_buffer_is_waited_for(tmp_path: Path) -> None:
         await turn(rig, 2)
         door.answer = True
         await turn(rig, 1)
-        assert (len(door.taken), len(rig.data())) == (0, 1)
+        assert (len(door.accepted), len(rig.data())) == (0, 1)
         await turn(rig, 2)
-        assert (len(door.taken), len(rig.data())) == (1, 0)
+        assert (len(door.accepted), len(rig.data())) == (1, 0)
 
 
 async def test_a_buffer_that_fails_later_is_waited_for(tmp_path: Path) -> None:
@@ -162,14 +162,14 @@ async def test_a_buffer_that_fails_later_is_waited_for(tmp_path: Path) -> None:
         await rig.commit()
         mark(tmp_path)
         await turn(rig)
-        assert (len(door.taken), len(rig.data()), rig.store.busy) == (1, 1, {1})
+        assert (len(door.accepted), len(rig.data()), rig.store.busy) == (1, 1, {1})
         await turn(rig, 3)
-        assert len(door.taken) == 1
+        assert len(door.accepted) == 1
         door.waiters[0](Backpressure("disk full", retry_after=2.0))
         await turn(rig, 1)
-        assert len(door.taken) == 1
+        assert len(door.accepted) == 1
         await turn(rig, 2)
-        assert len(door.taken) == 2
+        assert len(door.accepted) == 2
         door.waiters[1](None)
         await rig.commit()
         assert rig.data() == []
@@ -186,7 +186,7 @@ async def test_a_letter_that_is_no_event_stays(tmp_path: Path, data: bytes) -> N
         await rig.commit()
         mark(tmp_path)
         await turn(rig, 1.2)
-        assert door.taken == []
+        assert door.accepted == []
         assert replayer.statistics().refused == 1
         ((marked, note),) = rig.query("SELECT mark, note FROM letters")
         assert marked is None
@@ -241,13 +241,15 @@ async def test_a_crash_between_buffer_and_removal(tmp_path: Path) -> None:
         failpoints.arm("replay.held=eio@1")
         async with replaying(rig, door) as replayer:
             await turn(rig, 0.2)
-            assert (len(door.taken), replayer.statistics().replayed) == (1, 0)
+            assert (len(door.accepted), replayer.statistics().replayed) == (1, 0)
             shutil.copytree(tmp_path / "one", tmp_path / "crashed")
             await turn(rig, 1.5)
-            assert (len(door.taken), rig.data()) == (1, [])
+            assert (len(door.accepted), rig.data()) == (1, [])
     crashed = StoreRig(tmp_path / "crashed")
     assert crashed.store.statistics().dead_letters == 1
-    crashed.store.forget([incoming.replayed.number for incoming in door.taken if incoming.replayed])
+    crashed.store.forget(
+        [incoming.replayed.number for incoming in door.accepted if incoming.replayed]
+    )
     assert (crashed.store.accounts(), crashed.store.statistics().dead_letters) == ({}, 0)
     crashed.store.close()
 
@@ -275,7 +277,7 @@ async def test_rules_match_the_key_of_the_sender(
             connection.execute("UPDATE letters SET sender_key = ?", (noted,))
         async with replaying(rig, door, api_keys):
             await turn(rig)
-    (replayed,) = [incoming.replayed for incoming in door.taken]
+    (replayed,) = [incoming.replayed for incoming in door.accepted]
     assert replayed is not None
     assert (replayed.sender_key, replayed.source) == (key, "kafka")
 
@@ -317,4 +319,4 @@ async def test_a_record_that_is_no_event_stays(tmp_path: Path, reason: Reason, w
             await turn(rig)
         ((note, mark),) = rig.query("SELECT note, mark FROM letters")
     assert words in note
-    assert (mark, door.taken) == (None, [])
+    assert (mark, door.accepted) == (None, [])

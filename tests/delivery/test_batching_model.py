@@ -103,14 +103,14 @@ class BatchingModel(RuleBasedStateMachine):
         queue.put_back([chunk])
         return chunk
 
-    def check_order(self, waiting: list[str], taken: list[str], blocked: set[str]) -> None:
+    def check_order(self, waiting: list[str], batched: list[str], blocked: set[str]) -> None:
         """What was taken waited, comes in the order of the queue, isn't blocked, and passed no one
         that it shares an id with.
         """
-        assert [name for name in waiting if name in taken] == taken
+        assert [name for name in waiting if name in batched] == batched
         held = set(blocked)
         for name in waiting:
-            if name in taken:
+            if name in batched:
                 assert self.ids[name].isdisjoint(held)
             else:
                 held |= self.ids[name]

@@ -27,7 +27,7 @@ def sdk(spoil: Spoil = lambda _: None) -> Callable[[str], Sdk]:
     return lambda host: PostingSdk(host, PROJECT_KEY, spoil)
 
 
-def kept() -> list[Path]:
+def state_files() -> list[Path]:
     """What there is in this user's state directory."""
     return sorted(Path(os.environ["STATE_DIRECTORY"]).glob("**/*"))
 
@@ -49,9 +49,9 @@ async def test_everything_arrives() -> None:
 
 async def test_a_demo_leaves_nothing_behind() -> None:
     """It neither reads nor writes what a forwarder in production keeps on this machine."""
-    before = kept()
+    before = state_files()
     assert (await verdict(lambda _: None)).good
-    assert kept() == before
+    assert state_files() == before
 
 
 async def test_a_lost_event_is_noticed() -> None:

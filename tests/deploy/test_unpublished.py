@@ -15,7 +15,7 @@ from tests.support.cases import cases
 from tests.support.deployment import DEPLOY
 from tests.support.repository import ROOT, files, name
 from tests.support.typed import command, commands, options
-from tests.test_repository import PYPROJECT, found
+from tests.test_repository import PYPROJECT, lines_with
 
 EXCLUDED = [
     path
@@ -51,7 +51,7 @@ def typed(text: str) -> list[str]:
 
 def test_nothing_installs_a_package_from_an_index() -> None:
     """The distribution's name is free on any index: anyone who takes it would be installed."""
-    assert found(DISTRIBUTION, EXCLUDED) == []
+    assert lines_with(DISTRIBUTION, EXCLUDED) == []
 
 
 def test_each_installation_is_of_the_clone() -> None:
@@ -75,7 +75,7 @@ def test_no_image_is_pulled() -> None:
     """
     assert [
         image
-        for image in found(ELSEWHERE, EXCLUDED)
+        for image in lines_with(ELSEWHERE, EXCLUDED)
         if "registry.example.com/forwarder" not in image
     ] == []
 

@@ -84,14 +84,14 @@ def sent(number: int, *, skewed: bool) -> Sent:
     naive = stamp.removesuffix("Z")
     far = (moment + timedelta(hours=3)).replace(tzinfo=None).isoformat() + "+03:00"
 
-    def made(members: bytes, kept: str | None, own: str | None, moment: datetime) -> Sent:
+    def made(members: bytes, timestamp: str | None, own: str | None, moment: datetime) -> Sent:
         return Sent(
             f"event {number}",
             f"person-{number % 97}",
             properties,
             members,
             own,
-            None if skewed else kept,
+            None if skewed else timestamp,
             moment,
         )
 

@@ -31,7 +31,7 @@ class Poison:
 
     reason: str
     record: Record
-    kept: bytes | None = None
+    letter: bytes | None = None
 
 
 POISON: Final = (
@@ -140,7 +140,7 @@ async def test_poison_is_kept_and_holds_nothing_up(
         for number in (0, 1, len(POISON) - 1):
             poison = POISON[number]
             assert await content(member, dead_letters[number]) == (
-                poison.record.value if poison.kept is None else poison.kept
+                poison.record.value if poison.letter is None else poison.letter
             )
 
 

@@ -54,8 +54,8 @@ def test_a_segment_that_is_used_again_meanwhile_is_looked_for_elsewhere(
     log.events(LANE, [b'{"n":1}'])
     read = RecoveredLog.records
 
-    def recycle_then_read(found: RecoveredLog) -> list[UnsettledRecord]:
-        records = list(read(found))
+    def recycle_then_read(recovered: RecoveredLog) -> list[UnsettledRecord]:
+        records = list(read(recovered))
         use_again(log.path, 2)
         return records
 
@@ -71,9 +71,9 @@ def test_a_file_that_goes_meanwhile_is_no_error(
     log.events(LANE, [b'{"n":1}'])
     read = RecoveredLog.records
 
-    def remove_then_read(found: RecoveredLog) -> list[UnsettledRecord]:
+    def remove_then_read(recovered: RecoveredLog) -> list[UnsettledRecord]:
         log.path.unlink(missing_ok=True)
-        return list(read(found))
+        return list(read(recovered))
 
     monkeypatch.setattr(RecoveredLog, "records", remove_then_read)
     assert all_events(log.directory) == []

@@ -315,15 +315,15 @@ def interrupted(function: Callable[..., Any], line: int) -> Iterator[None]:
     """Raise an interrupt before a line of a function is executed; lines count from 1."""
     passed = 0
 
-    def each(_: FrameType, event: str, __: object) -> Any:
+    def traced(_: FrameType, event: str, __: object) -> Any:
         nonlocal passed
         passed += event == "line"
         if event == "line" and passed == line:
             raise KeyboardInterrupt
-        return each
+        return traced
 
     before = sys.gettrace()
-    sys.settrace(lambda frame, _, __: each if frame.f_code is function.__code__ else None)
+    sys.settrace(lambda frame, _, __: traced if frame.f_code is function.__code__ else None)
     try:
         yield
     finally:
@@ -346,13 +346,13 @@ def test_the_last_line_is_the_one_that_waits(works: Works) -> None:
     """The test above reaches as far as it says."""
     lines: list[int] = []
 
-    def each(frame: FrameType, event: str, _: object) -> Any:
+    def traced(frame: FrameType, event: str, _: object) -> Any:
         if event == "line":
             lines.append(frame.f_lineno)
-        return each
+        return traced
 
     before = sys.gettrace()
-    sys.settrace(lambda frame, _, __: each if frame.f_code is LoopThread.run.__code__ else None)
+    sys.settrace(lambda frame, _, __: traced if frame.f_code is LoopThread.run.__code__ else None)
     try:
         works.thread.run(_answer())
     finally:

@@ -79,12 +79,12 @@ async def test_ids_arrive_as_they_are() -> None:
 
 
 @cases("fault", [Fault.RESET, Fault.CLOSE, Fault.TRUNCATE])
-@cases("kept", [False, True], ids=["new connection", "kept connection"])
+@cases("reused", [False, True], ids=["new connection", "kept connection"])
 async def test_a_connection_that_breaks_is_no_reason_for_reading_to_fail(
-    fault: Fault, kept: bool
+    fault: Fault, reused: bool
 ) -> None:
     """A GET whose connection ends is made again, on a new one."""
-    before = [SOMETHING] if kept else []
+    before = [SOMETHING] if reused else []
     clock = FakeClock()
     async with talking(clock, *before, failing(fault), SOMETHING) as (client, service):
         for _ in before:
@@ -94,13 +94,13 @@ async def test_a_connection_that_breaks_is_no_reason_for_reading_to_fail(
 
 
 @cases("fault", [Fault.RESET, Fault.CLOSE, Fault.TRUNCATE])
-@cases("kept", [False, True], ids=["new connection", "kept connection"])
+@cases("reused", [False, True], ids=["new connection", "kept connection"])
 @cases("verb", ["create", "update", "delete"])
-async def test_a_change_is_sent_once(verb: str, fault: Fault, kept: bool) -> None:
+async def test_a_change_is_sent_once(verb: str, fault: Fault, reused: bool) -> None:
     """A change whose connection ends isn't sent again, by no one; the error says that it may have
     been done.
     """
-    before = [SOMETHING] if kept else []
+    before = [SOMETHING] if reused else []
     async with talking(None, *before, failing(fault), SOMETHING) as (client, service):
         for _ in before:
             await client.domains.get(ORGANIZATION, DOMAIN)

@@ -124,18 +124,18 @@ async def test_json_is_a_seed_too(tmp_path: Path) -> None:
 
 
 @cases(
-    ("number", "kept"),
+    ("number", "value"),
     [("1e5", 100000.0), ("0.1", 0.1), ("12345678901234567890", 12345678901234567890)],
 )
-def test_numbers_in_json_are_jsons(tmp_path: Path, number: str, kept: float) -> None:
+def test_numbers_in_json_are_jsons(tmp_path: Path, number: str, value: float) -> None:
     """YAML would read `1e5` as a text; a file that isn't JSON, be it for a comment, is YAML."""
     text = (
         f'{{"projects": [{{"api_key": "{KEY}"}}], "persons": [{{"distinct_id": "a", '
         f'"properties": {{"n": {number}}}}}]}}'
     )
-    assert read_seed(written(tmp_path, text)).persons[0].properties == {"n": kept}
+    assert read_seed(written(tmp_path, text)).persons[0].properties == {"n": value}
     commented = read_seed(written(tmp_path, f"{text} # a comment")).persons[0].properties["n"]
-    assert commented == ("1e5" if number == "1e5" else kept)
+    assert commented == ("1e5" if number == "1e5" else value)
 
 
 @cases(

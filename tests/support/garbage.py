@@ -100,10 +100,10 @@ def unreachable() -> list[Any]:
         gc.garbage.clear()
 
 
-def described(found: Iterable[Any]) -> Counter[str]:
+def described(objects: Iterable[Any]) -> Counter[str]:
     """Those among some objects that may not be garbage, in words."""
     counts: Counter[str] = Counter()
-    for leftover in found:
+    for leftover in objects:
         if isinstance(leftover, FrameType):
             if _is_our_file(leftover):
                 counts[f"frame of {leftover.f_code.co_qualname}, line {leftover.f_lineno}"] += 1

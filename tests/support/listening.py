@@ -32,7 +32,7 @@ class FakeHttpIntake:
     `later` waits in `waiters`.
     """
 
-    taken: list[Incoming] = field(default_factory=list)
+    accepted: list[Incoming] = field(default_factory=list)
     refuse: Callable[[Incoming], Exception | None] = lambda _: None
     later: Callable[[Incoming], bool] = lambda _: False
     waiters: list[AckCallback] = field(default_factory=list)
@@ -41,7 +41,7 @@ class FakeHttpIntake:
         error = self.refuse(incoming)
         if error is not None:
             raise error
-        self.taken.append(replace(incoming))
+        self.accepted.append(replace(incoming))
         if self.later(incoming):
             self.waiters.append(callback)
             return False
@@ -55,7 +55,7 @@ class FakeHttpIntake:
     @property
     def bodies(self) -> list[bytes]:
         """The bodies that were taken, in order."""
-        return [incoming.body for incoming in self.taken]
+        return [incoming.body for incoming in self.accepted]
 
 
 @dataclass(frozen=True)

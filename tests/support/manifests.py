@@ -104,7 +104,7 @@ def assert_runs_forwarder(pod: Document, file: Path | None) -> Settings:
     return configuration
 
 
-def assert_reads_logs(pod: Document, found: Settings) -> None:
+def assert_reads_logs(pod: Document, settings: Settings) -> None:
     """It sees the node's logs and can't change them; buffer and positions are on the node; uuids
     and paths are what the mounts give.
     """
@@ -121,8 +121,8 @@ def assert_reads_logs(pod: Document, found: Settings) -> None:
         if mount["name"] in hosts and not mount.get("readOnly")
     } == {STATE}
     assert {path: hosts[mounts[path]["name"]] for path in LOGS} == {path: path for path in LOGS}
-    assert found.buffer.kind == "disk"
-    for source in found.sources.logs:
+    assert settings.buffer.kind == "disk"
+    for source in settings.sources.logs:
         assert source.host == environment(container)["NODE_NAME"]
         assert all(path.startswith(LOGS) for path in source.path)
     assert {"operator": "Exists"} in pod["tolerations"]
@@ -169,12 +169,12 @@ def assert_imports_in_shards(job: Document, file: Path) -> Settings:
     return configuration
 
 
-def assert_ports(container: Document, found: Settings) -> None:
+def assert_ports(container: Document, settings: Settings) -> None:
     """Each named port is that of an address it listens on, which others can reach; an address
     without a port is the pod's own.
     """
     named = {named_port["name"]: named_port["containerPort"] for named_port in container["ports"]}
-    for name, listen in (("http", found.sources.http.listen), ("admin", found.admin.listen)):
+    for name, listen in (("http", settings.sources.http.listen), ("admin", settings.admin.listen)):
         if listen.startswith("127.0.0.1:"):
             assert name not in named
         else:
@@ -193,18 +193,18 @@ def assert_probes(container: Document) -> None:
     assert probes.get("readinessProbe", {"path": "/readyz"})["path"] == "/readyz"
 
 
-def assert_stops_in_time(pod: Document, found: Settings, application: float = 0.0) -> None:
+def assert_stops_in_time(pod: Document, settings: Settings, application: float = 0.0) -> None:
     """The grace period holds the daemon's stop, a margin, and `application` seconds for who is
     stopped before it.
     """
-    needed = application + found.shutdown.delay + found.shutdown.drain_timeout + MARGIN
+    needed = application + settings.shutdown.delay + settings.shutdown.drain_timeout + MARGIN
     assert pod["terminationGracePeriodSeconds"] >= needed
     assert all("preStop" not in container.get("lifecycle", {}) for container in containers(pod))
 
 
-def assert_room(volume: str | int, found: Settings) -> None:
+def assert_room(volume: str | int, settings: Settings) -> None:
     """A volume has room for what the buffer and the dead letters may take together."""
-    assert quantity(volume) >= found.buffer.limit + found.dead_letter_limit
+    assert quantity(volume) >= settings.buffer.limit + settings.dead_letter_limit
 
 
 def assert_selected(objects: list[Document]) -> None:
@@ -237,7 +237,7 @@ def assert_selected(objects: list[Document]) -> None:
         ]
 
 
-def assert_policy(policy: Document, found: Settings) -> None:
+def assert_policy(policy: Document, settings: Settings) -> None:
     """Only the addresses that it listens on can be reached, each by its own peers; names and the
     service can be asked.
     """
@@ -245,7 +245,10 @@ def assert_policy(policy: Document, found: Settings) -> None:
         (bool(ingress["from"]), [allowed["port"] for allowed in ingress["ports"]])
         for ingress in policy["spec"]["ingress"]
     ]
-    assert opened == [(True, [port(found.sources.http.listen)]), (True, [port(found.admin.listen)])]
+    assert opened == [
+        (True, [port(settings.sources.http.listen)]),
+        (True, [port(settings.admin.listen)]),
+    ]
     assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
     allowed = {
         (allowed_port["protocol"], allowed_port["port"])
@@ -255,7 +258,7 @@ def assert_policy(policy: Document, found: Settings) -> None:
     assert {("UDP", 53), ("TCP", 53), ("TCP", 443)} <= allowed
 
 
-def assert_scaled(scaled: Document, workload: Document, found: Settings) -> None:
+def assert_scaled(scaled: Document, workload: Document, settings: Settings) -> None:
     """KEDA scales this workload by the lag of each of its groups, as the formulas say, and by CPU;
     pods go slowly, and one stays.
     """
@@ -267,7 +270,7 @@ def assert_scaled(scaled: Document, workload: Document, found: Settings) -> None
     assert down["stabilizationWindowSeconds"] >= 300
     assert [policy["value"] for policy in down["policies"] if policy["type"] == "Pods"] == [1]
     *lags, cpu = spec["triggers"]
-    for trigger, cluster in zip(lags, found.sources.kafka, strict=True):
+    for trigger, cluster in zip(lags, settings.sources.kafka, strict=True):
         assert cluster.commit == "delivered"
         asked = trigger["metadata"]
         topic = {"topic": cluster.topics[0]} if len(cluster.topics) == 1 else {}
@@ -279,7 +282,7 @@ def assert_scaled(scaled: Document, workload: Document, found: Settings) -> None
             "lagThreshold": asked["lagThreshold"],
         }
         assert int(asked["lagThreshold"]) == pytest.approx(
-            lag_threshold(Load(rate=1.0, source=LoadSource.KAFKA), found), rel=0.25
+            lag_threshold(Load(rate=1.0, source=LoadSource.KAFKA), settings), rel=0.25
         )
     assert {lag_trigger["type"] for lag_trigger in lags} == {"kafka"}
     assert cpu == {

@@ -90,14 +90,14 @@ def steps(text: str) -> list[Step]:
     return all_steps
 
 
-def _add(found: list[Step], block: Block, pending: dict[str, str]) -> None:
+def _add(steps: list[Step], block: Block, pending: dict[str, str]) -> None:
     if "skip" in pending:
         return
     if "file" in pending:
-        found.append(Step("save", block.text, pending["file"], block.line))
+        steps.append(Step("save", block.text, pending["file"], block.line))
     elif block.language == SHELL:
         terminal = pending.get("terminal", "")
-        found.append(
+        steps.append(
             Step(
                 "start" if terminal else "run",
                 block.text,
@@ -110,8 +110,8 @@ def _add(found: list[Step], block: Block, pending: dict[str, str]) -> None:
         raise ValueError(
             f"line {block.line}: {pending} stands before a block of {block.language!r}"
         )
-    elif block.language in SHOWN and found:
-        found[-1].shows += tuple(line for line in block.text.splitlines() if line.strip())
+    elif block.language in SHOWN and steps:
+        steps[-1].shows += tuple(line for line in block.text.splitlines() if line.strip())
 
 
 def unseen(shows: tuple[str, ...], output: str) -> str:

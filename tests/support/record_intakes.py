@@ -58,7 +58,7 @@ class FakeRecordIntake:
     settles: bool = False
     lanes: Collection[Lane] = (LANE,)
     now: float = 0.0
-    taken: list[FakeAccepted] = field(default_factory=list)
+    accepted: list[FakeAccepted] = field(default_factory=list)
     given_up: set[Lane] = field(default_factory=set)
     """What the last call gave up."""
     levels: set[AckLevel] = field(default_factory=set)
@@ -92,7 +92,7 @@ class FakeRecordIntake:
         self.refused += len(records.rejected)
         facts = [records.facts(index) for index in range(len(records.values))]
         batch = FakeAccepted(self.now, self.lanes, callback, list(records.values), facts)
-        self.taken.append(batch)
+        self.accepted.append(batch)
         return None if self.settles else batch
 
     def give_back(self, units: Collection[AcceptedBatch]) -> int:
@@ -114,4 +114,6 @@ class FakeRecordIntake:
     @property
     def offsets(self) -> list[int]:
         """Of all records that were taken, in order."""
-        return [int(facts.name.rpartition("/")[2]) for unit in self.taken for facts in unit.facts]
+        return [
+            int(facts.name.rpartition("/")[2]) for unit in self.accepted for facts in unit.facts
+        ]

@@ -72,10 +72,10 @@ async def test_a_connection_is_used_again() -> None:
         ]
     )
 
-    async def each(request: Asked) -> None:
+    async def answer(request: Asked) -> None:
         await request.write(next(answers))
 
-    async with origin(each) as upstream, connections(upstream.url) as to:
+    async with origin(answer) as upstream, connections(upstream.url) as to:
         assert [await get(to, method) for method in (b"GET", b"GET", b"HEAD", b"GET")] == [
             (200, b"ok"),
             (304, b""),

@@ -102,23 +102,27 @@ class RestartSender:
     async def run(self) -> None:
         """Send, indefinitely. Cancellation ends it with what is in progress."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._pace(kept=False))
-            tasks.create_task(self._pace(kept=True))
+            tasks.create_task(self._pace(persistent=False))
+            tasks.create_task(self._pace(persistent=True))
 
-    async def _pace(self, *, kept: bool) -> None:
+    async def _pace(self, *, persistent: bool) -> None:
         due = time.monotonic()
         while True:
             if not self._going.is_set():
                 await self._going.wait()
                 due = time.monotonic()
-            connection = await self._idle.get() if kept else Connection(self._port)
-            task = asyncio.create_task(self._send(next(self._numbers), connection, kept=kept))
+            connection = await self._idle.get() if persistent else Connection(self._port)
+            task = asyncio.create_task(
+                self._send(next(self._numbers), connection, persistent=persistent)
+            )
             self._under_way.add(task)
             task.add_done_callback(self._under_way.discard)
             due = max(due + self._every, time.monotonic() - self._every)
             await pause(max(0.0, due - time.monotonic()))
 
-    async def _send(self, request: PlannedRequest, connection: Connection, *, kept: bool) -> None:
+    async def _send(
+        self, request: PlannedRequest, connection: Connection, *, persistent: bool
+    ) -> None:
         began = time.monotonic()
         status = UNKNOWN
         try:
@@ -127,13 +131,13 @@ class RestartSender:
             if status != PROMISED:
                 self._failures[f"status {status}"] += 1
         except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
-            age = "kept" if kept else "new"
+            age = "kept" if persistent else "new"
             self._failures[f"{type(error).__name__} on a {age} connection"] += 1
             connection.close()
         self._journal.note(request.number, status)
         self._sent += 1
         self._slowest = max(self._slowest, time.monotonic() - began)
-        if kept:
+        if persistent:
             self._idle.put_nowait(connection)
         else:
             connection.close()

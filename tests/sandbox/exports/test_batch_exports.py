@@ -131,12 +131,12 @@ def test_a_secret_outlives_changes_that_leave_it_out(exports: Exports) -> None:
 
 
 @pytest.mark.parametrize("field", ["start_at", "end_at", "last_paused_at"])
-@pytest.mark.parametrize(("sent", "kept"), MOMENTS)
+@pytest.mark.parametrize(("sent", "stored"), MOMENTS)
 def test_times_are_kept_in_utc(
-    exports: Exports, field: str, sent: str | None, kept: str | None
+    exports: Exports, field: str, sent: str | None, stored: str | None
 ) -> None:
     """Whatever the zone that they are sent in; null takes one away."""
-    assert exports.update(**{field: sent})[field] == kept
+    assert exports.update(**{field: sent})[field] == stored
 
 
 def test_an_export_starts_before_it_ends(exports: Exports) -> None:

@@ -241,7 +241,7 @@ async def test_an_engage_event_is_an_identify() -> None:
 
 
 @cases(
-    ("sent", "kept"),
+    ("sent", "expected"),
     [
         ("ann", "ann"),
         (5, "5"),
@@ -252,9 +252,9 @@ async def test_an_engage_event_is_an_identify() -> None:
         ("x" * 300, "x" * 200),
     ],
 )
-async def test_an_id_as_the_service_writes_it(sent: object, kept: str) -> None:
+async def test_an_id_as_the_service_writes_it(sent: object, expected: str) -> None:
     """What is not text becomes JSON text, NUL becomes U+FFFD, 200 characters stay."""
     async with talking() as client:
         await client.post("/batch/", batch(event(distinct_id=sent)))
         [stored] = await client.sandbox.events()
-    assert stored.distinct_id == kept
+    assert stored.distinct_id == expected

@@ -24,7 +24,7 @@ def test_a_row_is_read_by_names(half: ManagementTables) -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "found"),
+    ("page", "expected"),
     [
         (PageBounds(2, 0), [9, 8]),
         (PageBounds(2, 1), [8, 7]),
@@ -34,10 +34,10 @@ def test_a_row_is_read_by_names(half: ManagementTables) -> None:
     ],
 )
 def test_a_page_says_how_many_there_are_in_all(
-    half: ManagementTables, page: PageBounds, found: list[Any]
+    half: ManagementTables, page: PageBounds, expected: list[Any]
 ) -> None:
     """Whichever page it is, also one beyond the end."""
     statement = "SELECT value FROM json_each(?) WHERE value > ? ORDER BY value DESC"
     assert list_page(
         half.database, page, lambda record: {"n": record["value"]}, statement, "[6, 7, 8, 9]", 6
-    ) == Listing(3, [{"n": n} for n in found])
+    ) == Listing(3, [{"n": n} for n in expected])

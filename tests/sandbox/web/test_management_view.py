@@ -94,7 +94,7 @@ async def test_no_secret_is_shown(shown: SandboxClient, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "found"),
+    ("query", "names"),
     [
         (f"organizations?id={seed.ORGANIZATION}", ["Example Inc."]),
         ("organizations?text=LTD", ["Other Ltd."]),
@@ -114,12 +114,12 @@ async def test_no_secret_is_shown(shown: SandboxClient, name: str) -> None:
         ("batch-exports?text='%20OR%201=1%20--", []),
     ],
 )
-async def test_filters(shown: SandboxClient, query: str, found: list[str]) -> None:
+async def test_filters(shown: SandboxClient, query: str, names: list[str]) -> None:
     """Each filter, and several together; what is no id finds nothing, and signs of a pattern are
     only signs.
     """
     listing = await shown.get(f"/sandbox/{query}")
-    assert ([item["name"] for item in listing["results"]], listing["count"]) == (found, len(found))
+    assert ([item["name"] for item in listing["results"]], listing["count"]) == (names, len(names))
 
 
 async def test_an_organization_says_how_much_it_has(shown: SandboxClient) -> None:

@@ -155,7 +155,7 @@ async def test_a_sender_waits_for_a_file_to_open() -> None:
             finally:
                 resource.setrlimit(resource.RLIMIT_NOFILE, limits)
             await to.clock.advance(RETRY)
-            await to.until(lambda: len(to.intake.taken) == 1)
+            await to.until(lambda: len(to.intake.accepted) == 1)
 
 
 async def test_connections_in_the_queue_are_answered_at_shutdown() -> None:
@@ -170,4 +170,4 @@ async def test_connections_in_the_queue_are_answered_at_shutdown() -> None:
         await turns()
         assert sum(them.shares) < SENDERS
         await to.listener.stop_listening()
-        await to.until(lambda: len(to.intake.taken) == SENDERS)
+        await to.until(lambda: len(to.intake.accepted) == SENDERS)

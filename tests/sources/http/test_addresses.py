@@ -135,11 +135,11 @@ async def test_only_trusted_peers_are_believed() -> None:
             client = await to.connect()
             for _ in range(3):
                 assert (await client.ask(request)).status == 200
-            assert [incoming.client for incoming in to.intake.taken] == [client_address] * 3
+            assert [incoming.client for incoming in to.intake.accepted] == [client_address] * 3
 
 
 async def test_stamping_can_be_off() -> None:
     """With stamping off no one's address is passed on."""
     async with listening(HttpPolicy(trusted_proxies=PROXIES, stamp_ip=False)) as to:
         assert (await to.ask(post("/e", b"", "X-Forwarded-For: 8.8.8.8"))).status == 200
-        assert to.intake.taken[0].client is None
+        assert to.intake.accepted[0].client is None

@@ -39,7 +39,7 @@ async def test_keep_alive_and_pipelining() -> None:
     raw = b"".join(requests)
     async with listening() as to:
         for step in (len(raw), 1000, 97, 13):
-            to.intake.taken.clear()
+            to.intake.accepted.clear()
             client = await to.connect()
             await client.send(*[raw[at : at + step] for at in range(0, len(raw), step)])
             statuses = [(await client.reply()).status for _ in requests]

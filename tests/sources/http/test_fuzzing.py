@@ -215,7 +215,7 @@ def _conversation(
         protocol.data_received(piece)
     protocol.connection_lost(None)
     assert shared.headroom.receiving == 0
-    return bytes(recorder.written), recorder.ended, intake.taken
+    return bytes(recorder.written), recorder.ended, intake.accepted
 
 
 def late(incoming: Incoming) -> bool:
@@ -243,7 +243,7 @@ def test_late_answers_are_the_same_answers(pipeline: list[bytes], data: st.DataO
         waiter(None)
     protocol.connection_lost(None)
     assert shared.headroom.receiving == 0
-    assert (bytes(recorder.written), recorder.ended, intake.taken) == expected
+    assert (bytes(recorder.written), recorder.ended, intake.accepted) == expected
 
 
 CORS = re.compile(rb"(Access-Control-[\w-]+: [^\r]*|Vary: Origin)\r\n")

@@ -41,12 +41,14 @@ async def test_the_second_time_is_like_the_first(request_: bytes) -> None:
     """
     async with listening() as to:
         first = await to.ask(request_)
-        requests = list(to.intake.taken)
+        requests = list(to.intake.accepted)
         client = await to.connect()
         for _ in range(3 if request_ in ORDINARY else 1):
             assert await client.ask(request_) == first
             assert (
-                to.intake.taken[-len(requests) :] == requests if requests else not to.intake.taken
+                to.intake.accepted[-len(requests) :] == requests
+                if requests
+                else not to.intake.accepted
             )
         assert sum(to.listener.statistics().requests.values()) == (4 if request_ in ORDINARY else 2)
         assert len(to.listener._state.heads[0]) == (1 if request_ in ORDINARY else 0)

@@ -64,7 +64,7 @@ async def test_unix_socket(tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError, match="another process does"):
             await to.listener.start(f"unix:{path}")
         assert (await to.ask(post("/e", b"", "X-Forwarded-For: 8.8.8.8"))).status == 200
-        assert to.intake.taken[-1].client == "8.8.8.8"
+        assert to.intake.accepted[-1].client == "8.8.8.8"
     assert not path.exists()
 
 

@@ -35,7 +35,7 @@ async def test_a_loop_is_answered_508(said: str, url: str) -> None:
         if "v1" in url:
             assert json.loads(reply.body)["error"] == "loop_detected"
         assert (await client.ask(post("/batch/"))).status == 200
-        assert len(to.intake.taken) == 1
+        assert len(to.intake.accepted) == 1
 
 
 @cases("said", [f"1; {OTHER}", f"{MAX_HOPS - 1}; {OTHER}", "nonsense", ""])
@@ -47,7 +47,9 @@ async def test_others_are_accepted(said: str) -> None:
             answer = await client.ask(post("/batch/", b"{}", f"Forwarder-Path: {said}"))
             assert answer.status == 200
         assert len(to.listener._state.heads[0]) == 1
-        reported = [incoming.path.hops if incoming.path else None for incoming in to.intake.taken]
+        reported = [
+            incoming.path.hops if incoming.path else None for incoming in to.intake.accepted
+        ]
         assert reported == [int(said.partition(";")[0]) if ";" in said else None] * 3
 
 

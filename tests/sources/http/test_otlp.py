@@ -94,7 +94,7 @@ async def test_the_answer_has_the_encoding_of_the_request(content_type: str, pat
                 content_type,
             )
         assert to.listener.statistics().requests == {(PATH, 200): 2}
-    for incoming in to.intake.taken:
+    for incoming in to.intake.accepted:
         assert isinstance(incoming.head, OtlpHead)
         assert (incoming.head.authorization, incoming.head.protobuf) == (
             b"Bearer phc_a",
@@ -196,7 +196,7 @@ async def test_only_post(method: str) -> None:
             "POST, OPTIONS",
             JSON,
         )
-        assert to.intake.taken == []
+        assert to.intake.accepted == []
 
 
 async def test_pages_may_send() -> None:

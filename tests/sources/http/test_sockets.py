@@ -27,7 +27,7 @@ async def test_an_address_is_shared_by_those_who_want_to() -> None:
             assert other.listener.addresses == [address]
             client = await other.connect()
             assert (await client.ask(post())).status == 200
-            assert len(one.intake.taken) + len(other.intake.taken) == 1
+            assert len(one.intake.accepted) + len(other.intake.accepted) == 1
         with pytest.raises(
             ConfigurationError, match=r"(?:process .+|something else) listens there"
         ):
@@ -44,10 +44,10 @@ async def test_connections_wait_in_a_socket_that_outlives_its_listener() -> None
         reader, writer = await asyncio.open_connection(*bound.getsockname())
         writer.write(post())
         await turns()
-        assert first.intake.taken == []
+        assert first.intake.accepted == []
     async with listening(inherited=[bound]) as second:
         assert (await asyncio.wait_for(reader.readuntil(b"\r\n"), LIMIT)).split()[1] == b"200"
-        assert len(second.intake.taken) == 1
+        assert len(second.intake.accepted) == 1
         writer.close()
         await writer.wait_closed()
 

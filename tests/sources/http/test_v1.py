@@ -76,7 +76,7 @@ async def test_the_intake_gets_the_relevant_headers(path: str) -> None:
         assert (await client.ask(post(path))).status == 200
         assert (await client.ask(v1("Authorization: Bearer b", path=path))).status == 200
         assert to.listener.statistics().requests == {(PATH, 200): 3}
-    full, empty, double = (incoming.head for incoming in to.intake.taken)
+    full, empty, double = (incoming.head for incoming in to.intake.accepted)
     assert isinstance(full, V1Head)
     assert isinstance(empty, V1Head)
     assert isinstance(double, V1Head)
@@ -97,7 +97,7 @@ async def test_other_paths_know_nothing_of_it() -> None:
             reply = await client.ask(post("/batch/", b"{}", AUTHORIZATION, REQUEST_ID))
             assert (reply.status, reply.body) == (200, b'{"status":"Ok"}')
             assert "posthog-request-id" not in reply.headers
-    assert [incoming.head for incoming in to.intake.taken] == [None, None]
+    assert [incoming.head for incoming in to.intake.accepted] == [None, None]
 
 
 async def test_nothing_in_a_trailer_counts() -> None:
@@ -109,7 +109,7 @@ async def test_nothing_in_a_trailer_counts() -> None:
     async with listening() as to:
         answering_with(to, Scripted(b"{}"))
         assert (await to.ask(request.encode())).status == 200
-    (incoming,) = to.intake.taken
+    (incoming,) = to.intake.accepted
     assert incoming.head is not None
     assert incoming.head.authorization == b""
 
@@ -130,7 +130,7 @@ async def test_an_offer_of_another_protocol_keeps_the_key() -> None:
             200,
             REQUEST_ID.partition(": ")[2],
         )
-    (incoming,) = to.intake.taken
+    (incoming,) = to.intake.accepted
     assert incoming.head is not None
     assert incoming.head.authorization == b"Bearer phc_a"
 

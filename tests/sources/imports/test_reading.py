@@ -62,20 +62,20 @@ def read(
         return list(source_blocks(opened, conversion, saved or {}, LIMITS))
 
 
-def events_of(found: list[ImportBlock]) -> list[FinishedEvent]:
+def events_of(blocks: list[ImportBlock]) -> list[FinishedEvent]:
     """What they send."""
-    return [event for block in found for part in block.parts for event in part]
+    return [event for block in blocks for part in block.parts for event in part]
 
 
-def numbers(found: list[ImportBlock]) -> list[int]:
+def numbers(blocks: list[ImportBlock]) -> list[int]:
     """The events, by number."""
-    return [msgspec.json.decode(event.data)["properties"]["n"] for event in events_of(found)]
+    return [msgspec.json.decode(event.data)["properties"]["n"] for event in events_of(blocks)]
 
 
-def settled_by(found: list[ImportBlock]) -> dict[str, SettledFile]:
+def settled_by(blocks: list[ImportBlock]) -> dict[str, SettledFile]:
     """What is saved when all that was read is settled."""
     counts: dict[str, SettledFile] = {}
-    for block in found:
+    for block in blocks:
         if block.records:
             name = block.files[block.file].name
             records = counts.get(name, SettledFile(0)).records + block.records
@@ -131,8 +131,8 @@ def test_from_every_prefix_the_same_events_are_left(days: list[int], data: st.Da
         settled = data.draw(st.integers(0, len(lines)))
         rest = read(source, Path(folder), {str(source / "a.jsonl"): SettledFile(settled)}, filters)
 
-        def left(found: list[ImportBlock]) -> list[bytes]:
-            return sorted(event.data for event in events_of(found) if event.number >= settled)
+        def left(blocks: list[ImportBlock]) -> list[bytes]:
+            return sorted(event.data for event in events_of(blocks) if event.number >= settled)
 
         assert left(rest) == left(whole)
 

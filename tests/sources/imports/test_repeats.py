@@ -60,7 +60,7 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("forwarder.sources.imports.repeats._IN_MEMORY", 300)
 
 
-def found(events: Sequence[ImportedEvent], folder: Path, sizes: Sizes = USUAL) -> list[bool]:
+def are_repeats(events: Sequence[ImportedEvent], folder: Path, sizes: Sizes = USUAL) -> list[bool]:
     """Which of some events are repeats."""
     with Repeats(folder, *sizes) as repeats:
         reported = [among(repeats, [imported]) == [0] for imported in events]
@@ -93,7 +93,7 @@ def test_what_a_repeat_is(
     """The same natural key and name on one UTC day; without a key, all that
     the service collapses on.
     """
-    assert found([first, second], tmp_path) == [False, is_repeat]
+    assert are_repeats([first, second], tmp_path) == [False, is_repeat]
 
 
 @pytest.mark.parametrize("sizes", [SMALL, (2, 2), USUAL])
@@ -115,14 +115,14 @@ def test_memory_is_bounded_and_nothing_forgotten(sizes: Sizes, tmp_path: Path) -
 def test_one_day_may_be_larger_than_an_index(tmp_path: Path) -> None:
     """A day's digests are in several of them at once."""
     events = [event(str(number % 90)) for number in range(180)]
-    assert found(events, tmp_path, (4, 16)) == [False] * 90 + [True] * 90
+    assert are_repeats(events, tmp_path, (4, 16)) == [False] * 90 + [True] * 90
 
 
 def test_a_file_left_by_a_former_version_is_removed(tmp_path: Path) -> None:
     """It left it where it was killed; ours have no names."""
     (tmp_path / FORMER_FILE).write_bytes(b"torn")
     events = [event(str(number)) for number in range(50)]
-    assert not any(found(events, tmp_path))
+    assert not any(are_repeats(events, tmp_path))
 
 
 def test_a_folder_that_cant_be_written_in_says_so(tmp_path: Path) -> None:
@@ -149,7 +149,10 @@ def test_it_is_as_a_set_would_be(keys: list[tuple[int, int]], sizes: Sizes) -> N
         expected.append(pair in seen)
         seen.add(pair)
     with TemporaryDirectory() as folder:
-        assert found([event(str(key), day) for key, day in keys], Path(folder), sizes) == expected
+        assert (
+            are_repeats([event(str(key), day) for key, day in keys], Path(folder), sizes)
+            == expected
+        )
 
 
 def test_uuids_of_one_hash_are_distinguished(
@@ -162,7 +165,7 @@ def test_uuids_of_one_hash_are_distinguished(
         "forwarder.sources.imports.repeats.hash", lambda value: hash(value) & 1, raising=False
     )
     events = [event(str(number)) for number in range(300)]
-    assert found([*events, *events], tmp_path, SMALL) == [False] * 300 + [True] * 300
+    assert are_repeats([*events, *events], tmp_path, SMALL) == [False] * 300 + [True] * 300
 
 
 Key = tuple[int, int]

@@ -299,12 +299,12 @@ def counts(checkpoint: ImportCheckpoint) -> object:
     )
 
 
-def check_against(found: ImportCheckpoint, arrived: Sequence[FinishedEvent]) -> None:
+def check_against(checkpoint: ImportCheckpoint, arrived: Sequence[FinishedEvent]) -> None:
     """What was counted by day, name and time is what has arrived, each once."""
     events = list({event.uuid: event for event in arrived}.values())
-    assert found.totals.names == Counter(event.event for event in events)
+    assert checkpoint.totals.names == Counter(event.event for event in events)
     times = [event.time for event in events]
-    assert (found.totals.first, found.totals.last) == (
+    assert (checkpoint.totals.first, checkpoint.totals.last) == (
         min(times, default=None),
         max(times, default=None),
     )
@@ -313,7 +313,7 @@ def check_against(found: ImportCheckpoint, arrived: Sequence[FinishedEvent]) -> 
         days.setdefault(day_of(event.time), []).append(event.uuid)
     counted = {
         day: (tally.delivered, tally.uuids)
-        for day, tally in found.totals.days.items()
+        for day, tally in checkpoint.totals.days.items()
         if tally.delivered
     }
     assert counted == {

@@ -41,9 +41,9 @@ class Shout:
         return None if data == b"silence" else data.upper()
 
 
-def one(policy: KafkaPolicy, *found: FakeRecord) -> KafkaBatch:
+def one(policy: KafkaPolicy, *records_of_unit: FakeRecord) -> KafkaBatch:
     """The only unit of these records."""
-    [unit] = cut(policy, PARTITION, found)
+    [unit] = cut(policy, PARTITION, records_of_unit)
     return unit
 
 

@@ -55,10 +55,10 @@ def test_records_are_offered_at_the_policys_level() -> None:
     bench = KafkaFlowRig(replace(POLICY, level=AckLevel.DISK))
     bench.flow.add(ZERO, records(range(100, 1600)))
     assert bench.intake.offsets == list(range(100, 1600))
-    assert [len(unit.values) for unit in bench.intake.taken] == [500, 500, 500]
+    assert [len(unit.values) for unit in bench.intake.accepted] == [500, 500, 500]
     assert bench.intake.levels == {AckLevel.DISK}
     assert (bench.position(), bench.flow.uncommitted()) == (100, {ZERO: 100})
-    for unit in reversed(bench.intake.taken):
+    for unit in reversed(bench.intake.accepted):
         unit.settle()
     assert bench.flow.uncommitted() == {ZERO: 1600}
     bench.flow.note_committed({ZERO: 1600})
@@ -104,7 +104,7 @@ def test_a_full_buffer_is_retried_rarely() -> None:
     for _ in range(3):
         bench.now += RETRY_SECONDS
         bench.flow.retry()
-    assert len(bench.intake.taken) == len(keys)
+    assert len(bench.intake.accepted) == len(keys)
 
 
 def test_too_much_in_flight_pauses_all_until_half_of_it_is_settled() -> None:
@@ -117,10 +117,10 @@ def test_too_much_in_flight_pauses_all_until_half_of_it_is_settled() -> None:
     assert bench.flow.budget.bytes == 120_000
     assert bench.flow.paused() == {ZERO, ONE}
     assert "max_in_flight" in bench.flow.why_paused(bench.flow.partitions[ONE])
-    bench.intake.taken[0].settle()
+    bench.intake.accepted[0].settle()
     assert bench.flow.paused() == {ZERO, ONE}
     assert bench.eased == 0
-    bench.intake.taken[1].settle()
+    bench.intake.accepted[1].settle()
     assert bench.flow.paused() == set()
     assert bench.eased == 1
 
@@ -145,7 +145,7 @@ def test_a_partition_waits_for_its_first_unsettled_record() -> None:
     bench = KafkaFlowRig(replace(POLICY, max_uncommitted=1000))
     bench.flow.add(ZERO, records(range(500)))
     bench.flow.add(ZERO, records(range(500, 1500)))
-    first, *others = bench.intake.taken
+    first, *others = bench.intake.accepted
     for unit in others:
         unit.settle()
     assert bench.flow.paused() == {ZERO}
@@ -162,12 +162,12 @@ def test_a_too_large_batch_is_offered_in_parts() -> None:
     bench.intake.most = 30
     bench.flow.add(ZERO, records(range(100)))
     assert bench.intake.offsets == list(range(100))
-    assert max(len(unit.values) for unit in bench.intake.taken) <= 30
-    bench.intake.taken[-1].settle()
+    assert max(len(unit.values) for unit in bench.intake.accepted) <= 30
+    bench.intake.accepted[-1].settle()
     assert bench.position() == 0
-    bench.intake.taken[0].settle()
-    assert bench.position() == len(bench.intake.taken[0].values)
-    for unit in bench.intake.taken[1:-1]:
+    bench.intake.accepted[0].settle()
+    assert bench.position() == len(bench.intake.accepted[0].values)
+    for unit in bench.intake.accepted[1:-1]:
         unit.settle()
     assert (bench.position(), bench.flow.budget.bytes) == (100, 0)
 
@@ -179,7 +179,7 @@ def test_records_lost_by_the_buffer_are_read_again() -> None:
     bench = KafkaFlowRig()
     bench.flow.add(ZERO, records(range(500)))
     bench.flow.add(ZERO, records(range(500, 1500)))
-    first, second, third = bench.intake.taken
+    first, second, third = bench.intake.accepted
     first.settle()
     second.settle(FULL)
     assert bench.rewound == [(ZERO, 500)]
@@ -190,7 +190,7 @@ def test_records_lost_by_the_buffer_are_read_again() -> None:
     bench.now += HOLD_SECONDS
     assert bench.flow.paused() == set()
     bench.flow.add(ZERO, records(range(500, 600)))
-    bench.intake.taken[-1].settle()
+    bench.intake.accepted[-1].settle()
     assert bench.position() == 600
 
 
@@ -202,7 +202,7 @@ def test_tombstones_are_counted_and_passed() -> None:
     assert bench.counts == {"taken": 2, "tombstone": 3, "filtered": 0, "refused": 0}
     assert (bench.position(ZERO), bench.position(ONE)) == (3, 10)
     assert bench.intake.tries == 1
-    bench.intake.taken[0].settle()
+    bench.intake.accepted[0].settle()
     assert bench.position(ZERO) == 6
 
 
@@ -214,7 +214,7 @@ def test_forgetting_gives_back_what_isnt_settled() -> None:
     bench.flow.add(ZERO, records(range(1000)))
     bench.intake.refuses = FULL
     bench.flow.add(ONE, records(range(10)))
-    settled, other = bench.intake.taken
+    settled, other = bench.intake.accepted
     settled.settle()
     bench.flow.discard_waiting()
     assert bench.flow.forget() == 1
@@ -237,7 +237,7 @@ def test_marks_of_transactions_are_passed() -> None:
     bench.flow.add(ZERO, records(range(10)))
     bench.flow.advance_to(ZERO, 11)
     assert bench.position() == 0
-    bench.intake.taken[0].settle()
+    bench.intake.accepted[0].settle()
     assert bench.position() == 11
     bench.flow.advance_to(ONE, 40)
     assert bench.flow.uncommitted() == {ZERO: 11, ONE: 40}
@@ -253,7 +253,7 @@ def test_offsets_that_go_back_begin_a_new_partition() -> None:
     bench = KafkaFlowRig()
     bench.flow.add(ZERO, records(range(100, 200)))
     bench.flow.add(ZERO, records(range(10)))
-    old, new = bench.intake.taken
+    old, new = bench.intake.accepted
     old.settle()
     assert bench.flow.uncommitted() == {ZERO: 0}
     new.settle()
@@ -293,7 +293,7 @@ class Halted:
             self.bench.intake.now = second
             self.bench.flow.add(ZERO, records(range(number * 10, number * 10 + 10)))
         self.bench.intake.halts = {LANE: 0.0}
-        self.units = list(self.bench.intake.taken)
+        self.units = list(self.bench.intake.accepted)
 
 
 def test_a_lane_that_is_halted_for_too_long_is_buried() -> None:
@@ -411,8 +411,8 @@ def test_a_record_decoded_elsewhere_is_accepted_once_it_is_decoded() -> None:
     assert bench.flow.paused() == {ZERO}
     bench.now += RETRY_SECONDS
     bench.flow.retry()
-    assert len(bench.intake.taken) == 1
+    assert len(bench.intake.accepted) == 1
     done[0]()
-    assert len(bench.intake.taken) == 2
+    assert len(bench.intake.accepted) == 2
     assert bench.flow.paused() == set()
     assert bench.eased == 1

@@ -50,7 +50,7 @@ class KafkaReader:
     def names(self) -> Counter[str]:
         """The records that were taken, and how often each."""
         return Counter(
-            facts.name.partition("/")[2] for unit in self.intake.taken for facts in unit.facts
+            facts.name.partition("/")[2] for unit in self.intake.accepted for facts in unit.facts
         )
 
     @property
@@ -140,7 +140,7 @@ async def test_compressed_batches_are_read(
     await produce(kafka.bootstrap, name, values(500), compression=compression)
     async with reading(policy_of(kafka, name)) as reader:
         await reader.until_read(500)
-        assert [value for unit in reader.intake.taken for value in unit.values] == values(500)
+        assert [value for unit in reader.intake.accepted for value in unit.values] == values(500)
 
 
 async def test_unsettled_records_are_read_again(kafka: Kafka, topic: MakeTopic) -> None:
@@ -152,10 +152,10 @@ async def test_unsettled_records_are_read_again(kafka: Kafka, topic: MakeTopic) 
     policy = policy_of(kafka, name)
     async with reading(policy, settles=False) as reader:
         await reader.until_read(3000)
-        for unit in reader.intake.taken[2:]:
+        for unit in reader.intake.accepted[2:]:
             unit.settle()
-        reader.intake.taken[0].settle()
-        first, second = reader.intake.taken[:2]
+        reader.intake.accepted[0].settle()
+        first, second = reader.intake.accepted[:2]
     assert reader.intake.given_back == [second]
     assert await committed(kafka.bootstrap, policy.group_id, name) == {0: len(first.values)}
     async with reading(policy) as again:
@@ -330,7 +330,7 @@ async def test_marks_of_transactions_leave_no_lag(kafka: Kafka, topic: MakeTopic
         await eventually(
             lambda: [partition.lag for partition in reader.source.statistics().partitions] == [0]
         )
-        assert [value for unit in reader.intake.taken for value in unit.values] == [b'{"n":1}']
+        assert [value for unit in reader.intake.accepted for value in unit.values] == [b'{"n":1}']
     assert (
         await committed(kafka.bootstrap, policy.group_id, name)
         == await ends(kafka.bootstrap, name)

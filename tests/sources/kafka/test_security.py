@@ -598,9 +598,9 @@ async def test_a_token_is_asked_for_as_the_standard_says() -> None:
     assert form == {"grant_type": "client_credentials", "scope": "kafka read"}
 
 
-@pytest.mark.parametrize(("life", "kept", "over"), [(300, 239.9, 240.0), (100, 79.9, 80.0)])
+@pytest.mark.parametrize(("life", "until", "over"), [(300, 239.9, 240.0), (100, 79.9, 80.0)])
 async def test_a_token_is_kept_until_shortly_before_its_end(
-    life: int, kept: float, over: float
+    life: int, until: float, over: float
 ) -> None:
     """A minute before, or a fifth of a short life."""
     now = 0.0
@@ -608,7 +608,7 @@ async def test_a_token_is_kept_until_shortly_before_its_end(
         server.answer = 200, {**GIVEN, "expires_in": life}
         provider = asking(server, now=lambda: now)
         await provider.token()
-        now = kept
+        now = until
         await provider.token()
         assert len(server.asked) == 1
         now = over

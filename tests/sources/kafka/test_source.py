@@ -82,8 +82,8 @@ class KafkaSourceRig:
 
     def settle(self, *numbers: int) -> None:
         """These units are delivered; all if none is named."""
-        for number in numbers or range(len(self.intake.taken)):
-            self.intake.taken[number].settle()
+        for number in numbers or range(len(self.intake.accepted)):
+            self.intake.accepted[number].settle()
 
 
 @asynccontextmanager
@@ -144,9 +144,9 @@ async def test_a_rebalance_commits_nothing_unsettled(clock: FakeClock) -> None:
         bench.settle(1)
         await bench.rebalance(ZERO)
         assert bench.cluster.committed[ZERO] == 0
-        assert bench.intake.given_back == bench.intake.taken[:1]
+        assert bench.intake.given_back == bench.intake.accepted[:1]
         assert bench.intake.offsets == [*range(1000), *range(1000)]
-        bench.intake.taken[0].settle()  # of the former assignment: it counts for nothing
+        bench.intake.accepted[0].settle()  # of the former assignment: it counts for nothing
         await clock.advance(1.0)
         assert bench.cluster.committed[ZERO] == 0
         bench.settle(2, 3)
@@ -180,7 +180,7 @@ async def test_pauses_hold_after_an_assignment(clock: FakeClock) -> None:
         assert bench.client.stopped == {ZERO, ONE}
         await bench.produce(ZERO, 10)
         await clock.advance(1.0)
-        assert bench.intake.taken == []
+        assert bench.intake.accepted == []
         assert bench.condition is Condition.STOPPING
 
 
@@ -225,7 +225,7 @@ async def test_closing_commits_gives_back_and_leaves(clock: FakeClock) -> None:
         bench.settle(0)
         await bench.source.close()
         assert bench.client.done[-2:] == ["commit [500]", "stop"]
-        assert bench.intake.given_back == bench.intake.taken[1:]
+        assert bench.intake.given_back == bench.intake.accepted[1:]
 
 
 async def test_closing_ends_without_an_answer(clock: FakeClock) -> None:
@@ -642,14 +642,14 @@ async def test_halted_lanes_are_looked_at(clock: FakeClock) -> None:
         await clock.advance(29.0)
         assert bench.intake.buried == []
         await clock.advance(2.0)
-        assert bench.intake.buried == [(bench.intake.taken, LANE)]
+        assert bench.intake.buried == [(bench.intake.accepted, LANE)]
 
 
 async def test_records_lost_by_the_buffer_are_read_again(clock: FakeClock) -> None:
     """The client goes back to it, after a moment."""
     async with reading(clock) as bench:
         await bench.produce(ZERO, 10)
-        bench.intake.taken[0].settle(BufferFull("the disk refuses to write"))
+        bench.intake.accepted[0].settle(BufferFull("the disk refuses to write"))
         await clock.advance(5.0)
         assert bench.client.done.count("seek 0") == 1
         assert bench.intake.offsets == [*range(10), *range(10)]

@@ -27,9 +27,9 @@ def batch(*lines: bytes, policy: LogPolicy | None = None, at: float = MIDNIGHT) 
     return log_batch
 
 
-def events(found: LogBatch) -> list[dict[str, Any]]:
+def events(batches: LogBatch) -> list[dict[str, Any]]:
     """Its events."""
-    return [json.loads(value) for value in found.values]
+    return [json.loads(value) for value in batches.values]
 
 
 def test_a_line_becomes_a_complete_event() -> None:
@@ -178,9 +178,9 @@ def test_a_record_that_is_too_long_is_rejected() -> None:
     assert (alone.count, list(alone.values), len(alone.rejected)) == (1, [], 1)
 
 
-def counts(found: Sequence[LogBatch]) -> list[int]:
+def counts(batches: Sequence[LogBatch]) -> list[int]:
     """Records of each."""
-    return [log_batch.count for log_batch in found]
+    return [log_batch.count for log_batch in batches]
 
 
 def test_batches_hold_so_much() -> None:

@@ -13,7 +13,7 @@ def _fail(path: str, error: OSError) -> None:
     raise AssertionError(path) from error
 
 
-def found(root: Path, *globs: str, exclude: tuple[str, ...] = ()) -> list[str]:
+def discovered(root: Path, *globs: str, exclude: tuple[str, ...] = ()) -> list[str]:
     """The names of what matches below `root`."""
     discovery = Discovery([f"{root}/{glob}" for glob in globs], exclude, _fail)
     return sorted(
@@ -59,12 +59,12 @@ def tree(tmp_path: Path) -> Path:
 )
 def test_globs(tree: Path, glob: str, names: list[str]) -> None:
     """As in a shell, with `**` for any number of directories."""
-    assert found(tree, glob) == names
+    assert discovered(tree, glob) == names
 
 
 def test_exclusions(tree: Path) -> None:
     """By the file's name, or by the whole path."""
-    assert found(tree, "**/app.*", exclude=("*.txt", f"{tree}/x/**/app.log")) == [
+    assert discovered(tree, "**/app.*", exclude=("*.txt", f"{tree}/x/**/app.log")) == [
         "app.log",
         "app.log.1",
     ]

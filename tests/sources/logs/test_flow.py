@@ -57,7 +57,7 @@ class LogFlowRig:
     @property
     def accepted(self) -> list[int]:
         """Records of each accepted batch."""
-        return [len(batch.values) for batch in self.intake.taken]
+        return [len(batch.values) for batch in self.intake.accepted]
 
 
 async def test_blocks_are_accepted_at_the_policys_level_and_settled_whole() -> None:
@@ -66,7 +66,7 @@ async def test_blocks_are_accepted_at_the_policys_level_and_settled_whole() -> N
     [large, small] = await bench.read(700, 10)
     assert (bench.accepted, bench.intake.levels) == ([500, 200, 10], {AckLevel.DISK})
     assert (bench.flow.budget.bytes, bench.counts["taken"]) == (large.size + small.size, 710)
-    first, second, third = bench.intake.taken
+    first, second, third = bench.intake.accepted
     third.settle()
     second.settle()
     assert bench.flow.take_settled() == [small]
@@ -149,7 +149,7 @@ async def test_reading_stops_at_the_limit_and_begins_again_at_half_of_it() -> No
         False,
         True,
     )
-    first, second, third, _ = bench.intake.taken
+    first, second, third, _ = bench.intake.accepted
     first.settle()
     second.settle()
     assert not bench.flow.may_read
@@ -166,11 +166,11 @@ async def test_records_lost_by_the_buffer_are_read_again() -> None:
     other = LogInBlocks("/var/log/other.log", "f2")
     [settled, failed, after] = await bench.read(1, 600, 3)
     [elsewhere] = await bench.read(4, file=other)
-    bench.intake.taken[0].settle()
-    bench.intake.taken[2].settle(FULL)
+    bench.intake.accepted[0].settle()
+    bench.intake.accepted[2].settle(FULL)
     assert bench.flow.take_rewound() == [failed]
     assert [
-        len(batch.values) for batch in bench.intake.given_back if batch in bench.intake.taken
+        len(batch.values) for batch in bench.intake.given_back if batch in bench.intake.accepted
     ] == [
         500,
         3,
@@ -181,10 +181,10 @@ async def test_records_lost_by_the_buffer_are_read_again() -> None:
         HOLD_SECONDS,
         "the buffer is full",
     )
-    bench.intake.taken[1].settle()  # what comes late counts no more
-    bench.intake.taken[3].settle()
+    bench.intake.accepted[1].settle()  # what comes late counts no more
+    bench.intake.accepted[3].settle()
     assert bench.flow.take_settled() == []
-    bench.intake.taken[4].settle()
+    bench.intake.accepted[4].settle()
     assert (bench.flow.take_settled(), after.size > 0) == ([elsewhere], True)
 
 
@@ -193,7 +193,7 @@ async def test_returned_lines_free_their_room() -> None:
     bench = LogFlowRig(max_in_flight=1000)
     await bench.read(40)
     assert bench.flow.budget.full
-    bench.intake.taken[0].settle(FULL)
+    bench.intake.accepted[0].settle(FULL)
     assert (bench.flow.budget.full, bench.flow.budget.bytes) == (False, 0)
     bench.now += HOLD_SECONDS
     assert bench.flow.may_read
@@ -206,8 +206,8 @@ async def test_release_forgets_what_isnt_settled() -> None:
     bench.intake.refuses = FULL
     await bench.read(4)
     assert bench.flow.unaccepted() == 4
-    assert bench.flow.release() == bench.intake.taken
-    bench.intake.taken[0].settle()
+    assert bench.flow.release() == bench.intake.accepted
+    bench.intake.accepted[0].settle()
     assert (bench.flow.outstanding, bench.flow.take_settled(), bench.flow.budget.bytes) == (
         False,
         [],

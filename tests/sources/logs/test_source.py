@@ -108,7 +108,7 @@ class LogSourceRig:
     @property
     def accepted(self) -> int:
         """Records that were accepted."""
-        return sum(len(batch.values) for batch in self.intake.taken)
+        return sum(len(batch.values) for batch in self.intake.accepted)
 
     async def passes(self, seconds: float) -> None:
         """Time passes, once the source waits for it: while its thread works it has no timer."""
@@ -134,7 +134,7 @@ async def test_settled_positions_are_stored() -> None:
     blocks = bench.follower.write(3, 4)
     async with running(bench):
         await eventually(lambda: bench.accepted == 7)
-        for batch in bench.intake.taken:
+        for batch in bench.intake.accepted:
             batch.settle()
         await eventually(lambda: bench.follower.settled == blocks and bench.follower.saves == 1)
         [more] = bench.follower.write(1)
@@ -142,7 +142,7 @@ async def test_settled_positions_are_stored() -> None:
         assert bench.follower.saves == 1
         await bench.passes(0.6)
         await eventually(lambda: bench.accepted == 8)
-        bench.intake.taken[-1].settle()
+        bench.intake.accepted[-1].settle()
         await eventually(lambda: bench.follower.settled == [*blocks, more])
         await bench.passes(1.0)
         await eventually(lambda: bench.follower.saves == 2)
@@ -189,7 +189,7 @@ async def test_nothing_is_read_past_the_limit() -> None:
         await bench.passes(3.0)
         assert bench.follower.reads == 1
         assert "max_in_flight" in bench.source.statistics().why
-        bench.intake.taken[0].settle()
+        bench.intake.accepted[0].settle()
         await eventually(lambda: bench.accepted == 10)
 
 
@@ -213,7 +213,7 @@ async def test_records_lost_by_the_buffer_are_read_again() -> None:
     [block] = bench.follower.write(3)
     async with running(bench):
         await eventually(lambda: bench.accepted == 3)
-        bench.intake.taken[0].settle(FULL)
+        bench.intake.accepted[0].settle(FULL)
         await eventually(lambda: bench.follower.rewound == [block])
         assert bench.source.statistics().in_flight_bytes == 0
 
@@ -226,11 +226,11 @@ async def test_a_close_stores_what_is_settled_and_gives_back_the_rest() -> None:
         await eventually(lambda: bench.accepted == 7)
         bench.source.stop_reading()
         bench.follower.write(5)
-        bench.intake.taken[0].settle()
+        bench.intake.accepted[0].settle()
         await bench.passes(2.0)
         await eventually(lambda: bench.follower.saves == 1)
     assert (bench.accepted, bench.follower.settled, bench.follower.closed) == (7, [first], True)
-    assert bench.intake.given_back == [bench.intake.taken[1]]
+    assert bench.intake.given_back == [bench.intake.accepted[1]]
 
 
 async def test_why_nothing_is_read_is_said() -> None:

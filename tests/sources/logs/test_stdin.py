@@ -42,7 +42,7 @@ class Piped:
     @property
     def accepted(self) -> int:
         """Records that were accepted."""
-        return sum(len(batch.values) for batch in self.intake.taken)
+        return sum(len(batch.values) for batch in self.intake.accepted)
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ async def test_lines_are_accepted_as_they_come(pipe: tuple[int, list[int]]) -> N
             state.bytes,
             log_line(2).decode(),
         )
-        for batch in piped.intake.taken:
+        for batch in piped.intake.accepted:
             batch.settle()
         await eventually(lambda: piped.source.statistics().lag == 0)
     assert piped.ends == 0
@@ -102,7 +102,7 @@ async def test_the_end_is_reported_when_all_is_settled(pipe: tuple[int, list[int
         os.write(writers[0], log_line(1) + b"\n" + log_line(2))
         os.close(writers.pop())
         await eventually(lambda: piped.accepted == 2)
-        *others, last = piped.intake.taken
+        *others, last = piped.intake.accepted
         for batch in others:
             batch.settle()
         assert piped.ends == 0
@@ -161,7 +161,7 @@ async def test_a_writer_waits_while_nothing_is_accepted(pipe: tuple[int, list[in
         await eventually(write)
         os.close(writers.pop())
         await eventually(lambda: piped.ends == 1)
-    values = [value for batch in piped.intake.taken for value in batch.values]
+    values = [value for batch in piped.intake.accepted for value in batch.values]
     assert len(values) == 50_000
     assert all(b'"distinct_id":"u%d"' % number in value for number, value in enumerate(values))
 
@@ -173,7 +173,11 @@ async def test_accepted_lines_of_stdin_are_kept_at_shutdown(pipe: tuple[int, lis
     async with running(piped):
         os.write(writer, log_line(1) + b"\n")
         await eventually(lambda: piped.accepted == 1)
-    assert (piped.intake.kept, piped.intake.given_back, piped.ends) == (piped.intake.taken, [], 0)
+    assert (piped.intake.kept, piped.intake.given_back, piped.ends) == (
+        piped.intake.accepted,
+        [],
+        0,
+    )
 
 
 async def test_a_descriptor_that_cant_be_read_is_reported(tmp_path: Path) -> None:

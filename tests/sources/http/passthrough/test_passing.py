@@ -57,7 +57,7 @@ async def test_a_call_goes_through_and_its_answer_comes_back() -> None:
         assert to.passthrough is not None
         assert to.passthrough.statistics().requests == {("/flags", 207): 3}
         assert to.listener.statistics().requests == {}
-        assert to.intake.taken == []
+        assert to.intake.accepted == []
 
 
 @cases("slash", ["", "/"])

@@ -105,7 +105,7 @@ async def test_smuggling(name: str, pieces: str) -> None:
         reply = await client.reply()
         assert (reply.status, reply.headers["connection"]) == (400, "close")
         assert await client.ended() == b""
-        assert len(to.intake.taken) == 1
+        assert len(to.intake.accepted) == 1
 
 
 @cases("length", ["3", "003", "3 ", "\t3\t", " 3"])
@@ -126,7 +126,7 @@ async def test_chunks(coding: bytes) -> None:
         await client.send(request + request, post())
         assert [(await client.reply()).status for _ in range(3)] == [200, 200, 200]
         assert to.intake.bodies == [b"abc0123456789", b"abc0123456789", b"{}"]
-        assert [incoming.content_encoding for incoming in to.intake.taken] == [b"", b"", b""]
+        assert [incoming.content_encoding for incoming in to.intake.accepted] == [b"", b"", b""]
 
 
 @cases("before", [b"", post("/track")])
@@ -234,13 +234,13 @@ async def test_upgrade_is_ignored(upgrade: str) -> None:
     raw = asking + chunks + asking + post("/e", b"", *headers) + post("/track", b"last")
     async with listening() as to:
         for cut in range(0, len(raw), 7):
-            to.intake.taken.clear()
+            to.intake.accepted.clear()
             client = await to.connect()
             await client.send(raw[:cut], raw[cut:])
             assert [(await client.reply()).status for _ in range(5)] == [200] * 5
             assert to.intake.bodies == [b"abc", b"def", b"abc", b"", b"last"]
             assert [
-                (incoming.query, incoming.content_type) for incoming in to.intake.taken[:2]
+                (incoming.query, incoming.content_type) for incoming in to.intake.accepted[:2]
             ] == [
                 (b"a=b", b"text/x"),
                 (b"", b"text/x"),
@@ -316,7 +316,7 @@ async def test_the_level_that_is_asked_for() -> None:
                 ["FORWARDER-ACK: memory"],
             ):
                 assert (await client.ask(post("/batch/", b"{}", *header))).status == 200
-        asked = [incoming.ack for incoming in to.intake.taken]
+        asked = [incoming.ack for incoming in to.intake.accepted]
         assert asked == [AckLevel.DELIVERED, None, AckLevel.DISK, AckLevel.MEMORY] * 3
 
 
@@ -342,7 +342,7 @@ async def test_a_level_in_odd_places() -> None:
         assert (await client.ask(chunked(b"{}", trailer=b"Forwarder-Ack: disk\r\n"))).status == 200
         upgrade = post("/e/", b"{}", "Connection: Upgrade", "Upgrade: h2c", "Forwarder-Ack: disk")
         assert (await client.ask(upgrade)).status == 200
-        assert [incoming.ack for incoming in to.intake.taken] == [None, AckLevel.DISK]
+        assert [incoming.ack for incoming in to.intake.accepted] == [None, AckLevel.DISK]
 
 
 PIECES = st.one_of(

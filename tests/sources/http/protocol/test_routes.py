@@ -99,7 +99,7 @@ async def test_connect() -> None:
         reply = await client.ask(b"CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n" + post())
         assert (reply.status, reply.headers["connection"]) == (405, "close")
         assert await client.ended() == b""
-        assert to.intake.taken == []
+        assert to.intake.accepted == []
 
 
 @cases("target", ["http://a/batch/?x=1", "HTTPS://a:8/batch/?x=1", "/batch/?x=1"])
@@ -107,7 +107,7 @@ async def test_target_forms(target: str) -> None:
     """A target in absolute form names the same route, and the query is passed on as it was."""
     async with listening() as to:
         assert (await to.ask(post(target))).status == 200
-        assert to.intake.taken[0].query == b"x=1"
+        assert to.intake.accepted[0].query == b"x=1"
 
 
 @cases(
@@ -125,7 +125,7 @@ async def test_slashes_at_the_beginning(target: str) -> None:
         assert set(to.listener.statistics().requests) == {
             ("/i/v0/e" if "v0" in target else "/batch", 200)
         }
-        assert {incoming.query for incoming in to.intake.taken} == {
+        assert {incoming.query for incoming in to.intake.accepted} == {
             target.partition("?")[2].encode()
         }
 
@@ -222,7 +222,7 @@ async def test_not_below_a_prefix(path: str) -> None:
     """A prefix ends where a segment does, is compared as it is, and is taken off once."""
     async with listening(FIRST_PARTY) as to:
         assert (await to.ask(post(path, b"abc"))).status == 404
-        assert to.intake.taken == []
+        assert to.intake.accepted == []
 
 
 @cases(
@@ -245,7 +245,7 @@ async def test_below_a_prefix(target: str) -> None:
         for body in (b"a", b"bc", b"def"):
             reply = await client.ask(post(target + "?x=1", body))
             assert (reply.status, reply.body) == (200, b'{"status":"Ok"}')
-        assert [(incoming.body, incoming.query) for incoming in to.intake.taken] == [
+        assert [(incoming.body, incoming.query) for incoming in to.intake.accepted] == [
             (body, b"x=1") for body in (b"a", b"bc", b"def")
         ]
         assert to.listener.statistics().requests == {("/batch", 200): 3}
