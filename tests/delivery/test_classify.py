@@ -99,6 +99,14 @@ def test_the_upstreams_words_are_short_printable_and_without_the_key() -> None:
     assert others == "HTTP 400: neither phc_…9876 nor phx_…5432 via http://…@proxy"
 
 
+def test_a_redirect_is_said_with_its_place() -> None:
+    """Without the key, which a proxy may have put into it; its body says nothing more."""
+    said = summarize(
+        Reply(301, body=b"moved", location="/login?key=phc_secret123"), "phc_secret123"
+    )
+    assert said == "HTTP 301, a redirect to /login?key=…"
+
+
 @given(
     st.one_of(st.none(), st.integers(100, 999)),
     st.binary(max_size=300),

@@ -158,6 +158,19 @@ def test_all_destinations_accept_or_none(rooms: tuple[int, int]) -> None:
     assert not any(rig.books.accounts for rig in two.rigs)
 
 
+@pytest.mark.parametrize("rooms", [(10_000, 100), (100, 10_000)])
+def test_room_for_dead_letters_is_free_again_when_one_destination_rejects(
+    rooms: tuple[int, int],
+) -> None:
+    """It was reserved at each, whichever has no room for the events."""
+    two = Two(rooms)
+    before = [rig.dead_letters.statistics() for rig in two.rigs]
+    letter = DeadLetter(Reason.TOO_LARGE, LANE, b"{}", 0.0)
+    with pytest.raises(BufferFull):
+        two.gate.enter(Content([chunk()], dead_letters=[letter]), AckLevel.MEMORY, IntakeCallback())
+    assert [rig.dead_letters.statistics() for rig in two.rigs] == before
+
+
 def test_an_optional_destination_without_room_drops() -> None:
     """It rejects nothing; its books have what it dropped."""
     two = Two((10_000, 100), required=(True, False))

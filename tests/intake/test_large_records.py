@@ -25,7 +25,7 @@ from forwarder.core.errors import (
 from forwarder.core.event import Lane
 from forwarder.core.ports import Ordering, Reason
 from forwarder.core.record_intake import RecordFacts, RejectedRecord
-from forwarder.intake.source_intake import MAX_LARGE_RECORDS
+from forwarder.intake.source_intake import MAX_LARGE_RECORDS, STALE_SECONDS
 from forwarder.wire.effort import INLINE
 from tests.support.cases import cases
 from tests.support.decoders import NO_EFFORT, InProcessDecoder
@@ -110,6 +110,30 @@ async def test_a_large_record_is_decoded_once_however_often_it_is_offered(
     rig.buffer.used = used
     await rig.offer_until_accepted(records)
     assert rig.decoded == 1
+
+
+async def test_a_decoded_record_is_kept_as_long_as_its_source_offers_it(
+    rig: RecordDecoderRig,
+) -> None:
+    """Beside others; one that wasn't offered for a minute, because its partition went elsewhere,
+    say, is forgotten.
+    """
+    offered, forgotten = large_record(), large_record()
+    rig.offer_batch(offered)
+    rig.offer_batch(forgotten)
+    await rig.conditions.drain(10.0)
+    used = rig.buffer.used
+    rig.buffer.used = rig.buffer.max_bytes - 10
+    await rig.clock.advance(STALE_SECONDS - 1)
+    with pytest.raises(Backpressure):
+        rig.offer_batch(offered)
+    await rig.clock.advance(1)
+    rig.buffer.used = used
+    await rig.offer_until_accepted(large_record())
+    assert rig.decoded == 3
+    assert rig.offer_batch(offered) is None
+    await rig.offer_until_accepted(forgotten)
+    assert rig.decoded == 4
 
 
 async def test_records_that_take_too_long_together_have_to_be_split(
