@@ -5,6 +5,7 @@ plain sets; marks and books.
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -30,12 +31,14 @@ from forwarder.buffer.disk.reading import (
     events_of,
     newest_generation,
     overlap,
+    read_records,
     records,
     remaining,
     slices,
 )
 from forwarder.core.event import Lane
 from forwarder.core.ports import DropReason, Fate
+from tests.support.disk_logs import LogWriter
 
 U32: Final = st.integers(0, 2**32 - 1)
 U64: Final = st.integers(0, 2**64 - 1)
@@ -188,3 +191,20 @@ def test_books_survive_their_writing(steps: list[tuple[Lane | None, str, int]]) 
         )
         assert account.dropped.get("damaged", 0) == sums[lane, "drop"]
         assert account.open == sums[lane, "receive"] - sums[lane, "settle"] - sums[lane, "drop"]
+
+
+def test_a_stretch_whose_records_are_gone_is_one_damage(tmp_path: Path) -> None:
+    """Zeros where records were, as a disk that forgot its last writes leaves them: what is before
+    them is read, and reading ends behind them.
+    """
+    log = LogWriter(tmp_path)
+    first = log.events(Lane("phc_a"), [b'{"n":1}'])
+    gone = log.events(Lane("phc_a"), [b'{"n":2}'])
+    with log.path.open("r+b") as file:
+        file.seek(gone)
+        file.write(bytes(log.at - gone))
+        file.flush()
+        record, damage = read_records(file.fileno(), 1, first, log.at)
+    assert isinstance(record, FoundRecord)
+    assert bytes(record.body) == b'{"n":1}'
+    assert damage == Damage(gone, log.at - gone, "records that are gone")
