@@ -21,6 +21,10 @@ from tests.support.waiting import FastClock, eventually
 from tests.support.whole import Whole, batch, event
 
 BAD = "bad0"
+ONE_AT_A_TIME = {"FORWARDER_DELIVERY__CONCURRENCY": "1"}
+"""An event that is in flight beside the refused one proves nothing about it: with more requests at
+a time, and none later, the lane would wait for another.
+"""
 HALTED = 150.0
 """Seconds in which a letter is written though its event was alone in its batch, as on a slow
 machine: that halts its lane first, for a minute.
@@ -41,7 +45,7 @@ async def test_a_refused_event_is_repaired_and_sent_again(tmp_path: Path) -> Non
     """The upstream refuses an event; it outlives the daemon and its memory buffer as a letter;
     edited and replayed it arrives, once, and the books balance.
     """
-    env = {"FORWARDER_DEAD_LETTERS__PATH": str(tmp_path)}
+    env = {"FORWARDER_DEAD_LETTERS__PATH": str(tmp_path), **ONE_AT_A_TIME}
     async with Upstream(refusing) as upstream:
         async with daemon(upstream.url, **env) as first:
             await first.send(3, "good")
@@ -114,7 +118,11 @@ async def test_a_kill_while_a_letter_is_written(tmp_path: Path, instant: str) ->
     """Killed before or after the commit of a refused event's letter, the next start has it once,
     and its books balance.
     """
-    env = {"FORWARDER_BUFFER__KIND": "disk", "FORWARDER_BUFFER__PATH": str(tmp_path)}
+    env = {
+        "FORWARDER_BUFFER__KIND": "disk",
+        "FORWARDER_BUFFER__PATH": str(tmp_path),
+        **ONE_AT_A_TIME,
+    }
     async with Upstream(refusing) as upstream:
         async with daemon(upstream.url, FORWARDER_FAILPOINTS=f"{instant}=kill", **env) as first:
             assert (await first.send(1, "good"))[0] == 200
@@ -136,7 +144,11 @@ async def test_a_kill_between_replay_and_removal(tmp_path: Path) -> None:
     """Killed when the event is in the buffer again and its letter not yet removed, the next start
     delivers it once and has no letter.
     """
-    env = {"FORWARDER_BUFFER__KIND": "disk", "FORWARDER_BUFFER__PATH": str(tmp_path)}
+    env = {
+        "FORWARDER_BUFFER__KIND": "disk",
+        "FORWARDER_BUFFER__PATH": str(tmp_path),
+        **ONE_AT_A_TIME,
+    }
     async with Upstream(refusing) as upstream:
         async with daemon(upstream.url, FORWARDER_FAILPOINTS="replay.held=kill", **env) as first:
             await first.send(1, "good")
