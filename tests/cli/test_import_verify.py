@@ -26,7 +26,7 @@ from tests.cli.import_commands import DAYS, run, run_beside, state
 from tests.sandbox.client import KEY, SandboxClient, talking
 from tests.sources.imports.samples import manifests
 from tests.sources.imports.samples.manifests import JOB
-from tests.support.commands import invoked
+from tests.support.commands import Finished, invoked
 
 OTHER_KEY = "phc_another_key_000000002"
 SAME = (
@@ -78,6 +78,11 @@ def import_folder(tmp_path: Path) -> Path:
     return state(tmp_path / "kept")
 
 
+async def verified(folder: Path, client: SandboxClient, *more: str) -> Finished:
+    """The command, of the import in a folder against a sandbox."""
+    return await run_beside(verify, "--state", folder, "--sandbox", client.sandbox.url, *more)
+
+
 async def test_all_is_in_the_sandbox(import_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each event once, however many pages they take; repeats and events of no one's import don't
     count. Exit code 0.
@@ -87,7 +92,7 @@ async def test_all_is_in_the_sandbox(import_folder: Path, monkeypatch: pytest.Mo
         await send(client, [sent(event) for event in delivered()])
         await send(client, [sent(event) for event in delivered()[:4]])
         await send(client, [sent(event, None, uuid=None) for event in delivered()])
-        done = await run_beside(verify, "--state", import_folder, "--sandbox", client.sandbox.url)
+        done = await verified(import_folder, client)
         slash = await run_beside(
             verify,
             "--manifest",
@@ -105,18 +110,8 @@ async def test_what_is_missing_in_the_sandbox(import_folder: Path) -> None:
     """It is reported by day. Exit code 1."""
     async with talking() as client:
         await send(client, [sent(event) for event in delivered()[:-2]])
-        done = await run_beside(verify, "--state", import_folder, "--sandbox", client.sandbox.url)
-        empty = await run_beside(
-            verify,
-            "--state",
-            import_folder,
-            "--sandbox",
-            client.sandbox.url,
-            "--api-key",
-            OTHER_KEY,
-            "--output",
-            "json",
-        )
+        done = await verified(import_folder, client)
+        empty = await verified(import_folder, client, "--api-key", OTHER_KEY, "--output", "json")
     assert (done.code, done.out.splitlines()[0].split(":")[0]) == (1, "1 of 4 days differs")
     assert "2024-01-04: 2 of " in done.out
     report = json.loads(empty.out)
@@ -132,7 +127,7 @@ async def test_a_conflict_in_the_sandbox(import_folder: Path) -> None:
     async with talking() as client:
         await send(client, [sent(event) for event in delivered()])
         await send(client, [sent(delivered()[0], distinct_id="somebody else")])
-        done = await run_beside(verify, "--state", import_folder, "--sandbox", client.sandbox.url)
+        done = await verified(import_folder, client)
     assert done.code == 1
     assert "1 conflict: " in done.out
 
@@ -142,16 +137,8 @@ async def test_an_import_into_two_projects(import_folder: Path) -> None:
     async with talking() as client:
         for key in (KEY, OTHER_KEY):
             await send(client, [sent(event) for event in delivered()], key)
-        unsaid = await run_beside(verify, "--state", import_folder, "--sandbox", client.sandbox.url)
-        said = await run_beside(
-            verify,
-            "--state",
-            import_folder,
-            "--sandbox",
-            client.sandbox.url,
-            "--api-key",
-            OTHER_KEY,
-        )
+        unsaid = await verified(import_folder, client)
+        said = await verified(import_folder, client, "--api-key", OTHER_KEY)
     assert unsaid.code == 2
     assert "has this import in several projects: phc_…0002, phc_…0001" in unsaid.err
     assert KEY not in unsaid.err

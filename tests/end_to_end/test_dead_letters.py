@@ -31,6 +31,11 @@ machine: that halts its lane first, for a minute.
 """
 
 
+def on_disk(path: Path) -> dict[str, str]:
+    """Settings of a disk buffer."""
+    return {"FORWARDER_BUFFER__KIND": "disk", "FORWARDER_BUFFER__PATH": str(path)}
+
+
 def refusing(request: Any) -> Answer:
     """An upstream that refuses each request with the bad event in it."""
     return Answer(400, b"the bad one") if BAD in request.names else Answer()
@@ -87,7 +92,7 @@ def _count(state: Path) -> int:
 
 async def test_letters_go_with_a_drain(tmp_path: Path) -> None:
     """Marked while no daemon runs, letters are sent again by `forwarder buffer drain`."""
-    env = {"FORWARDER_BUFFER__KIND": "disk", "FORWARDER_BUFFER__PATH": str(tmp_path)}
+    env = on_disk(tmp_path)
     async with Upstream(lambda _: Answer()) as upstream:
         async with daemon(upstream.url, **env) as first:
             body = {"api_key": KEY, "batch": [{"event": f"nobody{number}"} for number in range(40)]}
@@ -118,11 +123,7 @@ async def test_a_kill_while_a_letter_is_written(tmp_path: Path, instant: str) ->
     """Killed before or after the commit of a refused event's letter, the next start has it once,
     and its books balance.
     """
-    env = {
-        "FORWARDER_BUFFER__KIND": "disk",
-        "FORWARDER_BUFFER__PATH": str(tmp_path),
-        **ONE_AT_A_TIME,
-    }
+    env = on_disk(tmp_path) | ONE_AT_A_TIME
     async with Upstream(refusing) as upstream:
         async with daemon(upstream.url, FORWARDER_FAILPOINTS=f"{instant}=kill", **env) as first:
             assert (await first.send(1, "good"))[0] == 200
@@ -144,11 +145,7 @@ async def test_a_kill_between_replay_and_removal(tmp_path: Path) -> None:
     """Killed when the event is in the buffer again and its letter not yet removed, the next start
     delivers it once and has no letter.
     """
-    env = {
-        "FORWARDER_BUFFER__KIND": "disk",
-        "FORWARDER_BUFFER__PATH": str(tmp_path),
-        **ONE_AT_A_TIME,
-    }
+    env = on_disk(tmp_path) | ONE_AT_A_TIME
     async with Upstream(refusing) as upstream:
         async with daemon(upstream.url, FORWARDER_FAILPOINTS="replay.held=kill", **env) as first:
             await first.send(1, "good")
