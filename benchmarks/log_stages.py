@@ -26,8 +26,8 @@ import msgspec
 from benchmarks.cases import matching
 from benchmarks.report import measured
 from benchmarks.throughput import Figure, measure_here
-from forwarder.core.watermark import Watermark
 from forwarder.mapping import Mapping, MappingRules, TimestampRule
+from forwarder.sources.hand_over import Watermark
 from forwarder.sources.logs.batches import cut
 from forwarder.sources.logs.followed import Block, FollowedFile
 from forwarder.sources.logs.formats import line_format

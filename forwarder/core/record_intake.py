@@ -18,6 +18,7 @@ from typing import NamedTuple, Protocol
 from forwarder.core.ack import AckCallback, AckLevel
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import DeadLetter, Reason
+from forwarder.core.stamps import derived_uuid, is_moment
 
 
 class RecordFacts(NamedTuple):
@@ -37,6 +38,25 @@ class RecordFacts(NamedTuple):
     """What uuids are derived from, where a position doesn't name one record for ever; empty: from
     `name`.
     """
+
+    @property
+    def time(self) -> float | None:
+        """Its own time, if the calendar has it."""
+        return self.at if is_moment(self.at) else None
+
+    @property
+    def usable_id(self) -> str:
+        """The distinct_id of events without one; empty if its source knows none that is text."""
+        text = self.distinct_id or ""
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            return ""
+        return text if text.strip() else ""
+
+    def uuid(self, index: int) -> bytes:
+        """The uuid of the event with this index in the record."""
+        return derived_uuid(f"{self.identity or self.name}/{index}")
 
 
 @dataclass(frozen=True, slots=True)

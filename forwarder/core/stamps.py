@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from hashlib import sha1
 from struct import Struct
-from typing import Final
+from typing import Final, TypeGuard
 
 from msgspec import Raw
 
@@ -27,6 +27,15 @@ def utc_text(time: datetime | float, timespec: str = "") -> str:
     utc = time.astimezone(UTC) if isinstance(time, datetime) else datetime.fromtimestamp(time, UTC)
     timespec = timespec or ("microseconds" if utc.microsecond % 1000 else "milliseconds")
     return f"{utc.isoformat('T', timespec)[:-6]}Z"
+
+
+_LAST_MOMENT: Final = 253_402_300_799.0
+"""The end of the calendar, seconds since 1970."""
+
+
+def is_moment(seconds: float | None) -> TypeGuard[float]:
+    """Whether these are seconds since 1970 that the calendar has."""
+    return seconds is not None and 0.0 <= seconds < _LAST_MOMENT
 
 
 def time_text(seconds: float) -> bytes:

@@ -53,7 +53,7 @@ from forwarder.core.ports import (
 )
 from forwarder.core.taps import TapOutcome, TapPoint
 from forwarder.intake.conditions import Conditions
-from forwarder.intake.content import Content, RouteTable, apply_rules_and_routes, note_route
+from forwarder.intake.content import Content, RouteTable, apply_routes, apply_rules, note_route
 from forwarder.intake.decoder_jobs import RoutesOfJob, RulesOfJob
 from forwarder.intake.lane_registry import LaneRegistry, Quotas
 from forwarder.stamping.stamp_event import NOT_INGESTED
@@ -168,6 +168,9 @@ class Submission:
         self.chunks: Sequence[Chunk] = content.chunks
         """Empty once they are counted: then only the buffer has them."""
         content.chunks = []
+        # what rules may have needed must not stay until the events are settled
+        content.names = ()
+        content.dead_letter = None
         self.dead_letters: Sequence[DeadLetter] = content.dead_letters
         """Dead letters that have to be kept."""
         self.droppable: Sequence[DeadLetter] = ()
@@ -396,9 +399,12 @@ class Gate:
         `effort.ruled` limits the time of rules, and again that of routes. Raises what rules, routes
         and the admission raise; `TooMuchWork` beyond `effort`.
         """
-        apply_rules_and_routes(
-            content, self.conditions.rules, self._routes, microseconds=effort.ruled
-        )
+        if self.conditions.rules is None:
+            content.ruled = True
+        else:
+            apply_rules(content, self.conditions.rules, microseconds=effort.ruled)
+        if self._routes is not None:
+            apply_routes(content, self._routes, microseconds=effort.ruled)
         if source_waits:
             self._check_keys(content)
         elif content.is_one_chunk:

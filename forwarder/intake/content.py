@@ -1,13 +1,13 @@
 """`Content`: what was read of a request, of a batch of records, or by the decoder process.
 
-Before it is admitted, rules and then routes are applied to it. `apply_rules_and_routes` is the one
-place for that, for every source, on the loop and in the decoder process.
+Before it is admitted, rules and then routes are applied to it: by `apply_rules` and `apply_routes`,
+for every source, on the loop (`Gate.enter`) or in the decoder process.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from forwarder.core.errors import InvalidRequest, RequestTooLarge
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import DeadLetter, Fate, Reason, ReplayedDeadLetter, RuleDrop
-from forwarder.stamping.stamp import RejectedEvent, StampedEvents
+from forwarder.stamping.stamp import RejectedEvent
 from forwarder.wire.effort import Allowance
 from forwarder.wire.identity import ids_of
 from forwarder.wire.v1_results import Results
@@ -59,7 +59,7 @@ class Content:
     of its origin.
     """
     ruled: bool = False
-    """Whether rules were applied: nothing is admitted before."""
+    """Whether rules were applied, or there are none: nothing is admitted before."""
     dropped: Sequence[tuple[RuleDrop, Chunk]] = ()
     """What rules dropped."""
     tallies: Sequence[RuleTally] = ()
@@ -102,13 +102,6 @@ class Content:
         )
 
 
-def chunks_of(stamped: Iterable[tuple[Lane, StampedEvents]], at: float, source: str) -> list[Chunk]:
-    """The chunks of events that were read at `at`."""
-    return [
-        Chunk(lane, events.data, events.count, events.ids, at, source) for lane, events in stamped
-    ]
-
-
 class RouteTable(Protocol):
     """Which destinations events go to, by their numbers in the order in which they are
     configured.
@@ -147,37 +140,31 @@ class RuleBounds(NamedTuple):
     """Events on which they may fail."""
 
 
-NO_BOUNDS: Final = RuleBounds()
-
-
-def apply_rules_and_routes(
-    content: Content,
-    rules: EventRules | None,
-    routes: RouteTable | None,
-    *,
-    microseconds: float = math.inf,
-    bounds: RuleBounds = NO_BOUNDS,
-) -> None:
-    """Apply the rules to the content, unless that was done before. Then note the destinations of
-    its chunks, and of dead letters for which lane and source don't decide that. `routes`: None if
-    there is one destination.
-
-    `microseconds`: what rules may take, and again routes, by their own estimate (`Effort.ruled`).
-    Raises `TooMuchWork` beyond it, `RequestTooLarge` beyond the bounds, and `InvalidRequest` for a
-    dead letter that would be one again, or that rules drop: it stays what it is.
-    """
-    if not content.ruled:
-        if rules is not None and not (content.replayed is not None and content.replayed.ruled):
-            allowance = None if math.isinf(microseconds) else Allowance(microseconds)
-            _apply(rules, content, allowance, bounds)
-        content.ruled = True
-        content.names = ()
-        content.dead_letter = None
-    if routes is not None:
-        _route(routes, content, Allowance(microseconds))
+_NO_BOUNDS: Final = RuleBounds()
 
 
 # Rules
+
+
+def apply_rules(
+    content: Content,
+    rules: EventRules,
+    *,
+    microseconds: float = math.inf,
+    bounds: RuleBounds = _NO_BOUNDS,
+) -> None:
+    """Apply the rules to the content, unless that was done before.
+
+    `microseconds`: what they may take, by their own estimate (`Effort.ruled`). Raises `TooMuchWork`
+    beyond it, `RequestTooLarge` beyond the bounds, and `InvalidRequest` for a dead letter that
+    would be one again, or that rules drop: it stays what it is.
+    """
+    if content.ruled:
+        return
+    if content.replayed is None or not content.replayed.ruled:
+        allowance = None if math.isinf(microseconds) else Allowance(microseconds)
+        _apply(rules, content, allowance, bounds)
+    content.ruled = True
 
 
 def _apply(
@@ -265,8 +252,13 @@ def _left(chunk: Chunk, ruled: RuledEvents) -> Chunk:
 # Routes
 
 
-def _route(routes: RouteTable, content: Content, allowance: Allowance) -> None:
-    """Note where chunks and dead letters go, and cut chunks whose events go different ways."""
+def apply_routes(content: Content, routes: RouteTable, *, microseconds: float = math.inf) -> None:
+    """Note where chunks go, and dead letters for which lane and source don't decide that; cut
+    chunks whose events go different ways.
+
+    Raises `TooMuchWork` if that takes more than `microseconds`, by its own estimate.
+    """
+    allowance = Allowance(microseconds)
     chunks: list[Chunk] = []
     for chunk in content.chunks:
         apart = note_route(routes, chunk, allowance)

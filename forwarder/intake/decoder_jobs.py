@@ -43,7 +43,7 @@ from forwarder.core.ports import (
     V1Head,
 )
 from forwarder.core.record_intake import RecordFacts, RejectedRecord
-from forwarder.intake.content import NO_BOUNDS, Content, RuleBounds, apply_rules_and_routes
+from forwarder.intake.content import Content, RuleBounds, apply_routes, apply_rules
 from forwarder.intake.lane_registry import KnownKeys, LaneRegistry
 from forwarder.intake.record_reader import RecordBatchReader
 from forwarder.intake.requests import (
@@ -326,11 +326,15 @@ def work(
         )
         _cut(content)
         _limit_rejected(content, job)
-        rules, bounds = _rules_of(job.event_rules, look_up, evaluate)
-        routes = None if job.routes is None else _restored_routes(job.routes.encoded, evaluate)
-        apply_rules_and_routes(content, rules, routes, bounds=bounds)
-        if rules is not None:
-            _cut(content)
+        if job.event_rules is None:
+            content.ruled = True
+        else:
+            rules, bounds = _rules_of(job.event_rules, look_up, evaluate)
+            apply_rules(content, rules, bounds=bounds)
+        if job.routes is not None:
+            apply_routes(content, _restored_routes(job.routes.encoded, evaluate))
+        if job.event_rules is not None:
+            _cut(content)  # again: rules may have made more of it
         _check_dead_letters(content, job)
     except ForwarderError as error:
         if error.code not in _ERRORS:
@@ -420,11 +424,9 @@ def _restored(encoded: bytes, evaluate: EvaluateCondition | None) -> tuple[Event
 
 
 def _rules_of(
-    rules: RulesOfJob | None, look_up: LookUp, evaluate: EvaluateCondition | None
-) -> tuple[EventRules | None, RuleBounds]:
+    rules: RulesOfJob, look_up: LookUp, evaluate: EvaluateCondition | None
+) -> tuple[EventRules, RuleBounds]:
     """The rules of one job, and what they may make."""
-    if rules is None:
-        return None, NO_BOUNDS
     restored, files = _restored(rules.encoded, evaluate)
     files.look_up = look_up
     return restored, RuleBounds(rules.max_bytes, MAX_REJECTED)

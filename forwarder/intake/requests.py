@@ -8,7 +8,7 @@ The last two name their project in the head, and their answers say what became o
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple, Protocol
@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Raw
 
 from forwarder.core.errors import ForwarderError, InvalidRequest
-from forwarder.core.event import Lane
+from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import (
     DeadLetter,
     EventResults,
@@ -27,7 +27,7 @@ from forwarder.core.ports import (
     V1Head,
 )
 from forwarder.core.stamps import is_uuid, new_uuid7
-from forwarder.intake.content import Content, chunks_of
+from forwarder.intake.content import Content
 from forwarder.intake.lane_registry import LaneRegistry
 from forwarder.stamping.stamp import RejectedEvent, StampedEvents, stamp, stamp_together
 from forwarder.stamping.stamp_event import AT_RECEIPT, StampContext
@@ -127,7 +127,7 @@ class RequestReader:
             if stamped.count:
                 accepted.append((lane, stamped))
         content = Content(
-            chunks_of(accepted, now, incoming.source),
+            _chunks(accepted, now, incoming.source),
             names=[lane_events.names for _, lane_events in accepted],
             rejected=rejected,
             nulled=request.nulled,
@@ -160,7 +160,7 @@ class RequestReader:
         )
         if stamped is None or not stamped.count:
             return None
-        return Content(chunks_of(((lane, stamped),), now, incoming.source), names=(stamped.names,))
+        return Content(_chunks([(lane, stamped)], now, incoming.source), names=(stamped.names,))
 
     def _context(
         self, request: Request, lane: Lane, incoming: Incoming, now: float, effort: Effort
@@ -330,6 +330,13 @@ def _parts(
             (Lane(token, request.historical), RejectedEvent(Reason.LONE_SURROGATE, original))
         )
     return parts, rejected
+
+
+def _chunks(stamped: Iterable[tuple[Lane, StampedEvents]], at: float, source: str) -> list[Chunk]:
+    """The chunks of events that were read at `at`."""
+    return [
+        Chunk(lane, events.data, events.count, events.ids, at, source) for lane, events in stamped
+    ]
 
 
 def _invalid_events(request: V1Request) -> list[RejectedEvent]:

@@ -31,7 +31,7 @@ from forwarder.core.errors import (
     drop_frames,
 )
 from forwarder.core.event import Chunk, Lane
-from forwarder.core.garbage import note_body
+from forwarder.core.garbage import COUNTED_FROM, note_body
 from forwarder.core.ports import DeadLetter, DropReason, Fate, Reason, dead_letters_of
 from forwarder.core.record_intake import AcceptedBatch, RecordBatch
 from forwarder.intake.admission import Gate, SubmissionPart, log_dead_lettered
@@ -77,7 +77,9 @@ class SourceIntake:
         if self._conditions.needs_check:
             self._conditions.check()
         now = self._now()
-        note_body(sum(map(len, records.values)))
+        size = sum(map(len, records.values))
+        if size >= COUNTED_FROM:
+            note_body(size)
         try:
             content = self._reader.read(records, now)
             return self._accept_content(

@@ -18,9 +18,9 @@ import msgspec
 
 from forwarder.core.configured_files import read_file
 from forwarder.core.error_text import error_text
-from forwarder.mapping.expressions import Expressions
+from forwarder.mapping.expressions import Expressions, PathReader
 from forwarder.mapping.mapping_rules import MappingRules
-from forwarder.mapping.paths import Path, PathReader, parse_path
+from forwarder.mapping.paths import Path, parse_path
 from forwarder.mapping.problems import Unmappable, misconfigured
 from forwarder.mapping.redaction import Redaction, hash_content, keyed_hash
 from forwarder.mapping.times import Times

@@ -1,14 +1,19 @@
-"""The hand-over of records to the intake, for sources that have positions: what waits, what was
-accepted, what is settled, and what has to be read again.
+"""What sources with positions share: the watermark of what is settled, and the hand-over of records
+to the intake: what waits, what was accepted, what is settled, and what has to be read again.
+
+A `Watermark` says of one partition up to which offset nothing is outstanding. A partition is a
+topic's, or a file, or a whole job; an offset is whatever counts its records upwards. Invariants:
+`position` never passes an offset whose record isn't settled, and never goes back; batches are
+opened in the order of their offsets and settled in any. What is kept is one small entry for each
+batch past the first unsettled one.
 
 A `HandOver` is one sequence of units: those of a partition, or of all files of a log source. A
 unit is settled, and read again, as one; it is a batch, or several that are made one by one.
-
 Invariants: batches are accepted in the order in which their units were added; a unit is settled
 once, when all its batches are; if the buffer couldn't keep a batch, its unit and all units of the
 same origin after it are removed together; an `InFlightBudget` counts exactly the units that are
-neither settled nor removed; what waits is due, or is due after a pause. Nothing here knows
-positions, files or the client: the owner does, and is called back.
+neither settled nor removed; what waits is due, or is due after a pause. It knows no watermark,
+file or client: the owner does, and is called back.
 """
 
 from __future__ import annotations
@@ -47,6 +52,101 @@ reported as done before.
 
 HOLD_SECONDS: Final = 2.0
 """How long nothing is handed over after the buffer couldn't keep what it had accepted."""
+
+
+class Span:
+    """The offsets of one batch in its partition: it ends before offset `end`,
+    and holds so many records.
+    """
+
+    __slots__ = ("count", "end", "settled")
+
+    def __init__(self, end: int, count: int) -> None:
+        self.end = end
+        self.count = count
+        self.settled = False
+
+
+class Watermark:
+    """The watermark of one partition."""
+
+    def __init__(self, start: int) -> None:
+        """`start`: the first offset that is read."""
+        self.position = start
+        """The next offset that would be read after a restart: everything before it is settled."""
+        self.read = start
+        """The next offset to be read."""
+        self.window = 0
+        """Records from the first unsettled one on, settled or not."""
+        self._spans: deque[Span] = deque()
+
+    @property
+    def outstanding(self) -> bool:
+        """Whether anything that was read isn't settled."""
+        return bool(self._spans)
+
+    def open(self, first: int, end: int, count: int) -> Span:
+        """`count` records are read, in offsets from `first` to before `end`; offsets that are left
+        out hold nothing.
+
+        Raises `ValueError` if they aren't all past what was read.
+        """
+        if not self.read <= first < end:
+            raise ValueError(f"offsets {first} to {end} don't follow {self.read}")
+        span = Span(end, count)
+        self._spans.append(span)
+        self.read = end
+        self.window += count
+        return span
+
+    def settle(self, span: Span) -> Sequence[Span]:
+        """All records of the span are settled; the spans that the position passes by that, in
+        order. Settling twice does nothing.
+        """
+        span.settled = True
+        spans = self._spans
+        passed: list[Span] = []
+        while spans and spans[0].settled:
+            first = spans.popleft()
+            self.position = first.end if spans else self.read
+            self.window -= first.count
+            passed.append(first)
+        return passed
+
+    def pass_by(self, offset: int) -> bool:
+        """Nothing is left to be read before `offset`, such as the marks of transactions; whether
+        the position moved by that.
+        """
+        if offset <= self.read:
+            return False
+        self.read = offset
+        if self._spans:
+            return False
+        self.position = offset
+        return True
+
+    def split(self, span: Span, end: int, count: int) -> Span:
+        """The span's first `count` records, up to before `end`, are by themselves from now on; the
+        span of the others.
+        """
+        rest = Span(span.end, span.count - count)
+        span.end = end
+        span.count = count
+        self._spans.insert(self._spans.index(span) + 1, rest)
+        return rest
+
+    def rewind(self, span: Span, offset: int) -> list[Span]:
+        """The span, which begins at `offset`, and all that was read after it are to be read again;
+        these spans count no more.
+        """
+        gone: list[Span] = []
+        while not gone or gone[-1] is not span:
+            gone.append(self._spans.pop())
+            self.window -= gone[-1].count
+        self.read = offset
+        if not self._spans:
+            self.position = offset
+        return gone
 
 
 class DivisibleBatch(RecordBatch, Protocol):

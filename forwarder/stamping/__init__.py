@@ -1,6 +1,5 @@
 """From an event's bytes to those that are delivered: validated, with the uuid, the time and the
 address that it lacks. Knows neither lanes nor limits of the buffer.
 
-`stamp.py` has the ways of requests, fastest first, `plain_records.py` the fast way of records, and
-`stamp_event.py` stamps one event of any form.
+`stamp.py` has the ways of requests, fastest first; `stamp_event.py` stamps one event of any form.
 """

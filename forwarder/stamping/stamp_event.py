@@ -24,7 +24,7 @@ from forwarder.wire.timestamps import TextTime, at, format_timestamp, read_time,
 from forwarder.wire.v1_event import MALFORMED_EVENT
 
 EventName: TypeAlias = str
-"""The names of events that the fast ways accept (`stamp.py`, `plain_records.py`). A bound on
+"""The names of events that the fast ways accept (`stamp.py`, `intake/record_reader.py`). A bound on
 names goes here and in `_name_problem`.
 """
 

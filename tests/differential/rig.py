@@ -48,7 +48,6 @@ from forwarder.core.ports import (
     ReplayedDeadLetter,
     V1Head,
 )
-from forwarder.core.watermark import Watermark
 from forwarder.daemon import decoder, decoder_process
 from forwarder.daemon.kafka import policy_of as kafka_policy
 from forwarder.daemon.logs import policy_of as log_policy
@@ -59,6 +58,7 @@ from forwarder.delivery.halting import Halts
 from forwarder.sources.http.protocol.answers import of_error, of_results
 from forwarder.sources.kafka import batches as kafka_batches
 from forwarder.sources.logs import batches as log_batches
+from forwarder.sources.logs import followed
 from forwarder.sources.logs.followed import Block, FollowedFile
 from forwarder.telemetry.books import Books
 from tests.differential.configurations import (
@@ -100,6 +100,8 @@ _NEW_UUID: Final = re.compile(r"7fac-8eca-\d{12}")
 
 _work: Final[Any] = vars(decoder_process)["work"]
 """What the decoder process does, wherever it comes from."""
+_Watermark: Final[Any] = vars(followed)["Watermark"]
+"""The watermark of a file, wherever it comes from."""
 
 
 class Entrances(NamedTuple):
@@ -634,7 +636,7 @@ class SourcePolicies:
         """The batches of a piece of a file."""
         policy = self._logs[mutant.policy]
         splitter = policy.split(OFFSET)
-        mark = Watermark(OFFSET)
+        mark = _Watermark(OFFSET)
         file = FollowedFile((1, 1), policy.paths[0])
         file.identity = "f1"
         for records in (splitter.feed(mutant.lines, 0.0), splitter.overdue(60.0)):

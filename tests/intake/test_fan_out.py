@@ -15,7 +15,7 @@ from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import DeadLetter, DropReason, Fate, Reason, WhenFull
 from forwarder.intake.admission import Admission, Gate
 from forwarder.intake.conditions import Conditions
-from forwarder.intake.content import Content, apply_rules_and_routes
+from forwarder.intake.content import Content, apply_routes
 from forwarder.intake.fan_out import Branch, FanOut
 from forwarder.intake.lane_registry import LaneRegistry, UnsharedBuffer
 from forwarder.intake.source_intake import SourceIntake
@@ -219,7 +219,7 @@ def test_events_that_an_optional_destination_drops_are_in_its_books() -> None:
     rig = two.rigs[1]
     letter = DeadLetter(Reason.LANE_HALTED, theirs, b"{}", 0.0)
     content = Content([chunk()])
-    apply_rules_and_routes(content, None, two.fan.routes)
+    apply_routes(content, two.fan.routes)
     (_, part) = two.fan.divide(content, source_waits=True)
     part.submission.chunks, part.submission.dead_letters = (), [letter]
     two.admissions[1].drop_at_receipt(part.submission, DropReason.OPTIONAL_DESTINATION)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -82,7 +83,7 @@ def test_nothing_is_admitted_that_passed_no_rules(
     else:
         SOURCES[source](rig)
     assert rig.chunks() == []
-    monkeypatch.setattr(admission, "apply_rules_and_routes", lambda *_, **__: None)
+    monkeypatch.setattr(admission, "apply_rules", lambda *_, **__: None)
     bare = RecordsRig(rules=[rule])
     with pytest.raises(RuntimeError, match="rules"):
         SOURCES[source](bare)
@@ -109,10 +110,22 @@ async def test_rules_are_applied_after_the_decoder_process_if_it_did_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It says whether it did."""
-    monkeypatch.setattr(decoder_jobs, "apply_rules_and_routes", lambda *_, **__: None)
+    monkeypatch.setattr(decoder_jobs, "apply_rules", lambda *_, **__: None)
     rule = {"name": "no-b", "match": {"event": "b"}, "drop": True}
     rig = RecordsRig(rules=[rule], decoder=InProcessDecoder(), effort=NO_EFFORT)
     rig.offer(batch(EVENT, stamped_event(event="c")), IntakeCallback())
     await rig.conditions.drain(10.0)
     assert [json.loads(event)["event"] for event in rig.events()] == ["c"]
     await rig.conditions.close()
+
+
+@pytest.mark.parametrize("rules", [[], [{"name": "no-b", "match": {"event": "b"}, "drop": True}]])
+def test_what_was_read_isnt_held_until_its_events_are_settled(rules: list[Any]) -> None:
+    """Rules that fail on an event need its record, but only they do."""
+    rig = RecordsRig(rules=rules)
+    batch_of_records = record_list(stamped_event(event="c"))
+    record = weakref.ref(batch_of_records)
+    accepted = rig.records.accept(batch_of_records, IntakeCallback(), AckLevel.DELIVERED)
+    del batch_of_records
+    assert accepted is not None
+    assert record() is None

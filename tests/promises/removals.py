@@ -171,7 +171,7 @@ GUARDS: Final[Mapping[str, Guard]] = {
             "forwarder.intake.intake:Intake._level_of": lambda _: (
                 lambda intake, _: intake._level.__class__("memory")
             ),
-            "forwarder.core.watermark:Watermark.open": _settled,
+            "forwarder.sources.hand_over:Watermark.open": _settled,
         },
         rows=frozenset({"acknowledgement"}),
         spares={

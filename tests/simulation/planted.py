@@ -21,7 +21,6 @@ from forwarder.core.outcome import Delivered, Retry, Scope
 from forwarder.core.ports import Ordering
 from forwarder.core.shares import Headroom, Pool
 from forwarder.core.stamps import new_uuid7
-from forwarder.core.watermark import Watermark
 from forwarder.daemon import pipeline
 from forwarder.daemon.configured_rules import ConfiguredRules
 from forwarder.deadletter.replay import Replayer
@@ -33,6 +32,7 @@ from forwarder.intake import otlp
 from forwarder.intake.admission import Admission, Gate, Submission
 from forwarder.intake.fan_out import FanOut
 from forwarder.intake.source_intake import SourceIntake
+from forwarder.sources.hand_over import Watermark
 from forwarder.sources.http.listener import HttpListener
 from forwarder.sources.http.passthrough import definitions
 from forwarder.sources.http.passthrough.exchange import PassedBody

@@ -20,7 +20,6 @@ from forwarder.core.ack import AckCallback, AckLevel
 from forwarder.core.errors import BufferFull, StillDecoding, TogetherTooLarge
 from forwarder.core.event import Lane
 from forwarder.core.record_intake import AcceptedBatch, RecordBatch
-from forwarder.core.watermark import Span, Watermark
 from forwarder.sources.hand_over import (
     DECODING_SECONDS,
     HOLD_SECONDS,
@@ -28,6 +27,8 @@ from forwarder.sources.hand_over import (
     SLICE_SECONDS,
     HandOver,
     InFlightBudget,
+    Span,
+    Watermark,
 )
 from forwarder.sources.kafka.batches import PartitionKey
 from forwarder.sources.kafka.flow import PartitionFlow

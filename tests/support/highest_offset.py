@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from forwarder.cli.main import main
-from forwarder.core.watermark import Span, Watermark
+from forwarder.sources.hand_over import Span, Watermark
 
 _settle = Watermark.settle
 

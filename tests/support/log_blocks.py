@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from forwarder.core.watermark import Watermark
 from forwarder.mapping import Mapping, MappingRules
+from forwarder.sources.hand_over import Watermark
 from forwarder.sources.logs.followed import Block, FollowedFile
 from forwarder.sources.logs.formats import line_format
 from forwarder.sources.logs.policy import LogPolicy

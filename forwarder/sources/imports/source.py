@@ -27,8 +27,8 @@ from forwarder.core.errors import Backpressure
 from forwarder.core.event import Chunk, Lane
 from forwarder.core.ports import DeadLetter
 from forwarder.core.record_intake import EventIntake
-from forwarder.core.watermark import Span, Watermark
 from forwarder.sources.files.record_blocks import BrokenSource, SourceFile
+from forwarder.sources.hand_over import Span, Watermark
 from forwarder.sources.imports.blocks import ImportBlock, dead_letter_of
 from forwarder.sources.imports.checkpoint import (
     FileCheckpoint,

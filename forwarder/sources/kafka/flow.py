@@ -22,8 +22,14 @@ import structlog
 
 from forwarder.core.event import Lane
 from forwarder.core.record_intake import AcceptedBatch, RecordIntake
-from forwarder.core.watermark import Span, Watermark
-from forwarder.sources.hand_over import SLICE_SECONDS, HandOver, InFlightBudget, RecordUnit
+from forwarder.sources.hand_over import (
+    SLICE_SECONDS,
+    HandOver,
+    InFlightBudget,
+    RecordUnit,
+    Span,
+    Watermark,
+)
 from forwarder.sources.kafka.batches import KafkaBatch, KafkaRecord, PartitionKey, cut
 from forwarder.sources.kafka.policy import KafkaPolicy
 from forwarder.telemetry.labels import lane_label

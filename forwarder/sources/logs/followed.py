@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from forwarder.core.watermark import Span, Watermark
+from forwarder.sources.hand_over import Span, Watermark
 from forwarder.sources.logs.contents import NOTHING
 from forwarder.sources.logs.positions import (
     CUT,

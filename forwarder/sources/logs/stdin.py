@@ -24,7 +24,7 @@ import structlog
 from forwarder.core.clock import Clock
 from forwarder.core.error_text import error_text
 from forwarder.core.record_intake import RecordIntake
-from forwarder.core.watermark import Watermark
+from forwarder.sources.hand_over import Watermark
 from forwarder.sources.logs.flow import RESULTS, LogFlow
 from forwarder.sources.logs.followed import Block, FollowedFile
 from forwarder.sources.logs.policy import LogPolicy

@@ -13,9 +13,9 @@ from uuid import UUID
 import msgspec
 
 from forwarder.core.event import Lane
-from forwarder.core.watermark import Span, Watermark
 from forwarder.sources.files.record_blocks import ReadOptions
 from forwarder.sources.files.source import open_source
+from forwarder.sources.hand_over import Span, Watermark
 from forwarder.sources.imports.blocks import ChunkLimits, ImportBlock, source_blocks
 from forwarder.sources.imports.checkpoint import (
     ImportCheckpoint,

@@ -22,7 +22,6 @@ from forwarder.sources.kafka.batches import (
     cut,
 )
 from forwarder.sources.kafka.policy import KafkaPolicy
-from forwarder.stamping.plain_records import uuid_of
 from tests.support.record_intakes import FakeRecord, records
 
 PARTITION = ("events", 3)
@@ -115,7 +114,7 @@ def test_uuids_are_derived_from_position_and_time(timestamp: int | None, name: s
     unit = one(POLICY, FakeRecord(7, timestamp=timestamp))
     assert unit.names([0]) == [name]
     assert unit.facts(0).name == "main/events/3/7"
-    assert uuid_of(unit.facts(0), 0) == derived_uuid(f"{name}/0")
+    assert unit.facts(0).uuid(0) == derived_uuid(f"{name}/0")
 
 
 def test_a_record_without_a_time_has_none() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forwarder.core.watermark import Span, Watermark
+from forwarder.sources.hand_over import Span, Watermark
 
 
 @dataclass

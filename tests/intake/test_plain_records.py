@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from forwarder.core.nesting import MAX_NESTING
-from forwarder.stamping.plain_records import (
+from forwarder.intake.record_reader import (
     all_plain,
     common_key,
     plain_or_none,
