@@ -26,9 +26,9 @@ from forwarder.delivery.batching import BatchPolicy
 from forwarder.delivery.lane_state import RetryPolicy
 from forwarder.delivery.sink import HttpSink, UpstreamPolicy
 from forwarder.intake.intake import IntakePolicy
-from forwarder.intake.requests import ReadingRules
 from forwarder.sources.http.passthrough import PassThroughPolicy
 from forwarder.sources.http.protocol.limits import HttpPolicy
+from forwarder.stamping.stamp_event import ReadingRules
 
 LIVE_KEYS: Final = frozenset(
     {

@@ -9,7 +9,7 @@ from forwarder.core.errors import Draining, MemoryShort
 from forwarder.core.loop_turn import LoopTurn
 from forwarder.core.shares import Headroom
 from forwarder.intake.large import Decoder, LargeBodies
-from forwarder.intake.requests import ReadingRules
+from forwarder.stamping.stamp_event import ReadingRules
 from forwarder.wire.effort import INLINE, UNBOUNDED, Effort
 
 if TYPE_CHECKING:

@@ -48,14 +48,13 @@ from forwarder.intake.lane_registry import KnownKeys, LaneRegistry
 from forwarder.intake.record_reader import RecordBatchReader
 from forwarder.intake.requests import (
     USUAL,
-    ReadingRules,
     RequestForm,
     RequestReader,
     V1Form,
     dead_letter_at_receipt,
 )
 from forwarder.stamping.stamp import RejectedEvent
-from forwarder.stamping.stamp_event import NOT_INGESTED
+from forwarder.stamping.stamp_event import NOT_INGESTED, ReadingRules
 from forwarder.wire.effort import UNBOUNDED
 from forwarder.wire.envelope import cut_by_size
 from forwarder.wire.v1_results import Results, ResultsState

@@ -2,7 +2,7 @@
 of what is invalid.
 
 Ways, fastest first: all records at once, where each is plain and of one project key; each plain
-record by itself; and any other as a request's body is read (`record_forms.py`).
+record by itself; and any other as a request's body is read (`stamping/record_forms.py`).
 
 A record is plain if it is one event, with nothing that would have to be resolved, in valid UTF-8,
 not nested too deep, and its uuid, time and distinct_id are valid or absent. One typed pass says
@@ -13,7 +13,7 @@ its own time and its key. Invariant: the bytes are those that `stamping/stamp.py
 event, and the same each time the record is read.
 
 Measured per record of 600 bytes, in batches of 500 on one core: 1.2 µs, and 5.5 µs where uuid and
-time are inserted; 20 and 47 µs where `record_forms.py` reads each.
+time are inserted; 20 and 47 µs where `stamping/record_forms.py` reads each.
 """
 
 from __future__ import annotations
@@ -43,8 +43,7 @@ from forwarder.core.record_intake import RecordBatch, RecordFacts
 from forwarder.core.stamps import all_hyphenated, derived_uuid, derived_uuids, is_moment, time_text
 from forwarder.intake.content import Content
 from forwarder.intake.lane_registry import LaneRegistry
-from forwarder.intake.record_forms import RecordEvents, read_record
-from forwarder.intake.requests import ReadingRules
+from forwarder.stamping.record_forms import RecordEvents, read_record
 from forwarder.stamping.stamp import (
     STAMP_BYTES,
     OneEvent,
@@ -52,7 +51,7 @@ from forwarder.stamping.stamp import (
     StampedEvents,
     order_keys,
 )
-from forwarder.stamping.stamp_event import AT_RECEIPT, EventName
+from forwarder.stamping.stamp_event import AT_RECEIPT, EventName, ReadingRules
 from forwarder.wire.effort import UNBOUNDED, Effort, TooMuchWork
 from forwarder.wire.identity import ABSENT
 from forwarder.wire.shapes import is_utf8

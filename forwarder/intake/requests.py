@@ -7,11 +7,10 @@ The last two name their project in the head, and their answers say what became o
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 import msgspec
 from msgspec import Raw
@@ -30,7 +29,7 @@ from forwarder.core.stamps import is_uuid, new_uuid7
 from forwarder.intake.content import Content
 from forwarder.intake.lane_registry import LaneRegistry
 from forwarder.stamping.stamp import RejectedEvent, StampedEvents, stamp, stamp_together
-from forwarder.stamping.stamp_event import AT_RECEIPT, StampContext
+from forwarder.stamping.stamp_event import AT_RECEIPT, ReadingRules, StampContext
 from forwarder.wire.effort import Effort, TooMuchWork, check_effort, decoded_within
 from forwarder.wire.encodings import decode_body
 from forwarder.wire.shapes import (
@@ -58,21 +57,6 @@ _WHY: Final = {
 """What the dead letter of an event says that does not follow the protocol, if it is more than its
 reason.
 """
-
-
-class ReadingRules(NamedTuple):
-    """What holds for all requests and records: limits in bytes and events, `clock_skew_tolerance`
-    in seconds.
-    """
-
-    max_body: int = sys.maxsize
-    max_event: int = sys.maxsize
-    max_events: int = sys.maxsize
-    clock_skew_tolerance: float = 0.0
-    ordered: tuple[bool, bool] = (False, False)
-    """Whether live lanes, and historical ones, keep order by id, so that the ids of their events
-    are collected.
-    """
 
 
 @dataclass(slots=True)

@@ -98,6 +98,21 @@ _decode_loose: Final = msgspec.json.Decoder(LooseHead).decode
 _decode_loose_properties: Final = msgspec.json.Decoder(LooseProperties).decode
 
 
+class ReadingRules(NamedTuple):
+    """What holds for all requests and records: limits in bytes and events, `clock_skew_tolerance`
+    in seconds.
+    """
+
+    max_body: int = sys.maxsize
+    max_event: int = sys.maxsize
+    max_events: int = sys.maxsize
+    clock_skew_tolerance: float = 0.0
+    ordered: tuple[bool, bool] = (False, False)
+    """Whether live lanes, and historical ones, keep order by id, so that the ids of their events
+    are collected.
+    """
+
+
 @dataclass(slots=True)
 class StampContext:
     """What is known of a request when its events are stamped."""

@@ -29,7 +29,7 @@ from forwarder.intake.decoder_jobs import (
     encode_job,
     no_files,
 )
-from forwarder.intake.requests import ReadingRules
+from forwarder.stamping.stamp_event import ReadingRules
 from tests.support.clock import FakeClock
 from tests.support.decoders import NO_EFFORT, Patient
 from tests.support.intakes import KEY, IntakeRig, batch, stamped_event

@@ -28,8 +28,9 @@ from forwarder.core.event import Lane
 from forwarder.core.ports import Fate, Incoming, OtlpHead, Reason, WhenFull
 from forwarder.intake.lane_registry import LaneRegistry
 from forwarder.intake.otlp import EVENTS_PER_RECORD, OtlpMapping, OtlpSource, restored
-from forwarder.intake.requests import ReadingRules, RequestReader
+from forwarder.intake.requests import RequestReader
 from forwarder.mapping import HashRule, MappingRules, TimestampRule
+from forwarder.stamping.stamp_event import ReadingRules
 from forwarder.wire.effort import INLINE
 from tests.support.cases import cases
 from tests.support.clock import MIDNIGHT

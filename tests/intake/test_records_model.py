@@ -29,8 +29,8 @@ from forwarder.intake.admission import Admission, Gate
 from forwarder.intake.conditions import Conditions
 from forwarder.intake.fan_out import Branch
 from forwarder.intake.lane_registry import LaneRegistry, Quotas
-from forwarder.intake.requests import ReadingRules
 from forwarder.intake.source_intake import SourceIntake
+from forwarder.stamping.stamp_event import ReadingRules
 from forwarder.storage import failpoints
 from forwarder.storage.directory import LockedDirectory
 from forwarder.telemetry.books import Books

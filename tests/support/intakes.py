@@ -22,9 +22,9 @@ from forwarder.intake.intake import Intake, IntakePolicy
 from forwarder.intake.lane_registry import KnownKeys, LaneRegistry, Quotas
 from forwarder.intake.large import Decoder
 from forwarder.intake.otlp import OtlpMapping
-from forwarder.intake.requests import ReadingRules
 from forwarder.rules.event_rules import EventRules, compile_rules
 from forwarder.rules.id_files import IdFiles
+from forwarder.stamping.stamp_event import ReadingRules
 from forwarder.telemetry.books import Books
 from forwarder.wire.effort import INLINE, Effort
 from tests.support.clock import FakeClock

@@ -17,9 +17,8 @@ from forwarder.core.errors import ForwarderError, InvalidRequest, InvalidToken
 from forwarder.core.event import Lane, split_events
 from forwarder.core.ports import Incoming, Reason
 from forwarder.core.record_intake import RecordFacts
-from forwarder.intake.requests import ReadingRules
 from forwarder.stamping.stamp import RejectedEvent, StampedEvents, stamp
-from forwarder.stamping.stamp_event import StampContext
+from forwarder.stamping.stamp_event import ReadingRules, StampContext
 from forwarder.wire.effort import UNBOUNDED, Effort, check_effort
 from forwarder.wire.encodings import decode_body
 from forwarder.wire.identity import check_token
