@@ -1,6 +1,6 @@
 """Times and UUIDs as text: the one form of a time in UTC, new UUIDs, and those that are derived
-from names, the same each time a name is read (RFC 9562, sections 5.5 and 5.7); and which texts are
-a UUID for the service.
+from names, the same each time a name is read (RFC 9562, sections 5.5 and 5.7); which texts are a
+UUID for the service; and which seconds are a time of the calendar.
 """
 
 from __future__ import annotations

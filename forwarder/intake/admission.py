@@ -128,7 +128,7 @@ class ReceiptDeadLetters(Protocol):
 
 class Submission:
     """The content of one request, or of one batch of records, from the offer to the
-    acknowledgement. It takes the chunks out of the content.
+    acknowledgement. It takes the chunks out of the content, and clears what only rules need.
     """
 
     __slots__ = (
@@ -159,7 +159,8 @@ class Submission:
     ) -> None:
         """`may_drop_dead_letters`: whether the dead letters of events that the service wouldn't
         ingest may be dropped. `given_up`: lanes that were halted for too long, so that their events
-        become dead letters if they have no room. Raises `RuntimeError` if no rules were applied.
+        become dead letters if they have no room. Raises `RuntimeError` unless the content is
+        `ruled`.
         """
         if not content.ruled:
             raise RuntimeError("nothing is admitted before rules are applied (`Gate.enter`)")

@@ -51,8 +51,8 @@ class Content:
     results: Results | None = None
     """For a sender that gets a result for each event."""
     names: Sequence[Sequence[str] | None] = ()
-    """Of each chunk, until rules are applied: the names of its events, where they are known; empty:
-    of none.
+    """Of each chunk as it was read, for rules: the names of its events, where they are known;
+    empty: of none. It means nothing once rules are applied, and a `Submission` clears it.
     """
     dead_letter: Callable[[int, FailedEvent], DeadLetter] | None = None
     """What makes the dead letter of an event of that chunk on which rules fail, where more is known

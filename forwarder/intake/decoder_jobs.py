@@ -333,7 +333,7 @@ def work(
         if job.routes is not None:
             apply_routes(content, _restored_routes(job.routes.encoded, evaluate))
         if job.event_rules is not None:
-            _cut(content)  # again: rules may have made more of it
+            _cut(content)  # again: rules may have made the pieces larger
         _check_dead_letters(content, job)
     except ForwarderError as error:
         if error.code not in _ERRORS:

@@ -1,8 +1,9 @@
 """Reads a batch of records: its events by lane, in the order of the records, and the dead letters
 of what is invalid.
 
-Ways, fastest first: all records at once, where each is plain and of one project key; each plain
-record by itself; and any other as a request's body is read (`stamping/record_forms.py`).
+Ways, fastest first: all records at once, where all are plain, have a distinct_id, and are of one
+project key; each plain record by itself; and any other as a request's body is read
+(`stamping/record_forms.py`).
 
 A record is plain if it is one event, with nothing that would have to be resolved, in valid UTF-8,
 not nested too deep, and its uuid, time and distinct_id are valid or absent. One typed pass says
@@ -215,11 +216,11 @@ class RecordBatchReader:
             if head is not None and self._read_plain(records, index, head, gathered):
                 size += len(value)
             else:
-                unwrapped = self._read_any(records, index, effort)
-                size += _gather(unwrapped, index, gathered)
-                content.dead_letters += self._dead_letters(records, index, unwrapped.rejected, now)
-                content.nulled += unwrapped.nulled
-                effort = effort.without(unwrapped.one_by_one)
+                read = self._read_any(records, index, effort)
+                size += _gather(read, index, gathered)
+                content.dead_letters += self._dead_letters(records, index, read.rejected, now)
+                content.nulled += read.nulled
+                effort = effort.without(read.one_by_one)
             if size > self._max_bytes and len(values) > 1:
                 raise TogetherTooLarge(
                     "these records hold more events than a lane may have in the buffer"
@@ -373,10 +374,10 @@ class _Gathered:
     keys: set[str] = field(default_factory=set)
 
 
-def _gather(unwrapped: RecordEvents, record: int, gathered: dict[Lane, _Gathered]) -> int:
+def _gather(read: RecordEvents, record: int, gathered: dict[Lane, _Gathered]) -> int:
     """Put a record's events behind those of the records before it; what it counts for, in bytes."""
-    size = sum([len(rejection.data) + EVENT_OVERHEAD for _, rejection in unwrapped.rejected])
-    for lane, stamped in unwrapped.stamped:
+    size = sum([len(rejection.data) + EVENT_OVERHEAD for _, rejection in read.rejected])
+    for lane, stamped in read.stamped:
         size += len(stamped.data)
         lane_records = gathered.setdefault(lane, _Gathered())
         lane_records.data.append(stamped.data)
@@ -504,7 +505,7 @@ def _completed(
     value: bytes, head: _Head, facts: RecordFacts, max_event: int
 ) -> tuple[bytes, str] | None:
     """The record with what it lacks, and its distinct_id; None if it has to be read
-    in another way.
+    as any other.
     """
     members: list[bytes] = []
     if head.uuid is ABSENT:

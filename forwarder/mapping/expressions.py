@@ -1,13 +1,13 @@
 """Expressions, each by the cheapest way that leaves the record's bytes alone: fixed values, plain
 paths, and jq for the rest.
 
-The values at paths are read by one typed pass a level, as the record's own bytes; none becomes a
-Python object. Where a name is there twice the last one counts, as it does for jq. What isn't there,
-and null, is empty.
+`PathReader` reads the values at paths by one typed pass a level, as the record's own bytes; none
+becomes a Python object. Where a name is there twice the last one counts, as it does for jq. What
+isn't there, and null, is empty.
 
-Those of one mapping that need jq are one program: jq reads the record once, which is most of what
-it costs. jq writes its results itself, so that numbers which no expression touches keep all their
-digits (docs/decisions/0012).
+The expressions of one mapping that need jq are one program: jq reads the record once, which is most
+of what it costs. jq writes its results itself, so that numbers which no expression touches keep all
+their digits (docs/decisions/0012).
 """
 
 from __future__ import annotations

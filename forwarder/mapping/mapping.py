@@ -16,7 +16,7 @@ from uuid import UUID
 
 import msgspec
 
-from forwarder.core.nesting import MAX_FLAT, check_nesting
+from forwarder.core.nesting import MAX_NESTING, check_nesting
 from forwarder.core.stamps import uuid5
 from forwarder.mapping.expressions import Expressions
 from forwarder.mapping.mapping_rules import MappingRules, ObjectRule
@@ -170,7 +170,7 @@ class Mapping:
         return None if parts is None else join_parts(parts)
 
     def _parts(self, data: bytes, time: float | None) -> EventParts | None:
-        if len(data) > MAX_FLAT:
+        if len(data) > MAX_NESTING:
             check_nesting(data)
         when = b""
         problem = ""

@@ -1,19 +1,22 @@
-"""What sources with positions share: the watermark of what is settled, and the hand-over of records
-to the intake: what waits, what was accepted, what is settled, and what has to be read again.
+"""What sources with positions share: `Watermark`, up to where they are settled, and `HandOver`,
+which hands records to the intake and knows what waits, what was accepted, and what has to be read
+again. An import uses the watermark alone.
 
 A `Watermark` says of one partition up to which offset nothing is outstanding. A partition is a
-topic's, or a file, or a whole job; an offset is whatever counts its records upwards. Invariants:
-`position` never passes an offset whose record isn't settled, and never goes back; batches are
-opened in the order of their offsets and settled in any. What is kept is one small entry for each
-batch past the first unsettled one.
+topic's, or a file, or a whole job; an offset is whatever counts its records upwards.
+
+Invariants: `position` never passes an offset whose record isn't settled, and never goes back;
+batches are opened in the order of their offsets and settled in any. What is kept is one small entry
+for each batch past the first unsettled one.
 
 A `HandOver` is one sequence of units: those of a partition, or of all files of a log source. A
 unit is settled, and read again, as one; it is a batch, or several that are made one by one.
+
 Invariants: batches are accepted in the order in which their units were added; a unit is settled
 once, when all its batches are; if the buffer couldn't keep a batch, its unit and all units of the
 same origin after it are removed together; an `InFlightBudget` counts exactly the units that are
-neither settled nor removed; what waits is due, or is due after a pause. It knows no watermark,
-file or client: the owner does, and is called back.
+neither settled nor removed; what waits is due, or is due after a pause. A `HandOver` knows no
+watermark, file or client: the owner does, and is called back.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Reads one record of any form, as a request's body is read: encodings, shapes, tokens, stamps.
 
 Such a record is a batch, an array or an event. Its events may have project keys of their own, and
-each that has none, or an invalid one, is rejected alone. Records in the usual form are read by
-`record_reader.py` itself, many at once.
+each that has none, or an invalid one, is rejected alone. Plain records need none of this:
+`intake/record_reader.py` reads them.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ from forwarder.wire.shapes import Request, check_count, read_request, split_by_t
 
 @dataclass(slots=True)
 class RecordEvents:
-    """What is in one record."""
+    """What was read of one record."""
 
     stamped: list[tuple[Lane, StampedEvents]] = field(default_factory=list)
+    """Its valid events, by lane."""
     rejected: list[tuple[Lane | None, RejectedEvent]] = field(default_factory=list)
+    """Each with its lane, if that is known."""
     nulled: int = 0
     """NaN and Infinity that became null."""
 
@@ -142,7 +144,7 @@ def _lane_of(event: bytes, request: Request, default: str | None) -> Lane | None
 def _context(
     request: Request, facts: RecordFacts, lane: Lane, rules: ReadingRules, effort: Effort
 ) -> StampContext:
-    """As at a request's context, at the record's own time."""
+    """As for a request, but at the record's own time."""
     now = facts.time
     skew = 0.0 if request.sent_at is None or now is None else request.sent_at - now
     return StampContext(

@@ -22,7 +22,7 @@ from tests.support.waiters import IntakeCallback
 FEW = 20
 MANY = 60
 STEPS_AN_EVENT: Final = 6000
-"""Half more than the slowest takes: one of v1 with a mail's date and numbers that are none."""
+"""Half as much again as the slowest takes: an event of v1 with a mail's date, NaN and Infinity."""
 
 MEMBERS: Final = st.sampled_from(
     [

@@ -35,6 +35,7 @@ RULES: dict[str, Any] = {"distinct_id": ".d", "properties": {}}
         (b"\x1f\x8b", "UTF-8"),
         (b'{"a":"\\ud800"}', "surrogate"),
         (b'\xef\xbb\xbf{"a":1}', "malformed"),
+        (b'{"a":' + b"[" * 900, "nested"),
         (b"[" * 100_000, "nested"),
         (b'{"a":' * 100_000 + b"1" + b"}" * 100_000, "nested"),
         (b'[{"d":1},{"d":"\xff"}]', "UTF-8"),
