@@ -59,6 +59,8 @@ hypothesis.settings.register_profile(
 
 pytest_plugins = ["tests.support.kafka", "tests.support.secure_kafka"]
 
+BROKERS: Final = frozenset({"kafka", "secure_kafka"})
+"""The fixtures that start one for each process."""
 _places: Final = itertools.count()
 
 watch_sessions()
@@ -92,10 +94,12 @@ def pytest_collection() -> Generator[None]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the check for tasks around asynchronous tests and their fixtures, and a limit around
-    each body.
+    each body. Put tests with a broker first.
 
     The check for what is open is around that: it looks once the test's loop is closed.
     """
+    # One process begins with all of them, so that it alone starts a broker.
+    items.sort(key=lambda item: BROKERS.isdisjoint(getattr(item, "fixturenames", ())))
     is_quick = hypothesis.settings.get_current_profile_name() == QUICK
     for item in items:
         if is_quick and isinstance(item, pytest.Function):

@@ -12,9 +12,10 @@ but where a part of the date or of the time is missing, the service takes that o
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta
+from functools import cache
 from typing import Final, NamedTuple
 
 _LONGEST: Final = 200
@@ -68,46 +69,51 @@ _is_mail: Final = _full(
     r"(?P<mail_year>[0-9]{2,})\s+(?P<H>[0-9]{2})\s*:(?P<M>[0-9]{2})(?:\s*:(?P<S>[0-9]{2}))?"
     r"\s+(?P<mail_zone>[+-][0-9]{4}|[a-zA-Z]+)(?:\s*\([^()]*\))*"
 )
-_FORMS: Final = tuple(
-    _full(pattern)
-    for pattern in (
-        rf"{_DATE}\s+{_CLOCK_2}{_FRACTION}(?P<offset>[+-][0-9]{{2}}:?(?:[0-9]{{2}})?)",
-        rf"{_DATE}\s+(?P<H>[0-9]{{2}}):(?P<M>[0-9]{{2}}):(?P<S>[0-9])"
-        r"(?P<offset>[+-][0-9]{2})",
-        rf"{_DATE}\s+{_CLOCK_2}{_FRACTION}{_HALF}",
-        rf"{_DATE}\s+{_CLOCK_2}{_FRACTION}(?:\s*(?P<zone>{_ZONE}))",
-        rf"{_DATE}\s+(?P<H>[0-9]{{2}}):(?P<M>[0-9]{{2}})(?::[0-9]{{2}})?(?:\.[0-9]{{1,9}})?"
-        rf"(?P<zone>{_ZONE})",
-        _DATE,
-        rf"{_DATE}(?:\s*(?P<zone>{_ZONE}))",
-        rf"{_CLOCK}{_HALF}",
-        rf"{_CLOCK}{_HALF}\s+(?P<zone>{_ZONE})",
-        r"(?P<Y>[0-9]{4})-(?P<b>[a-zA-Z]{3})-(?P<d>[0-9]{2})",
-        r"(?P<b>[a-zA-Z]{3})\s+(?P<d>[0-9]{1,2})\s*at\s+(?P<H>[0-9]{1,2}):(?P<M>[0-9]{2})"
-        r"\s*(?P<half>am|pm|AM|PM)",
-        r"(?P<b>[a-zA-Z]{3})\s+(?P<d>[0-9]{1,2})\s+(?P<H>[0-9]{1,2}):(?P<M>[0-9]{2}):"
-        r"(?P<S>[0-9]{2})",
-        rf"(?P<B>[a-zA-Z]{{3,9}})(?:\. \s*|\s+)(?P<d>[0-9]{{1,2}}), \s*(?P<Y>[0-9]{{2,4}})"
-        rf"(?:, \s*|\s+){_CLOCK}{_HALF}",
-        rf"(?P<B>[a-zA-Z]{{3,9}})\s+(?P<d>[0-9]{{1,2}}),?\s+(?P<Y>[0-9]{{4}})\s*,?(?:at)?\s+"
-        rf"{_CLOCK_2}{_HALF}\s+(?P<zone>{_ZONE})",
-        r"(?P<B>[a-zA-Z]{3,9})(?:\. \s*|\s+)(?P<d>[0-9]{1,2}), \s*(?P<y>[0-9]{2,4})",
-        rf"(?P<d>[0-9]{{1,2}})\s+(?P<B>[a-zA-Z]{{3,9}})\s+(?P<Y>[0-9]{{2,4}})(?:, \s*|\s+)"
-        rf"{_CLOCK}{_FRACTION}",
-        r"(?P<d>[0-9]{1,2})\s+(?P<B>[a-zA-Z]{3,9})\s+(?P<y>[0-9]{2,4})",
-        rf"(?P<m>[0-9]{{1,2}})/(?P<d>[0-9]{{1,2}})/(?P<y>[0-9]{{2,4}})\s+{_CLOCK}"
-        rf"{_FRACTION}{_HALF}",
-        r"(?P<m>[0-9]{1,2})/(?P<d>[0-9]{1,2})/(?P<y>[0-9]{2,4})",
-        rf"(?P<Y>[0-9]{{4}})/(?P<m>[0-9]{{1,2}})/(?P<d>[0-9]{{1,2}})\s+{_CLOCK}{_FRACTION}{_HALF}",
-        r"(?P<Y>[0-9]{4})/(?P<m>[0-9]{1,2})/(?P<d>[0-9]{1,2})",
-        r"(?=.*?[0-9].[0-9]{2})(?P<m>[0-9]{1,2})\.(?P<d>[0-9]{1,2})\.(?P<y>[0-9]{1,4})",
-        r"(?=.*?[0-9].[0-9]{2})(?P<Y>[0-9]{1,4})\.(?P<m>[0-9]{1,2})(?:\.(?P<d>[0-9]{1,2}))?",
-        r"(?P<y>[0-9]{2})(?P<m>[0-9]{2})(?P<d>[0-9]{2})\s+(?P<H>[0-9]{2}):(?P<M>[0-9]{2}):"
-        r"(?P<S>[0-9]{2})",
-        r"(?P<Y>[0-9]{4})年(?P<m>[0-9]{2})月(?P<d>[0-9]{2})日"
-        r"(?:(?P<H>[0-9]{2})时(?P<M>[0-9]{2})分(?P<S>[0-9]{2})秒)?",
-    )
+_FORMS: Final = (
+    rf"{_DATE}\s+{_CLOCK_2}{_FRACTION}(?P<offset>[+-][0-9]{{2}}:?(?:[0-9]{{2}})?)",
+    rf"{_DATE}\s+(?P<H>[0-9]{{2}}):(?P<M>[0-9]{{2}}):(?P<S>[0-9])"
+    r"(?P<offset>[+-][0-9]{2})",
+    rf"{_DATE}\s+{_CLOCK_2}{_FRACTION}{_HALF}",
+    rf"{_DATE}\s+{_CLOCK_2}{_FRACTION}(?:\s*(?P<zone>{_ZONE}))",
+    rf"{_DATE}\s+(?P<H>[0-9]{{2}}):(?P<M>[0-9]{{2}})(?::[0-9]{{2}})?(?:\.[0-9]{{1,9}})?"
+    rf"(?P<zone>{_ZONE})",
+    _DATE,
+    rf"{_DATE}(?:\s*(?P<zone>{_ZONE}))",
+    rf"{_CLOCK}{_HALF}",
+    rf"{_CLOCK}{_HALF}\s+(?P<zone>{_ZONE})",
+    r"(?P<Y>[0-9]{4})-(?P<b>[a-zA-Z]{3})-(?P<d>[0-9]{2})",
+    r"(?P<b>[a-zA-Z]{3})\s+(?P<d>[0-9]{1,2})\s*at\s+(?P<H>[0-9]{1,2}):(?P<M>[0-9]{2})"
+    r"\s*(?P<half>am|pm|AM|PM)",
+    r"(?P<b>[a-zA-Z]{3})\s+(?P<d>[0-9]{1,2})\s+(?P<H>[0-9]{1,2}):(?P<M>[0-9]{2}):"
+    r"(?P<S>[0-9]{2})",
+    rf"(?P<B>[a-zA-Z]{{3,9}})(?:\. \s*|\s+)(?P<d>[0-9]{{1,2}}), \s*(?P<Y>[0-9]{{2,4}})"
+    rf"(?:, \s*|\s+){_CLOCK}{_HALF}",
+    rf"(?P<B>[a-zA-Z]{{3,9}})\s+(?P<d>[0-9]{{1,2}}),?\s+(?P<Y>[0-9]{{4}})\s*,?(?:at)?\s+"
+    rf"{_CLOCK_2}{_HALF}\s+(?P<zone>{_ZONE})",
+    r"(?P<B>[a-zA-Z]{3,9})(?:\. \s*|\s+)(?P<d>[0-9]{1,2}), \s*(?P<y>[0-9]{2,4})",
+    rf"(?P<d>[0-9]{{1,2}})\s+(?P<B>[a-zA-Z]{{3,9}})\s+(?P<Y>[0-9]{{2,4}})(?:, \s*|\s+)"
+    rf"{_CLOCK}{_FRACTION}",
+    r"(?P<d>[0-9]{1,2})\s+(?P<B>[a-zA-Z]{3,9})\s+(?P<y>[0-9]{2,4})",
+    rf"(?P<m>[0-9]{{1,2}})/(?P<d>[0-9]{{1,2}})/(?P<y>[0-9]{{2,4}})\s+{_CLOCK}"
+    rf"{_FRACTION}{_HALF}",
+    r"(?P<m>[0-9]{1,2})/(?P<d>[0-9]{1,2})/(?P<y>[0-9]{2,4})",
+    rf"(?P<Y>[0-9]{{4}})/(?P<m>[0-9]{{1,2}})/(?P<d>[0-9]{{1,2}})\s+{_CLOCK}{_FRACTION}{_HALF}",
+    r"(?P<Y>[0-9]{4})/(?P<m>[0-9]{1,2})/(?P<d>[0-9]{1,2})",
+    r"(?=.*?[0-9].[0-9]{2})(?P<m>[0-9]{1,2})\.(?P<d>[0-9]{1,2})\.(?P<y>[0-9]{1,4})",
+    r"(?=.*?[0-9].[0-9]{2})(?P<Y>[0-9]{1,4})\.(?P<m>[0-9]{1,2})(?:\.(?P<d>[0-9]{1,2}))?",
+    r"(?P<y>[0-9]{2})(?P<m>[0-9]{2})(?P<d>[0-9]{2})\s+(?P<H>[0-9]{2}):(?P<M>[0-9]{2}):"
+    r"(?P<S>[0-9]{2})",
+    r"(?P<Y>[0-9]{4})年(?P<m>[0-9]{2})月(?P<d>[0-9]{2})日"
+    r"(?:(?P<H>[0-9]{2})时(?P<M>[0-9]{2})分(?P<S>[0-9]{2})秒)?",
 )
+
+
+@cache
+def _forms() -> Sequence[Callable[[str], re.Match[str] | None]]:
+    """Compiled when the first text needs them: that takes longer than the rest of this module."""
+    return [_is_mail, *map(_full, _FORMS)]
+
+
 _is_without_zone: Final = _full(
     r"(?P<Y>[0-9]{4})(?:-(?P<m>[0-9]{2})-(?P<d>[0-9]{2})|(?P<m2>[0-9]{2})(?P<d2>[0-9]{2}))"
     r"(?:[Tt ](?P<H>[0-9]{2})(?:(?P<colon>:?)(?P<M>[0-9]{2})(?:(?P=colon)(?P<S>[0-9]{2})"
@@ -154,7 +160,7 @@ def _by_form(text: str, now: datetime | None) -> ServiceTime:
         seconds, parts = divmod(int(text), scale)
         rest = timedelta(microseconds=parts * 1_000_000 // scale)
         return ServiceTime(datetime.fromtimestamp(seconds, UTC) + rest, has_zone=True)
-    for form in (_is_mail, *_FORMS):
+    for form in _forms():
         match = form(text)
         if match is None:
             continue
