@@ -185,7 +185,12 @@ class Intake:
 
     def _read_single(self, text: bytes, incoming: Incoming, now: float) -> Chunk | None:
         """The event that a text is, in its usual form; None if it is anything else."""
-        if incoming.client is not None or incoming.replayed is not None or b"_=" in incoming.query:
+        query = incoming.query
+        if (
+            incoming.client is not None
+            or incoming.replayed is not None
+            or (query and b"_=" in query)
+        ):
             return None
         single = read_single(text, now, self._max_single, ordered=self._live_is_ordered)
         if single is None:

@@ -31,6 +31,7 @@ MAX_NAMES: Final = 4096
 LONGEST_NAME: Final = 200
 """Characters of the longest name that it remembers."""
 
+_BACKSLASH: Final = ord("\\")
 NONE: Final[Sequence[int]] = ()
 EvaluateCondition = Callable[
     [Expressions, ConditionCost, Sequence[bytes], Callable[[int, Exception], object]], list[int]
@@ -209,7 +210,7 @@ def _may_name_others(text: bytes) -> bool:
     return (
         b"alias" in text
         or b"$anon_distinct_id" in text
-        or (b"\\" in text and b"\\u" in text)  # a single byte is found far faster
+        or (_BACKSLASH in text and b"\\u" in text)  # a single byte is found far faster
     )
 
 

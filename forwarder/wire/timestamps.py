@@ -132,7 +132,7 @@ UNKNOWN: Final = SenderClock()
 
 def read_sender_clock(query: bytes, now: float) -> SenderClock:
     """The sender's clock by the query of a request that was received at `now`."""
-    if b"_=" not in query:
+    if not query or b"_=" not in query:
         return UNKNOWN
     fields: dict[bytes, bytes] = {}
     for field in query.split(b"&", 100):

@@ -76,6 +76,7 @@ _NAMES: Final[dict[str, bytes]] = {
 _BOOLS: Final = {"true": b"true", "1": b"true", "false": b"false", "0": b"false"}
 _NULL: Final = b"null"
 _QUOTE: Final = b'"'
+_BACKSLASH: Final = ord("\\")
 _OBJECT: Final = b"{"
 _NUMBER_STARTS: Final = b"-0123456789"
 _NO_OPTIONS: Final = (b"", b"{}", _NULL)
@@ -250,7 +251,7 @@ def _trimmed(text: bytes) -> bytes:
     anything else as it is.
     """
     if text[:1] != _QUOTE or (
-        text[1] not in _MAY_BE_SPACE and text[-2] not in _MAY_BE_SPACE and b"\\" not in text
+        text[1] not in _MAY_BE_SPACE and text[-2] not in _MAY_BE_SPACE and _BACKSLASH not in text
     ):
         return text
     try:
