@@ -768,7 +768,7 @@ class ImportPipeline:
                     Batch(self._lane, (chunk,), envelope_size(self._lane, (chunk,)))
                 )
                 if isinstance(classify(reply), Delivered):
-                    self._delivery.vouch(self._lane)
+                    self._delivery.confirm_acceptance(self._lane)
 
 
 class WitnessSink:

@@ -295,7 +295,7 @@ class _DestinationObserver:
     def _retries(self, delivery: DeliveryStatistics, now: float) -> Iterator[str]:
         """Lanes whose last request failed; the first few by name."""
         for retry in delivery.retries[:MAX_NAMED]:
-            wait = duration(max(0.0, retry.next_attempt - now))
+            wait = duration(max(0.0, retry.next_attempt_at - now))
             lane = self.names.show(self._labels.label(retry.lane))
             yield (
                 f"lane {lane} is sent again in {wait}: {retry.why}; its events stay in the buffer"

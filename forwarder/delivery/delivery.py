@@ -214,7 +214,7 @@ class Delivery(EventDelivery):
         self._idle.clear()
         self._awake.set()
         await wait_for_event(self._idle, seconds, self._clock)
-        return not self._scheduler.pending_lanes() and not self._batcher.lanes()
+        return not self._scheduler.lanes_with_batches() and not self._batcher.lanes()
 
     async def close(self) -> None:
         """Stop: cancel requests in flight (they may have arrived) and key checks. Returns when no
@@ -237,7 +237,7 @@ class Delivery(EventDelivery):
         """The chunks that delivery took from the buffer's queues and hasn't settled: in flight or
         to be sent again.
         """
-        return self._scheduler.unsettled()
+        return self._scheduler.unsettled_chunks()
 
     def withdraw(self, acks: Collection[Ack], lane: Lane | None = None) -> list[Chunk]:
         """Take back the chunks with one of these acks, in `lane` or any, that are to be sent
@@ -250,24 +250,25 @@ class Delivery(EventDelivery):
             self._awake.set()
         return withdrawn
 
-    def vouch(self, lane: Lane) -> None:
-        """The upstream accepted an event of this lane, not by delivery: an event that it refuses
-        alone is at fault itself.
+    def confirm_acceptance(self, lane: Lane) -> None:
+        """The upstream accepted an event of this lane outside delivery: resume a `refuses_all`
+        halt. What is refused alone from now on is dead-lettered. No effect if the lane has no
+        unresolved refusal.
         """
-        self._scheduler.vouch(lane)
+        self._scheduler.confirm_acceptance(lane)
         self._awake.set()
 
     def oldest(self) -> dict[Lane, float]:
         """When the oldest event of each lane that is in flight or to be sent again was received,
         wall-clock seconds.
         """
-        return self._scheduler.oldest()
+        return self._scheduler.oldest_received_at()
 
     def statistics(self) -> DeliveryStatistics:
         """Figures since the start, and the state of now."""
         now = self._clock.monotonic()
         wall = self._clock.now()
-        upstream = self._scheduler.upstream
+        upstream_pause = self._scheduler.upstream_pause
         return DeliveryStatistics(
             requests=dict(self._requests),
             in_flight=self._scheduler.in_flight,
@@ -279,7 +280,7 @@ class Delivery(EventDelivery):
             warnings=dict(self._settler.warnings),
             halts=self.halts.report(now, wall),
             retries=self._scheduler.retries(now, wall),
-            upstream=UpstreamHealth(upstream.failing, upstream.why),
+            upstream=UpstreamHealth(upstream_pause.failing, upstream_pause.why),
         )
 
     async def _dispatch(self) -> None:
@@ -348,13 +349,13 @@ class Delivery(EventDelivery):
         self._durations.observe(seconds)
         scheduler = self._scheduler
         in_flight = self._scheduler.in_flight
-        outcome = scheduler.finished(
+        outcome = scheduler.apply_reply(
             attempt, reply, self._clock.monotonic(), self._clock.now(), suspects
         )
         self._limiter.observe(
             load_signal(outcome),
             number=attempt.number,
-            latest=scheduler.latest,
+            latest=scheduler.latest_attempt,
             in_flight=in_flight,
             size=attempt.batch.size,
             seconds=seconds,
@@ -362,7 +363,7 @@ class Delivery(EventDelivery):
         self._awake.set()
 
     def _key_answered(self, api_key: str, status: KeyStatus) -> None:
-        self._scheduler.key_answered(api_key, status, self._clock.monotonic())
+        self._scheduler.apply_key_status(api_key, status, self._clock.monotonic())
         self.wake()
 
     def _is_drained(self) -> bool:
@@ -377,7 +378,7 @@ class Delivery(EventDelivery):
             return True
         return all(
             self._is_hopeless(lane)
-            for lane in {*self._scheduler.pending_lanes(), *self._batcher.lanes()}
+            for lane in {*self._scheduler.lanes_with_batches(), *self._batcher.lanes()}
         )
 
     def _is_hopeless(self, lane: Lane) -> bool:

@@ -202,7 +202,7 @@ class ProbeCandidate(NamedTuple):
     @property
     def rank(self) -> tuple[bool, int]:
         """The lowest is next."""
-        return self.part.refused_alone, self.part.probed
+        return self.part.refused_without_proof, self.part.probed
 
 
 def probe_candidate(state: LaneState, *, before_fresh: bool) -> ProbeCandidate | None:
@@ -214,7 +214,7 @@ def probe_candidate(state: LaneState, *, before_fresh: bool) -> ProbeCandidate |
     pending = [
         ProbeCandidate(group, part, at)
         for group, part, at in may_overtake(state.ordering, state.groups)
-        if group.in_flight is None and part.dead_letter_as is None
+        if group.in_flight is None and part.deferred_dead_letter is None
     ]
     chosen = min(pending, key=lambda one: one.rank, default=None)
     if before_fresh and chosen is not None and chosen.rank > (False, state.fresh_probed):

@@ -66,6 +66,7 @@ class LaneState:
         "_max_body",
         "_max_body_since",
         "_max_body_until",
+        "accepts_others",
         "began",
         "blocked",
         "fresh_probed",
@@ -76,7 +77,6 @@ class LaneState:
         "ordering",
         "pause",
         "precedents",
-        "proven",
         "refused_at",
     )
 
@@ -96,9 +96,9 @@ class LaneState:
         """Whether the last answer was a web page."""
         self.refused_at: int | None = None
         """The highest attempt number when the first of the unresolved refusals (400, 413) came."""
-        self.proven = False
-        """Whether an attempt that began after that refusal got 200, so that what is refused alone
-        is at fault itself.
+        self.accepts_others = False
+        """Whether an attempt that began after that refusal got 200: the upstream accepts other
+        events, so what is refused alone is at fault itself.
         """
         self.fresh_probed = 0
         """The number of the last attempt that probed with a fresh event."""
@@ -145,7 +145,7 @@ class LaneState:
         self.blocked -= group.ids
         if group.refusing and not any(other.refusing for other in self.groups):
             self.refused_at = None
-            self.proven = False
+            self.accepts_others = False
 
     def note_refusal(self, group: PartGroup, latest_attempt: int) -> None:
         """An attempt of the group was answered 400 or 413."""
@@ -156,19 +156,19 @@ class LaneState:
     def note_acceptance(self, attempt: int, size: int) -> None:
         """Attempt number `attempt`, with a body of `size` bytes, got 200."""
         if self.refused_at is not None and attempt > self.refused_at:
-            self.proven = True
+            self.accepts_others = True
         if attempt > self._max_body_since:
             self._max_body = max(self._max_body, size)
 
-    def shrink_max_body(self, refused_size: int, at: Moment) -> None:
+    def shrink_max_body(self, refused_size: int, moment: Moment) -> None:
         """A body of `refused_size` bytes was too large: keep to half of it for a while, or to
         larger ones accepted after that.
         """
         half = refused_size // 2
-        known = self.max_body(at.now)
+        known = self.max_body(moment.now)
         self._max_body = half if known is None else min(half, known)
-        self._max_body_until = at.now + MAX_BODY_SECONDS
-        self._max_body_since = at.latest_attempt
+        self._max_body_until = moment.now + MAX_BODY_SECONDS
+        self._max_body_since = moment.latest_attempt
 
     def forget_max_body(self) -> None:
         """Bodies of any size are refused: drop the limit."""
@@ -179,7 +179,7 @@ class LaneState:
         return self._max_body if now < self._max_body_until else None
 
     def idle(self, now: float) -> bool:
-        """Whether nothing of this state is needed any more."""
+        """Whether nothing of this state is needed any more (so nothing is in flight)."""
         return not (
             self.groups
             or self.pause.failing

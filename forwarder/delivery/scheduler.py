@@ -1,10 +1,14 @@
-"""Schedules requests: the next one to make, over all lanes, and when there may be one. Pure: no
-tasks, no clock.
+"""Decides which request is sent next, over all lanes, and when. It awaits nothing and gets the time
+as an argument; key checks run in the tasks of `keys.py`.
 
-Invariants: lanes are asked in the order of `turns.py`, and a lane sends pending work before fresh
-batches; while the upstream fails as a whole (503, network errors, time-outs), one attempt at a
-time tests it, and none before the pause is over; a halted lane sends only probes; a lane whose key
-is being checked sends nothing yet.
+Invariants:
+
+- Lanes get their turn in the order of `turns.py`.
+- A lane sends pending work before fresh batches.
+- While the upstream fails as a whole (503, network errors, timeouts), one attempt at a time tests
+  it, and none before the pause is over.
+- A halted lane sends only probes.
+- A lane whose key has no status yet sends nothing for at most `FIRST_WAIT` seconds.
 """
 
 from __future__ import annotations
@@ -32,7 +36,7 @@ from forwarder.delivery.turns import Turns
 from forwarder.telemetry.labels import lane_label
 
 _SWEEP_EVERY: Final = 1000
-"""Attempts between two sweeps of the states of idle lanes."""
+"""Roughly how many attempts pass between two sweeps of idle lanes' states."""
 
 LOGGED_AFTER: Final = 3
 """Consecutive failures of a lane after which a line is logged; one or two are usual."""
@@ -42,17 +46,16 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class LaneRetry:
-    """A lane whose last request failed: what the upstream said, and when the next attempt may be,
-    wall-clock seconds.
-    """
+    """A lane whose last request failed: what the upstream said, and when it is sent again."""
 
     lane: Lane
     why: str
-    next_attempt: float
+    next_attempt_at: float
+    """Wall-clock seconds."""
 
 
 class Scheduler:
-    """Hands out attempts (`next_attempt`) and takes their replies (`finished`). `now` is
+    """Hands out attempts (`next_attempt`) and applies their replies (`apply_reply`). `now` is
     monotonic, `wall` wall-clock seconds.
     """
 
@@ -76,26 +79,30 @@ class Scheduler:
         self._backoff = backoff or Backoff(policy.initial, policy.maximum)
         self._outcomes = OutcomeHandler(settler, buffer, halts, policy)
         self._lanes: dict[Lane, LaneState] = {}
-        self._testing: Attempt | None = None
+        self._test_attempt: Attempt | None = None
+        """The attempt that tests the failing upstream; None: none is in flight."""
         self._turns = Turns()
-        self.upstream = Pause(self._backoff)
-        self.latest = 0
+        self.upstream_pause = Pause(self._backoff)
+        self.latest_attempt = 0
+        """The number of the last attempt that began; 0: none."""
         self.in_flight = 0
 
     def next_attempt(self, now: float, wall: float, *, flush: bool) -> Attempt | None:
-        """The next request to make now, or None. It is in flight until `finished`. `flush`:
+        """The next request to make now, or None. It is in flight until `apply_reply`. `flush`:
         batches needn't be due.
         """
-        if self.upstream.failing and (now < self.upstream.until or self._testing is not None):
+        if self.upstream_pause.failing and (
+            now < self.upstream_pause.until or self._test_attempt is not None
+        ):
             return None
-        at = Moment(now, wall, self.latest)
+        moment = Moment(now, wall, self.latest_attempt)
         for lane in self._in_turn():
-            attempt = self._of_lane(lane, at, flush=flush)
+            attempt = self._next_of_lane(lane, moment, flush=flush)
             if attempt is not None:
                 return attempt
         return None
 
-    def finished(
+    def apply_reply(
         self,
         attempt: Attempt,
         reply: Reply,
@@ -103,37 +110,45 @@ class Scheduler:
         wall: float,
         suspects: Suspects = NO_SUSPECTS,
     ) -> Outcome:
-        """The attempt got `reply`: settle, split, pause or halt accordingly. `suspects`: those of
-        the local parser, if it was asked.
+        """Apply the attempt's reply to its lane and return the outcome.
+
+        `suspects`: for a 400, the suspicions of the local parser, by the event's index in the
+        batch; empty if none, or if the batch was not inspected.
         """
         state = self._lanes[attempt.lane]
         outcome = classify(reply, html_before=state.html, secret=attempt.lane.api_key)
         state.html = is_web_page(reply)
         self._end(state, attempt)
-        self._watch_upstream(attempt, outcome, now)
-        streak = state.pause.streak
-        self._outcomes.apply(state, attempt, outcome, Moment(now, wall, self.latest), suspects)
-        self._watch_lane(state, streak)
-        if state.in_flight == 0 and state.idle(now):
+        self._update_upstream_pause(attempt, outcome, now)
+        streak_before = state.pause.streak
+        moment = Moment(now, wall, self.latest_attempt)
+        self._outcomes.apply(state, attempt, outcome, moment, suspects)
+        self._log_lane_changes(state, streak_before)
+        if state.idle(now):
             del self._lanes[attempt.lane]
-        if self.latest % _SWEEP_EVERY == 0:
+        if self.latest_attempt % _SWEEP_EVERY == 0:
             self._lanes = {
                 lane: state for lane, state in self._lanes.items() if not state.idle(now)
             }
         return outcome
 
     def next_time(self, now: float, wall: float) -> float | None:
-        """The monotonic time of the next possible attempt if nothing else
-        happens; None: there is none.
+        """The monotonic time at which to call `next_attempt` again, after it returned None. Lanes
+        due already are left out: they wait for a reply. None: only a reply or a new event can help.
         """
-        if self.upstream.failing and self._testing is not None:
+        if self.upstream_pause.failing and self._test_attempt is not None:
             return None
-        floor = self.upstream.until if self.upstream.failing else 0.0
-        times = [max(time, floor) for time in self._times(Moment(now, wall))]
+        floor = self.upstream_pause.until if self.upstream_pause.failing else 0.0
+        times = [
+            max(time, floor)
+            for time in self._possible_times(Moment(now, wall, self.latest_attempt))
+        ]
         return min([time for time in times if now < time < math.inf], default=None)
 
-    def unsettled(self) -> list[Chunk]:
-        """The chunks that were taken from the buffer's queues and aren't settled, by lane."""
+    def unsettled_chunks(self) -> list[Chunk]:
+        """The chunks that were taken from the buffer's queues and aren't settled, as one list, lane
+        after lane.
+        """
         return [
             chunk
             for state in self._lanes.values()
@@ -143,18 +158,20 @@ class Scheduler:
         ]
 
     def withdraw(self, acks: Collection[Ack], lane: Lane | None, now: float) -> list[Chunk]:
-        """Take back the chunks with these acks, in `lane` or any, that aren't in flight; the
-        caller settles them.
+        """Remove and return the chunks with these acks that aren't in flight. `lane`: None means
+        every lane. The caller settles them.
         """
         wanted = frozenset(acks)
-        states = [state for other, state in self._lanes.items() if lane in (None, other)]
+        states = [
+            state for candidate, state in self._lanes.items() if lane is None or candidate == lane
+        ]
         withdrawn = [chunk for state in states for chunk in state.withdraw(wanted)]
         for state in states:
-            if state.in_flight == 0 and state.idle(now):
+            if state.idle(now):
                 del self._lanes[state.lane]
         return withdrawn
 
-    def oldest(self) -> dict[Lane, float]:
+    def oldest_received_at(self) -> dict[Lane, float]:
         """When the oldest event of each lane's unsettled work was received, wall-clock seconds."""
         return {
             lane: min(
@@ -164,7 +181,7 @@ class Scheduler:
             if state.groups
         }
 
-    def key_answered(self, api_key: str, status: KeyStatus, now: float) -> None:
+    def apply_key_status(self, api_key: str, status: KeyStatus, now: float) -> None:
         """The key check answered: resume the key's halted lanes, or wait for the next check."""
         for lane in (Lane(api_key), Lane(api_key, historical=True)):
             halted = self._halts.get(lane)
@@ -176,15 +193,16 @@ class Scheduler:
             else:
                 self._halts.resume(lane)
 
-    def vouch(self, lane: Lane) -> None:
-        """The upstream accepts events of this lane: an event that was refused
-        alone is at fault itself.
+    def confirm_acceptance(self, lane: Lane) -> None:
+        """The upstream accepted an event of this lane outside delivery: resume a `refuses_all`
+        halt. What is refused alone from now on is dead-lettered. No effect if the lane has no
+        unresolved refusal.
         """
         state = self._lanes.get(lane)
-        halted = self._halts.get(lane)
         if state is None or state.refused_at is None:
             return
-        state.proven = True
+        state.accepts_others = True
+        halted = self._halts.get(lane)
         if (
             halted is not None
             and halted.reason is HaltReason.REFUSES_ALL
@@ -205,55 +223,65 @@ class Scheduler:
     @property
     def failing(self) -> bool:
         """Whether the last attempts failed, of the upstream as a whole or of any lane."""
-        return self.upstream.failing or any(state.pause.failing for state in self._lanes.values())
+        return self.upstream_pause.failing or any(
+            state.pause.failing for state in self._lanes.values()
+        )
 
-    def pending_lanes(self) -> list[Lane]:
+    def lanes_with_batches(self) -> list[Lane]:
         """The lanes that have unsettled batches, in flight or to be sent again."""
         return [lane for lane, state in self._lanes.items() if state.groups]
 
     def _in_turn(self) -> Iterator[Lane]:
-        pending = [lane for lane, state in self._lanes.items() if state.ready() is not None]
+        ready = [lane for lane, state in self._lanes.items() if state.ready() is not None]
         return self._turns.order(
-            pending, self._batcher.lanes(), pending_first=self.upstream.failing
+            ready, self._batcher.lanes(), pending_first=self.upstream_pause.failing
         )
 
-    def _of_lane(self, lane: Lane, at: Moment, *, flush: bool) -> Attempt | None:
+    def _next_of_lane(self, lane: Lane, moment: Moment, *, flush: bool) -> Attempt | None:
+        """Begin the lane's next attempt; None if it can't send now."""
         halted = self._halts.get(lane)
         if halted is not None:
-            return self._probe(lane, halted, at, flush=flush)
-        if self._keys is not None and not self._cleared(lane, self._keys, at):
+            return self._probe(lane, halted, moment, flush=flush)
+        if self._keys is not None and not self._check_key(lane, self._keys, moment):
             return None
         state = self._lanes.get(lane)
         if state is None:
-            return self._fresh(self._state(lane), at, flush=flush)
+            return self._begin_fresh_batch(self._create_state(lane), moment, flush=flush)
         if state.in_flight and (state.pause.failing or state.ordering is Ordering.STRICT):
             return None
-        if state.pause.failing and at.now < state.pause.until:
+        if state.pause.failing and moment.now < state.pause.until:
             return None
         group = state.ready()
         if group is None:
-            return self._fresh(state, at, flush=flush)
-        if group.parts[0].dead_letter_as is not None and not self._dead_letter_deferred(state, at):
+            return self._begin_fresh_batch(state, moment, flush=flush)
+        deferred = group.parts[0].deferred_dead_letter is not None
+        if deferred and not self._retry_dead_lettering_or_halt(state, moment):
             return None
-        return (
-            self._begin(state, at, group, group.parts[0])
-            if group.parts
-            else self._of_lane(lane, at, flush=flush)
+        if not group.parts:  # all of it was dead-lettered just now: choose again
+            return self._next_of_lane(lane, moment, flush=flush)
+        return self._begin(state, moment, group, group.parts[0])
+
+    def _begin_fresh_batch(
+        self, state: LaneState, moment: Moment, *, flush: bool
+    ) -> Attempt | None:
+        """Send a fresh batch, if one is due and the lane may send it beside what is in flight."""
+        batch = (
+            self._next_batch(state, moment, flush=flush)
+            if moment.now >= state.parallel_from()
+            else None
         )
+        return None if batch is None else self._begin(state, moment, state.open(batch))
 
-    def _fresh(self, state: LaneState, at: Moment, *, flush: bool) -> Attempt | None:
-        batch = self._take(state, at, flush=flush) if at.now >= state.parallel_from() else None
-        return None if batch is None else self._begin(state, at, state.open(batch))
-
-    def _take(
-        self, state: LaneState, at: Moment, *, flush: bool, max_events: int | None = None
+    def _next_batch(
+        self, state: LaneState, moment: Moment, *, flush: bool, max_events: int | None = None
     ) -> Batch | None:
+        """The lane's next batch from the buffer; None if none is due, or order forbids it."""
         blocked = NO_IDS if state.ordering is Ordering.NONE else state.blocked
         batch = self._batcher.next(
             state.lane,
-            at.wall,
+            moment.wall,
             blocked=blocked,
-            max_body=state.max_body(at.now),
+            max_body=state.max_body(moment.now),
             flush=flush,
             max_events=max_events,
         )
@@ -261,67 +289,86 @@ class Scheduler:
             self._turns.count_batch(state.lane, batch.size)
         return batch
 
-    def _probe(self, lane: Lane, halted: Halted, at: Moment, *, flush: bool) -> Attempt | None:
+    def _probe(self, lane: Lane, halted: Halted, moment: Moment, *, flush: bool) -> Attempt | None:
         """A halted lane's probe, if one is due."""
         if halted.by_key_check:
             if self._keys is not None:
                 self._keys.ask(lane.api_key)
             return None
-        state = self._lanes.get(lane) or self._state(lane)
-        if at.now < max(halted.next_probe, state.pause.until) or state.in_flight:
+        state = self._lanes.get(lane) or self._create_state(lane)
+        if moment.now < max(halted.next_probe, state.pause.until) or state.in_flight:
             return None
-        if not self._outcomes.dead_letter_deferred(state, at):
-            self._halts.probe_failed(lane, at.now)
+        if not self._outcomes.retry_dead_lettering(state, moment):
+            self._halts.probe_failed(lane, moment.now)
             return None
         if halted.reason is HaltReason.DEAD_LETTERS_FULL:
             self._halts.resume(lane)
-            return self._of_lane(lane, at, flush=flush)
-        return self._probe_with(state, at, single=halted.reason is HaltReason.REFUSES_ALL)
+            return self._next_of_lane(lane, moment, flush=flush)
+        return self._begin_probe(
+            state, moment, single_event=halted.reason is HaltReason.REFUSES_ALL
+        )
 
-    def _probe_with(self, state: LaneState, at: Moment, *, single: bool) -> Attempt | None:
+    def _begin_probe(
+        self, state: LaneState, moment: Moment, *, single_event: bool
+    ) -> Attempt | None:
+        """Begin a probe: the first ready part, or with `single_event`, or if no part is ready, one
+        event. None if none may be sent.
+        """
         group = state.ready()
-        if group is not None and not single:
-            return self._begin(state, at, group, group.parts[0], probe=True)
+        if group is not None and not single_event:
+            return self._begin(state, moment, group, group.parts[0], probe=True)
+        number = self.latest_attempt + 1  # the number that _begin will give it
         chosen = probe_candidate(state, before_fresh=True)
         if chosen is None:
-            batch = self._take(state, at, flush=True, max_events=1)
+            batch = self._next_batch(state, moment, flush=True, max_events=1)
             if batch is not None:
-                state.fresh_probed = self.latest + 1
-                state.open(batch)
+                state.fresh_probed = number
+                state.open(batch)  # stays pending if order lets only an older event be sent
             chosen = probe_candidate(state, before_fresh=False)
         if chosen is None:
             return None
-        chosen.part.probed = self.latest + 1
-        return self._begin(state, at, chosen.group, carve(chosen, self._buffer.replace), probe=True)
+        chosen.part.probed = number  # before carve, so that all pieces inherit it
+        part = carve(chosen, self._buffer.replace)
+        return self._begin(state, moment, chosen.group, part, probe=True)
 
-    def _dead_letter_deferred(self, state: LaneState, at: Moment) -> bool:
-        """Dead-letter what found no room among the dead letters; if there is still
-        none, the lane halts again.
+    def _retry_dead_lettering_or_halt(self, state: LaneState, moment: Moment) -> bool:
+        """Like `OutcomeHandler.retry_dead_lettering`, but halts the lane if there is still no
+        room.
         """
-        if self._outcomes.dead_letter_deferred(state, at):
+        if self._outcomes.retry_dead_lettering(state, moment):
             return True
         self._halts.halt(
             state.lane,
             HaltReason.DEAD_LETTERS_FULL,
             "no room for refused events",
-            now=at.now,
-            wall=at.wall,
+            now=moment.now,
+            wall=moment.wall,
         )
         return False
 
-    def _cleared(self, lane: Lane, keys: KeyCheck, at: Moment) -> bool:
+    def _check_key(self, lane: Lane, keys: KeyCheck, moment: Moment) -> bool:
+        """Whether the lane's key lets it send now. Starts a key check if one is due; halts the lane
+        if the upstream refuses the key.
+        """
         status = keys.ask(lane.api_key)
         if status is KeyStatus.REFUSED:
             why = "the upstream's /decide answers 401 to this project key"
             self._halts.halt(
-                lane, HaltReason.UNKNOWN_KEY, why, now=at.now, wall=at.wall, by_key_check=True
+                lane,
+                HaltReason.UNKNOWN_KEY,
+                why,
+                now=moment.now,
+                wall=moment.wall,
+                by_key_check=True,
             )
             self._halts.probe_at(lane, keys.again_at(lane.api_key))
             return False
-        return status is not KeyStatus.UNKNOWN or at.now >= keys.wait_until(lane.api_key)
+        return status is not KeyStatus.UNKNOWN or moment.now >= keys.wait_until(lane.api_key)
 
     def _key_wait(self, lane: Lane) -> float:
-        """Until when the lane's first batch waits for the key check."""
+        """Until when the lane's first batch waits for the key check; 0.0: it doesn't wait. Starts a
+        key check if one is due.
+        """
         keys = self._keys
         return (
             keys.wait_until(lane.api_key)
@@ -332,84 +379,94 @@ class Scheduler:
     def _begin(
         self,
         state: LaneState,
-        at: Moment,
+        moment: Moment,
         group: PartGroup,
         part: BatchPart | None = None,
         *,
         probe: bool = False,
     ) -> Attempt:
-        self.latest += 1
-        attempt = Attempt(self.latest, state.lane, group, part or group.parts[0], probe)
+        self.latest_attempt += 1
+        attempt = Attempt(self.latest_attempt, state.lane, group, part or group.parts[0], probe)
         group.in_flight = attempt.part
         attempt.part.joinable = False
         state.in_flight += 1
-        state.began = at.now
+        state.began = moment.now
         self.in_flight += 1
+        # Registers a new state; moves a known one to the end, so that lanes with pending work take
+        # turns.
         self._lanes[state.lane] = self._lanes.pop(state.lane, state)
         self._turns.count_request(state.lane)
-        if self.upstream.failing:
-            self._testing = attempt
+        if self.upstream_pause.failing:
+            self._test_attempt = attempt
         return attempt
 
     def _end(self, state: LaneState, attempt: Attempt) -> None:
         attempt.group.in_flight = None
         state.in_flight -= 1
         self.in_flight -= 1
-        if self._testing is attempt:
-            self._testing = None
+        if self._test_attempt is attempt:
+            self._test_attempt = None
 
-    def _watch_upstream(self, attempt: Attempt, outcome: Outcome, now: float) -> None:
-        """Track whether the upstream as a whole answers; log changes."""
-        was_failing = self.upstream.failing
+    def _update_upstream_pause(self, attempt: Attempt, outcome: Outcome, now: float) -> None:
+        """Pause the upstream or end its pause; log changes."""
+        was_failing = self.upstream_pause.failing
         if isinstance(outcome, Retry) and outcome.scope is Scope.UPSTREAM:
-            self.upstream.failed(attempt.number, self.latest, now, outcome.not_before, outcome.why)
+            self.upstream_pause.failed(
+                attempt.number, self.latest_attempt, now, outcome.not_before, outcome.why
+            )
             if not was_failing:
                 _log.warning("upstream fails, deliveries wait", upstream_said=outcome.why)
             return
-        self.upstream.succeeded(attempt.number)
-        if was_failing and not self.upstream.failing:
+        self.upstream_pause.succeeded(attempt.number)
+        if was_failing and not self.upstream_pause.failing:
             _log.info("upstream is back")
 
-    def _watch_lane(self, state: LaneState, streak: int) -> None:
-        """Log when a lane's requests keep failing, and when they recover; `streak` is how many had
-        failed before this one.
+    def _log_lane_changes(self, state: LaneState, streak_before: int) -> None:
+        """Log when a lane's requests keep failing, and when they recover. `streak_before`: how many
+        had failed before this one.
         """
-        if streak < LOGGED_AFTER <= state.pause.streak:
+        if streak_before < LOGGED_AFTER <= state.pause.streak:
             _log.warning(
                 "lane keeps failing, its deliveries wait",
                 lane=lane_label(state.lane),
                 upstream_said=state.pause.why,
             )
-        elif streak >= LOGGED_AFTER and not state.pause.failing:
-            _log.info("lane recovered", lane=lane_label(state.lane), failures=streak)
+        elif streak_before >= LOGGED_AFTER and not state.pause.failing:
+            _log.info("lane recovered", lane=lane_label(state.lane), failures=streak_before)
 
-    def _state(self, lane: Lane) -> LaneState:
+    def _create_state(self, lane: Lane) -> LaneState:
         """A new state; it is kept once an attempt begins with it."""
         return LaneState(lane, self._ordering_of(lane), self._backoff)
 
-    def _times(self, at: Moment) -> Iterator[float]:
-        waiting = self._batcher.lanes()
-        if self.upstream.failing and (waiting or self.pending_lanes()):
-            yield self.upstream.until
-        for lane in {*waiting, *self.pending_lanes()}:
-            yield from self._times_of(lane, at)
+    def _possible_times(self, moment: Moment) -> Iterator[float]:
+        """When each lane, and the failing upstream, may get its next attempt."""
+        buffered = self._batcher.lanes()
+        if self.upstream_pause.failing and (buffered or self.lanes_with_batches()):
+            yield self.upstream_pause.until
+        for lane in {*buffered, *self.lanes_with_batches()}:
+            yield from self._possible_times_of_lane(lane, moment)
 
-    def _times_of(self, lane: Lane, at: Moment) -> Iterator[float]:
+    def _possible_times_of_lane(self, lane: Lane, moment: Moment) -> Iterator[float]:
         halted = self._halts.get(lane)
         state = self._lanes.get(lane)
         if halted is not None:
             probe = max(halted.next_probe, state.pause.until if state is not None else 0.0)
-            # the pace may hold back a probe
-            due = self._batcher.due_at(lane, at.wall) if probe <= at.now else None
-            yield probe if due is None else max(probe, at.now + due - at.wall)
+            # a source's SendingPace may delay a probe that is due
+            due = self._batcher.due_at(lane, moment.wall) if probe <= moment.now else None
+            yield probe if due is None else max(probe, _monotonic(due, moment))
             return
-        if (end := self._key_wait(lane)) > at.now:
+        if (end := self._key_wait(lane)) > moment.now:
             yield end
         elif state is not None and state.pause.failing and state.groups:
             yield state.pause.until
-        elif (due := self._batcher.due_at(lane, at.wall)) is not None:
-            # a lane that gave up its last batch pauses still
+        elif (due := self._batcher.due_at(lane, moment.wall)) is not None:
+            # the lane stays paused after its last batch was dead-lettered as gave_up
             yield max(
-                at.now + due - at.wall if due > at.wall else at.now,
+                _monotonic(due, moment) if due > moment.wall else moment.now,
                 max(state.parallel_from(), state.pause.until) if state is not None else 0.0,
             )
+
+
+def _monotonic(due: float, moment: Moment) -> float:
+    """The monotonic time of the wall-clock time `due`."""
+    return moment.now + due - moment.wall

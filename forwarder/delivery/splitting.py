@@ -32,10 +32,10 @@ class BatchPart:
     """A piece of a batch that is sent in one request, the same bytes each time."""
 
     batch: Batch
-    refused_alone: bool = False
-    """Whether it was refused while nothing proved that the upstream accepts anything at all."""
-    dead_letter_as: tuple[Reason, str] | None = None
-    """The reason and text of its dead letters, if they wait for room."""
+    refused_without_proof: bool = False
+    """Whether it was refused alone while nothing proved that the upstream accepts other events."""
+    deferred_dead_letter: tuple[Reason, str] | None = None
+    """The reason and text of its dead letters, if there was no room for them yet."""
     probed: int = 0
     """The number of the last attempt that probed a halted lane with it, or
     with what it was cut from.
@@ -91,7 +91,7 @@ class PartGroup:
             for part in self.parts
             if kind in part.suspected_kinds
             and part is not self.in_flight
-            and part.dead_letter_as is None
+            and part.deferred_dead_letter is None
         ]
 
     def join_neighbours(self) -> None:

@@ -6,10 +6,10 @@ whatever the events hold. `isolate` splits the batch: what isn't suspected first
 for which there are precedents, then the suspects of each other kind, then what must stay behind a
 suspect, and so on. As many go together as the lane's order allows.
 
-A suspect is refused *by precedent* if `REFUSED_ALONE` events of its kind, none of them odder than
-it, were refused alone in the last minutes, and none of its kind was accepted since: so not each of
-a hundred poison events must be refused alone. Kinds of which an event was accepted are not
-suspected for as long.
+A suspect is refused *by precedent* if `REFUSALS_FOR_PRECEDENT` events of its kind, none of them
+odder than it, were refused alone in the last minutes, and none of its kind was accepted since: so
+not each of a hundred poison events must be refused alone. Kinds of which an event was accepted are
+not suspected for as long.
 
 Invariants: no event overtakes an earlier one with which it shares an ordering key (under `strict`
 it overtakes none at all); the parts hold the same events, byte for byte; each suspect is a chunk
@@ -44,7 +44,7 @@ kind of suspects.
 
 _FIRST: Final[_Rank] = (0, 0)
 
-REFUSED_ALONE: Final = 3
+REFUSALS_FOR_PRECEDENT: Final = 3
 """How many events of a kind must have been refused alone before others are refused by precedent."""
 
 VALID_SECONDS: Final = 300.0
@@ -86,15 +86,17 @@ def isolate(
     suspects: Suspects,
     replace: ReplaceChunk,
     *,
-    covered: Callable[[Suspicion], bool],
+    is_covered: Callable[[Suspicion], bool],
 ) -> list[BatchPart]:
     """Split a part into its suspects, by kind, and its other events; return the parts.
 
-    `covered`: whether there are precedents for a suspect.
+    `is_covered`: whether there are precedents for a suspect.
     """
-    known = frozenset(suspicion.oddities for suspicion in suspects.values() if covered(suspicion))
+    known = frozenset(
+        suspicion.oddities for suspicion in suspects.values() if is_covered(suspicion)
+    )
     kinds_of = {
-        index: known if covered(suspicion) else frozenset([suspicion.oddities])
+        index: known if is_covered(suspicion) else frozenset([suspicion.oddities])
         for index, suspicion in suspects.items()
     }
     kinds = [known, *dict.fromkeys(kinds for kinds in kinds_of.values() if kinds is not known)]
@@ -161,9 +163,9 @@ def exonerate(group: PartGroup, kinds: frozenset[Kind]) -> None:
             part.suspected_kinds = frozenset()
             part.joinable = (
                 part is not group.in_flight
-                and not part.refused_alone
+                and not part.refused_without_proof
                 and not part.probed
-                and part.dead_letter_as is None
+                and part.deferred_dead_letter is None
             )
     group.join_neighbours()
 
@@ -191,7 +193,7 @@ class Precedents:
         """Whether events like this one were refused alone, often enough."""
         return (
             sum([suspicion.is_as_odd_as(known) for known in self._of(suspicion.oddities, now)])
-            >= REFUSED_ALONE
+            >= REFUSALS_FOR_PRECEDENT
         )
 
     def clears(self, suspicion: Suspicion, now: float) -> bool:

@@ -189,11 +189,11 @@ class Rig:
             await self.tap.changed.wait()
         await settle()
 
-    async def emptied(self) -> float:
-        """Let time pass until nothing is left in the buffer; the seconds that passed."""
+    async def run_until_empty(self) -> float:
+        """Let time pass until nothing is left in the buffer. Return the seconds that passed."""
         return await self.until(lambda: self.buffer.used == 0)
 
-    async def halted(self, reason: HaltReason, lane: Lane = LANE) -> None:
+    async def run_until_halted(self, reason: HaltReason, lane: Lane = LANE) -> None:
         """Let time pass until the lane is halted for `reason`."""
         await self.until(lambda: self.halt_reason(lane) is reason)
 
@@ -202,7 +202,7 @@ class Rig:
         halted = self.delivery.halts.get(lane)
         return halted.reason if halted else None
 
-    def buried(self) -> list[str]:
+    def dead_letter_names(self) -> list[str]:
         """The names of the events that became dead letters."""
         return [
             str(msgspec.json.decode(letter.data)["event"])

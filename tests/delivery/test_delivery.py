@@ -40,7 +40,7 @@ async def test_many_notifications_start_one_pass() -> None:
         for number in range(1000):
             rig.offer(events(1, f"r{number}-"))
         assert rig.clock.pending == 1
-        await rig.emptied()
+        await rig.run_until_empty()
         assert len(upstream.requests) == 1
 
 
@@ -57,7 +57,7 @@ async def test_a_fixed_concurrency_is_never_passed(fixed: int) -> None:
         await upstream.until(lambda: upstream.in_flight == fixed)
         assert rig.delivery.statistics().in_flight == fixed
         release.set()
-        await rig.emptied()
+        await rig.run_until_empty()
         assert upstream.most_in_flight == fixed
 
 
@@ -70,14 +70,14 @@ async def test_adaptive_concurrency_grows_and_shrinks() -> None:
         Rig(upstream, concurrency=None, batch=ONE, ordering=Ordering.NONE) as rig,
     ):
         rig.offer(events(400))
-        await rig.emptied()
+        await rig.run_until_empty()
         grown = rig.delivery.statistics().concurrency_limit
         assert grown > 8
         upstream.script.extend([plain(503)] * 25)
         rig.offer(events(100, "f"))
         await rig.until(lambda: not upstream.script)
         assert rig.delivery.statistics().concurrency_limit <= grown // 2
-        await rig.emptied()
+        await rig.run_until_empty()
         assert set(rig.times_accepted().values()) == {1}
 
 
@@ -91,7 +91,7 @@ async def test_one_request_tests_a_failing_upstream() -> None:
         await rig.until(lambda: rig.clock.monotonic() >= 1300)
         assert len(upstream.requests) <= 8 + 6 + 300 / 30
         upstream.answer = lambda _: OK
-        await rig.emptied()
+        await rig.run_until_empty()
         assert len(upstream.delivered) == 60
 
 
@@ -109,7 +109,7 @@ async def test_one_request_tests_a_failing_lane() -> None:
         assert len({request.wire for request in upstream.requests}) == 8
         assert len(upstream.requests) <= 8 + 6 + 300 / 30
         upstream.answer = lambda _: OK
-        await rig.emptied()
+        await rig.run_until_empty()
         assert len(upstream.delivered) == 20
 
 
@@ -130,7 +130,7 @@ async def test_a_second_request_of_ordered_events_waits_a_moment() -> None:
         await rig.clock.advance(0.02)
         await upstream.until(lambda: upstream.in_flight == 2)
         release.set()
-        await rig.emptied()
+        await rig.run_until_empty()
 
 
 async def test_429_pauses_its_lane_alone() -> None:
@@ -167,7 +167,7 @@ async def test_historical_lanes_give_way_but_arent_starved() -> None:
     async with Upstream() as upstream, Rig(upstream, concurrency=1, batch=ONE) as rig:
         rig.offer(events(30, "old"), history)
         rig.offer(events(100, "new"))
-        await rig.emptied()
+        await rig.run_until_empty()
         order = [request.json.get("historical_migration", False) for request in upstream.requests]
         last_live = len(order) - order[::-1].index(False) - 1
         assert 3 <= sum(order[: last_live + 1]) <= 7
@@ -198,7 +198,7 @@ async def test_pending_historical_work_gives_way_too() -> None:
             historical.index(False) : len(historical) - historical[::-1].index(False)
         ]
         assert 3 <= sum(beside) <= 1 + len(beside) / 20
-        await rig.emptied()
+        await rig.run_until_empty()
 
 
 async def test_drain_sends_what_isnt_due() -> None:
@@ -234,7 +234,7 @@ async def test_drain_probes_halted_lanes_once_more() -> None:
     """
     async with Upstream(lambda _: plain(403)) as upstream, Rig(upstream) as rig:
         rig.offer(events(3))
-        await rig.halted(HaltReason.FORBIDDEN)
+        await rig.run_until_halted(HaltReason.FORBIDDEN)
         before = rig.clock.monotonic()
         tried = len(upstream.requests)
         drained = asyncio.create_task(rig.delivery.drain(25.0))
@@ -256,7 +256,7 @@ async def test_drain_asks_about_a_refused_key_once_more() -> None:
         Rig(upstream, verify_keys=True) as rig,
     ):
         rig.offer(events(3))
-        await rig.halted(HaltReason.UNKNOWN_KEY)
+        await rig.run_until_halted(HaltReason.UNKNOWN_KEY)
         asked = len(upstream.decides)
         drained = asyncio.create_task(rig.delivery.drain(25.0))
         await rig.until(drained.done)
@@ -329,9 +329,9 @@ async def test_statistics_tell_what_happened() -> None:
         await rig.until(lambda: rig.delivery.statistics().upstream.failing)
         now = rig.delivery.statistics()
         assert now.upstream.why == "HTTP 503: busy"
-        await rig.emptied()
+        await rig.run_until_empty()
         rig.offer(events(4, "f"))
-        await rig.halted(HaltReason.FORBIDDEN)
+        await rig.run_until_halted(HaltReason.FORBIDDEN)
         now = rig.delivery.statistics()
         assert now.requests == {"503": 1, "200": 1, "403": 1}
         assert (now.delivered, now.in_flight, now.upstream.failing) == (4, 0, False)
@@ -357,10 +357,10 @@ async def test_no_key_is_in_the_logs() -> None:
         )
         with structlog.testing.capture_logs() as logs:
             rig.offer([event("bad")])
-            await rig.halted(HaltReason.REFUSES_ALL)
+            await rig.run_until_halted(HaltReason.REFUSES_ALL)
             rig.offer(events(3))
             rig.offer(events(3, "f"))
-            await rig.emptied()
+            await rig.run_until_empty()
         assert {line["event"] for line in logs} >= {
             "lane halted",
             "events became dead letters",
@@ -382,7 +382,7 @@ async def test_a_lane_that_keeps_failing_is_logged_once() -> None:
     ):
         with structlog.testing.capture_logs() as logs:
             rig.offer(events(2))
-            await rig.emptied()
+            await rig.run_until_empty()
         reported = [(line["event"], line["log_level"]) for line in logs]
         assert reported == [
             ("lane keeps failing, its deliveries wait", "warning"),
@@ -406,7 +406,7 @@ async def test_a_sink_that_raises_loses_nothing() -> None:
         rig.tap.inner = FaultySink()
         rig.offer(events(2))
         with structlog.testing.capture_logs() as logs:
-            await rig.emptied()
+            await rig.run_until_empty()
         assert upstream.delivered == ["e0", "e1"]
         assert [line["log_level"] for line in logs if "unexpected" in line["event"]] == ["error"]
 
@@ -427,7 +427,7 @@ async def test_a_fault_in_a_pass_doesnt_end_delivery(monkeypatch: pytest.MonkeyP
             rig.offer(events(2))
             await rig.clock.advance(2)
             rig.offer(events(1, "f"))
-            await rig.emptied()
+            await rig.run_until_empty()
         assert upstream.delivered == ["e0", "e1", "f0"]
         assert sum("unexpected" in line["event"] for line in logs) == 1
 

@@ -38,7 +38,7 @@ async def test_a_known_key_is_asked_about_once() -> None:
     async with knows(LANE.api_key) as upstream, Rig(upstream, verify_keys=True) as rig:
         for number in range(5):
             rig.offer(events(2, f"r{number}-"))
-            await rig.emptied()
+            await rig.run_until_empty()
         (asked,) = upstream.decides
         assert asked.path == "/decide?v=3"
         assert asked.json["api_key"] == LANE.api_key
@@ -48,7 +48,7 @@ async def test_a_known_key_is_asked_about_once() -> None:
         assert rig.keys.status(LANE.api_key) is KeyStatus.VERIFIED
         await rig.clock.advance(HOUR)
         rig.offer(events(1, "later"))
-        await rig.emptied()
+        await rig.run_until_empty()
         await rig.until(lambda: len(upstream.decides) == 2)
 
 
@@ -58,13 +58,13 @@ async def test_an_unknown_key_halts_its_lane_until_it_is_known() -> None:
     """
     async with knows() as upstream, Rig(upstream, verify_keys=True) as rig:
         rig.offer(events(3))
-        await rig.halted(HaltReason.UNKNOWN_KEY)
+        await rig.run_until_halted(HaltReason.UNKNOWN_KEY)
         await rig.until(lambda: rig.clock.monotonic() > 1000 + 500)
         assert upstream.requests == []
         assert 12 <= len(upstream.decides) <= 30
         assert rig.buffer.statistics().events == 3
         upstream.decide = lambda _: OK
-        await rig.emptied()
+        await rig.run_until_empty()
         assert upstream.delivered == ["e0", "e1", "e2"]
         assert rig.halt_reason() is None
 
@@ -73,13 +73,13 @@ async def test_a_key_that_was_revoked_is_found_within_the_hour() -> None:
     """A lane in use whose key the upstream forgets is halted at the next hourly check."""
     async with knows(LANE.api_key) as upstream, Rig(upstream, verify_keys=True) as rig:
         rig.offer(events(1))
-        await rig.emptied()
+        await rig.run_until_empty()
         upstream.decide = lambda _: UNAUTHORIZED
         await rig.clock.advance(HOUR)
         rig.offer(events(1, "f"))
         await rig.until(lambda: len(upstream.decides) >= 2)
         rig.offer(events(1, "g"))
-        await rig.halted(HaltReason.UNKNOWN_KEY)
+        await rig.run_until_halted(HaltReason.UNKNOWN_KEY)
         assert "g0" not in upstream.delivered
 
 
@@ -91,7 +91,7 @@ async def test_any_other_answer_means_deliver(answer: Answer) -> None:
         Rig(upstream, verify_keys=True) as rig,
     ):
         rig.offer(events(2))
-        await rig.emptied()
+        await rig.run_until_empty()
         assert upstream.delivered == ["e0", "e1"]
         assert rig.keys is not None
         assert rig.keys.status(LANE.api_key) is KeyStatus.UNVERIFIED

@@ -92,7 +92,7 @@ async def test_a_batch_that_waits_for_its_retry_is_returned() -> None:
         assert rig.delivery.withdraw([acks[1]]) == []
         upstream.script.clear()
         upstream.answer = lambda _: Answer()
-        await rig.emptied()
+        await rig.run_until_empty()
         assert [name for name in upstream.delivered if name != "c"] == ["a0", "b0", "a2", "b2"]
         assert "c" in upstream.delivered
         rig.assert_balanced()
@@ -106,7 +106,7 @@ async def test_events_in_flight_are_not_returned() -> None:
         await rig.until(lambda: rig.tap.busy == 1)
         assert rig.delivery.withdraw([ack]) == []
         release.set()
-        await rig.emptied()
+        await rig.run_until_empty()
         assert upstream.delivered == ["a"]
 
 
@@ -126,12 +126,12 @@ async def test_a_halted_lane_that_returned_everything_sends_later_events() -> No
     """The event that was refused alone is gone as well; the next one is a probe."""
     async with Upstream(lambda _: plain(400)) as upstream, Rig(upstream) as rig:
         ack = offer(rig, "bad", "worse")
-        await rig.halted(HaltReason.REFUSES_ALL)
+        await rig.run_until_halted(HaltReason.REFUSES_ALL)
         await rig.until(lambda: not rig.tap.busy)
         settle(rig, rig.delivery.withdraw([ack]) + rig.buffer.withdraw([ack]))
         assert rig.buffer.used == 0
         upstream.answer = lambda _: Answer()
         rig.offer(events(3, "good"))
-        await rig.emptied()
+        await rig.run_until_empty()
         assert sorted(upstream.delivered) == ["good0", "good1", "good2"]
         assert rig.halt_reason() is None

@@ -144,7 +144,7 @@ class DeliveryMachine(RuleBasedStateMachine):
             self.buffer.settle([chunk], DropReason.RETURNED_TO_BROKER)
         left = [
             chunk
-            for chunk in self.scheduler.unsettled()
+            for chunk in self.scheduler.unsettled_chunks()
             if chunk.ack in acks and lane in (None, chunk.lane)
         ]
         assert {id(chunk) for chunk in left} <= flying
@@ -167,7 +167,7 @@ class DeliveryMachine(RuleBasedStateMachine):
     def callbacks_are_called_once_all_is_settled(self) -> None:
         """And not before."""
         unsettled = (
-            Counter(chunk.ack for chunk in self.scheduler.unsettled())
+            Counter(chunk.ack for chunk in self.scheduler.unsettled_chunks())
             if hasattr(self, "scheduler")
             else Counter()
         )
@@ -204,13 +204,13 @@ class DeliveryMachine(RuleBasedStateMachine):
             for index, one in enumerate(raw)
             if inspects and (suspicion := suspicion_of(one)) is not None
         }
-        outcome = self.scheduler.finished(attempt, reply, self.now, self.wall, suspects)
+        outcome = self.scheduler.apply_reply(attempt, reply, self.now, self.wall, suspects)
         if isinstance(outcome, Delivered):
             self.accepted[attempt.lane] += raw
         self.limiter.observe(
             load_signal(outcome),
             number=attempt.number,
-            latest=self.scheduler.latest,
+            latest=self.scheduler.latest_attempt,
             in_flight=in_flight,
             size=attempt.batch.size,
             seconds=0.01,
@@ -314,7 +314,7 @@ class DeliveryMachine(RuleBasedStateMachine):
                 assert when is not None
                 self.now = max(when, self.now + TICK_SECONDS)
         assert not self.buffer.used
-        assert self.scheduler.pending_lanes() == []
+        assert self.scheduler.lanes_with_batches() == []
         names = [msgspec.json.decode(raw)["event"] for lane in LANES for raw in self.accepted[lane]]
         names += [msgspec.json.decode(letter.data)["event"] for letter in self.letters.dead_letters]
         names += self.withdrawn

@@ -1,12 +1,10 @@
-"""Order over real sockets: what a scripted upstream sees when halves, retries and second ids tempt
-delivery to let events pass each other.
+"""Events arrive in order at a scripted upstream, through splits, retries and events with two
+ids.
 """
 
 from __future__ import annotations
 
 import asyncio
-
-import pytest
 
 from forwarder.core.ports import Ordering
 from forwarder.delivery.batching import BatchPolicy
@@ -14,7 +12,7 @@ from tests.delivery.rig import Rig, event, events
 from tests.support.cases import cases
 from tests.support.upstream import OK, Answer, Request, Upstream, plain
 
-SMALL = BatchPolicy(5_000_000, 2, 1.0)
+TWO_EVENTS = BatchPolicy(max_bytes=5_000_000, max_events=2, max_age=1.0)
 
 
 def overlapping(requests: list[Request]) -> list[tuple[list[str], list[str]]]:
@@ -36,12 +34,12 @@ async def test_halves_of_a_split_batch_go_in_order(ordering: Ordering) -> None:
     async with Upstream() as upstream, Rig(upstream, ordering=ordering, concurrency=8) as rig:
         upstream.answer = lambda request: OK if len(request.names) <= 2 else plain(413)
         rig.offer([event(f"e{number}", "ann") for number in range(16)])
-        await rig.emptied()
+        await rig.run_until_empty()
         assert upstream.delivered == [f"e{number}" for number in range(16)]
         assert overlapping(upstream.requests) == []
 
 
-async def test_ids_of_unsent_events_stay_blocked_through_a_split() -> None:
+async def test_ids_stay_blocked_until_both_halves_of_a_split_are_settled() -> None:
     """While the right half of a split batch is in flight, no later event of its ids is sent,
     though the left half is settled.
     """
@@ -64,7 +62,7 @@ async def test_ids_of_unsent_events_stay_blocked_through_a_split() -> None:
             ["other"],
         ]
         release.set()
-        await rig.emptied()
+        await rig.run_until_empty()
         assert upstream.delivered[-1] == "later"
 
 
@@ -76,7 +74,7 @@ async def test_no_later_event_of_an_id_passes_a_retry(ordering: Ordering, status
     """
     async with (
         Upstream() as upstream,
-        Rig(upstream, ordering=ordering, concurrency=8, batch=SMALL) as rig,
+        Rig(upstream, ordering=ordering, concurrency=8, batch=TWO_EVENTS) as rig,
     ):
         failed: set[str] = set()
 
@@ -92,7 +90,7 @@ async def test_no_later_event_of_an_id_passes_a_retry(ordering: Ordering, status
             rig.offer(
                 [event(f"ann-{number}", "ann"), event(f"bob-{number}", "bob"), event(f"x-{number}")]
             )
-        await rig.emptied()
+        await rig.run_until_empty()
         for name in ("ann", "bob"):
             mine = [other for other in upstream.delivered if other.startswith(name)]
             assert mine == [f"{name}-{number}" for number in range(8)]
@@ -110,7 +108,7 @@ async def test_identify_waits_for_the_anonymous_events_that_it_claims() -> None:
     their later ones after it.
     """
     release = asyncio.Event()
-    async with Upstream() as upstream, Rig(upstream, concurrency=8, batch=SMALL) as rig:
+    async with Upstream() as upstream, Rig(upstream, concurrency=8, batch=TWO_EVENTS) as rig:
         upstream.script.append(Answer(when=release))
         rig.offer([event("page-1", "anon"), event("page-2", "anon")])
         await rig.clock.advance(1.0)
@@ -125,7 +123,7 @@ async def test_identify_waits_for_the_anonymous_events_that_it_claims() -> None:
             ["bystander"],
         ]
         release.set()
-        await rig.emptied()
+        await rig.run_until_empty()
         order = upstream.delivered
         assert (
             order.index("page-2")
@@ -134,19 +132,20 @@ async def test_identify_waits_for_the_anonymous_events_that_it_claims() -> None:
         )
 
 
-async def test_an_alias_is_ordered_with_both_ids() -> None:
+@cases("earlier_id", ["user-1", "user-2"])
+async def test_alias_waits_for_earlier_events_of_either_id(earlier_id: str) -> None:
     """`$create_alias` waits for events of either id."""
     release = asyncio.Event()
     async with Upstream() as upstream, Rig(upstream, concurrency=8) as rig:
         upstream.script.append(Answer(when=release))
-        rig.offer([event("old", "user-1")])
+        rig.offer([event("old", earlier_id)])
         await rig.clock.advance(1.0)
         await upstream.until(lambda: len(upstream.requests) == 1)
         rig.offer([event("$create_alias", "user-2", alias="user-1")])
         await rig.clock.advance(2.0)
         assert len(upstream.requests) == 1
         release.set()
-        await rig.emptied()
+        await rig.run_until_empty()
         assert upstream.delivered == ["old", "$create_alias"]
 
 
@@ -163,14 +162,14 @@ async def test_strict_makes_one_request_at_a_time() -> None:
         upstream.script.extend([plain(500), OK, plain(503), plain(413), OK, plain(429)])
         for number in range(5):
             rig.offer(events(4, f"r{number}-"))
-        await rig.emptied()
+        await rig.run_until_empty()
         assert upstream.delivered == [f"r{n}-{m}" for n in range(5) for m in range(4)]
         assert upstream.most_in_flight == 1
 
 
-async def test_strict_keeps_the_order_of_batches_that_were_refused_and_failed() -> None:
-    """Under `strict`, of several batches that are to be sent again the oldest goes first, though
-    it fails once more; only the probe was early.
+async def test_strict_resends_refused_batches_oldest_first_once_a_probe_is_accepted() -> None:
+    """The probe "c" goes early and is accepted. Then "a" is sent before "b", even after another
+    failure.
     """
     answers = {"a": [plain(400), plain(500), OK], "b": [plain(400), OK], "c": [OK], "d": [OK]}
     async with (
@@ -179,23 +178,20 @@ async def test_strict_keeps_the_order_of_batches_that_were_refused_and_failed() 
     ):
         upstream.answer = lambda request: answers[request.names[0]].pop(0)
         rig.offer([event(name) for name in "abcd"])
-        await rig.emptied()
+        await rig.run_until_empty()
         assert upstream.delivered == ["c", "a", "b", "d"]
 
 
-@pytest.mark.parametrize("ordering", [Ordering.PER_DISTINCT_ID, Ordering.STRICT])
-async def test_a_probe_with_a_fresh_event_doesnt_overtake_its_person(ordering: Ordering) -> None:
-    """A refused event's lane is probed with fresh events of other people only; the refused
-    person's later events come after it.
-    """
-    answers = {"a1": [plain(400), plain(400), OK]}
+@cases("ordering", [Ordering.PER_DISTINCT_ID, Ordering.STRICT])
+async def test_probe_never_sends_a_later_event_of_the_refused_events_id(ordering: Ordering) -> None:
+    """All fresh events share the refused event's id, so the probes resend the refused event."""
     async with (
         Upstream() as upstream,
         Rig(upstream, ordering=ordering, batch=BatchPolicy(5_000_000, 1, 1.0)) as rig,
     ):
-        upstream.answer = lambda request: answers["a1"].pop(0) if request.names == ["a1"] else OK
+        upstream.script.extend([plain(400), plain(400)])
         rig.offer([event("a1", "ann"), event("a2", "ann"), event("a3", "ann")])
-        await rig.emptied()
+        await rig.run_until_empty()
         assert upstream.delivered == ["a1", "a2", "a3"]
         assert [request.names[0] for request in upstream.requests] == ["a1", "a1", "a1", "a2", "a3"]
 
@@ -208,12 +204,12 @@ async def test_without_ordering_requests_go_in_parallel() -> None:
     held = Upstream(lambda _: Answer(when=release))
     async with (
         held as upstream,
-        Rig(upstream, ordering=Ordering.NONE, concurrency=3, batch=SMALL) as rig,
+        Rig(upstream, ordering=Ordering.NONE, concurrency=3, batch=TWO_EVENTS) as rig,
     ):
         for number in range(6):
             rig.offer([event(f"e{number}", "ann")])
         await rig.clock.advance(1.0)
         await upstream.until(lambda: upstream.in_flight == 3)
         release.set()
-        await rig.emptied()
+        await rig.run_until_empty()
         assert upstream.most_in_flight == 3

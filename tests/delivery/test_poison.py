@@ -1,5 +1,5 @@
-"""Refused events among good ones: found by bisection, buried alone, at a
-bounded number of requests.
+"""Refused events among good ones: found by bisection, and dead-lettered alone, with a bounded
+number of requests.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ async def test_poison_is_found_within_the_bound(
     async with refusing(poison) as upstream, Rig(upstream, ordering=ordering) as rig:
         for start in range(0, 1000, body):
             rig.offer(everything[start : start + body])
-        await rig.emptied()
+        await rig.run_until_empty()
         assert rig.times_accepted() == {
             f"e{number}": 1 for number in range(1000) if f"e{number}" not in poison
         }
-        assert sorted(rig.buried()) == sorted(poison)
+        assert sorted(rig.dead_letter_names()) == sorted(poison)
         assert {(letter.reason, letter.why) for letter in rig.dead_letters.dead_letters} == {
             (Reason.REFUSED, "HTTP 400: not an event")
         }
@@ -72,8 +72,8 @@ async def test_an_event_refused_for_its_own_reason_is_no_precedent(ordering: Ord
     raw = [nul(f"e{number}") if number % 2 else event(f"e{number}") for number in range(80)]
     async with refusing({"e1", "e31"}) as upstream, Rig(upstream, ordering=ordering) as rig:
         rig.offer(raw)
-        await rig.emptied()
-        assert sorted(rig.buried()) == ["e1", "e31"]
+        await rig.run_until_empty()
+        assert sorted(rig.dead_letter_names()) == ["e1", "e31"]
         assert rig.times_accepted() == {
             f"e{number}": 1 for number in range(80) if number not in {1, 31}
         }
@@ -96,10 +96,10 @@ async def test_like_poison_waits_for_room_among_the_dead_letters(ordering: Order
         Rig(upstream, ordering=ordering, dead_letter_bytes=2500) as rig,
     ):
         rig.offer(raw)
-        await rig.halted(HaltReason.DEAD_LETTERS_FULL)
+        await rig.run_until_halted(HaltReason.DEAD_LETTERS_FULL)
         rig.dead_letters.max_bytes = 10_000_000
-        await rig.emptied()
-        assert set(rig.buried()) == poison
+        await rig.run_until_empty()
+        assert set(rig.dead_letter_names()) == poison
         assert rig.times_accepted() == {f"e{number}": 1 for number in range(0, 40, 2)}
         rig.assert_balanced()
 
@@ -111,42 +111,42 @@ async def test_like_poison_alone_in_its_lane_waits_for_proof() -> None:
     poison = {f"e{number}" for number in range(500)}
     async with refusing(poison) as upstream, Rig(upstream) as rig:
         rig.offer([nul(name) for name in sorted(poison)])
-        await rig.halted(HaltReason.REFUSES_ALL)
+        await rig.run_until_halted(HaltReason.REFUSES_ALL)
         await rig.until(lambda: len(upstream.requests) >= 6)
-        assert rig.buried() == []
+        assert rig.dead_letter_names() == []
         rig.offer([event("good")])
-        await rig.emptied()
-        assert set(rig.buried()) == poison
+        await rig.run_until_empty()
+        assert set(rig.dead_letter_names()) == poison
         assert upstream.delivered == ["good"]
         assert len(upstream.requests) < 50
 
 
 async def test_a_lone_refused_event_waits_for_proof() -> None:
-    """Refused alone, an event is kept, and the lane halted, until another event is taken; then it
-    is tried once more, and buried.
+    """Refused alone, an event is kept, and the lane halted, until another event is accepted; then
+    it is sent once more, and dead-lettered.
     """
     async with refusing({"bad"}) as upstream, Rig(upstream) as rig:
         rig.offer([event("bad")])
-        await rig.halted(HaltReason.REFUSES_ALL)
+        await rig.run_until_halted(HaltReason.REFUSES_ALL)
         await rig.until(lambda: len(upstream.requests) >= 4)
-        assert rig.buried() == []
+        assert rig.dead_letter_names() == []
         rig.offer([event("good")])
-        await rig.emptied()
-        assert rig.buried() == ["bad"]
+        await rig.run_until_empty()
+        assert rig.dead_letter_names() == ["bad"]
         assert upstream.delivered == ["good"]
         assert rig.halt_reason() is None
 
 
 async def test_a_200_from_before_the_refusal_proves_nothing() -> None:
-    """What was taken before doesn't show that the upstream takes anything now: the refused event
-    isn't buried.
+    """What was accepted before doesn't show that the upstream accepts anything now: the refused
+    event isn't dead-lettered.
     """
     async with refusing({"bad"}) as upstream, Rig(upstream) as rig:
         rig.offer(events(3))
-        await rig.emptied()
+        await rig.run_until_empty()
         rig.offer([event("bad")])
-        await rig.halted(HaltReason.REFUSES_ALL)
-        assert rig.buried() == []
+        await rig.run_until_halted(HaltReason.REFUSES_ALL)
+        assert rig.dead_letter_names() == []
 
 
 async def test_a_200_to_a_request_from_before_the_refusal_proves_nothing() -> None:
@@ -170,22 +170,22 @@ async def test_a_200_to_a_request_from_before_the_refusal_proves_nothing() -> No
         release.set()
         await rig.until(lambda: upstream.delivered == ["slow"])
         await rig.until(lambda: len(upstream.requests) >= 5)
-        assert rig.buried() == []
+        assert rig.dead_letter_names() == []
         assert rig.halt_reason() is HaltReason.REFUSES_ALL
 
 
 async def test_an_event_refused_by_a_proxy_that_went_away_is_delivered() -> None:
-    """Events refused alone while everything was refused are sent again when the upstream takes
-    events, and not buried unheard.
+    """Events refused alone while everything was refused are sent again when the upstream
+    accepts events, and not dead-lettered without that.
     """
     async with Upstream(lambda _: plain(400)) as upstream, Rig(upstream) as rig:
         rig.offer(events(4))
-        await rig.halted(HaltReason.REFUSES_ALL)
+        await rig.run_until_halted(HaltReason.REFUSES_ALL)
         await rig.until(lambda: len(upstream.requests) >= 6)
         upstream.answer = lambda _: OK
-        await rig.emptied()
+        await rig.run_until_empty()
         assert sorted(upstream.delivered) == ["e0", "e1", "e2", "e3"]
-        assert rig.buried() == []
+        assert rig.dead_letter_names() == []
 
 
 async def test_proof_comes_from_the_same_lane_only() -> None:
@@ -195,11 +195,11 @@ async def test_proof_comes_from_the_same_lane_only() -> None:
     other = LANE._replace(api_key="phc_anotherproject99")
     async with refusing({"bad"}) as upstream, Rig(upstream) as rig:
         rig.offer([event("bad")])
-        await rig.halted(HaltReason.REFUSES_ALL)
+        await rig.run_until_halted(HaltReason.REFUSES_ALL)
         rig.offer(events(3), other)
         await rig.until(lambda: rig.delivery.statistics().delivered == 3)
         assert rig.halt_reason() is HaltReason.REFUSES_ALL
-        assert rig.buried() == []
+        assert rig.dead_letter_names() == []
 
 
 async def test_a_probe_never_overtakes_an_event_of_its_person() -> None:
@@ -217,13 +217,13 @@ async def test_a_probe_never_overtakes_an_event_of_its_person() -> None:
         Rig(upstream, batch=BatchPolicy(5_000_000, 4, 1.0)) as rig,
     ):
         rig.offer(raw)
-        await rig.halted(HaltReason.REFUSES_ALL)
+        await rig.run_until_halted(HaltReason.REFUSES_ALL)
         halted_at = len(upstream.requests)
         await rig.until(lambda: len(upstream.requests) >= halted_at + 10)
         probed = {request.names[0] for request in upstream.requests[halted_at:]}
         assert probed == {"a1", "b1"}
         upstream.answer = lambda _: OK
-        await rig.emptied()
+        await rig.run_until_empty()
         assert [name for name in upstream.delivered if name.startswith("a")] == [
             "a1",
             "a2",
@@ -244,10 +244,10 @@ async def test_given_up_events_become_dead_letters() -> None:
     ):
         rig.offer(events(2))
         await rig.until(lambda: rig.clock.monotonic() > 1200)
-        assert rig.buried() == []
+        assert rig.dead_letter_names() == []
         rig.dead_letters.max_bytes = 10_000
-        await rig.emptied()
-        assert rig.buried() == ["e0", "e1"]
+        await rig.run_until_empty()
+        assert rig.dead_letter_names() == ["e0", "e1"]
         assert {letter.reason for letter in rig.dead_letters.dead_letters} == {Reason.GAVE_UP}
         rig.assert_balanced()
 
@@ -262,12 +262,12 @@ async def test_an_event_after_a_lane_has_given_up_is_sent_when_it_is_due() -> No
         Rig(upstream, retry=policy) as rig,
     ):
         rig.offer(events(1))
-        await rig.emptied()
-        assert rig.buried() == ["e0"]
+        await rig.run_until_empty()
+        assert rig.dead_letter_names() == ["e0"]
         upstream.answer = lambda _: OK
         await rig.until(lambda: rig.clock.monotonic() > 1100)
         rig.offer([event("late")])
-        await rig.emptied()
+        await rig.run_until_empty()
         assert upstream.delivered == ["late"]
 
 
@@ -276,11 +276,11 @@ async def test_an_accepted_event_proves_that_the_upstream_accepts() -> None:
     left to show that.
     """
     async with refusing({"bad"}) as upstream, Rig(upstream) as rig:
-        rig.delivery.vouch(LANE)
+        rig.delivery.confirm_acceptance(LANE)
         rig.offer([event("bad")])
-        await rig.halted(HaltReason.REFUSES_ALL)
-        assert not rig.buried()
-        rig.delivery.vouch(LANE)
-        await rig.emptied()
-        assert rig.buried() == ["bad"]
+        await rig.run_until_halted(HaltReason.REFUSES_ALL)
+        assert not rig.dead_letter_names()
+        rig.delivery.confirm_acceptance(LANE)
+        await rig.run_until_empty()
+        assert rig.dead_letter_names() == ["bad"]
         assert rig.halt_reason() is None

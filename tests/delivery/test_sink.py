@@ -267,7 +267,7 @@ async def test_an_upstream_that_comes_back_gets_everything_once() -> None:
         tried = rig.delivery.statistics().requests["error"]
         assert tried <= 8 + 300 / 30 + 8
         async with upstream:
-            await rig.emptied()
+            await rig.run_until_empty()
             assert set(rig.times_accepted().values()) == {1}
             assert len(rig.times_accepted()) == 60
 

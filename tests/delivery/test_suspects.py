@@ -12,7 +12,7 @@ from forwarder.core.event import Batch, Chunk
 from forwarder.core.ports import Ordering
 from forwarder.delivery.splitting import BatchPart, PartGroup
 from forwarder.delivery.suspects import (
-    REFUSED_ALONE,
+    REFUSALS_FOR_PRECEDENT,
     VALID_SECONDS,
     Precedents,
     exonerate,
@@ -101,7 +101,7 @@ def test_suspects_are_apart_and_order_is_kept(
         group.parts[0],
         suspects,
         held.replace,
-        covered=lambda suspicion: suspicion.oddities in known,
+        is_covered=lambda suspicion: suspicion.oddities in known,
     )
     assert_ordered(group, raw, ordering)
     assert held.chunks == {chunk for part in group.parts for chunk in part.batch.chunks}
@@ -144,7 +144,7 @@ def test_cleared_suspects_rejoin_the_others(
         group.parts[0],
         suspects,
         HeldChunks(chunks).replace,
-        covered=lambda _: False,
+        is_covered=lambda _: False,
     )
     exonerate(group, frozenset(KINDS))
     assert len(group.parts) == 1
@@ -159,7 +159,7 @@ def deep(levels: int) -> Suspicion:
 def test_three_precedents_cover_events_at_least_as_odd() -> None:
     """Two don't; and none of them says anything of a less odd event, or of another kind."""
     precedents = Precedents()
-    for levels in (150, 140)[: REFUSED_ALONE - 1]:
+    for levels in (150, 140)[: REFUSALS_FOR_PRECEDENT - 1]:
         precedents.refuse(deep(levels), 0.0)
         assert not precedents.covers(deep(400), 0.0)
     precedents.refuse(deep(130), 0.0)
@@ -167,7 +167,7 @@ def test_three_precedents_cover_events_at_least_as_odd() -> None:
     assert precedents.covers(deep(150), 0.0)
     assert not precedents.covers(deep(149), 0.0)
     assert not precedents.covers(Suspicion((Oddity.NUL, Oddity.NESTED_120), (0, 400)), 0.0)
-    for _ in range(REFUSED_ALONE):
+    for _ in range(REFUSALS_FOR_PRECEDENT):
         precedents.refuse(deep(130), 0.0)
     assert precedents.covers(deep(130), 0.0)
     assert not precedents.covers(deep(129), 0.0)
@@ -179,7 +179,7 @@ def test_precedents_end() -> None:
     """
     precedents = Precedents()
     assert not precedents.valid(0.0)
-    for _ in range(REFUSED_ALONE):
+    for _ in range(REFUSALS_FOR_PRECEDENT):
         precedents.refuse(deep(130), 0.0)
     assert precedents.covers(deep(130), VALID_SECONDS - 1)
     assert precedents.valid(VALID_SECONDS - 1)
@@ -187,7 +187,7 @@ def test_precedents_end() -> None:
     assert not precedents.valid(VALID_SECONDS)
     precedents.refuse(deep(130), VALID_SECONDS)
     assert not precedents.covers(deep(130), VALID_SECONDS)
-    for _ in range(REFUSED_ALONE):
+    for _ in range(REFUSALS_FOR_PRECEDENT):
         precedents.refuse(deep(130), VALID_SECONDS)
     precedents.accept((Oddity.NESTED_120,), VALID_SECONDS)
     assert not precedents.covers(deep(130), VALID_SECONDS)
