@@ -5,8 +5,10 @@ installed (`make test-sdks` does both).
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 from tests.sdks import toolchains
 from tests.sdks.installing import installed
@@ -14,6 +16,8 @@ from tests.sdks.outcomes import SdkOutcome, outcome_of
 from tests.sdks.variants import Variant
 
 HERE = Path(__file__).parent
+BY_VARIANT: Final = frozenset({"test_contract", "test_effects"})
+"""Modules whose tests look at one run of each variant (`outcome`)."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -23,6 +27,19 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
         for argument in config.args
     ]
     return None if any(path == HERE or HERE in path.parents for path in asked) else True
+
+
+class SharedRuns(LoadScopeScheduling):  # type: ignore[misc]  # the plugin has no types
+    """Keeps tests that share a run in one process: those of a variant, else those of a module."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        module, _, test = nodeid.partition("::")
+        return test.partition("[")[2] if Path(module).stem in BY_VARIANT else module
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SharedRuns:
+    """Of the processes of `make test-sdks`."""
+    return SharedRuns(config, log)
 
 
 @pytest.fixture
