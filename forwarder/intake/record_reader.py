@@ -67,53 +67,6 @@ _REASONS: Final[dict[type[ForwarderError], Reason]] = {
 }
 
 
-class _PlainProperties(Struct, frozen=True, gc=False):
-    """Fallbacks for fields that the event lacks, and the second ids."""
-
-    token: Raw = ABSENT
-    distinct_id: Raw = ABSENT
-    alias: Raw = ABSENT
-    anonymous: Raw = msgspec.field(name="$anon_distinct_id", default=ABSENT)
-
-
-class _PlainHead(OneEvent, kw_only=True, gc=False):
-    """One event, which may lack a uuid, a time, an id and a project key."""
-
-    event: EventName
-    uuid: Raw = ABSENT
-    timestamp: datetime | UnsetType = UNSET
-    distinct_id: str | UnsetType = UNSET
-    properties: _PlainProperties = _PlainProperties()
-    api_key: str | None = None
-    dollar_distinct_id: Raw = msgspec.field(name="$distinct_id", default=ABSENT)
-
-
-class _KeyedHead(OneEvent, kw_only=True, gc=False):
-    """One event that names its id and its project key, where no order is kept: nothing has to be
-    read of its properties. That takes a fifth off its decoding, 4 % off a record's whole way.
-    """
-
-    event: EventName
-    uuid: Raw = ABSENT
-    timestamp: datetime | UnsetType = UNSET
-    distinct_id: str
-    api_key: str
-    properties: ClassVar[_PlainProperties] = _PlainProperties()
-    dollar_distinct_id: ClassVar[Raw] = ABSENT
-
-
-_Head: TypeAlias = _PlainHead | _KeyedHead
-
-_MALFORMED: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What decoding raises for a record that is not plain."""
-
-_BEGIN: Final = ord("{")
-_first: Final = itemgetter(0)
-
-_decode_plain: Final = msgspec.json.Decoder(_PlainHead).decode
-_decode_keyed: Final = msgspec.json.Decoder(_KeyedHead).decode
-
-
 class RecordBatchReader:
     """Reads batches of records."""
 
@@ -384,6 +337,56 @@ def _gather(read: RecordEvents, record: int, gathered: dict[Lane, _Gathered]) ->
         lane_records.records += [record] * stamped.count
         lane_records.keys |= stamped.ids
     return size
+
+
+# Plain records
+
+
+class _PlainProperties(Struct, frozen=True, gc=False):
+    """Fallbacks for fields that the event lacks, and the second ids."""
+
+    token: Raw = ABSENT
+    distinct_id: Raw = ABSENT
+    alias: Raw = ABSENT
+    anonymous: Raw = msgspec.field(name="$anon_distinct_id", default=ABSENT)
+
+
+class _PlainHead(OneEvent, kw_only=True, gc=False):
+    """One event, which may lack a uuid, a time, an id and a project key."""
+
+    event: EventName
+    uuid: Raw = ABSENT
+    timestamp: datetime | UnsetType = UNSET
+    distinct_id: str | UnsetType = UNSET
+    properties: _PlainProperties = _PlainProperties()
+    api_key: str | None = None
+    dollar_distinct_id: Raw = msgspec.field(name="$distinct_id", default=ABSENT)
+
+
+class _KeyedHead(OneEvent, kw_only=True, gc=False):
+    """One event that names its id and its project key, where no order is kept: nothing has to be
+    read of its properties. That takes a fifth off its decoding, 4 % off a record's whole way.
+    """
+
+    event: EventName
+    uuid: Raw = ABSENT
+    timestamp: datetime | UnsetType = UNSET
+    distinct_id: str
+    api_key: str
+    properties: ClassVar[_PlainProperties] = _PlainProperties()
+    dollar_distinct_id: ClassVar[Raw] = ABSENT
+
+
+_Head: TypeAlias = _PlainHead | _KeyedHead
+
+_MALFORMED: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding raises for a record that is not plain."""
+
+_BEGIN: Final = ord("{")
+_first: Final = itemgetter(0)
+
+_decode_plain: Final = msgspec.json.Decoder(_PlainHead).decode
+_decode_keyed: Final = msgspec.json.Decoder(_KeyedHead).decode
 
 
 def all_plain(
