@@ -39,6 +39,8 @@ def memory_traced() -> Iterator[None]:
     and is freed in it.
     """
     slowness()  # measured in the block, each machine would be slow
+    gc.collect()
+    gc.freeze()  # or each search for garbage would walk through what other tests have left
     tracemalloc.start()
     try:
         yield
