@@ -5,14 +5,22 @@
 // Each event that the SDK is about to send is a line of the journal, which outlives the page in `localStorage`: its uuid, name and distinct_id.
 // `window.done` is true once everything was handed over; what is still queued then goes when the page is left.
 const wanted = Object.fromEntries(new URLSearchParams(location.search))
+const UNTIL_LEFT = 4999 // milliseconds that nothing else waits; the SDK allows 5000
 const MODES = {
   gzip: {},
   plain: { disable_compression: true },
   xhr: { api_transport: 'XHR' },
-  beacon: { request_queue_config: { flush_interval_ms: 5000 } },
-  'beacon-base64': { request_queue_config: { flush_interval_ms: 5000 }, disable_compression: true },
+  beacon: { request_queue_config: { flush_interval_ms: UNTIL_LEFT } },
+  'beacon-base64': { request_queue_config: { flush_interval_ms: UNTIL_LEFT }, disable_compression: true },
 }
 let sent = 0
+
+// In the modes of beacons everything is still queued when the page is left, however long a slow machine takes until then: a request under
+// way would be sent a second time.
+if (wanted.mode.startsWith('beacon')) {
+  const setUsualTimeout = window.setTimeout
+  window.setTimeout = (work, delay, ...more) => (delay === UNTIL_LEFT ? -1 : setUsualTimeout(work, delay, ...more))
+}
 
 // Called by the SDK for each event; changes nothing.
 function note(event) {
