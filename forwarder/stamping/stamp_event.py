@@ -1,5 +1,5 @@
-"""Stamps one event of any form. What stamping is told is here, too: `ReadingRules`, which hold for
-all requests and records, and `StampContext`, what is known of one.
+"""Stamps one event of any form. `ReadingRules` hold for all requests and records, `StampContext` is
+what is known of one of them.
 
 What an event lacks is inserted at its beginning; what is null, empty or invalid is replaced in
 place. A key that is present is never repeated: the service refuses a second `timestamp`, and one

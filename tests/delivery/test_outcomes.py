@@ -4,6 +4,9 @@ sockets. 400 to some of the events: `test_poison.py`.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 from forwarder.core.outcome import HaltReason
 from forwarder.core.ports import Ordering, Reason
 from tests.delivery.rig import BATCHES, RETRIES, Rig, event, events
@@ -219,6 +222,7 @@ async def test_halting_answer_stops_the_lane_until_a_probe_is_accepted(
         before = len(upstream.requests)
         await rig.until(lambda: len(upstream.requests) == before + 6)
         assert rig.clock.monotonic() - began >= 1 + 2 + 4 + 8 + 16 + 32  # the waits double
+        assert [request.path for request in upstream.requests if request.path != "/batch/"] == []
         assert upstream.most_in_flight == 1
         upstream.answer = lambda _: OK
         await rig.run_until_empty()
@@ -259,12 +263,19 @@ async def test_web_pages_with_another_answer_between_them_dont_halt() -> None:
         assert rig.halt_reason() is None
 
 
-async def test_refuses_all_probes_with_a_different_single_event_each_time() -> None:
-    """Each event may be the bad one, so no probe repeats one while there are others."""
+@asynccontextmanager
+async def everything_refused() -> AsyncIterator[tuple[Upstream, Rig]]:
+    """200 events, all answered 400, once their lane is halted."""
     async with Upstream(lambda _: plain(400, "computer says no")) as upstream, Rig(upstream) as rig:
         for number in range(5):
             rig.offer(events(40, f"r{number}-"))
         await rig.run_until_halted(HaltReason.REFUSES_ALL)
+        yield upstream, rig
+
+
+async def test_refuses_all_probes_with_a_different_single_event_each_time() -> None:
+    """Each event may be the bad one, so no probe repeats one while there are others."""
+    async with everything_refused() as (upstream, rig):
         before = len(upstream.requests)
         await rig.until(lambda: len(upstream.requests) >= before + 12)
         probes = [tuple(request.names) for request in upstream.requests[before:]]
@@ -276,10 +287,7 @@ async def test_refuses_all_dead_letters_nothing_and_delivers_all_afterwards() ->
     """400 to all that is sent, for minutes: nothing is a dead letter. When it ends, every event is
     delivered once.
     """
-    async with Upstream(lambda _: plain(400, "computer says no")) as upstream, Rig(upstream) as rig:
-        for number in range(5):
-            rig.offer(events(40, f"r{number}-"))
-        await rig.run_until_halted(HaltReason.REFUSES_ALL)
+    async with everything_refused() as (upstream, rig):
         halted_at = len(upstream.requests)
         await rig.until(lambda: len(upstream.requests) >= halted_at + 12)
         assert rig.dead_letter_names() == []
